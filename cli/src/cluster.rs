@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use claimcheck_cluster::{Api, Embedded, Options};
 use claimcheck_model::ClusterKind;
 use claimcheck_report::RunFolder;
-use claimcheck_run::{KindPlace, Place, PlaceArgs, interrupt};
+use claimcheck_run::{KindTarget, ClusterTarget, ClusterArgs, interrupt};
 
 use crate::kind;
 
@@ -37,7 +37,7 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 pub struct Up {
     #[command(flatten)]
-    place: PlaceArgs,
+    place: ClusterArgs,
     /// Port of the API server on the loopback interface, for clusters with virtual nodes; 0 chooses a free port
     #[arg(long, default_value_t = 0)]
     port: u16,
@@ -72,20 +72,20 @@ impl Up {
     async fn up(self) -> Result<ExitCode> {
         let place = match self.place.place() {
             Ok(place) => place,
-            Err(error) => return Ok(crate::misplaced(&error)),
+            Err(error) => return Ok(crate::invalid_target(&error)),
         };
         let folder = |kind| RunFolder::choose(self.out.as_deref(), "runs".as_ref(), kind);
         match place {
-            Place::Embedded { api, nodes, driver } => {
+            ClusterTarget::Embedded { api, nodes, driver } => {
                 let kind =
-                    if matches!(api, Api::Ours) { ClusterKind::Embedded } else { ClusterKind::Envtest };
+                    if matches!(api, Api::Builtin) { ClusterKind::Embedded } else { ClusterKind::Envtest };
                 let folder = folder(kind)?;
                 let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
                 let options = driver.on(api, nodes, listen, &folder)?;
                 foreground(&options).await
             }
-            Place::Kind { place, .. } => detached(&place.kept(), &folder(ClusterKind::Kind)?).await,
-            Place::Existing { .. } => {
+            ClusterTarget::Kind { place, .. } => detached(&place.kept(), &folder(ClusterKind::Kind)?).await,
+            ClusterTarget::Existing { .. } => {
                 eprintln!(
                     "claimcheck: an existing cluster is already running: use --cluster embedded, envtest or kind"
                 );
@@ -108,16 +108,16 @@ async fn foreground(options: &Options) -> Result<ExitCode> {
 }
 
 /// Starts a cluster that outlives this process.
-async fn detached(place: &KindPlace, folder: &RunFolder) -> Result<ExitCode> {
+async fn detached(place: &KindTarget, folder: &RunFolder) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    crate::say(Some(place.foreword()));
+    crate::say(Some(place.startup_notice()));
     let cluster = tokio::select! {
         cluster = place.bring_up(folder) => cluster.context("the cluster cannot be started")?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
     };
-    println!("{} nodes with driver {}", cluster.reach().nodes.len(), cluster.driver_name());
+    println!("{} nodes with driver {}", cluster.reachable_nodes().nodes.len(), cluster.driver_name());
     println!("export KUBECONFIG={}", folder.kubeconfig().display());
     cluster.leave(false).await;
-    crate::say(place.afterword());
+    crate::say(place.shutdown_notice());
     Ok(ExitCode::SUCCESS)
 }

@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context, Result};
 use claimcheck_cluster::DriverCommand;
-use claimcheck_conformance::{Case, Config, Endpoints, Planned, Restart, Runner, Suite, catalogue, plan};
-use claimcheck_harness::{Lane, STATE_DIR};
+use claimcheck_conformance::{Case, Config, Endpoints, Planned, Restart, Runner, DriverUnderTest, catalogue, plan};
+use claimcheck_harness::{Privilege, STATE_DIR};
 use claimcheck_model::{ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::Metrics;
 use claimcheck_report::{Reporter, RunFolder};
@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, mpsc};
 use crate::{
     csi_args::{Args, Format},
     findings::{Expected, Level},
-    local_driver::{self, LocalDriver, PATIENCE},
+    local_driver::{self, LocalDriver, READY_TIMEOUT},
 };
 
 /// The node IDs of a driver started by this command.
@@ -30,11 +30,11 @@ const NODES: [&str; 2] = ["claimcheck-node-a", "claimcheck-node-b"];
 const INTERRUPTED: u8 = 130;
 
 /// Runs the test cases against a driver; the exit code reports the outcome.
-pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
+pub fn run(args: Args, privilege: Option<Privilege>, began: Stamp) -> Result<ExitCode> {
     if let Some(name) = &args.explain {
         return Ok(explain(name));
     }
-    let config = match args.config(lane) {
+    let config = match args.config(privilege) {
         Ok(config) => config,
         Err(error) => return Ok(crate::unreadable(&error)),
     };
@@ -53,7 +53,7 @@ pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
         }
         return Ok(local_driver::which());
     }
-    crate::runtime()?.block_on(attempt(args, config, expected, lane, began))
+    crate::runtime()?.block_on(attempt(args, config, expected, privilege, began))
 }
 
 fn no_case(wanted: &str) -> ExitCode {
@@ -69,7 +69,7 @@ fn explain(name: &str) -> ExitCode {
         cases.retain(|case| case.id().to_string() == name);
     }
     // A row that runs with each access type is two cases in sequence.
-    cases.dedup_by_key(|case: &mut Case| (case.suite, case.row.name));
+    cases.dedup_by_key(|case: &mut Case| (case.driver, case.row.name));
     if cases.is_empty() {
         return no_case(name);
     }
@@ -89,15 +89,15 @@ async fn attempt(
     args: Args,
     mut config: Config,
     expected: Option<Expected>,
-    lane: Option<Lane>,
+    privilege: Option<Privilege>,
     began: Stamp,
 ) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
     if args.list {
         let scratch = Path::new(STATE_DIR).join("driver.log");
         let started = start(&args, &mut config, scratch)?;
-        let (suite, _telling) = connect(config, &started, mpsc::unbounded_channel().0).await?;
-        print(&plan(&catalogue(), &args.filter, Some(suite.offers())), args.format)?;
+        let (driver, _emitting) = connect(config, &started, mpsc::unbounded_channel().0).await?;
+        print(&plan(&catalogue(), &args.filter, Some(driver.capabilities())), args.format)?;
         return Ok(ExitCode::SUCCESS);
     }
     let folder = RunFolder::choose(args.out.as_deref(), "runs".as_ref(), ClusterKind::Csi)?;
@@ -111,15 +111,15 @@ async fn attempt(
         connected = connect(config, &started, events.clone()) => connected,
         () = interrupted.cancelled() => return Ok(ExitCode::from(INTERRUPTED)),
     };
-    let (suite, telling) = connected?;
-    let planned = plan(&catalogue(), &args.filter, Some(suite.offers()));
+    let (driver, emitting) = connected?;
+    let planned = plan(&catalogue(), &args.filter, Some(driver.capabilities()));
     // Sending fails only if the reporter has stopped, which its result reports.
-    let _ = events.send(Event::RunStarted(info(&args, &suite, &planned, lane)));
-    let runner = Runner::new(suite, args.parallel.into(), args.strict, events.clone(), interrupted.clone());
+    let _ = events.send(Event::RunStarted(info(&args, &driver, &planned, privilege)));
+    let runner = Runner::new(driver, args.parallel.into(), args.strict, events.clone(), interrupted.clone());
     runner.run_all(&planned).await;
     drop(runner);
     // All calls have ended; wait until each is emitted before the end of the run.
-    telling.await.context("the task that emits CSI calls panicked")?;
+    emitting.await.context("the task that emits CSI calls panicked")?;
     let _ = events.send(Event::RunFinished {
         seconds: Stamp::now().seconds_since(began),
         interrupted: interrupted.is_cancelled(),
@@ -145,9 +145,9 @@ async fn connect(
     config: Config,
     started: &Started,
     events: mpsc::UnboundedSender<Event>,
-) -> Result<(Arc<Suite>, tokio::task::JoinHandle<()>)> {
+) -> Result<(Arc<DriverUnderTest>, tokio::task::JoinHandle<()>)> {
     let restart = started.restart.clone();
-    let connected = Suite::connect(config, started.endpoints.clone(), restart, PATIENCE, events).await;
+    let connected = DriverUnderTest::connect(config, started.endpoints.clone(), restart, READY_TIMEOUT, events).await;
     connected.map_err(|error| local_driver::last_words(error.into(), started.log.as_deref()))
 }
 
@@ -169,24 +169,24 @@ fn start(args: &Args, config: &mut Config, log: PathBuf) -> Result<Started> {
     Ok(Started { endpoints: local.endpoints, restart, log: Some(log) })
 }
 
-fn info(args: &Args, suite: &Suite, planned: &[Planned], lane: Option<Lane>) -> RunInfo {
-    let offers = suite.offers();
-    let accesses: Vec<&str> = offers.accesses.iter().map(|access| access.name()).collect();
+fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: Option<Privilege>) -> RunInfo {
+    let capabilities = driver.capabilities();
+    let accesses: Vec<&str> = capabilities.accesses.iter().map(|access| access.name()).collect();
     let processors = std::thread::available_parallelism().map_or(0, usize::from).to_string();
-    let told = [
-        ("parallel", suite.parallel(args.parallel.into()).to_string()),
+    let entries = [
+        ("parallel", driver.parallel(args.parallel.into()).to_string()),
         ("processors", processors),
         ("access_types", accesses.join(", ")),
-        ("node", offers.info.node_id.clone()),
+        ("node", capabilities.info.node_id.clone()),
     ];
     let mut environment: BTreeMap<String, String> =
-        told.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    environment.extend(lane.map(|lane| ("lane".to_owned(), lane.describe().to_owned())));
+        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    environment.extend(privilege.map(|privilege| ("lane".to_owned(), privilege.describe().to_owned())));
     environment.extend(args.strict.then(|| ("strict".to_owned(), "true".to_owned())));
     RunInfo {
         cases: planned.len(),
         cluster: ClusterKind::Csi,
-        driver: offers.name.clone(),
+        driver: capabilities.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         environment,
         ..RunInfo::default()

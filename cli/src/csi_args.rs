@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use claimcheck_cluster::DriverCommand;
 use claimcheck_conformance::{Access, Config, PathCommands, Secrets};
 use claimcheck_csi::Endpoint;
-use claimcheck_harness::Lane;
+use claimcheck_harness::Privilege;
 use claimcheck_run::HistoryArgs;
 use clap::{ArgGroup, ValueEnum};
 
@@ -179,7 +179,7 @@ impl Args {
     ///
     /// # Errors
     /// A file cannot be read or parsed, or a setting is invalid.
-    pub fn config(&self, lane: Option<Lane>) -> Result<Config> {
+    pub fn config(&self, privilege: Option<Privilege>) -> Result<Config> {
         let read = |path: &PathBuf| {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
         };
@@ -189,7 +189,7 @@ impl Args {
         };
         let builtin = self.driver == Some(DriverCommand::Builtin);
         if builtin {
-            preset(&mut config, lane);
+            preset(&mut config, privilege);
         }
         let settings = &self.settings;
         if let Some(path) = &settings.secrets {
@@ -202,7 +202,7 @@ impl Args {
 }
 
 /// Defaults for the built-in driver.
-fn preset(config: &mut Config, lane: Option<Lane>) {
+fn preset(config: &mut Config, privilege: Option<Privilege>) {
     let one = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
     if config.mutable_parameters.is_empty() {
         config.mutable_parameters = one("iops", "100");
@@ -211,7 +211,7 @@ fn preset(config: &mut Config, lane: Option<Lane>) {
         config.invalid_mutable_parameters = one("iops", "0");
     }
     // Image volumes require loop devices, which require root.
-    if lane == Some(Lane::User) && config.access_types.is_empty() {
+    if privilege == Some(Privilege::User) && config.access_types.is_empty() {
         config.access_types = vec![Access::Mount];
     }
 }

@@ -135,8 +135,8 @@ impl Expected {
 /// Describes the leaks and violations of a run.
 fn left_of(summary: &Summary) -> Vec<String> {
     let leaks = summary.leaks.iter().map(|leak| {
-        let whose = leak.case.as_ref().map(|case| format!(" by {case}")).unwrap_or_default();
-        format!("left behind{whose}: {} {}", leak.kind.name(), leak.name)
+        let by_case = leak.case.as_ref().map(|case| format!(" by {case}")).unwrap_or_default();
+        format!("left behind{by_case}: {} {}", leak.kind.name(), leak.name)
     });
     let violations =
         summary.violations.iter().map(|(rule, times)| format!("out of order: {} {times} times", rule.name()));
@@ -204,10 +204,10 @@ mod tests {
         assert_eq!((same.exit_code(), same.missing.len()), (ExitCode::SUCCESS, 0));
         let other = calls.compare(&summary(&["tokens"]));
         assert_eq!(other.exit_code(), ExitCode::from(1));
-        let told = other.to_string();
+        let text = other.to_string();
         assert!(
-            told.contains("not listed: list::tokens") && told.contains("list::pages (it stops)"),
-            "{told}"
+            text.contains("not listed: list::tokens") && text.contains("list::pages (it stops)"),
+            "{text}"
         );
         let cluster = Expected::parse(FILE, Level::Cluster).unwrap();
         assert_eq!(cluster.compare(&summary(&[])).exit_code(), ExitCode::SUCCESS);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_behind_is_listed_apart() {
+    fn leftovers_are_listed_separately() {
         let mut summary = summary(&[]);
         summary.violations.insert(claimcheck_model::Rule::AttachTwice, 1);
         let news = Expected::parse(FILE, Level::Cluster).unwrap().compare(&summary);

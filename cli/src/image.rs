@@ -28,7 +28,7 @@ pub struct Args {
 impl Args {
     /// Builds the image and prints its digest.
     pub fn run(self) -> Result<ExitCode> {
-        let ours = Platform::ours()
+        let native = Platform::of_this_machine()
             .context("images for this machine's platform are not supported: set --platform and --binary");
         let binary = match self.binary {
             Some(binary) => binary,
@@ -37,7 +37,7 @@ impl Args {
         };
         let platform = match self.platform {
             Some(platform) => platform,
-            None => ours?,
+            None => native?,
         };
         let options = image::Options { rootfs: self.rootfs, binary, tag: self.tag, platform, out: self.out };
         let image = image::build(&options)?;

@@ -4,9 +4,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use claimcheck_cluster::detach_dead_loops;
+use claimcheck_cluster::detach_orphaned_loop_devices;
 use claimcheck_kind as kind;
-use claimcheck_kind::{Engine, Kind, Known, Store, Teardown, Tools, cluster_name};
+use claimcheck_kind::{Engine, Kind, ListedCluster, Store, Teardown, Tools, cluster_name};
 use comfy_table::{ContentArrangement, Table, TableStyle};
 use jiff::{SignedDuration, Timestamp};
 
@@ -22,7 +22,7 @@ pub async fn list() -> Result<ExitCode> {
     table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["NAME", "NODES", "AGE", "STATE"]);
     for known in known {
-        let Known { name, standing, record, nodes } = known;
+        let ListedCluster { name, standing, record, nodes } = known;
         let age = record.map(|record| age(Timestamp::now().duration_since(record.claimed)));
         let running = nodes.iter().filter(|node| node.running).count();
         let nodes = format!("{running}/{}", nodes.len());
@@ -44,15 +44,15 @@ pub async fn down(name: &str) -> Result<ExitCode> {
 pub async fn prune(all: bool) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     // First, since it requires no container engine.
-    let dead = detach_dead_loops()?;
-    for dead in &dead {
-        println!("{dead}");
-        if dead.detached.is_err() {
+    let orphaned = detach_orphaned_loop_devices()?;
+    for orphaned in &orphaned {
+        println!("{orphaned}");
+        if orphaned.detached.is_err() {
             code = ExitCode::from(1);
         }
     }
     let pruned = kind::prune(&teardown()?, &Store::of_user()?, all).await?;
-    if pruned.is_empty() && dead.is_empty() {
+    if pruned.is_empty() && orphaned.is_empty() {
         println!("nothing to delete");
     }
     for (known, result) in pruned {
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn ages_have_one_unit() {
-        let told =
+        let ages =
             [-1, 0, 59, 60, 3_599, 3_600, 86_399, 86_400, 864_000].map(|s| age(SignedDuration::from_secs(s)));
-        assert_eq!(told, ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "1 d", "10 d"]);
+        assert_eq!(ages, ["0 s", "0 s", "59 s", "1 min", "59 min", "1 h", "23 h", "1 d", "10 d"]);
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use claimcheck_run::PlaceArgs;
+use claimcheck_run::ClusterArgs;
 use claimcheck_suites::{Planned, catalogue, plan};
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, TableStyle};
@@ -17,7 +17,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: ClusterArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -33,7 +33,7 @@ enum Format {
 pub fn list(args: Args) -> Result<ExitCode> {
     let place = match args.place.place() {
         Ok(place) => place,
-        Err(error) => return Ok(crate::misplaced(&error)),
+        Err(error) => return Ok(crate::invalid_target(&error)),
     };
     let planned = plan(&catalogue(), &args.filter, &place.expected(None));
     let listed: Vec<_> = planned.iter().map(Planned::listed).collect();

@@ -4,9 +4,9 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use claimcheck_cluster::faults::FaultSpec;
-use claimcheck_harness::Lane;
+use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
-use claimcheck_run::{Options, Output, OutputArgs, PlaceArgs, Run, interrupt};
+use claimcheck_run::{Options, Output, OutputArgs, ClusterArgs, Run, interrupt};
 use claimcheck_suites::load::{ClassError, Spec};
 use jiff::SignedDuration;
 
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     timeout: Duration,
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub place: ClusterArgs,
     /// Inject a fault; see `claimcheck run --help`; can be repeated
     #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
     faults: Vec<FaultSpec>,
@@ -79,11 +79,11 @@ pub fn size(text: &str) -> Result<String, String> {
 
 impl Args {
     /// Runs the load; the exit code reports the outcome.
-    pub fn run(self, lane: Lane, began: Stamp) -> Result<ExitCode> {
+    pub fn run(self, privilege: Privilege, began: Stamp) -> Result<ExitCode> {
         let workload = self.place.workload();
         let place = match self.place.place() {
             Ok(place) => place,
-            Err(error) => return Ok(crate::misplaced(&error)),
+            Err(error) => return Ok(crate::invalid_target(&error)),
         };
         let Output { slos, push, otlp } = match self.output.read() {
             Ok(output) => output,
@@ -120,16 +120,16 @@ impl Args {
             terminal: true,
             began,
         };
-        crate::runtime()?.block_on(load(&options, spec, lane))
+        crate::runtime()?.block_on(load(&options, spec, privilege))
     }
 }
 
-async fn load(options: &Options, spec: Spec, lane: Lane) -> Result<ExitCode> {
+async fn load(options: &Options, spec: Spec, privilege: Privilege) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    crate::say(options.place.foreword());
+    crate::say(options.place.startup_notice());
     // Until everything is up, an interrupt needs no orderly shutdown.
     let run = tokio::select! {
-        run = Run::start_load(options, lane, interrupted.clone()) => run?,
+        run = Run::start_load(options, privilege, interrupted.clone()) => run?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
     };
     match run.load(spec).await {
@@ -141,6 +141,6 @@ async fn load(options: &Options, spec: Spec, lane: Lane) -> Result<ExitCode> {
         other => other?,
     }
     let outcome = run.finish(options.began).await?;
-    crate::say(options.place.afterword());
+    crate::say(options.place.shutdown_notice());
     Ok(interrupt::exit_code(&interrupted, &outcome))
 }

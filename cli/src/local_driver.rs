@@ -9,13 +9,13 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{DriverCommand, DriverPlace};
+use claimcheck_cluster::{DriverCommand, PlaceholderValues};
 use claimcheck_conformance::{DriverProcess, Endpoints};
 use claimcheck_csi::Endpoint;
 use claimcheck_harness::{STATE_DIR, share};
 
 /// The timeout for a driver to start listening.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// The number of lines of a driver's output that are shown when it fails to start.
 const LAST_WORDS: usize = 10;
 
@@ -54,13 +54,13 @@ impl LocalDriver {
             made(&directory)?;
             made(&state_dir)?;
             let socket = directory.join(socket);
-            let place = DriverPlace {
+            let values = PlaceholderValues {
                 socket: socket.clone(),
                 node_id: node.to_owned(),
                 state_dir: state_dir.display().to_string(),
                 node_root: directory.display().to_string(),
             };
-            let (program, arguments) = command.at(&place, &ourselves);
+            let (program, arguments) = command.at(&values, &ourselves);
             processes.push(DriverProcess::start(program, arguments, log.to_owned())?);
             Ok(Endpoint::Unix(socket))
         };

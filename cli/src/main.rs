@@ -19,10 +19,10 @@ mod testdriver;
 use std::process::ExitCode;
 
 use claimcheck_component::{Component, logging};
-use claimcheck_harness::Lane;
+use claimcheck_harness::Privilege;
 use claimcheck_harness::{Entry, entry};
 use claimcheck_model::Stamp;
-use claimcheck_run::PlaceError;
+use claimcheck_run::ClusterArgsError;
 use clap::{Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
@@ -109,9 +109,9 @@ impl Command {
 fn main() -> ExitCode {
     let began = Stamp::now();
     let mut cli = None;
-    let lane = match entry(|| cli.insert(Cli::parse()).command.needs_cluster()) {
+    let privilege = match entry(|| cli.insert(Cli::parse()).command.needs_cluster()) {
         Entry::Exit(code) => return code,
-        Entry::Go(lane) => lane,
+        Entry::Go(privilege) => privilege,
     };
     let Some(cli) = cli else { return ExitCode::from(2) };
     let style = match cli.command {
@@ -126,7 +126,7 @@ fn main() -> ExitCode {
         | Command::History(_)
         | Command::Rbac(_)
         | Command::Image(_)
-        | Command::Cluster(_) => logging::Style::Person { verbosity: cli.verbose },
+        | Command::Cluster(_) => logging::Style::Human { verbosity: cli.verbose },
     };
     logging::start(style, cli.log_format);
     let result = match cli.command {
@@ -136,9 +136,9 @@ fn main() -> ExitCode {
         Command::Compare(args) => args.run(),
         Command::History(args) => args.run(),
         Command::Rbac(args) => args.print(),
-        Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
-        Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),
-        Command::Csi(args) => csi::run(*args, lane, began),
+        Command::Run(args) => args.run(privilege.unwrap_or(Privilege::User), began),
+        Command::Load(args) => args.run(privilege.unwrap_or(Privilege::User), began),
+        Command::Csi(args) => csi::run(*args, privilege, began),
         Command::Testdriver(args) => args.run(),
         Command::Image(args) => args.run(),
         Command::Cluster(command) => command.run(),
@@ -162,7 +162,7 @@ fn unreadable(error: &anyhow::Error) -> ExitCode {
 }
 
 /// The arguments do not describe a usable cluster.
-fn misplaced(error: &PlaceError) -> ExitCode {
+fn invalid_target(error: &ClusterArgsError) -> ExitCode {
     eprintln!("claimcheck: {error}");
     error.exit_code()
 }

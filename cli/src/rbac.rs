@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use claimcheck_deploy::rbac::{Further, manifest};
+use claimcheck_deploy::rbac::{RoleOptions, manifest};
 use claimcheck_model::ObjectKey;
 use claimcheck_suites::PullSecret;
 
@@ -35,7 +35,7 @@ impl Args {
             self.image_pull_secret.as_ref().map(|secret| ObjectKey::new(&*secret.namespace, &*secret.name));
         let (disrupt, stock_metrics) = (self.allow_disruptive, self.stock_metrics);
         let (install, tap) = (self.install, self.tap.clone());
-        print!("{}", manifest(&Further { install, disrupt, stock_metrics, pull_secret, tap }));
+        print!("{}", manifest(&RoleOptions { install, disrupt, stock_metrics, pull_secret, tap }));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,9 +4,9 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use claimcheck_cluster::faults::FaultSpec;
-use claimcheck_harness::Lane;
+use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
-use claimcheck_run::{Options, Output, OutputArgs, PlaceArgs, Run, interrupt};
+use claimcheck_run::{Options, Output, OutputArgs, ClusterArgs, Run, interrupt};
 
 use crate::findings::{Expected, Level};
 
@@ -16,7 +16,7 @@ pub struct Args {
     /// Run only cases that contain one of these strings in their name
     filter: Vec<String>,
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub place: ClusterArgs,
     /// Number of concurrent cases
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     parallel: u16,
@@ -36,11 +36,11 @@ pub struct Args {
 
 impl Args {
     /// Runs the suites; the exit code reports the outcome.
-    pub fn run(self, lane: Lane, began: Stamp) -> Result<ExitCode> {
+    pub fn run(self, privilege: Privilege, began: Stamp) -> Result<ExitCode> {
         let workload = self.place.workload();
         let place = match self.place.place() {
             Ok(place) => place,
-            Err(error) => return Ok(crate::misplaced(&error)),
+            Err(error) => return Ok(crate::invalid_target(&error)),
         };
         let Output { slos, push, otlp } = match self.output.read() {
             Ok(output) => output,
@@ -68,28 +68,28 @@ impl Args {
             terminal: true,
             began,
         };
-        if claimcheck_run::planned(&options, lane).is_empty() {
+        if claimcheck_run::planned(&options, privilege).is_empty() {
             eprintln!(
                 "claimcheck: no test case matches {}: see `claimcheck list`",
                 options.filters.join(" or ")
             );
             return Ok(ExitCode::from(2));
         }
-        crate::runtime()?.block_on(run(&options, expected, lane))
+        crate::runtime()?.block_on(run(&options, expected, privilege))
     }
 }
 
-async fn run(options: &Options, expected: Option<Expected>, lane: Lane) -> Result<ExitCode> {
+async fn run(options: &Options, expected: Option<Expected>, privilege: Privilege) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    crate::say(options.place.foreword());
+    crate::say(options.place.startup_notice());
     // Until everything is up, an interrupt needs no orderly shutdown.
     let run = tokio::select! {
-        run = Run::start(options, lane, interrupted.clone()) => run?,
+        run = Run::start(options, privilege, interrupted.clone()) => run?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
     };
     run.run_all().await;
     let outcome = run.finish(options.began).await?;
-    crate::say(options.place.afterword());
+    crate::say(options.place.shutdown_notice());
     if let Some(expected) = expected.filter(|_| !interrupted.is_cancelled() && outcome.keeps_thresholds()) {
         let difference = expected.compare(&outcome.summary);
         crate::say(Some(difference.to_string()));

@@ -9,20 +9,20 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{Asked, DriverCommand, ask};
+use claimcheck_cluster::{DriverDescription, DriverCommand, describe_driver};
 use claimcheck_conformance::Endpoints;
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
 use claimcheck_harness::STATE_DIR;
 use claimcheck_model::Capability;
 use claimcheck_run::interrupt;
 use claimcheck_suites::load::bytes;
-use claimcheck_suites::testdriver::{ClassWish, Content, Origin, Wishes, class, draft};
+use claimcheck_suites::testdriver::{ClassOption, Content, Origin, DriverOptions, class, draft};
 use clap::ArgGroup;
 
 use crate::{
     csi_args::pair,
     load::size,
-    local_driver::{self, LocalDriver, PATIENCE},
+    local_driver::{self, LocalDriver, READY_TIMEOUT},
 };
 
 /// The node ID of a driver started by this command.
@@ -49,13 +49,13 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    wishes: WishArgs,
+    options: DriverOptionArgs,
 }
 
 /// Properties that no RPC of the driver exposes.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Properties that no CSI call exposes")]
-struct WishArgs {
+struct DriverOptionArgs {
     /// Existing storage class to copy [default: generated from the driver's name]
     #[arg(long, value_name = "NAME", conflicts_with = "driver_params")]
     storage_class: Option<String>,
@@ -110,7 +110,7 @@ impl Args {
     /// Writes the file.
     pub fn run(self) -> Result<ExitCode> {
         let class_file =
-            self.out.as_deref().filter(|_| !self.wishes.driver_params.is_empty()).map(class_path);
+            self.out.as_deref().filter(|_| !self.options.driver_params.is_empty()).map(class_path);
         if self.endpoint.is_none() && self.driver.is_none() {
             return Ok(local_driver::which());
         }
@@ -118,24 +118,24 @@ impl Args {
         if let Some(there) = self.out.iter().chain(&class_file).find(|path| path.exists()) {
             return Ok(exists(there));
         }
-        let asked = crate::runtime()?.block_on(async {
+        let description = crate::runtime()?.block_on(async {
             let interrupted = interrupt::token()?;
             tokio::select! {
-                asked = self.ask() => asked.map(Some),
+                description = self.describe() => description.map(Some),
                 () = interrupted.cancelled() => Ok(None),
             }
         })?;
-        let Some(asked) = asked else { return Ok(ExitCode::from(130)) };
-        let parameters: BTreeMap<_, _> = self.wishes.driver_params.iter().cloned().collect();
-        let ours = (self.driver == Some(DriverCommand::Builtin))
-            .then(|| Content::of_class(self.wishes.storage_class.as_deref(), &parameters));
-        let draft = draft(&asked, &self.wishes.wishes(class_file.as_deref())?, ours);
+        let Some(description) = description else { return Ok(ExitCode::from(130)) };
+        let parameters: BTreeMap<_, _> = self.options.driver_params.iter().cloned().collect();
+        let content = (self.driver == Some(DriverCommand::Builtin))
+            .then(|| Content::of_class(self.options.storage_class.as_deref(), &parameters));
+        let draft = draft(&description, &self.options.options(class_file.as_deref())?, content);
         let Some(out) = &self.out else {
             print!("{draft}");
             return Ok(ExitCode::SUCCESS);
         };
         if let Some(path) = &class_file
-            && !create(path, &class(&asked.name, &parameters))?
+            && !create(path, &class(&description.name, &parameters))?
         {
             return Ok(exists(path));
         }
@@ -148,12 +148,12 @@ impl Args {
             n => format!("; {n} of its capabilities are unknown and set to false: see the comments"),
         };
         let and = class_file.map_or(String::new(), |path| format!(" and {}", path.display()));
-        crate::say(Some(format!("wrote {}{and} for driver {}{look}", out.display(), asked.name)));
+        crate::say(Some(format!("wrote {}{and} for driver {}{look}", out.display(), description.name)));
         Ok(ExitCode::SUCCESS)
     }
 
     /// Queries the driver.
-    async fn ask(&self) -> Result<Asked> {
+    async fn describe(&self) -> Result<DriverDescription> {
         let Some(command) = &self.driver else {
             let node = self.endpoint.clone().context("either --endpoint or --driver is required")?;
             let controller = self.controller_endpoint.clone();
@@ -161,31 +161,31 @@ impl Args {
         };
         let log = Path::new(STATE_DIR).join("driver.log");
         let local = LocalDriver::start(command, self.driver_controller.as_ref(), &[NODE], &log)?;
-        let asked = reach(local.endpoints).await;
-        asked.map_err(|error| local_driver::last_words(error, Some(&log)))
+        let description = reach(local.endpoints).await;
+        description.map_err(|error| local_driver::last_words(error, Some(&log)))
     }
 }
 
-async fn reach(endpoints: Endpoints) -> Result<Asked> {
+async fn reach(endpoints: Endpoints) -> Result<DriverDescription> {
     let to = |endpoint| Driver::new(endpoint, Tap::none(), "testdriver");
     let node = to(endpoints.node);
     let controller = endpoints.controller.map_or_else(|| node.clone(), to);
     for driver in [&node, &controller] {
-        driver.wait_ready(PATIENCE).await?;
+        driver.wait_ready(READY_TIMEOUT).await?;
     }
-    Ok(ask(&controller, &node).await?)
+    Ok(describe_driver(&controller, &node).await?)
 }
 
-impl WishArgs {
-    fn wishes(&self, class_file: Option<&Path>) -> Result<Wishes> {
+impl DriverOptionArgs {
+    fn options(&self, class_file: Option<&Path>) -> Result<DriverOptions> {
         let block = self.fs_types.iter().any(|name| name == BLOCK);
         let block = block.then_some((Capability::Block, true));
         let class = match (&self.storage_class, class_file) {
-            (Some(name), _) => ClassWish::Existing(name.clone()),
-            (None, Some(path)) => ClassWish::File(absolute(path)?),
-            (None, None) => ClassWish::Name,
+            (Some(name), _) => ClassOption::Existing(name.clone()),
+            (None, Some(path)) => ClassOption::File(absolute(path)?),
+            (None, None) => ClassOption::Name,
         };
-        Ok(Wishes {
+        Ok(DriverOptions {
             class,
             snapshot_class: self.snapshot_class.clone(),
             group_snapshot_class: self.group_snapshot_class.clone(),

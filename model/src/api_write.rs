@@ -6,7 +6,7 @@ use crate::{ObjectKey, Stamp};
 
 /// The kinds of API objects that record a volume's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum WrittenKind {
+pub enum LifecycleObjectKind {
     /// A claim.
     Claim,
     /// A volume.
@@ -17,7 +17,7 @@ pub enum WrittenKind {
     Pod,
 }
 
-impl WrittenKind {
+impl LifecycleObjectKind {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Claim, Self::Volume, Self::Attachment, Self::Pod];
 
@@ -34,9 +34,9 @@ impl WrittenKind {
 
 /// An API object that is part of a volume's lifecycle.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Written {
+pub struct LifecycleObject {
     /// Its kind.
-    pub kind: WrittenKind,
+    pub kind: LifecycleObjectKind,
     /// Its namespace and name.
     pub key: ObjectKey,
 }
@@ -49,12 +49,12 @@ pub struct ApiWrite {
     /// The Kubernetes verb, `patch`.
     pub verb: String,
     /// The object.
-    pub object: Written,
+    pub object: LifecycleObject,
     /// The subresource, `status`; empty for a write to the object itself.
     pub subresource: String,
     /// The objects it refers to: a pod's claims, a volume's claim, an attachment's volume. None
     /// if neither request nor response contained the object.
-    pub refers_to: Option<Vec<Written>>,
+    pub refers_to: Option<Vec<LifecycleObject>>,
     /// The HTTP status code; 0 without a response.
     pub code: u16,
     /// When the client sent it.

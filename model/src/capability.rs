@@ -127,12 +127,12 @@ mod tests {
             assert_eq!(serde_json::to_value(capability).unwrap(), capability.name());
             assert_eq!(capability.name().parse(), Ok(capability));
         }
-        let said = |name: &str| name.parse::<Capability>().unwrap_err().to_string();
-        assert_eq!(said("rwx"), "unknown capability `rwx`; did you mean RWX?");
+        let error_for = |name: &str| name.parse::<Capability>().unwrap_err().to_string();
+        assert_eq!(error_for("rwx"), "unknown capability `rwx`; did you mean RWX?");
         assert!(
-            said("teleportation").contains("known capabilities: persistence, block, "),
+            error_for("teleportation").contains("known capabilities: persistence, block, "),
             "{}",
-            said("teleportation")
+            error_for("teleportation")
         );
     }
 }

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApiWrite, CaseId, CaseResult, ComponentEnd, Evidence, LoadEvent, PhaseSample, RunInfo, Stamp,
+    ApiWrite, CaseId, CaseResult, ComponentEnd, FailureDump, LoadEvent, PhaseSample, RunInfo, Stamp,
     StockMetrics,
 };
 
@@ -57,7 +57,7 @@ pub enum Event {
         failed: Option<String>,
     },
     /// A case failed: its objects, Events and logs at that moment.
-    Evidence(Evidence),
+    Evidence(FailureDump),
     /// A case finished; a skipped one finishes without having started.
     CaseFinished {
         /// The case.

@@ -7,7 +7,7 @@ use crate::CaseId;
 
 /// The state of the cluster when a case failed; its objects are deleted a moment later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Evidence {
+pub struct FailureDump {
     /// The case.
     pub case: CaseId,
     /// Its pods, claims, volumes, attachments and snapshots, as returned by the API, without managed fields.
@@ -15,7 +15,7 @@ pub struct Evidence {
     pub objects: Vec<Value>,
     /// Their Events, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub events: Vec<Told>,
+    pub events: Vec<ObjectEvent>,
     /// The logs of its containers, and the components' log lines about its objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<Log>,
@@ -23,7 +23,7 @@ pub struct Evidence {
 
 /// A Kubernetes Event, as `kubectl describe` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct ObjectEvent {
     /// The last occurrence, in RFC 3339; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last: String,

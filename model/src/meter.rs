@@ -12,7 +12,7 @@ pub trait Recorder: Send + Sync {
     fn record(&self, metric: &'static Metric, labels: &[&str], value: f64);
 
     /// Adds gauges that are computed on every scrape.
-    fn count(&self, census: Census);
+    fn register(&self, collector: Collector);
 
     /// The component is ready: its cache has synced.
     fn ready(&self);
@@ -36,13 +36,13 @@ impl Reading {
     }
 }
 
-type Count = dyn Fn() -> Pin<Box<dyn Future<Output = Vec<Reading>> + Send>> + Send + Sync;
+type Collect = dyn Fn() -> Pin<Box<dyn Future<Output = Vec<Reading>> + Send>> + Send + Sync;
 
 /// Computes gauges on a scrape; costs nothing between scrapes.
 #[derive(Clone)]
-pub struct Census(Arc<Count>);
+pub struct Collector(Arc<Collect>);
 
-impl Census {
+impl Collector {
     /// The current values; label sets that are missing from them are removed.
     pub async fn read(&self) -> Vec<Reading> {
         (self.0)().await
@@ -77,12 +77,12 @@ impl Meter {
     }
 
     /// Calls `count` on every scrape.
-    pub fn count<F>(&self, count: impl Fn() -> F + Send + Sync + 'static)
+    pub fn collect<F>(&self, collect: impl Fn() -> F + Send + Sync + 'static)
     where
         F: Future<Output = Vec<Reading>> + Send + 'static,
     {
         if let Some(recorder) = &self.0 {
-            recorder.count(Census(Arc::new(move || Box::pin(count()))));
+            recorder.register(Collector(Arc::new(move || Box::pin(collect()))));
         }
     }
 

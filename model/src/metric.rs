@@ -308,7 +308,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_are_unique_and_end_as_prometheus_wants() {
+    fn names_are_unique_and_have_the_suffixes_of_prometheus() {
         let mut seen = BTreeSet::new();
         for metric in ALL {
             assert!(seen.insert(metric.name), "{} is declared twice", metric.name);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn our_metrics_have_no_objects_in_their_labels() {
+    fn metrics_have_no_object_names_in_their_labels() {
         let objects = [Label::Namespace, Label::PersistentVolumeClaim];
         for metric in ALL.iter().filter(|m| m.name.starts_with("claimcheck_")) {
             assert!(metric.labels.iter().all(|l| !objects.contains(l)), "{}", metric.name);

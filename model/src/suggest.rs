@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_near_is_meant_and_what_is_far_is_not() {
+    fn only_near_names_are_suggested() {
         let known = ["volume-size", "access-types"];
         assert_eq!(nearest("Volume-Sise", known), Some("volume-size"));
         assert_eq!(nearest("zzz", known), None);

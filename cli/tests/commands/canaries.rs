@@ -154,8 +154,8 @@ fn run(folder: &Path, collector: &str, cases: &[&str], faults: &[&str]) -> (Valu
     let mut run = Running(command.spawn().expect("the binary runs"));
     let token = plant(&out.join("kubeconfig"), &folder.with_extension("cache"), &mut run);
     let status = run.0.wait().expect("it is ours");
-    let said = || fs::read_to_string(folder.join("stderr")).unwrap_or_default();
-    assert!(matches!(status.code(), Some(0 | 1)), "{status}: {}", said());
+    let stderr = || fs::read_to_string(folder.join("stderr")).unwrap_or_default();
+    assert!(matches!(status.code(), Some(0 | 1)), "{status}: {}", stderr());
     let summary = fs::read(out.join("summary.json")).expect("a summary");
     (serde_json::from_slice(&summary).expect("JSON"), token)
 }

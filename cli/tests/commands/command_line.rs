@@ -14,7 +14,7 @@ fn claimcheck(args: &[&str]) -> Output {
         .expect("the binary runs")
 }
 
-fn said(output: &Output) -> String {
+fn output_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -27,9 +27,9 @@ fn addresses_that_make_no_sense_are_not_repeated() {
         ("--remote-write", "http://HOST:PORT/PATH"),
     ] {
         let output = claimcheck(&["run", flag, "htp://ann:p4ss@host/"]);
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(&format!("{flag}: write {wanted}")) && !said.contains("p4ss"), "{said}");
+        let printed = output_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(&format!("{flag}: write {wanted}")) && !printed.contains("p4ss"), "{printed}");
     }
 }
 
@@ -106,13 +106,13 @@ fn mistakes_are_usage_errors() {
     ];
     for (args, remedy) in table {
         let output = claimcheck(args);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
-        assert!(said(&output).contains(remedy), "{args:?} said {}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", output_of(&output));
+        assert!(output_of(&output).contains(remedy), "{args:?} said {}", output_of(&output));
     }
 }
 
 #[test]
-fn what_cannot_start_says_why_in_one_line() {
+fn a_failed_start_reports_the_reason_in_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("an address").to_string();
     let port = taken.local_addr().expect("an address").port().to_string();
@@ -133,9 +133,9 @@ fn what_cannot_start_says_why_in_one_line() {
     ];
     for (args, remedy) in table {
         let output = claimcheck(args);
-        assert_eq!(output.status.code(), Some(3), "{args:?}: {}", said(&output));
-        assert!(said(&output).contains(remedy), "{args:?} said {}", said(&output));
-        assert_eq!(said(&output).trim().lines().count(), 1, "{args:?} said {}", said(&output));
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {}", output_of(&output));
+        assert!(output_of(&output).contains(remedy), "{args:?} said {}", output_of(&output));
+        assert_eq!(output_of(&output).trim().lines().count(), 1, "{args:?} said {}", output_of(&output));
     }
 }
 
@@ -145,15 +145,15 @@ fn a_driver_that_ends_at_once_is_shown_by_its_log() {
     let run = out.path().join("run").display().to_string();
     let driver = "exec:sh -c 'echo no licence for $1, $3 >&2; exit 1' sh {endpoint} --password hunter2";
     let output = claimcheck(&["run", "--driver", driver, "--out", &run]);
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", output_of(&output));
     let shown =
         ["exits immediately after it is started", "no licence for unix:///var/lib/kubelet", "--password ***"];
-    assert!(shown.iter().all(|words| said(&output).contains(words)), "{}", said(&output));
-    assert!(!said(&output).contains("hunter2"), "{}", said(&output));
+    assert!(shown.iter().all(|words| output_of(&output).contains(words)), "{}", output_of(&output));
+    assert!(!output_of(&output).contains("hunter2"), "{}", output_of(&output));
 }
 
 /// Our own driver as a stranger would bring it: two processes, and what upstream's suite knows of it.
-fn as_a_strangers(name: &str) -> (tempfile::TempDir, Output) {
+fn with_external_driver(name: &str) -> (tempfile::TempDir, Output) {
     let out = tempfile::tempdir().expect("a folder");
     let (run, file) = (out.path().join("run").display().to_string(), out.path().join("driver.yaml"));
     let text = format!(
@@ -161,9 +161,9 @@ fn as_a_strangers(name: &str) -> (tempfile::TempDir, Output) {
          SupportedSizeRange: {{Min: 16Mi}}\n  Capabilities: {{persistence: true}}\n  TestTags: [slow]\n"
     );
     std::fs::write(&file, text).expect("a file");
-    let ours = env!("CARGO_BIN_EXE_claimcheck");
+    let program = env!("CARGO_BIN_EXE_claimcheck");
     let driver = format!(
-        "exec:{ours} driver --driver-name stranger.example.com --endpoint {{endpoint}} --node-id {{node_id}} \
+        "exec:{program} driver --driver-name stranger.example.com --endpoint {{endpoint}} --node-id {{node_id}} \
          --state-dir {{state_dir}}"
     );
     let file = file.display().to_string();
@@ -173,19 +173,19 @@ fn as_a_strangers(name: &str) -> (tempfile::TempDir, Output) {
 }
 
 #[test]
-fn a_strangers_driver_runs_as_its_file_says() {
-    let (out, output) = as_a_strangers("stranger.example.com");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{}{told}", said(&output));
+fn an_external_driver_runs_as_declared_in_its_file() {
+    let (out, output) = with_external_driver("stranger.example.com");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}{stdout}", output_of(&output));
     assert!(
-        said(&output).contains("no case uses these fields of --driver-config: TestTags"),
+        output_of(&output).contains("no case uses these fields of --driver-config: TestTags"),
         "{}",
-        said(&output)
+        output_of(&output)
     );
     for words in
         ["the driver does not declare exec", "SupportedFsType of --driver-config has no ext4", "2 passed"]
     {
-        assert!(told.contains(words), "{told}");
+        assert!(stdout.contains(words), "{stdout}");
     }
     let log = out.path().join("run/cluster/driver-controller.log");
     assert!(log.exists(), "the controller has no log");
@@ -193,10 +193,10 @@ fn a_strangers_driver_runs_as_its_file_says() {
 
 #[test]
 fn a_file_of_another_driver_is_refused() {
-    let (_, output) = as_a_strangers("other.example.com");
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    let (_, output) = with_external_driver("other.example.com");
+    assert_eq!(output.status.code(), Some(3), "{}", output_of(&output));
     let why = "DriverInfo.Name of --driver-config is other.example.com, but GetPluginInfo returns stranger.example.com";
-    assert!(said(&output).contains(why), "{}", said(&output));
+    assert!(output_of(&output).contains(why), "{}", output_of(&output));
 }
 
 /// A folder that says nothing of what made it: only the programs' names count.
@@ -224,9 +224,9 @@ fn stock_programs_that_are_missing_are_named_with_their_remedy() {
             command.args(["--controllers", "stock"]);
         }
         let output = command.output().expect("the binary runs");
-        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-        assert!(said(&output).contains(missing) && said(&output).contains(remedy), "{}", said(&output));
-        assert_eq!(said(&output).trim().lines().count(), 1, "{}", said(&output));
+        assert_eq!(output.status.code(), Some(3), "{}", output_of(&output));
+        assert!(output_of(&output).contains(missing) && output_of(&output).contains(remedy), "{}", output_of(&output));
+        assert_eq!(output_of(&output).trim().lines().count(), 1, "{}", output_of(&output));
     }
 }
 
@@ -260,7 +260,7 @@ fn runs_are_compared_and_a_worse_one_ends_with_4() {
     assert_eq!((&json["verdict"], &json["cases"][0]["change"]), (&"worse".into(), &"broken".into()));
     let page = folder.path().join("page.html");
     let html = claimcheck(&["compare", &good, &bad, "--html", &page.display().to_string()]);
-    assert!(html.status.success() && page.is_file(), "{}", said(&html));
+    assert!(html.status.success() && page.is_file(), "{}", output_of(&html));
 }
 
 #[test]

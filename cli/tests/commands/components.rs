@@ -93,7 +93,7 @@ fn folder_of_sockets() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_liveness_probe_says_what_the_driver_says() {
+fn the_liveness_probe_returns_the_result_of_probe() {
     let folder = folder_of_sockets();
     let socket = folder.path().join("csi.sock");
     let address = free_address().to_string();
@@ -116,7 +116,7 @@ fn the_liveness_probe_says_what_the_driver_says() {
 }
 
 #[test]
-fn the_registrar_waits_for_the_driver_and_takes_its_socket_away() {
+fn the_registrar_waits_for_the_driver_and_removes_its_socket() {
     let folder = folder_of_sockets();
     let socket = folder.path().join("csi.sock");
     let registry = folder.path().join("registry");

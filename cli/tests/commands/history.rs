@@ -21,7 +21,7 @@ fn claimcheck(home: &Path, args: &[&str]) -> Command {
 
 fn run(home: &Path, more: &[&str]) -> Output {
     let output = claimcheck(home, &[&["run", CASE], more].concat()).output().expect("the binary runs");
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_of(&output));
     output
 }
 
@@ -29,7 +29,7 @@ fn history(home: &Path, args: &[&str]) -> Output {
     claimcheck(home, &[&["history"], args].concat()).output().expect("the binary runs")
 }
 
-fn said(output: &Output) -> String {
+fn output_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -41,20 +41,20 @@ fn kept(home: &Path) -> usize {
 }
 
 #[test]
-fn two_runs_make_a_trend_and_a_third_is_kept_out() {
+fn two_runs_make_a_trend_and_a_third_is_excluded() {
     let home = tempfile::tempdir().expect("a folder");
     let home = home.path();
     let empty = history(home, &[]);
-    assert!(empty.status.success() && said(&empty).contains("no matching runs in"), "{}", said(&empty));
+    assert!(empty.status.success() && output_of(&empty).contains("no matching runs in"), "{}", output_of(&empty));
     run(home, &["--out", "first"]);
     run(home, &["--out", "second"]);
     run(home, &["--out", "third", "--no-history"]);
     assert_eq!(kept(home), 2);
     assert!(home.join("claimcheck/history.ndjson").is_file());
 
-    let table = said(&history(home, &[]));
+    let table = output_of(&history(home, &[]));
     assert_eq!(table.lines().filter(|line| line.contains("embedded")).count(), 2, "{table}");
-    let plot = said(&history(home, &["provision"]));
+    let plot = output_of(&history(home, &["provision"]));
     assert!(plot.contains("provision P50") && plot.contains("The last ") && plot.contains('█'), "{plot}");
 
     let page = |run: &str| fs::read_to_string(home.join(run).join("report.html")).expect("a page");
@@ -63,7 +63,7 @@ fn two_runs_make_a_trend_and_a_third_is_kept_out() {
     assert!(page("second").contains(trend) && !page("third").contains(trend));
 
     let forgotten = history(home, &["forget", "--older-than", "0s"]);
-    assert!(said(&forgotten).contains("2 runs deleted"), "{}", said(&forgotten));
+    assert!(output_of(&forgotten).contains("2 runs deleted"), "{}", output_of(&forgotten));
     assert_eq!(kept(home), 0);
 }
 
@@ -77,8 +77,8 @@ fn two_runs_at_once_are_both_kept() {
     };
     for child in [start("first"), start("second")] {
         let output = child.wait_with_output().expect("it was ours");
-        assert!(output.status.success(), "{}", said(&output));
-        assert!(!said(&output).contains("history"), "{}", said(&output));
+        assert!(output.status.success(), "{}", output_of(&output));
+        assert!(!output_of(&output).contains("history"), "{}", output_of(&output));
     }
     assert_eq!(kept(home), 2);
 }
@@ -87,9 +87,9 @@ fn two_runs_at_once_are_both_kept() {
 fn a_phase_that_is_none_is_answered_with_those_that_are() {
     let home = tempfile::tempdir().expect("a folder");
     let output = history(home.path(), &["provisoin"]);
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    let said = said(&output);
-    assert!(said.contains("provisoin") && said.contains("'provision'") && said.contains("unstage"), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{}", output_of(&output));
+    let printed = output_of(&output);
+    assert!(printed.contains("provisoin") && printed.contains("'provision'") && printed.contains("unstage"), "{printed}");
 }
 
 #[test]
@@ -101,13 +101,13 @@ fn a_broken_history_is_named_and_fails_no_run() {
     let words = "this is no database, whatever its name says. ".repeat(40);
     fs::write(&file, &words).expect("a file");
     let output = history(home, &[]);
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    let told = said(&output);
-    assert!(told.contains(&file.display().to_string()) && told.contains("move it away"), "{told}");
+    assert_eq!(output.status.code(), Some(3), "{}", output_of(&output));
+    let stderr = output_of(&output);
+    assert!(stderr.contains(&file.display().to_string()) && stderr.contains("move it away"), "{stderr}");
 
-    let told = said(&run(home, &["--out", "first"]));
-    let warning: Vec<&str> = told.lines().filter(|line| line.contains("not added to the history")).collect();
-    assert_eq!(warning.len(), 1, "{told}");
-    assert!(warning[0].contains("history.ndjson") && warning[0].contains("move it away"), "{told}");
+    let stderr = output_of(&run(home, &["--out", "first"]));
+    let warning: Vec<&str> = stderr.lines().filter(|line| line.contains("not added to the history")).collect();
+    assert_eq!(warning.len(), 1, "{stderr}");
+    assert!(warning[0].contains("history.ndjson") && warning[0].contains("move it away"), "{stderr}");
     assert_eq!(fs::read_to_string(&file).expect("a file"), words, "it is left as it is");
 }

@@ -62,8 +62,8 @@ impl Machine {
         command.args(["run", "--cluster", "kind", "--name", "ci", "--out"]).arg(self.0.path().join("run"));
         let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
         // Opening it waits for the other end.
-        let said = fs::read_to_string(self.0.path().join("hung")).expect("its process");
-        Halfway { run, kind: said.trim().parse().expect("a process id") }
+        let text = fs::read_to_string(self.0.path().join("hung")).expect("its process");
+        Halfway { run, kind: text.trim().parse().expect("a process id") }
     }
 }
 
@@ -85,7 +85,7 @@ impl Halfway {
 const INFO: &str = r#"{"ServerVersion":"28.2.2","CgroupDriver":"systemd","CgroupVersion":"2",
     "MemoryLimit":true,"PidsLimit":true,"CPUShares":true,"DockerRootDir":"/no/such/folder"}"#;
 
-fn said(output: &Output) -> String {
+fn output_of(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -94,7 +94,7 @@ fn clusters_are_listed_pruned_and_taken_down() {
     let machine = Machine::with(&["kind", "docker"]);
     let none = machine.cluster(&["list"]);
     assert_eq!(
-        (none.status.code(), said(&none).as_str()),
+        (none.status.code(), output_of(&none).as_str()),
         (Some(0), "no kind clusters were created by claimcheck\n")
     );
     let store = machine.store();
@@ -107,7 +107,7 @@ fn clusters_are_listed_pruned_and_taken_down() {
                       claimcheck-kept-control-plane|claimcheck-kept|Up 3 days|ours\n";
     fs::write(machine.0.path().join("containers"), containers).unwrap();
 
-    let listed = said(&machine.cluster(&["list"]));
+    let listed = output_of(&machine.cluster(&["list"]));
     for (name, nodes, state) in [
         ("claimcheck-gone", "0/1", "left by a run that was killed"),
         ("claimcheck-kept", "1/1", "kept"),
@@ -118,20 +118,20 @@ fn clusters_are_listed_pruned_and_taken_down() {
     }
 
     let pruned = machine.cluster(&["prune"]);
-    assert_eq!(said(&pruned), "claimcheck-gone was deleted: it was left by a run that was killed\n");
-    assert_eq!(said(&machine.cluster(&["prune"])), "nothing to delete\n");
+    assert_eq!(output_of(&pruned), "claimcheck-gone was deleted: it was left by a run that was killed\n");
+    assert_eq!(output_of(&machine.cluster(&["prune"])), "nothing to delete\n");
     let refused = machine.cluster(&["down", "living"]);
     assert_eq!(refused.status.code(), Some(3));
-    assert!(said(&refused).contains("cluster claimcheck-living is in use by an active run"), "{refused:?}");
+    assert!(output_of(&refused).contains("cluster claimcheck-living is in use by an active run"), "{refused:?}");
     let down = machine.cluster(&["down", "kept"]);
-    assert_eq!(said(&down), "claimcheck-kept was deleted\n");
+    assert_eq!(output_of(&down), "claimcheck-kept was deleted\n");
     assert_eq!(fs::read_to_string(machine.0.path().join("containers")).unwrap(), "");
     drop(living);
 }
 
 /// As upstream's sidecars have to come to nodes without a registry.
 #[test]
-fn further_images_are_brought_to_the_nodes() {
+fn additional_images_are_loaded_onto_the_nodes() {
     let commands: [&[&str]; 3] = [&["run"], &["load"], &["cluster", "up"]];
     for command in commands {
         let machine = Machine::with(&["kind", "docker"]);
@@ -145,7 +145,7 @@ fn further_images_are_brought_to_the_nodes() {
         program.args(command).args(["--cluster", "kind", "--name", "ci", "--out", &out]).args(images);
         // There is no API server at its end.
         let output = program.output().expect("the binary runs");
-        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(3), "{}", output_of(&output));
         let log = fs::read_to_string(path("log")).unwrap();
         let loaded: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("kind load ")).collect();
         let wanted = [
@@ -153,19 +153,19 @@ fn further_images_are_brought_to_the_nodes() {
             "docker-image vendor/driver:v1 --name claimcheck-ci".to_owned(),
             format!("image-archive {archive} --name claimcheck-ci"),
         ];
-        assert_eq!(loaded, wanted, "{command:?}: {}", said(&output));
+        assert_eq!(loaded, wanted, "{command:?}: {}", output_of(&output));
     }
 }
 
 #[test]
-fn without_an_engine_it_says_so() {
+fn a_missing_engine_is_reported() {
     let output = Machine::with(&[]).cluster(&["prune"]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(said(&output).contains("a container engine is not on the PATH: install Docker"), "{output:?}");
+    assert!(output_of(&output).contains("a container engine is not on the PATH: install Docker"), "{output:?}");
 }
 
 #[test]
-fn what_keeps_a_run_from_its_cluster_is_told_together() {
+fn all_preflight_findings_are_reported_together() {
     let machine = Machine::with(&[]);
     let run =
         |args: &[&str]| machine.command().args(["run", "--cluster", "kind"]).args(args).output().unwrap();
@@ -176,7 +176,7 @@ fn what_keeps_a_run_from_its_cluster_is_told_together() {
     for line in
         ["a container engine is not on the PATH: install Docker", "kind is not on the PATH: install it"]
     {
-        assert!(said(&output).contains(line), "{output:?}");
+        assert!(output_of(&output).contains(line), "{output:?}");
     }
     for (args, expected) in [
         (&["--driver", "exec:./d {endpoint}"][..], "--driver is for --cluster embedded, not kind"),
@@ -186,16 +186,16 @@ fn what_keeps_a_run_from_its_cluster_is_told_together() {
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
-        assert!(said(&output).contains(expected), "{args:?}: {output:?}");
+        assert!(output_of(&output).contains(expected), "{args:?}: {output:?}");
     }
     let existing = machine.cluster(&["up", "--cluster", "existing"]);
     assert_eq!(existing.status.code(), Some(2), "{existing:?}");
     let up = machine.cluster(&["up", "--cluster", "kind", "--out", &out]);
     assert_eq!(up.status.code(), Some(3));
-    assert!(said(&up).contains("kind is not on the PATH"), "{up:?}");
+    assert!(output_of(&up).contains("kind is not on the PATH"), "{up:?}");
     let embedded = machine.command().args(["run", "--keep"]).output().unwrap();
     assert!(
-        said(&embedded).contains("--keep is for --cluster kind, or existing with --install, not embedded"),
+        output_of(&embedded).contains("--keep is for --cluster kind, or existing with --install, not embedded"),
         "{embedded:?}"
     );
 }
@@ -206,7 +206,7 @@ fn an_interrupted_creation_leaves_nothing() {
         let machine = Machine::with(&["kind", "docker"]);
         let output = machine.run_until_created_halfway().end_by(signal);
         assert_eq!(output.status.code(), Some(130), "{output:?}");
-        assert!(!said(&output).contains("PASS"), "there is no verdict on a run that never began: {output:?}");
+        assert!(!output_of(&output).contains("PASS"), "there is no verdict on a run that never began: {output:?}");
         assert_eq!((machine.containers().as_str(), machine.store().records().len()), ("", 0));
     }
 }
@@ -219,8 +219,8 @@ fn a_killed_creation_is_found_and_pruned() {
     halfway.end_by(Signal::SIGKILL);
     // A real one would go on, and fail once its containers are gone.
     killpg(kind, Signal::SIGKILL).unwrap();
-    assert!(said(&machine.cluster(&["list"])).contains("left by a run that was killed"));
+    assert!(output_of(&machine.cluster(&["list"])).contains("left by a run that was killed"));
     let pruned = machine.cluster(&["prune"]);
-    assert_eq!(said(&pruned), "claimcheck-ci was deleted: it was left by a run that was killed\n");
+    assert_eq!(output_of(&pruned), "claimcheck-ci was deleted: it was left by a run that was killed\n");
     assert_eq!((machine.containers().as_str(), machine.store().records().len()), ("", 0));
 }

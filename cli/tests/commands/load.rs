@@ -14,15 +14,15 @@ fn load(args: &[&str]) -> (Output, Value) {
     (output, serde_json::from_slice(&summary).unwrap_or_default())
 }
 
-fn said(output: &Output) -> String {
+fn output_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 #[test]
 fn five_volumes_come_and_go() {
     let (output, summary) = load(&["--volumes", "5", "--concurrency", "3"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    assert!(said(&output).contains("PASS  5 volumes completed"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_of(&output));
+    assert!(output_of(&output).contains("PASS  5 volumes completed"), "{}", output_of(&output));
     let load = &summary["load"];
     assert_eq!((&load["volumes"], &load["failed"], &load["concurrency"]), (&5.into(), &0.into(), &3.into()));
     assert_eq!((&load["life"]["count"], &summary["phases"]["start"][0]["count"]), (&5.into(), &5.into()));
@@ -39,7 +39,7 @@ fn five_volumes_come_and_go() {
 fn volumes_share_pods_and_pods_share_volumes() {
     let (output, summary) =
         load(&["--volumes", "4", "--volumes-per-pod", "2", "--pods-per-volume", "2", "--hold"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_of(&output));
     let counts = &summary["counts"];
     assert_eq!((&counts["attach"], &counts["mount"], &counts["unmount"]), (&4.into(), &8.into(), &8.into()));
     assert_eq!(summary["phases"]["start"][0]["count"], 4);
@@ -48,7 +48,7 @@ fn volumes_share_pods_and_pods_share_volumes() {
 #[test]
 fn claims_alone_are_bound_and_nothing_is_attached() {
     let (output, summary) = load(&["--volumes", "4", "--no-pods", "--churn", "100ms"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_of(&output));
     assert!(summary["load"]["volumes"].as_u64() >= Some(4), "{summary}");
     assert_eq!((&summary["counts"]["attach"], &summary["load"]["failed"]), (&0.into(), &0.into()));
 }
@@ -58,12 +58,12 @@ fn a_volume_that_fails_is_named() {
     // A driver that is never told to make a volume again has made none.
     let fault = ["--volumes", "2", "--timeout", "2s", "--fault", "rpc/CreateVolume=InvalidArgument"];
     let (output, summary) = load(&fault);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", output_of(&output));
     assert_eq!(summary["load"]["failed"], 2);
     let error = &summary["load"]["errors"][0];
     assert!(error["claims"][0].as_str().is_some_and(|claim| claim.contains("/claim-")), "{error}");
     assert!(error["why"].as_str().is_some_and(|why| why.contains("timed out after 2 s")), "{error}");
-    assert!(said(&output).contains("FAIL  0 volumes completed, 2 failed"), "{}", said(&output));
+    assert!(output_of(&output).contains("FAIL  0 volumes completed, 2 failed"), "{}", output_of(&output));
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn a_class_that_will_not_do_is_a_usage_error() {
         (&["--class", "claimcheck-directory-late", "--no-pods"], "or omit --no-pods"),
     ] {
         let (output, _) = load(args);
-        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-        assert!(said(&output).contains(remedy), "{}", said(&output));
-        assert_eq!(said(&output).trim().lines().count(), 1, "{}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", output_of(&output));
+        assert!(output_of(&output).contains(remedy), "{}", output_of(&output));
+        assert_eq!(output_of(&output).trim().lines().count(), 1, "{}", output_of(&output));
     }
 }

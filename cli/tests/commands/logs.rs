@@ -32,8 +32,8 @@ fn objects(text: &str) -> Vec<Value> {
 /// All lines of the components with names that begin so.
 fn of_components(out: &Path, prefix: &str) -> Vec<Value> {
     let files = fs::read_dir(out.join("cluster")).expect("logs").map(|entry| entry.expect("readable"));
-    let ours = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
-    let lines: Vec<Value> = ours
+    let own = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
+    let lines: Vec<Value> = own
         .flat_map(|entry| {
             let text = fs::read_to_string(entry.path()).expect("text");
             let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"));
@@ -48,14 +48,14 @@ fn of_components(out: &Path, prefix: &str) -> Vec<Value> {
 fn json_lines_carry_the_case_and_the_volume() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("run");
-    let said = run(&out, &["-vv", "--log-format", "json"], None);
-    let ours = objects(&said);
+    let printed = run(&out, &["-vv", "--log-format", "json"], None);
+    let own = objects(&printed);
     for message in ["begins", "waited", "ended"] {
-        let line = ours.iter().find(|line| line["message"] == message);
-        let line = line.unwrap_or_else(|| panic!("nothing {message}: {said}"));
+        let line = own.iter().find(|line| line["message"] == message);
+        let line = line.unwrap_or_else(|| panic!("nothing {message}: {printed}"));
         assert_eq!(line["case"], CASE);
     }
-    assert!(ours.iter().all(|line| line["level"].is_string() && line["timestamp"].is_string()));
+    assert!(own.iter().all(|line| line["level"].is_string() && line["timestamp"].is_string()));
 
     let controllers = of_components(&out, "controllers");
     let of = |controller: &str, field: &str| {
@@ -74,8 +74,8 @@ fn what_fails_says_which_case_and_which_claim() {
     let out = folder.path().join("run");
     // The first stops the provisioner for a moment, the second the case for good.
     let faults = ["--fault", "rpc/CreateVolume=Internalx1", "--fault", "api/create/pods=500"];
-    let said = run(&out, &[&faults[..], &["-v", "--log-format", "json"]].concat(), None);
-    let failed = objects(&said).into_iter().find(|line| line["message"] == "failed").expect(&said);
+    let printed = run(&out, &[&faults[..], &["-v", "--log-format", "json"]].concat(), None);
+    let failed = objects(&printed).into_iter().find(|line| line["message"] == "failed").expect(&printed);
     assert_eq!((&failed["case"], &failed["level"]), (&CASE.into(), &"WARN".into()));
     assert!(failed["why"].as_str().is_some_and(|why| why.contains("a fault was injected")), "{failed}");
     let controllers = of_components(&out, "controllers");
@@ -88,9 +88,9 @@ fn what_fails_says_which_case_and_which_claim() {
 #[test]
 fn lines_are_for_people_by_default_and_rust_log_decides() {
     let folder = tempfile::tempdir().expect("a folder");
-    let said = run(&folder.path().join("verbose"), &["-v"], None);
-    let line = said.lines().find(|line| line.contains("begins")).expect(&said);
-    assert!(line.trim_start().starts_with("INFO case{case=") && !said.contains('\u{1b}'), "{said}");
-    let said = run(&folder.path().join("off"), &["-vv"], Some("off"));
-    assert!(!said.contains("INFO") && !said.contains("DEBUG"), "{said}");
+    let printed = run(&folder.path().join("verbose"), &["-v"], None);
+    let line = printed.lines().find(|line| line.contains("begins")).expect(&printed);
+    assert!(line.trim_start().starts_with("INFO case{case=") && !printed.contains('\u{1b}'), "{printed}");
+    let printed = run(&folder.path().join("off"), &["-vv"], Some("off"));
+    assert!(!printed.contains("INFO") && !printed.contains("DEBUG"), "{printed}");
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use claimcheck_deploy::rbac::RULES;
-use claimcheck_model::{ClockState, Event, LoggedEvent, Outcome, Phase, Place, TransitionKind};
+use claimcheck_model::{ClockState, Event, LoggedEvent, Outcome, Phase, KubeletPath, TransitionKind};
 use claimcheck_observe::{Change, Record};
 use nix::{
     sys::signal::{Signal, kill},
@@ -79,7 +79,7 @@ struct Window {
 
 fn compare(records: &[Record], events: &[Event]) {
     assert!(records.is_sorted_by_key(|record| (record.at, record.seq)));
-    let mut windows: BTreeMap<(Place, Change), Window> = BTreeMap::new();
+    let mut windows: BTreeMap<(KubeletPath, Change), Window> = BTreeMap::new();
     for event in events {
         let Event::Transition(done) = event else { continue };
         let Some(place) = place(done.kind, &done.target, &done.driver, &done.volume) else { continue };
@@ -114,13 +114,13 @@ fn compare(records: &[Record], events: &[Event]) {
     }
     // The table gives times, not counts: of what is brief, some may be missed. All volumes are held until the
     // last is up, so that is not what happens here.
-    let of = |kind: fn(&Place) -> bool, change| {
+    let of = |kind: fn(&KubeletPath) -> bool, change| {
         seen.iter().filter(|(place, other)| kind(place) && *other == change).count()
     };
     for change in [Change::Mounted, Change::Unmounted] {
         let (staged, published) = (
-            of(|p| matches!(p, Place::Stage { .. }), change),
-            of(|p| matches!(p, Place::Publish { .. }), change),
+            of(|p| matches!(p, KubeletPath::Stage { .. }), change),
+            of(|p| matches!(p, KubeletPath::Publish { .. }), change),
         );
         assert_eq!((staged, published), (VOLUMES, VOLUMES), "{change:?}: {records:#?}");
     }
@@ -129,7 +129,7 @@ fn compare(records: &[Record], events: &[Event]) {
 /// The same cluster as an existing one: no tap, no access but the API. An observer runs there as a pod, and its log
 /// comes through the API server.
 #[test]
-fn a_run_on_somebodys_cluster_times_mounts_by_their_observer() {
+fn a_run_on_an_existing_cluster_times_mounts_by_its_observer() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: the observer's pod reads the host's /proc, for which a run must be root's");
         return;
@@ -185,7 +185,7 @@ fn a_run_on_somebodys_cluster_times_mounts_by_their_observer() {
                 ends.entry(sample.phase).or_default().insert(end);
             }
             Event::Transition(one) if one.kind == TransitionKind::Mount => mounts += 1,
-            Event::Clock(told) => clock = Some(told),
+            Event::Clock(state) => clock = Some(state),
             _ => {}
         }
     }
@@ -237,13 +237,13 @@ fn kubectl(kubeconfig: &Path, args: &[&str], input: &str) {
 }
 
 /// Where the kubelet mounts for a transition.
-fn place(kind: TransitionKind, target: &str, driver: &str, handle: &str) -> Option<Place> {
+fn place(kind: TransitionKind, target: &str, driver: &str, handle: &str) -> Option<KubeletPath> {
     match kind {
         TransitionKind::Attach | TransitionKind::Detach => None,
-        TransitionKind::Mount | TransitionKind::Unmount => Place::of(Path::new(target)),
+        TransitionKind::Mount | TransitionKind::Unmount => KubeletPath::of(Path::new(target)),
         TransitionKind::Stage | TransitionKind::Unstage => {
             let handle_sha256 = Sha256::digest(handle).iter().map(|byte| format!("{byte:02x}")).collect();
-            Some(Place::Stage { driver: driver.to_owned(), handle_sha256 })
+            Some(KubeletPath::Stage { driver: driver.to_owned(), handle_sha256 })
         }
     }
 }
@@ -260,9 +260,9 @@ fn agent_of(tag: &str) -> u32 {
     loop {
         let pids = fs::read_dir("/proc").expect("/proc").flatten();
         let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let ours = pids
+        let observer = pids
             .find(|pid| has(*pid, "environ", &[&marker]) && has(*pid, "cmdline", &["node", "--name", NODE]));
-        if let Some(pid) = ours {
+        if let Some(pid) = observer {
             return pid;
         }
         assert!(Instant::now() < deadline, "no node agent after two minutes");

@@ -107,7 +107,7 @@ fn a_pushgateway_keeps_the_last_run_or_forgets_it() {
 }
 
 #[test]
-fn a_prometheus_takes_remote_writes() {
+fn prometheus_accepts_remote_writes() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("prometheus.yaml"), "scrape_configs: []\n").expect("a file");
     let args =
@@ -135,15 +135,15 @@ fn a_prometheus_takes_remote_writes() {
 }
 
 #[test]
-fn nobody_there_is_told_of_and_changes_nothing() {
+fn an_unreachable_target_is_reported_and_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let nowhere = free_address();
     let output = run(folder.path(), &["--push-gateway", &format!("http://ann:secret@{nowhere}")]);
-    let said = stderr(&output);
-    assert!(output.status.success(), "{said}");
+    let printed = stderr(&output);
+    assert!(output.status.success(), "{printed}");
     assert!(
-        said.contains(&format!("--push-gateway http://{nowhere}/")) && said.contains("cannot be reached"),
-        "{said}"
+        printed.contains(&format!("--push-gateway http://{nowhere}/")) && printed.contains("cannot be reached"),
+        "{printed}"
     );
-    assert!(!said.contains("secret"), "{said}");
+    assert!(!printed.contains("secret"), "{printed}");
 }

@@ -9,7 +9,7 @@ use std::{
 
 use claimcheck_csi::{
     Driver, Endpoint,
-    tap::{CallId, Edge, Tap, TapLine, TapRecord},
+    tap::{CallId, CallEdge, Tap, TapLine, TapRecord},
     v1::NodeUnpublishVolumeRequest,
 };
 use claimcheck_model::Stamp;
@@ -18,7 +18,7 @@ use nix::{
     unistd::Pid,
 };
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 fn start(args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
@@ -42,13 +42,13 @@ fn unix(path: &Path) -> String {
 /// The ends of the calls of one method, without what is each process' own.
 fn ended(lines: &[TapLine], method: &str) -> Vec<TapRecord> {
     let records = lines.iter().map(|line| line.record.clone());
-    let ends = records.filter(|record| record.rpc() == method && record.edge != Edge::Start);
+    let ends = records.filter(|record| record.rpc() == method && record.edge != CallEdge::Start);
     let (at, id) = (Stamp::default(), CallId { pid: 0, seq: 0 });
     ends.map(|record| TapRecord { at, id, ..record }).collect()
 }
 
 #[test]
-fn a_tap_and_a_driver_of_ours_tell_the_same() {
+fn a_tap_and_the_builtin_driver_record_the_same_calls() {
     let folder = tempfile::tempdir().expect("a folder");
     let (inner, outer) = (folder.path().join("driver.sock"), folder.path().join("csi.sock"));
     let (listen, connect) = (unix(&outer), unix(&inner));
@@ -63,34 +63,34 @@ fn a_tap_and_a_driver_of_ours_tell_the_same() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let caller = Driver::new(Endpoint::Unix(outer.clone()), Tap::none(), "test");
-        caller.wait_ready(PATIENCE).await.expect("the driver answers through the tap");
+        caller.wait_ready(TIMEOUT).await.expect("the driver answers through the tap");
         let wanted = NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/nowhere".into() };
         // Whether there is such a volume is the driver's affair.
         let _ = caller.node().node_unpublish_volume(wanted).await;
     });
     drop(runtime);
 
-    let (heard, told) = (end(tap), end(driver));
+    let (from_tap, from_driver) = (end(tap), end(driver));
     assert!(!outer.exists(), "the socket goes with the tap");
-    assert!(heard.is_sorted_by_key(|line| (line.written, line.seq)));
-    let calls = ended(&heard, "NodeUnpublishVolume");
-    assert_eq!(calls, ended(&told, "NodeUnpublishVolume"));
-    let [call] = calls.as_slice() else { panic!("{heard:?}") };
+    assert!(from_tap.is_sorted_by_key(|line| (line.written, line.seq)));
+    let calls = ended(&from_tap, "NodeUnpublishVolume");
+    assert_eq!(calls, ended(&from_driver, "NodeUnpublishVolume"));
+    let [call] = calls.as_slice() else { panic!("{from_tap:?}") };
     assert_eq!((call.volume_id.as_deref(), call.target.as_deref()), (Some("v"), Some("/nowhere")));
     assert_eq!((call.driver.as_deref(), call.component.as_str()), (Some("claimcheck.csi.dev"), "node/n1"));
 }
 
 #[test]
-fn a_tap_wants_unix_sockets_and_a_node() {
-    let said = |args: &[&str]| {
+fn a_tap_requires_unix_sockets_and_a_node_name() {
+    let run_tap = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
         command.env("CLAIMCHECK_NO_HISTORY", "1");
         let output = command.arg("tap").args(args).env_remove("NODE_NAME").output().expect("the binary runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let connect = ["--connect", "unix:///run/driver.sock"];
-    let (code, words) = said(&[&connect[..], &["--listen", "tcp://0.0.0.0:1", "--node-name", "n"]].concat());
+    let (code, words) = run_tap(&[&connect[..], &["--listen", "tcp://0.0.0.0:1", "--node-name", "n"]].concat());
     assert!(code == Some(3) && words.contains("a tap must listen on a unix socket"), "{words}");
-    let (code, words) = said(&[&connect[..], &["--listen", "unix:///run/csi.sock"]].concat());
+    let (code, words) = run_tap(&[&connect[..], &["--listen", "unix:///run/csi.sock"]].concat());
     assert!(code == Some(2) && words.contains("--node-name"), "{words}");
 }

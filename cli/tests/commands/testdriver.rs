@@ -10,11 +10,11 @@ use claimcheck_model::Capability;
 use claimcheck_suites::testdriver::{Class, TestDriver};
 
 fn testdriver(args: &[&str]) -> Output {
-    let ours = env!("CARGO_BIN_EXE_claimcheck");
-    Command::new(ours).arg("testdriver").args(args).output().expect("the binary runs")
+    let program = env!("CARGO_BIN_EXE_claimcheck");
+    Command::new(program).arg("testdriver").args(args).output().expect("the binary runs")
 }
 
-fn said(output: &Output) -> String {
+fn output_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -22,13 +22,13 @@ fn said(output: &Output) -> String {
 fn written(out: &Path, args: &[&str]) -> TestDriver {
     let out_arg = out.display().to_string();
     let output = testdriver(&[args, &["--out", &out_arg]].concat());
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains(&out_arg), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_of(&output));
+    assert!(output_of(&output).contains(&out_arg), "{}", output_of(&output));
     TestDriver::read(out).expect("our own reader takes it")
 }
 
 #[test]
-fn our_driver_is_asked_and_its_class_is_beside_the_file() {
+fn the_builtin_driver_is_queried_and_its_class_is_written_next_to_the_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("driver.yaml");
     let driver = written(&out, &["--driver", "builtin", "--driver-param", "kind=image"]);
@@ -45,18 +45,18 @@ fn our_driver_is_asked_and_its_class_is_beside_the_file() {
 
 /// A driver with a controller of its own, and without many capabilities of the built-in one.
 #[test]
-fn a_stranger_is_taken_at_its_word() {
+fn an_external_driver_is_described_as_it_declares() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("driver.yaml");
-    let ours = env!("CARGO_BIN_EXE_claimcheck");
-    let stranger = format!(
-        "exec:{ours} driver --driver-name stranger.example.com --endpoint {{endpoint}} --node-id {{node_id}} \
+    let program = env!("CARGO_BIN_EXE_claimcheck");
+    let external = format!(
+        "exec:{program} driver --driver-name stranger.example.com --endpoint {{endpoint}} --node-id {{node_id}} \
          --state-dir {{state_dir}} --topology example.com/zone=a --max-volumes 7"
     );
-    let controller = format!("{stranger} --disable CREATE_DELETE_SNAPSHOT --disable EXPAND_VOLUME");
+    let controller = format!("{external} --disable CREATE_DELETE_SNAPSHOT --disable EXPAND_VOLUME");
     let args = [
         "--driver",
-        &*stranger,
+        &*external,
         "--driver-controller",
         &controller,
         "--fs-type",
@@ -90,11 +90,11 @@ fn nothing_is_overwritten() {
     }
     for (out, args) in [("driver.yaml", [].as_slice()), ("other.yaml", &["--driver-param", "kind=image"])] {
         let output = testdriver(&[&["--driver", "builtin", "--out", &path(out)], args].concat());
-        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", output_of(&output));
         assert!(
-            said(&output).contains("is not overwritten: remove it, or name another"),
+            output_of(&output).contains("is not overwritten: remove it, or name another"),
             "{}",
-            said(&output)
+            output_of(&output)
         );
     }
     assert_eq!(fs::read_to_string(path("driver.yaml")).expect("a file"), "mine");
@@ -102,8 +102,8 @@ fn nothing_is_overwritten() {
 }
 
 #[test]
-fn a_driver_that_cannot_be_asked_is_shown_by_its_log() {
+fn a_driver_that_cannot_be_queried_is_reported_with_its_log() {
     let out = testdriver(&["--driver", "exec:/no/such/driver {endpoint}"]);
-    assert_eq!(out.status.code(), Some(3), "{}", said(&out));
-    assert!(said(&out).contains("/no/such/driver") && out.stdout.is_empty(), "{}", said(&out));
+    assert_eq!(out.status.code(), Some(3), "{}", output_of(&out));
+    assert!(output_of(&out).contains("/no/such/driver") && out.stdout.is_empty(), "{}", output_of(&out));
 }

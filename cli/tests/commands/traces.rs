@@ -115,20 +115,20 @@ fn run(otlp: &str, cluster: &str) -> String {
         .arg("--out")
         .arg(out.path().join("run"));
     let output = command.output().expect("the binary runs");
-    let said =
+    let printed =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(!said.contains("s3same"), "{said}");
-    said
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    assert!(!printed.contains("s3same"), "{printed}");
+    printed
 }
 
 #[test]
-fn the_life_of_a_volume_arrives_as_one_trace() {
+fn a_volume_is_one_trace_with_the_embedded_api_server() {
     arrives_on("embedded");
 }
 
 #[test]
-fn so_it_does_where_the_api_server_is_a_stock_one() {
+fn a_volume_is_one_trace_with_a_stock_api_server() {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap_or_default();
     if !Path::new(&assets).join("kube-apiserver").is_file() {
         println!("skipped: KUBEBUILDER_ASSETS names no directory with kube-apiserver and etcd");
@@ -139,8 +139,8 @@ fn so_it_does_where_the_api_server_is_a_stock_one() {
 
 fn arrives_on(cluster: &str) {
     let (address, requests) = collector();
-    let said = run(&format!("http://{address}"), cluster);
-    assert!(!said.contains("did not reach"), "{said}");
+    let printed = run(&format!("http://{address}"), cluster);
+    assert!(!printed.contains("did not reach"), "{printed}");
     let resources = requests.try_iter().flat_map(|request| request.resources);
     let spans: Vec<otlp::Span> =
         resources.flat_map(|resource| resource.scopes).flat_map(|scope| scope.spans).collect();
@@ -199,10 +199,10 @@ fn arrives_on(cluster: &str) {
 #[test]
 fn a_collector_that_is_down_costs_one_line() {
     // Taken, so that nobody else gets it, and not listened at.
-    let nobody = tokio::net::TcpSocket::new_v4().expect("a socket");
-    nobody.bind(([127, 0, 0, 1], 0).into()).expect("a port");
-    let said = run(&format!("http://{}", nobody.local_addr().expect("bound")), "embedded");
-    let told: Vec<&str> = said.lines().filter(|line| line.contains("did not reach")).collect();
-    assert_eq!(told.len(), 1, "{said}");
-    assert!(told[0].starts_with("warning: 1 of 1 traces") && told[0].contains("refused"), "{said}");
+    let unused = tokio::net::TcpSocket::new_v4().expect("a socket");
+    unused.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+    let printed = run(&format!("http://{}", unused.local_addr().expect("bound")), "embedded");
+    let warnings: Vec<&str> = printed.lines().filter(|line| line.contains("did not reach")).collect();
+    assert_eq!(warnings.len(), 1, "{printed}");
+    assert!(warnings[0].starts_with("warning: 1 of 1 traces") && warnings[0].contains("refused"), "{printed}");
 }

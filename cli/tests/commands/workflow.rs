@@ -43,7 +43,7 @@ fn every_step_does_one_thing() {
 }
 
 #[test]
-fn the_commands_are_there() {
+fn the_commands_exist() {
     let workflow = workflow();
     let tests: Vec<&str> =
         commands(&workflow).into_iter().filter(|line| line.starts_with("cargo ")).collect();
@@ -56,7 +56,7 @@ fn the_commands_are_there() {
 }
 
 #[test]
-fn the_paths_are_there() {
+fn the_paths_exist() {
     let workflow = workflow();
     let caching = steps(&workflow).iter().find(|step| step["with"]["key"].is_string()).expect("a cache");
     let key = caching["with"]["key"].as_str().expect("text");
@@ -79,11 +79,11 @@ fn the_paths_are_there() {
 }
 
 #[test]
-fn the_variables_are_ours() {
+fn the_variables_are_those_of_claimcheck() {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
-        _place: claimcheck_run::PlaceArgs,
+        _place: claimcheck_run::ClusterArgs,
     }
     let command = Line::command();
     let workflow = workflow();

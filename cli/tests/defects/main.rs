@@ -49,12 +49,12 @@ impl Trial {
 
     /// The finding of the case that must catch the defect.
     fn caught(&self) -> Option<&Finding> {
-        self.found.iter().find(|finding| due_of(self.defect).is_told_by(finding))
+        self.found.iter().find(|finding| due_of(self.defect).is_reported_by(finding))
     }
 }
 
 impl Due {
-    fn is_told_by(&self, finding: &Finding) -> bool {
+    fn is_reported_by(&self, finding: &Finding) -> bool {
         finding.case == self.case && finding.as_what == self.as_what
     }
 }
@@ -114,7 +114,7 @@ fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<F
 
 /// Why the defect does not count as caught; none if it does.
 fn missed(due: &Due, found: &[Finding], most: usize) -> Option<String> {
-    let Some(Finding { message, .. }) = found.iter().find(|finding| due.is_told_by(finding)) else {
+    let Some(Finding { message, .. }) = found.iter().find(|finding| due.is_reported_by(finding)) else {
         return Some(format!("not caught by {:?}", due.case));
     };
     if !message.contains(due.words) {
@@ -169,8 +169,8 @@ fn the_defect_matrix() {
         .flat_map(|volumes| try_driver(None, volumes, &[]))
         .collect();
     let wrong = |finding: &&Finding| {
-        let told = |defect: &Defect| due_of(*defect).is_told_by(finding);
-        finding.as_what == As::Failure || Defect::all().iter().any(told)
+        let is_reported = |defect: &Defect| due_of(*defect).is_reported_by(finding);
+        finding.as_what == As::Failure || Defect::all().iter().any(is_reported)
     };
     assert_eq!(
         sound.iter().filter(wrong).collect::<Vec<_>>(),

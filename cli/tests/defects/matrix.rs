@@ -45,8 +45,8 @@ pub(crate) fn table(trials: &[Trial]) -> Table {
         if others.len() > OTHERS {
             cases.push(format!("and {} more", others.len() - OTHERS));
         }
-        let told = trial.missed.as_ref().map_or_else(|| message(trial), |why| format!("MISSED: {why}"));
-        table.add_row([trial.defect.name(), cases.join("\n"), told]);
+        let text = trial.missed.as_ref().map_or_else(|| message(trial), |why| format!("MISSED: {why}"));
+        table.add_row([trial.defect.name(), cases.join("\n"), text]);
     }
     table
 }

@@ -41,7 +41,7 @@ fn claimcheck() -> Command {
 struct Behind {
     child: Child,
     /// Open for what it says later.
-    _said: BufReader<ChildStdout>,
+    _printed: BufReader<ChildStdout>,
 }
 
 impl Behind {
@@ -49,11 +49,11 @@ impl Behind {
         let mut command = claimcheck();
         command.args(["cluster", "up", "--out"]).arg(out).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
-        let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut lines = said.by_ref().lines().map_while(Result::ok);
+        let mut printed = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut lines = printed.by_ref().lines().map_while(Result::ok);
         let ready = lines.any(|line| line.starts_with("export KUBECONFIG="));
         assert!(ready, "the embedded cluster does not come up");
-        Self { child, _said: said }
+        Self { child, _printed: printed }
     }
 }
 
@@ -173,8 +173,8 @@ async fn cases_run_on_a_cluster_of_kind_and_nothing_of_it_is_left() {
     for out in ["first", "second"] {
         let output = machine.run(out, &["--name", "stays", "--reuse", "--controllers", "ours"]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("`claimcheck cluster down claimcheck-stays` deletes it"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.contains("`claimcheck cluster down claimcheck-stays` deletes it"), "{printed}");
     }
     assert!(machine.containers().starts_with("claimcheck-stays-worker|"), "{}", machine.containers());
     assert_eq!(machine.calls().matches("kind create cluster").count(), 2, "{}", machine.calls());

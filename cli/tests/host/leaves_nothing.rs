@@ -103,7 +103,7 @@ const ATTACHING: &str = "exec:sh -c 'truncate -s 1M {state_dir}/left.img && lose
                          exec PROGRAM driver --endpoint {endpoint} --node-id {node_id} --state-dir {state_dir}'";
 
 #[test]
-fn loop_devices_of_a_run_that_is_dead_are_detached_and_no_others() {
+fn only_loop_devices_of_dead_runs_are_detached() {
     let _alone = alone();
     if !geteuid().is_root() {
         println!("skipped: loop devices need root");
@@ -117,8 +117,8 @@ fn loop_devices_of_a_run_that_is_dead_are_detached_and_no_others() {
         let mut lines = BufReader::new(run.child.stdout.take().expect("piped")).lines();
         let up = lines.any(|line| line.is_ok_and(|line| line.contains("Ctrl-C")));
         assert!(up, "the cluster is not up");
-        let ours = |device: &String| !before.contains(device) && device.ends_with("/left.img");
-        let own: Vec<String> = devices().into_iter().filter(ours).collect();
+        let is_of_run = |device: &String| !before.contains(device) && device.ends_with("/left.img");
+        let own: Vec<String> = devices().into_iter().filter(is_of_run).collect();
         let [own] = &own[..] else { panic!("one device is to be attached: {own:?}") };
         (run, own.clone())
     };
@@ -139,13 +139,13 @@ fn loop_devices_of_a_run_that_is_dead_are_detached_and_no_others() {
     // The next run detaches it, and attaches its own, which nobody takes away while it lives.
     let (second, own) = start("attaching-again");
     assert!(!devices().contains(&left), "{left} was of a run that is dead");
-    let said = prune();
-    assert!(devices().contains(&own), "{own} is of a run that lives: {said}");
+    let printed = prune();
+    assert!(devices().contains(&own), "{own} is of a run that lives: {printed}");
     kill_all(second);
-    let said = prune();
-    assert!(!devices().contains(&own), "{own} is of a run that is dead by now: {said}");
+    let printed = prune();
+    assert!(!devices().contains(&own), "{own} is of a run that is dead by now: {printed}");
     let name = own.split(' ').next().expect("a name");
-    assert!(said.contains(&format!("/dev/{name} is detached")), "{said}");
+    assert!(printed.contains(&format!("/dev/{name} is detached")), "{printed}");
 }
 
 /// The loop devices on files of runs.
@@ -203,7 +203,7 @@ fn ctrl_c_ends_a_load_with_its_report() {
 }
 
 #[test]
-fn an_ordinary_user_runs_what_can_run() {
+fn an_unprivileged_user_runs_all_runnable_cases() {
     let _alone = alone();
     // Where an ordinary user may read it.
     let bin = tempfile::tempdir().expect("a folder");
@@ -219,14 +219,14 @@ fn an_ordinary_user_runs_what_can_run() {
     let (tag, out) = (run.tag.clone(), run.out.path().to_owned());
     let summary = || run_summary(&out);
     let output = run.child.wait_with_output().expect("it was ours");
-    let said =
+    let printed =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(output.status.code(), Some(0), "{printed}");
     let cases = summary()["cases"].clone();
     assert!(cases["passed"].as_u64() > Some(5) && cases["failed"].as_u64() == Some(0), "{cases}");
     assert!(
-        cases["skipped"].as_u64() > Some(0) && said.contains("unprivileged users have no loop devices"),
-        "{said}"
+        cases["skipped"].as_u64() > Some(0) && printed.contains("unprivileged users have no loop devices"),
+        "{printed}"
     );
     nothing_left(&tag);
 }
@@ -250,13 +250,13 @@ fn kubectl_works_on_a_cluster_that_is_up() {
     let kubectl = |args: &[&str]| {
         let output =
             Command::new("kubectl").env("KUBECONFIG", &kubeconfig).args(args).output().expect("it runs");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
             output.status.success(),
-            "kubectl {args:?}: {said}{}",
+            "kubectl {args:?}: {printed}{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        said
+        printed
     };
     let manifest = run.out.path().join("pod.yaml");
     fs::write(&manifest, POD).expect("a file");
@@ -342,11 +342,11 @@ fn is_of_a_living_run(device: &str) -> bool {
         let end = file.match_indices('/').nth(2).map_or(file.len(), |(at, _)| at);
         file.get(..end)
     });
-    let told = |pid: i32| {
+    let signalled = |pid: i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|word| state.is_some_and(|state| word == state.as_bytes()))
     };
-    pids().any(told)
+    pids().any(signalled)
 }
 
 fn pids() -> impl Iterator<Item = i32> {

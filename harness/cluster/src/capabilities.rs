@@ -16,16 +16,16 @@ use claimcheck_model::Capability;
 
 /// The declared capabilities of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declared {
+pub struct DriverCapabilities {
     /// The capabilities that can be declared by RPC, and whether they are.
     pub capabilities: BTreeMap<Capability, bool>,
     /// The supported calls.
-    pub takes: Takes,
+    pub supported_calls: SupportedCalls,
 }
 
 /// The supported calls of a volume's lifecycle: these are optional in the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Takes {
+pub struct SupportedCalls {
     /// `CREATE_DELETE_VOLUME`: dynamic provisioning. Otherwise volumes are pre-provisioned.
     pub create: bool,
     /// `PUBLISH_UNPUBLISH_VOLUME`: volumes are attached to nodes.
@@ -34,7 +34,7 @@ pub struct Takes {
     pub stage: bool,
 }
 
-impl Takes {
+impl SupportedCalls {
     /// A driver that supports all of them.
     pub const ALL: Self = Self { create: true, attach: true, stage: true };
 
@@ -51,11 +51,11 @@ impl Takes {
 
 /// A driver as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct DriverDescription {
     /// Its name.
     pub name: String,
     /// What it declares.
-    pub declared: Declared,
+    pub declared: DriverCapabilities,
     /// The keys of its node's topology segment.
     pub topology_keys: Vec<String>,
 }
@@ -65,27 +65,27 @@ pub struct Asked {
 #[error(
     "the driver does not respond to GetPluginInfo: check that its Identity service is served at this endpoint"
 )]
-pub struct AskError(#[source] Box<Status>);
+pub struct DescribeDriverError(#[source] Box<Status>);
 
 /// Queries a driver without a cluster. Its two services may have separate sockets.
 ///
 /// # Errors
 /// It does not return its name.
-pub async fn ask(at_controller: &Driver, at_node: &Driver) -> Result<Asked, AskError> {
-    let (info, answers) = tokio::join!(
+pub async fn describe_driver(at_controller: &Driver, at_node: &Driver) -> Result<DriverDescription, DescribeDriverError> {
+    let (info, responses) = tokio::join!(
         async { at_controller.identity().get_plugin_info(GetPluginInfoRequest {}).await },
-        Answers::of(at_controller, at_node)
+        Responses::of(at_controller, at_node)
     );
-    let info = info.map_err(|status| AskError(Box::new(status)))?.into_inner();
-    let topology = answers.info.accessible_topology.clone().unwrap_or_default();
+    let info = info.map_err(|status| DescribeDriverError(Box::new(status)))?.into_inner();
+    let topology = responses.info.accessible_topology.clone().unwrap_or_default();
     let topology_keys = topology.segments.into_keys().collect();
-    Ok(Asked { name: info.name, declared: answers.declared(), topology_keys })
+    Ok(DriverDescription { name: info.name, declared: responses.declared(), topology_keys })
 }
 
 /// Queries a driver; its two services may have separate sockets. A failed call declares
 /// nothing: the service may not be implemented.
-pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> Declared {
-    Answers::of(at_controller, at_node).await.declared()
+pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> DriverCapabilities {
+    Responses::of(at_controller, at_node).await.declared()
 }
 
 /// The RPC declaration of a capability, if any: the service and the name in the CSI specification.
@@ -121,14 +121,14 @@ pub fn declared_by(capability: Capability) -> Option<&'static str> {
 
 /// A driver's responses.
 #[derive(Default)]
-struct Answers {
-    plugin: OfPlugin,
+struct Responses {
+    plugin: PluginResponses,
     controller: Vec<controller::rpc::Type>,
     node: Vec<node::rpc::Type>,
     info: NodeGetInfoResponse,
 }
 
-impl Answers {
+impl Responses {
     async fn of(at_controller: &Driver, at_node: &Driver) -> Self {
         let (plugin, controller, node, info) =
             tokio::join!(of_plugin(at_controller), of_controller(at_controller), of_node(at_node), async {
@@ -137,7 +137,7 @@ impl Answers {
         Self { plugin, controller, node, info: info.unwrap_or_default() }
     }
 
-    fn declared(&self) -> Declared {
+    fn declared(&self) -> DriverCapabilities {
         let (plugin, controller, node) = (
             |service| self.plugin.services.contains(&service),
             |rpc| self.controller.contains(&rpc),
@@ -161,12 +161,12 @@ impl Answers {
         ]);
         let grows = controller(Controller::ExpandVolume) || node(Node::ExpandVolume);
         capabilities.extend(growth(grows, self.plugin.expansion));
-        let takes = Takes {
+        let supported_calls = SupportedCalls {
             create: controller(Controller::CreateDeleteVolume),
             attach: controller(Controller::PublishUnpublishVolume),
             stage: node(Node::StageUnstageVolume),
         };
-        Declared { capabilities, takes }
+        DriverCapabilities { capabilities, supported_calls }
     }
 }
 
@@ -174,7 +174,7 @@ impl Answers {
 fn growth(grows: bool, expansion: Option<Expansion>) -> impl Iterator<Item = (Capability, bool)> {
     let online = match (grows, expansion) {
         (false, _) => Some(false),
-        (true, said) => said.map(|said| said == Expansion::Online),
+        (true, mode) => mode.map(|mode| mode == Expansion::Online),
     };
     let both = |online| [(Capability::OnlineExpansion, online), (Capability::OfflineExpansion, grows)];
     online.map(both).into_iter().flatten()
@@ -182,16 +182,16 @@ fn growth(grows: bool, expansion: Option<Expansion>) -> impl Iterator<Item = (Ca
 
 /// The plugin capabilities.
 #[derive(Default)]
-struct OfPlugin {
+struct PluginResponses {
     services: Vec<plugin::service::Type>,
     /// Its VolumeExpansion capability; none if not declared.
     expansion: Option<Expansion>,
 }
 
-async fn of_plugin(driver: &Driver) -> OfPlugin {
+async fn of_plugin(driver: &Driver) -> PluginResponses {
     let answer = driver.identity().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await;
     let all = answer.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
-    let mut declared = OfPlugin::default();
+    let mut declared = PluginResponses::default();
     for one in all.into_iter().filter_map(|one| one.r#type) {
         match one {
             plugin::Type::Service(service) => declared.services.push(service.r#type()),
@@ -219,18 +219,18 @@ mod tests {
 
     #[test]
     fn a_driver_that_grows_nothing_grows_nothing_in_use_either() {
-        let told = |grows, said| growth(grows, said).map(|(_, is)| is).collect::<Vec<_>>();
-        assert_eq!(told(false, None), [false, false]);
-        assert_eq!(told(false, Some(Expansion::Online)), [false, false]);
-        assert_eq!(told(true, Some(Expansion::Online)), [true, true]);
-        assert_eq!(told(true, Some(Expansion::Offline)), [false, true]);
-        assert_eq!(told(true, None), [false; 0]);
+        let declared_growth = |grows, mode| growth(grows, mode).map(|(_, is)| is).collect::<Vec<_>>();
+        assert_eq!(declared_growth(false, None), [false, false]);
+        assert_eq!(declared_growth(false, Some(Expansion::Online)), [false, false]);
+        assert_eq!(declared_growth(true, Some(Expansion::Online)), [true, true]);
+        assert_eq!(declared_growth(true, Some(Expansion::Offline)), [false, true]);
+        assert_eq!(declared_growth(true, None), [false; 0]);
     }
 
     #[test]
-    fn what_is_declared_has_a_place_where_it_is_declared() {
-        let plugin = OfPlugin { services: Vec::new(), expansion: Some(Expansion::Online) };
-        let declared = Answers { plugin, ..Answers::default() }.declared();
+    fn every_declared_capability_has_a_source() {
+        let plugin = PluginResponses { services: Vec::new(), expansion: Some(Expansion::Online) };
+        let declared = Responses { plugin, ..Responses::default() }.declared();
         for &capability in Capability::ALL {
             assert_eq!(
                 declared_by(capability).is_some(),
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn calls_that_a_driver_leaves_out_are_not_made() {
-        let none = Takes { create: false, attach: false, stage: false };
+        let none = SupportedCalls { create: false, attach: false, stage: false };
         for method in [
             "CreateVolume",
             "DeleteVolume",
@@ -251,7 +251,7 @@ mod tests {
             "NodeStageVolume",
             "NodeUnstageVolume",
         ] {
-            assert!(Takes::ALL.method(method) && !none.method(method), "{method}");
+            assert!(SupportedCalls::ALL.method(method) && !none.method(method), "{method}");
         }
         assert!(none.method("NodePublishVolume") && none.method("NodeUnpublishVolume"));
     }

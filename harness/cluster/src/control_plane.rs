@@ -15,7 +15,7 @@ use super::stock::{Assets, Stock, StockError};
 pub enum Api {
     /// The embedded one.
     #[default]
-    Ours,
+    Builtin,
     /// The upstream programs.
     Stock(Assets),
 }
@@ -38,7 +38,7 @@ pub(super) struct Options<'a> {
 pub enum ControlPlaneError {
     /// The embedded one cannot be started.
     #[error(transparent)]
-    Ours(#[from] apiserver::StartError),
+    Builtin(#[from] apiserver::StartError),
     /// The upstream one cannot be started.
     #[error(transparent)]
     Stock(#[from] StockError),
@@ -46,7 +46,7 @@ pub enum ControlPlaneError {
 
 /// A running API server.
 pub(super) enum ControlPlane {
-    Ours(apiserver::Server),
+    Builtin(apiserver::Server),
     Stock(Box<Stock>),
 }
 
@@ -54,13 +54,13 @@ impl ControlPlane {
     /// Starts it; returns once it is ready.
     pub(super) async fn start(options: Options<'_>) -> Result<Self, ControlPlaneError> {
         Ok(match options.api {
-            Api::Ours => {
+            Api::Builtin => {
                 let config = apiserver::Config {
                     listen: options.listen,
                     audit_log: Some(options.audit_log),
                     ..apiserver::Config::default()
                 };
-                Self::Ours(apiserver::start(config).await?)
+                Self::Builtin(apiserver::start(config).await?)
             }
             Api::Stock(assets) => {
                 Self::Stock(Box::new(Stock::start(assets, options.listen, options.logs).await?))
@@ -71,7 +71,7 @@ impl ControlPlane {
     /// Its URL.
     pub(super) fn url(&self) -> String {
         match self {
-            Self::Ours(server) => server.url(),
+            Self::Builtin(server) => server.url(),
             Self::Stock(stock) => stock.url(),
         }
     }
@@ -79,7 +79,7 @@ impl ControlPlane {
     /// A client configuration with all permissions.
     pub(super) fn kubeconfig(&self) -> String {
         match self {
-            Self::Ours(server) => server.kubeconfig(),
+            Self::Builtin(server) => server.kubeconfig(),
             Self::Stock(stock) => stock.kubeconfig(),
         }
     }
@@ -92,7 +92,7 @@ impl ControlPlane {
     /// The faults of requests; only supported by the embedded one.
     pub(super) fn faults(&self) -> Option<&apiserver::Faults> {
         match self {
-            Self::Ours(server) => Some(server.faults()),
+            Self::Builtin(server) => Some(server.faults()),
             Self::Stock(_) => None,
         }
     }
@@ -100,7 +100,7 @@ impl ControlPlane {
     /// The CA of its client certificate for kubelets; the embedded one sends its token instead.
     pub(super) fn client_ca(&self) -> Option<&Path> {
         match self {
-            Self::Ours(_) => None,
+            Self::Builtin(_) => None,
             Self::Stock(stock) => Some(stock.client_ca()),
         }
     }
@@ -108,7 +108,7 @@ impl ControlPlane {
     /// Whether upstream's controllers run with it.
     pub(super) fn controllers_are_stock(&self) -> bool {
         match self {
-            Self::Ours(_) => false,
+            Self::Builtin(_) => false,
             Self::Stock(stock) => stock.controller_manager().is_some(),
         }
     }
@@ -116,7 +116,7 @@ impl ControlPlane {
     /// The number of served requests; only available from the embedded one.
     pub(super) fn requests(&self) -> Option<u64> {
         match self {
-            Self::Ours(server) => Some(server.requests().iter().map(|request| request.count).sum()),
+            Self::Builtin(server) => Some(server.requests().iter().map(|request| request.count).sum()),
             Self::Stock(_) => None,
         }
     }
@@ -124,7 +124,7 @@ impl ControlPlane {
     /// Stops it.
     pub(super) async fn shutdown(self) {
         match self {
-            Self::Ours(server) => server.shutdown().await,
+            Self::Builtin(server) => server.shutdown().await,
             Self::Stock(stock) => stock.shutdown().await,
         }
     }

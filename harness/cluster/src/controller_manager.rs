@@ -69,5 +69,5 @@ pub(super) async fn begun(process: &Supervised, log: PathBuf, client: &Client) -
         () = process.has_failed(GIVE_UP) => {}
         () = tokio::time::sleep(READY) => {}
     }
-    Err(StockError::NotReady { said: process.last_lines(), program: process.name().to_owned(), log })
+    Err(StockError::NotReady { last_lines: process.last_lines(), program: process.name().to_owned(), log })
 }

@@ -82,12 +82,12 @@ impl Controllers {
         let installed = install::controllers(&components);
         let installed: Vec<&str> = installed.iter().map(String::as_str).collect();
         let at_home = ["--capacity-namespace", components.namespace.as_str()];
-        let ours = start("controllers", &account, &installed, &at_home)?;
+        let sidecars = start("controllers", &account, &installed, &at_home)?;
         let of_cluster = |names: &[&str]| start("controllers of the cluster", &common.kubeconfig, names, &[]);
         let Some(program) = stock.controller_manager() else {
             let others = Name::ALL.map(Name::as_str).into_iter().chain([Name::Garbage.as_str()]);
             let others: Vec<&str> = others.filter(|name| !installed.contains(name)).collect();
-            return Ok(Self(vec![ours, of_cluster(&others)?]));
+            return Ok(Self(vec![sidecars, of_cluster(&others)?]));
         };
         let scheduler = of_cluster(&[Name::Scheduler.as_str()])?;
         let spec = controller_manager::command(program, &common.kubeconfig, &common.logs);
@@ -95,7 +95,7 @@ impl Controllers {
         let manager = common.start(spec)?;
         let begun = controller_manager::begun(&manager, log, client).await;
         begun.map_err(|error| UpError::ControlPlane(error.into()))?;
-        Ok(Self(vec![ours, scheduler, manager]))
+        Ok(Self(vec![sidecars, scheduler, manager]))
     }
 
     /// All processes.

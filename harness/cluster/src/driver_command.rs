@@ -73,7 +73,7 @@ impl FromStr for DriverCommand {
 
 /// The values of the placeholders on one node.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct PlaceholderValues {
     /// The socket to listen on, as seen by the driver.
     pub socket: PathBuf,
     /// The node's id for the driver.
@@ -86,7 +86,7 @@ pub struct Place {
 
 impl DriverCommand {
     /// Whether it is the built-in driver of this program.
-    pub(super) fn is_ours(&self) -> bool {
+    pub(super) fn is_builtin(&self) -> bool {
         match self {
             Self::Builtin | Self::Ourselves(_) => true,
             Self::Exec(_) => false,
@@ -94,26 +94,26 @@ impl DriverCommand {
     }
 
     /// Program and arguments with these values; `ourselves` is the path of this program.
-    pub fn at(&self, place: &Place, ourselves: &std::path::Path) -> (PathBuf, Vec<OsString>) {
+    pub fn at(&self, values: &PlaceholderValues, ourselves: &std::path::Path) -> (PathBuf, Vec<OsString>) {
         let fill = |words: &[String]| -> Vec<OsString> {
-            words.iter().map(|word| place.fill(word).into()).collect()
+            words.iter().map(|word| values.fill(word).into()).collect()
         };
         match self {
             Self::Builtin => {
-                (ourselves.to_owned(), BUILTIN.iter().map(|word| place.fill(word).into()).collect())
+                (ourselves.to_owned(), BUILTIN.iter().map(|word| values.fill(word).into()).collect())
             }
             Self::Ourselves(words) => (ourselves.to_owned(), fill(words)),
             Self::Exec(words) => {
                 let (program, args) = words
                     .split_first()
-                    .map_or((String::new(), &[][..]), |(first, rest)| (place.fill(first), rest));
+                    .map_or((String::new(), &[][..]), |(first, rest)| (values.fill(first), rest));
                 (program.into(), fill(args))
             }
         }
     }
 }
 
-impl Place {
+impl PlaceholderValues {
     /// The word with every placeholder replaced.
     fn fill(&self, word: &str) -> String {
         let socket = self.socket.display().to_string();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn placeholders_are_filled() {
-        let place = Place {
+        let values = PlaceholderValues {
             socket: "/s".into(),
             node_id: "n".into(),
             state_dir: "/d".into(),
@@ -189,7 +189,7 @@ mod tests {
         };
         let command: DriverCommand =
             "exec:d -e {endpoint} {socket} {node_id}{node_id} {state_dir} {node_root}".parse().unwrap();
-        let (program, args) = command.at(&place, std::path::Path::new("/us"));
+        let (program, args) = command.at(&values, std::path::Path::new("/us"));
         assert_eq!(program, PathBuf::from("d"));
         assert_eq!(args, ["-e", "unix:///s", "/s", "nn", "/d", "/k"]);
     }

@@ -12,13 +12,13 @@ use claimcheck_model::{NotARate, Rate};
 /// One `--fault`; prints as given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultSpec {
-    said: String,
+    text: String,
     rule: Rule,
 }
 
 impl fmt::Display for FaultSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.said)
+        f.write_str(&self.text)
     }
 }
 
@@ -68,7 +68,7 @@ impl FromStr for FaultSpec {
     type Err = FaultSpecError;
 
     fn from_str(text: &str) -> Result<Self, FaultSpecError> {
-        Ok(Self { said: text.to_owned(), rule: text.parse()? })
+        Ok(Self { text: text.to_owned(), rule: text.parse()? })
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_said_in_few_words() {
+    fn faults_are_parsed_from_short_specs() {
         let call = |method: &str, action, rate: &str, count| {
             Rule::Call(CallRule { rate: rate.parse().unwrap(), count, ..CallRule::new(method, action) })
         };
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_what_would_be_right() {
+    fn an_invalid_fault_is_rejected_with_a_valid_example() {
         let table = [
             ("api", "is not a valid fault"),
             ("api=@5%", "is not a valid fault"),

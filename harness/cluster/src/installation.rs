@@ -10,11 +10,11 @@ use kube::{Api, Client, api::ListParams};
 use tracing::{error, info, warn};
 
 use super::{
-    Abilities,
-    equip::{EquipError, equip},
-    home::{self, Home},
+    ClusterCapabilities,
+    install_components::{InstallComponentsError, install_components},
+    controller_node::{self, ControllerNodeWatch},
     real::{Real, RealError, Target},
-    said,
+    component_logs,
 };
 use claimcheck_deploy::install::{self, InstallError, Variant};
 use claimcheck_kind::{StockController, Version};
@@ -32,9 +32,9 @@ pub struct Install {
 
 impl Install {
     /// The abilities of a cluster with them, in addition to its API.
-    pub fn abilities(&self) -> Abilities {
+    pub fn cluster_capabilities(&self) -> ClusterCapabilities {
         let upstream_sidecars = self.components.sidecars == install::Sidecars::Upstream;
-        Abilities { disrupt: self.disrupt, upstream_sidecars, ..Real::ABILITIES }
+        ClusterCapabilities { disrupt: self.disrupt, upstream_sidecars, ..Real::CAPABILITIES }
     }
 }
 
@@ -60,7 +60,7 @@ pub enum InstallationError {
     StockControllers(String),
     /// They do not become ready.
     #[error(transparent)]
-    Equip(#[from] EquipError),
+    Components(#[from] InstallComponentsError),
 }
 
 /// The components on a cluster. Dropping it removes them, unless they are kept.
@@ -71,8 +71,8 @@ pub(super) struct Installation {
     stays: bool,
     logs: PathBuf,
     /// Watches the node with all volumes, if they are on one node.
-    home: Option<Home>,
-    pub(super) abilities: Abilities,
+    controller_node: Option<ControllerNodeWatch>,
+    pub(super) cluster_capabilities: ClusterCapabilities,
 }
 
 impl Real {
@@ -113,9 +113,9 @@ impl Real {
         }
         let (target, components, logs) = (target.clone(), components.clone(), logs.to_owned());
         let stays = *keep || before.is_some();
-        let abilities = install.abilities();
-        let mut installation = Installation { target, components, stays, logs, home: None, abilities };
-        match Box::pin(installation.equip(client)).await {
+        let cluster_capabilities = install.cluster_capabilities();
+        let mut installation = Installation { target, components, stays, logs, controller_node: None, cluster_capabilities };
+        match Box::pin(installation.install_components(client)).await {
             Ok(real) => Ok(real.with(installation)),
             Err(error) => {
                 installation.end(true).await;
@@ -126,19 +126,19 @@ impl Real {
 }
 
 impl Installation {
-    async fn equip(&mut self, client: Client) -> Result<Real, EquipError> {
-        let mut real = equip(client.clone(), &self.components, &self.target.class).await?;
+    async fn install_components(&mut self, client: Client) -> Result<Real, InstallComponentsError> {
+        let mut real = install_components(client.clone(), &self.components, &self.target.class).await?;
         if self.components.variant == Variant::Existing {
             // Volumes are created by the driver next to the controllers, and belong to that node.
             let pods = Api::<Pod>::namespaced(client, &self.components.namespace);
-            let node = home::node(&pods).await.map_err(|source| InstallError::Refused {
+            let node = controller_node::node(&pods).await.map_err(|source| InstallError::Refused {
                 what: "found",
                 object: format!("pods of Deployment {}", install::CONTROLLERS),
                 source: Box::new(source),
             })?;
             if let Some(node) = node {
                 real.around(&node)?;
-                self.home = Some(Home::watch(pods, node));
+                self.controller_node = Some(ControllerNodeWatch::watch(pods, node));
             }
         }
         Ok(real)
@@ -146,7 +146,7 @@ impl Installation {
 
     /// A note on existing volumes, if the controllers have moved to another node.
     pub(super) fn moved(&self) -> Option<Log> {
-        let text = self.home.as_ref().and_then(Home::left)?;
+        let text = self.controller_node.as_ref().and_then(ControllerNodeWatch::moved)?;
         Some(Log { of: format!("Deployment {}", install::CONTROLLERS), text: text.to_owned() })
     }
 
@@ -155,7 +155,7 @@ impl Installation {
     pub(super) async fn end(mut self, failed: bool) {
         if failed {
             match self.target.connect().await {
-                Ok(client) => said::write(&client, &self.components.namespace, &self.logs).await,
+                Ok(client) => component_logs::write(&client, &self.components.namespace, &self.logs).await,
                 Err(error) => warn!(%error, "cannot collect the components' logs"),
             }
         }
@@ -190,7 +190,7 @@ async fn remove(target: &Target, components: &install::Options) {
     info!("removed the components");
     let removed = async {
         let client = target.connect().await?;
-        Ok::<_, EquipError>(install::uninstall(&client, components).await?)
+        Ok::<_, InstallComponentsError>(install::uninstall(&client, components).await?)
     };
     if let Err(error) = removed.await {
         let error: &(dyn std::error::Error + 'static) = &error;

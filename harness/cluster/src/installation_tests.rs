@@ -55,12 +55,12 @@ fn wanted() -> Install {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn components_are_there_for_a_run_and_gone_after_it() {
+async fn components_exist_during_a_run_and_are_removed_after_it() {
     let machine = Machine::new().await;
     machine.node("a", json!([]), true).await;
     let real = installed(&machine, &wanted()).await.unwrap();
-    assert_eq!((real.driver_name(), &real.reach().nodes), ("claimcheck.csi.dev", &["a".to_owned()].to_vec()));
-    assert_eq!(real.abilities(), Real::ABILITIES);
+    assert_eq!((real.driver_name(), &real.reachable_nodes().nodes), ("claimcheck.csi.dev", &["a".to_owned()].to_vec()));
+    assert_eq!(real.cluster_capabilities(), Real::CAPABILITIES);
     assert!(left(&machine).await > 0);
     real.leave(true).await;
     assert_eq!(left(&machine).await, 0);
@@ -72,7 +72,7 @@ async fn components_are_there_for_a_run_and_gone_after_it() {
 
 /// Deletes the pod through the API: then no driver serves the volumes on the old node.
 #[tokio::test(flavor = "multi_thread")]
-async fn controllers_that_move_are_named_beside_what_fails_then() {
+async fn moved_controllers_are_reported_with_later_failures() {
     let machine = Machine::new().await;
     machine.node("a", json!([]), true).await;
     machine.node("b", json!([]), true).await;
@@ -90,17 +90,17 @@ async fn controllers_that_move_are_named_beside_what_fails_then() {
     };
     on("before", "a").await;
     let real = installed(&machine, &install).await.unwrap();
-    assert!(real.said_about(&[]).await.is_empty());
+    assert!(real.logs_mentioning(&[]).await.is_empty());
     on("after", "b").await;
-    let told = async {
+    let move_reported = async {
         loop {
-            if let Some(log) = real.said_about(&[]).await.pop() {
+            if let Some(log) = real.logs_mentioning(&[]).await.pop() {
                 break log;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let log = tokio::time::timeout(Duration::from_secs(30), told).await.unwrap();
+    let log = tokio::time::timeout(Duration::from_secs(30), move_reported).await.unwrap();
     assert_eq!(log.of, "Deployment claimcheck-controllers");
     assert!(log.text.contains("from node a to node b (pod after)"), "{}", log.text);
     real.leave(false).await;
@@ -109,13 +109,13 @@ async fn controllers_that_move_are_named_beside_what_fails_then() {
 #[tokio::test(flavor = "multi_thread")]
 async fn components_that_do_not_run_are_removed_and_those_that_were_there_stay() {
     let machine = Machine::new().await;
-    let components = Options { patience: Duration::from_secs(3), ..Options::new(Variant::Existing) };
+    let components = Options { timeout: Duration::from_secs(3), ..Options::new(Variant::Existing) };
     let install = Install { components, keep: false, disrupt: false };
     let error =
         Real::with_components(&target(&machine), &install, &machine.fake.path("")).await.err().unwrap();
     assert!(error.to_string().starts_with("components are not ready after"), "{error}");
-    let patience = Duration::from_secs(30);
-    let install = Install { components: Options { patience, ..install.components }, ..install };
+    let timeout = Duration::from_secs(30);
+    let install = Install { components: Options { timeout, ..install.components }, ..install };
     assert_eq!(left(&machine).await, 0);
 
     machine.node("a", json!([]), true).await;
@@ -126,7 +126,7 @@ async fn components_that_do_not_run_are_removed_and_those_that_were_there_stay()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_storage_controllers_are_not_put_beside_those_of_kubernetes() {
+async fn builtin_controllers_are_not_installed_next_to_stock_ones() {
     let machine = Machine::new().await;
     let install = Install { components: Options::new(Variant::Kind), keep: false, disrupt: false };
     let error = Real::with_components(&target(&machine), &install, &machine.fake.path(""))
@@ -143,7 +143,7 @@ async fn what_was_installed_can_be_hit_where_that_is_allowed() {
     let machine = Machine::new().await;
     machine.node("a", json!([]), true).await;
     let real = installed(&machine, &Install { disrupt: true, ..wanted() }).await.unwrap();
-    assert!(real.abilities().disrupt && !real.abilities().agents);
+    assert!(real.cluster_capabilities().disrupt && !real.cluster_capabilities().agents);
     let driver = Victim::Driver("a".to_owned());
     let absent = real.disrupt(&driver, Disruption::Kill).await.unwrap_err();
     assert!(matches!(absent, DisruptError::Absent(_)), "{absent}");

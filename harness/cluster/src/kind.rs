@@ -15,8 +15,8 @@ use tracing::{error, info, warn};
 
 use super::{kind_image::Image, kind_loops};
 use claimcheck_kind::{
-    Claim, Cluster, ConfigError, Controllers, Create, Engine, Kind, Needs, Owned, OwnedError, Preflight,
-    ProgramError, Ready, Store, Teardown, TeardownError, Tools, Wanted, cluster_name, preflight,
+    ClusterLock, Cluster, ConfigError, Controllers, Create, Engine, Kind, PreflightRequest, OwnedCluster, OwnedError, Preflight,
+    ProgramError, Prerequisites, Store, Teardown, TeardownError, Tools, ClusterSpec, cluster_name, preflight,
 };
 
 /// The timeout for the first control plane to become ready, once its image is pulled.
@@ -153,7 +153,7 @@ fn logged(logs: &Option<PathBuf>) -> String {
 pub struct KindCluster {
     kind: Kind,
     engine: Engine,
-    owned: Owned,
+    owned: OwnedCluster,
     logs: PathBuf,
 }
 
@@ -165,20 +165,20 @@ impl KindCluster {
     /// [`KindError`] describes what is missing or failed; nothing is leaked.
     pub async fn up(options: &KindOptions) -> Result<Self, KindError> {
         let name = cluster_name(options.name.as_deref())?;
-        let theirs = options.config.as_deref().map(Cluster::read).transpose()?;
-        let needs = Needs { name, reuse: options.reuse };
+        let given = options.config.as_deref().map(Cluster::read).transpose()?;
+        let needs = PreflightRequest { name, reuse: options.reuse };
         let ready = preflight(&options.tools, &options.store, &needs).await?;
         for image in &options.images {
             image.prepare(&ready.engine).await?;
         }
-        let Needs { name, .. } = needs;
+        let PreflightRequest { name, .. } = needs;
         info!(name, kind = %ready.kind_version, engine = ready.engine.name(), "creating kind cluster");
         let (kind, engine) = (ready.kind.clone(), ready.engine.clone());
         let teardown = Teardown::with(Some(kind.clone()), engine.clone());
-        let mut owned = if ready.is_there {
+        let mut owned = if ready.exists {
             adopt(options, &ready, teardown, &name).await?
         } else {
-            create(options, &ready, teardown, &name, theirs).await?
+            create(options, &ready, teardown, &name, given).await?
         };
         if options.keep {
             owned.keep()?;
@@ -259,21 +259,21 @@ impl KindCluster {
 /// Creates it, as claimed and configured.
 async fn create(
     options: &KindOptions,
-    ready: &Ready,
+    ready: &Prerequisites,
     teardown: Teardown,
     name: &str,
-    theirs: Option<Cluster>,
-) -> Result<Owned, KindError> {
+    given: Option<Cluster>,
+) -> Result<OwnedCluster, KindError> {
     let claim = options.store.claim(name, ready.engine.name(), ready.network_was_there)?;
-    let create = match configure(options, ready, &claim, theirs) {
+    let create = match configure(options, ready, &claim, given) {
         Ok(create) => create,
         Err(error) => {
             // Nothing but the claim exists.
-            drop(Owned::adopt(teardown, claim));
+            drop(OwnedCluster::adopt(teardown, claim));
             return Err(error);
         }
     };
-    let (mut owned, created) = Owned::create(&ready.kind, teardown, claim, &create).await;
+    let (mut owned, created) = OwnedCluster::create(&ready.kind, teardown, claim, &create).await;
     let Err(source) = created else { return Ok(owned) };
     let logs = collect(&ready.kind, name, &options.logs).await;
     let logs = logs.inspect_err(|error| info!(%error, "no logs of the nodes")).ok();
@@ -291,11 +291,11 @@ async fn create(
 /// Writes the config file of a claimed cluster.
 fn configure(
     options: &KindOptions,
-    ready: &Ready,
-    claim: &Claim,
-    theirs: Option<Cluster>,
+    ready: &Prerequisites,
+    claim: &ClusterLock,
+    given: Option<Cluster>,
 ) -> Result<Create, KindError> {
-    let wanted = Wanted {
+    let wanted = ClusterSpec {
         workers: options.workers,
         image: options.node_image.clone(),
         kind_version: Some(ready.kind_version),
@@ -303,9 +303,9 @@ fn configure(
         kubelet_args: options.kubelet_args.clone(),
         keep: options.keep,
         data: claim.data(),
-        ..Wanted::default()
+        ..ClusterSpec::default()
     };
-    let config = Cluster::generate(&wanted, theirs)?;
+    let config = Cluster::generate(&wanted, given)?;
     let path = claim.config();
     // A copy next to the logs, to document the cluster.
     for path in [&path, &options.logs.join("kind.yaml")] {
@@ -326,11 +326,11 @@ fn configure(
 /// Reuses one that an earlier run kept.
 async fn adopt(
     options: &KindOptions,
-    ready: &Ready,
+    ready: &Prerequisites,
     teardown: Teardown,
     name: &str,
-) -> Result<Owned, KindError> {
-    let owned = Owned::adopt(teardown, options.store.take(name, ready.engine.name())?);
+) -> Result<OwnedCluster, KindError> {
+    let owned = OwnedCluster::adopt(teardown, options.store.take(name, ready.engine.name())?);
     let path = owned.claim().kubeconfig();
     let text = ready.kind.kubeconfig(name).await;
     // Its port may change after a restart, so it is always queried.

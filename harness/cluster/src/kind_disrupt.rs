@@ -18,7 +18,7 @@ use super::{Disruption, Victim, kind::KindCluster};
 use claimcheck_kind::ProgramError;
 
 /// The timeout for controllers to terminate, or to become available again.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The names of the built-in components in the cluster.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub enum DisruptError {
     #[error("cannot change the controllers' Deployment")]
     Api(#[from] kube::Error),
     /// The controllers are not terminated, or not available, in time.
-    #[error("the controllers were not {expected} after {} s", PATIENCE.as_secs())]
+    #[error("the controllers were not {expected} after {} s", TIMEOUT.as_secs())]
     Late {
         /// The expected state.
         expected: &'static str,
@@ -212,7 +212,7 @@ async fn until<K>(
 where
     K: Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + kube::Resource + 'static,
 {
-    let seen = tokio::time::timeout(PATIENCE, await_condition(api.clone(), name, condition)).await;
+    let seen = tokio::time::timeout(TIMEOUT, await_condition(api.clone(), name, condition)).await;
     seen.map_err(|_| DisruptError::Late { expected })??;
     Ok(())
 }

@@ -66,9 +66,9 @@ fn the_processes_of_containers_are_signalled() {
     crictl inspect --output go-template --template {{.info.pid}} 0123
     ");
     fake.rule("crictl ps", "exit 0");
-    let nobody = run(&fake, &on_containers("KILL", &LABELS));
-    assert_eq!(nobody.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&nobody.stderr).starts_with("no container runs with"), "{nobody:?}");
+    let output = run(&fake, &on_containers("KILL", &LABELS));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("no container runs with"), "{output:?}");
 }
 
 /// An API server with one Deployment, which scales its pods immediately.

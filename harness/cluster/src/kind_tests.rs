@@ -23,7 +23,7 @@ pub(super) fn options(fake: &Fake) -> KindOptions {
         workers: None,
         node_image: Some("kindest/node:v1.36.0".to_owned()),
         config: None,
-        controllers: Controllers::Ours,
+        controllers: Controllers::Builtin,
         kubelet_args: [("v".to_owned(), "4".to_owned())].into(),
         images: vec![Image::Archive(fake.path("image.tar")), Image::Named("vendor/driver:v1".to_owned())],
         keep: false,
@@ -61,13 +61,13 @@ async fn up_and_down() {
 async fn a_cluster_that_is_not_created_leaves_its_logs_and_nothing_else() {
     let fake = Fake::new();
     let half = format!("echo '{NAME}-worker|{NAME}|Up 1 second|ours' >>\"$FAKE/containers\"");
-    let said = "ERROR: failed to create cluster: failed to join node with kubeadm";
-    fake.rule("kind create", &format!("{half}; echo '{said}' >&2; exit 1"));
+    let stderr = "ERROR: failed to create cluster: failed to join node with kubeadm";
+    fake.rule("kind create", &format!("{half}; echo '{stderr}' >&2; exit 1"));
     let error = KindCluster::up(&options(&fake)).await.unwrap_err();
     let KindError::Create { source, .. } = &error else { panic!("{error}") };
     assert!(source.to_string().contains("see the nodes' logs"), "{source}");
-    let told = fake.plain(&error.to_string());
-    assert_eq!(told, "cluster claimcheck-a was not created; its nodes' logs are in [dir]/logs/kind");
+    let message = fake.plain(&error.to_string());
+    assert_eq!(message, "cluster claimcheck-a was not created; its nodes' logs are in [dir]/logs/kind");
     assert_eq!(left(&fake), NOTHING);
     let calls = fake.calls();
     let exported =
@@ -132,7 +132,7 @@ async fn nodes_have_loop_devices_whether_they_are_new_or_used_again() {
 
 /// Otherwise it would be missed only minutes later.
 #[tokio::test]
-async fn an_image_that_is_not_there_is_told_before_anything_is_created() {
+async fn a_missing_image_is_reported_before_the_cluster_is_created() {
     let fake = Fake::new();
     fake.fails("docker image", "Error response from daemon: No such image: vendor/driver:v1");
     let missing = KindCluster::up(&options(&fake)).await.unwrap_err().to_string();
@@ -145,7 +145,7 @@ async fn an_image_that_is_not_there_is_told_before_anything_is_created() {
 }
 
 #[tokio::test]
-async fn our_image_is_built_around_this_program_or_taken_as_it_is() {
+async fn the_builtin_image_is_built_from_this_program_or_used_as_given() {
     let fake = Fake::new();
     let built = || Image::Built { name: "claimcheck:dev".to_owned(), base: Some("debian:mine".to_owned()) };
     let wanted = KindOptions { images: vec![built()], ..options(&fake) };
@@ -205,7 +205,7 @@ async fn a_kept_cluster_is_used_again_and_stays() {
     assert_eq!(left(&fake).1, [Standing::Kept]);
     let again = KindOptions { reuse: true, ..options(&fake) };
     let second = KindCluster::up(&again).await.unwrap();
-    assert_eq!(left(&fake).1, [Standing::Living]);
+    assert_eq!(left(&fake).1, [Standing::InUse]);
     second.down().await.unwrap();
     assert_eq!((left(&fake).0.lines().count(), left(&fake).1), (3, vec![Standing::Kept]));
     assert_eq!(fake.calls().matches("kind create").count(), 1);

@@ -42,8 +42,8 @@ pub(super) fn loop_devices(state_dir: &Path, of: &[String]) -> Vec<Leak> {
         .filter_map(|device| {
             let file = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
             let file = file.trim();
-            let ours = Path::new(file).starts_with(state_dir) && named(file, of);
-            ours.then(|| leak(LeakKind::LoopDevice, &format!("{} on {file}", device.file_name().display())))
+            let is_of_run = Path::new(file).starts_with(state_dir) && named(file, of);
+            is_of_run.then(|| leak(LeakKind::LoopDevice, &format!("{} on {file}", device.file_name().display())))
         })
         .collect()
 }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_ours_is_mounted_outside_of_a_run() {
+    fn nothing_is_mounted_outside_of_a_run() {
         assert_eq!(mounts(std::process::id(), &["claimcheck-no-such-volume".to_owned()]), []);
     }
 }

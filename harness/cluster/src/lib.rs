@@ -2,7 +2,7 @@
 //!
 //! Suites use a cluster through a `Session` of the harness: an API client, waits ([`Observer`]), and the only
 //! access that bypasses the API, [`Disruption`] of a [`Victim`]. They are independent of the kind of cluster:
-//! each kind declares its [`Abilities`], and cases that require a missing one are skipped.
+//! each kind declares its [`ClusterCapabilities`], and cases that require a missing one are skipped.
 //!
 //! ```text
 //! Cluster ─┬─ Embedded   virtual nodes, built-in components; API server: embedded or upstream (control_plane, stock)
@@ -15,13 +15,13 @@ mod capabilities;
 mod control_plane;
 mod controller_manager;
 mod controllers;
-mod dead_loops;
+mod orphaned_loop_devices;
 mod driver_command;
 mod embedded;
-mod equip;
+mod install_components;
 pub mod faults;
-mod further;
-mod home;
+mod additional_driver;
+mod controller_node;
 mod installation;
 #[cfg(test)]
 mod installation_tests;
@@ -29,7 +29,7 @@ mod kind;
 mod kind_disrupt;
 #[cfg(test)]
 mod kind_disrupt_tests;
-mod kind_further;
+mod kind_additional_driver;
 mod kind_image;
 mod kind_loops;
 #[cfg(test)]
@@ -42,15 +42,15 @@ mod observer;
 mod on_kind;
 #[cfg(test)]
 mod on_kind_tests;
-mod reach;
+mod reachable_nodes;
 mod real;
-mod said;
+mod component_logs;
 mod secrets;
 mod stock;
 mod supervisor;
 mod unregistered;
 pub mod usage;
-pub mod yardstick;
+pub mod calibration_loop;
 
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
@@ -59,20 +59,20 @@ use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Rule, Stamp};
 use kube::Client;
 use tokio::sync::mpsc;
 
-pub use capabilities::{AskError, Asked, Declared, Takes, ask, declared_by};
+pub use capabilities::{DescribeDriverError, DriverDescription, DriverCapabilities, SupportedCalls, describe_driver, declared_by};
 pub use control_plane::{Api, ControlPlaneError};
-pub use dead_loops::{DeadLoop, DeadLoopsError, detach_dead_loops};
-pub use driver_command::{DriverCommand, DriverCommandError, Place as DriverPlace};
-pub use embedded::{DriverPolicy, Embedded, Options, Telling, UpError};
-pub use equip::EquipError;
-pub use further::{DeployError, FurtherDriver, Turn};
+pub use orphaned_loop_devices::{OrphanedLoopDevice, OrphanedLoopDevicesError, detach_orphaned_loop_devices};
+pub use driver_command::{DriverCommand, DriverCommandError, PlaceholderValues};
+pub use embedded::{DriverPolicy, Embedded, Options, Instrumentation, UpError};
+pub use install_components::InstallComponentsError;
+pub use additional_driver::{DeployError, AdditionalDriver, DriverLease};
 pub use installation::{Install, InstallationError};
 pub use kind::{Collected, KindCluster, KindError, KindOptions};
 pub use kind_disrupt::{Components, DisruptError};
 pub use kind_image::Image;
-pub use observer::{Observer, On, Seen, WaitError};
+pub use observer::{Observer, Trigger, Check, WaitError};
 pub use on_kind::{KIND_FAULTS, OnKindError};
-pub use reach::Reach;
+pub use reachable_nodes::ReachableNodes;
 pub use real::{ClassChoice, Real, RealError, Target};
 pub use stock::{Assets, AssetsError, StockError};
 pub use supervisor::{Disruption, Supervised};
@@ -92,7 +92,7 @@ pub enum Victim {
 
 /// The abilities of a kind of cluster in addition to its API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
+pub struct ClusterCapabilities {
     /// Driver and controllers can be stopped and killed.
     pub disrupt: bool,
     /// Node agents can be stopped and killed.
@@ -100,7 +100,7 @@ pub struct Abilities {
     /// Components can be restarted with other arguments.
     pub configure: bool,
     /// Additional drivers can be deployed.
-    pub further: bool,
+    pub additional_drivers: bool,
     /// Every CSI call is recorded, and faults can be injected.
     pub tap: bool,
     /// VolumeAttachments that are no longer required are deleted when the CSIDriver changes to attachRequired: false.
@@ -151,10 +151,10 @@ impl Cluster {
     }
 
     /// Its abilities in addition to the API.
-    pub fn abilities(&self) -> Abilities {
+    pub fn cluster_capabilities(&self) -> ClusterCapabilities {
         match self {
-            Self::Embedded(_) => Embedded::ABILITIES,
-            Self::Real(real) => real.abilities(),
+            Self::Embedded(_) => Embedded::CAPABILITIES,
+            Self::Real(real) => real.cluster_capabilities(),
         }
     }
 
@@ -173,7 +173,7 @@ impl Cluster {
     /// The timeout for a step of a case. Far above what any step
     /// takes: latencies are judged by thresholds (SLOs). A real kubelet checks
     /// mounted ConfigMaps every minute or two, and some backoffs of Kubernetes grow to two minutes.
-    pub fn patience(&self) -> Duration {
+    pub fn step_timeout(&self) -> Duration {
         match self {
             Self::Embedded(embedded) if !embedded.controllers_are_stock() => Duration::from_secs(60),
             Self::Embedded(_) | Self::Real(_) => Duration::from_secs(240),
@@ -213,10 +213,10 @@ impl Cluster {
     }
 
     /// The nodes that pods with a volume of the driver can run on.
-    pub fn reach(&self) -> &Reach {
+    pub fn reachable_nodes(&self) -> &ReachableNodes {
         match self {
-            Self::Embedded(embedded) => embedded.reach(),
-            Self::Real(real) => real.reach(),
+            Self::Embedded(embedded) => embedded.reachable_nodes(),
+            Self::Real(real) => real.reachable_nodes(),
         }
     }
 
@@ -241,11 +241,11 @@ impl Cluster {
 
     /// Their names.
     pub fn nodes(&self) -> Vec<String> {
-        self.reach().nodes.clone()
+        self.reachable_nodes().nodes.clone()
     }
 
     /// The driver's capabilities, as far as available.
-    pub fn declared(&self) -> &Declared {
+    pub fn declared(&self) -> &DriverCapabilities {
         match self {
             Self::Embedded(embedded) => embedded.declared(),
             Self::Real(real) => real.declared(),
@@ -296,19 +296,19 @@ impl Cluster {
     }
 
     /// Whether faults are injected into requests to the API server.
-    pub fn api_is_spoilt(&self) -> bool {
+    pub fn api_faults_active(&self) -> bool {
         match self {
-            Self::Embedded(embedded) => embedded.api_is_spoilt(),
+            Self::Embedded(embedded) => embedded.api_faults_active(),
             Self::Real(_) => false,
         }
     }
 
     /// Replaces the call faults of `whose` with these; they precede those of the run, and are independent of
     /// those of others. Without a tap this has no effect: cases that require it do not run there.
-    pub async fn set_call_faults(&self, whose: &str, rules: Vec<FaultRule>) {
+    pub async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
         match self {
-            Self::Embedded(embedded) => embedded.set_call_faults(whose, rules).await,
-            Self::Real(real) => real.set_call_faults(whose, rules).await,
+            Self::Embedded(embedded) => embedded.set_call_faults(case, rules).await,
+            Self::Real(real) => real.set_call_faults(case, rules).await,
         }
     }
 
@@ -319,7 +319,7 @@ impl Cluster {
     /// The driver cannot be disrupted.
     pub async fn hold_call(
         &self,
-        whose: &str,
+        case: &str,
         node: &str,
         method: &str,
         volume: &str,
@@ -330,7 +330,7 @@ impl Cluster {
             // They are recorded in the driver's process, or the tap's: it has to run.
             Self::Real(real) => {
                 let rule = FaultRule::new(method, FaultAction::Hang).on_volume(volume);
-                real.set_call_faults(whose, vec![rule]).await;
+                real.set_call_faults(case, vec![rule]).await;
                 Ok(())
             }
         }
@@ -352,7 +352,7 @@ impl Cluster {
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
-    pub async fn deploy(&self, driver: &FurtherDriver) -> Result<Turn, DeployError> {
+    pub async fn deploy(&self, driver: &AdditionalDriver) -> Result<DriverLease, DeployError> {
         match self {
             Self::Embedded(embedded) => embedded.deploy(driver).await,
             Self::Real(real) => real.deploy(driver).await,
@@ -385,10 +385,10 @@ impl Cluster {
     }
 
     /// The log lines of the built-in components about some objects: those that contain one of their names.
-    pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
+    pub async fn logs_mentioning(&self, names: &[String]) -> Vec<Log> {
         match self {
-            Self::Embedded(embedded) => embedded.said_about(names).await,
-            Self::Real(real) => real.said_about(names).await,
+            Self::Embedded(embedded) => embedded.logs_mentioning(names).await,
+            Self::Real(real) => real.logs_mentioning(names).await,
         }
     }
 

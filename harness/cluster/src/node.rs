@@ -176,11 +176,11 @@ async fn start_runtime(common: &Common, paths: &Paths) -> Result<(Process, NodeN
 }
 
 async fn handshake(process: &mut Process) -> Option<NodeNamespace> {
-    let (mut go_on, said) = process.pipes()?;
-    let mut said = BufReader::new(said).lines();
-    said.next_line().await.ok()?.filter(|word| word == "node")?;
+    let (mut go_on, output) = process.pipes()?;
+    let mut output = BufReader::new(output).lines();
+    output.next_line().await.ok()?.filter(|word| word == "node")?;
     let namespace = NodeNamespace::of(process.pid()?).ok()?;
     go_on.write_all(b"\n").await.ok()?;
-    said.next_line().await.ok()?.filter(|word| word == "ready")?;
+    output.next_line().await.ok()?.filter(|word| word == "ready")?;
     Some(namespace)
 }

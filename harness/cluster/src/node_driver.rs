@@ -11,7 +11,7 @@ use claimcheck_substrate::{KUBELET_DIR, NodeNamespace, SpawnError};
 use tokio::task::JoinHandle;
 
 use super::{
-    driver_command::{DriverCommand, Place},
+    driver_command::{DriverCommand, PlaceholderValues},
     node::{Common, Paths},
     supervisor::Supervised,
 };
@@ -69,14 +69,14 @@ impl Plugin {
             let failed = |source| NodeDriverError::Prepare { path: path.clone(), source };
             fs::create_dir_all(path).map_err(failed)?;
         }
-        let place = Place {
+        let values = PlaceholderValues {
             socket: self.in_node(socket),
             node_id: paths.name.clone(),
             state_dir: self.state_dir.display().to_string(),
             node_root: KUBELET_DIR.to_owned(),
         };
-        let (program, mut args) = command.at(&place, &common.ourselves);
-        if command.is_ours() {
+        let (program, mut args) = command.at(&values, &common.ourselves);
+        if command.is_builtin() {
             args.extend(common.metrics_args(&self.directory, Some(name)));
         }
         let mut spec = common.component(format!("{} {name}", self.directory), args, Some(namespace));

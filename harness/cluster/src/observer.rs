@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 /// The result of checking a condition.
 #[derive(Debug)]
-pub enum Seen<T> {
+pub enum Check<T> {
     /// The condition is met.
     Yes(T),
     /// Not met yet; the text describes the current state.
@@ -26,7 +26,7 @@ pub enum Seen<T> {
 
 /// The changes that trigger a check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum On {
+pub enum Trigger {
     /// A change of this object.
     Object(Kind, ObjectKey),
     /// A change of any object of this kind.
@@ -60,7 +60,7 @@ pub enum WaitError {
 #[derive(Clone)]
 pub struct Observer {
     informer: Informer,
-    waiters: Arc<Mutex<HashMap<On, Weak<Notify>>>>,
+    waiters: Arc<Mutex<HashMap<Trigger, Weak<Notify>>>>,
 }
 
 impl Observer {
@@ -68,7 +68,7 @@ impl Observer {
     pub async fn start(client: Client) -> Self {
         let informer = Informer::start(client, KindSet::all(), &claimcheck_informer::Options::default());
         let mut changes = informer.subscribe(KindSet::all());
-        let waiters: Arc<Mutex<HashMap<On, Weak<Notify>>>> = Arc::default();
+        let waiters: Arc<Mutex<HashMap<Trigger, Weak<Notify>>>> = Arc::default();
         let woken = waiters.clone();
         tokio::spawn(async move {
             while let Some(change) = changes.recv().await {
@@ -97,8 +97,8 @@ impl Observer {
         &self,
         what: &str,
         timeout: Duration,
-        on: &[On],
-        look: impl Fn(&World) -> Seen<T>,
+        on: &[Trigger],
+        look: impl Fn(&World) -> Check<T>,
     ) -> Result<T, WaitError> {
         let bells: Vec<Arc<Notify>> = on.iter().map(|on| self.bell(on)).collect();
         let deadline = tokio::time::Instant::now() + timeout;
@@ -109,9 +109,9 @@ impl Observer {
                 ring.as_mut().enable();
             }
             let last = match self.look(&look) {
-                Seen::Yes(found) => return Ok(found),
-                Seen::Never(why) => return Err(WaitError::Never { what: what.to_owned(), why }),
-                Seen::NotYet(last) => last,
+                Check::Yes(found) => return Ok(found),
+                Check::Never(why) => return Err(WaitError::Never { what: what.to_owned(), why }),
+                Check::NotYet(last) => last,
             };
             tokio::select! {
                 _ = futures::future::select_all(rings) => {}
@@ -122,7 +122,7 @@ impl Observer {
         }
     }
 
-    fn bell(&self, on: &On) -> Arc<Notify> {
+    fn bell(&self, on: &Trigger) -> Arc<Notify> {
         let mut waiters = self.waiters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bell) = waiters.get(on).and_then(Weak::upgrade) {
             return bell;
@@ -137,10 +137,10 @@ impl Observer {
     }
 }
 
-fn wake(waiters: &Mutex<HashMap<On, Weak<Notify>>>, change: &Change) {
+fn wake(waiters: &Mutex<HashMap<Trigger, Weak<Notify>>>, change: &Change) {
     let bells = {
         let waiters = waiters.lock().unwrap_or_else(PoisonError::into_inner);
-        [On::Object(change.kind, change.key.clone()), On::Any(change.kind)]
+        [Trigger::Object(change.kind, change.key.clone()), Trigger::Any(change.kind)]
             .map(|on| waiters.get(&on).and_then(Weak::upgrade))
     };
     for bell in bells.into_iter().flatten() {

@@ -11,12 +11,12 @@ use tokio::sync::Mutex;
 use tracing::{error, info, warn};
 
 use super::{
-    Abilities, NoFaults,
+    ClusterCapabilities, NoFaults,
     call_faults::CallFaults,
-    equip::{EquipError, equip},
-    further::{DeployError, FurtherDriver, Turn},
+    install_components::{InstallComponentsError, install_components},
+    additional_driver::{DeployError, AdditionalDriver, DriverLease},
     kind::{Collected, KindCluster, KindError, KindOptions},
-    kind_further::FurtherDrivers,
+    kind_additional_driver::AdditionalDrivers,
     objects,
     observer::Observer,
     real::{ClassChoice, Real},
@@ -50,7 +50,7 @@ pub enum OnKindError {
     Client(#[from] ClientError),
     /// The components do not become ready.
     #[error(transparent)]
-    Equip(#[from] EquipError),
+    Components(#[from] InstallComponentsError),
 }
 
 impl Real {
@@ -64,13 +64,13 @@ impl Real {
         let components = with_faults(components);
         let equipped = async {
             let client = connect(&kind.kubeconfig()).await?;
-            Ok::<_, OnKindError>(equip(client, &components, &ClassChoice::Default).await?)
+            Ok::<_, OnKindError>(install_components(client, &components, &ClassChoice::Default).await?)
         };
         match Box::pin(equipped).await {
             Ok(real) => Ok(real.on(OnKind::new(kind, components))),
             Err(mut error) => {
-                if let OnKindError::Equip(EquipError::Registration { nodes, said, .. }) = &mut error {
-                    said.extend(by_kubelets(kind.engine(), &components.driver_name, nodes).await);
+                if let OnKindError::Components(InstallComponentsError::Registration { nodes, log_lines, .. }) = &mut error {
+                    log_lines.extend(by_kubelets(kind.engine(), &components.driver_name, nodes).await);
                 }
                 end(kind, true).await;
                 Err(error)
@@ -88,21 +88,21 @@ pub(super) fn with_faults(components: &install::Options) -> install::Options {
 pub(super) struct OnKind {
     nodes: KindCluster,
     components: install::Options,
-    further: FurtherDrivers,
+    additional_drivers: AdditionalDrivers,
     call_faults: Mutex<CallFaults>,
 }
 
 impl OnKind {
     fn new(nodes: KindCluster, components: install::Options) -> Self {
-        Self { nodes, components, further: FurtherDrivers::default(), call_faults: Mutex::default() }
+        Self { nodes, components, additional_drivers: AdditionalDrivers::default(), call_faults: Mutex::default() }
     }
 
     /// Its abilities: everything that its owner can do.
-    pub(super) fn abilities(&self) -> Abilities {
-        Abilities {
+    pub(super) fn cluster_capabilities(&self) -> ClusterCapabilities {
+        ClusterCapabilities {
             retracts: self.components.variant == Variant::Kind,
             upstream_sidecars: self.components.sidecars == Sidecars::Upstream,
-            ..Real::ABILITIES_ON_KIND
+            ..Real::CAPABILITIES_ON_KIND
         }
     }
 
@@ -119,9 +119,9 @@ impl OnKind {
         &self,
         client: &Client,
         observer: &Observer,
-        driver: &FurtherDriver,
-    ) -> Result<Turn, DeployError> {
-        self.further.deploy(client, observer, &self.components, driver).await
+        driver: &AdditionalDriver,
+    ) -> Result<DriverLease, DeployError> {
+        self.additional_drivers.deploy(client, observer, &self.components, driver).await
     }
 
     /// Activates these faults for the whole run, replacing all others.
@@ -162,7 +162,7 @@ impl OnKind {
             if let Err(error) = self.arm(&CallFaults::default()) {
                 warn!(%error, "the faults of this run remain active");
             }
-            self.further.remove(client, &self.components).await;
+            self.additional_drivers.remove(client, &self.components).await;
         }
         end(self.nodes, failed).await;
     }

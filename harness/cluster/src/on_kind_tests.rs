@@ -15,8 +15,8 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    Abilities, Disruption, Victim,
-    equip::{COMPONENTS, EquipError},
+    ClusterCapabilities, Disruption, Victim,
+    install_components::{COMPONENTS, InstallComponentsError},
     kind::KindOptions,
     kind_tests::options,
     on_kind::{OnKindError, with_faults},
@@ -100,7 +100,7 @@ impl Machine {
 const NOTHING: (String, usize) = (String::new(), 0);
 
 #[tokio::test]
-async fn a_run_has_nodes_and_our_driver_and_leaves_nothing() {
+async fn a_run_has_nodes_and_the_builtin_driver_and_leaves_nothing() {
     let machine = Machine::new().await;
     let control_plane = json!([{ "key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule" }]);
     machine.node("claimcheck-a-control-plane", control_plane, true).await;
@@ -109,10 +109,10 @@ async fn a_run_has_nodes_and_our_driver_and_leaves_nothing() {
     machine.complete(&with_faults(&components)).await;
     let real = Real::on_kind(&machine.options(), &components).await.unwrap();
     assert_eq!(
-        (real.driver_name(), &real.reach().nodes),
+        (real.driver_name(), &real.reachable_nodes().nodes),
         (DRIVER, &["claimcheck-a-worker".to_owned()].to_vec())
     );
-    assert_eq!(real.abilities(), Abilities { retracts: true, ..Real::ABILITIES_ON_KIND });
+    assert_eq!(real.cluster_capabilities(), ClusterCapabilities { retracts: true, ..Real::CAPABILITIES_ON_KIND });
     real.disrupt(&Victim::NodeAgent("claimcheck-a-worker".to_owned()), Disruption::Kill).await.unwrap();
     real.leave(false).await;
     assert_eq!(machine.left(), NOTHING);
@@ -125,27 +125,27 @@ async fn a_run_has_nodes_and_our_driver_and_leaves_nothing() {
 async fn components_that_do_not_run_end_it_with_the_nodes_logs() {
     let machine = Machine::new().await;
     machine.node("claimcheck-a-worker", json!([]), false).await;
-    let patience = std::time::Duration::from_millis(200);
-    let mut components = install::Options { patience, ..install::Options::new(Variant::Stock) };
+    let timeout = std::time::Duration::from_millis(200);
+    let mut components = install::Options { timeout, ..install::Options::new(Variant::Stock) };
     let error = Real::on_kind(&machine.options(), &components).await.err().unwrap();
-    assert!(matches!(error, OnKindError::Equip(EquipError::Install(_))), "{error}");
+    assert!(matches!(error, OnKindError::Components(InstallComponentsError::Install(_))), "{error}");
     assert_eq!(machine.left(), NOTHING);
 
     machine.complete(&with_faults(&components)).await;
     machine.fake.rule("docker exec", "echo 'E1122 11:00:01 plugin claimcheck.csi.dev: err=refused'; exit 0");
     let mut runs = 2;
     loop {
-        let told = Real::on_kind(&machine.options(), &components).await.err().unwrap().to_string();
+        let message = Real::on_kind(&machine.options(), &components).await.err().unwrap().to_string();
         assert_eq!(machine.left(), NOTHING);
         let why = "last seen: not on claimcheck-a-worker\n  \
                    node claimcheck-a-worker, registrar: no pod of DaemonSet claimcheck-node on this node\n  \
                    node claimcheck-a-worker, kubelet: E1122 11:00:01 plugin claimcheck.csi.dev: err=refused";
-        if told.ends_with(why) {
+        if message.ends_with(why) {
             break;
         }
         // A busy machine may need longer to observe that the components run.
-        assert!(components.patience < std::time::Duration::from_secs(30), "{told}");
-        components.patience *= 4;
+        assert!(components.timeout < std::time::Duration::from_secs(30), "{message}");
+        components.timeout *= 4;
         runs += 1;
     }
     let calls = machine.fake.calls();
@@ -153,7 +153,7 @@ async fn components_that_do_not_run_end_it_with_the_nodes_logs() {
 }
 
 #[tokio::test]
-async fn a_failed_run_leaves_what_its_nodes_have_said() {
+async fn a_failed_run_keeps_the_logs_of_its_nodes() {
     let machine = Machine::new().await;
     machine.node("claimcheck-a-worker", json!([]), true).await;
     let components = install::Options::new(Variant::Kind);

@@ -13,14 +13,14 @@ use kube::{
 };
 
 use super::{
-    Abilities, Declared, DisruptError, Disruption, NoFaults, Takes, Victim, api_disrupt,
-    equip::COMPONENTS,
-    further::{DeployError, FurtherDriver, Turn},
+    ClusterCapabilities, DriverCapabilities, DisruptError, Disruption, NoFaults, SupportedCalls, Victim, api_disrupt,
+    install_components::COMPONENTS,
+    additional_driver::{DeployError, AdditionalDriver, DriverLease},
     installation::Installation,
     observer::Observer,
     on_kind::OnKind,
-    reach::Reach,
-    said,
+    reachable_nodes::ReachableNodes,
+    component_logs,
 };
 use crate::faults::FaultSpec;
 
@@ -85,14 +85,14 @@ pub struct Real {
     client: Client,
     observer: Observer,
     class: StorageClass,
-    reach: Reach,
+    reachable_nodes: ReachableNodes,
     without_driver: Vec<String>,
-    declared: Declared,
-    ours: Ours,
+    declared: DriverCapabilities,
+    owned: OwnedParts,
 }
 
 /// The parts of a cluster that claimcheck created, and that are removed with the run.
-enum Ours {
+enum OwnedParts {
     Nothing,
     Components(Box<Installation>),
     Nodes(Box<OnKind>),
@@ -120,24 +120,24 @@ impl Target {
 
 impl Real {
     /// Nothing: only the API is available.
-    pub const ABILITIES: Abilities = Abilities {
+    pub const CAPABILITIES: ClusterCapabilities = ClusterCapabilities {
         disrupt: false,
         agents: false,
         configure: false,
-        further: false,
+        additional_drivers: false,
         tap: false,
         retracts: false,
         upstream_sidecars: false,
     };
 
     /// Its abilities: all of a kind cluster's owner; for installed components, no change of kubelet arguments.
-    pub const ABILITIES_ON_KIND: Abilities = Abilities {
+    pub const CAPABILITIES_ON_KIND: ClusterCapabilities = ClusterCapabilities {
         disrupt: true,
         agents: true,
         configure: true,
-        further: true,
+        additional_drivers: true,
         tap: true,
-        ..Self::ABILITIES
+        ..Self::CAPABILITIES
     };
 
     /// Connects to a cluster.
@@ -152,24 +152,24 @@ impl Real {
 
     /// Connects to a cluster with an existing observer.
     pub(super) fn of(client: Client, observer: Observer, wanted: &ClassChoice) -> Result<Self, RealError> {
-        let (class, reach, without_driver, declared) = observer.look(|world| {
+        let (class, reachable_nodes, without_driver, declared) = observer.look(|world| {
             let class = class(world, wanted)?;
             let usable = usable_nodes(world, &class)?;
-            let reach = Reach::of(world, &class.provisioner, &usable, None);
+            let reachable_nodes = ReachableNodes::of(world, &class.provisioner, &usable, None);
             let takes_pods = world.nodes.iter().filter(|node| obstacle(node).is_none());
             let without = takes_pods.map(|node| node.name_any()).filter(|node| !usable.contains(node));
             let declared = declared(world, &class);
-            Ok::<_, RealError>((class, reach, without.collect::<Vec<_>>(), declared))
+            Ok::<_, RealError>((class, reachable_nodes, without.collect::<Vec<_>>(), declared))
         })?;
         if !without_driver.is_empty() {
             tracing::warn!(
                 "driver {} is on {} of the {} schedulable nodes: the cases' pods run only there",
                 class.provisioner,
-                reach.nodes.len(),
-                reach.nodes.len() + without_driver.len(),
+                reachable_nodes.nodes.len(),
+                reachable_nodes.nodes.len() + without_driver.len(),
             );
         }
-        Ok(Self { client, observer, class, reach, without_driver, declared, ours: Ours::Nothing })
+        Ok(Self { client, observer, class, reachable_nodes, without_driver, declared, owned: OwnedParts::Nothing })
     }
 
     /// The same cluster, tested with another class.
@@ -177,49 +177,49 @@ impl Real {
     /// # Errors
     /// The class does not exist, or its driver is on no node.
     pub fn choosing(self, wanted: &ClassChoice) -> Result<Self, RealError> {
-        let ours = self.ours;
-        Ok(Self { ours, ..Self::of(self.client, self.observer, wanted)? })
+        let owned = self.owned;
+        Ok(Self { owned, ..Self::of(self.client, self.observer, wanted)? })
     }
 
     /// Its nodes are those of this kind cluster, which is deleted with it.
     pub(super) fn on(self, kind: OnKind) -> Self {
-        Self { ours: Ours::Nodes(Box::new(kind)), ..self }
+        Self { owned: OwnedParts::Nodes(Box::new(kind)), ..self }
     }
 
     /// With components that are removed with it.
     pub(super) fn with(self, installation: Installation) -> Self {
-        Self { ours: Ours::Components(Box::new(installation)), ..self }
+        Self { owned: OwnedParts::Components(Box::new(installation)), ..self }
     }
 
     /// If the driver has topology, uses the nodes in the segment of this node.
     pub(super) fn around(&mut self, node: &str) -> Result<(), RealError> {
-        self.reach = self.observer.look(|world| {
+        self.reachable_nodes = self.observer.look(|world| {
             let nodes = usable_nodes(world, &self.class)?;
-            Ok::<_, RealError>(Reach::of(world, &self.class.provisioner, &nodes, Some(node)))
+            Ok::<_, RealError>(ReachableNodes::of(world, &self.class.provisioner, &nodes, Some(node)))
         })?;
         Ok(())
     }
 
     /// Its abilities in addition to the API.
-    pub fn abilities(&self) -> Abilities {
-        match &self.ours {
-            Ours::Nodes(kind) => kind.abilities(),
-            Ours::Components(installation) => installation.abilities,
-            Ours::Nothing => Self::ABILITIES,
+    pub fn cluster_capabilities(&self) -> ClusterCapabilities {
+        match &self.owned {
+            OwnedParts::Nodes(kind) => kind.cluster_capabilities(),
+            OwnedParts::Components(installation) => installation.cluster_capabilities,
+            OwnedParts::Nothing => Self::CAPABILITIES,
         }
     }
 
     /// Whether the built-in provisioner, attacher and resizer call the driver's controller.
     pub(super) fn has_our_sidecars(&self) -> bool {
-        match &self.ours {
-            Ours::Nodes(_) | Ours::Components(_) => !self.abilities().upstream_sidecars,
-            Ours::Nothing => false,
+        match &self.owned {
+            OwnedParts::Nodes(_) | OwnedParts::Components(_) => !self.cluster_capabilities().upstream_sidecars,
+            OwnedParts::Nothing => false,
         }
     }
 
     /// Whether its nodes are containers on this machine.
     pub(super) fn is_kind(&self) -> bool {
-        matches!(self.ours, Ours::Nodes(_))
+        matches!(self.owned, OwnedParts::Nodes(_))
     }
 
     /// Disrupts a component; returns once that is done.
@@ -227,12 +227,12 @@ impl Real {
     /// # Errors
     /// Its nodes were not created by claimcheck, or the disruption is not supported.
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
-        match &self.ours {
-            Ours::Nodes(kind) => kind.nodes().disrupt(&self.client, &COMPONENTS, victim, disruption).await,
-            Ours::Components(installation) if installation.abilities.disrupt => {
+        match &self.owned {
+            OwnedParts::Nodes(kind) => kind.nodes().disrupt(&self.client, &COMPONENTS, victim, disruption).await,
+            OwnedParts::Components(installation) if installation.cluster_capabilities.disrupt => {
                 api_disrupt::disrupt(&self.client, &COMPONENTS, victim, disruption).await
             }
-            Ours::Nothing | Ours::Components(_) => Err(DisruptError::Absent(victim.clone())),
+            OwnedParts::Nothing | OwnedParts::Components(_) => Err(DisruptError::Absent(victim.clone())),
         }
     }
 
@@ -240,10 +240,10 @@ impl Real {
     ///
     /// # Errors
     /// Its nodes were not created by claimcheck, or the driver is not registered on all of them in time.
-    pub async fn deploy(&self, driver: &FurtherDriver) -> Result<Turn, DeployError> {
-        match &self.ours {
-            Ours::Nodes(kind) => kind.deploy(&self.client, &self.observer, driver).await,
-            Ours::Nothing | Ours::Components(_) => Err(DeployError::NotHere),
+    pub async fn deploy(&self, driver: &AdditionalDriver) -> Result<DriverLease, DeployError> {
+        match &self.owned {
+            OwnedParts::Nodes(kind) => kind.deploy(&self.client, &self.observer, driver).await,
+            OwnedParts::Nothing | OwnedParts::Components(_) => Err(DeployError::NotHere),
         }
     }
 
@@ -252,16 +252,16 @@ impl Real {
     /// # Errors
     /// They are not supported here.
     pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
-        match &self.ours {
-            Ours::Nodes(kind) => kind.set_faults(specs).await,
-            Ours::Nothing | Ours::Components(_) if specs.is_empty() => Ok(()),
-            Ours::Nothing | Ours::Components(_) => Err(NoFaults::NotHere { of: "requests and calls" }),
+        match &self.owned {
+            OwnedParts::Nodes(kind) => kind.set_faults(specs).await,
+            OwnedParts::Nothing | OwnedParts::Components(_) if specs.is_empty() => Ok(()),
+            OwnedParts::Nothing | OwnedParts::Components(_) => Err(NoFaults::NotHere { of: "requests and calls" }),
         }
     }
 
     /// Replaces the faults of a case with these; cases that require faults do not run elsewhere.
     pub async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
-        if let Ours::Nodes(kind) = &self.ours
+        if let OwnedParts::Nodes(kind) = &self.owned
             && let Err(error) = kind.set_call_faults(case, rules).await
         {
             tracing::error!(%error, case, "the faults of a case are not active");
@@ -289,8 +289,8 @@ impl Real {
     }
 
     /// The schedulable nodes with the driver from which one volume is accessible.
-    pub fn reach(&self) -> &Reach {
-        &self.reach
+    pub fn reachable_nodes(&self) -> &ReachableNodes {
+        &self.reachable_nodes
     }
 
     /// The schedulable nodes without the driver.
@@ -299,29 +299,29 @@ impl Real {
     }
 
     /// The driver's capabilities, as far as API objects show them.
-    pub fn declared(&self) -> &Declared {
+    pub fn declared(&self) -> &DriverCapabilities {
         &self.declared
     }
 
     /// The log lines of the built-in components about some objects, if installed.
-    pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
-        match &self.ours {
-            Ours::Nothing => Vec::new(),
-            Ours::Components(installation) => {
-                let mut said = said::by_pods(&self.client, COMPONENTS.namespace, names).await;
-                said.extend(installation.moved());
-                said
+    pub async fn logs_mentioning(&self, names: &[String]) -> Vec<Log> {
+        match &self.owned {
+            OwnedParts::Nothing => Vec::new(),
+            OwnedParts::Components(installation) => {
+                let mut logs = component_logs::by_pods(&self.client, COMPONENTS.namespace, names).await;
+                logs.extend(installation.moved());
+                logs
             }
-            Ours::Nodes(_) => said::by_pods(&self.client, COMPONENTS.namespace, names).await,
+            OwnedParts::Nodes(_) => component_logs::by_pods(&self.client, COMPONENTS.namespace, names).await,
         }
     }
 
     /// Stops the watches and removes everything created for the run; the nodes' logs are kept if something `failed`.
     pub async fn leave(self, failed: bool) {
-        match self.ours {
-            Ours::Nothing => {}
-            Ours::Components(installation) => installation.end(failed).await,
-            Ours::Nodes(kind) => kind.end(&self.client, failed).await,
+        match self.owned {
+            OwnedParts::Nothing => {}
+            OwnedParts::Components(installation) => installation.end(failed).await,
+            OwnedParts::Nodes(kind) => kind.end(&self.client, failed).await,
         }
     }
 }
@@ -391,7 +391,7 @@ fn obstacle(node: &Node) -> Option<&'static str> {
 }
 
 /// A driver's capabilities from API objects. Staging is not visible there, so it is assumed.
-fn declared(world: &World, class: &StorageClass) -> Declared {
+fn declared(world: &World, class: &StorageClass) -> DriverCapabilities {
     let on_nodes = || {
         let drivers = world.csi_nodes.iter().flat_map(|node| node.spec.drivers.iter());
         drivers.filter(|driver| driver.name == class.provisioner)
@@ -411,5 +411,5 @@ fn declared(world: &World, class: &StorageClass) -> Declared {
         (Capability::Capacity, published == Some(true)),
         (Capability::SnapshotDataSource, snapshots),
     ]);
-    Declared { capabilities, takes: Takes { attach, ..Takes::ALL } }
+    DriverCapabilities { capabilities, supported_calls: SupportedCalls { attach, ..SupportedCalls::ALL } }
 }

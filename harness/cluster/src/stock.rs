@@ -75,7 +75,7 @@ impl Assets {
             candidates.find(|candidate| candidate.is_file()).ok_or(AssetsError { program })
         };
         let controller_manager = match controllers {
-            Controllers::Ours => None,
+            Controllers::Builtin => None,
             Controllers::Stock => Some(find(CONTROLLER_MANAGER)?),
         };
         Ok(Self { etcd: find("etcd")?, apiserver: find("kube-apiserver")?, controller_manager })
@@ -104,14 +104,14 @@ pub enum StockError {
     #[error("the kubeconfig of the API server cannot be used")]
     Client(#[from] ClientError),
     /// It exited, or does not become ready.
-    #[error("{program} did not become ready; last lines of {}:\n{said}", log.display())]
+    #[error("{program} did not become ready; last lines of {}:\n{last_lines}", log.display())]
     NotReady {
         /// The program.
         program: String,
         /// Its log.
         log: PathBuf,
         /// The last lines of its log.
-        said: String,
+        last_lines: String,
     },
 }
 
@@ -171,8 +171,8 @@ impl Stock {
             _ = stock.apiserver.wait() => apiserver,
             () = tokio::time::sleep(READY) => apiserver,
         };
-        let said = supervisor::last_lines(&failed.log);
-        Err(StockError::NotReady { program: failed.name, log: failed.log, said })
+        let last_lines = supervisor::last_lines(&failed.log);
+        Err(StockError::NotReady { program: failed.name, log: failed.log, last_lines })
     }
 
     pub(super) fn url(&self) -> String {

@@ -62,13 +62,13 @@ impl Supervised {
     pub fn start(spec: ProcessSpec, ends: mpsc::UnboundedSender<ComponentEnd>) -> Result<Self, SpawnError> {
         let process = spec.spawn()?;
         let (orders, taken) = mpsc::unbounded_channel();
-        let (tell, pid) = watch::channel(process.pid());
+        let (sender, pid) = watch::channel(process.pid());
         let (tell_failures, failures) = watch::channel(0);
         let supervisor = Supervisor {
             spec: spec.clone(),
-            further: &[],
+            extra_args: &[],
             orders: taken,
-            pid: tell,
+            pid: sender,
             failures: tell_failures,
             ends,
         };
@@ -94,10 +94,10 @@ impl Supervised {
     }
 
     /// Its whole output, with the secrets of its command line redacted.
-    pub(super) fn said(&self) -> String {
+    pub(super) fn output(&self) -> String {
         // The output of a vendor's driver need not be UTF-8.
-        let said = fs::read(&self.spec.log).unwrap_or_default();
-        hidden(&self.spec).hide(&String::from_utf8_lossy(&said))
+        let log = fs::read(&self.spec.log).unwrap_or_default();
+        hidden(&self.spec).hide(&String::from_utf8_lossy(&log))
     }
 
     /// Its process id; `None` while it is down.
@@ -132,7 +132,7 @@ impl Drop for Supervised {
 struct Supervisor {
     spec: ProcessSpec,
     /// Arguments in addition to those of the spec.
-    further: &'static [&'static str],
+    extra_args: &'static [&'static str],
     orders: mpsc::UnboundedReceiver<(Disruption, oneshot::Sender<()>)>,
     pid: watch::Sender<Option<u32>>,
     /// The number of unexpected exits in a row.
@@ -161,8 +161,8 @@ impl Supervisor {
                         order @ (Disruption::Start | Disruption::Kill | Disruption::Configure(_)),
                         done,
                     )) => {
-                        if let Disruption::Configure(further) = order {
-                            self.further = further;
+                        if let Disruption::Configure(extra_args) = order {
+                            self.extra_args = extra_args;
                         }
                         let process = self.restart().await;
                         let _ = done.send(());
@@ -185,7 +185,7 @@ impl Supervisor {
             let (disruption, done) = tokio::select! {
                 status = process.wait() => {
                     let _ = self.pid.send(None);
-                    self.tell(status.map_or_else(|error| error.to_string(), |status| status.to_string()));
+                    self.emit_end(status.map_or_else(|error| error.to_string(), |status| status.to_string()));
                     let healthy = started.elapsed() > HEALTHY;
                     self.failures.send_modify(|failures| *failures = if healthy { 0 } else { *failures + 1 });
                     return Some(Next::Restart);
@@ -211,8 +211,8 @@ impl Supervisor {
                     process.signal(Signal::SIGCONT);
                     None
                 }
-                Disruption::Configure(further) => {
-                    self.further = further;
+                Disruption::Configure(extra_args) => {
+                    self.extra_args = extra_args;
                     stop(&mut process).await;
                     Some(Next::Restart)
                 }
@@ -229,7 +229,7 @@ impl Supervisor {
     }
 
     /// Reports an unexpected exit.
-    fn tell(&self, status: String) {
+    fn emit_end(&self, status: String) {
         let spec = &self.spec;
         warn!(component = spec.name, status, "exited unexpectedly, restarting");
         let last_lines = said_last(spec).lines().map(str::to_owned).collect();
@@ -252,7 +252,7 @@ impl Supervisor {
                 }
             }
             let mut spec = self.spec.clone();
-            spec.args.extend(self.further.iter().map(Into::into));
+            spec.args.extend(self.extra_args.iter().map(Into::into));
             match spec.spawn() {
                 Ok(process) => {
                     let _ = self.pid.send(process.pid());
@@ -283,8 +283,8 @@ fn quoted(word: String) -> String {
 
 /// The last lines of output of a component that is not running; empty without output.
 pub(super) fn last_lines(log: &Path) -> String {
-    let said = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = said.lines().collect();
+    let log = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_component_that_gives_up_is_told_of_without_its_secrets_and_started_again() {
+    async fn an_exited_component_is_reported_without_secrets_and_restarted() {
         let folder = tempfile::tempdir().unwrap();
         let script = "echo \"cannot log in with $2\" >&2; exit 3";
         let spec = ProcessSpec {
@@ -315,8 +315,8 @@ mod tests {
             log: folder.path().join("driver-node-1.log"),
             namespace: None,
         };
-        let (tell, mut ends) = mpsc::unbounded_channel();
-        let component = Supervised::start(spec, tell).unwrap();
+        let (sender, mut ends) = mpsc::unbounded_channel();
+        let component = Supervised::start(spec, sender).unwrap();
         component.has_failed(2).await;
         for _ in 0..2 {
             let end = ends.recv().await.unwrap();

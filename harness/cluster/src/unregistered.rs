@@ -31,7 +31,7 @@ const REGISTRY: &str = "plugins_registry";
 
 /// A log line of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct NodeLogLine {
     /// The node.
     pub node: String,
     /// The component.
@@ -40,7 +40,7 @@ pub struct Said {
     pub line: String,
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for NodeLogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "node {}, {}: {}", self.node, self.who, self.line)
     }
@@ -51,7 +51,7 @@ pub(super) async fn by_registrars(
     client: &Client,
     components: &install::Options,
     nodes: &[String],
-) -> Vec<Said> {
+) -> Vec<NodeLogLine> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &components.namespace);
     let found = match pods.list(&ListParams::default().labels(PODS)).await {
         Ok(found) => found.items,
@@ -60,16 +60,16 @@ pub(super) async fn by_registrars(
             return Vec::new();
         }
     };
-    let mut said = Vec::new();
+    let mut log_lines = Vec::new();
     for node in nodes.iter().take(NODES) {
         let on_node = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(node);
         let line = match found.iter().find(on_node) {
             None => format!("no pod of DaemonSet {} on this node", install::NODE),
             Some(pod) => said_in(&pods, &pod.name_any()).await,
         };
-        said.push(Said { node: node.clone(), who: REGISTRAR, line });
+        log_lines.push(NodeLogLine { node: node.clone(), who: REGISTRAR, line });
     }
-    said
+    log_lines
 }
 
 /// The log line of the registrar of a pod.
@@ -95,8 +95,8 @@ async fn log(pods: &Api<Pod>, pod: &str, previous: bool) -> Option<String> {
 }
 
 /// The log lines of the kubelets of these kind nodes about the driver or its registration.
-pub(super) async fn by_kubelets(engine: &Engine, driver: &str, nodes: &[String]) -> Vec<Said> {
-    let mut said = Vec::new();
+pub(super) async fn by_kubelets(engine: &Engine, driver: &str, nodes: &[String]) -> Vec<NodeLogLine> {
+    let mut log_lines = Vec::new();
     for node in nodes.iter().take(NODES) {
         match engine.exec(node, &["sh", "-c", JOURNAL]).await {
             Ok(journal) => {
@@ -105,12 +105,12 @@ pub(super) async fn by_kubelets(engine: &Engine, driver: &str, nodes: &[String])
                 let lines = lines.join("\n");
                 let line = complaint(&lines).or_else(|| last(&lines));
                 let line = line.unwrap_or_else(|| format!("no log line about {driver}"));
-                said.push(Said { node: node.clone(), who: "kubelet", line });
+                log_lines.push(NodeLogLine { node: node.clone(), who: "kubelet", line });
             }
             Err(error) => debug!(node, %error, "cannot read the kubelet's journal"),
         }
     }
-    said
+    log_lines
 }
 
 /// The last line that reports an error.
@@ -138,7 +138,7 @@ mod tests {
     use claimcheck_kind::testing::Fake;
 
     #[test]
-    fn the_last_complaint_says_most() {
+    fn the_last_error_line_is_quoted() {
         let klog = "I1122 11:00:00 1 main.go:1] registered\nE1122 11:00:01 1 plugin.go:2] \"bad\" err=\"first\"\n\
                     E1122 11:00:02 1 plugin.go:2] \"bad\" err=\"second\"\nI1122 11:00:03 1 main.go:9] waits\n";
         assert_eq!(complaint(klog).as_deref(), Some("E1122 11:00:02 1 plugin.go:2] \"bad\" err=\"second\""));
@@ -173,22 +173,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_registrar_says_what_it_knows() {
+    async fn a_registrar_reports_its_last_log_line() {
         let components = install::Options::new(install::Variant::Kind);
         for (text, expected) in [
             (Some("I1 began\nE2 registration failed\nI3 waits\n"), "E2 registration failed"),
             (Some("I1 began\n"), "E1 cannot listen"),
             (None, UNREAD),
         ] {
-            let said = by_registrars(&with_log(text), &components, &["n2".to_owned(), "n3".to_owned()]).await;
-            let lines: Vec<String> = said.iter().map(Said::to_string).collect();
+            let log_lines = by_registrars(&with_log(text), &components, &["n2".to_owned(), "n3".to_owned()]).await;
+            let lines: Vec<String> = log_lines.iter().map(NodeLogLine::to_string).collect();
             let missing = "node n3, registrar: no pod of DaemonSet claimcheck-node on this node";
             assert_eq!(lines, [format!("node n2, registrar: {expected}"), missing.to_owned()]);
         }
     }
 
     #[tokio::test]
-    async fn a_kubelet_is_asked_about_the_driver_and_its_registration() {
+    async fn a_kubelets_log_is_searched_for_the_driver_and_its_registration() {
         let fake = Fake::new();
         fake.rule(
             "docker exec",
@@ -196,12 +196,12 @@ mod tests {
              I1122 11:00:03 /var/lib/kubelet/plugins_registry is watched\nWORDS\nexit 0",
         );
         let nodes: Vec<String> = (0..5).map(|number| format!("n{number}")).collect();
-        let said = by_kubelets(&fake.engine(), "d.example", &nodes).await;
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert_eq!(said[0].to_string(), "node n0, kubelet: E1122 11:00:01 plugin d.example: err=\"socket\"");
+        let log_lines = by_kubelets(&fake.engine(), "d.example", &nodes).await;
+        assert_eq!(log_lines.len(), 3, "{log_lines:?}");
+        assert_eq!(log_lines[0].to_string(), "node n0, kubelet: E1122 11:00:01 plugin d.example: err=\"socket\"");
         fake.rule("docker exec", "echo nothing of interest; exit 0");
-        let said = by_kubelets(&fake.engine(), "d.example", &nodes[..1]).await;
-        assert_eq!(said[0].to_string(), "node n0, kubelet: no log line about d.example");
+        let log_lines = by_kubelets(&fake.engine(), "d.example", &nodes[..1]).await;
+        assert_eq!(log_lines[0].to_string(), "node n0, kubelet: no log line about d.example");
         fake.fails("docker exec", "Error: No such container: n0");
         assert_eq!(by_kubelets(&fake.engine(), "d.example", &nodes).await, []);
     }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_has_all_below_its_root_and_nobody_else() {
+    fn a_process_tree_has_exactly_the_descendants_of_its_root() {
         let of = |(pid, parent)| Process { pid, parent, ticks: 0, threads: 1 };
         let processes = [(1, 0), (2, 1), (3, 2), (4, 3), (5, 1)].map(of);
         assert_eq!(below(2, &processes), HashSet::from([2, 3, 4]));

@@ -12,7 +12,7 @@ use kube::{
 };
 
 use super::requests::metered;
-use crate::writes::{Teller, telling};
+use crate::writes::{ApiWriteRecorder, recording_client};
 
 /// Arguments for the connection to the API server.
 #[derive(Debug, Args)]
@@ -58,8 +58,8 @@ impl ApiArgs {
         config.connect_timeout = Some(Duration::from_secs(10));
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let client = metered(&Client::try_from(config)?, &host, meter);
-        Ok(match Teller::of_environment().await {
-            Some(teller) => telling(&client, &teller, ""),
+        Ok(match ApiWriteRecorder::of_environment().await {
+            Some(recorder) => recording_client(&client, &recorder, ""),
             None => client,
         })
     }

@@ -23,19 +23,19 @@ pub enum HttpEndpoint {
 /// An invalid endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("write :8080 (all addresses), 127.0.0.1:8080 or unix:///path/to/socket")]
-pub struct NoEndpoint(#[source] Option<AddrParseError>);
+pub struct InvalidEndpoint(#[source] Option<AddrParseError>);
 
 impl FromStr for HttpEndpoint {
-    type Err = NoEndpoint;
+    type Err = InvalidEndpoint;
 
-    fn from_str(text: &str) -> Result<Self, NoEndpoint> {
+    fn from_str(text: &str) -> Result<Self, InvalidEndpoint> {
         if let Some(path) = text.strip_prefix("unix://") {
-            return if path.starts_with('/') { Ok(Self::Unix(path.into())) } else { Err(NoEndpoint(None)) };
+            return if path.starts_with('/') { Ok(Self::Unix(path.into())) } else { Err(InvalidEndpoint(None)) };
         }
         match text.strip_prefix(':').map(str::parse) {
             // Dual-stack: the kernel accepts IPv4 there, too.
             Some(Ok(port)) => Ok(Self::Tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))),
-            Some(Err(_)) | None => text.parse().map(Self::Tcp).map_err(|error| NoEndpoint(Some(error))),
+            Some(Err(_)) | None => text.parse().map(Self::Tcp).map_err(|error| InvalidEndpoint(Some(error))),
         }
     }
 }

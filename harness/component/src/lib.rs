@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use api::ApiArgs;
 pub use controller::ControllerArgs;
-pub use endpoint::{HttpEndpoint, NoEndpoint};
+pub use endpoint::{HttpEndpoint, InvalidEndpoint};
 pub use liveness::LivenessArgs;
 pub use metered::{DriverArgs, HttpArgs, NodeArgs};
 pub use registrar::RegistrarArgs;

@@ -7,7 +7,7 @@ use claimcheck_csi::{Driver, Endpoint, tap::Tap, v1::ProbeRequest};
 use clap::Args;
 
 use super::{HttpEndpoint, termination};
-use claimcheck_report::serve::{Ask, Page, Site};
+use claimcheck_report::serve::{PageRequest, Page, Site};
 
 /// Arguments of the probe, with the names of livenessprobe's.
 #[derive(Debug, Args)]
@@ -39,8 +39,8 @@ impl LivenessArgs {
 struct Health(Driver);
 
 impl Site for Health {
-    async fn page(&self, ask: Ask<'_>) -> Option<Page> {
-        if ask.path != "/healthz" {
+    async fn page(&self, request: PageRequest<'_>) -> Option<Page> {
+        if request.path != "/healthz" {
             return None;
         }
         // Ready if unset: the field is optional.

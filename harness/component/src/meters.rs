@@ -8,10 +8,10 @@ use std::{
     },
 };
 
-use claimcheck_csi::tap::{CallId, Edge, TapRecord, code_name};
+use claimcheck_csi::tap::{CallId, CallEdge, TapRecord, code_name};
 use claimcheck_model::{
     Meter,
-    meter::{Census, Recorder},
+    meter::{Collector, Recorder},
     metric::{self, Metric, MetricKind},
 };
 use futures::future::join_all;
@@ -19,7 +19,7 @@ use prometheus::{GaugeVec, HistogramVec, IntCounterVec, Registry};
 use tokio::sync::mpsc;
 
 use claimcheck_report::metrics::{Register, text};
-use claimcheck_report::serve::{Ask, Page, Site};
+use claimcheck_report::serve::{PageRequest, Page, Site};
 
 /// Health and metrics of one process. Clones are the same.
 #[derive(Clone, Default)]
@@ -30,9 +30,9 @@ struct Inner {
     registry: Registry,
     /// By name: only metrics with observations, since empty ones are useless.
     families: Mutex<HashMap<&'static str, Family>>,
-    censuses: Mutex<Vec<Census>>,
+    collectors: Mutex<Vec<Collector>>,
     /// Computed gauges. Locked while they are computed again.
-    counted: tokio::sync::Mutex<BTreeSet<&'static str>>,
+    collected: tokio::sync::Mutex<BTreeSet<&'static str>>,
     /// It is ready, or waits as a candidate.
     ready: AtomicBool,
 }
@@ -65,11 +65,11 @@ impl Inner {
     }
 
     /// Computes gauges on a scrape; series of objects that no longer exist are removed.
-    async fn take_censuses(&self) {
-        let mut counted = self.counted.lock().await;
-        let censuses = locked(&self.censuses).clone();
-        let readings = join_all(censuses.iter().map(Census::read)).await;
-        for name in counted.iter() {
+    async fn collect_gauges(&self) {
+        let mut collected = self.collected.lock().await;
+        let collectors = locked(&self.collectors).clone();
+        let readings = join_all(collectors.iter().map(Collector::read)).await;
+        for name in collected.iter() {
             if let Some(Family::Gauge(gauge)) = locked(&self.families).get(name) {
                 gauge.reset();
             }
@@ -77,7 +77,7 @@ impl Inner {
         for reading in readings.into_iter().flatten() {
             let labels: Vec<&str> = reading.labels.iter().map(String::as_str).collect();
             self.record(reading.metric, &labels, reading.value);
-            counted.insert(reading.metric.name);
+            collected.insert(reading.metric.name);
         }
     }
 }
@@ -92,8 +92,8 @@ impl Recorder for Meters {
         self.0.record(metric, labels, value);
     }
 
-    fn count(&self, census: Census) {
-        locked(&self.0.censuses).push(census);
+    fn register(&self, collector: Collector) {
+        locked(&self.0.collectors).push(collector);
     }
 
     fn ready(&self) {
@@ -145,8 +145,8 @@ impl Calls {
     fn enter(&mut self, record: &TapRecord) {
         let now = record.at.mono_ns;
         match &record.edge {
-            Edge::Start => drop(self.began.insert(record.id, now)),
-            Edge::End { code, .. } => {
+            CallEdge::Start => drop(self.began.insert(record.id, now)),
+            CallEdge::End { code, .. } => {
                 let Some(began) = self.began.remove(&record.id) else { return };
                 let seconds = now.saturating_sub(began) as f64 / 1e9;
                 let driver = record.driver.as_deref().unwrap_or("unknown-driver");
@@ -159,14 +159,14 @@ impl Calls {
 }
 
 impl Site for Meters {
-    async fn page(&self, ask: Ask<'_>) -> Option<Page> {
-        match ask.path {
+    async fn page(&self, request: PageRequest<'_>) -> Option<Page> {
+        match request.path {
             // A process that lost its lease, or had failing controllers, has exited.
             "/healthz" | "/livez" => Some(Page::ok("ok\n")),
             "/readyz" if self.0.ready.load(Ordering::Relaxed) => Some(Page::ok("ok\n")),
             "/readyz" => Some(Page::unavailable("the cache has not synced yet\n")),
             "/metrics" => {
-                self.0.take_censuses().await;
+                self.0.collect_gauges().await;
                 Some(Page::ok(text(&self.0.registry)))
             }
             _ => None,
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    fn record(mono_ns: u64, edge: Edge) -> TapRecord {
+    fn record(mono_ns: u64, edge: CallEdge) -> TapRecord {
         TapRecord {
             at: Stamp { mono_ns, wall_ns: 0 },
             id: CallId { pid: 1, seq: 1 },
@@ -199,7 +199,7 @@ mod tests {
     }
 
     async fn page(meters: &Meters, path: &str) -> Option<Page> {
-        meters.page(Ask { path, host: "" }).await
+        meters.page(PageRequest { path, host: "" }).await
     }
 
     async fn ready(meters: &Meters) -> bool {
@@ -229,8 +229,8 @@ mod tests {
         meter.increment(&metric::FORCED_DETACHES, &["timeout"]);
         for metric in [&metric::CSI_SIDECAR_OPERATIONS, &metric::CSI_PLUGIN_OPERATIONS] {
             let mut calls = Calls { meters: meters.clone(), metric, began: HashMap::new() };
-            let ended = Edge::End { code: Code::Ok, message: None, injected: false };
-            for record in [record(1_000_000_000, Edge::Start), record(1_250_000_000, ended)] {
+            let ended = CallEdge::End { code: Code::Ok, message: None, injected: false };
+            for record in [record(1_000_000_000, CallEdge::Start), record(1_250_000_000, ended)] {
                 calls.enter(&record);
             }
             assert!(calls.began.is_empty());

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn watches_are_told_from_lists() {
+    fn watches_are_distinguished_from_lists() {
         let asks = |uri: &str| watches(&Request::get(uri).body(Body::empty()).expect("a request"));
         assert!(asks("/api/v1/pods?watch=true&resourceVersion=1") && asks("/api/v1/pods?a=b&watch=1"));
         assert!(!asks("/api/v1/pods") && !asks("/api/v1/pods?watch=false"));

@@ -181,7 +181,7 @@ const fn rule(
 
 /// Optional features that require additional permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Further {
+pub struct RoleOptions {
     /// Install the built-in components.
     pub install: bool,
     /// Run disruptive cases.
@@ -195,12 +195,12 @@ pub struct Further {
 }
 
 /// The roles as YAML, for `kubectl apply`.
-pub fn manifest(further: &Further) -> String {
+pub fn manifest(options: &RoleOptions) -> String {
     let given = |rule: &&Rule| match rule.need {
         Need::Run | Need::Observers => true,
-        Need::Install => further.install,
-        Need::Disrupt => further.disrupt,
-        Need::StockMetrics => further.stock_metrics,
+        Need::Install => options.install,
+        Need::Disrupt => options.disrupt,
+        Need::StockMetrics => options.stock_metrics,
         Need::OurCluster => false,
     };
     let mut scopes: Vec<Scope> = RULES.iter().filter(given).map(|rule| rule.scope).collect();
@@ -221,20 +221,20 @@ pub fn manifest(further: &Further) -> String {
             bind(&mut text, "claimcheck-run", namespace);
         }
     }
-    if let Some(secret) = &further.pull_secret {
+    if let Some(secret) = &options.pull_secret {
         bind(&mut text, PULL, &secret.namespace);
     }
-    if let Some(namespace) = &further.tap {
+    if let Some(namespace) = &options.tap {
         bind(&mut text, TAP, namespace);
     }
     for scope in scopes {
         role(&mut text, scope, RULES.iter().filter(|rule| given(rule) && rule.scope == scope));
     }
-    if let Some(ObjectKey { namespace, name }) = &further.pull_secret {
+    if let Some(ObjectKey { namespace, name }) = &options.pull_secret {
         let right = format!("resources: [\"secrets\"]\n    resourceNames: [\"{name}\"]");
         text.push_str(&one_right(PULL, namespace, "the image pull secret, to be copied", &right));
     }
-    if let Some(namespace) = &further.tap {
+    if let Some(namespace) = &options.tap {
         text.push_str(&one_right(TAP, namespace, "records of the taps", "resources: [\"pods/log\"]"));
     }
     text
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn the_roles_are_what_kubernetes_reads() {
         let pull_secret = Some(ObjectKey::new("infra", "pull"));
-        let text = manifest(&Further {
+        let text = manifest(&RoleOptions {
             install: true,
             disrupt: false,
             stock_metrics: true,
@@ -317,9 +317,9 @@ mod tests {
     }
 
     #[test]
-    fn rights_over_nodes_are_given_to_whoever_asks_for_them() {
+    fn rights_over_nodes_are_granted_on_request() {
         let text =
-            |disrupt, stock_metrics| manifest(&Further { disrupt, stock_metrics, ..Further::default() });
+            |disrupt, stock_metrics| manifest(&RoleOptions { disrupt, stock_metrics, ..RoleOptions::default() });
         for (with, without, right) in [
             (text(true, false), text(false, true), "nodes/status"),
             (text(false, true), text(true, false), "nodes/proxy"),

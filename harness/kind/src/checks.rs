@@ -42,7 +42,7 @@ pub(super) enum Holder {
     /// A cluster that claimcheck did not create.
     Other,
     /// A cluster that claimcheck created, with its number of containers.
-    Ours { standing: Standing, containers: usize },
+    Claimcheck { standing: Standing, containers: usize },
 }
 
 fn finding(what: String, remedy: impl Into<String>) -> Finding {
@@ -112,15 +112,15 @@ pub(super) fn name(name: &str, holder: Option<Holder>, reuse: bool) -> Option<Fi
     let down = format!("`claimcheck cluster down {name}`");
     let (what, remedy) = match holder? {
         Holder::Other => ("already exists and was not created by claimcheck", other.to_owned()),
-        Holder::Ours { standing: Standing::Living, .. } => ("is in use by an active run", other.to_owned()),
-        Holder::Ours { standing: Standing::Gone, .. } => {
+        Holder::Claimcheck { standing: Standing::InUse, .. } => ("is in use by an active run", other.to_owned()),
+        Holder::Claimcheck { standing: Standing::Abandoned, .. } => {
             ("was left by a run that was killed", "`claimcheck cluster prune` deletes it".to_owned())
         }
-        Holder::Ours { standing: Standing::Kept | Standing::Elsewhere, containers: 0 } => {
+        Holder::Claimcheck { standing: Standing::Kept | Standing::Elsewhere, containers: 0 } => {
             ("was kept, but its nodes no longer exist", format!("{down} removes its record"))
         }
-        Holder::Ours { standing: Standing::Kept | Standing::Elsewhere, .. } if reuse => return None,
-        Holder::Ours { standing: Standing::Kept | Standing::Elsewhere, .. } => {
+        Holder::Claimcheck { standing: Standing::Kept | Standing::Elsewhere, .. } if reuse => return None,
+        Holder::Claimcheck { standing: Standing::Kept | Standing::Elsewhere, .. } => {
             ("exists from an earlier run", format!("use it with --reuse, or {down}"))
         }
     };
@@ -151,17 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_free_or_somebody_s() {
-        let ours = |standing, containers| Some(Holder::Ours { standing, containers });
+    fn a_name_is_free_or_in_use() {
+        let claimcheck = |standing, containers| Some(Holder::Claimcheck { standing, containers });
         let table = [
             (None, false, None),
             (Some(Holder::Other), true, Some("not created by claimcheck")),
-            (ours(Standing::Living, 3), true, Some("in use by an active run")),
-            (ours(Standing::Gone, 1), true, Some("was killed")),
-            (ours(Standing::Kept, 3), false, Some("from an earlier run")),
-            (ours(Standing::Kept, 3), true, None),
-            (ours(Standing::Kept, 0), true, Some("nodes no longer exist")),
-            (ours(Standing::Elsewhere, 3), false, Some("from an earlier run")),
+            (claimcheck(Standing::InUse, 3), true, Some("in use by an active run")),
+            (claimcheck(Standing::Abandoned, 1), true, Some("was killed")),
+            (claimcheck(Standing::Kept, 3), false, Some("from an earlier run")),
+            (claimcheck(Standing::Kept, 3), true, None),
+            (claimcheck(Standing::Kept, 0), true, Some("nodes no longer exist")),
+            (claimcheck(Standing::Elsewhere, 3), false, Some("from an earlier run")),
         ];
         for (holder, reuse, expected) in table {
             let found = name("claimcheck-a", holder, reuse);

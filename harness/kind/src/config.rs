@@ -50,7 +50,7 @@ pub struct Cluster {
     #[serde(default, rename = "kubeadmConfigPatchesJSON6902", skip_serializing_if = "Vec::is_empty")]
     kubeadm_config_patches_json6902: Vec<JsonPatch>,
     #[serde(flatten)]
-    further: BTreeMap<String, Value>,
+    other_fields: BTreeMap<String, Value>,
 }
 
 /// A node of a [`Cluster`].
@@ -68,7 +68,7 @@ struct Node {
     #[serde(default, rename = "kubeadmConfigPatchesJSON6902", skip_serializing_if = "Vec::is_empty")]
     kubeadm_config_patches_json6902: Vec<JsonPatch>,
     #[serde(flatten)]
-    further: BTreeMap<String, Value>,
+    other_fields: BTreeMap<String, Value>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +87,7 @@ struct Mount {
     #[serde(default)]
     container_path: PathBuf,
     #[serde(flatten)]
-    further: BTreeMap<String, Value>,
+    other_fields: BTreeMap<String, Value>,
 }
 
 /// The storage controllers of the cluster.
@@ -95,7 +95,7 @@ struct Mount {
 pub enum Controllers {
     /// The built-in controllers, instead of those of the controller manager that they replace.
     #[default]
-    Ours,
+    Builtin,
     /// The upstream controllers.
     Stock,
 }
@@ -104,7 +104,7 @@ impl Controllers {
     /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Ours => "ours",
+            Self::Builtin => "ours",
             Self::Stock => "stock",
         }
     }
@@ -112,7 +112,7 @@ impl Controllers {
 
 /// The desired cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct ClusterSpec {
     /// The number of workers, in addition to one control plane; default [`DEFAULT_WORKERS`].
     pub workers: Option<usize>,
     /// The image of nodes without one in the user's file; kind's default if unset.
@@ -196,8 +196,8 @@ impl Cluster {
     ///
     /// # Errors
     /// `theirs` sets a field that claimcheck must set, or a node's Kubernetes is too old.
-    pub fn generate(wanted: &Wanted, theirs: Option<Self>) -> Result<Self, ConfigError> {
-        let mut cluster = theirs.unwrap_or_default();
+    pub fn generate(wanted: &ClusterSpec, base: Option<Self>) -> Result<Self, ConfigError> {
+        let mut cluster = base.unwrap_or_default();
         cluster.refuse(wanted)?;
         (cluster.kind, cluster.api_version) = (KIND.to_owned(), API_VERSION.to_owned());
         if cluster.nodes.is_empty() {
@@ -210,7 +210,7 @@ impl Cluster {
             node.extra_mounts.push(Mount {
                 host_path: wanted.data.clone(),
                 container_path: DATA_DIR.into(),
-                further: BTreeMap::new(),
+                other_fields: BTreeMap::new(),
             });
         }
         for (gate, &on) in &wanted.feature_gates {
@@ -228,7 +228,7 @@ impl Cluster {
             manager.extend(kubeadm::readable(cluster.any_address()));
         }
         match wanted.controllers {
-            Controllers::Ours => {
+            Controllers::Builtin => {
                 cluster.check_age()?;
                 let there = StockController::replaced_in(cluster.oldest(wanted.kind_version));
                 manager.extend(kubeadm::without(&there));
@@ -240,7 +240,7 @@ impl Cluster {
     }
 
     /// Rejects settings that conflict with those that a run requires.
-    fn refuse(&self, wanted: &Wanted) -> Result<(), ConfigError> {
+    fn refuse(&self, wanted: &ClusterSpec) -> Result<(), ConfigError> {
         let refused = |field: String, remedy| Err(ConfigError::Refused { field, remedy });
         if self.name.is_some() {
             return refused("name".to_owned(), "use --name");
@@ -257,7 +257,7 @@ impl Cluster {
                 );
             }
         }
-        if wanted.controllers == Controllers::Ours
+        if wanted.controllers == Controllers::Builtin
             && let Some(list) = self.patches_naming(kubeadm::CONTROLLERS)
         {
             return refused(
@@ -283,7 +283,7 @@ impl Cluster {
 
     /// The wildcard address of a node.
     fn any_address(&self) -> &'static str {
-        let family = self.further.get("networking").map(|networking| &networking["ipFamily"]);
+        let family = self.other_fields.get("networking").map(|networking| &networking["ipFamily"]);
         if family.is_some_and(|family| family == "ipv6") { "::" } else { "0.0.0.0" }
     }
 

@@ -29,7 +29,7 @@ const DATA: &str = "data";
 pub enum OwnedError {
     /// No folder for records of clusters.
     #[error("no directory for cluster records: set XDG_STATE_HOME or HOME")]
-    Homeless,
+    NoStateDir,
     /// A name that kind does not accept.
     #[error(
         "--name {0:?} is invalid: use lower case letters, digits and dashes, at most {LONGEST_NAME} with \
@@ -48,7 +48,7 @@ pub enum OwnedError {
     #[error(
         "cluster {name} exists from an earlier run: use it with --reuse, or `claimcheck cluster down {name}`"
     )]
-    There {
+    Exists {
         /// The cluster.
         name: String,
     },
@@ -115,11 +115,11 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// In use by an active run.
-    Living,
+    InUse,
     /// Not in use; kept on purpose.
     Kept,
     /// Not in use; its run was killed.
-    Gone,
+    Abandoned,
     /// It was created by claimcheck, but has no record here: it belongs to another account, or to another machine that
     /// uses the same engine.
     Elsewhere,
@@ -129,9 +129,9 @@ impl Standing {
     /// The words for reports.
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Living => "in use by a run",
+            Self::InUse => "in use by a run",
             Self::Kept => "kept",
-            Self::Gone => "left by a run that was killed",
+            Self::Abandoned => "left by a run that was killed",
             Self::Elsewhere => "created by another account or machine",
         }
     }
@@ -151,7 +151,7 @@ impl Store {
     pub fn of_user() -> Result<Self, OwnedError> {
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
-        Ok(Self::at(state.ok_or(OwnedError::Homeless)?.join("claimcheck/kind")))
+        Ok(Self::at(state.ok_or(OwnedError::NoStateDir)?.join("claimcheck/kind")))
     }
 
     /// At a folder, which is created on demand.
@@ -167,10 +167,10 @@ impl Store {
     ///
     /// # Errors
     /// A record of a cluster of this name exists.
-    pub fn claim(&self, name: &str, engine: &str, network_was_there: bool) -> Result<Claim, OwnedError> {
+    pub fn claim(&self, name: &str, engine: &str, network_was_there: bool) -> Result<ClusterLock, OwnedError> {
         let (lock, known) = self.lock(name)?;
         if known.is_some() {
-            return Err(OwnedError::There { name: name.to_owned() });
+            return Err(OwnedError::Exists { name: name.to_owned() });
         }
         let record = Record {
             name: name.to_owned(),
@@ -180,7 +180,7 @@ impl Store {
             keep: false,
             network_was_there,
         };
-        let claim = Claim { folder: self.folder(name), lock, record };
+        let claim = ClusterLock { folder: self.folder(name), lock, record };
         claim.make_folder(DATA)?;
         claim.write()?;
         Ok(claim)
@@ -190,7 +190,7 @@ impl Store {
     ///
     /// # Errors
     /// An active run uses it.
-    pub fn take(&self, name: &str, engine: &str) -> Result<Claim, OwnedError> {
+    pub fn take(&self, name: &str, engine: &str) -> Result<ClusterLock, OwnedError> {
         let (lock, known) = self.lock(name)?;
         let unknown = || Record {
             name: name.to_owned(),
@@ -202,7 +202,7 @@ impl Store {
             network_was_there: true,
         };
         let record = Record { pid: std::process::id(), ..known.unwrap_or_else(unknown) };
-        let claim = Claim { folder: self.folder(name), lock, record };
+        let claim = ClusterLock { folder: self.folder(name), lock, record };
         claim.write()?;
         Ok(claim)
     }
@@ -242,9 +242,9 @@ impl Store {
             .filter_map(|folder| {
                 let record = read(&folder.path())?;
                 let standing = match held(&folder.path().join(LOCK)) {
-                    true => Standing::Living,
+                    true => Standing::InUse,
                     false if record.keep => Standing::Kept,
-                    false => Standing::Gone,
+                    false => Standing::Abandoned,
                 };
                 Some((record, standing))
             })
@@ -275,7 +275,7 @@ fn unlock(lock: &File) {
 
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::metadata(path)) {
-        (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
+        (Ok(opened), Ok(current)) => (opened.dev(), opened.ino()) == (current.dev(), current.ino()),
         _ => false,
     }
 }
@@ -292,13 +292,13 @@ fn make_private(folder: &Path) -> Result<(), OwnedError> {
 
 /// A claim on a cluster, held until it is dropped.
 #[derive(Debug)]
-pub struct Claim {
+pub struct ClusterLock {
     folder: PathBuf,
     lock: File,
     record: Record,
 }
 
-impl Claim {
+impl ClusterLock {
     /// The record.
     pub fn record(&self) -> &Record {
         &self.record
@@ -369,7 +369,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for ClusterLock {
     fn drop(&mut self) {
         unlock(&self.lock);
     }
@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_apart() {
+    fn names_are_prefixed_and_validated() {
         let name = |asked| cluster_name(asked).map_err(|error| error.to_string());
         assert_eq!(name(Some("ci")).unwrap(), "claimcheck-ci");
         assert_eq!(name(Some("claimcheck-ci")).unwrap(), "claimcheck-ci");
@@ -391,17 +391,17 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_held_as_long_as_it_lives() {
+    fn a_lock_is_held_until_it_is_dropped() {
         let root = tempfile::tempdir().unwrap();
         let store = Store::at(root.path().join("kind"));
         let standings = || store.records().iter().map(|(_, standing)| *standing).collect::<Vec<_>>();
         let claim = store.claim("claimcheck-a", "docker", false).unwrap();
-        assert_eq!(standings(), [Standing::Living]);
+        assert_eq!(standings(), [Standing::InUse]);
         assert!(matches!(store.take("claimcheck-a", "docker"), Err(OwnedError::InUse { pid: Some(_), .. })));
         // As if its run were killed.
         drop(claim);
-        assert_eq!(standings(), [Standing::Gone]);
-        assert!(matches!(store.claim("claimcheck-a", "docker", false), Err(OwnedError::There { .. })));
+        assert_eq!(standings(), [Standing::Abandoned]);
+        assert!(matches!(store.claim("claimcheck-a", "docker", false), Err(OwnedError::Exists { .. })));
         store.take("claimcheck-a", "docker").unwrap().keep().unwrap();
         assert_eq!(standings(), [Standing::Kept]);
         let claim = store.take("claimcheck-a", "docker").unwrap();
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_recorded_can_be_taken_to_delete_it() {
+    fn an_unrecorded_cluster_can_be_locked_to_delete_it() {
         let root = tempfile::tempdir().unwrap();
         let claim = Store::at(root.path()).take("claimcheck-b", "podman").unwrap();
         assert!(claim.record().network_was_there, "a network of unknown origin is never removed");

@@ -1,7 +1,7 @@
 //! Checks whether a cluster can be created, before anything is.
 
 use super::{
-    answers::Info,
+    state::Info,
     checks::{self, Holder, Preflight},
     cli::Kind,
     engine::Engine,
@@ -13,7 +13,7 @@ use super::{
 
 /// The request.
 #[derive(Clone, Debug)]
-pub struct Needs {
+pub struct PreflightRequest {
     /// The cluster's name.
     pub name: String,
     /// Whether to reuse an existing cluster from an earlier run.
@@ -22,7 +22,7 @@ pub struct Needs {
 
 /// The programs with which a cluster is created.
 #[derive(Clone, Debug)]
-pub struct Ready {
+pub struct Prerequisites {
     /// The `kind` program.
     pub kind: Kind,
     /// Its version.
@@ -34,11 +34,11 @@ pub struct Ready {
     /// Whether kind's network already exists.
     pub network_was_there: bool,
     /// Whether the requested cluster exists and is not in use: it will be reused.
-    pub is_there: bool,
+    pub exists: bool,
 }
 
 /// Facts that only a responsive engine can provide.
-struct Answers {
+struct EngineState {
     info: Info,
     network_was_there: bool,
     holder: Option<Holder>,
@@ -48,7 +48,7 @@ struct Answers {
 ///
 /// # Errors
 /// All failed checks together.
-pub async fn preflight(tools: &Tools, store: &Store, needs: &Needs) -> Result<Ready, Preflight> {
+pub async fn preflight(tools: &Tools, store: &Store, needs: &PreflightRequest) -> Result<Prerequisites, Preflight> {
     let mut against = Vec::new();
     let engine = match Engine::find(tools) {
         Ok(engine) => engine,
@@ -68,23 +68,23 @@ pub async fn preflight(tools: &Tools, store: &Store, needs: &Needs) -> Result<Re
             None
         }
     };
-    let answers = match ask(&engine, store, needs).await {
-        Ok(answers) => {
-            against.extend(checks::limits(engine.name(), &answers.info));
-            against.extend(checks::space(engine.name(), free(&answers.info.root)));
-            against.extend(checks::name(&needs.name, answers.holder, needs.reuse));
-            Some(answers)
+    let state = match query(&engine, store, needs).await {
+        Ok(state) => {
+            against.extend(checks::limits(engine.name(), &state.info));
+            against.extend(checks::space(engine.name(), free(&state.info.root)));
+            against.extend(checks::name(&needs.name, state.holder, needs.reuse));
+            Some(state)
         }
         Err(error) => {
             against.push(checks::unusable(engine.name(), &error));
             None
         }
     };
-    match (kind, answers) {
-        (Some((kind, kind_version)), Some(Answers { info, network_was_there, holder }))
+    match (kind, state) {
+        (Some((kind, kind_version)), Some(EngineState { info, network_was_there, holder }))
             if against.is_empty() =>
         {
-            Ok(Ready { kind, kind_version, engine, info, network_was_there, is_there: holder.is_some() })
+            Ok(Prerequisites { kind, kind_version, engine, info, network_was_there, exists: holder.is_some() })
         }
         _ => Err(Preflight(against)),
     }
@@ -102,14 +102,14 @@ fn free(root: &str) -> Option<u64> {
     Some(there.f_bavail.saturating_mul(there.f_frsize))
 }
 
-async fn ask(engine: &Engine, store: &Store, needs: &Needs) -> Result<Answers, ProgramError> {
+async fn query(engine: &Engine, store: &Store, needs: &PreflightRequest) -> Result<EngineState, ProgramError> {
     let info = engine.info().await?;
     let network_was_there = engine.has_network().await?;
-    let ours = list(engine, store).await?.into_iter().find(|known| known.name == needs.name);
-    let holder = match ours {
-        Some(known) => Some(Holder::Ours { standing: known.standing, containers: known.nodes.len() }),
+    let existing = list(engine, store).await?.into_iter().find(|known| known.name == needs.name);
+    let holder = match existing {
+        Some(known) => Some(Holder::Claimcheck { standing: known.standing, containers: known.nodes.len() }),
         None if engine.containers(Some(&needs.name)).await?.is_empty() => None,
         None => Some(Holder::Other),
     };
-    Ok(Answers { info, network_was_there, holder })
+    Ok(EngineState { info, network_was_there, holder })
 }

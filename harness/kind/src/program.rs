@@ -109,26 +109,26 @@ pub enum ProgramError {
         source: io::Error,
     },
     /// It exited with an error.
-    #[error("`{command}` failed ({status}){}{}", quoted(.said), advice(.remedy))]
+    #[error("`{command}` failed ({status}){}{}", quoted(.stderr), advice(.remedy))]
     Failed {
         /// Program and arguments.
         command: String,
         /// The exit status.
         status: ExitStatus,
         /// The last lines of its standard error.
-        said: Vec<String>,
+        stderr: Vec<String>,
         /// The remedy, if known.
         remedy: Option<&'static str>,
     },
     /// It hung, and was killed.
-    #[error("`{command}` did not exit within {} s, and was killed{}", .limit.as_secs(), quoted(.said))]
+    #[error("`{command}` did not exit within {} s, and was killed{}", .limit.as_secs(), quoted(.stderr))]
     TimedOut {
         /// Program and arguments.
         command: String,
         /// The timeout.
         limit: Duration,
         /// The last lines of its standard error.
-        said: Vec<String>,
+        stderr: Vec<String>,
     },
     /// Its output is not as expected.
     #[error("`{command}` returned {answer:?}: expected {expected}")]
@@ -142,8 +142,8 @@ pub enum ProgramError {
     },
 }
 
-fn quoted(said: &[String]) -> String {
-    said.iter().fold(String::new(), |mut text, line| {
+fn quoted(stderr: &[String]) -> String {
+    stderr.iter().fold(String::new(), |mut text, line| {
         let _ = write!(text, "\n    {line}");
         text
     })
@@ -166,8 +166,8 @@ impl ProgramError {
     /// The last line of its output.
     pub fn gist(&self) -> String {
         match self {
-            Self::Failed { said, .. } | Self::TimedOut { said, .. } if !said.is_empty() => {
-                said[said.len() - 1].clone()
+            Self::Failed { stderr, .. } | Self::TimedOut { stderr, .. } if !stderr.is_empty() => {
+                stderr[stderr.len() - 1].clone()
             }
             other => other.to_string().lines().next().unwrap_or_default().to_owned(),
         }
@@ -217,20 +217,20 @@ impl Program {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let child = command.spawn().map_err(|source| self.unstartable(source))?;
         let mut group = Group(child);
-        let (mut said, mut answer) = (VecDeque::new(), Vec::new());
+        let (mut stderr, mut answer) = (VecDeque::new(), Vec::new());
         let (out, err) = (group.0.stdout.take(), group.0.stderr.take());
         let ended = tokio::time::timeout(limit, async {
             let (.., status) =
-                tokio::join!(gather(out, &mut answer), listen(&self.name, err, &mut said), group.0.wait());
+                tokio::join!(gather(out, &mut answer), listen(&self.name, err, &mut stderr), group.0.wait());
             status
         });
         let status = ended.await;
-        let said = Vec::from(said);
+        let stderr = Vec::from(stderr);
         match status {
             Ok(Ok(status)) if status.success() => Ok(String::from_utf8_lossy(&answer).into_owned()),
-            Ok(Ok(status)) => Err(self.failed(args, status, said)),
+            Ok(Ok(status)) => Err(self.failed(args, status, stderr)),
             Ok(Err(source)) => Err(self.unstartable(source)),
-            Err(_) => Err(ProgramError::TimedOut { command: self.line(args), limit, said }),
+            Err(_) => Err(ProgramError::TimedOut { command: self.line(args), limit, stderr }),
         }
     }
 
@@ -238,9 +238,9 @@ impl Program {
         ProgramError::Start { program: self.file.clone(), source }
     }
 
-    fn failed<A: AsRef<OsStr>>(&self, args: &[A], status: ExitStatus, said: Vec<String>) -> ProgramError {
-        let remedy = remedy::for_what_was_said(&said);
-        ProgramError::Failed { command: self.line(args), status, said, remedy }
+    fn failed<A: AsRef<OsStr>>(&self, args: &[A], status: ExitStatus, stderr: Vec<String>) -> ProgramError {
+        let remedy = remedy::for_stderr(&stderr);
+        ProgramError::Failed { command: self.line(args), status, stderr, remedy }
     }
 
     /// Unexpected output.
@@ -275,7 +275,7 @@ async fn gather(out: Option<impl AsyncRead + Unpin>, answer: &mut Vec<u8>) {
 }
 
 /// Keeps the last non-empty lines.
-async fn listen(program: &str, err: Option<impl AsyncRead + Unpin>, said: &mut VecDeque<String>) {
+async fn listen(program: &str, err: Option<impl AsyncRead + Unpin>, stderr: &mut VecDeque<String>) {
     let Some(err) = err else { return };
     let (mut reader, mut line) = (BufReader::new(err), Vec::new());
     while reader.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
@@ -285,9 +285,9 @@ async fn listen(program: &str, err: Option<impl AsyncRead + Unpin>, said: &mut V
             continue;
         }
         debug!(program, text, "says");
-        if said.len() == LAST_LINES {
-            said.pop_front();
+        if stderr.len() == LAST_LINES {
+            stderr.pop_front();
         }
-        said.push_back(text);
+        stderr.push_back(text);
     }
 }

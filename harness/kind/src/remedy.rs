@@ -54,7 +54,7 @@ const KNOWN: [(&str, &str); 18] = [
 ];
 
 /// The remedy for a failure with this message.
-pub(super) fn for_what_was_said(said: &[String]) -> Option<&'static str> {
-    let fits = |needle: &str| said.iter().any(|line| line.contains(needle));
+pub(super) fn for_stderr(stderr: &[String]) -> Option<&'static str> {
+    let fits = |needle: &str| stderr.iter().any(|line| line.contains(needle));
     KNOWN.iter().find(|(needle, _)| fits(needle)).map(|(_, remedy)| *remedy)
 }

@@ -9,7 +9,7 @@ use super::{
     cli::{Create, Kind},
     config::DATA_DIR,
     engine::Engine,
-    owned::{Claim, OwnedError, Record, Standing, Store},
+    owned::{ClusterLock, OwnedError, Record, Standing, Store},
     program::ProgramError,
 };
 
@@ -56,7 +56,7 @@ impl Teardown {
     ///
     /// # Errors
     /// A part of it still exists, and so does its record.
-    pub async fn delete(&self, claim: Claim) -> Result<(), TeardownError> {
+    pub async fn delete(&self, claim: ClusterLock) -> Result<(), TeardownError> {
         let name = claim.name().to_owned();
         let failed = |source| TeardownError::Delete { name: name.clone(), source };
         let containers = self.engine.containers(Some(&name)).await.map_err(failed)?;
@@ -116,12 +116,12 @@ impl Teardown {
 /// A cluster owned by this process, from its creation on. Dropping it blocks until it is deleted; so
 /// no orderly end of a run leaks anything, including a cancelled creation and a panic. A kept cluster is not deleted.
 #[derive(Debug)]
-pub struct Owned {
-    claim: Option<Claim>,
+pub struct OwnedCluster {
+    claim: Option<ClusterLock>,
     teardown: Teardown,
 }
 
-impl Owned {
+impl OwnedCluster {
     /// `kind create cluster`, as claimed. Nodes of a failed creation are retained for their logs until the
     /// value returned with the error is dropped or deleted.
     ///
@@ -130,7 +130,7 @@ impl Owned {
     pub async fn create(
         kind: &Kind,
         teardown: Teardown,
-        claim: Claim,
+        claim: ClusterLock,
         create: &Create,
     ) -> (Self, Result<(), ProgramError>) {
         let owned = Self { claim: Some(claim), teardown };
@@ -140,12 +140,12 @@ impl Owned {
     }
 
     /// An existing cluster, complete if an earlier run kept it.
-    pub fn adopt(teardown: Teardown, claim: Claim) -> Self {
+    pub fn adopt(teardown: Teardown, claim: ClusterLock) -> Self {
         Self { claim: Some(claim), teardown }
     }
 
     /// Its claim, with the paths of its files.
-    pub fn claim(&self) -> &Claim {
+    pub fn claim(&self) -> &ClusterLock {
         self.claim.as_ref().expect("a cluster is owned until it is deleted or kept")
     }
 
@@ -166,11 +166,11 @@ impl Owned {
     /// # Errors
     /// That cannot be recorded.
     pub fn keep(&mut self) -> Result<(), OwnedError> {
-        self.claim.as_mut().map_or(Ok(()), Claim::keep)
+        self.claim.as_mut().map_or(Ok(()), ClusterLock::keep)
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnedCluster {
     fn drop(&mut self) {
         let Some(claim) = self.claim.take().filter(|claim| !claim.record().keep) else { return };
         let (name, teardown) = (claim.name().to_owned(), &self.teardown);
@@ -189,7 +189,7 @@ impl Drop for Owned {
 
 /// A cluster created by claimcheck, as found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct ListedCluster {
     /// Its name.
     pub name: String,
     /// Its state.
@@ -204,21 +204,21 @@ pub struct Known {
 ///
 /// # Errors
 /// The engine does not respond.
-pub async fn list(engine: &Engine, store: &Store) -> Result<Vec<Known>, ProgramError> {
+pub async fn list(engine: &Engine, store: &Store) -> Result<Vec<ListedCluster>, ProgramError> {
     let (all, marked) = (engine.containers(None).await?, engine.marked().await?);
     let nodes_of = |name: &str| all.iter().filter(|one| one.cluster == name).cloned().collect::<Vec<_>>();
     let recorded = store.records().into_iter().filter(|(record, _)| record.engine == engine.name());
     let mut known: Vec<_> = recorded
         .map(|(record, standing)| {
             let nodes = nodes_of(&record.name);
-            Known { name: record.name.clone(), standing, record: Some(record), nodes }
+            ListedCluster { name: record.name.clone(), standing, record: Some(record), nodes }
         })
         .collect();
     let elsewhere: BTreeSet<_> = marked.into_iter().map(|container| container.cluster).collect();
     for name in elsewhere {
         if known.iter().all(|one| one.name != name) {
             let nodes = nodes_of(&name);
-            known.push(Known { name, standing: Standing::Elsewhere, record: None, nodes });
+            known.push(ListedCluster { name, standing: Standing::Elsewhere, record: None, nodes });
         }
     }
     Ok(known)
@@ -233,13 +233,13 @@ pub async fn prune(
     teardown: &Teardown,
     store: &Store,
     all: bool,
-) -> Result<Vec<(Known, Result<(), TeardownError>)>, ProgramError> {
+) -> Result<Vec<(ListedCluster, Result<(), TeardownError>)>, ProgramError> {
     let mut pruned = Vec::new();
     for known in list(&teardown.engine, store).await? {
         let wanted = match known.standing {
-            Standing::Gone => true,
+            Standing::Abandoned => true,
             Standing::Kept | Standing::Elsewhere => all,
-            Standing::Living => false,
+            Standing::InUse => false,
         };
         if wanted {
             let result = down(teardown, store, &known.name).await;

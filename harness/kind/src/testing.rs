@@ -117,8 +117,8 @@ impl Fake {
     /// Waits until the program hangs; returns the process id of its child.
     pub async fn hung(&self) -> i32 {
         let fifo = self.path("hung");
-        let said = tokio::task::spawn_blocking(|| fs::read_to_string(fifo).unwrap()).await.unwrap();
-        said.trim().parse().unwrap()
+        let text = tokio::task::spawn_blocking(|| fs::read_to_string(fifo).unwrap()).await.unwrap();
+        text.trim().parse().unwrap()
     }
 
     /// The recorded calls, one per line; folders of the machine are replaced.

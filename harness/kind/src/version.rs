@@ -30,14 +30,14 @@ pub struct Version {
 /// Not of the form `1.2.3`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version: expected one such as v1.36.0")]
-pub struct NoVersion(String);
+pub struct InvalidVersion(String);
 
 impl FromStr for Version {
-    type Err = NoVersion;
+    type Err = InvalidVersion;
 
     /// Accepts a leading `v`, and any suffix after `-` or `+`.
-    fn from_str(text: &str) -> Result<Self, NoVersion> {
-        let none = || NoVersion(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidVersion> {
+        let none = || InvalidVersion(text.to_owned());
         let core = text.trim().trim_start_matches('v').split(['-', '+']).next().unwrap_or_default();
         let numbers: Vec<u32> =
             core.split('.').map(str::parse).collect::<Result<_, _>>().map_err(|_| none())?;
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_tells_its_version_by_its_tag() {
+    fn the_version_of_an_image_is_its_tag() {
         let table = [
             ("kindest/node:v1.36.0@sha256:aabb", Some("1.36.0")),
             ("localhost:5000/node:v1.31.2", Some("1.31.2")),

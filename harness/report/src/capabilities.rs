@@ -41,13 +41,13 @@ fn line(plan: &CapabilityPlan, results: &[CaseLine]) -> CapabilityLine {
 
 /// The matrix as text: exercised or declared capabilities as rows, the others in one sentence.
 pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
-    let told = |line: &&CapabilityLine| {
+    let has_cases = |line: &&CapabilityLine| {
         line.declared == Some(true) || line.answered.is_some() || line.passed + line.failed + line.skipped > 0
     };
     let mut lines =
         table(style, &["capability", "declared", "detected", "passed", "failed", "skipped", "reason"]);
     let mut any = false;
-    for line in summary.capabilities.iter().filter(told) {
+    for line in summary.capabilities.iter().filter(has_cases) {
         any = true;
         let declared = match (line.declared, line.answered) {
             (Some(true), Some(_)) => "yes (the driver: no)",
@@ -67,7 +67,7 @@ pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
         ]);
     }
     let others: Vec<&str> =
-        summary.capabilities.iter().filter(|line| !told(line)).map(|line| line.name.name()).collect();
+        summary.capabilities.iter().filter(|line| !has_cases(line)).map(|line| line.name.name()).collect();
     let words = format!("neither declared nor exercised: {}", others.join(", "));
     let note = if others.is_empty() { String::new() } else { format!("\n{}", wrap(&words, "  ")) };
     any.then(|| lines.trim_fmt() + &note)

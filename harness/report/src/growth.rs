@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_grows_beyond_noise_is_told() {
+    fn only_growth_beyond_noise_is_reported() {
         const MIB: u64 = 1 << 20;
         let noisy = (0..30).map(|n| sample(n, (200 + n % 7) * MIB, 0.5 + 0.01 * (n % 5) as f64));
         assert_eq!(growing(noisy), []);

@@ -14,7 +14,7 @@
 mod capabilities;
 pub mod compare;
 mod events;
-mod flag_file;
+mod file_flag;
 mod folder;
 mod growth;
 pub mod history;
@@ -35,7 +35,7 @@ mod terminal;
 pub mod trace;
 
 pub use events::EventsError;
-pub use flag_file::Unreadable;
+pub use file_flag::FileFlagError;
 pub use folder::{FolderError, RunFolder};
 pub use growth::{Grows, Growth};
 pub(crate) use html::{DOWN, UP};

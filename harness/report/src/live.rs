@@ -20,7 +20,7 @@ const REDRAW: Duration = Duration::from_millis(100);
 /// The interval between lines without a view.
 const LINE: Duration = Duration::from_secs(5);
 /// How many failures are printed during the load; all are counted.
-const TOLD: u64 = 20;
+const MAX_FAILURES_SHOWN: u64 = 20;
 
 /// The live view of a load.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Live {
     output: Output,
     began: Instant,
     drawn: Instant,
-    told: u64,
+    failures_shown: u64,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Live {
             bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is valid"));
             Output::Screen(bar)
         };
-        Self { output, began: Instant::now(), drawn: Instant::now(), told: 0 }
+        Self { output, began: Instant::now(), drawn: Instant::now(), failures_shown: 0 }
     }
 
     fn every(&self) -> Duration {
@@ -79,8 +79,8 @@ impl Live {
     /// Prints a failure immediately.
     pub fn observe(&mut self, event: &LoadEvent) {
         let LoadEvent::Failed { claims, why } = event else { return };
-        self.told += 1;
-        if self.told > TOLD {
+        self.failures_shown += 1;
+        if self.failures_shown > MAX_FAILURES_SHOWN {
             return;
         }
         let why = why.lines().next().unwrap_or_default();

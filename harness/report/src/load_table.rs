@@ -47,12 +47,12 @@ pub(super) fn growth(load: &LoadSummary, paint: Paint) -> Option<String> {
         false => paint.green("steady"),
     };
     let lines = load.growth.iter().map(|growth| {
-        let told = |value: f64| match growth.of {
+        let format_value = |value: f64| match growth.of {
             Grows::Memory => mib(value),
             Grows::Descriptors | Grows::LoopDevices | Grows::Series => format!("{value:.0}"),
             Grows::Work | Grows::Life => human(value),
         };
-        let (middle, last) = (told(growth.middle), told(growth.last));
+        let (middle, last) = (format_value(growth.middle), format_value(growth.last));
         format!("{:18}{middle:>9} → {last:<9} {}", growth.of.name(), word(growth))
     });
     section(format!("Growth, second third → last third of {}", human(load.elapsed_s)), lines)
@@ -60,7 +60,7 @@ pub(super) fn growth(load: &LoadSummary, paint: Paint) -> Option<String> {
 
 /// Errors by volume.
 pub(super) fn errors(load: &LoadSummary, paint: Paint) -> Option<String> {
-    let told = load.errors.iter();
-    let lines = told.map(|error| format!("{} {}: {}", paint.red("✗"), error.claims.join(", "), error.why));
+    let errors = load.errors.iter();
+    let lines = errors.map(|error| format!("{} {}: {}", paint.red("✗"), error.claims.join(", "), error.why));
     section(format!("Failed volumes: {}", load.failed), lines)
 }

@@ -95,8 +95,8 @@ fn fence(words: &str) -> String {
 
 fn leaks(summary: &Summary) -> Option<String> {
     let lines = summary.leaks.iter().map(|leak| {
-        let whose = leak.case.as_ref().map(|case| format!(" by `{case}`")).unwrap_or_default();
-        format!("- {}: `{}`{whose}\n", leak.kind.name(), leak.name)
+        let by_case = leak.case.as_ref().map(|case| format!(" by `{case}`")).unwrap_or_default();
+        format!("- {}: `{}`{by_case}\n", leak.kind.name(), leak.name)
     });
     let lines: String = lines.collect();
     (!lines.is_empty()).then(|| format!("### Leaked objects\n\n{lines}"))

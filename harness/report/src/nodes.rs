@@ -41,7 +41,7 @@ pub(super) fn stock(summary: &Summary, style: Style) -> Option<String> {
             StockState::Measured { answered, of, operations, volumes_left } => {
                 for operation in operations {
                     any = true;
-                    let (count, mean) = ours(summary, operation).unwrap_or_default();
+                    let (count, mean) = builtin_numbers(summary, operation).unwrap_or_default();
                     rows.add_row(vec![
                         Cell::new(format!("{} {}", component.name(), operation.name)),
                         number(operation.count.to_string()),
@@ -73,7 +73,7 @@ pub(super) fn stock(summary: &Summary, style: Style) -> Option<String> {
 ///
 /// A call is compared with the driver's part of its phase, an operation with the whole phase. The phase is longer
 /// by definition: it starts when its preconditions hold, not when the component processes it.
-fn ours(summary: &Summary, operation: &StockOperation) -> Option<(String, String)> {
+fn builtin_numbers(summary: &Summary, operation: &StockOperation) -> Option<(String, String)> {
     let of_call = Phase::ALL.iter().copied().find(|phase| phase.info().rpc == Some(operation.name.as_str()));
     let (phases, measure) = match (of_call, operation.name.as_str()) {
         (Some(phase), _) => (vec![phase], "driver"),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_and_stock_metrics_stand_beside_our_numbers() {
+    fn clocks_and_stock_metrics_are_listed_next_to_builtin_numbers() {
         let mut summary = Summary::default();
         let known = |ahead_seconds| ClockState::Known { ahead_seconds, bound_seconds: 0.0021 };
         summary.clocks.insert("n1".into(), known(-0.35));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_tells_nothing_gets_no_lines() {
+    fn a_cluster_without_metrics_gets_no_lines() {
         assert_eq!(clocks(&Summary::default(), Paint { color: false }), None);
         assert_eq!(stock(&Summary::default(), Style { color: false }), None);
     }

@@ -19,12 +19,12 @@ use tokio_util::task::AbortOnDropHandle;
 /// The served pages.
 pub trait Site: Clone + Send + Sync + 'static {
     /// The requested page, if it exists.
-    fn page(&self, ask: Ask<'_>) -> impl Future<Output = Option<Page>> + Send;
+    fn page(&self, request: PageRequest<'_>) -> impl Future<Output = Option<Page>> + Send;
 }
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct PageRequest<'a> {
     /// The page.
     pub path: &'a str,
     /// The Host header: `<host>:<port>`, or empty if missing.
@@ -189,7 +189,7 @@ async fn attend(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, si
 async fn answer(request: &Request<Incoming>, site: &impl Site) -> Response<Full<Bytes>> {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let page = match *request.method() {
-        Method::GET | Method::HEAD => site.page(Ask { path: request.uri().path(), host }).await,
+        Method::GET | Method::HEAD => site.page(PageRequest { path: request.uri().path(), host }).await,
         _ => Some(Page::new(StatusCode::METHOD_NOT_ALLOWED, "only GET\n")),
     };
     let missing = || Page::new(StatusCode::NOT_FOUND, "nothing is here\n");

@@ -318,17 +318,17 @@ fn violations(summary: &Summary, paint: Paint) -> Option<String> {
 
 fn restarts(summary: &Summary, paint: Paint) -> Option<String> {
     let lines = summary.restarts.iter().map(|(component, restarts)| {
-        let said = restarts.last_lines.iter().map(|line| format!("\n{}", wrap(line, "      ")));
+        let last_lines = restarts.last_lines.iter().map(|line| format!("\n{}", wrap(line, "      ")));
         let Restarts { times, status, .. } = restarts;
-        format!("{component}: {times} ×, last: {status}{}", said.collect::<String>())
+        format!("{component}: {times} ×, last: {status}{}", last_lines.collect::<String>())
     });
     section(paint.with("1;33", "Unexpected exits (components were restarted)"), lines)
 }
 
 fn leaks(summary: &Summary, paint: Paint) -> Option<String> {
     let lines = summary.leaks.iter().map(|leak| {
-        let whose = leak.case.as_ref().map(|case| format!("  {}", paint.dim(&case.to_string())));
-        format!("{:16}{}{}", leak.kind.name(), leak.name, whose.unwrap_or_default())
+        let by_case = leak.case.as_ref().map(|case| format!("  {}", paint.dim(&case.to_string())));
+        format!("{:16}{}{}", leak.kind.name(), leak.name, by_case.unwrap_or_default())
     });
     section(paint.with("1;31", "Leaked objects"), lines)
 }

@@ -78,18 +78,18 @@ impl Progress {
             Event::CaseFinished { case, result, seconds } => {
                 self.running.retain(|running| running != case);
                 self.done += 1;
-                self.tell(case, result, *seconds);
+                self.print_result(case, result, *seconds);
                 self.redraw();
             }
             Event::Leak(leak) => {
-                let whose = leak.case.as_ref().map(|case| format!(" by {case}")).unwrap_or_default();
+                let by_case = leak.case.as_ref().map(|case| format!(" by {case}")).unwrap_or_default();
                 self.say(|paint| {
-                    paint.red(&format!("  ! leaked{whose}: {} {}", leak.kind.name(), leak.name))
+                    paint.red(&format!("  ! leaked{by_case}: {} {}", leak.kind.name(), leak.name))
                 });
             }
             Event::Ended(end) => self.say(|paint| {
-                let said = end.last_lines.last().map(|line| format!(": {line}")).unwrap_or_default();
-                paint.red(&format!("  ! {} exited ({}) and is restarted{said}", end.component, end.status))
+                let last_line = end.last_lines.last().map(|line| format!(": {line}")).unwrap_or_default();
+                paint.red(&format!("  ! {} exited ({}) and is restarted{last_line}", end.component, end.status))
             }),
             Event::RunFinished { .. }
             | Event::Phase(_)
@@ -108,7 +108,7 @@ impl Progress {
         }
     }
 
-    fn tell(&self, case: &CaseId, result: &CaseResult, seconds: f64) {
+    fn print_result(&self, case: &CaseId, result: &CaseResult, seconds: f64) {
         self.say(|paint| {
             let took = human(seconds);
             match result {

@@ -112,7 +112,7 @@ fn summary_of(events: &[Event]) -> Summary {
 }
 
 #[test]
-fn a_broken_threshold_is_told_everywhere_and_a_good_run_is_not_good_enough() {
+fn a_missed_threshold_is_reported_everywhere_and_fails_a_good_run() {
     let events =
         [sample(Phase::Provision, 21.0, 3.0), Event::RunFinished { seconds: 0.9, interrupted: false }];
     let slos = "slos:\n- {phase: provision, quantile: P99, max: 15ms}\n- {count: leaks, max: 0}\n";
@@ -165,15 +165,15 @@ fn tables_of_a_good_run() {
 }
 
 #[test]
-fn a_component_that_ended_is_told_with_its_last_words() {
+fn an_exited_component_is_reported_with_its_last_log_lines() {
     let end = |status: &str| {
         let last_lines = vec![format!("{status}: no such disk")];
         Event::Ended(ComponentEnd { component: "driver node-1".into(), status: status.into(), last_lines })
     };
     let summary = summary_of(&[end("exit status: 1"), end("exit status: 2")]);
     let text = render(&summary, Style { color: false }, None);
-    let told = "driver node-1: 2 ×, last: exit status: 2\n      exit status: 2: no such disk";
-    assert!(text.contains(told), "{text}");
+    let expected = "driver node-1: 2 ×, last: exit status: 2\n      exit status: 2: no such disk";
+    assert!(text.contains(expected), "{text}");
     let json = serde_json::to_value(&summary).unwrap();
     assert_eq!(json["restarts"]["driver node-1"]["times"], 2);
 }
@@ -255,12 +255,12 @@ fn folders_of_one_second_do_not_meet() {
 
 #[test]
 fn durations_are_read_at_a_glance() {
-    let told = [0.0, 0.00085, 0.0095, 0.0226, 0.5992, 9.5095, 60.0, 723.0].map(human);
-    assert_eq!(told, ["–", "850 µs", "9.50 ms", "22.6 ms", "599 ms", "9.51 s", "1m 00s", "12m 03s"]);
+    let expected = [0.0, 0.00085, 0.0095, 0.0226, 0.5992, 9.5095, 60.0, 723.0].map(human);
+    assert_eq!(expected, ["–", "850 µs", "9.50 ms", "22.6 ms", "599 ms", "9.51 s", "1m 00s", "12m 03s"]);
 }
 
 #[test]
-fn skips_are_told_by_reason_and_nothing_is_wider_than_the_terminal() {
+fn skips_are_listed_by_reason_and_nothing_is_wider_than_the_terminal() {
     let skip = |i: usize| {
         let result = CaseResult::Skipped { why: "needs root".into() };
         finished(&format!("a case with a name of some length {i}"), result, 0.0)

@@ -2,16 +2,16 @@
 
 use std::{error::Error, process::ExitCode};
 
-use claimcheck_substrate::{Lane, isolate};
+use claimcheck_substrate::{Privilege, isolate};
 
-use claimcheck_cluster::detach_dead_loops;
+use claimcheck_cluster::detach_orphaned_loop_devices;
 use claimcheck_component as component;
 
 /// What `main` must do.
 #[derive(Debug)]
 pub enum Entry {
     /// Continue. The lane is that of the private namespaces, if requested.
-    Go(Option<Lane>),
+    Go(Option<Privilege>),
     /// Exit with this code: everything is done.
     Exit(ExitCode),
 }
@@ -32,7 +32,7 @@ pub fn entry(needs_cluster: impl FnOnce() -> bool) -> Entry {
     }
     tidy_up();
     match isolate() {
-        Ok(lane) => Entry::Go(Some(lane)),
+        Ok(privilege) => Entry::Go(Some(privilege)),
         Err(error) => {
             say(&error);
             Entry::Exit(ExitCode::from(3))
@@ -43,7 +43,7 @@ pub fn entry(needs_cluster: impl FnOnce() -> bool) -> Entry {
 /// Detaches loop devices leaked by drivers of dead runs, while other processes are still visible. A failure is
 /// not fatal.
 fn tidy_up() {
-    match detach_dead_loops() {
+    match detach_orphaned_loop_devices() {
         Ok(dead) => dead.iter().for_each(|dead| eprintln!("claimcheck: {dead}")),
         Err(error) => say(&error),
     }

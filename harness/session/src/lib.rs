@@ -15,6 +15,6 @@ mod entry;
 mod redact;
 mod session;
 
-pub use claimcheck_substrate::{Lane, STATE_DIR, share};
+pub use claimcheck_substrate::{Privilege, STATE_DIR, share};
 pub use entry::{Entry, entry};
 pub use session::Session;

@@ -42,7 +42,7 @@ fn text(of: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_model::{CaseId, ComponentEnd, Evidence, Log, Stamp, Told};
+    use claimcheck_model::{CaseId, ComponentEnd, FailureDump, Log, Stamp, ObjectEvent};
     use serde_json::json;
 
     use super::*;
@@ -50,28 +50,28 @@ mod tests {
     #[test]
     fn no_text_of_a_driver_brings_a_token_into_a_report() {
         let token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwb2QifQ.c2lnbmF0dXJl";
-        let said = || format!("rpc error: code = Unauthenticated desc = bad token {token}");
+        let message = || format!("rpc error: code = Unauthenticated desc = bad token {token}");
         let case = || CaseId::new("suite", "case");
         let object =
-            json!({ "status": { "attachError": { "message": said() }, "phases": ["Failed", said()] } });
+            json!({ "status": { "attachError": { "message": message() }, "phases": ["Failed", message()] } });
         let events = [
-            Event::Evidence(Evidence {
+            Event::Evidence(FailureDump {
                 case: case(),
                 objects: vec![object],
-                events: vec![Told { message: said(), ..Told::default() }],
-                logs: vec![Log { of: "node/agent".into(), text: said() }],
+                events: vec![ObjectEvent { message: message(), ..ObjectEvent::default() }],
+                logs: vec![Log { of: "node/agent".into(), text: message() }],
             }),
             Event::Step {
                 case: case(),
                 what: "pod to run".into(),
                 start: Stamp::default(),
                 seconds: 1.0,
-                failed: Some(said()),
+                failed: Some(message()),
             },
-            Event::CaseFinished { case: case(), result: CaseResult::Failed { why: said() }, seconds: 1.0 },
-            Event::Load(LoadEvent::Failed { claims: Vec::new(), why: said() }),
-            Event::Warning { case: case(), text: said() },
-            Event::Ended(ComponentEnd { last_lines: vec![said()], ..ComponentEnd::default() }),
+            Event::CaseFinished { case: case(), result: CaseResult::Failed { why: message() }, seconds: 1.0 },
+            Event::Load(LoadEvent::Failed { claims: Vec::new(), why: message() }),
+            Event::Warning { case: case(), text: message() },
+            Event::Ended(ComponentEnd { last_lines: vec![message()], ..ComponentEnd::default() }),
         ];
         for mut event in events {
             redact(&mut event);

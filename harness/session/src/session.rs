@@ -14,30 +14,30 @@ use std::{
 use claimcheck_csi::tap::FaultRule;
 use claimcheck_informer::Kind;
 use claimcheck_model::{CaseId, CaseResult, Event, Leak, ObjectKey, Stamp, Usage};
-use claimcheck_substrate::Lane;
+use claimcheck_substrate::Privilege;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use claimcheck_cluster::usage;
-use claimcheck_cluster::yardstick::Yardstick;
+use claimcheck_cluster::calibration_loop::CalibrationLoop;
 use claimcheck_cluster::{
-    Cluster, DeployError, DisruptError, Disruption, FurtherDriver, Observer, On, Seen, Turn, Victim,
+    Cluster, DeployError, DisruptError, Disruption, AdditionalDriver, Observer, Trigger, Check, DriverLease, Victim,
 };
 use claimcheck_component::client::AGENT;
-use claimcheck_component::writes::{Teller, telling};
+use claimcheck_component::writes::{ApiWriteRecorder, recording_client};
 use claimcheck_timeline as timeline;
 use claimcheck_timeline::evidence;
 
 use crate::redact::redact;
 
 /// How long a probe object may take to be observed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A cluster under observation.
 pub struct Session {
     cluster: Cluster,
     /// With all permissions; records its writes, if enabled.
     client: kube::Client,
-    lane: Lane,
+    privilege: Privilege,
     /// Whether CSI calls are recorded.
     tapped: bool,
     events: mpsc::UnboundedSender<Event>,
@@ -49,14 +49,14 @@ pub struct Session {
     /// Stops the watches when dropped.
     watches: tokio::task::JoinSet<()>,
     /// None if the nodes are not on this machine.
-    yardstick: Mutex<Option<Yardstick>>,
+    calibration_loop: Mutex<Option<CalibrationLoop>>,
     /// Observations of nodes on other machines.
     real_nodes: Mutex<Option<evidence::RealNodes>>,
 }
 
 impl Session {
     /// Starts observing a cluster and emits `events`.
-    pub async fn start(mut cluster: Cluster, lane: Lane, events: mpsc::UnboundedSender<Event>) -> Self {
+    pub async fn start(mut cluster: Cluster, privilege: Privilege, events: mpsc::UnboundedSender<Event>) -> Self {
         let records = cluster.take_records();
         let tapped = match &cluster {
             Cluster::Embedded(_) => records.is_some(),
@@ -85,19 +85,19 @@ impl Session {
         let real_nodes = match &cluster {
             Cluster::Embedded(_) => None,
             Cluster::Real(real) => {
-                let (nodes, driver) = (real.reach().nodes.clone(), real.driver_name().to_owned());
+                let (nodes, driver) = (real.reachable_nodes().nodes.clone(), real.driver_name().to_owned());
                 let (evidence, events, in_flight) = (timeline.evidence(), events.clone(), in_flight.clone());
                 let client = real.client();
                 Some(evidence::RealNodes::observe(client, nodes, driver, in_flight, evidence, events).await)
             }
         };
         let real_nodes = Mutex::new(real_nodes);
-        let yardstick = Mutex::new(cluster.is_on_this_machine().then(Yardstick::start));
+        let calibration_loop = Mutex::new(cluster.is_on_this_machine().then(CalibrationLoop::start));
         let (failed, client) = (AtomicBool::new(false), cluster.client());
         Self {
             cluster,
             client,
-            lane,
+            privilege,
             tapped,
             events,
             failed,
@@ -105,7 +105,7 @@ impl Session {
             in_flight,
             measuring,
             watches,
-            yardstick,
+            calibration_loop,
             real_nodes,
         }
     }
@@ -113,10 +113,10 @@ impl Session {
     /// Records API writes as well from now on: those of [its client](Self::client), and of components that
     /// were started accordingly.
     #[must_use]
-    pub fn telling_writes(mut self) -> Self {
-        let (teller, ours) = Teller::channel();
-        self.client = telling(&self.client, &teller, AGENT);
-        for mut writes in self.cluster.take_writes().into_iter().chain([ours]) {
+    pub fn with_api_write_recording(mut self) -> Self {
+        let (recorder, own_writes) = ApiWriteRecorder::channel();
+        self.client = recording_client(&self.client, &recorder, AGENT);
+        for mut writes in self.cluster.take_writes().into_iter().chain([own_writes]) {
             let events = self.events.clone();
             tokio::spawn(async move {
                 while let Some(write) = writes.recv().await {
@@ -154,8 +154,8 @@ impl Session {
     }
 
     /// What this run may do on the host.
-    pub fn lane(&self) -> Lane {
-        self.lane
+    pub fn privilege(&self) -> Privilege {
+        self.privilege
     }
 
     /// The measurements so far.
@@ -174,7 +174,7 @@ impl Session {
     }
 
     /// Emits an event to the reporters, without the tokens in its texts.
-    pub fn tell(&self, mut event: Event) {
+    pub fn emit(&self, mut event: Event) {
         redact(&mut event);
         if matches!(event, Event::Leak(_) | Event::CaseFinished { result: CaseResult::Failed { .. }, .. }) {
             self.failed.store(true, Ordering::Relaxed);
@@ -190,11 +190,11 @@ impl Session {
             (self.observer().clone(), self.events.clone(), ObjectKey::cluster(class));
         let written = Stamp::now();
         async move {
-            let on = [On::Object(Kind::Class, key.clone())];
+            let on = [Trigger::Object(Kind::Class, key.clone())];
             let seen =
-                observer.until("a probe object", PATIENCE, &on, |world| match world.classes.get(&key) {
-                    Some(_) => Seen::Yes(()),
-                    None => Seen::NotYet("not observed yet".to_owned()),
+                observer.until("a probe object", TIMEOUT, &on, |world| match world.classes.get(&key) {
+                    Some(_) => Check::Yes(()),
+                    None => Check::NotYet("not observed yet".to_owned()),
                 });
             if seen.await.is_ok() {
                 let seconds = Stamp::now().seconds_since(written);
@@ -208,19 +208,19 @@ impl Session {
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
-    pub async fn deploy(&self, driver: &FurtherDriver) -> Result<Turn, DeployError> {
+    pub async fn deploy(&self, driver: &AdditionalDriver) -> Result<DriverLease, DeployError> {
         self.cluster.deploy(driver).await
     }
 
     /// Whether faults are injected into requests to the API server in this run.
-    pub fn api_is_spoilt(&self) -> bool {
-        self.cluster.api_is_spoilt()
+    pub fn api_faults_active(&self) -> bool {
+        self.cluster.api_faults_active()
     }
 
     /// Injects these faults into calls to drivers, replacing those injected as `whose` before; an empty list
     /// removes them. Those of the run and of other cases stay.
-    pub async fn inject(&self, whose: &str, rules: Vec<FaultRule>) {
-        self.cluster.set_call_faults(whose, rules).await;
+    pub async fn inject(&self, case: &str, rules: Vec<FaultRule>) {
+        self.cluster.set_call_faults(case, rules).await;
     }
 
     /// Disrupts a component: the only access that bypasses the API.
@@ -245,14 +245,14 @@ impl Session {
 
     /// Stops observing and takes the cluster down; returns the leaks of the whole run.
     pub async fn finish(self: Arc<Self>) -> Vec<Leak> {
-        let yardstick = self.yardstick.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(pace) = yardstick.and_then(Yardstick::finish) {
-            self.tell(Event::Calibration(pace));
+        let calibration_loop = self.calibration_loop.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(calibration) = calibration_loop.and_then(CalibrationLoop::finish) {
+            self.emit(Event::Calibration(calibration));
         }
         let mut leaks = self.cluster.host_leaks(&[]);
         leaks.extend(self.cluster.backend_leaks().await);
         for leak in &leaks {
-            self.tell(Event::Leak(leak.clone()));
+            self.emit(Event::Leak(leak.clone()));
         }
         let real_nodes = self.real_nodes.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(real_nodes) = real_nodes {

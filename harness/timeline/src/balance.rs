@@ -6,7 +6,7 @@ use claimcheck_model::{LeakKind, Phase, SubjectIds};
 use serde::Serialize;
 
 use super::calls::Handle;
-use super::measure::Whose;
+use super::measure::SubjectKey;
 use super::sets::Counts;
 use super::snapshots::Snapshot;
 use super::{Tap, Timeline};
@@ -92,8 +92,8 @@ impl Timeline {
         }
         let concerned = self.concerned_by_claim(uid);
         let facts = self.facts();
-        for whose in concerned.iter().filter(|whose| self.exists(whose)) {
-            let open = facts.phases(whose).into_iter().filter(|m| m.start.is_some() && m.end.is_none());
+        for subject in concerned.iter().filter(|subject| self.exists(subject)) {
+            let open = facts.phases(subject).into_iter().filter(|m| m.start.is_some() && m.end.is_none());
             balance.open.extend(open.map(|m| OpenPhase { phase: m.occurrence.0, subject: m.occurrence.1 }));
         }
     }
@@ -127,7 +127,7 @@ impl Timeline {
         if content.gone.is_none() {
             balance.left.push((LeakKind::SnapshotContent, content.name.clone()));
         }
-        if content.cut.is_some() {
+        if content.point_in_time.is_some() {
             if self.tap == Tap::Present && !self.calls.deleted.contains(&content.handle) {
                 balance.left.push((LeakKind::BackendSnapshot, content.handle.1.clone()));
             }
@@ -142,15 +142,15 @@ impl Timeline {
     }
 
     /// Whether the object of a phase still exists, so that the phase may still end.
-    fn exists(&self, whose: &Whose) -> bool {
-        match whose {
-            Whose::Claim(uid) => self.state.claims.get(uid).is_some_and(|claim| {
+    fn exists(&self, subject: &SubjectKey) -> bool {
+        match subject {
+            SubjectKey::Claim(uid) => self.state.claims.get(uid).is_some_and(|claim| {
                 claim.gone.is_none() || self.state.volume_of_claim(claim).is_some_and(|v| v.gone.is_none())
             }),
-            Whose::Attachment(uid) => self.state.attachments.get(uid).is_some_and(|a| a.gone.is_none()),
-            Whose::Pod(uid) => self.state.pods.get(uid).is_some_and(|pod| pod.gone.is_none()),
-            Whose::NodeVolume(key) => self.sets.staged.contains(key),
-            Whose::Snapshot(uid) => {
+            SubjectKey::Attachment(uid) => self.state.attachments.get(uid).is_some_and(|a| a.gone.is_none()),
+            SubjectKey::Pod(uid) => self.state.pods.get(uid).is_some_and(|pod| pod.gone.is_none()),
+            SubjectKey::NodeVolume(key) => self.sets.staged.contains(key),
+            SubjectKey::Snapshot(uid) => {
                 let snapshot = self.state.snapshots.snapshots.get(uid);
                 snapshot.is_some_and(|snapshot| snapshot.gone.is_none())
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use claimcheck_model::{Event, Place, RpcSummary, Source, Stamp};
+use claimcheck_model::{Event, KubeletPath, RpcSummary, Source, Stamp};
 
 use super::fact::{Fact, Span};
 use crate::evidence::{Mount, Rpc};
@@ -52,7 +52,7 @@ pub(super) struct PodVolume {
 
 /// One call's time.
 #[derive(Debug)]
-struct Worked {
+struct CallTime {
     /// One of [`METHODS`].
     method: &'static str,
     node: String,
@@ -75,19 +75,19 @@ pub(super) struct Calls<'a> {
 pub(super) struct CallLog {
     pub on_nodes: BTreeMap<NodeVolumeKey, Vec<Cycle>>,
     pub in_pods: BTreeMap<PodVolumeKey, PodVolume>,
-    worked: HashMap<Handle, Vec<Worked>>,
+    call_times: HashMap<Handle, Vec<CallTime>>,
     /// Snapshots that the driver has deleted.
     pub deleted: BTreeSet<Handle>,
     /// Drivers with recorded calls: for others no calls are available.
-    heard: BTreeSet<String>,
+    recorded_drivers: BTreeSet<String>,
     /// Method, volume, node and target of calls that failed in their last attempt.
     failed: BTreeSet<(String, Handle, String, String)>,
 }
 
 impl CallLog {
     /// Whether any calls of this driver are recorded.
-    pub fn has_heard(&self, driver: &str) -> bool {
-        self.heard.contains(driver)
+    pub fn has_record_of(&self, driver: &str) -> bool {
+        self.recorded_drivers.contains(driver)
     }
 
     /// Records a call, and summarises it. `node` is the name of its node, while the call itself may have
@@ -100,11 +100,11 @@ impl CallLog {
         // belong to no claim, and would never be removed.
         let method = METHODS.iter().find(|method| **method == rpc.method).filter(|_| !rpc.is_injected());
         if let Some(method) = method {
-            let worked = Worked { method, node: node.to_owned(), target: rpc.target.clone(), span };
-            self.worked.entry(handle.clone()).or_default().push(worked);
+            let call = CallTime { method, node: node.to_owned(), target: rpc.target.clone(), span };
+            self.call_times.entry(handle.clone()).or_default().push(call);
         }
-        if !self.heard.contains(&rpc.driver) {
-            self.heard.insert(rpc.driver.clone());
+        if !self.recorded_drivers.contains(&rpc.driver) {
+            self.recorded_drivers.insert(rpc.driver.clone());
         }
         self.facts_of(rpc, &handle);
         let object = (rpc.method.clone(), handle, rpc.node.clone(), rpc.target.clone());
@@ -124,13 +124,13 @@ impl CallLog {
 
     /// Removes a volume's calls; returns the nodes and pods where it was.
     pub fn forget(&mut self, handle: &Handle) -> Vec<NodeVolumeKey> {
-        self.worked.remove(handle);
+        self.call_times.remove(handle);
         self.deleted.remove(handle);
         for method in METHODS.iter().map(|&method| method.to_owned()) {
             let from = (method.clone(), handle.clone(), String::new(), String::new());
             let failed = self.failed.range(from..);
-            let theirs = failed.take_while(|(other, volume, ..)| *other == method && volume == handle);
-            for call in theirs.cloned().collect::<Vec<_>>() {
+            let of_volume = failed.take_while(|(other, volume, ..)| *other == method && volume == handle);
+            for call in of_volume.cloned().collect::<Vec<_>>() {
                 self.failed.remove(&call);
             }
         }
@@ -155,9 +155,9 @@ impl CallLog {
 
     fn facts_of(&mut self, rpc: &Rpc, handle: &Handle) {
         let done = rpc.succeeded().map(|at| Fact::unversioned(at, Source::Csi));
-        let pod_volume = match Place::of(Path::new(&rpc.target)) {
-            Some(Place::Publish { pod, volume }) => Some((pod, volume)),
-            Some(Place::Stage { .. } | Place::StageOf { .. }) | None => None,
+        let pod_volume = match KubeletPath::of(Path::new(&rpc.target)) {
+            Some(KubeletPath::Publish { pod, volume }) => Some((pod, volume)),
+            Some(KubeletPath::Stage { .. } | KubeletPath::StageOf { .. }) | None => None,
         };
         match rpc.method.as_str() {
             "NodeStageVolume" => self.staged((handle.clone(), rpc.node.clone()), done),
@@ -221,7 +221,7 @@ impl CallLog {
     /// count as well, if they cannot belong to another phase.
     pub fn spans(&self, calls: &Calls<'_>, from: Stamp, to: Stamp) -> Vec<Span> {
         let of_method = |method| {
-            let of_volume = self.worked.get(&calls.handle).into_iter().flatten();
+            let of_volume = self.call_times.get(&calls.handle).into_iter().flatten();
             let meant = of_volume.filter(move |call| {
                 call.method == method
                     && (calls.node.is_empty() || call.node == calls.node)
@@ -242,7 +242,7 @@ impl CallLog {
     /// The methods of all calls for a volume. CreateVolume has only a name: it is stored under a handle of
     /// that name.
     pub fn methods(&self, handle: &Handle) -> impl Iterator<Item = &'static str> {
-        self.worked.get(handle).into_iter().flatten().map(|call| call.method)
+        self.call_times.get(handle).into_iter().flatten().map(|call| call.method)
     }
 
     /// The cycle of a volume on a node that contains `at`.

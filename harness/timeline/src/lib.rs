@@ -29,14 +29,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use claimcheck_informer::DataSource;
-use claimcheck_model::{Event, Outcome, Place, Rule, Stamp, TransitionKind};
+use claimcheck_model::{Event, Outcome, KubeletPath, Rule, Stamp, TransitionKind};
 
 use calls::{CallLog, NodeVolumeKey};
-use measure::{Done, Facts, Whose};
+use measure::{Done, Facts, SubjectKey};
 use sets::Sets;
 use state::{State, Touched};
 
-use crate::evidence::{Evidence, Mount, Object, Rpc};
+use crate::evidence::{Observation, Mount, Object, Rpc};
 
 /// Whether CSI calls are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Timeline {
     sets: Sets,
     done: Done,
     /// Staging mounts of volumes that no watch has shown yet.
-    early: BTreeMap<Place, Vec<Mount>>,
+    early: BTreeMap<KubeletPath, Vec<Mount>>,
 }
 
 impl Timeline {
@@ -77,34 +77,34 @@ impl Timeline {
 
     /// Records one piece of evidence; returns the phases it completes. The cost depends on the number of pods of its
     /// claim, not on the number of claims.
-    pub fn feed(&mut self, evidence: &Evidence) -> Vec<Event> {
+    pub fn feed(&mut self, evidence: &Observation) -> Vec<Event> {
         let mut events = Vec::new();
-        let whose = match evidence {
-            Evidence::Watch(change) => {
+        let subjects = match evidence {
+            Observation::Watch(change) => {
                 if let Object::Driver(driver) = &change.object
                     && driver.spec.requires_republish == Some(true)
                 {
                     self.sets.republished.extend(driver.metadata.name.clone());
                 }
-                let touched = self.state.saw(change);
+                let touched = self.state.observe(change);
                 if let (Tap::Absent, Touched::Attachment(uid)) = (self.tap, &touched) {
                     events.extend(self.count_attachment(uid));
                 }
                 let early = self.no_longer_early(&change.object);
-                let mut whose = self.concerned(&touched);
-                whose.extend(early.iter().flat_map(|mount| self.mounted(mount)));
-                whose
+                let mut subjects = self.concerned(&touched);
+                subjects.extend(early.iter().flat_map(|mount| self.mounted(mount)));
+                subjects
             }
-            Evidence::Rpc(rpc) => {
+            Observation::Rpc(rpc) => {
                 let node = self.state.node_name(&rpc.driver, &rpc.node).to_owned();
                 events.push(self.calls.called(rpc, &node));
                 events.extend(self.sets.apply(rpc, &node, self.state.is_lost(&node)));
                 self.concerned_by_call(rpc)
             }
-            Evidence::Mount(mount) if self.tap == Tap::Absent => self.mounted(mount),
-            Evidence::Mount(_) => BTreeSet::new(),
+            Observation::Mount(mount) if self.tap == Tap::Absent => self.mounted(mount),
+            Observation::Mount(_) => BTreeSet::new(),
         };
-        events.extend(self.settle(&whose, false));
+        events.extend(self.settle(&subjects, false));
         events
     }
 
@@ -112,13 +112,13 @@ impl Timeline {
     /// without an observed start as unobserved.
     pub fn finish(&mut self) -> Vec<Event> {
         let mut events = self.sets.finish();
-        let whose: BTreeSet<Whose> = (self.state.claims.keys().cloned().map(Whose::Claim))
-            .chain(self.state.attachments.keys().cloned().map(Whose::Attachment))
-            .chain(self.calls.on_nodes.keys().cloned().map(Whose::NodeVolume))
-            .chain(self.state.pods.keys().cloned().map(Whose::Pod))
-            .chain(self.state.snapshots.snapshots.keys().cloned().map(Whose::Snapshot))
+        let subjects: BTreeSet<SubjectKey> = (self.state.claims.keys().cloned().map(SubjectKey::Claim))
+            .chain(self.state.attachments.keys().cloned().map(SubjectKey::Attachment))
+            .chain(self.calls.on_nodes.keys().cloned().map(SubjectKey::NodeVolume))
+            .chain(self.state.pods.keys().cloned().map(SubjectKey::Pod))
+            .chain(self.state.snapshots.snapshots.keys().cloned().map(SubjectKey::Snapshot))
             .collect();
-        events.extend(self.settle(&whose, true));
+        events.extend(self.settle(&subjects, true));
         events
     }
 
@@ -127,22 +127,22 @@ impl Timeline {
     pub fn forget(&mut self, claims: &[String]) {
         for claim in claims {
             let Some(forgotten) = self.state.forget(claim) else { continue };
-            self.done.remove(&Whose::Claim(claim.clone()));
+            self.done.remove(&SubjectKey::Claim(claim.clone()));
             for handle in &forgotten.handles {
                 for on_node in self.calls.forget(handle) {
-                    self.done.remove(&Whose::NodeVolume(on_node));
+                    self.done.remove(&SubjectKey::NodeVolume(on_node));
                 }
                 self.sets.counts.remove(handle);
             }
             for snapshot in forgotten.snapshots {
-                self.done.remove(&Whose::Snapshot(snapshot));
+                self.done.remove(&SubjectKey::Snapshot(snapshot));
             }
             for attachment in forgotten.attachments {
-                self.done.remove(&Whose::Attachment(attachment));
+                self.done.remove(&SubjectKey::Attachment(attachment));
             }
             for pod in forgotten.pods {
                 self.calls.forget_pod(&pod);
-                self.done.remove(&Whose::Pod(pod));
+                self.done.remove(&SubjectKey::Pod(pod));
             }
         }
     }
@@ -152,12 +152,12 @@ impl Timeline {
     }
 
     /// Reports the phases of some subjects with a known outcome.
-    fn settle(&mut self, whose: &BTreeSet<Whose>, last: bool) -> Vec<Event> {
+    fn settle(&mut self, subjects: &BTreeSet<SubjectKey>, last: bool) -> Vec<Event> {
         let facts = self.facts();
         let mut settled = Vec::new();
         let measured =
-            whose.iter().flat_map(|whose| facts.phases(whose).into_iter().map(move |phase| (whose, phase)));
-        for (whose, measured) in measured {
+            subjects.iter().flat_map(|subject| facts.phases(subject).into_iter().map(move |phase| (subject, phase)));
+        for (subject, measured) in measured {
             let outcome = match (measured.start, measured.end) {
                 (Some(start), Some(end)) => facts.outcome(&measured, start, end),
                 (Some(start), None) if last => Outcome::Aborted { start: start.at },
@@ -165,125 +165,125 @@ impl Timeline {
                 (_, None) | (None, Some(_)) => continue,
             };
             let sample = facts.sample(&measured, outcome);
-            settled.push((measured.occurrence, whose, sample));
+            settled.push((measured.occurrence, subject, sample));
         }
         settled.sort_by(|(a, ..), (b, ..)| a.cmp(b));
-        let report = |(occurrence, whose, sample): (_, &Whose, _)| {
-            self.done.entry(whose.clone()).or_default().insert(occurrence);
+        let report = |(occurrence, subject, sample): (_, &SubjectKey, _)| {
+            self.done.entry(subject.clone()).or_default().insert(occurrence);
             Event::Phase(sample)
         };
         settled.into_iter().map(report).collect()
     }
 
     /// The subjects affected by a changed object.
-    fn concerned(&self, touched: &Touched) -> BTreeSet<Whose> {
+    fn concerned(&self, touched: &Touched) -> BTreeSet<SubjectKey> {
         match touched {
             Touched::Claim(uid) => self.concerned_by_claim(uid),
             Touched::Attachment(uid) => {
-                let mut whose = BTreeSet::from([Whose::Attachment(uid.clone())]);
+                let mut subjects = BTreeSet::from([SubjectKey::Attachment(uid.clone())]);
                 let volume = self.state.attachments.get(uid).map(|attachment| attachment.volume.as_str());
                 let claim = volume.and_then(|volume| self.state.claim_of_volume(volume));
-                whose.extend(claim.into_iter().flat_map(|(uid, _)| self.concerned_by_claim(uid)));
-                whose
+                subjects.extend(claim.into_iter().flat_map(|(uid, _)| self.concerned_by_claim(uid)));
+                subjects
             }
             Touched::Pod(uid) => {
-                let mut whose = BTreeSet::from([Whose::Pod(uid.clone())]);
-                let Some(pod) = self.state.pods.get(uid) else { return whose };
+                let mut subjects = BTreeSet::from([SubjectKey::Pod(uid.clone())]);
+                let Some(pod) = self.state.pods.get(uid) else { return subjects };
                 for claim in self.state.claims_of(pod).flatten() {
-                    whose.extend(self.on_node(&claim.volume, &pod.node));
+                    subjects.extend(self.on_node(&claim.volume, &pod.node));
                 }
-                whose
+                subjects
             }
             Touched::Snapshot(uid) => {
-                let mut whose = BTreeSet::from([Whose::Snapshot(uid.clone())]);
+                let mut subjects = BTreeSet::from([SubjectKey::Snapshot(uid.clone())]);
                 let snapshot = self.state.snapshots.snapshots.get(uid);
                 let source = snapshot.map(|snapshot| DataSource::Snapshot(snapshot.key.clone()));
-                whose.extend(source.into_iter().flat_map(|source| self.made_from(&source)));
-                whose
+                subjects.extend(source.into_iter().flat_map(|source| self.made_from(&source)));
+                subjects
             }
             Touched::Nothing => BTreeSet::new(),
         }
     }
 
-    fn concerned_by_claim(&self, uid: &str) -> BTreeSet<Whose> {
-        let mut whose = BTreeSet::from([Whose::Claim(uid.to_owned())]);
-        let Some(claim) = self.state.claims.get(uid) else { return whose };
-        whose.extend(claim.pods.iter().cloned().map(Whose::Pod));
-        whose.extend(self.state.snapshots.of(&claim.key).map(|(uid, _)| Whose::Snapshot(uid.clone())));
-        whose.extend(self.made_from(&DataSource::Claim(claim.key.clone())));
+    fn concerned_by_claim(&self, uid: &str) -> BTreeSet<SubjectKey> {
+        let mut subjects = BTreeSet::from([SubjectKey::Claim(uid.to_owned())]);
+        let Some(claim) = self.state.claims.get(uid) else { return subjects };
+        subjects.extend(claim.pods.iter().cloned().map(SubjectKey::Pod));
+        subjects.extend(self.state.snapshots.of(&claim.key).map(|(uid, _)| SubjectKey::Snapshot(uid.clone())));
+        subjects.extend(self.made_from(&DataSource::Claim(claim.key.clone())));
         let attachments = self.state.attachments_of.get(&claim.volume);
-        whose.extend(attachments.into_iter().flatten().cloned().map(Whose::Attachment));
+        subjects.extend(attachments.into_iter().flatten().cloned().map(SubjectKey::Attachment));
         if let Some(volume) = self.state.volumes.get(&claim.volume) {
             let handle = (volume.driver.clone(), volume.handle.clone());
             let nodes = self.calls.on_nodes.range((handle.clone(), String::new())..);
             let nodes = nodes.take_while(|((other, _), _)| *other == handle);
-            whose.extend(nodes.map(|(key, _)| Whose::NodeVolume(key.clone())));
+            subjects.extend(nodes.map(|(key, _)| SubjectKey::NodeVolume(key.clone())));
         }
-        whose
+        subjects
     }
 
     /// The claims with this data source.
-    fn made_from(&self, source: &DataSource) -> Vec<Whose> {
-        self.state.snapshots.made_from(source).cloned().map(Whose::Claim).collect()
+    fn made_from(&self, source: &DataSource) -> Vec<SubjectKey> {
+        self.state.snapshots.made_from(source).cloned().map(SubjectKey::Claim).collect()
     }
 
     /// A volume on one node: from the perspectives of the control plane and of the node.
-    fn on_node(&self, volume: &str, node: &str) -> Vec<Whose> {
+    fn on_node(&self, volume: &str, node: &str) -> Vec<SubjectKey> {
         let attachments = self.state.attachments_of.get(volume).into_iter().flatten();
         let here = attachments.filter(|uid| self.state.attachments.get(*uid).is_some_and(|a| a.node == node));
-        let mut whose: Vec<Whose> = here.cloned().map(Whose::Attachment).collect();
+        let mut subjects: Vec<SubjectKey> = here.cloned().map(SubjectKey::Attachment).collect();
         if let Some(volume) = self.state.volumes.get(volume) {
             let handle = (volume.driver.clone(), volume.handle.clone());
-            whose.push(Whose::NodeVolume((handle, node.to_owned())));
+            subjects.push(SubjectKey::NodeVolume((handle, node.to_owned())));
         }
-        whose
+        subjects
     }
 
     /// The subjects affected by a call. Controller calls end no phase: the resulting object changes do.
-    fn concerned_by_call(&self, rpc: &Rpc) -> BTreeSet<Whose> {
+    fn concerned_by_call(&self, rpc: &Rpc) -> BTreeSet<SubjectKey> {
         let on_node = ((rpc.driver.clone(), rpc.volume.clone()), rpc.node.clone());
-        let mut whose = BTreeSet::new();
+        let mut subjects = BTreeSet::new();
         match rpc.method.as_str() {
             "NodePublishVolume" | "NodeUnpublishVolume" => {
-                if let Some(Place::Publish { pod, .. }) = Place::of(Path::new(&rpc.target)) {
-                    whose.insert(Whose::Pod(pod));
+                if let Some(KubeletPath::Publish { pod, .. }) = KubeletPath::of(Path::new(&rpc.target)) {
+                    subjects.insert(SubjectKey::Pod(pod));
                 }
             }
             "NodeStageVolume" | "NodeUnstageVolume" => {
-                whose.extend(self.concerned_by_stage(&on_node, rpc.start));
+                subjects.extend(self.concerned_by_stage(&on_node, rpc.start));
             }
-            _ => return whose,
+            _ => return subjects,
         }
-        whose.insert(Whose::NodeVolume(on_node));
-        whose
+        subjects.insert(SubjectKey::NodeVolume(on_node));
+        subjects
     }
 
     /// The subjects affected by a volume that was staged or unstaged.
-    fn concerned_by_stage(&self, (handle, node): &NodeVolumeKey, at: Stamp) -> Vec<Whose> {
+    fn concerned_by_stage(&self, (handle, node): &NodeVolumeKey, at: Stamp) -> Vec<SubjectKey> {
         let volume = self.state.volume_at(&handle.0, &handle.1, at);
         let claim = volume.and_then(|name| self.state.claim_of_volume(name));
         let of_claim = claim.into_iter().flat_map(|(_, claim)| {
-            let pods = claim.pods.iter().cloned().map(Whose::Pod);
+            let pods = claim.pods.iter().cloned().map(SubjectKey::Pod);
             pods.chain(self.on_node(&claim.volume, node))
         });
         of_claim.collect()
     }
 
     /// Records a mount, or keeps it until its volume is known.
-    fn mounted(&mut self, mount: &Mount) -> BTreeSet<Whose> {
-        let mut whose = BTreeSet::new();
+    fn mounted(&mut self, mount: &Mount) -> BTreeSet<SubjectKey> {
+        let mut subjects = BTreeSet::new();
         match &mount.place {
-            Place::Publish { pod, volume } => {
+            KubeletPath::Publish { pod, volume } => {
                 self.calls.mounted_in_pod((pod.clone(), volume.clone()), mount);
-                whose.extend(self.on_node(volume, &mount.node));
-                whose.insert(Whose::Pod(pod.clone()));
+                subjects.extend(self.on_node(volume, &mount.node));
+                subjects.insert(SubjectKey::Pod(pod.clone()));
             }
-            place @ (Place::Stage { .. } | Place::StageOf { .. }) => match self.state.handle_at(place) {
+            place @ (KubeletPath::Stage { .. } | KubeletPath::StageOf { .. }) => match self.state.handle_at(place) {
                 Some(handle) => {
                     let key = (handle, mount.node.clone());
                     self.calls.mounted_on_node(key.clone(), mount);
-                    whose.extend(self.concerned_by_stage(&key, mount.at));
-                    whose.insert(Whose::NodeVolume(key));
+                    subjects.extend(self.concerned_by_stage(&key, mount.at));
+                    subjects.insert(SubjectKey::NodeVolume(key));
                 }
                 None if mount.mounted || self.early.contains_key(place) => {
                     self.early.entry(place.clone()).or_default().push(mount.clone());
@@ -292,7 +292,7 @@ impl Timeline {
                 None => {}
             },
         }
-        whose
+        subjects
     }
 
     /// The mounts that were observed before their volume: watches and mount tables are not ordered relative to each

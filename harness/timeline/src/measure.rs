@@ -13,7 +13,7 @@ use super::state::State;
 
 /// The subject of phases.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Whose {
+pub(super) enum SubjectKey {
     Claim(String),
     Attachment(String),
     NodeVolume(NodeVolumeKey),
@@ -26,7 +26,7 @@ pub(super) enum Whose {
 pub(super) type Occurrence = (Phase, SubjectIds, String);
 
 /// The phases that were already reported, by subject: few per subject, independent of their total.
-pub(super) type Done = HashMap<Whose, BTreeSet<Occurrence>>;
+pub(super) type Done = HashMap<SubjectKey, BTreeSet<Occurrence>>;
 
 /// A possibly incomplete phase.
 pub(super) struct Measured<'a> {
@@ -51,16 +51,16 @@ pub(super) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// The phases of a subject that were not reported yet.
-    pub fn phases(&self, whose: &'a Whose) -> Vec<Measured<'a>> {
-        let mut phases = match whose {
-            Whose::Claim(uid) => self.state.claims.get(uid).map(|claim| self.of_claim(uid, claim)),
-            Whose::Attachment(uid) => self.state.attachments.get(uid).map(|one| self.of_attachment(uid, one)),
-            Whose::NodeVolume(key) => Some(self.of_node_volume(key)),
-            Whose::Pod(uid) => self.state.pods.get(uid).map(|pod| self.of_pod(uid, pod)),
-            Whose::Snapshot(uid) => self.of_snapshot(uid),
+    pub fn phases(&self, subject: &'a SubjectKey) -> Vec<Measured<'a>> {
+        let mut phases = match subject {
+            SubjectKey::Claim(uid) => self.state.claims.get(uid).map(|claim| self.of_claim(uid, claim)),
+            SubjectKey::Attachment(uid) => self.state.attachments.get(uid).map(|one| self.of_attachment(uid, one)),
+            SubjectKey::NodeVolume(key) => Some(self.of_node_volume(key)),
+            SubjectKey::Pod(uid) => self.state.pods.get(uid).map(|pod| self.of_pod(uid, pod)),
+            SubjectKey::Snapshot(uid) => self.of_snapshot(uid),
         }
         .unwrap_or_default();
-        if let Some(done) = self.done.get(whose) {
+        if let Some(done) = self.done.get(subject) {
             phases.retain(|measured| !done.contains(&measured.occurrence));
         }
         phases
@@ -159,13 +159,13 @@ impl<'a> Facts<'a> {
             claim: Some(claim),
             driver,
         };
-        let cut = content.and_then(|content| content.cut);
+        let point_in_time = content.and_then(|content| content.point_in_time);
         let wanted = latest([Some(snapshot.created), claim.bound]);
         let volume = content.map(|content| &content.volume);
-        let mut phases = vec![measured(Phase::SnapshotCreate, "CreateSnapshot", volume, wanted, cut)];
-        if cut.is_some() {
+        let mut phases = vec![measured(Phase::SnapshotCreate, "CreateSnapshot", volume, wanted, point_in_time)];
+        if point_in_time.is_some() {
             // Until a snapshot is ready, its CreateSnapshot is repeated.
-            phases.push(measured(Phase::SnapshotReady, "CreateSnapshot", volume, cut, snapshot.ready));
+            phases.push(measured(Phase::SnapshotReady, "CreateSnapshot", volume, point_in_time, snapshot.ready));
         }
         Some(phases)
     }
@@ -252,7 +252,7 @@ impl<'a> Facts<'a> {
         // Mount tables show a node's mounts in order: a driver that stages without a mount has no cycle here,
         // and its staging cannot be distinguished from publishing.
         let stages_unseen =
-            || published.is_some() && !self.calls.has_heard(&volume.driver) && cycle().is_none();
+            || published.is_some() && !self.calls.has_record_of(&volume.driver) && cycle().is_none();
         let ready_on_node = if known.is_some_and(|known| known.unstaged) || stages_unseen() {
             self.attached(&claim.volume, volume, &pod.node, published.map(|fact| fact.at))
         } else {
@@ -442,8 +442,8 @@ impl<'a> Facts<'a> {
         let whole = Span::between(from, end.at);
         let others = whole.covered_by(measured.minus.iter().copied());
         let total = (whole.end - whole.start).saturating_sub(others);
-        let heard = measured.calls.is_none() || self.calls.has_heard(measured.driver);
-        let driver = heard.then(|| whole.covered_by(spans).min(total));
+        let recorded = measured.calls.is_none() || self.calls.has_record_of(measured.driver);
+        let driver = recorded.then(|| whole.covered_by(spans).min(total));
         Outcome::Ok {
             start: from,
             end: end.at,

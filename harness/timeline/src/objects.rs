@@ -48,7 +48,7 @@ pub(super) struct Expansion {
 pub(super) struct Growth(Vec<(i64, Fact)>);
 
 impl Growth {
-    pub fn saw(&mut self, bytes: i64, fact: Fact) {
+    pub fn observe(&mut self, bytes: i64, fact: Fact) {
         if self.0.last().is_none_or(|(last, _)| bytes > *last) {
             self.0.push((bytes, fact));
         }

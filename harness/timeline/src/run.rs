@@ -9,13 +9,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{Balance, Timeline};
-use crate::evidence::Evidence;
+use crate::evidence::Observation;
 
 /// The input of the task.
 #[derive(Debug)]
 pub enum Input {
     /// An observation.
-    Evidence(Evidence),
+    Observation(Observation),
     /// A query for the leftovers of these claims, by uid. The response is sent once there are none, or at the deadline.
     Balance {
         /// The uids.
@@ -31,9 +31,9 @@ pub enum Input {
     Finish,
 }
 
-impl From<Evidence> for Input {
-    fn from(evidence: Evidence) -> Self {
-        Self::Evidence(evidence)
+impl From<Observation> for Input {
+    fn from(evidence: Observation) -> Self {
+        Self::Observation(evidence)
     }
 }
 
@@ -59,9 +59,9 @@ impl Handle {
     }
 
     /// The leftovers of these claims, by uid: returns as soon as there are none, or after `patience`.
-    pub async fn settled(&self, claims: Vec<String>, patience: Duration) -> Result<Balance, Closed> {
+    pub async fn settled(&self, claims: Vec<String>, timeout: Duration) -> Result<Balance, Closed> {
         let (answer, answered) = oneshot::channel();
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         self.input.send(Input::Balance { claims, deadline, answer }).map_err(|_| Closed)?;
         answered.await.map_err(|_| Closed)
     }
@@ -115,7 +115,7 @@ async fn run(
         };
         let mut happened = Vec::new();
         match input {
-            Some(Some(Input::Evidence(evidence))) => happened = timeline.feed(&evidence),
+            Some(Some(Input::Observation(evidence))) => happened = timeline.feed(&evidence),
             Some(Some(Input::Balance { claims, deadline, answer })) => {
                 waiting.push(Waiting { claims, deadline, answer });
             }

@@ -34,7 +34,7 @@ pub(super) struct Content {
     /// The snapshot handle; empty until it is known.
     pub handle: Handle,
     /// When the handle became known.
-    pub cut: Option<Fact>,
+    pub point_in_time: Option<Fact>,
     pub gone: Option<Fact>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Snapshots {
 
 impl Snapshots {
     /// Records a snapshot; returns its uid.
-    pub fn saw_snapshot(&mut self, object: &VolumeSnapshot, fact: Fact, gone: bool) -> Option<String> {
+    pub fn observe_snapshot(&mut self, object: &VolumeSnapshot, fact: Fact, gone: bool) -> Option<String> {
         let uid = object.metadata.uid.clone()?;
         let key = claimcheck_informer::key_of(object);
         let claim = object.spec.source.persistent_volume_claim_name.as_ref();
@@ -83,7 +83,7 @@ impl Snapshots {
     }
 
     /// Records a content; returns the uid of its snapshot, if it has a source volume.
-    pub fn saw_content(&mut self, object: &VolumeSnapshotContent, fact: Fact, gone: bool) -> Option<String> {
+    pub fn observe_content(&mut self, object: &VolumeSnapshotContent, fact: Fact, gone: bool) -> Option<String> {
         let snapshot = object.spec.volume_snapshot_ref.uid.clone()?;
         let volume = object.spec.source.volume_handle.clone()?;
         let known = self.contents.entry(snapshot.clone()).or_default();
@@ -91,7 +91,7 @@ impl Snapshots {
         known.volume = (object.spec.driver.clone(), volume);
         if let Some(handle) = object.handle() {
             known.handle = (object.spec.driver.clone(), handle.to_owned());
-            known.cut.get_or_insert(fact);
+            known.point_in_time.get_or_insert(fact);
         }
         if gone {
             known.gone.get_or_insert(fact);
@@ -100,7 +100,7 @@ impl Snapshots {
     }
 
     /// Records the data source of a claim.
-    pub fn saw_source(&mut self, claim: &str, source: &DataSource) {
+    pub fn observe_source(&mut self, claim: &str, source: &DataSource) {
         self.made_from.entry(source.to_string()).or_default().insert(claim.to_owned());
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_informer::{DataSource, data_source, is_terminal, pod_claims, quantity};
 use claimcheck_model::{
-    OUT_OF_SERVICE, ObjectKey, Place, SELECTED_NODE, STORAGE_PROVISIONER, Stamp, VolumeMode,
+    OUT_OF_SERVICE, ObjectKey, KubeletPath, SELECTED_NODE, STORAGE_PROVISIONER, Stamp, VolumeMode,
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
@@ -107,20 +107,20 @@ impl State {
     }
 
     /// Records a change.
-    pub fn saw(&mut self, change: &Change) -> Touched {
+    pub fn observe(&mut self, change: &Change) -> Touched {
         let fact = Fact::watched(change.at, version(change.object.metadata()));
         let uid = change.object.metadata().uid.clone().unwrap_or_default();
         match &change.object {
-            Object::Claim(claim) => self.saw_claim(uid, claim, fact, change.gone),
-            Object::Volume(volume) => self.saw_volume(uid, volume, fact, change.gone),
-            Object::Attachment(attachment) => self.saw_attachment(uid, attachment, fact, change.gone),
-            Object::Pod(pod) => self.saw_pod(uid, pod, fact, change.gone),
+            Object::Claim(claim) => self.observe_claim(uid, claim, fact, change.gone),
+            Object::Volume(volume) => self.observe_volume(uid, volume, fact, change.gone),
+            Object::Attachment(attachment) => self.observe_attachment(uid, attachment, fact, change.gone),
+            Object::Pod(pod) => self.observe_pod(uid, pod, fact, change.gone),
             Object::Snapshot(snapshot) => {
-                let seen = self.snapshots.saw_snapshot(snapshot, fact, change.gone);
+                let seen = self.snapshots.observe_snapshot(snapshot, fact, change.gone);
                 seen.map_or(Touched::Nothing, Touched::Snapshot)
             }
             Object::Content(content) => {
-                let seen = self.snapshots.saw_content(content, fact, change.gone);
+                let seen = self.snapshots.observe_content(content, fact, change.gone);
                 seen.map_or(Touched::Nothing, Touched::Snapshot)
             }
             Object::Driver(driver) => {
@@ -132,7 +132,7 @@ impl State {
                 Touched::Nothing
             }
             Object::CsiNode(node) => {
-                self.saw_csi_node(node);
+                self.observe_csi_node(node);
                 Touched::Nothing
             }
             Object::Node(node) => {
@@ -146,7 +146,7 @@ impl State {
         }
     }
 
-    fn saw_claim(&mut self, uid: String, object: &PersistentVolumeClaim, fact: Fact, gone: bool) -> Touched {
+    fn observe_claim(&mut self, uid: String, object: &PersistentVolumeClaim, fact: Fact, gone: bool) -> Touched {
         let known = self.claims.entry(uid.clone()).or_default();
         let (spec, status) = (object.spec.as_ref(), object.status.as_ref());
         known.key = key(&object.metadata);
@@ -158,7 +158,7 @@ impl State {
         known.provisioner = annotation(&object.metadata, STORAGE_PROVISIONER);
         known.created.get_or_insert(fact);
         if let Some(source) = data_source(object) {
-            self.snapshots.saw_source(&uid, &source);
+            self.snapshots.observe_source(&uid, &source);
             known.source = Some(source);
         }
         if annotation(&object.metadata, SELECTED_NODE).is_some() {
@@ -179,7 +179,7 @@ impl State {
             known.requested = bytes;
         }
         if let Some(bytes) = storage(status.and_then(|s| s.capacity.as_ref())) {
-            known.capacity.saw(bytes, fact);
+            known.capacity.observe(bytes, fact);
         }
         let pending = status.and_then(|s| s.conditions.as_ref()).is_some_and(|all| {
             all.iter().any(|c| c.type_ == "FileSystemResizePending" && c.status == "True")
@@ -223,7 +223,7 @@ impl State {
         self.claims.entry(uid.to_owned()).or_default().pods.insert(pod.to_owned());
     }
 
-    fn saw_volume(&mut self, uid: String, object: &PersistentVolume, fact: Fact, gone: bool) -> Touched {
+    fn observe_volume(&mut self, uid: String, object: &PersistentVolume, fact: Fact, gone: bool) -> Touched {
         let name = object.metadata.name.clone().unwrap_or_default();
         let Some(spec) = object.spec.as_ref() else { return Touched::Nothing };
         let known = self.volumes.entry(name.clone()).or_default();
@@ -244,7 +244,7 @@ impl State {
         known.reclaimed = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
         let size = spec.capacity.as_ref().and_then(|c| c.get("storage"));
         if let Some(bytes) = size.and_then(quantity::bytes) {
-            known.capacity.saw(bytes, fact);
+            known.capacity.observe(bytes, fact);
         }
         if gone {
             known.gone.get_or_insert(fact);
@@ -260,7 +260,7 @@ impl State {
         Touched::Claim(claim)
     }
 
-    fn saw_attachment(&mut self, uid: String, object: &VolumeAttachment, fact: Fact, gone: bool) -> Touched {
+    fn observe_attachment(&mut self, uid: String, object: &VolumeAttachment, fact: Fact, gone: bool) -> Touched {
         let known = self.attachments.entry(uid.clone()).or_default();
         known.name = object.metadata.name.clone().unwrap_or_default();
         known.volume = object.spec.source.persistent_volume_name.clone().unwrap_or_default();
@@ -279,7 +279,7 @@ impl State {
         Touched::Attachment(uid)
     }
 
-    fn saw_pod(&mut self, uid: String, object: &Pod, fact: Fact, gone: bool) -> Touched {
+    fn observe_pod(&mut self, uid: String, object: &Pod, fact: Fact, gone: bool) -> Touched {
         if !self.pods.contains_key(&uid) {
             let claims: Vec<ObjectKey> = pod_claims(object).map(|used| used.claim).collect();
             if claims.is_empty() {
@@ -323,7 +323,7 @@ impl State {
         Touched::Pod(uid)
     }
 
-    fn saw_csi_node(&mut self, object: &CSINode) {
+    fn observe_csi_node(&mut self, object: &CSINode) {
         let node = object.metadata.name.clone().unwrap_or_default();
         for driver in &object.spec.drivers {
             self.node_ids.insert((driver.name.clone(), driver.node_id.clone()), node.clone());
@@ -376,14 +376,14 @@ impl State {
     }
 
     /// The volume of a staging path, if it is known; none for the target path of a pod.
-    pub fn handle_at(&self, place: &Place) -> Option<Handle> {
+    pub fn handle_at(&self, place: &KubeletPath) -> Option<Handle> {
         match place {
-            Place::Publish { .. } => None,
-            Place::Stage { driver, handle_sha256 } => {
+            KubeletPath::Publish { .. } => None,
+            KubeletPath::Stage { driver, handle_sha256 } => {
                 let handle = self.hashes.get(&(driver.clone(), handle_sha256.clone()))?;
                 Some((driver.clone(), handle.clone()))
             }
-            Place::StageOf { volume } => {
+            KubeletPath::StageOf { volume } => {
                 let volume = self.volumes.get(volume)?;
                 Some((volume.driver.clone(), volume.handle.clone()))
             }

@@ -20,7 +20,7 @@ use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::Store;
 use crate::tokens::Signer;
-use crate::{discovery, furniture, openapi};
+use crate::{discovery, bootstrap, openapi};
 
 /// Maximum size of a body; upstream allows 3 MiB.
 const BODY_LIMIT: usize = 3 << 20;
@@ -66,7 +66,7 @@ impl Api {
         stop: CancellationToken,
     ) -> Self {
         let Issued { address, token, ca_pem, signer } = identity;
-        furniture::furnish_cluster(&store, &ca_pem);
+        bootstrap::bootstrap_cluster(&store, &ca_pem);
         Self {
             store,
             stop,
@@ -141,7 +141,7 @@ impl Api {
             Target::Version => Ok(response::json(StatusCode::OK, &self.version())),
             Target::Objects(path) => {
                 if let Some(fault) = self.faults.on_request(verb, path.resource.plural) {
-                    fault.strike().await?;
+                    fault.apply().await?;
                 }
                 let body = read(body).await?;
                 received.clone_from(&body);

@@ -125,7 +125,7 @@ fn describe(row: &Resource) -> Vec<Value> {
 
 /// The storage version hash for clients that migrate storage: eight bytes of a hash over group, version, kind.
 fn storage_version_hash(row: &Resource) -> String {
-    let stored = resources::stored(row.shelf);
+    let stored = resources::stored(row.storage);
     let name = format!("{}/{}/{}", stored.group, stored.version, stored.kind);
     base64(&Sha256::digest(name)[..8])
 }

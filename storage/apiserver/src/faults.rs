@@ -54,7 +54,7 @@ impl Fault {
     }
 
     /// Waits, fails, or passes the request on.
-    pub(crate) async fn strike(self) -> Result<(), Status> {
+    pub(crate) async fn apply(self) -> Result<(), Status> {
         match self {
             Self::Throttled => Err(Status::throttled()),
             Self::Conflict => Err(Status::lost_race()),

@@ -91,17 +91,17 @@ fn text(body: Incoming) -> BoxStream<'static, Bytes> {
 
 fn settings() -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let trusting = Arc::new(Trusting(provider.signature_verification_algorithms));
+    let verifier = Arc::new(AcceptAnyCertificate(provider.signature_verification_algorithms));
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(Arc::new(config.dangerous().with_custom_certificate_verifier(trusting).with_no_client_auth()))
+    Ok(Arc::new(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
 }
 
 /// Accepts any certificate, as kube-apiserver does without `--kubelet-certificate-authority`: kubelets sign
 /// their own. The peer must still prove possession of the certificate's key.
 #[derive(Debug)]
-struct Trusting(WebPkiSupportedAlgorithms);
+struct AcceptAnyCertificate(WebPkiSupportedAlgorithms);
 
-impl ServerCertVerifier for Trusting {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -22,7 +22,7 @@ mod discovery;
 mod encoding;
 mod faults;
 mod fields;
-mod furniture;
+mod bootstrap;
 mod gc;
 mod handlers;
 pub mod kubeconfig;

@@ -49,7 +49,7 @@ pub fn default_class(world: &World) -> Option<&StorageClass> {
 }
 
 /// Whether volumes of the class wait for a pod.
-pub fn binds_late(class: &StorageClass) -> bool {
+pub fn waits_for_first_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every write except those that [remove a finalizer](Context::release) carries the resourceVersion it was
 //! decided on, and its response enters the cache at once. A write with an outdated version puts the current
-//! state into the cache and returns [`Failure::Stale`], so that the shell plans again.
+//! state into the cache and returns [`Failure::Conflict`], so that the shell plans again.
 
 use claimcheck_informer::{
     Backoff, Cached, EventRecorder, EventType, Informer, Kind, Watchable, World, key_of, reference,
@@ -20,15 +20,15 @@ use serde_json::{Value, json};
 #[derive(Debug)]
 pub enum Failure {
     /// It was decided on an outdated state. The cache has the current one: plan again, now.
-    Stale,
+    Conflict,
     /// It failed: plan again after the key's backoff. An event was emitted if that is the component's duty; the
     /// shell logs the error.
-    Later(Box<dyn std::error::Error + Send + Sync>),
+    Transient(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::Later(Box::new(error))
+        Self::Transient(Box::new(error))
     }
 }
 
@@ -98,12 +98,12 @@ pub struct Context {
     /// Metrics of the component.
     pub meter: Meter,
     /// Concurrency and backoff.
-    pub pace: Pace,
+    pub tuning: Tuning,
 }
 
 /// Concurrency and backoff of a controller; `None` for its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct Tuning {
     /// Number of keys processed concurrently.
     pub workers: Option<usize>,
     /// Backoff of failed keys.
@@ -114,13 +114,13 @@ impl Context {
     /// The access of the component, with `component` as the source of its events.
     pub fn new(client: Client, informer: Informer, component: &str) -> Self {
         let events = EventRecorder::new(client.clone(), component);
-        Self { events, client, informer, meter: Meter::default(), pace: Pace::default() }
+        Self { events, client, informer, meter: Meter::default(), tuning: Tuning::default() }
     }
 
     /// Registers the sizes of the cache with the meter, collected on each scrape.
     pub(crate) fn count(&self, readings: fn(&World) -> Vec<Reading>) {
         let informer = self.informer.clone();
-        self.meter.count(move || {
+        self.meter.collect(move || {
             let readings = readings(&informer.read());
             std::future::ready(readings)
         });
@@ -140,16 +140,16 @@ impl Context {
 
     /// The same access, with another pace.
     #[must_use]
-    pub fn with_pace(self, pace: Pace) -> Self {
-        Self { pace, ..self }
+    pub fn with_tuning(self, tuning: Tuning) -> Self {
+        Self { tuning, ..self }
     }
 
     /// The same access, with as many workers as the controller has by itself: for the lesser controllers of a
     /// sidecar, to which `--worker-threads` does not apply.
     #[must_use]
     pub fn with_own_workers(self) -> Self {
-        let pace = Pace { workers: None, ..self.pace };
-        self.with_pace(pace)
+        let tuning = Tuning { workers: None, ..self.tuning };
+        self.with_tuning(tuning)
     }
 
     /// Emits an event about `object`.
@@ -164,7 +164,7 @@ impl Context {
     }
 
     /// Creates an object and enters it into the cache. If it exists already, it is read into the cache, and the
-    /// failure is [`Failure::Stale`].
+    /// failure is [`Failure::Conflict`].
     pub async fn create<K: Watchable + Serialize>(&self, object: &K) -> Result<(), Failure> {
         let key = key_of(object);
         let body = serde_json::to_vec(object).map_err(|source| Error::Encode {
@@ -274,11 +274,11 @@ impl Context {
         match &source {
             kube::Error::Api(status) if status.is_not_found() && verb != Verb::Create => {
                 self.informer.forget(K::CACHED_AS, key);
-                if verb == Verb::Delete { Ok(()) } else { Err(Failure::Stale) }
+                if verb == Verb::Delete { Ok(()) } else { Err(Failure::Conflict) }
             }
             kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
                 self.refresh::<K>(key).await?;
-                Err(Failure::Stale)
+                Err(Failure::Conflict)
             }
             _ => Err(Error::Request { verb, kind: K::CACHED_AS, key: key.clone(), source }.into()),
         }

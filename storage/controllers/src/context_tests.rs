@@ -51,14 +51,14 @@ async fn an_outdated_write_is_refused_and_refreshes_the_cache() {
     let (_server, context, volumes, volume) = cluster().await;
     let patch = Patch::Merge(labelled("them"));
     volumes.patch("v", &PatchParams::default(), &patch).await.unwrap();
-    assert!(matches!(context.patch(&volume, labelled("us")).await, Err(Failure::Stale)));
+    assert!(matches!(context.patch(&volume, labelled("us")).await, Err(Failure::Conflict)));
     assert_eq!(label(&context).as_deref(), Some("them"));
     let status = json!({"phase": "Failed"});
-    assert!(matches!(context.patch_status(&volume, status).await, Err(Failure::Stale)));
+    assert!(matches!(context.patch_status(&volume, status).await, Err(Failure::Conflict)));
 }
 
 #[tokio::test]
-async fn letting_go_is_not_hindered_by_what_changed_and_spares_other_finalizers_and_successors() {
+async fn removing_a_finalizer_ignores_other_changes_and_keeps_other_finalizers_and_successors() {
     let (_server, context, volumes, volume) = cluster().await;
     let hold = Patch::Merge(json!({"metadata": {"finalizers": ["a.io/ours", "b.io/theirs"]}}));
     volumes.patch("v", &PatchParams::default(), &hold).await.unwrap();
@@ -68,17 +68,17 @@ async fn letting_go_is_not_hindered_by_what_changed_and_spares_other_finalizers_
     assert_eq!(held.unwrap(), ["b.io/theirs"]);
     let mut predecessor = volume;
     predecessor.metadata.uid = Some("another".into());
-    assert!(matches!(context.release(&predecessor, "b.io/theirs").await, Err(Failure::Stale)));
+    assert!(matches!(context.release(&predecessor, "b.io/theirs").await, Err(Failure::Conflict)));
     assert!(volumes.get("v").await.unwrap().metadata.finalizers.is_some());
 }
 
 #[tokio::test]
-async fn a_write_to_what_is_gone_takes_it_out_of_the_cache() {
+async fn a_write_to_a_deleted_object_removes_it_from_the_cache() {
     let (_server, context, volumes, volume) = cluster().await;
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     volumes.patch("v", &PatchParams::default(), &free).await.unwrap();
     volumes.delete("v", &DeleteParams::default()).await.unwrap();
-    assert!(matches!(context.patch(&volume, labelled("us")).await, Err(Failure::Stale)));
+    assert!(matches!(context.patch(&volume, labelled("us")).await, Err(Failure::Conflict)));
     assert!(context.informer.read().volumes.is_empty());
     context.informer.apply(volume.clone());
     context.delete(&volume).await.expect("deleting a deleted object succeeds");
@@ -89,7 +89,7 @@ async fn a_deletion_spares_the_successor_and_what_finalizers_hold() {
     let (_server, context, volumes, volume) = cluster().await;
     let mut predecessor = volume.clone();
     predecessor.metadata.uid = Some("another".into());
-    assert!(matches!(context.delete(&predecessor).await, Err(Failure::Stale)));
+    assert!(matches!(context.delete(&predecessor).await, Err(Failure::Conflict)));
     assert!(volumes.get("v").await.unwrap().metadata.deletion_timestamp.is_none());
 
     context.delete(&volume).await.unwrap();
@@ -105,7 +105,7 @@ async fn an_object_that_exists_already_is_read_instead() {
     context.informer.forget(claimcheck_informer::Kind::Volume, &key_of(&created));
     let mut again = volume("v", "", "1Gi");
     again.metadata.uid = None;
-    assert!(matches!(context.create(&again).await, Err(Failure::Stale)));
+    assert!(matches!(context.create(&again).await, Err(Failure::Conflict)));
     again.metadata.name = Some("w".into());
     context.create(&again).await.unwrap();
     assert!(context.informer.read().volumes.named("w").is_some());

@@ -45,7 +45,7 @@ mod start;
 mod throttle;
 mod under_way;
 
-pub use context::{Context, Failure, Pace};
+pub use context::{Context, Failure, Tuning};
 pub use named::named;
 pub use naming::{BadLength, Naming, UidPart};
 pub use options::{Attaching, Calls, CapacityOwner, Options, Provisioning};

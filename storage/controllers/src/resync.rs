@@ -33,21 +33,21 @@ pub struct Causes<K>(Mutex<Sets<K>>);
 
 struct Sets<K> {
     /// Woken by a change, or to be planned again after a failure or at a certain time.
-    woken: HashSet<K>,
+    enqueued: HashSet<K>,
     /// Added by a resync.
     resynced: HashSet<K>,
 }
 
 impl<K> Default for Causes<K> {
     fn default() -> Self {
-        Self(Mutex::new(Sets { woken: HashSet::new(), resynced: HashSet::new() }))
+        Self(Mutex::new(Sets { enqueued: HashSet::new(), resynced: HashSet::new() }))
     }
 }
 
 impl<K: Hash + Eq + Clone> Causes<K> {
     /// A key has a reason to be planned.
     pub fn wake(&self, key: &K) {
-        self.sets().woken.insert(key.clone());
+        self.sets().enqueued.insert(key.clone());
     }
 
     /// A resync adds a key.
@@ -58,13 +58,13 @@ impl<K: Hash + Eq + Clone> Causes<K> {
     /// Begins a reconciliation; returns whether a resync alone is its cause.
     pub fn begin(&self, key: &K) -> bool {
         let mut sets = self.sets();
-        let woken = sets.woken.remove(key);
-        sets.resynced.remove(key) && !woken
+        let enqueued = sets.enqueued.remove(key);
+        sets.resynced.remove(key) && !enqueued
     }
 
     /// Whether the key has had a reason to be planned since its reconciliation began.
     pub fn is_woken(&self, key: &K) -> bool {
-        self.sets().woken.contains(key)
+        self.sets().enqueued.contains(key)
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.

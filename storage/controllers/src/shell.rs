@@ -51,22 +51,22 @@ pub struct Plan<A> {
     /// Actions, in this order.
     pub actions: Vec<A>,
     /// When to plan again without a change; for time-dependent decisions.
-    pub again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 impl<A> From<Vec<A>> for Plan<A> {
     fn from(actions: Vec<A>) -> Self {
-        Self { actions, again: None }
+        Self { actions, requeue_after: None }
     }
 }
 
 /// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum ActionOutcome {
     /// The cluster state changed: a new plan may have more actions.
-    Wrote,
+    Changed,
     /// No change that a plan would see, such as an event.
-    Nothing,
+    Unchanged,
 }
 
 /// The controller-specific part.
@@ -92,7 +92,7 @@ pub trait Controller: Send + Sync + 'static {
     fn kinds() -> KindSet;
 
     /// The keys that a change concerns. `world` includes the change, and perhaps later ones.
-    fn wakes(&self, change: &Change, world: &World) -> Vec<Self::Key>;
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Self::Key>;
 
     /// Plans a key.
     fn plan(&self, key: &Self::Key, world: &World, now: Timestamp) -> Plan<Self::Action>;
@@ -103,7 +103,7 @@ pub trait Controller: Send + Sync + 'static {
         context: &Context,
         key: &Self::Key,
         action: Self::Action,
-    ) -> impl Future<Output = Result<Done, Failure>> + Send;
+    ) -> impl Future<Output = Result<ActionOutcome, Failure>> + Send;
 }
 
 /// Runs a controller forever, once the cache is complete. Dropping the future ends it.
@@ -111,13 +111,13 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     context.informer.synced().await;
     context.meter.expose(&RESYNC_REPAIRS, &[C::NAME]);
     let controller = Arc::new(controller);
-    let backoff = context.pace.backoff.unwrap_or(C::BACKOFF);
+    let backoff = context.tuning.backoff.unwrap_or(C::BACKOFF);
     let queue = Queue::<C::Key>::new(backoff).metered(C::NAME, &context.meter);
     let causes = Arc::new(Causes::<C::Key>::default());
     let mut changes = context.informer.subscribe(C::kinds());
     let waking = async {
         while let Some(change) = changes.recv().await {
-            let keys = controller.wakes(&change, &context.informer.read());
+            let keys = controller.map_to_keys(&change, &context.informer.read());
             for key in keys {
                 causes.wake(&key);
                 queue.add(key);
@@ -142,7 +142,7 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
         }
     };
     let resyncs = resyncs(&*controller, &context, &queue, &causes);
-    let workers = context.pace.workers.unwrap_or(C::WORKERS);
+    let workers = context.tuning.workers.unwrap_or(C::WORKERS);
     tokio::join!(waking, resyncs, queue.run(workers, worker));
 }
 
@@ -157,7 +157,7 @@ async fn resyncs<C: Controller>(
         sleep(resync::pause()).await;
         let objects: Vec<Change> = context.informer.read().replay(C::kinds()).collect();
         for object in objects {
-            let keys = controller.wakes(&object, &context.informer.read());
+            let keys = controller.map_to_keys(&object, &context.informer.read());
             for key in keys {
                 causes.resync(&key);
                 queue.add(key);
@@ -187,7 +187,7 @@ async fn reconcile<C: Controller>(
     let by_resync = causes.begin(key);
     let plan = controller.plan(key, &context.informer.read(), Timestamp::now());
     if plan.actions.is_empty() {
-        return plan.again.map_or(Outcome::Done, Outcome::After);
+        return plan.requeue_after.map_or(Outcome::Done, Outcome::After);
     }
     let work = async move {
         if by_resync {
@@ -219,10 +219,10 @@ async fn work<C: Controller>(
     let mut did = false;
     for _ in 0..MAX_ROUNDS {
         match carry_out(controller, context, key, plan.actions).await {
-            Ok(Done::Wrote) => did = true,
-            Err(Failure::Stale) => {}
-            Ok(Done::Nothing) => return (plan.again.map_or(Outcome::Done, Outcome::After), did),
-            Err(Failure::Later(error)) => {
+            Ok(ActionOutcome::Changed) => did = true,
+            Err(Failure::Conflict) => {}
+            Ok(ActionOutcome::Unchanged) => return (plan.requeue_after.map_or(Outcome::Done, Outcome::After), did),
+            Err(Failure::Transient(error)) => {
                 warn!(error = chain(&*error), "reconciliation failed, retrying with backoff");
                 return (Outcome::Retry, true);
             }
@@ -238,12 +238,12 @@ async fn carry_out<C: Controller>(
     context: &Context,
     key: &C::Key,
     actions: Vec<C::Action>,
-) -> Result<Done, Failure> {
-    let mut done = Done::Nothing;
+) -> Result<ActionOutcome, Failure> {
+    let mut done = ActionOutcome::Unchanged;
     for action in actions {
         debug!(?action, "acts");
-        if controller.act(context, key, action).await? == Done::Wrote {
-            done = Done::Wrote;
+        if controller.act(context, key, action).await? == ActionOutcome::Changed {
+            done = ActionOutcome::Changed;
         }
     }
     Ok(done)

@@ -17,8 +17,8 @@ use tokio::time::sleep;
 use tower::service_fn;
 
 use crate::{
-    context::{Context, Failure, Pace},
-    shell::{self, Controller, Done, Plan},
+    context::{Context, Failure, Tuning},
+    shell::{self, Controller, ActionOutcome, Plan},
 };
 
 /// After the first resync and before the second.
@@ -40,7 +40,7 @@ impl Controller for Forgetful {
         KindSet::of(&[Kind::Volume])
     }
 
-    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
         if change.old.is_none() { vec![change.key.clone()] } else { Vec::new() }
     }
 
@@ -54,16 +54,16 @@ impl Controller for Forgetful {
         context: &Context,
         key: &ObjectKey,
         mut volume: PersistentVolume,
-    ) -> Result<Done, Failure> {
+    ) -> Result<ActionOutcome, Failure> {
         self.acted.lock().unwrap().push(key.name.clone());
         match phase(&volume) {
             "Failed" => return Err(std::io::Error::other("the volume has failed").into()),
-            "Released" => return Ok(Done::Nothing),
+            "Released" => return Ok(ActionOutcome::Unchanged),
             _ => {}
         }
         volume.status.get_or_insert_default().phase = Some("Available".to_owned());
         context.informer.apply(volume);
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 
@@ -81,10 +81,10 @@ struct Run {
 
 impl Run {
     async fn start() -> Self {
-        Self::with(Pace::default()).await
+        Self::with(Tuning::default()).await
     }
 
-    async fn with(pace: Pace) -> Self {
+    async fn with(tuning: Tuning) -> Self {
         let nowhere = service_fn(|_: http::Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::other("no API server"))
         });
@@ -92,7 +92,7 @@ impl Run {
         let informer = Informer::start(client.clone(), KindSet::default(), &Options::default());
         let (notes, controller) = (Notes::default(), Forgetful::default());
         let context = Context::new(client, informer.clone(), "tester");
-        let context = context.with_meter(Meter::new(notes.clone())).with_pace(pace);
+        let context = context.with_meter(Meter::new(notes.clone())).with_tuning(tuning);
         let mut running = tokio::task::JoinSet::new();
         running.spawn(shell::run(controller.clone(), context));
         let this = Self { informer, notes, controller, _running: running };
@@ -118,7 +118,7 @@ impl Run {
 
     /// Number of repairs so far.
     fn repairs(&self) -> f64 {
-        let notes = self.notes.told();
+        let notes = self.notes.recorded();
         let repairs = notes.iter().filter(|(metric, ..)| *metric == RESYNC_REPAIRS.name);
         repairs.map(|(.., value)| value).sum()
     }
@@ -163,7 +163,7 @@ async fn what_would_be_planned_anyway_or_needs_no_write_is_no_repair() {
 async fn failures_are_retried_at_the_pace_of_the_context() {
     let seconds = Duration::from_secs;
     let backoff = Some(Backoff { base: seconds(1), max: seconds(4) });
-    let run = Run::with(Pace { backoff, workers: Some(1) }).await;
+    let run = Run::with(Tuning { backoff, workers: Some(1) }).await;
     run.enter("failing", "Failed");
     // After 1 and 3 seconds.
     sleep(Duration::from_millis(3500)).await;

@@ -9,7 +9,7 @@ use tracing::info;
 
 use crate::{
     attachdetach, attacher, binder,
-    context::{Context, Pace},
+    context::{Context, Tuning},
     ephemeral, expander, garbage,
     named::named,
     node_lifecycle,
@@ -236,13 +236,13 @@ pub async fn run(
             None => named(&client, &name.agent()),
         };
         let calls = Calls { timeout: options.calls.timeout.or(name.timeout()), ..options.calls };
-        let pace = match name.is_sidecar() {
-            true => Pace { workers: calls.workers, backoff: calls.backoff },
-            false => Pace::default(),
+        let tuning = match name.is_sidecar() {
+            true => Tuning { workers: calls.workers, backoff: calls.backoff },
+            false => Tuning::default(),
         };
         let context = |component: &str| {
             let context = Context::new(client.clone(), informer.clone(), component);
-            context.with_meter(options.meter.clone()).with_pace(pace)
+            context.with_meter(options.meter.clone()).with_tuning(tuning)
         };
         start(*name, context, Options { calls, ..options.clone() }, &mut running);
     }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::{
         Endpoint, connect,
-        tap::{Edge, TapRecord},
+        tap::{CallEdge, TapRecord},
         v1::{NodeUnpublishVolumeRequest, node_client::NodeClient},
     };
 
@@ -115,9 +115,9 @@ mod tests {
 
     /// The same under a name that CSI does not have.
     #[derive(Clone)]
-    struct Stranger;
+    struct UnknownService;
 
-    impl NamedService for Stranger {
+    impl NamedService for UnknownService {
         const NAME: &'static str = "vendor.Private";
     }
 
@@ -138,7 +138,7 @@ mod tests {
             })+
         };
     }
-    echoes!(Echo, Stranger);
+    echoes!(Echo, UnknownService);
 
     async fn echo(request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
@@ -169,7 +169,7 @@ mod tests {
         let stop = Arc::new(Notify::new());
         let server = Server::bind(path).unwrap();
         let stopped = stop.clone();
-        let services = Services::default().with(Echo).with(Stranger);
+        let services = Services::default().with(Echo).with(UnknownService);
         let task = tokio::spawn(async move { server.serve(services, stopped.notified()).await.unwrap() });
         (stop, task)
     }
@@ -213,7 +213,7 @@ mod tests {
                 assert_eq!(answer.trailers().unwrap()["said-last"], "trailer");
                 assert_eq!(answer.to_bytes(), frame(bytes), "{path}");
                 let record = chain.records.recv().await.unwrap();
-                assert_eq!((record.method.as_str(), record.edge), (path, Edge::Start));
+                assert_eq!((record.method.as_str(), record.edge), (path, CallEdge::Start));
                 assert_eq!(chain.records.recv().await.unwrap().code(), Some(Code::Ok));
             }
         }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_driver_of_ours_tells_of_its_calls_itself() {
+    async fn the_builtin_driver_records_its_own_calls() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("csi.sock");
         let server = Server::bind(&path).unwrap();

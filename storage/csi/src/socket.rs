@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn takes_over_a_dead_socket_but_not_a_live_one() {
+    async fn an_unused_socket_is_replaced_but_not_an_active_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         // A std listener leaves its file, as a killed process does.

@@ -221,10 +221,10 @@ impl Access {
         read_only: bool,
         elsewhere: impl IntoIterator<Item = (&'a NodeId, Mode, bool)>,
     ) -> Result<()> {
-        for (node, mode, theirs_read_only) in elsewhere {
+        for (node, mode, existing_read_only) in elsewhere {
             let two_writers = self.mode == Mode::MultiNodeSingleWriter
                 && mode == Mode::MultiNodeSingleWriter
-                && !(read_only || theirs_read_only);
+                && !(read_only || existing_read_only);
             if self.mode.single_node() || mode.single_node() || two_writers {
                 let asked = self.mode;
                 return Err(Error::Precondition(format!(
@@ -346,12 +346,12 @@ mod tests {
             (MultiNodeSingleWriter, true, MultiNodeSingleWriter, false, true),
             (MultiNodeSingleWriter, false, MultiNodeSingleWriter, true, true),
         ];
-        for (mine, read_only, theirs, theirs_read_only, admitted) in table {
-            let answer = access(mine).join(read_only, [(&other, theirs, theirs_read_only)]);
+        for (mine, read_only, existing, existing_read_only, admitted) in table {
+            let answer = access(mine).join(read_only, [(&other, existing, existing_read_only)]);
             assert_eq!(
                 answer.is_ok(),
                 admitted,
-                "{mine:?} {read_only} next to {theirs:?} {theirs_read_only}"
+                "{mine:?} {read_only} next to {existing:?} {existing_read_only}"
             );
             if let Err(error) = answer {
                 assert_eq!(error.code(), Code::FailedPrecondition);

@@ -19,7 +19,7 @@ impl Driver {
         }
         let content = self.store.content(&volume.id, volume.kind);
         let found = self.host.entry(&content).doing("look at", &content)?;
-        let message = ailment(volume, found);
+        let message = abnormality(volume, found);
         let abnormal = message.is_some();
         let message = message.unwrap_or_else(|| "the volume is healthy".to_owned());
         Ok(Some(VolumeCondition { abnormal, message }))
@@ -27,7 +27,7 @@ impl Driver {
 }
 
 /// The fault of a volume's content; `None` if it is healthy.
-fn ailment(volume: &Volume, found: Option<Entry>) -> Option<String> {
+fn abnormality(volume: &Volume, found: Option<Entry>) -> Option<String> {
     let id = &volume.id;
     match (volume.kind, found) {
         (Kind::Directory, Some(Entry::Directory)) => None,
@@ -76,9 +76,9 @@ mod tests {
             (Kind::Image, Some(Entry::Directory), Some("is no image")),
         ];
         for (kind, found, words) in table {
-            let said = ailment(&volume(kind), found);
-            assert_eq!(said.is_some(), words.is_some(), "{kind} {found:?}: {said:?}");
-            assert!(said.unwrap_or_default().contains(words.unwrap_or_default()), "{kind} {found:?}");
+            let message = abnormality(&volume(kind), found);
+            assert_eq!(message.is_some(), words.is_some(), "{kind} {found:?}: {message:?}");
+            assert!(message.unwrap_or_default().contains(words.unwrap_or_default()), "{kind} {found:?}");
         }
     }
 }

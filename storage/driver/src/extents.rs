@@ -53,12 +53,12 @@ pub fn changed<'a>(
     let size = new.metadata()?.size();
     let first = start - start % BLOCK;
     // Where both have holes there is nothing to compare.
-    let mut ours = data(new, first).peekable();
-    let mut theirs = data(old, first).peekable();
-    let either = std::iter::from_fn(move || match (ours.peek(), theirs.peek()) {
-        (Some(Ok(a)), Some(Ok(b))) if b.start < a.start => theirs.next(),
-        (Some(_), _) => ours.next(),
-        (None, _) => theirs.next(),
+    let mut new_data = data(new, first).peekable();
+    let mut old_data = data(old, first).peekable();
+    let either = std::iter::from_fn(move || match (new_data.peek(), old_data.peek()) {
+        (Some(Ok(a)), Some(Ok(b))) if b.start < a.start => old_data.next(),
+        (Some(_), _) => new_data.next(),
+        (None, _) => old_data.next(),
     });
     let candidates = joined(either.filter_map(move |range| match range {
         Ok(range) if range.start >= size => None,
@@ -92,9 +92,9 @@ fn chunks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 
 /// Compares one chunk block by block.
 fn differences(old: &File, new: &File, chunk: Range<u64>) -> io::Result<Vec<Range<u64>>> {
-    let ours = read(new, &chunk)?;
-    let theirs = read(old, &chunk)?;
-    let blocks = ours.chunks(BLOCK as usize).zip(theirs.chunks(BLOCK as usize));
+    let new_data = read(new, &chunk)?;
+    let old_data = read(old, &chunk)?;
+    let blocks = new_data.chunks(BLOCK as usize).zip(old_data.chunks(BLOCK as usize));
     let starts = (chunk.start..).step_by(BLOCK as usize);
     let differing = starts.zip(blocks).filter(|(_, (a, b))| a != b);
     Ok(differing.map(|(start, (block, _))| start..start + block.len() as u64).collect())

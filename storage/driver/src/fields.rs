@@ -166,9 +166,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn volume_ids_are_ours_or_unknown() {
-        let ours = VolumeId::from_name("pvc-1").to_string();
-        assert_eq!(volume_id(&ours).unwrap().to_string(), ours);
+    fn volume_ids_are_generated_or_unknown() {
+        let own_id = VolumeId::from_name("pvc-1").to_string();
+        assert_eq!(volume_id(&own_id).unwrap().to_string(), own_id);
         let cases = [
             ("", Code::InvalidArgument),
             ("../../etc/passwd", Code::NotFound),

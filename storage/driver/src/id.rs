@@ -26,7 +26,7 @@ macro_rules! id {
 
             /// Accepts only results of `from_name`.
             pub fn parse(text: &str) -> Option<Self> {
-                is_ours($prefix, text).then(|| Self(text.to_owned()))
+                is_generated($prefix, text).then(|| Self(text.to_owned()))
             }
 
             /// The id as text.
@@ -64,7 +64,7 @@ fn digest(prefix: &str, name: &str) -> String {
     std::iter::once(prefix.to_owned()).chain(digits).collect()
 }
 
-fn is_ours(prefix: &str, text: &str) -> bool {
+fn is_generated(prefix: &str, text: &str) -> bool {
     text.strip_prefix(prefix).is_some_and(|digits| {
         digits.len() == DIGITS && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     })

@@ -23,7 +23,7 @@ mod args;
 pub mod capability;
 mod condition;
 mod controller;
-mod cut;
+mod point_in_time;
 pub mod defect;
 mod driver;
 pub mod error;

@@ -52,7 +52,7 @@ pub enum RunError {
     Bind(#[from] BindError),
     /// The reader of the call records has exited.
     #[error("cannot write the records of --tell-calls to standard output")]
-    Tell(#[source] io::Error),
+    Calls(#[source] io::Error),
     /// The server failed.
     #[error("stopped serving")]
     Serve(#[from] ServeError),
@@ -160,11 +160,11 @@ where
 async fn serve(
     server: Server,
     services: Services,
-    (calls, tell): (Option<Tap>, bool),
+    (calls, record): (Option<Tap>, bool),
     (component, name): (String, String),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let (tap, lines) = match (calls, tell) {
+    let (tap, lines) = match (calls, record) {
         (None, false) => return Ok(server.serve(services, shutdown).await?),
         (Some(calls), false) => (calls, None),
         (calls, true) => {
@@ -175,7 +175,7 @@ async fn serve(
     serve_tapped(server, services, tap, component, name, shutdown).await?;
     if let Some(lines) = lines {
         // The tap is gone with the last call, so that this ends.
-        lines.await.map_err(RunError::Defect)?.map_err(RunError::Tell)?;
+        lines.await.map_err(RunError::Defect)?.map_err(RunError::Calls)?;
     }
     Ok(())
 }

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_demanded_must_come_and_is_never_told() {
+    fn required_secrets_must_be_present_and_are_never_reported() {
         let required = ["user=admin", "NodeStageVolume:key=hunter2"].map(|text| text.parse().unwrap());
         let secrets = Secrets::new(required.to_vec());
         assert!(!format!("{secrets:?}").contains("admin") && !format!("{secrets:?}").contains("hunter2"));

@@ -47,13 +47,13 @@ impl SizeRange {
     /// The size of a new volume: the required size or [`DEFAULT_BYTES`], rounded up to a supported size.
     /// Volumes larger than `max` bytes are rejected.
     pub fn choose(&self, kind: Kind, fs: FsType, max: u64) -> Result<u64> {
-        let wish = match self.required {
+        let bytes = match self.required {
             0 => DEFAULT_BYTES.min(self.limit.unwrap_or(u64::MAX)),
             required => required,
         };
         let size = match kind {
-            Kind::Directory => wish,
-            Kind::Image => wish.max(fs.min_bytes()).next_multiple_of(BLOCK),
+            Kind::Directory => bytes,
+            Kind::Image => bytes.max(fs.min_bytes()).next_multiple_of(BLOCK),
         };
         if let Some(limit) = self.limit.filter(|limit| size > *limit) {
             return Err(Error::OutOfRange(format!(

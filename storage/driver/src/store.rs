@@ -250,9 +250,9 @@ impl Store {
             }
             // The directory may have been removed, and even recreated, during the wait: a lock on what is no
             // longer there protects nothing.
-            let ours = fstat(&directory).map_err(io::Error::from).doing("look at", &dir)?;
-            let ours = FileId { device: ours.st_dev, inode: ours.st_ino };
-            if self.host.file_id(&dir).doing("look at", &dir)? == Some(ours) {
+            let opened = fstat(&directory).map_err(io::Error::from).doing("look at", &dir)?;
+            let opened = FileId { device: opened.st_dev, inode: opened.st_ino };
+            if self.host.file_id(&dir).doing("look at", &dir)? == Some(opened) {
                 return Ok(Attempt::Locked(Lock { directory }));
             }
         }

@@ -185,15 +185,15 @@ impl Volume {
     }
 
     /// Rejects a node outside the volume's segment.
-    pub fn check_reach(&self, node: &NodeId, theirs: &Segment) -> Result<()> {
-        if self.topology.is_empty() || self.topology == *theirs {
+    pub fn check_reach(&self, node: &NodeId, segment: &Segment) -> Result<()> {
+        if self.topology.is_empty() || self.topology == *segment {
             return Ok(());
         }
         Err(Error::Precondition(format!(
             "volume {} is accessible from {} only, and node {node} is in {}; run the pod there",
             self.id,
             self.topology,
-            if theirs.is_empty() { "no segment".to_owned() } else { theirs.to_string() }
+            if segment.is_empty() { "no segment".to_owned() } else { segment.to_string() }
         )))
     }
 

@@ -72,7 +72,7 @@ struct Occurrence {
     api_version: String,
     resource_version: Option<String>,
     field_path: Option<String>,
-    kind_of_news: EventType,
+    event_type: EventType,
     reason: String,
     message: String,
 }
@@ -82,7 +82,7 @@ impl EventRecorder {
     /// task ends with the last clone.
     pub fn new(client: Client, component: impl Into<String>) -> Self {
         let (requests, received) = mpsc::channel(BUFFER);
-        let writer = Writer { client, component: component.into(), written: Written::default() };
+        let writer = Writer { client, component: component.into(), written: WrittenEvents::default() };
         tokio::spawn(writer.run(received));
         Self { requests }
     }
@@ -103,7 +103,7 @@ impl EventRecorder {
             api_version: object.api_version.clone().unwrap_or_default(),
             resource_version: object.resource_version.clone(),
             field_path: object.field_path.clone(),
-            kind_of_news: event_type,
+            event_type: event_type,
             reason: reason.into(),
             message: message.into(),
         };
@@ -142,7 +142,7 @@ where
 struct Writer {
     client: Client,
     component: String,
-    written: Written,
+    written: WrittenEvents,
 }
 
 impl Writer {
@@ -200,7 +200,7 @@ impl Writer {
                 resource_version: occurrence.resource_version,
                 field_path: occurrence.field_path,
             },
-            type_: Some(occurrence.kind_of_news.name().to_owned()),
+            type_: Some(occurrence.event_type.name().to_owned()),
             reason: Some(occurrence.reason),
             message: Some(occurrence.message),
             source: Some(EventSource { component: Some(self.component.clone()), host: None }),
@@ -215,26 +215,26 @@ impl Writer {
 }
 
 /// Retries for about half a second on server errors: no other component will write the event.
-async fn persistently<T, F>(mut ask: impl FnMut() -> F) -> kube::Result<T>
+async fn persistently<T, F>(mut request: impl FnMut() -> F) -> kube::Result<T>
 where
     F: Future<Output = kube::Result<T>>,
 {
     for attempt in 1..=5 {
-        match ask().await {
+        match request().await {
             Err(kube::Error::Api(status)) if status.code >= 500 => {
                 tokio::time::sleep(WRITING.delay(attempt)).await;
             }
             answer => return answer,
         }
     }
-    ask().await
+    request().await
 }
 
 const WRITING: Backoff = Backoff { base: Duration::from_millis(20), max: Duration::from_secs(1) };
 
 /// The last written events, and the number of repetitions of each.
 #[derive(Default)]
-struct Written {
+struct WrittenEvents {
     events: HashMap<Occurrence, Series>,
     oldest_first: VecDeque<Occurrence>,
 }
@@ -246,7 +246,7 @@ struct Series {
     counted: Timestamp,
 }
 
-impl Written {
+impl WrittenEvents {
     /// For a repeated event: its name and new count, or `None` if it is too soon to count it.
     fn again(&mut self, occurrence: &Occurrence, now: Timestamp) -> Option<Option<(String, i32)>> {
         let series = self.events.get_mut(occurrence)?;

@@ -105,7 +105,7 @@ impl<K: Hash + Eq + Clone> Queue<K> {
             (state.name, state.meter) = (name, meter.clone());
         }
         let inner = Arc::downgrade(&self.inner);
-        meter.count(move || {
+        meter.collect(move || {
             let readings = inner.upgrade().map(|inner| Self { inner }.state().readings(Instant::now()));
             std::future::ready(readings.unwrap_or_default())
         });

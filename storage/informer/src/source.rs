@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn another_namespace_is_told_apart() {
+    fn a_source_in_another_namespace_is_detected() {
         let mut claim = claim("c", "", "1Gi");
         let source = TypedObjectReference {
             kind: "PersistentVolumeClaim".into(),

@@ -31,7 +31,7 @@ use k8s_openapi::{
 };
 
 use claimcheck_model::{
-    meter::{Census, Recorder},
+    meter::{Collector, Recorder},
     metric::Metric,
     snapshot::{
         VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotContentSource,
@@ -47,35 +47,35 @@ pub const DRIVER: &str = "csi.test";
 pub const NAMESPACE: &str = "default";
 
 /// A metric, the values of its labels, and its value.
-pub type Told = (&'static str, String, f64);
+pub type RecordedMetric = (&'static str, String, f64);
 
 /// Records the metrics of a meter. Clones are the same.
 #[derive(Clone, Default)]
 pub struct Notes {
-    told: Arc<Mutex<Vec<Told>>>,
-    censuses: Arc<Mutex<Vec<Census>>>,
+    recorded: Arc<Mutex<Vec<RecordedMetric>>>,
+    collectors: Arc<Mutex<Vec<Collector>>>,
 }
 
 impl Notes {
     /// The recorded metrics, in order.
-    pub fn told(&self) -> Vec<Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn recorded(&self) -> Vec<RecordedMetric> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The collected metrics.
-    pub fn censuses(&self) -> Vec<Census> {
-        self.censuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn collectors(&self) -> Vec<Collector> {
+        self.collectors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Recorder for Notes {
     fn record(&self, metric: &'static Metric, labels: &[&str], value: f64) {
         let line = (metric.name, labels.join(" "), value);
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 
-    fn count(&self, census: Census) {
-        self.censuses.lock().unwrap_or_else(PoisonError::into_inner).push(census);
+    fn register(&self, collector: Collector) {
+        self.collectors.lock().unwrap_or_else(PoisonError::into_inner).push(collector);
     }
 
     fn ready(&self) {}
@@ -167,7 +167,7 @@ pub fn attributes_class(name: &str, iops: &str) -> VolumeAttributesClass {
 }
 
 /// A class with WaitForFirstConsumer.
-pub fn late_class(name: &str, provisioner: &str) -> StorageClass {
+pub fn wait_for_first_consumer_class(name: &str, provisioner: &str) -> StorageClass {
     StorageClass { volume_binding_mode: Some("WaitForFirstConsumer".into()), ..class(name, provisioner) }
 }
 

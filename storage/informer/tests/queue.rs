@@ -183,12 +183,12 @@ async fn a_panic_of_the_reconciler_is_not_hidden() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_tells_what_client_go_tells() {
+async fn a_queue_has_the_metrics_of_client_go() {
     let notes = Notes::default();
     let backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) };
     let queue = Queue::new(backoff).metered("q", &Meter::new(notes.clone()));
-    let [census] = &notes.censuses()[..] else { panic!("one census") };
-    let counted = async || census.read().await.into_iter().map(|reading| reading.value).collect::<Vec<_>>();
+    let [collector] = &notes.collectors()[..] else { panic!("one census") };
+    let counted = async || collector.read().await.into_iter().map(|reading| reading.value).collect::<Vec<_>>();
     queue.add("a");
     queue.add("a");
     queue.add("b");
@@ -202,11 +202,11 @@ async fn a_queue_tells_what_client_go_tells() {
     queue.done(&"a");
     queue.add_rate_limited("a");
     assert_eq!(queue.next().await, Some("a"));
-    let told = notes.told();
-    assert!(told.iter().all(|(_, name, _)| name == "q"));
-    let told: Vec<_> = told.iter().map(|(metric, _, value)| (*metric, *value)).collect();
+    let recorded = notes.recorded();
+    assert!(recorded.iter().all(|(_, name, _)| name == "q"));
+    let recorded: Vec<_> = recorded.iter().map(|(metric, _, value)| (*metric, *value)).collect();
     assert_eq!(
-        told,
+        recorded,
         [
             ("workqueue_adds_total", 1.0),
             ("workqueue_adds_total", 1.0),

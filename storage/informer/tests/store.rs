@@ -56,7 +56,7 @@ fn a_deletion_does_not_take_the_successor() {
 }
 
 #[test]
-fn a_write_that_lets_the_object_go_removes_it() {
+fn a_write_that_deletes_the_object_removes_it() {
     let mut world = World::default();
     world.apply(at(deleting(claim("c", "fast", "1Gi"), &["f"]), "1"));
     let change = world.apply(at(deleting(claim("c", "fast", "1Gi"), &[]), "2")).expect("a change");

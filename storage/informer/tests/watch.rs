@@ -127,7 +127,7 @@ async fn what_was_missed_in_a_gap_is_made_up_for() {
 }
 
 #[tokio::test]
-async fn a_write_entered_at_once_is_told_once() {
+async fn a_write_through_is_notified_once() {
     let (_server, client) = cluster().await;
     let informer = Informer::start(client.clone(), KindSet::of(&[Kind::Claim]), &Options::default());
     informer.synced().await;
@@ -137,8 +137,8 @@ async fn a_write_entered_at_once_is_told_once() {
     informer.apply(created);
     assert_eq!(informer.read().claims.len(), 1, "before any watch event");
     claims.create(&PostParams::default(), &fresh(claim("d", "", "1Gi"))).await.unwrap();
-    let told = [next(&mut changes).await.key.name, next(&mut changes).await.key.name];
-    assert_eq!(told, ["c", "d"], "the watch event of c says nothing new");
+    let names = [next(&mut changes).await.key.name, next(&mut changes).await.key.name];
+    assert_eq!(names, ["c", "d"], "the watch event of c says nothing new");
 }
 
 #[tokio::test]

@@ -363,7 +363,7 @@ impl<R: Runtime, H: Host> Loop<R, H> {
             return;
         }
         let (old, new) = change.both::<Pod>();
-        if let Some(pod) = new.filter(|pod| self.is_ours(pod)) {
+        if let Some(pod) = new.filter(|pod| self.is_managed(pod)) {
             self.pods.seen(pod.clone(), now);
             self.due.insert(uid_of(pod));
         }
@@ -375,7 +375,7 @@ impl<R: Runtime, H: Host> Loop<R, H> {
         }
     }
 
-    fn is_ours(&self, pod: &Pod) -> bool {
+    fn is_managed(&self, pod: &Pod) -> bool {
         pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&self.node)
     }
 

@@ -16,7 +16,7 @@ pub struct DesiredVolume {
 
 /// The use of a volume by a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct VolumeUse {
     /// The volume.
     pub key: VolumeKey,
     /// How to mount it.
@@ -45,7 +45,7 @@ impl Desired {
 
     /// Replaces a pod's volumes; an empty list removes the pod. Returns the volumes that
     /// this changed.
-    pub fn set_pod(&mut self, pod: &PodUid, wanted: Vec<Wanted>) -> BTreeSet<VolumeKey> {
+    pub fn set_pod(&mut self, pod: &PodUid, wanted: Vec<VolumeUse>) -> BTreeSet<VolumeKey> {
         let mut touched = BTreeSet::new();
         let keys: BTreeSet<VolumeKey> = wanted.iter().map(|w| w.key.clone()).collect();
         let before = self.by_pod.remove(pod).unwrap_or_default();
@@ -53,7 +53,7 @@ impl Desired {
             self.leave(key, pod);
             touched.insert(key.clone());
         }
-        for Wanted { key, spec, mount } in wanted {
+        for VolumeUse { key, spec, mount } in wanted {
             let volume = self
                 .volumes
                 .entry(key.clone())
@@ -87,7 +87,7 @@ mod tests {
     use crate::testing::wanted;
 
     #[test]
-    fn a_volume_lives_as_long_as_one_pod_wants_it() {
+    fn a_volume_is_desired_while_a_pod_uses_it() {
         let mut desired = Desired::default();
         let (one, two) = (PodUid::from("one"), PodUid::from("two"));
         let key = wanted("v", "one").key;

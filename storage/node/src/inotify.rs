@@ -20,7 +20,7 @@ pub struct Inotify(AsyncFd<OwnedFd>);
 
 /// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct InotifyEvent {
     /// The watch, identified by the result of [`Inotify::add`]; -1 if the kernel has lost events.
     pub watch: i32,
     /// The kind of event.
@@ -61,7 +61,7 @@ impl Inotify {
     ///
     /// # Errors
     /// If the descriptor cannot be read.
-    pub async fn next(&self) -> io::Result<Vec<Seen>> {
+    pub async fn next(&self) -> io::Result<Vec<InotifyEvent>> {
         loop {
             let mut ready = self.0.readable().await?;
             let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -69,7 +69,7 @@ impl Inotify {
             let mut reader = inotify::Reader::new(ready.get_inner(), &mut buffer);
             loop {
                 match reader.next() {
-                    Ok(event) => seen.push(Seen {
+                    Ok(event) => seen.push(InotifyEvent {
                         watch: event.wd(),
                         events: event.events(),
                         name: event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned()),

@@ -20,7 +20,7 @@ pub const BLOCK_DEVICES: &str = "volumeDevices";
 
 /// The path of a volume's mount on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct MountPaths {
     /// The path that is passed to the driver.
     pub target: PathBuf,
     /// The directory of the record that identifies the volume.
@@ -97,12 +97,12 @@ impl Layout {
     }
 
     /// The staging path of a CSI volume, and the directory of the `vol_data.json` that identifies it.
-    pub fn staged(&self, driver: &str, handle: &str, form: &Form) -> Placed {
+    pub fn staged(&self, driver: &str, handle: &str, form: &Form) -> MountPaths {
         match form {
             Form::Filesystem => {
-                Placed { target: self.global_mount(driver, handle), record: self.device(driver, handle) }
+                MountPaths { target: self.global_mount(driver, handle), record: self.device(driver, handle) }
             }
-            Form::Block { pv } => Placed {
+            Form::Block { pv } => MountPaths {
                 target: self.block_devices().join("staging").join(pv),
                 record: self.block_devices().join(pv).join("data"),
             },

@@ -243,7 +243,7 @@ impl From<tonic::Status> for OperationError {
 
 /// Result of a successful operation.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Gain {
+pub struct OperationResult {
     /// The time after which it should be repeated, if ever.
     pub renew: Option<Duration>,
     /// Result of the expansion, if one was due.
@@ -289,7 +289,7 @@ impl<H: Host> Executor<H> {
     ///
     /// # Errors
     /// See [`OperationError::outcome`] for the resulting state.
-    pub async fn run(&self, work: Work) -> Result<Gain, OperationError> {
+    pub async fn run(&self, work: Work) -> Result<OperationResult, OperationError> {
         match work {
             Work::Attach => Err(OperationError::Attach),
             Work::Stage { driver, volume, publish_context, fs_group } => {
@@ -303,7 +303,7 @@ impl<H: Host> Executor<H> {
                 let publish =
                     csi::Publish { key: &key, volume: &volume, mount: &mount, policy: &policy, again };
                 csi::publish(self, &driver, publish, publish_context, secrets).await?;
-                let Some(growth) = growth else { return Ok(Gain::default()) };
+                let Some(growth) = growth else { return Ok(OperationResult::default()) };
                 return self.expand(&driver, &key, &volume, &mount, &growth).await;
             }
             Work::Expand { driver, key, volume, mount, growth } => {
@@ -320,11 +320,11 @@ impl<H: Host> Executor<H> {
             },
             Work::Fill { key, mount, filling } => {
                 let renew = content::write(self, &key, &mount, &filling).await?;
-                return Ok(Gain { renew, expanded: None });
+                return Ok(OperationResult { renew, expanded: None });
             }
             Work::Remove { key, pod, directory } => self.remove(&key, &pod, &directory).await,
         }
-        .map(|()| Gain::default())
+        .map(|()| OperationResult::default())
     }
 
     /// Expands a volume that is mounted in a pod.
@@ -335,11 +335,11 @@ impl<H: Host> Executor<H> {
         volume: &CsiVolume,
         mount: &PodMount,
         growth: &Growth,
-    ) -> Result<Gain, OperationError> {
+    ) -> Result<OperationResult, OperationError> {
         let secrets = self.secret(volume.expand_secret.as_ref()).await?;
         let path = self.layout.published(&mount.pod.uid, key, &mount.directory, &volume.form);
         let expanded = expand(self, driver, volume, growth, &path, secrets).await?;
-        Ok(Gain { renew: None, expanded: Some(expanded) })
+        Ok(OperationResult { renew: None, expanded: Some(expanded) })
     }
 
     /// Removes a volume that the node created, with its content. A hostPath belongs to the node.

@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 
 use crate::{
-    desired::Wanted,
+    desired::VolumeUse,
     volumes::{
         Content, CsiVolume, EmptyDir, Form, FsGroup, HostPath, Plugin, PodMount, PodRef, PodUid, VolumeKey,
         VolumeSpec, host_path::HostPathKind,
@@ -41,7 +41,7 @@ pub struct Problem {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Population {
     /// Volumes to mount; two names for one claim are one volume.
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<VolumeUse>,
     /// Volumes that cannot be mounted, yet or ever.
     pub problems: Vec<Problem>,
 }
@@ -129,7 +129,7 @@ impl<'a> UsedNames<'a> {
     }
 }
 
-fn resolve(pod: &Pod, volume: &Volume, used: &UsedNames<'_>, world: &World) -> Result<Wanted, Problem> {
+fn resolve(pod: &Pod, volume: &Volume, used: &UsedNames<'_>, world: &World) -> Result<VolumeUse, Problem> {
     let problem = |waiting: bool, message: String| Problem { volume: volume.name.clone(), message, waiting };
     if let Some(by) = pod_claims(pod).find(|claim| claim.volume == volume.name) {
         let source =
@@ -140,7 +140,7 @@ fn resolve(pod: &Pod, volume: &Volume, used: &UsedNames<'_>, world: &World) -> R
     }
     let (key, spec, read_only) = of_pod(pod, volume).map_err(|message| problem(false, message))?;
     check_mode(volume, "Filesystem", used).map_err(|message| problem(false, message))?;
-    Ok(Wanted { key, spec, mount: pod_mount(pod, volume, volume.name.clone(), read_only) })
+    Ok(VolumeUse { key, spec, mount: pod_mount(pod, volume, volume.name.clone(), read_only) })
 }
 
 /// A pod-local volume.
@@ -223,7 +223,7 @@ struct Source<'a> {
 
 impl Source<'_> {
     /// The volume and its mode, or whether waiting helps and a message.
-    fn resolve<'w>(&self, world: &'w World) -> Result<(Wanted, &'w str), (bool, String)> {
+    fn resolve<'w>(&self, world: &'w World) -> Result<(VolumeUse, &'w str), (bool, String)> {
         let failed =
             |waiting: bool, what: &str| (waiting, format!("error processing PVC {}: {what}", self.claim));
         let claim = world.claims.get(self.claim).ok_or_else(|| failed(true, "the claim does not exist"))?;
@@ -251,7 +251,7 @@ impl Source<'_> {
         let (key, spec) = self.of_volume(name, pv).map_err(|what| failed(false, &what))?;
         // The PV's own `readOnly` is for ControllerPublishVolume alone: upstream's `getReadOnlyFromSpec`.
         let mount = pod_mount(self.pod, self.volume, name.to_owned(), self.read_only);
-        Ok((Wanted { key, spec, mount }, mode))
+        Ok((VolumeUse { key, spec, mount }, mode))
     }
 
     /// The PV's specification on this node.

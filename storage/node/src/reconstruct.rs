@@ -56,8 +56,8 @@ pub fn reconstruct<H: Host>(host: &H, layout: &Layout, world: &World) -> Result<
             scan.device(&device)?;
         }
     }
-    let beside = [devices.join("staging"), devices.join("publish")];
-    for volume in scan.list(&devices)?.into_iter().filter(|path| !beside.contains(path)) {
+    let other_directories = [devices.join("staging"), devices.join("publish")];
+    for volume in scan.list(&devices)?.into_iter().filter(|path| !other_directories.contains(path)) {
         scan.block_device(&volume)?;
     }
     for pod in scan.list(&layout.pods())? {

@@ -49,7 +49,7 @@ pub enum RegistrarError {
 }
 
 /// Interval of log messages about a driver that does not respond.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits for the driver, then registers it; see [`serve`].
 ///
@@ -63,7 +63,7 @@ pub async fn run(
 ) -> Result<(), RegistrarError> {
     let mut shutdown = pin!(shutdown);
     let answers = async {
-        while let Err(error) = driver.wait_ready(PATIENCE).await {
+        while let Err(error) = driver.wait_ready(TIMEOUT).await {
             tracing::warn!(%error, "waiting for the driver");
         }
     };

@@ -60,16 +60,16 @@ type Known = HashMap<ObjectKey, (Instant, Vec<Reading>)>;
 
 /// Registers the collection with `meter`; the loop receives the requests from the channel.
 pub fn begin(meter: &Meter) -> mpsc::UnboundedReceiver<Question> {
-    let (ask, questions) = mpsc::unbounded_channel();
+    let (sender, questions) = mpsc::unbounded_channel();
     let known = Arc::new(Mutex::new(Known::new()));
-    meter.count(move || readings(ask.clone(), known.clone()));
+    meter.collect(move || readings(sender.clone(), known.clone()));
     questions
 }
 
-async fn readings(ask: mpsc::UnboundedSender<Question>, known: Arc<Mutex<Known>>) -> Vec<Reading> {
+async fn readings(sender: mpsc::UnboundedSender<Question>, known: Arc<Mutex<Known>>) -> Vec<Reading> {
     let (question, answer) = oneshot::channel();
     // Without an answer the agent ends.
-    let Some(survey) = (match ask.send(question) {
+    let Some(survey) = (match sender.send(question) {
         Ok(()) => answer.await.ok(),
         Err(_) => None,
     }) else {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_and_inodes_are_told_of_the_claim() {
+    fn bytes_and_inodes_are_reported_for_the_claim() {
         let usage = |unit: Unit| VolumeUsage { total: 10, available: 7, used: 3, unit: unit.into() };
         let claim = ObjectKey::new("ns", "data");
         let bytes = of_usage(&usage(Unit::Bytes), &claim);

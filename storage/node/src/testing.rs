@@ -12,7 +12,7 @@ use claimcheck_runtime::{ContainerSpec, Exit, Runtime, State};
 use tokio::sync::mpsc;
 
 use crate::{
-    desired::Wanted,
+    desired::VolumeUse,
     effects::{Host, RealHost},
     volumes::{CsiVolume, Form, FsGroup, PodMount, PodRef, VolumeKey, VolumeSpec, content::Files},
 };
@@ -21,8 +21,8 @@ use crate::{
 pub const DRIVER: &str = "test.csi.example";
 
 /// A CSI volume as `pod` wants it.
-pub fn wanted(handle: &str, pod: &str) -> Wanted {
-    Wanted {
+pub fn wanted(handle: &str, pod: &str) -> VolumeUse {
+    VolumeUse {
         key: VolumeKey::csi(DRIVER, handle),
         spec: VolumeSpec::Csi(Box::new(CsiVolume {
             pv: format!("pv-{handle}"),
@@ -170,8 +170,8 @@ impl FakeRuntime {
         let Some((state, _)) = containers.states.get_mut(id) else { return };
         let State::Running { started, .. } = *state else { return };
         *state = State::Exited { exit, started, finished: Stamp::now() };
-        let news = (id.to_owned(), *state);
-        containers.listeners.retain(|listener| listener.send(news.clone()).is_ok());
+        let update = (id.to_owned(), *state);
+        containers.listeners.retain(|listener| listener.send(update.clone()).is_ok());
     }
 }
 

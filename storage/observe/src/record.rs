@@ -1,6 +1,6 @@
 //! The output format: one JSON object per line on standard output.
 
-use claimcheck_model::{Place, Stamp};
+use claimcheck_model::{KubeletPath, Stamp};
 use serde::{Deserialize, Serialize};
 
 /// A change of a node's mount table.
@@ -16,7 +16,7 @@ pub struct Record {
     /// The kind of change.
     pub change: Change,
     /// The mount.
-    pub place: Place,
+    pub place: KubeletPath,
 }
 
 /// A change of a mount.
@@ -42,7 +42,7 @@ mod tests {
             seq: 3,
             node: "n1".into(),
             change: Change::Mounted,
-            place: Place::Publish { pod: "u".into(), volume: "pv".into() },
+            place: KubeletPath::Publish { pod: "u".into(), volume: "pv".into() },
         };
         let line = serde_json::to_string(&record).unwrap();
         assert_eq!(

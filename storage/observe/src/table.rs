@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claimcheck_model::Place;
+use claimcheck_model::KubeletPath;
 
 use crate::mountinfo::Mounts;
 
@@ -13,16 +13,16 @@ use crate::mountinfo::Mounts;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// The numbers of the mounts at each path: several may be stacked.
-    at: BTreeMap<Place, BTreeSet<u32>>,
+    at: BTreeMap<KubeletPath, BTreeSet<u32>>,
 }
 
 /// A difference between two tables.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Move {
     /// The first mount at a path.
-    Came(Place),
+    Mounted(KubeletPath),
     /// The last mount at a path was unmounted.
-    Left(Place),
+    Unmounted(KubeletPath),
 }
 
 impl Table {
@@ -30,7 +30,7 @@ impl Table {
     pub fn read(mountinfo: &[u8], kubelet_dir: &Path) -> Self {
         let mut table = Self::default();
         for mount in Mounts::of(mountinfo) {
-            if let Some(place) = mount.path.strip_prefix(kubelet_dir).ok().and_then(Place::of) {
+            if let Some(place) = mount.path.strip_prefix(kubelet_dir).ok().and_then(KubeletPath::of) {
                 table.at.entry(place).or_default().insert(mount.id);
             }
         }
@@ -57,7 +57,7 @@ impl Table {
     }
 
     /// The paths with mounts.
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
+    pub fn places(&self) -> impl Iterator<Item = &KubeletPath> {
         self.at.keys()
     }
 
@@ -65,13 +65,13 @@ impl Table {
     /// first, pods' before their node's. A path with mounts in both tables but none in common was unmounted and
     /// mounted again in between.
     pub fn moves_to(&self, later: &Self) -> Vec<Move> {
-        let survives = |place: &Place| match (self.at.get(place), later.at.get(place)) {
-            (Some(mine), Some(theirs)) => !mine.is_disjoint(theirs),
+        let survives = |place: &KubeletPath| match (self.at.get(place), later.at.get(place)) {
+            (Some(mine), Some(later_ids)) => !mine.is_disjoint(later_ids),
             _ => false,
         };
         let of = |table: &Self| table.places().filter(|place| !survives(place)).cloned().collect::<Vec<_>>();
-        let left = of(self).into_iter().rev().map(Move::Left);
-        left.chain(of(later).into_iter().map(Move::Came)).collect()
+        let left = of(self).into_iter().rev().map(Move::Unmounted);
+        left.chain(of(later).into_iter().map(Move::Mounted)).collect()
     }
 }
 
@@ -82,8 +82,8 @@ mod tests {
     use super::*;
     use crate::mountinfo::escape;
 
-    fn publish(pod: u32) -> Place {
-        Place::Publish { pod: format!("pod {pod}"), volume: "pv".into() }
+    fn publish(pod: u32) -> KubeletPath {
+        KubeletPath::Publish { pod: format!("pod {pod}"), volume: "pv".into() }
     }
 
     fn text(mounts: &[(u32, u32)]) -> Vec<u8> {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_below_the_kubelets_directory_is_told() {
+    fn only_mounts_below_the_kubelets_directory_are_reported() {
         let other = Table::read(&text(&[(1, 1)]), Path::new("/var/lib/kub"));
         assert_eq!(other.places().count(), 0);
         assert_eq!(table(&[(1, 1), (2, 2)]).places().cloned().collect::<Vec<_>>(), [publish(1), publish(2)]);
@@ -132,20 +132,20 @@ mod tests {
 
     #[test]
     fn moves_are_what_changed() {
-        use Move::{Came, Left};
+        use Move::{Mounted, Unmounted};
         type Mounts = &'static [(u32, u32)];
         let cases: &[(Mounts, Mounts, &[Move])] = &[
             (&[], &[], &[]),
-            (&[], &[(1, 1)], &[Came(publish(1))]),
-            (&[(1, 1)], &[(1, 1), (2, 2)], &[Came(publish(2))]),
-            (&[(1, 1), (2, 2)], &[(2, 2)], &[Left(publish(1))]),
+            (&[], &[(1, 1)], &[Mounted(publish(1))]),
+            (&[(1, 1)], &[(1, 1), (2, 2)], &[Mounted(publish(2))]),
+            (&[(1, 1), (2, 2)], &[(2, 2)], &[Unmounted(publish(1))]),
             // A second mount upon the first, and away again.
             (&[(1, 1)], &[(1, 1), (5, 1)], &[]),
             (&[(1, 1), (5, 1)], &[(1, 1)], &[]),
             // Unmounted and mounted again between two looks.
-            (&[(1, 1)], &[(7, 1)], &[Left(publish(1)), Came(publish(1))]),
+            (&[(1, 1)], &[(7, 1)], &[Unmounted(publish(1)), Mounted(publish(1))]),
             // The number of one that left is given to another.
-            (&[(1, 1)], &[(1, 2)], &[Left(publish(1)), Came(publish(2))]),
+            (&[(1, 1)], &[(1, 2)], &[Unmounted(publish(1)), Mounted(publish(2))]),
         ];
         for (before, after, wanted) in cases {
             assert_eq!(table(before).moves_to(&table(after)), *wanted, "{before:?} {after:?}");
@@ -161,11 +161,11 @@ mod tests {
         ) {
             let mounts = |of: &BTreeMap<u32, u32>| of.iter().map(|(id, pod)| (*id, *pod)).collect::<Vec<_>>();
             let (before, after) = (table(&mounts(&before)), table(&mounts(&after)));
-            let mut places: BTreeSet<Place> = before.places().cloned().collect();
+            let mut places: BTreeSet<KubeletPath> = before.places().cloned().collect();
             for step in before.moves_to(&after) {
                 match step {
-                    Move::Left(place) => prop_assert!(places.remove(&place)),
-                    Move::Came(place) => prop_assert!(places.insert(place)),
+                    Move::Unmounted(place) => prop_assert!(places.remove(&place)),
+                    Move::Mounted(place) => prop_assert!(places.insert(place)),
                 }
             }
             prop_assert_eq!(places, after.places().cloned().collect::<BTreeSet<_>>());

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use claimcheck_model::{Place, Stamp};
+use claimcheck_model::{KubeletPath, Stamp};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -46,21 +46,21 @@ pub struct WatchError {
 pub fn watch(args: &Args, stop: &PipeReader, records: UnboundedSender<Record>) -> Result<(), WatchError> {
     let failed = |what| move |source| WatchError { what, path: args.mountinfo.clone(), source };
     let mut mountinfo = File::open(&args.mountinfo).map_err(failed("open"))?;
-    let mut told = Told { node: &args.node_name, seq: 0, records };
+    let mut sender = RecordSender { node: &args.node_name, seq: 0, records };
     let text = read(&mut mountinfo).map_err(failed("read"))?;
     let at = Stamp::now();
     let mut table = Table::read(&text, &args.kubelet_dir);
     let mut warned = warn_of_another(&text, args);
-    let mut heard = table.places().all(|place| told.tell(at, Change::Found, place));
-    while heard && changed(&mountinfo, stop).map_err(failed("wait for changes of"))? {
+    let mut has_receiver = table.places().all(|place| sender.send(at, Change::Found, place));
+    while has_receiver && changed(&mountinfo, stop).map_err(failed("wait for changes of"))? {
         let began = Instant::now();
         let text = read(&mut mountinfo).map_err(failed("read"))?;
         let at = Stamp::now();
         let later = Table::read(&text, &args.kubelet_dir);
         warned = warned || warn_of_another(&text, args);
-        heard = table.moves_to(&later).into_iter().all(|step| match step {
-            Move::Left(place) => told.tell(at, Change::Unmounted, &place),
-            Move::Came(place) => told.tell(at, Change::Mounted, &place),
+        has_receiver = table.moves_to(&later).into_iter().all(|step| match step {
+            Move::Unmounted(place) => sender.send(at, Change::Unmounted, &place),
+            Move::Mounted(place) => sender.send(at, Change::Mounted, &place),
         });
         table = later;
         std::thread::sleep(began.elapsed());
@@ -107,15 +107,15 @@ fn read(file: &mut File) -> io::Result<Vec<u8>> {
 }
 
 /// The reported state.
-struct Told<'a> {
+struct RecordSender<'a> {
     node: &'a str,
     seq: u64,
     records: UnboundedSender<Record>,
 }
 
-impl Told<'_> {
+impl RecordSender<'_> {
     /// Whether the receiver exists.
-    fn tell(&mut self, at: Stamp, change: Change, place: &Place) -> bool {
+    fn send(&mut self, at: Stamp, change: Change, place: &KubeletPath) -> bool {
         let (node, place) = (self.node.to_owned(), place.clone());
         let record = Record { at, seq: self.seq, node, change, place };
         self.seq += 1;

@@ -14,13 +14,13 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_model::{Place, Stamp};
+use claimcheck_model::{KubeletPath, Stamp};
 use claimcheck_observe::{Args, Change, Record, watch};
 use libtest_mimic::{Arguments, Trial};
 use tokio::sync::mpsc::unbounded_channel;
 
 /// Only a broken watch takes so long.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 fn main() {
     let why_not = Namespace::possible().err();
@@ -133,10 +133,10 @@ impl Watched {
     }
 
     fn next(&mut self) -> Record {
-        self.records.recv_timeout(PATIENCE).expect("a change is noticed")
+        self.records.recv_timeout(TIMEOUT).expect("a change is noticed")
     }
 
-    fn next_is(&mut self, change: Change, place: &Place) -> Record {
+    fn next_is(&mut self, change: Change, place: &KubeletPath) -> Record {
         let record = self.next();
         assert_eq!((record.change, &record.place), (change, place), "{record:?}");
         record
@@ -147,9 +147,9 @@ impl Watched {
         let name = self.watching.as_ref().and_then(|thread| thread.thread().name()).unwrap().to_owned();
         let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|thread| thread.path());
         let is_ours = |path: &PathBuf| std::fs::read_to_string(path.join("comm")).unwrap().trim() == name;
-        let ours = threads.into_iter().find(is_ours).unwrap();
+        let task = threads.into_iter().find(is_ours).unwrap();
         // Nanoseconds on a processor, nanoseconds in a queue, time slices.
-        let times = std::fs::read_to_string(ours.join("schedstat")).unwrap();
+        let times = std::fs::read_to_string(task.join("schedstat")).unwrap();
         Duration::from_nanos(times.split(' ').next().unwrap().parse().unwrap())
     }
 
@@ -160,13 +160,13 @@ impl Watched {
     }
 }
 
-fn publish(pod: &str) -> (String, Place) {
-    let place = Place::Publish { pod: pod.into(), volume: "pv 1".into() };
+fn publish(pod: &str) -> (String, KubeletPath) {
+    let place = KubeletPath::Publish { pod: pod.into(), volume: "pv 1".into() };
     (format!("pods/{pod}/volumes/kubernetes.io~csi/pv 1/mount"), place)
 }
 
-fn stage() -> (String, Place) {
-    let place = Place::Stage { driver: "d.io".into(), handle_sha256: "ab".into() };
+fn stage() -> (String, KubeletPath) {
+    let place = KubeletPath::Stage { driver: "d.io".into(), handle_sha256: "ab".into() };
     ("plugins/kubernetes.io/csi/d.io/ab/globalmount".into(), place)
 }
 
@@ -239,7 +239,7 @@ fn a_burst_is_seen_whole() {
         "for i in $(seq 100); do p=\"pods/u$i/volumes/kubernetes.io~csi/pv 1/mount\"; mkdir -p \"$p\"; ";
     namespace.run(&format!("{all} mount -t tmpfs none \"$p\"; done"));
     let came = mark(&mut namespace, &mut watched, "z-between");
-    let places: std::collections::BTreeSet<Place> = came.iter().map(|record| record.place.clone()).collect();
+    let places: std::collections::BTreeSet<KubeletPath> = came.iter().map(|record| record.place.clone()).collect();
     assert_eq!((came.len(), places.len()), (100, 100));
     assert!(came.iter().all(|record| record.change == Change::Mounted));
     assert!(came.is_sorted_by_key(|record| (record.at, record.seq)));

@@ -100,7 +100,7 @@ pub fn serve(args: &Args) -> Result<std::convert::Infallible, ZygoteError> {
         buffer: Vec::new(),
     };
     loop {
-        zygote.turn()?;
+        zygote.serve_one()?;
     }
 }
 
@@ -184,7 +184,7 @@ enum Ready {
 
 impl Zygote {
     /// Waits for the next events, and handles all that are ready.
-    fn turn(&mut self) -> io::Result<()> {
+    fn serve_one(&mut self) -> io::Result<()> {
         for ready in self.wait()? {
             match ready {
                 Ready::Listener => self.accept()?,
@@ -451,9 +451,9 @@ mod tests {
             assert_eq!(handles(&status, Signal::SIGTERM), expected, "{status}");
         }
         // Whoever started this test may have had it ignored.
-        let ours = fs::read_to_string("/proc/self/status").unwrap();
-        let expected = handles(&ours, Signal::SIGTERM);
-        assert_eq!(is_handled(std::process::id() as i32, Signal::SIGTERM), expected, "{ours}");
+        let own_status = fs::read_to_string("/proc/self/status").unwrap();
+        let expected = handles(&own_status, Signal::SIGTERM);
+        assert_eq!(is_handled(std::process::id() as i32, Signal::SIGTERM), expected, "{own_status}");
         assert!(is_handled(0, Signal::SIGTERM), "there is no such process");
     }
 }

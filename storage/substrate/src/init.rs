@@ -19,19 +19,19 @@ use nix::{
 };
 
 use crate::{
-    Lane,
+    Privilege,
     isolate::{IsolateError, forward, map_user, system},
     root,
 };
 
 /// Returns in the worker; init itself never does.
 pub(crate) fn become_init(
-    lane: Lane,
+    privilege: Privilege,
     (uid, gid): (u32, u32),
     lifeline: OwnedFd,
     signals: &SigSet,
 ) -> Result<(), IsolateError> {
-    if lane == Lane::User {
+    if privilege == Privilege::User {
         map_user(uid, gid)?;
     }
     // After the user map, which clears it. The outer process has one thread, so its thread's death is

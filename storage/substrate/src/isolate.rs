@@ -15,7 +15,7 @@ use nix::{
     unistd::{ForkResult, Pid, getegid, geteuid, pipe2},
 };
 
-use crate::{Lane, init, root::RootError};
+use crate::{Privilege, init, root::RootError};
 
 /// Signals that end a run; forwarded down the tree.
 pub(crate) const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
@@ -55,18 +55,18 @@ pub enum IsolateError {
 /// # Errors
 /// If the host does not permit it. The caller reports the error and exits, and its status is passed on as any
 /// other.
-pub fn isolate() -> Result<Lane, IsolateError> {
+pub fn isolate() -> Result<Privilege, IsolateError> {
     // Held open by the outer process alone: its end notifies init that no process waits any more.
     let (lifeline, held) = pipe2(OFlag::O_CLOEXEC).map_err(system("make a pipe"))?;
     // Before the fork, so that no signal is lost in between.
     let signals = block(&ENDING).map_err(system("block signals"))?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let (lane, child) = clone_into_namespaces()?;
+    let (privilege, child) = clone_into_namespaces()?;
     match child {
         ForkResult::Child => {
             drop(held);
-            init::become_init(lane, (uid, gid), lifeline, &signals)?;
-            Ok(lane)
+            init::become_init(privilege, (uid, gid), lifeline, &signals)?;
+            Ok(privilege)
         }
         ForkResult::Parent { child } => {
             drop(lifeline);
@@ -88,12 +88,12 @@ pub(crate) fn block(signals: &[Signal]) -> nix::Result<SigSet> {
 
 /// Tries with the present privileges, then with a user namespace: trying is the only test that is reliable in
 /// containers as well.
-fn clone_into_namespaces() -> Result<(Lane, ForkResult), IsolateError> {
+fn clone_into_namespaces() -> Result<(Privilege, ForkResult), IsolateError> {
     let plain = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
     match clone(plain) {
-        Ok(child) => Ok((Lane::Root, child)),
+        Ok(child) => Ok((Privilege::Root, child)),
         Err(Errno::EPERM) => clone(plain | CloneFlags::CLONE_NEWUSER)
-            .map(|child| (Lane::User, child))
+            .map(|child| (Privilege::User, child))
             .map_err(IsolateError::Namespaces),
         Err(errno) => Err(IsolateError::Namespaces(errno)),
     }

@@ -12,12 +12,12 @@
 
 mod init;
 mod isolate;
-mod lane;
+mod privilege;
 mod process;
 mod root;
 
 pub use isolate::{IsolateError, isolate};
-pub use lane::Lane;
+pub use privilege::Privilege;
 pub use process::{NodeNamespace, Process, ProcessSpec, SpawnError};
 pub use root::{KUBELET_DIR, RootError, share};
 

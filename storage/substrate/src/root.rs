@@ -76,12 +76,12 @@ fn enter_tmpfs() -> Result<(), RootError> {
 }
 
 /// Bind mounts every entry of a host directory into a directory of the private root.
-fn show_entries(host: &Path, ours: &Path) -> Result<(), RootError> {
+fn show_entries(host: &Path, new_root: &Path) -> Result<(), RootError> {
     let kubelet = Path::new(KUBELET_DIR);
     let make_kubelet_dir = !Path::new(OLD).join(&KUBELET_DIR[1..]).is_dir();
     for entry in fs::read_dir(host).doing("list", host)? {
         let entry = entry.doing("list", host)?;
-        let (from, to) = (entry.path(), ours.join(entry.file_name()));
+        let (from, to) = (entry.path(), new_root.join(entry.file_name()));
         if to == Path::new("/proc") {
             continue;
         }
@@ -99,7 +99,7 @@ fn show_entries(host: &Path, ours: &Path) -> Result<(), RootError> {
             bind(&from, &to)?;
         }
     }
-    if make_kubelet_dir && kubelet.starts_with(ours) {
+    if make_kubelet_dir && kubelet.starts_with(new_root) {
         fs::create_dir_all(kubelet).doing("make", kubelet)?;
     }
     Ok(())

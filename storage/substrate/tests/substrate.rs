@@ -17,7 +17,7 @@ use std::{
 };
 
 use claimcheck_runtime::{Args, Client, ContainerSpec, Exit, Mount, Runtime, State, serve};
-use claimcheck_substrate::{Lane, NodeNamespace, ProcessSpec, isolate};
+use claimcheck_substrate::{Privilege, NodeNamespace, ProcessSpec, isolate};
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
@@ -57,11 +57,11 @@ fn main() -> ExitCode {
 fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for root in [true, false] {
-        let lane = if root { "root" } else { "user" };
+        let privilege = if root { "root" } else { "user" };
         let ignored = root && !geteuid().is_root();
         let mut add = |name: &str, test: fn(bool) -> Result<(), Failed>| {
             trials
-                .push(Trial::test(format!("{name}[{lane}]"), move || test(root)).with_ignored_flag(ignored));
+                .push(Trial::test(format!("{name}[{privilege}]"), move || test(root)).with_ignored_flag(ignored));
         };
         add("hundreds_of_pods", hundreds_of_pods);
         add("kill_9_leaves_nothing", kill_9_leaves_nothing);
@@ -180,8 +180,8 @@ fn nothing_left(tag: &str) -> Result<(), Failed> {
 fn leftovers(tag: &str) -> Vec<String> {
     let mut left: Vec<String> = processes(tag).iter().map(|pid| format!("process {pid}")).collect();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let ours = |line: &&str| line.contains(" claimcheck ") || line.contains("/cc/") || line.contains(tag);
-    left.extend(mounts.lines().filter(ours).map(|line| format!("mount {line}")));
+    let is_of_run = |line: &&str| line.contains(" claimcheck ") || line.contains("/cc/") || line.contains(tag);
+    left.extend(mounts.lines().filter(is_of_run).map(|line| format!("mount {line}")));
     for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
         if backing.contains(tag) {
@@ -206,14 +206,14 @@ fn processes(tag: &str) -> BTreeSet<i32> {
 // ---- the run's side
 
 fn run() -> ExitCode {
-    let lane = match isolate() {
-        Ok(lane) => lane,
+    let privilege = match isolate() {
+        Ok(privilege) => privilege,
         Err(error) => {
             eprintln!("run: {error:?}");
             return ExitCode::from(3);
         }
     };
-    block_on(node(lane))
+    block_on(node(privilege))
 }
 
 fn block_on<F: Future<Output = Result<ExitCode, Box<dyn std::error::Error>>>>(future: F) -> ExitCode {
@@ -224,13 +224,13 @@ fn block_on<F: Future<Output = Result<ExitCode, Box<dyn std::error::Error>>>>(fu
     })
 }
 
-async fn node(lane: Lane) -> Result<ExitCode, Box<dyn std::error::Error>> {
+async fn node(privilege: Privilege) -> Result<ExitCode, Box<dyn std::error::Error>> {
     fs::create_dir_all(NODE)?;
     let spec = |role: &str, namespace| ProcessSpec {
         name: role.to_owned(),
         program: env::current_exe().expect("the test binary has a path"),
         args: Vec::new(),
-        env: vec![(ROLE.to_owned(), OsString::from(role)), ("LANE".to_owned(), format!("{lane:?}").into())],
+        env: vec![(ROLE.to_owned(), OsString::from(role)), ("LANE".to_owned(), format!("{privilege:?}").into())],
         log: PathBuf::from(format!("/cc/{role}.log")),
         namespace,
     };

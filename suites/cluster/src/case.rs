@@ -57,27 +57,27 @@ impl Pattern {
     /// Dynamic provisioning, binding mode Immediate, the driver's default file system.
     pub const IMMEDIATE: Self = Self::dynamic(FsType::Default, Binding::Immediate);
     /// The same with binding mode WaitForFirstConsumer.
-    pub const LATE: Self = Self::dynamic(FsType::Default, Binding::Late);
+    pub const WAIT_FOR_FIRST_CONSUMER: Self = Self::dynamic(FsType::Default, Binding::WaitForFirstConsumer);
     /// Dynamic provisioning, Immediate, ext4.
     pub const EXT4: Self = Self::dynamic(FsType::Ext4, Binding::Immediate);
     /// The same with WaitForFirstConsumer.
-    pub const EXT4_LATE: Self = Self::dynamic(FsType::Ext4, Binding::Late);
+    pub const EXT4_WAIT_FOR_FIRST_CONSUMER: Self = Self::dynamic(FsType::Ext4, Binding::WaitForFirstConsumer);
     /// Dynamic provisioning, Immediate, ext3.
     pub const EXT3: Self = Self::dynamic(FsType::Ext3, Binding::Immediate);
     /// Dynamic provisioning, WaitForFirstConsumer, xfs.
-    pub const XFS_LATE: Self = Self::dynamic(FsType::Xfs, Binding::Late);
+    pub const XFS_WAIT_FOR_FIRST_CONSUMER: Self = Self::dynamic(FsType::Xfs, Binding::WaitForFirstConsumer);
     /// Dynamic provisioning, Immediate, xfs.
     pub const XFS: Self = Self::dynamic(FsType::Xfs, Binding::Immediate);
     /// Dynamic provisioning, Immediate, raw block volumes.
     pub const BLOCK: Self = Self::dynamic(FsType::Block, Binding::Immediate);
     /// The same with WaitForFirstConsumer.
-    pub const BLOCK_LATE: Self = Self::dynamic(FsType::Block, Binding::Late);
+    pub const BLOCK_WAIT_FOR_FIRST_CONSUMER: Self = Self::dynamic(FsType::Block, Binding::WaitForFirstConsumer);
     /// Pre-provisioned volumes.
     pub const STATIC: Self =
         Self { provisioning: Provisioning::PreProvisioned, fs: FsType::Default, binding: Binding::Immediate };
 
     /// Volumes in the pod spec that Kubernetes itself provides, for example emptyDir.
-    pub const IN_POD: Self = Self { provisioning: Provisioning::InPod, ..Self::STATIC };
+    pub const POD_LOCAL: Self = Self { provisioning: Provisioning::PodLocal, ..Self::STATIC };
 
     /// CSI inline volumes of the driver.
     pub const INLINE: Self = Self { provisioning: Provisioning::Inline, ..Self::STATIC };
@@ -91,12 +91,12 @@ impl Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // File system and binding mode apply to claims only.
-        if matches!(self.provisioning, Provisioning::InPod | Provisioning::Inline) {
+        if matches!(self.provisioning, Provisioning::PodLocal | Provisioning::Inline) {
             return f.write_str(self.provisioning.name());
         }
         let binding = match self.binding {
             Binding::Immediate => "Immediate",
-            Binding::Late => "WaitForFirstConsumer",
+            Binding::WaitForFirstConsumer => "WaitForFirstConsumer",
         };
         write!(f, "{}, {}, {binding}", self.provisioning.name(), self.fs.name())
     }
@@ -111,7 +111,7 @@ pub enum Provisioning {
     /// By an administrator, in advance.
     PreProvisioned,
     /// Not at all: Kubernetes itself provides them for their pod, for example emptyDir.
-    InPod,
+    PodLocal,
     /// By the driver's NodePublishVolume: CSI inline volumes.
     Inline,
 }
@@ -122,7 +122,7 @@ impl Provisioning {
         match self {
             Self::Dynamic => "dynamic",
             Self::PreProvisioned => "pre-provisioned",
-            Self::InPod => "pod volume",
+            Self::PodLocal => "pod volume",
             Self::Inline => "CSI inline",
         }
     }
@@ -164,7 +164,7 @@ pub enum Binding {
     #[default]
     Immediate,
     /// `WaitForFirstConsumer`: once a pod that uses it is scheduled.
-    Late,
+    WaitForFirstConsumer,
 }
 
 /// Requirements of a case; without one of them it is skipped.
@@ -187,7 +187,7 @@ pub struct Needs {
     /// The controllers remove VolumeAttachments that no attacher handles, once the driver needs no attachment.
     pub retract: bool,
     /// The sidecars are the built-in ones: upstream's behave differently, as ARCHITECTURE.md lists.
-    pub our_sidecars: bool,
+    pub builtin_sidecars: bool,
     /// The driver attaches volumes; otherwise there is nothing to test.
     pub attach: bool,
     /// The driver stages volumes.
@@ -209,7 +209,7 @@ impl Needs {
         tap: false,
         variant: None,
         retract: false,
-        our_sidecars: false,
+        builtin_sidecars: false,
         attach: false,
         stage: false,
         file: 0,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_cluster::{Abilities, Takes};
+use claimcheck_cluster::{ClusterCapabilities, SupportedCalls};
 use claimcheck_model::{Capability, CaseId};
 use serde::Serialize;
 
@@ -19,9 +19,9 @@ pub struct Environment {
     /// The driver is the built-in one, so that variants of it can be deployed too.
     pub builtin: bool,
     /// The topology keys by which the driver restricts its volumes to fewer nodes, if it does.
-    pub apart: Option<String>,
+    pub topology_keys: Option<String>,
     /// The optional CSI calls that the driver implements.
-    pub takes: Takes,
+    pub supported_calls: SupportedCalls,
     /// Whether volumes are provisioned dynamically, or the reason why not.
     pub classes: Result<(), &'static str>,
     /// Whether CSI inline volumes of the driver are known, or the reason why not.
@@ -33,7 +33,7 @@ pub struct Environment {
     /// The Pod Security level of the pods.
     pub pod_security: PodSecurity,
     /// What the cluster supports in addition to its API.
-    pub abilities: Abilities,
+    pub cluster_capabilities: ClusterCapabilities,
     /// The file systems that volumes can have.
     pub file_systems: FileSystems,
 }
@@ -53,7 +53,7 @@ pub struct FileSystems {
 
 impl FileSystems {
     /// File systems of a user-provided driver: those that the user named.
-    pub fn told(file_systems: &[FsType]) -> Self {
+    pub fn given(file_systems: &[FsType]) -> Self {
         let known = |wanted, why| if file_systems.contains(&wanted) { Ok(()) } else { Err(why) };
         Self {
             ext3: known(FsType::Ext3, "--fs-type ext3 was not given"),
@@ -144,13 +144,13 @@ pub fn plan(cases: &[Case], filters: &[String], environment: &Environment) -> Ve
 }
 
 fn skip(case: &Case, environment: &Environment) -> Option<String> {
-    if case.needs.variant.is_some() && !environment.abilities.further {
+    if case.needs.variant.is_some() && !environment.cluster_capabilities.additional_drivers {
         return Some("the cluster supports no additional drivers: use --cluster embedded or kind".to_owned());
     }
     if case.needs.variant.is_some() && !environment.builtin {
         return Some("needs a variant of the built-in driver: use --driver builtin".to_owned());
     }
-    if let (true, Some(keys)) = (case.needs.nodes > environment.nodes, &environment.apart) {
+    if let (true, Some(keys)) = (case.needs.nodes > environment.nodes, &environment.topology_keys) {
         return Some(format!(
             "needs {} nodes that can access the same volume, but the driver's topology ({keys}) separates the nodes",
             case.needs.nodes
@@ -159,26 +159,26 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     if case.needs.nodes > environment.nodes {
         return Some(format!("needs {} nodes, the cluster has {}", case.needs.nodes, environment.nodes));
     }
-    if case.needs.retract && !environment.abilities.retracts {
+    if case.needs.retract && !environment.cluster_capabilities.retracts {
         return Some(
             "the upstream controllers do not remove such a VolumeAttachment: use --controllers ours"
                 .to_owned(),
         );
     }
-    if case.needs.our_sidecars && environment.abilities.upstream_sidecars {
+    if case.needs.builtin_sidecars && environment.cluster_capabilities.upstream_sidecars {
         return Some(
             "kubernetes-csi's sidecars behave differently, see ARCHITECTURE.md: use --sidecars ours"
                 .to_owned(),
         );
     }
-    if case.needs.disrupt && !environment.abilities.disrupt {
+    if case.needs.disrupt && !environment.cluster_capabilities.disrupt {
         return Some(
             "the cluster does not allow its components to be disrupted: an existing cluster requires --install \
              and --allow-disruptive"
                 .to_owned(),
         );
     }
-    if case.needs.agents && !environment.abilities.agents {
+    if case.needs.agents && !environment.cluster_capabilities.agents {
         return Some(
             "the cluster does not allow its node agents to be stopped: use --cluster kind".to_owned(),
         );
@@ -187,10 +187,10 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
         let level = environment.pod_security.name();
         return Some(format!("--pod-security {level} does not admit pods with hostPath volumes"));
     }
-    if case.needs.configure && !environment.abilities.configure {
+    if case.needs.configure && !environment.cluster_capabilities.configure {
         return Some("the arguments of the cluster's components cannot be changed".to_owned());
     }
-    if case.needs.tap && !environment.abilities.tap {
+    if case.needs.tap && !environment.cluster_capabilities.tap {
         return Some("CSI calls cannot be observed or made to fail on this cluster".to_owned());
     }
     // A variant of the built-in driver has what its case needs.
@@ -209,16 +209,16 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
 
 /// The capability that the case needs and the driver lacks.
 fn lack_of_driver(case: &Case, environment: &Environment) -> Option<String> {
-    let Environment { takes, declared, .. } = environment;
+    let Environment { supported_calls, declared, .. } = environment;
     let leaves_out =
         |what: &str, capability: &str| Some(format!("the driver {what} (it does not declare {capability})"));
-    if case.pattern.provisioning == Provisioning::Dynamic && !takes.create {
+    if case.pattern.provisioning == Provisioning::Dynamic && !supported_calls.create {
         return leaves_out("does not create volumes", "CREATE_DELETE_VOLUME");
     }
     let volumes = match case.pattern.provisioning {
         Provisioning::Dynamic => environment.classes,
         Provisioning::Inline => environment.inline,
-        Provisioning::PreProvisioned | Provisioning::InPod => Ok(()),
+        Provisioning::PreProvisioned | Provisioning::PodLocal => Ok(()),
     };
     if let Err(why) = volumes {
         return Some(why.to_owned());
@@ -226,10 +226,10 @@ fn lack_of_driver(case: &Case, environment: &Environment) -> Option<String> {
     if environment.largest_file.is_some_and(|largest| largest < case.needs.file) {
         return Some(format!("writes a file of {} MiB, which exceeds MaxFileSize", case.needs.file >> 20));
     }
-    if case.needs.attach && !takes.attach {
+    if case.needs.attach && !supported_calls.attach {
         return leaves_out("does not attach volumes", "PUBLISH_UNPUBLISH_VOLUME");
     }
-    if case.needs.stage && !takes.stage {
+    if case.needs.stage && !supported_calls.stage {
         return leaves_out("does not stage volumes", "STAGE_UNSTAGE_VOLUME");
     }
     let lacks = |capability: &&Capability| declared.get(*capability) == Some(&false);
@@ -247,14 +247,14 @@ mod tests {
     const ALL: Environment = Environment {
         nodes: 2,
         builtin: true,
-        apart: None,
-        takes: Takes::ALL,
+        topology_keys: None,
+        supported_calls: SupportedCalls::ALL,
         classes: Ok(()),
         inline: Ok(()),
         largest_file: None,
         declared: BTreeMap::new(),
         pod_security: PodSecurity::Privileged,
-        abilities: Embedded::ABILITIES,
+        cluster_capabilities: Embedded::CAPABILITIES,
         file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
     };
 
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_runs_where_everything_is_there() {
+    fn all_cases_run_if_all_requirements_are_met() {
         assert!(plan(&catalogue(), &[], &ALL).iter().all(|planned| planned.skip.is_none()));
     }
 
@@ -278,39 +278,39 @@ mod tests {
         let lacks = [
             (Environment { nodes: 1, ..ALL }, "needs 2 nodes, the cluster has 1"),
             (
-                Environment { nodes: 1, apart: Some("zone".into()), ..ALL },
+                Environment { nodes: 1, topology_keys: Some("zone".into()), ..ALL },
                 "topology (zone) separates the nodes",
             ),
             (Environment { builtin: false, ..ALL }, "variant of the built-in driver"),
             (
-                Environment { abilities: Abilities { disrupt: false, ..ALL.abilities }, ..ALL },
+                Environment { cluster_capabilities: ClusterCapabilities { disrupt: false, ..ALL.cluster_capabilities }, ..ALL },
                 "does not allow",
             ),
             (
-                Environment { abilities: Abilities { configure: false, ..ALL.abilities }, ..ALL },
+                Environment { cluster_capabilities: ClusterCapabilities { configure: false, ..ALL.cluster_capabilities }, ..ALL },
                 "cannot be changed",
             ),
-            (Environment { abilities: Abilities { agents: false, ..ALL.abilities }, ..ALL }, "node agents"),
+            (Environment { cluster_capabilities: ClusterCapabilities { agents: false, ..ALL.cluster_capabilities }, ..ALL }, "node agents"),
             (Environment { pod_security: PodSecurity::Baseline, ..ALL }, "--pod-security baseline"),
             (
-                Environment { abilities: Abilities { further: false, ..ALL.abilities }, ..ALL },
+                Environment { cluster_capabilities: ClusterCapabilities { additional_drivers: false, ..ALL.cluster_capabilities }, ..ALL },
                 "no additional",
             ),
             (
-                Environment { abilities: Abilities { retracts: false, ..ALL.abilities }, ..ALL },
+                Environment { cluster_capabilities: ClusterCapabilities { retracts: false, ..ALL.cluster_capabilities }, ..ALL },
                 "do not remove such",
             ),
             (
-                Environment { abilities: Abilities { upstream_sidecars: true, ..ALL.abilities }, ..ALL },
+                Environment { cluster_capabilities: ClusterCapabilities { upstream_sidecars: true, ..ALL.cluster_capabilities }, ..ALL },
                 "kubernetes-csi's sidecars behave differently",
             ),
             (
-                Environment { abilities: Abilities { tap: false, ..ALL.abilities }, ..ALL },
+                Environment { cluster_capabilities: ClusterCapabilities { tap: false, ..ALL.cluster_capabilities }, ..ALL },
                 "cannot be observed",
             ),
-            (Environment { takes: Takes { create: false, ..Takes::ALL }, ..ALL }, "does not create volumes"),
-            (Environment { takes: Takes { attach: false, ..Takes::ALL }, ..ALL }, "does not attach volumes"),
-            (Environment { takes: Takes { stage: false, ..Takes::ALL }, ..ALL }, "does not stage volumes"),
+            (Environment { supported_calls: SupportedCalls { create: false, ..SupportedCalls::ALL }, ..ALL }, "does not create volumes"),
+            (Environment { supported_calls: SupportedCalls { attach: false, ..SupportedCalls::ALL }, ..ALL }, "does not attach volumes"),
+            (Environment { supported_calls: SupportedCalls { stage: false, ..SupportedCalls::ALL }, ..ALL }, "does not stage volumes"),
             (Environment { classes: Err("no classes"), ..ALL }, "no classes"),
             (Environment { inline: Err("no inline"), ..ALL }, "no inline"),
             (Environment { largest_file: Some(1 << 20), ..ALL }, "writes a file of 100 MiB"),

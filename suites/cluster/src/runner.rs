@@ -104,7 +104,7 @@ impl Runner {
         let began = Instant::now();
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{}-{}-{number}", self.prefix, case.suite.replace('_', "-"));
-        self.session.tell(Event::CaseStarted { case: case.clone(), namespace: namespace.clone() });
+        self.session.emit(Event::CaseStarted { case: case.clone(), namespace: namespace.clone() });
         let span = info_span!("case", %case, namespace);
         span.in_scope(|| info!("begins"));
         let result = match self.attempt(&planned.case, &case, namespace).instrument(span.clone()).await {
@@ -121,7 +121,7 @@ impl Runner {
 
     fn finished(&self, case: CaseId, result: CaseResult, took: Duration) -> (CaseId, CaseResult) {
         let seconds = took.as_secs_f64();
-        self.session.tell(Event::CaseFinished { case: case.clone(), result: result.clone(), seconds });
+        self.session.emit(Event::CaseFinished { case: case.clone(), result: result.clone(), seconds });
         (case, result)
     }
 
@@ -137,7 +137,7 @@ impl Runner {
                 let evidence = fixture.evidence().await;
                 let warnings: String =
                     fixture::warnings(&evidence).map(|warning| format!("\n{warning}")).collect();
-                self.session.tell(Event::Evidence(evidence));
+                self.session.emit(Event::Evidence(evidence));
                 Err(anyhow!("{error:#}{warnings}"))
             }
         };
@@ -149,7 +149,7 @@ impl Runner {
             () = self.interrupted.cancelled() => Vec::new(),
         };
         for leak in &leaks {
-            self.session.tell(Event::Leak(leak.clone()));
+            self.session.emit(Event::Leak(leak.clone()));
         }
         outcome.and(cleaned)?;
         if let Some(first) = leaks.first() {
@@ -168,7 +168,7 @@ impl Runner {
 
     /// Runs the case's function with a time limit and catches its panics.
     async fn bounded(&self, case: &Case, fixture: Arc<Fixture>) -> Result<()> {
-        let limit = self.session.cluster().patience() * STEPS;
+        let limit = self.session.cluster().step_timeout() * STEPS;
         let run = AssertUnwindSafe((case.run)(fixture)).catch_unwind();
         tokio::select! {
             result = tokio::time::timeout(limit, run) => match result {
@@ -198,7 +198,7 @@ mod tests {
     use crate::rows::catalogue;
 
     #[test]
-    fn cases_that_want_the_same_driver_do_not_wait_for_it_in_places_of_others() {
+    fn cases_that_wait_for_a_driver_do_not_occupy_slots() {
         let of = |variant: Option<Variant>| {
             let case = catalogue().into_iter().find(|case| case.needs.variant == variant).unwrap();
             Planned { case, skip: None }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use crate::testdriver::TestDriver;
 use anyhow::{Context, Result, bail};
-use claimcheck_cluster::{Cluster, On, Seen};
+use claimcheck_cluster::{Cluster, Trigger, Check};
 use claimcheck_informer::Kind;
 use claimcheck_model::ObjectKey;
 use futures::future::try_join_all;
@@ -24,7 +24,7 @@ use crate::pod_security::PodSecurity;
 pub const IMAGE: &str = "busybox:stable";
 
 /// How long a node may take to pull the image and start a container.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The image of pods, its pull secret, and the nodes and security level of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,10 +191,10 @@ impl Workload {
         })?;
         let key = ObjectKey::new(namespace, made.metadata.name.as_deref().unwrap_or_default());
         let what = format!("a pod with image {} to complete on node {node}", self.image);
-        let on = [On::Object(Kind::Pod, key.clone())];
-        let ended = cluster.observer().until(&what, PATIENCE, &on, |world| match world.pods.get(&key) {
+        let on = [Trigger::Object(Kind::Pod, key.clone())];
+        let ended = cluster.observer().until(&what, TIMEOUT, &on, |world| match world.pods.get(&key) {
             Some(pod) => state(pod),
-            None => Seen::NotYet("the pod does not exist".to_owned()),
+            None => Check::NotYet("the pod does not exist".to_owned()),
         });
         match ended.await {
             Ok(()) => Ok(()),
@@ -222,26 +222,26 @@ fn keep_to(nodes: &[String], spec: &mut PodSpec) {
 }
 
 /// The progress of a pod that is expected to complete immediately.
-fn state(pod: &Pod) -> Seen<()> {
+fn state(pod: &Pod) -> Check<()> {
     let status = pod.status.clone().unwrap_or_default();
     let waiting = status.container_statuses.iter().flatten().find_map(|status| status.state.clone()?.waiting);
-    let said = |reason: &str, message: Option<&str>| format!("{reason}: {}", message.unwrap_or_default());
+    let describe = |reason: &str, message: Option<&str>| format!("{reason}: {}", message.unwrap_or_default());
     match (status.phase.as_deref().unwrap_or("Pending"), waiting) {
-        ("Succeeded", _) => Seen::Yes(()),
-        ("Failed", _) => Seen::Never(said("Failed", status.message.as_deref())),
+        ("Succeeded", _) => Check::Yes(()),
+        ("Failed", _) => Check::Never(describe("Failed", status.message.as_deref())),
         (_, Some(waiting)) => {
             let reason = waiting.reason.unwrap_or_default();
-            let words = said(&reason, waiting.message.as_deref());
+            let words = describe(&reason, waiting.message.as_deref());
             match &*reason {
                 // Other reasons may be temporary, for example a busy registry.
                 "InvalidImageName"
                 | "ErrImageNeverPull"
                 | "ImagePullBackOff"
-                | "CreateContainerConfigError" => Seen::Never(words),
-                _ => Seen::NotYet(words),
+                | "CreateContainerConfigError" => Check::Never(words),
+                _ => Check::NotYet(words),
             }
         }
-        (phase, None) => Seen::NotYet(phase.to_owned()),
+        (phase, None) => Check::NotYet(phase.to_owned()),
     }
 }
 

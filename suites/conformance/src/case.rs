@@ -56,13 +56,13 @@ pub enum Accesses {
 
 /// The phase of a run in which a case runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum When {
+pub enum Schedule {
     /// Before all others, serially: a failure here is reported once, and not by every case that depends on it.
     First,
     /// In parallel with others.
-    Together,
+    Parallel,
     /// Serially: the case restarts the driver, or checks all of its objects.
-    Alone,
+    Serial,
     /// After all others: the case checks their observations.
     Last,
 }
@@ -114,7 +114,7 @@ pub struct Row {
     /// The access types with which it runs.
     pub accesses: Accesses,
     /// The phase in which it runs.
-    pub when: When,
+    pub schedule: Schedule,
     /// The function.
     pub run: Run,
 }
@@ -122,8 +122,8 @@ pub struct Row {
 impl Row {
     /// A row without requirements.
     pub(crate) const fn new(name: &'static str, rule: &'static Sentence, run: Run) -> Self {
-        let (accesses, when) = (Accesses::Any, When::Together);
-        Self { name, rule, also: &[], needs: &[], upstream: None, accesses, when, run }
+        let (accesses, schedule) = (Accesses::Any, Schedule::Parallel);
+        Self { name, rule, also: &[], needs: &[], upstream: None, accesses, schedule, run }
     }
 
     /// Adds sentences that it also checks.
@@ -152,8 +152,8 @@ impl Row {
     }
 
     /// Runs in a different phase than most.
-    pub(crate) const fn when(self, when: When) -> Self {
-        Self { when, ..self }
+    pub(crate) const fn schedule(self, schedule: Schedule) -> Self {
+        Self { schedule, ..self }
     }
 
     /// The cases of this row in a suite, with what the cases of the suite have in common.
@@ -204,7 +204,7 @@ impl Need {
     pub fn name(self) -> String {
         match self {
             Self::Plugin(service) => service.as_str_name().to_owned(),
-            Self::Expansion(when) => format!("{} expansion", when.as_str_name()),
+            Self::Expansion(schedule) => format!("{} expansion", schedule.as_str_name()),
             Self::Controller(capability) => capability.as_str_name().to_owned(),
             Self::Node(capability) => format!("node {}", capability.as_str_name()),
             Self::Group(capability) => capability.as_str_name().to_owned(),

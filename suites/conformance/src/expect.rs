@@ -28,7 +28,7 @@ pub(crate) fn skip(why: impl Into<String>) -> anyhow::Error {
 }
 
 /// The status of a call as text: `Internal ("the message")`.
-pub(crate) fn said(status: &Status) -> String {
+pub(crate) fn status_text(status: &Status) -> String {
     let message: String = status.message().chars().take(QUOTED).collect();
     format!("{} ({message:?})", code_name(status.code()))
 }
@@ -43,7 +43,7 @@ pub(crate) trait Answer<T> {
 
 impl<T> Answer<T> for Result<T, Status> {
     fn works(self, what: &str) -> Result<T> {
-        self.map_err(|status| anyhow!("{what} returned {}, expected OK", said(&status)))
+        self.map_err(|status| anyhow!("{what} returned {}, expected OK", status_text(&status)))
     }
 
     fn refused(self, what: &str, codes: &[Code]) -> Result<()> {
@@ -51,7 +51,7 @@ impl<T> Answer<T> for Result<T, Status> {
         let due = due.join(" or ");
         match self {
             Err(status) if codes.contains(&status.code()) => Ok(()),
-            Err(status) => bail!("{what} returned {}, expected {due}", said(&status)),
+            Err(status) => bail!("{what} returned {}, expected {due}", status_text(&status)),
             Ok(_) => bail!("{what} returned OK, expected {due}"),
         }
     }
@@ -93,7 +93,7 @@ pub(crate) fn raced<T>(
         return Ok(fine);
     };
     let odd =
-        format!("one of several concurrent {what} calls returned {}, expected OK or Aborted", said(&odd));
+        format!("one of several concurrent {what} calls returned {}, expected OK or Aborted", status_text(&odd));
     ensure!(!fine.is_empty() || !also.is_empty(), "{odd}, and none returned OK");
     f.warn(odd);
     Ok(fine)
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_failures_both_are_told() {
+    fn both_of_two_failures_are_reported() {
         let failed = |text: &'static str| Err(anyhow!(text));
         assert_eq!(both(failed("a"), failed("b")).unwrap_err().to_string(), "a, and b");
         assert_eq!(both(Ok(()), failed("b")).unwrap_err().to_string(), "b");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_told_with_what_was_due() {
+    fn an_unexpected_response_is_reported_with_the_expected_one() {
         let wrong = Err::<(), _>(Status::internal("boom")).refused("CreateVolume without a name", INVALID);
         assert_eq!(
             wrong.unwrap_err().to_string(),

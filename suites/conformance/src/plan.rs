@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::{
     case::{Case, Need},
-    offers::Offers,
+    capabilities::DriverCapabilities,
     spec::Strength,
 };
 
@@ -60,13 +60,13 @@ impl Planned {
 }
 
 /// The cases with a name that contains one of `filters` (all cases without filters); without `offers` none is skipped.
-pub fn plan(cases: &[Case], filters: &[String], offers: Option<&Offers>) -> Vec<Planned> {
+pub fn plan(cases: &[Case], filters: &[String], capabilities: Option<&DriverCapabilities>) -> Vec<Planned> {
     let wanted = |case: &&Case| {
         let id = case.id().to_string();
         filters.is_empty() || filters.iter().any(|filter| id.contains(filter.as_str()))
     };
     let planned = |case: &Case| {
-        let missing = offers.and_then(|offers| case.needs().find(|&need| !offers.has(need)));
+        let missing = capabilities.and_then(|capabilities| case.needs().find(|&need| !capabilities.has(need)));
         Planned { case: *case, missing }
     };
     cases.iter().filter(wanted).map(planned).collect()
@@ -111,17 +111,17 @@ mod tests {
     };
 
     #[test]
-    fn a_case_runs_only_where_everything_it_needs_is_there() {
+    fn a_case_runs_only_if_all_requirements_are_met() {
         const NEEDS: &[Need] = &[Need::Controller(ControllerType::GetCapacity), Need::Restart];
         let row = Row::new("x", spec::CAPACITY, |_| Box::pin(async { Ok(()) })).needs(NEEDS).each();
         let cases = row.cases("s", "about s");
-        let mut offers = Offers { accesses: vec![Access::Mount], ..Offers::default() };
-        let missing = |offers: &Offers| plan(&cases, &[], Some(offers)).map_missing();
-        assert_eq!(missing(&offers), [Some(NEEDS[0]), Some(NEEDS[0])]);
-        offers.controller.push(ControllerType::GetCapacity as i32);
-        assert_eq!(missing(&offers), [Some(NEEDS[1]), Some(NEEDS[1])]);
-        offers.restart = true;
-        assert_eq!(missing(&offers), [None, Some(Need::Access(Access::Block))]);
+        let mut capabilities = DriverCapabilities { accesses: vec![Access::Mount], ..DriverCapabilities::default() };
+        let missing = |capabilities: &DriverCapabilities| plan(&cases, &[], Some(capabilities)).map_missing();
+        assert_eq!(missing(&capabilities), [Some(NEEDS[0]), Some(NEEDS[0])]);
+        capabilities.controller.push(ControllerType::GetCapacity as i32);
+        assert_eq!(missing(&capabilities), [Some(NEEDS[1]), Some(NEEDS[1])]);
+        capabilities.restart = true;
+        assert_eq!(missing(&capabilities), [None, Some(Need::Access(Access::Block))]);
         assert_eq!(plan(&cases, &[], None).map_missing(), [None, None]);
         assert_eq!(plan(&cases, &["[block]".to_owned()], None).len(), 1);
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::anyhow;
-use claimcheck_csi::tap::NoAnswer;
+use claimcheck_csi::tap::NoResponse;
 use claimcheck_model::{CaseId, CaseResult, Event};
 use tokio::{
     sync::{Semaphore, mpsc::UnboundedSender},
@@ -18,14 +18,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    case::When,
+    case::Schedule,
     expect::skip,
     fixture::{Finding, Fixture, Step},
-    life::{End, Life, Unanswered},
+    health::{End, DriverHealth, Unanswered},
     plan::Planned,
     rows::CREATE,
     spec,
-    suite::Suite,
+    driver_under_test::DriverUnderTest,
     verdict::{Breaks, verdict},
 };
 
@@ -35,7 +35,7 @@ const CALLS: u32 = 10;
 /// Runs cases against one driver.
 #[derive(Debug)]
 pub struct Runner {
-    suite: Arc<Suite>,
+    driver: Arc<DriverUnderTest>,
     parallel: usize,
     /// A violated SHOULD fails its case.
     strict: bool,
@@ -55,7 +55,7 @@ struct Ended {
 }
 
 /// A case that ran in parallel with others while the driver failed: it is run again serially.
-struct Again {
+struct Rerun {
     number: usize,
     planned: Planned,
     /// How the driver failed, and the calls of the case without a response.
@@ -67,40 +67,40 @@ impl Runner {
     /// A runner of at most `parallel` cases at a time, fewer where a node accepts few volumes. If `strict`, a violated
     /// SHOULD fails its case. Once `interrupted`, running cases clean up and fail, and no more start.
     pub fn new(
-        suite: Arc<Suite>,
+        driver: Arc<DriverUnderTest>,
         parallel: usize,
         strict: bool,
         events: UnboundedSender<Event>,
         interrupted: CancellationToken,
     ) -> Arc<Self> {
-        let parallel = suite.parallel(parallel);
-        Arc::new(Self { suite, parallel, strict, started: AtomicUsize::new(0), events, interrupted })
+        let parallel = driver.parallel(parallel);
+        Arc::new(Self { driver, parallel, strict, started: AtomicUsize::new(0), events, interrupted })
     }
 
     /// Runs all cases, each in its phase.
     pub async fn run_all(self: &Arc<Self>, planned: &[Planned]) {
-        for when in [When::First, When::Together, When::Alone, When::Last] {
-            let due: Vec<Planned> = planned.iter().filter(|it| it.case.row.when == when).copied().collect();
-            if when == When::Together && self.parallel > 1 {
-                self.run_together(due).await;
+        for schedule in [Schedule::First, Schedule::Parallel, Schedule::Serial, Schedule::Last] {
+            let due: Vec<Planned> = planned.iter().filter(|it| it.case.row.schedule == schedule).copied().collect();
+            if schedule == Schedule::Parallel && self.parallel > 1 {
+                self.run_parallel(due).await;
                 continue;
             }
             for planned in due {
-                let ended = self.run_alone(planned).await;
-                self.tell(ended);
+                let ended = self.run_serial(planned).await;
+                self.emit(ended);
             }
         }
-        self.suite.leave();
+        self.driver.leave();
     }
 
-    async fn run_together(self: &Arc<Self>, due: Vec<Planned>) {
+    async fn run_parallel(self: &Arc<Self>, due: Vec<Planned>) {
         let places = Arc::new(Semaphore::new(self.parallel));
         let mut running = JoinSet::new();
         for (number, planned) in due.into_iter().enumerate() {
             let (runner, places) = (Arc::clone(self), Arc::clone(&places));
             running.spawn(async move {
                 let _place = places.acquire_owned().await;
-                runner.run(number, planned, true).await.map(|ended| runner.tell(ended))
+                runner.run(number, planned, true).await.map(|ended| runner.emit(ended))
             });
         }
         let mut again = Vec::new();
@@ -111,48 +111,48 @@ impl Runner {
         again.sort_unstable_by_key(|again| again.number);
         let mut all = Vec::new();
         for again in &again {
-            all.push(self.run_alone(again.planned).await);
+            all.push(self.run_serial(again.planned).await);
         }
         // One case must report that the driver failed, even if only several concurrent cases cause it.
         if all.iter().all(|ended| ended.end.is_none())
             && let Some((first, ended)) = again.iter().zip(&mut all).find(|(again, _)| again.end.is_some())
         {
             let calls = again.iter().flat_map(|again| again.calls.clone()).collect();
-            let end = first.end.as_ref().map(|end| end.told(&calls)).unwrap_or_default();
+            let end = first.end.as_ref().map(|end| end.describe(&calls)).unwrap_or_default();
             let why =
                 format!("{end} while other cases ran in parallel; the case alone does not reproduce it");
             let outcome = Err(anyhow!(why)).breaks(spec::SERVICE);
             (ended.result, _) = verdict(first.planned.case.row.rule, outcome, &[], self.strict);
         }
-        all.into_iter().for_each(|ended| self.tell(ended));
+        all.into_iter().for_each(|ended| self.emit(ended));
     }
 
     /// Runs a case serially. A case that makes the driver fail must do so twice: a driver may also exit because of an
     /// earlier case, after it returned.
-    async fn run_alone(&self, planned: Planned) -> Ended {
-        let first = self.attempt_alone(planned).await;
+    async fn run_serial(&self, planned: Planned) -> Ended {
+        let first = self.attempt_serial(planned).await;
         let Some(end) = first.end.clone().filter(|_| {
-            matches!(first.result, CaseResult::Failed { .. }) && self.suite.ends.gone().is_none()
+            matches!(first.result, CaseResult::Failed { .. }) && self.driver.failures.gone().is_none()
         }) else {
             return first;
         };
-        let mut second = self.attempt_alone(planned).await;
+        let mut second = self.attempt_serial(planned).await;
         if second.end.is_some() {
             return second;
         }
-        let mut known = self.suite.known();
+        let mut known = self.driver.known();
         if known.unanswered.values().all(|case| *case == first.case) {
             // No other case reports that the driver failed.
             return first;
         }
         known.unanswered.retain(|_, case| *case != first.case);
         drop(known);
-        let end = end.told(&Unanswered::new());
+        let end = end.describe(&Unanswered::new());
         second.warnings.push(format!("{end}, but not when the case was run again"));
         second
     }
 
-    async fn attempt_alone(&self, planned: Planned) -> Ended {
+    async fn attempt_serial(&self, planned: Planned) -> Ended {
         match self.run(0, planned, false).await {
             Ok(ended) => ended,
             Err(_) => unreachable!("a case that runs alone is not run again"),
@@ -162,18 +162,18 @@ impl Runner {
     /// The reason for which a case is skipped, if it is.
     fn skip(&self, planned: Planned) -> Option<String> {
         let broken = || {
-            let access = planned.case.access.or(self.suite.offers.accesses.first().copied())?;
-            let known = self.suite.known();
+            let access = planned.case.access.or(self.driver.capabilities.accesses.first().copied())?;
+            let known = self.driver.known();
             let case =
                 known.broken.get(&(Step::Create, access)).filter(|case| **case != planned.case.id())?;
             planned.case.needs().find(|need| *need == CREATE)?;
             Some(format!("{} fails with this driver: see {case}", Step::Create))
         };
         let interrupted = || self.interrupted.is_cancelled().then(|| "the run was interrupted".to_owned());
-        planned.skip().or_else(interrupted).or_else(|| self.suite.ends.gone()).or_else(broken)
+        planned.skip().or_else(interrupted).or_else(|| self.driver.failures.gone()).or_else(broken)
     }
 
-    async fn run(&self, number: usize, planned: Planned, together: bool) -> Result<Ended, Again> {
+    async fn run(&self, number: usize, planned: Planned, parallel: bool) -> Result<Ended, Rerun> {
         let case = planned.case.id();
         if let Some(why) = self.skip(planned) {
             let result = CaseResult::Skipped { why };
@@ -182,42 +182,42 @@ impl Runner {
         let began = Instant::now();
         self.send(Event::CaseStarted { case: case.clone(), namespace: String::new() });
         let unique = self.started.fetch_add(1, Ordering::Relaxed);
-        let fixture = Arc::new(Fixture::new(Arc::clone(&self.suite), planned.case, unique));
+        let fixture = Arc::new(Fixture::new(Arc::clone(&self.driver), planned.case, unique));
         let mut outcome = self.bounded(planned, &fixture).await;
         let mut calls = fixture.unanswered();
-        let mut life = self.suite.life_since(began, &calls).await;
-        let late = outcome.is_err() && calls.iter().any(|(_, why)| *why == NoAnswer::Late);
+        let mut health = self.driver.health_since(began, &calls).await;
+        let late = outcome.is_err() && calls.iter().any(|(_, why)| *why == NoResponse::Late);
         let mut findings = fixture.clean_up().await;
-        if life == Life::Well && !findings.is_empty() {
+        if health == DriverHealth::Healthy && !findings.is_empty() {
             // The cleanup also calls the driver.
             calls = fixture.unanswered();
-            life = self.suite.life_since(began, &calls).await;
+            health = self.driver.health_since(began, &calls).await;
         }
-        if together && !self.interrupted.is_cancelled() {
-            match life {
-                Life::Well if late => return Err(Again { number, planned, end: None, calls }),
-                Life::Ended(end) => return Err(Again { number, planned, end: Some(end), calls }),
+        if parallel && !self.interrupted.is_cancelled() {
+            match health {
+                DriverHealth::Healthy if late => return Err(Rerun { number, planned, end: None, calls }),
+                DriverHealth::Restarted(end) => return Err(Rerun { number, planned, end: Some(end), calls }),
                 _ => {}
             }
         }
         let mut own = None;
-        match life {
-            Life::Well if late => {
+        match health {
+            DriverHealth::Healthy if late => {
                 outcome = self.blame(&case, &calls, "times out", outcome.breaks(spec::SERVICE));
             }
-            Life::Well => {}
-            Life::Ended(end) => {
-                let failed = Err(anyhow!(end.told(&calls))).breaks(spec::SERVICE);
+            DriverHealth::Healthy => {}
+            DriverHealth::Restarted(end) => {
+                let failed = Err(anyhow!(end.describe(&calls))).breaks(spec::SERVICE);
                 outcome = self.blame(&case, &calls, "makes the driver fail", failed);
                 // Leftovers of a driver that exits during a call are part of the same defect.
                 findings = findings.iter().map(|it| Finding::Warning(it.text().to_owned())).collect();
                 own = Some(end);
             }
-            Life::Gone(end, why) => {
+            DriverHealth::Lost(end, why) => {
                 (outcome, own) = (Err(anyhow!(why)).breaks(spec::SERVICE), Some(end));
                 findings.clear();
             }
-            Life::NotThere(why) => {
+            DriverHealth::Unavailable(why) => {
                 outcome = Err(skip(why));
                 findings.clear();
             }
@@ -238,9 +238,9 @@ impl Runner {
         what: &str,
         outcome: anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let mut known = self.suite.known();
-        let told = calls.iter().find_map(|(call, _)| Some((*call, known.unanswered.get(call)?.clone())));
-        if let Some((call, by)) = told.filter(|(_, by)| by != case) {
+        let mut known = self.driver.known();
+        let reported = calls.iter().find_map(|(call, _)| Some((*call, known.unanswered.get(call)?.clone())));
+        if let Some((call, by)) = reported.filter(|(_, by)| by != case) {
             return Err(skip(format!("{call} {what}: see {by}")));
         }
         known.unanswered.extend(calls.iter().map(|(call, _)| (*call, case.clone())));
@@ -249,7 +249,7 @@ impl Runner {
 
     /// The function of the case, with a time limit and with panics caught.
     async fn bounded(&self, planned: Planned, fixture: &Arc<Fixture>) -> anyhow::Result<()> {
-        let config = &self.suite.config;
+        let config = &self.driver.config;
         let limit = config.call_limit() * CALLS + Duration::from_secs(config.ready_timeout);
         let mut task = tokio::spawn((planned.case.row.run)(Arc::clone(fixture)));
         let ended = tokio::select! {
@@ -265,7 +265,7 @@ impl Runner {
         Err(ended).fatal()
     }
 
-    fn tell(&self, Ended { case, result, seconds, warnings, .. }: Ended) {
+    fn emit(&self, Ended { case, result, seconds, warnings, .. }: Ended) {
         for text in warnings {
             self.send(Event::Warning { case: case.clone(), text });
         }

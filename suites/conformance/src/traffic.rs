@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use claimcheck_csi::tap::{CallId, Edge, TapRecord, code_name};
+use claimcheck_csi::tap::{CallId, CallEdge, TapRecord, code_name};
 use claimcheck_model::{Event, RpcSummary, Stamp};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// Emits an event for each completed call, until the tap is closed.
-pub(crate) async fn tell(mut records: UnboundedReceiver<TapRecord>, events: UnboundedSender<Event>) {
+pub(crate) async fn emit_calls(mut records: UnboundedReceiver<TapRecord>, events: UnboundedSender<Event>) {
     let mut open: HashMap<CallId, Stamp> = HashMap::new();
     while let Some(record) = records.recv().await {
-        let Edge::End { code, .. } = &record.edge else {
+        let CallEdge::End { code, .. } = &record.edge else {
             open.insert(record.id, record.at);
             continue;
         };

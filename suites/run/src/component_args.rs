@@ -20,7 +20,7 @@ pub struct ComponentArgs {
     image: Option<String>,
     /// Sidecars of the built-in driver [default: ours]
     #[arg(long, value_enum, env = "CLAIMCHECK_SIDECARS")]
-    sidecars: Option<Whose>,
+    sidecars: Option<SidecarSource>,
     /// Keep the kind cluster, or the components installed on an existing cluster, at the end of the run
     #[arg(long)]
     pub keep: bool,
@@ -28,7 +28,7 @@ pub struct ComponentArgs {
 
 /// The sidecars of the built-in driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Whose {
+enum SidecarSource {
     /// The built-in provisioner, attacher, registrar and liveness probe
     Ours,
     /// The upstream sidecars of kubernetes-csi from registry.k8s.io, with a tap between them and the driver
@@ -69,14 +69,14 @@ impl ComponentArgs {
 
     /// Whether the sidecars are those of kubernetes-csi.
     pub fn has_upstream_sidecars(&self) -> bool {
-        self.sidecars == Some(Whose::Upstream)
+        self.sidecars == Some(SidecarSource::Upstream)
     }
 
     /// The components to install.
     pub fn components(&self, variant: Variant) -> install::Options {
         let sidecars = match self.sidecars {
-            Some(Whose::Upstream) => Sidecars::Upstream,
-            Some(Whose::Ours) | None => Sidecars::Ours,
+            Some(SidecarSource::Upstream) => Sidecars::Upstream,
+            Some(SidecarSource::Ours) | None => Sidecars::Builtin,
         };
         install::Options { sidecars, image: self.image_name().to_owned(), ..install::Options::new(variant) }
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use claimcheck_component::logging;
-use claimcheck_harness::Lane;
+use claimcheck_harness::Privilege;
 use claimcheck_harness::{Entry, entry};
 use claimcheck_model::{CaseResult, Stamp};
 use clap::Parser;
@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 
 use crate::interrupt;
 use crate::output_args::{Output, OutputArgs};
-use crate::place_args::PlaceArgs;
+use crate::cluster_args::ClusterArgs;
 use crate::run::{Options, Run};
 use claimcheck_suites::catalogue;
 use claimcheck_suites::{Planned, plan};
@@ -28,7 +28,7 @@ use claimcheck_suites::{Planned, plan};
 #[derive(Debug, Parser)]
 struct Environment {
     #[command(flatten)]
-    place: PlaceArgs,
+    place: ClusterArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -43,9 +43,9 @@ pub fn main(folders: &Path) -> ExitCode {
     let began = Stamp::now();
     let environment = || Environment::try_parse_from(["e2e"]);
     let is_virtual = || environment().is_ok_and(|environment| environment.place.is_virtual());
-    let lane = match entry(|| !Arguments::from_args().list && is_virtual()) {
+    let privilege = match entry(|| !Arguments::from_args().list && is_virtual()) {
         Entry::Exit(code) => return code,
-        Entry::Go(lane) => lane,
+        Entry::Go(privilege) => privilege,
     };
     let arguments = Arguments::from_args();
     let environment = match environment() {
@@ -65,7 +65,7 @@ pub fn main(folders: &Path) -> ExitCode {
         }
     };
     if arguments.list {
-        let planned = plan(&catalogue(), &[], &place.expected(lane));
+        let planned = plan(&catalogue(), &[], &place.expected(privilege));
         let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
@@ -87,7 +87,7 @@ pub fn main(folders: &Path) -> ExitCode {
         terminal: false,
         began,
     };
-    match tests(&arguments, &options, lane.unwrap_or(Lane::User)) {
+    match tests(&arguments, &options, privilege.unwrap_or(Privilege::User)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("claimcheck: {error:#}");
@@ -96,13 +96,13 @@ pub fn main(folders: &Path) -> ExitCode {
     }
 }
 
-fn tests(arguments: &Arguments, options: &Options, lane: Lane) -> anyhow::Result<ExitCode> {
+fn tests(arguments: &Arguments, options: &Options, privilege: Privilege) -> anyhow::Result<ExitCode> {
     let runtime = Arc::new(Runtime::new()?);
     let (run, interrupted) = runtime.block_on(async {
         let interrupted = interrupt::token()?;
         // Until everything is up, an interrupt needs no orderly shutdown.
         tokio::select! {
-            run = Run::start(options, lane, interrupted.clone()) => anyhow::Ok((run?, interrupted.clone())),
+            run = Run::start(options, privilege, interrupted.clone()) => anyhow::Ok((run?, interrupted.clone())),
             () = interrupted.cancelled() => anyhow::bail!("the run was interrupted"),
         }
     })?;

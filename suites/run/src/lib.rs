@@ -8,24 +8,24 @@
 
 mod component_args;
 pub mod e2e;
-mod existing_place;
+mod existing_target;
 mod history_args;
 pub mod interrupt;
-mod kind_place;
+mod kind_target;
 mod otlp_args;
 mod output_args;
-mod place;
-mod place_args;
+mod cluster_target;
+mod cluster_args;
 mod push_args;
 mod run;
-mod unshown;
+mod redacted;
 
 pub use history_args::{HistoryArgs, HistoryFile};
-pub use kind_place::{KindArgs, KindPlace};
+pub use kind_target::{KindArgs, KindTarget};
 pub use otlp_args::OtlpError;
 pub use output_args::{Output, OutputArgs, OutputError};
-pub use place::{Driver, Place};
-pub use place_args::{PlaceArgs, PlaceError};
+pub use cluster_target::{Driver, ClusterTarget};
+pub use cluster_args::{ClusterArgs, ClusterArgsError};
 pub use push_args::PushError;
 pub use run::{Options, Outcome, Run, planned};
-pub use unshown::BadArgument;
+pub use redacted::BadArgument;

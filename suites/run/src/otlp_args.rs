@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use claimcheck_report::trace::{Collector, CredentialsError, TlsError};
 use secrecy::SecretString;
 
-use crate::unshown::{BadArgument, parse, unshown};
+use crate::redacted::{BadArgument, parse, redacted};
 
 /// Environment variables with headers for all OTLP signals, and for traces, which take precedence.
 const HEADERS: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
@@ -16,7 +16,7 @@ const HEADERS: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TR
 pub struct OtlpArgs {
     /// Export a trace of every volume to this OTLP collector: http://HOST:4318/v1/traces, with TLS https://.
     /// Headers are read from OTEL_EXPORTER_OTLP_HEADERS
-    #[arg(long, value_name = "URL", env = "CLAIMCHECK_OTLP", hide_env_values = true, value_parser = unshown)]
+    #[arg(long, value_name = "URL", env = "CLAIMCHECK_OTLP", hide_env_values = true, value_parser = redacted)]
     otlp: Option<SecretString>,
     /// File with headers for --otlp, for example `Authorization: Bearer TOKEN`, one per line
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_OTLP_HEADERS_FILE", requires = "otlp")]

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use claimcheck_report::metrics::push::{CredentialsError, PushOptions, PushUrl};
 use secrecy::SecretString;
 
-use crate::unshown::{BadArgument, parse, unshown};
+use crate::redacted::{BadArgument, parse, redacted};
 
 /// Metrics push.
 #[derive(Debug, clap::Args)]
@@ -13,13 +13,13 @@ use crate::unshown::{BadArgument, parse, unshown};
 pub struct PushArgs {
     /// Push metrics to this Prometheus Pushgateway, for example http://127.0.0.1:9091; grouped by job, cluster, driver
     /// and instance (this machine), so that the next run replaces this one
-    #[arg(long, value_name = "URL", env = "CLAIMCHECK_PUSH_GATEWAY", hide_env_values = true, value_parser = unshown)]
+    #[arg(long, value_name = "URL", env = "CLAIMCHECK_PUSH_GATEWAY", hide_env_values = true, value_parser = redacted)]
     push_gateway: Option<SecretString>,
     /// Delete the metrics from the Pushgateway at the end of the run instead of keeping the last values
     #[arg(long, requires = "push_gateway")]
     push_gateway_delete: bool,
     /// Send metrics to this Prometheus remote write endpoint, for example http://127.0.0.1:9090/api/v1/write
-    #[arg(long, value_name = "URL", env = "CLAIMCHECK_REMOTE_WRITE", hide_env_values = true, value_parser = unshown)]
+    #[arg(long, value_name = "URL", env = "CLAIMCHECK_REMOTE_WRITE", hide_env_values = true, value_parser = redacted)]
     remote_write: Option<SecretString>,
     /// Interval in seconds between pushes of metrics; they are pushed once more at the end
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use claimcheck_cluster::faults::FaultSpec;
-use claimcheck_cluster::{Cluster, Declared, Telling};
-use claimcheck_harness::{Lane, Session};
+use claimcheck_cluster::{Cluster, DriverCapabilities, Instrumentation};
+use claimcheck_harness::{Privilege, Session};
 use claimcheck_model::{Capability, CapabilityPlan, CaseResult, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::{
     Metrics, Serving,
@@ -19,7 +19,7 @@ use claimcheck_suites::testdriver::TestDriver;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::place::Place;
+use crate::cluster_target::ClusterTarget;
 use claimcheck_suites::Runner;
 use claimcheck_suites::Workload;
 use claimcheck_suites::catalogue;
@@ -32,7 +32,7 @@ pub struct Options {
     /// Substrings of case names; all cases if empty.
     pub filters: Vec<String>,
     /// The cluster.
-    pub place: Place,
+    pub place: ClusterTarget,
     /// The workload of the pods.
     pub workload: Workload,
     /// The number of concurrent cases.
@@ -110,8 +110,8 @@ impl Outcome {
 }
 
 /// The cases that these options select, repeated as requested, as far as is known before the cluster is started.
-pub fn planned(options: &Options, lane: Lane) -> Vec<Planned> {
-    cases(options, &options.place.expected(Some(lane)))
+pub fn planned(options: &Options, privilege: Privilege) -> Vec<Planned> {
+    cases(options, &options.place.expected(Some(privilege)))
 }
 
 fn cases(options: &Options, environment: &Environment) -> Vec<Planned> {
@@ -123,7 +123,7 @@ fn cases(options: &Options, environment: &Environment) -> Vec<Planned> {
 /// The driver's capabilities, and the cases that exercise each.
 fn capabilities(
     planned: &[Planned],
-    declared: &Declared,
+    declared: &DriverCapabilities,
     config: Option<&TestDriver>,
 ) -> Vec<CapabilityPlan> {
     let by_file = config.map(TestDriver::capabilities);
@@ -144,15 +144,15 @@ impl Run {
     ///
     /// # Errors
     /// The cluster or the driver does not start, or the run folder cannot be created.
-    pub async fn start(options: &Options, lane: Lane, interrupted: CancellationToken) -> Result<Self> {
-        Self::bring_up(options, Work::Cases, lane, interrupted).await
+    pub async fn start(options: &Options, privilege: Privilege, interrupted: CancellationToken) -> Result<Self> {
+        Self::bring_up(options, Work::Cases, privilege, interrupted).await
     }
 
     /// Starts the cluster and the observers for this purpose.
     async fn bring_up(
         options: &Options,
         work: Work,
-        lane: Lane,
+        privilege: Privilege,
         interrupted: CancellationToken,
     ) -> Result<Self> {
         let folder = RunFolder::choose(options.out.as_deref(), &options.folders, options.place.kind())?;
@@ -168,8 +168,8 @@ impl Run {
         };
         let reporter = reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone());
         let (events, reporting) = reporter.remembering(options.history.clone()).start();
-        let telling = Telling { metrics: options.metrics_addr.is_some(), writes: options.otlp.is_some() };
-        let cluster = options.place.bring_up(&folder, telling).await?;
+        let instrumentation = Instrumentation { metrics: options.metrics_addr.is_some(), writes: options.otlp.is_some() };
+        let cluster = options.place.bring_up(&folder, instrumentation).await?;
         let ready = Stamp::now();
         // Four random characters: enough to distinguish the few runs on one cluster.
         let prefix = format!("cc-{:.4}", uuid::Uuid::new_v4().simple().to_string());
@@ -178,13 +178,13 @@ impl Run {
         }
         cluster.set_faults(&options.faults).await?;
         let planned = match work {
-            Work::Cases => cases(options, &options.place.environment(lane, &cluster)),
+            Work::Cases => cases(options, &options.place.environment(privilege, &cluster)),
             Work::Load => Vec::new(),
         };
         // The privileges of this process on its machine do not affect real nodes.
-        let lane_told = options.place.is_virtual().then(|| ("lane".to_owned(), lane.describe().to_owned()));
-        let whose =
-            options.place.controllers().map(|whose| ("controllers".to_owned(), whose.name().to_owned()));
+        let privilege_entry = options.place.is_virtual().then(|| ("lane".to_owned(), privilege.describe().to_owned()));
+        let controllers =
+            options.place.controllers().map(|controllers| ("controllers".to_owned(), controllers.name().to_owned()));
         let period =
             options.place.node_status_period().map(|period| ("node_status_period".to_owned(), period));
         let without = cluster.nodes_without_driver().len();
@@ -218,8 +218,8 @@ impl Run {
                     ),
                 ]
                 .into_iter()
-                .chain(lane_told)
-                .chain(whose)
+                .chain(privilege_entry)
+                .chain(controllers)
                 .chain(period)
                 .chain(without)
                 .chain([settling])
@@ -228,8 +228,8 @@ impl Run {
         };
         // Sending fails only if the reporter has stopped, which `finish` reports.
         let _ = events.send(Event::RunStarted(info));
-        let session = Session::start(cluster, lane, events.clone()).await;
-        let session = Arc::new(if options.otlp.is_some() { session.telling_writes() } else { session });
+        let session = Session::start(cluster, privilege, events.clone()).await;
+        let session = Arc::new(if options.otlp.is_some() { session.with_api_write_recording() } else { session });
         let workload = options.workload().where_driver_is(session.cluster());
         let config = options.place.config().cloned();
         let runner =
@@ -241,8 +241,8 @@ impl Run {
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub async fn start_load(options: &Options, lane: Lane, interrupted: CancellationToken) -> Result<Self> {
-        Self::bring_up(options, Work::Load, lane, interrupted).await
+    pub async fn start_load(options: &Options, privilege: Privilege, interrupted: CancellationToken) -> Result<Self> {
+        Self::bring_up(options, Work::Load, privilege, interrupted).await
     }
 
     /// Runs a load; see [`load`](claimcheck_suites::load::load()).

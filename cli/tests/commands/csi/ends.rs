@@ -23,7 +23,7 @@ fn driver(socket: &str, more: &str) -> String {
 /// optional second one the controller's.
 ///
 /// The namespaces limit the effects of failures: processes and mounts of drivers end with them.
-fn beside(script: &str, sockets: &[&str], arguments: &[&str], folder: &Path) -> (Option<i32>, Value) {
+fn run_with_script(script: &str, sockets: &[&str], arguments: &[&str], folder: &Path) -> (Option<i32>, Value) {
     let mut unshare = Command::new("unshare");
     if !is_root() {
         unshare.args(["--user", "--map-root-user"]);
@@ -54,7 +54,7 @@ fn told_once(summary: &Value, words: &str) {
 }
 
 #[test]
-fn a_driver_that_hangs_is_told_once_and_started_anew() {
+fn a_hanging_driver_is_reported_once_and_restarted() {
     let folder = tempfile::tempdir().unwrap();
     let command = format!(
         "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --defect hang-in-call",
@@ -70,7 +70,7 @@ fn a_driver_that_hangs_is_told_once_and_started_anew() {
 }
 
 #[test]
-fn a_driver_that_goes_away_below_its_wrapper_is_told_once_and_started_anew() {
+fn a_driver_that_exits_below_its_wrapper_is_reported_once_and_restarted() {
     let folder = tempfile::tempdir().unwrap();
     let command = format!(
         "exec:sh -c '{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} \
@@ -87,12 +87,12 @@ fn a_driver_that_goes_away_below_its_wrapper_is_told_once_and_started_anew() {
 }
 
 #[test]
-fn a_driver_that_goes_away_for_good_ends_the_run() {
+fn a_driver_that_does_not_return_ends_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let script = format!("{} &", driver("csi.sock", "--defect crash-in-call"));
     // One at a time, so that the order of cases is known.
     let arguments = ["--parallel", "1"];
-    let (code, summary) = beside(&script, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
+    let (code, summary) = run_with_script(&script, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
     let failed = ended(&summary, "failed");
     let [(case, why)] = &failed[..] else { panic!("one case must report it: {failed:#?}") };
     assert_eq!(case, STRIKES);
@@ -105,21 +105,21 @@ fn a_driver_that_goes_away_for_good_ends_the_run() {
 }
 
 #[test]
-fn a_driver_that_comes_back_by_itself_is_told_once() {
+fn a_driver_that_restarts_itself_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let script = format!("while :; do {} || :; done &", driver("csi.sock", "--defect crash-in-call"));
-    let (code, summary) = beside(&script, &["csi.sock"], &OTHERS, folder.path());
+    let (code, summary) = run_with_script(&script, &["csi.sock"], &OTHERS, folder.path());
     told_once(&summary, "the driver went away during a call of NodeGetVolumeStats (");
     assert_eq!(code, Some(1));
 }
 
 #[test]
-fn a_driver_that_somebody_else_starts_is_restarted_by_their_command() {
+fn an_externally_started_driver_is_restarted_by_the_restart_command() {
     let folder = tempfile::tempdir().unwrap();
     let start = format!("{} & echo $! > pid", driver("csi.sock", "--defect crash-in-call"));
     let restart = format!("kill -9 $(cat pid); {start}");
     let arguments = ["--restart-command", &restart, "replays::"];
-    let (code, summary) = beside(&start, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
+    let (code, summary) = run_with_script(&start, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
     told_once(
         &summary,
         "the driver went away during a call of NodeGetVolumeStats (no process listens at unix://",
@@ -131,7 +131,7 @@ fn a_driver_that_somebody_else_starts_is_restarted_by_their_command() {
 fn node_and_controller_at_different_endpoints_pass() {
     let folder = tempfile::tempdir().unwrap();
     let script = format!("{} &\n{} &", driver("node.sock", ""), driver("controller.sock", ""));
-    let (code, summary) = beside(&script, &["node.sock", "controller.sock"], &[], folder.path());
+    let (code, summary) = run_with_script(&script, &["node.sock", "controller.sock"], &[], folder.path());
     assert_eq!(ended(&summary, "failed"), []);
     assert_eq!(code, Some(0));
     let skipped = ended(&summary, "skipped");
@@ -143,14 +143,14 @@ fn node_and_controller_at_different_endpoints_pass() {
 }
 
 #[test]
-fn of_two_endpoints_the_one_that_went_away_is_named() {
+fn the_lost_one_of_two_endpoints_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
         "while :; do {} || sleep 1; done &\n{} &",
         driver("node.sock", "--defect crash-in-call"),
         driver("controller.sock", "")
     );
-    let (code, summary) = beside(&script, &["node.sock", "controller.sock"], &OTHERS, folder.path());
+    let (code, summary) = run_with_script(&script, &["node.sock", "controller.sock"], &OTHERS, folder.path());
     let node = folder.path().join("node.sock");
     let words = format!(
         "the driver went away during a call of NodeGetVolumeStats (no process listens at unix://{}",

@@ -79,12 +79,12 @@ fn everything_passes(arguments: &[&str]) {
 }
 
 #[test]
-fn our_driver_passes_everything_that_can_run() {
+fn the_builtin_driver_passes_all_runnable_cases() {
     everything_passes(&["--driver", "builtin"]);
 }
 
 #[test]
-fn our_driver_passes_with_images_topology_and_a_limit() {
+fn the_builtin_driver_passes_with_images_topology_and_a_limit() {
     // Images need loop devices, which only root has.
     if is_root() {
         everything_passes(&images().iter().map(String::as_str).collect::<Vec<_>>());
@@ -96,7 +96,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn a_lesser_driver_is_asked_for_less() {
+fn cases_of_undeclared_capabilities_are_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let command = format!(
         "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --no-attach --no-stage \
@@ -130,7 +130,7 @@ fn mounts_are_shared_where_volumes_are_staged_and_published() {
 }
 
 #[test]
-fn a_driver_that_does_not_come_up_is_told_with_its_last_words() {
+fn a_driver_that_does_not_start_is_reported_with_its_last_log_lines() {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")

@@ -33,7 +33,7 @@ fn objects(value: &Value, see: &mut impl FnMut(&serde_json::Map<String, Value>))
 }
 
 #[test]
-fn every_panel_says_what_it_shows() {
+fn every_panel_has_a_description() {
     for dashboard in dashboards() {
         let (file, panels) = (&dashboard.file, dashboard.panels());
         assert!((6..=14).contains(&panels.len()), "{file} has {} panels", panels.len());
@@ -101,7 +101,7 @@ fn identities_are_unique_and_nothing_unknown_is_named() {
 }
 
 #[test]
-fn variables_are_used_and_those_used_are_there() {
+fn variables_are_used_and_used_variables_exist() {
     for dashboard in dashboards() {
         let declared: BTreeSet<_> =
             dashboard.variables().iter().map(|variable| text(variable, "name").to_owned()).collect();

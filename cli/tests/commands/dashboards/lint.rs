@@ -98,7 +98,7 @@ fn lint(text: &str) -> Vec<String> {
         .spawn()
         .expect("promtool runs");
     promtool.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("promtool reads");
-    let said = promtool.wait_with_output().expect("promtool ends").stderr;
-    let said = String::from_utf8_lossy(&said);
-    said.lines().filter(|line| !line.is_empty() && !UPSTREAM.contains(line)).map(str::to_owned).collect()
+    let printed = promtool.wait_with_output().expect("promtool ends").stderr;
+    let printed = String::from_utf8_lossy(&printed);
+    printed.lines().filter(|line| !line.is_empty() && !UPSTREAM.contains(line)).map(str::to_owned).collect()
 }

@@ -176,8 +176,8 @@ fn prometheus_accepts_configuration_and_rules_and_they_decide_as_they_should() {
     ];
     for args in table {
         let output = promtool(&args.iter().map(String::as_str).collect::<Vec<_>>());
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{args:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {printed}");
     }
 }
 
@@ -212,14 +212,14 @@ fn every_expression_has_an_answer_after_a_run() {
 /// Runs some cases, and looks at what is exposed meanwhile.
 fn run(out: &Path, address: &str, exposed: &mut Exposed) {
     // Long enough to be scraped several times, also by a machine that has nothing else to do.
-    let said = out.with_extension("said");
+    let printed = out.with_extension("said");
     let mut run = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
         .args(["run", "volumes::", "provisioning::", "--repeat", "4"])
         .args(OTHER_OPERATIONS)
         .args(["--metrics-addr", address, "--out"])
         .arg(out)
-        .stdout(fs::File::create(&said).expect("a file"))
+        .stdout(fs::File::create(&printed).expect("a file"))
         .spawn()
         .expect("the binary runs");
     let ended = loop {
@@ -229,7 +229,7 @@ fn run(out: &Path, address: &str, exposed: &mut Exposed) {
             None => std::thread::sleep(Duration::from_millis(200)),
         }
     };
-    assert!(ended.success(), "{}", fs::read_to_string(&said).unwrap_or_default());
+    assert!(ended.success(), "{}", fs::read_to_string(&printed).unwrap_or_default());
 }
 
 /// Expressions that have no answer, and alerts that are due.

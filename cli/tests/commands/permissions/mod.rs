@@ -116,7 +116,7 @@ fn compare(component: &str, roles: &Roles, did: &[&Request], watches: &BTreeSet<
 }
 
 #[test]
-fn the_roles_permit_what_is_asked_for_and_no_more() {
+fn the_roles_permit_the_requests_and_no_more() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut asked = requests::read(&CATALOGUE);
     asked.extend(lead(folder.path()));

@@ -89,7 +89,7 @@ pub fn read(log: &str) -> BTreeSet<Request> {
 }
 
 #[test]
-fn a_line_is_read_as_the_right_that_it_takes() {
+fn an_audit_line_is_parsed_as_the_required_right() {
     let read = |who: &str, verb: &str, uri: &str| {
         Request::of(&serde_json::json!({ "who": who, "verb": verb, "uri": uri }))
     };

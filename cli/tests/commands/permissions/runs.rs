@@ -19,7 +19,7 @@ use super::CATALOGUE;
 type Right = (String, String);
 
 #[test]
-fn a_run_asks_for_what_the_table_has_and_for_nothing_else() {
+fn a_run_requests_exactly_the_rights_of_the_table() {
     let asked: BTreeSet<Right> = CATALOGUE.lines().filter_map(asked).collect();
 
     let allowed: BTreeSet<Right> =
@@ -49,7 +49,7 @@ fn a_run_asks_for_what_the_table_has_and_for_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_installation_asks_for_what_the_table_has_and_for_nothing_else() {
+async fn an_installation_requests_exactly_the_rights_of_the_table() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("api.ndjson");
@@ -72,15 +72,15 @@ async fn an_installation_asks_for_what_the_table_has_and_for_nothing_else() {
             || resource.ends_with(".snapshot.storage.k8s.io")
             || resource.ends_with(".monitoring.coreos.com")
     };
-    let mut patience = Duration::from_millis(200);
+    let mut timeout = Duration::from_millis(200);
     loop {
         for sidecars in Sidecars::ALL {
-            let options = Options { sidecars, patience, ..Options::new(Variant::Kind) };
+            let options = Options { sidecars, timeout, ..Options::new(Variant::Kind) };
             // Nobody runs pods here.
             let error = install::install(&client, &options).await.expect_err("there are no nodes");
             assert!(matches!(error, InstallError::NotReady { .. }), "{error}");
-            let patience = Duration::from_secs(60);
-            install::uninstall(&client, &Options { patience, ..options }).await.expect("it goes");
+            let timeout = Duration::from_secs(60);
+            install::uninstall(&client, &Options { timeout, ..options }).await.expect("it goes");
         }
         let log = fs::read_to_string(&log).expect("the API server's log");
         let asked: BTreeSet<Right> = log.lines().filter_map(asked).collect();
@@ -93,10 +93,10 @@ async fn an_installation_asks_for_what_the_table_has_and_for_nothing_else() {
         }
         // A busy machine may need longer to look at the workloads even once.
         assert!(
-            patience < Duration::from_secs(10),
+            timeout < Duration::from_secs(10),
             "in harness/deploy/src/rbac.rs, and nobody asks for it: {unused:?}"
         );
-        patience *= 4;
+        timeout *= 4;
     }
 }
 

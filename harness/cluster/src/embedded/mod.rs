@@ -21,20 +21,20 @@ use tokio::sync::{Mutex, mpsc};
 
 pub(super) use self::up::writing;
 pub use self::{
-    options::{DriverPolicy, Options, Telling},
+    options::{DriverPolicy, Options, Instrumentation},
     up::UpError,
 };
 use super::{
-    Abilities, Declared, Disruption, NoFaults, Victim,
+    ClusterCapabilities, DriverCapabilities, Disruption, NoFaults, Victim,
     call_faults::CallFaults,
     control_plane::ControlPlane,
     controllers::Controllers,
-    further::{DeployError, Further, FurtherDriver, Turn},
+    additional_driver::{DeployError, RunningDriver, AdditionalDriver, DriverLease},
     leaks,
     node::{Common, Node},
     observer::Observer,
-    reach::Reach,
-    said,
+    reachable_nodes::ReachableNodes,
+    component_logs,
     supervisor::Supervised,
 };
 use crate::faults::{self, FaultSpec};
@@ -50,28 +50,28 @@ pub struct Embedded {
     driver: DriverClient,
     driver_controller: Option<Supervised>,
     driver_name: String,
-    declared: Declared,
-    reach: Reach,
+    declared: DriverCapabilities,
+    reachable_nodes: ReachableNodes,
     class_parameters: BTreeMap<String, String>,
     ends: Option<mpsc::UnboundedReceiver<ComponentEnd>>,
     records: Option<mpsc::UnboundedReceiver<TapRecord>>,
     writes: Option<mpsc::UnboundedReceiver<ApiWrite>>,
     faults: FaultControl,
     call_faults: Mutex<CallFaults>,
-    api_is_spoilt: AtomicBool,
+    api_faults_active: AtomicBool,
     api_ready: Stamp,
     audit_log: PathBuf,
     common: Common,
-    further: Mutex<BTreeMap<&'static str, Further>>,
+    additional_drivers: Mutex<BTreeMap<&'static str, RunningDriver>>,
 }
 
 impl Embedded {
     /// The options.
-    pub const ABILITIES: Abilities = Abilities {
+    pub const CAPABILITIES: ClusterCapabilities = ClusterCapabilities {
         disrupt: true,
         agents: true,
         configure: true,
-        further: true,
+        additional_drivers: true,
         tap: true,
         retracts: true,
         upstream_sidecars: false,
@@ -98,7 +98,7 @@ impl Embedded {
     }
 
     /// The capabilities that the driver declares.
-    pub fn declared(&self) -> &Declared {
+    pub fn declared(&self) -> &DriverCapabilities {
         &self.declared
     }
 
@@ -113,8 +113,8 @@ impl Embedded {
     }
 
     /// The nodes from which one volume is accessible.
-    pub fn reach(&self) -> &Reach {
-        &self.reach
+    pub fn reachable_nodes(&self) -> &ReachableNodes {
+        &self.reachable_nodes
     }
 
     /// The names of all nodes.
@@ -158,7 +158,7 @@ impl Embedded {
     /// Faults cannot be injected into an upstream API server.
     pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
         let (requests, calls) = faults::split(specs);
-        self.api_is_spoilt.store(!requests.is_empty(), Ordering::Relaxed);
+        self.api_faults_active.store(!requests.is_empty(), Ordering::Relaxed);
         match self.control_plane.faults() {
             Some(faults) => faults.set(requests),
             None if requests.is_empty() => {}
@@ -171,16 +171,16 @@ impl Embedded {
     }
 
     /// Whether faults are injected into requests to the API server.
-    pub fn api_is_spoilt(&self) -> bool {
-        self.api_is_spoilt.load(Ordering::Relaxed)
+    pub fn api_faults_active(&self) -> bool {
+        self.api_faults_active.load(Ordering::Relaxed)
     }
 
     /// Replaces the call faults of `whose` with these; they precede those of the run, and are independent of
     /// those of others.
-    pub async fn set_call_faults(&self, whose: &str, rules: Vec<FaultRule>) {
+    pub async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
         // Held until the plan is active, so that no older one overtakes it.
         let mut call_faults = self.call_faults.lock().await;
-        call_faults.set_case(whose, rules);
+        call_faults.set_case(case, rules);
         self.faults.set(call_faults.plan()).await;
     }
 
@@ -222,22 +222,22 @@ impl Embedded {
     /// Volumes that the drivers still have, if they can list them.
     pub async fn backend_leaks(&self) -> Vec<Leak> {
         let mut leaks = leaks::volumes_of(&self.driver).await;
-        for further in self.further.lock().await.values() {
-            leaks.extend(leaks::volumes_of(&further.client).await);
-            leaks.extend(leaks::loop_devices(&further.plugin.state_dir, &[]));
+        for additional in self.additional_drivers.lock().await.values() {
+            leaks.extend(leaks::volumes_of(&additional.client).await);
+            leaks.extend(leaks::loop_devices(&additional.plugin.state_dir, &[]));
         }
         leaks
     }
 
     /// The components' log lines about some objects: those that contain one of their names.
-    pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
-        let further = self.further.lock().await;
-        let others = further.values().flat_map(|further| {
-            [&*further.controllers].into_iter().chain(further.on_nodes.iter().map(|driver| &driver.process))
+    pub async fn logs_mentioning(&self, names: &[String]) -> Vec<Log> {
+        let additional = self.additional_drivers.lock().await;
+        let others = additional.values().flat_map(|additional| {
+            [&*additional.controllers].into_iter().chain(additional.on_nodes.iter().map(|driver| &driver.process))
         });
         let of_nodes = self.nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
         let processes = self.controllers.processes().iter().chain(of_nodes).chain(&self.driver_controller);
-        said::by_processes(processes.chain(others), names)
+        component_logs::by_processes(processes.chain(others), names)
     }
 
     /// Deploys an additional driver, unless it exists already, and waits for exclusive use of it: the
@@ -245,28 +245,28 @@ impl Embedded {
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
-    pub async fn deploy(&self, wanted: &FurtherDriver) -> Result<Turn, DeployError> {
-        let turn = {
-            let mut deployed = self.further.lock().await;
+    pub async fn deploy(&self, wanted: &AdditionalDriver) -> Result<DriverLease, DeployError> {
+        let lease = {
+            let mut deployed = self.additional_drivers.lock().await;
             if !deployed.contains_key(wanted.name) {
-                let further = Further::start(&self.common, &self.nodes, &self.client, wanted).await?;
+                let additional = RunningDriver::start(&self.common, &self.nodes, &self.client, wanted).await?;
                 self.registered(wanted.name).await?;
-                deployed.insert(wanted.name, further);
+                deployed.insert(wanted.name, additional);
             }
-            deployed.get(wanted.name).map(Further::turn).expect("it has just been put there")
+            deployed.get(wanted.name).map(RunningDriver::lease).expect("it has just been put there")
         };
-        Ok(turn.await)
+        Ok(lease.await)
     }
 
     /// Takes the cluster down in order: agents first, so that no driver is called during its shutdown.
     pub async fn down(self) {
         drop(self.observer);
-        let further = self.further.into_inner();
-        let others = further.values().map(|further| &further.controllers);
+        let additional = self.additional_drivers.into_inner();
+        let others = additional.values().map(|additional| &additional.controllers);
         let others = join_all(others.map(|process| process.disrupt(Disruption::Stop)));
         tokio::join!(others, self.controllers.disrupt(Disruption::Stop));
         join_all(self.nodes.iter().map(|node| node.agent.disrupt(Disruption::Stop))).await;
-        let others = further.values().flat_map(|further| &further.on_nodes);
+        let others = additional.values().flat_map(|additional| &additional.on_nodes);
         let drivers = others.chain(self.nodes.iter().map(|node| &node.driver));
         let drivers = drivers.map(|driver| &driver.process).chain(&self.driver_controller);
         join_all(drivers.map(|process| process.disrupt(Disruption::Stop))).await;

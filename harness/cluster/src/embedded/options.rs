@@ -29,12 +29,12 @@ pub struct Options {
     /// The path of the kubeconfig for users (mode 0600).
     pub kubeconfig: PathBuf,
     /// The instrumentation of components.
-    pub telling: Telling,
+    pub instrumentation: Instrumentation,
 }
 
 /// The instrumentation of components, in addition to recording CSI calls. Each has a small cost, and is opt-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Telling {
+pub struct Instrumentation {
     /// They serve metrics, proxied by [`Metrics::serve`](claimcheck_report::metrics::Metrics::serve).
     pub metrics: bool,
     /// They report their API writes.

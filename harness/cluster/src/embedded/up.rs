@@ -36,8 +36,8 @@ use crate::{
     controllers::Controllers,
     node::{Common, Node},
     node_driver::Plugin,
-    observer::{Observer, On, Seen, WaitError},
-    reach::{self, Reach},
+    observer::{Observer, Trigger, Check, WaitError},
+    reachable_nodes::{self, ReachableNodes},
     supervisor::Supervised,
 };
 use claimcheck_component::client::client;
@@ -161,7 +161,7 @@ impl Embedded {
             }
         }
         let declared = capabilities::declared(&driver, &on_node).await;
-        let object = options.policy.object(&driver_name, declared.takes.attach);
+        let object = options.policy.object(&driver_name, declared.supported_calls.attach);
         install(&client, &object, &options.class_parameters).await?;
         let mut cluster = Self {
             control_plane,
@@ -173,33 +173,33 @@ impl Embedded {
             driver_controller,
             driver_name,
             declared,
-            reach: Reach::default(),
+            reachable_nodes: ReachableNodes::default(),
             class_parameters: options.class_parameters.clone(),
             ends: Some(ends),
             records: Some(records),
             writes,
             faults,
             call_faults: Mutex::default(),
-            api_is_spoilt: AtomicBool::new(false),
+            api_faults_active: AtomicBool::new(false),
             api_ready,
             audit_log,
             common,
-            further: Mutex::default(),
+            additional_drivers: Mutex::default(),
         };
         tokio::select! {
             registered = cluster.registered(&cluster.driver_name) => registered?,
             error = cluster.driver_fails() => return Err(error),
         }
-        cluster.reach = cluster.find_reach();
+        cluster.reachable_nodes = cluster.find_reachable_nodes();
         Ok(cluster)
     }
 
-    fn find_reach(&self) -> Reach {
+    fn find_reachable_nodes(&self) -> ReachableNodes {
         let nodes = self.nodes();
         // Topology keys alone have no effect: the driver must declare VOLUME_ACCESSIBILITY_CONSTRAINTS.
         match self.declared.capabilities.get(&Capability::Topology) {
-            Some(true) => self.observer.look(|world| Reach::of(world, &self.driver_name, &nodes, None)),
-            Some(false) | None => Reach { nodes, ..Reach::default() },
+            Some(true) => self.observer.look(|world| ReachableNodes::of(world, &self.driver_name, &nodes, None)),
+            Some(false) | None => ReachableNodes { nodes, ..ReachableNodes::default() },
         }
     }
 
@@ -218,10 +218,10 @@ impl Embedded {
     /// Returns once a driver is registered on all nodes.
     pub(super) async fn registered(&self, driver: &str) -> Result<(), WaitError> {
         let names = self.nodes();
-        let on: Vec<On> = names
+        let on: Vec<Trigger> = names
             .iter()
             .flat_map(|name| {
-                [Kind::CsiNode, Kind::Node].map(|kind| On::Object(kind, ObjectKey::cluster(name)))
+                [Kind::CsiNode, Kind::Node].map(|kind| Trigger::Object(kind, ObjectKey::cluster(name)))
             })
             .collect();
         let what = format!("driver {driver} to be registered on all nodes");
@@ -231,11 +231,11 @@ impl Embedded {
                     let node = world.csi_nodes.get(&ObjectKey::cluster(name));
                     node.is_some_and(|node| {
                         node.spec.drivers.iter().any(|registered| registered.name == driver)
-                    }) && reach::is_labelled(world, driver, name)
+                    }) && reachable_nodes::is_labelled(world, driver, name)
                 };
                 match names.iter().find(|name| !registered(name)) {
-                    None => Seen::Yes(()),
-                    Some(missing) => Seen::NotYet(format!("not on {missing}")),
+                    None => Check::Yes(()),
+                    Some(missing) => Check::NotYet(format!("not on {missing}")),
                 }
             })
             .await
@@ -262,8 +262,8 @@ fn common(
         kubeconfig: state.join("kubeconfig"),
         client_ca: control_plane.client_ca().map(Path::to_owned),
         tap: state.join("tap.sock"),
-        writes: options.telling.writes.then(|| state.join("writes.sock")),
-        metrics: options.telling.metrics.then(Components::default),
+        writes: options.instrumentation.writes.then(|| state.join("writes.sock")),
+        metrics: options.instrumentation.metrics.then(Components::default),
         ends,
     }
 }
@@ -312,15 +312,15 @@ async fn install(
         other => drop(other?),
     }
     kube::Api::all(client.clone()).create(&create, csi_driver).await?;
-    let ours = name == claimcheck_driver::DRIVER_NAME;
-    let kinds: &[&str] = if ours { &["directory", "image"] } else { &["default"] };
+    let is_builtin = name == claimcheck_driver::DRIVER_NAME;
+    let kinds: &[&str] = if is_builtin { &["directory", "image"] } else { &["default"] };
     for (class, binding) in
         kinds.iter().flat_map(|kind| [(kind, "Immediate"), (kind, "WaitForFirstConsumer")])
     {
         let late = if binding == "Immediate" { "" } else { "-late" };
         let default = class == &kinds[0] && binding == "Immediate";
         let mut parameters = parameters.clone();
-        if ours {
+        if is_builtin {
             parameters.insert("kind".to_owned(), (*class).to_owned());
         }
         let class: StorageClass = serde_json::from_value(json!({

@@ -21,7 +21,7 @@ const EVERYTHING: &str = "debug,hyper=info,hyper_util=info,rustls=info,h2=info,t
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// A user's terminal: errors, unless `RUST_LOG` or `-v` requests more.
-    Person {
+    Human {
         /// The number of `-v` flags.
         verbosity: u8,
     },
@@ -55,9 +55,9 @@ pub fn start(style: Style, format: Format) {
     let default = match style {
         // The client logs errors that watches retry by themselves, and the verification of a collector's
         // certificate errors that are reported at the end.
-        Style::Person { verbosity: 0 } => "error,kube_client=off,rustls_platform_verifier=off",
-        Style::Person { verbosity: 1 } => "info",
-        Style::Person { verbosity: 2.. } => EVERYTHING,
+        Style::Human { verbosity: 0 } => "error,kube_client=off,rustls_platform_verifier=off",
+        Style::Human { verbosity: 1 } => "info",
+        Style::Human { verbosity: 2.. } => EVERYTHING,
         Style::Component => "info",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
@@ -65,7 +65,7 @@ pub fn start(style: Style, format: Format) {
     // An error means that logging is already initialized.
     let _ = match (format, style) {
         (Format::Json, _) => log.fmt_fields(JsonFields::new()).event_format(json::Flat).try_init(),
-        (Format::Human, Style::Person { .. }) => {
+        (Format::Human, Style::Human { .. }) => {
             log.with_ansi(io::stderr().is_terminal()).with_target(false).without_time().try_init()
         }
         (Format::Human, Style::Component) => log.with_ansi(false).try_init(),
@@ -84,7 +84,7 @@ fn inherited(style: Style, format: Format) -> Vec<(String, OsString)> {
         Format::Human => "human",
         Format::Json => "json",
     };
-    let everything = matches!(style, Style::Person { verbosity: 2.. }) && std::env::var_os(FILTER).is_none();
+    let everything = matches!(style, Style::Human { verbosity: 2.. }) && std::env::var_os(FILTER).is_none();
     let filter = everything.then(|| (FILTER.to_owned(), EVERYTHING.into()));
     [(FORMAT.to_owned(), name.into())].into_iter().chain(filter).collect()
 }

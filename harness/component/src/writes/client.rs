@@ -5,16 +5,16 @@ use http::Request;
 use kube::{Client, client::Body};
 use tower::service_fn;
 
-use super::{Teller, request::Writing};
+use super::{ApiWriteRecorder, request::PendingWrite};
 
 /// The same client, recording its writes: as those of `agent`, if a request has no user agent.
-pub fn telling(client: &Client, teller: &Teller, agent: &'static str) -> Client {
-    let (inner, teller) = (client.clone(), teller.clone());
+pub fn recording_client(client: &Client, recorder: &ApiWriteRecorder, agent: &'static str) -> Client {
+    let (inner, recorder) = (client.clone(), recorder.clone());
     let service = service_fn(move |request: Request<Body>| {
-        let (inner, teller) = (inner.clone(), teller.clone());
+        let (inner, recorder) = (inner.clone(), recorder.clone());
         async move {
-            match Writing::of(&request, agent) {
-                Some(writing) => told(&inner, &teller, request, writing).await,
+            match PendingWrite::of(&request, agent) {
+                Some(pending) => send_recorded(&inner, &recorder, request, pending).await,
                 None => inner.send(request).await,
             }
         }
@@ -22,30 +22,30 @@ pub fn telling(client: &Client, teller: &Teller, agent: &'static str) -> Client 
     Client::new(service, client.default_namespace())
 }
 
-async fn told(
+async fn send_recorded(
     inner: &Client,
-    teller: &Teller,
+    recorder: &ApiWriteRecorder,
     request: Request<Body>,
-    writing: Writing,
+    pending: PendingWrite,
 ) -> kube::Result<http::Response<Body>> {
     // Bodies are buffered and read here as well: objects have a few kilobytes.
     let (head, body) = request.into_parts();
     let sent = body.collect_bytes().await?;
     let start = Stamp::now();
-    let tell = |code, answered: &[u8]| {
-        if let Some(write) = writing.ended(code, &sent, answered, start, Stamp::now()) {
-            teller.tell(write);
+    let record_write = |code, answered: &[u8]| {
+        if let Some(write) = pending.ended(code, &sent, answered, start, Stamp::now()) {
+            recorder.record(write);
         }
     };
     let answer = match inner.send(Request::from_parts(head, Body::from(sent.clone()))).await {
         Ok(answer) => answer,
         Err(error) => {
-            tell(0, &[]);
+            record_write(0, &[]);
             return Err(error);
         }
     };
     let (head, body) = answer.into_parts();
     let answered = body.collect_bytes().await?;
-    tell(head.status.as_u16(), &answered);
+    record_write(head.status.as_u16(), &answered);
     Ok(http::Response::from_parts(head, Body::from(answered)))
 }

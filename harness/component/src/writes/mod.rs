@@ -16,5 +16,5 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-pub use client::telling;
-pub use socket::{Teller, WRITES_ENV, listen};
+pub use client::recording_client;
+pub use socket::{ApiWriteRecorder, WRITES_ENV, listen};

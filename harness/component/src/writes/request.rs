@@ -1,7 +1,7 @@
 //! Determines the write of a request from its line and the request and response bodies. Pure.
 
 use claimcheck_informer::pod_claims;
-use claimcheck_model::{ApiWrite, ObjectKey, Stamp, Written, WrittenKind};
+use claimcheck_model::{ApiWrite, ObjectKey, Stamp, LifecycleObject, LifecycleObjectKind};
 use http::{Method, Request, header::USER_AGENT};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, Pod},
@@ -11,17 +11,17 @@ use serde::Deserialize;
 
 /// A write in progress.
 #[derive(Debug, PartialEq)]
-pub(super) struct Writing {
+pub(super) struct PendingWrite {
     agent: String,
     verb: &'static str,
-    kind: WrittenKind,
+    kind: LifecycleObjectKind,
     namespace: String,
     /// None for a new object: its name is in the request or response body.
     name: Option<String>,
     subresource: String,
 }
 
-impl Writing {
+impl PendingWrite {
     /// The write of a request, if it is for an object of a volume's lifecycle; by `agent`, if
     /// the request has no user agent.
     pub(super) fn of<B>(request: &Request<B>, agent: &str) -> Option<Self> {
@@ -42,7 +42,7 @@ impl Writing {
             _ => return None,
         };
         let resource = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
-        let kind = WrittenKind::ALL.into_iter().find(|kind| kind.resource() == resource)?;
+        let kind = LifecycleObjectKind::ALL.into_iter().find(|kind| kind.resource() == resource)?;
         let verb = match (request.method(), name) {
             (&Method::POST, _) => "create",
             (&Method::PUT, Some(_)) => "update",
@@ -51,8 +51,8 @@ impl Writing {
             // Reads, and writes to whole collections, which belong to no single object.
             _ => return None,
         };
-        let said = request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok());
-        let agent = said.unwrap_or(agent).split([' ', '/']).next().unwrap_or_default();
+        let user_agent = request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let agent = user_agent.unwrap_or(agent).split([' ', '/']).next().unwrap_or_default();
         let (agent, namespace) = (agent.to_owned(), namespace.to_owned());
         let (name, subresource) = (name.map(str::to_owned), subresource.to_owned());
         Some(Self { agent, verb, kind, namespace, name, subresource })
@@ -75,7 +75,7 @@ impl Writing {
         Some(ApiWrite {
             agent,
             verb: verb.to_owned(),
-            object: Written { kind, key },
+            object: LifecycleObject { kind, key },
             subresource,
             refers_to,
             code,
@@ -100,31 +100,31 @@ fn name_in(body: &[u8]) -> Option<String> {
 }
 
 /// The references of the object in a body; none if it is no such object, but a patch or a Status.
-fn references(kind: WrittenKind, key: &ObjectKey, body: &[u8]) -> Option<Vec<Written>> {
-    let to = |kind, key| Written { kind, key };
+fn references(kind: LifecycleObjectKind, key: &ObjectKey, body: &[u8]) -> Option<Vec<LifecycleObject>> {
+    let to = |kind, key| LifecycleObject { kind, key };
     Some(match kind {
         // A claim is identified by its name.
-        WrittenKind::Claim => Vec::new(),
-        WrittenKind::Volume => {
+        LifecycleObjectKind::Claim => Vec::new(),
+        LifecycleObjectKind::Volume => {
             let spec = serde_json::from_slice::<PersistentVolume>(body).ok()?.spec?;
             let claim = spec.claim_ref.and_then(|claim| {
                 let key = ObjectKey::new(claim.namespace.unwrap_or_default(), claim.name?);
-                Some(to(WrittenKind::Claim, key))
+                Some(to(LifecycleObjectKind::Claim, key))
             });
             claim.into_iter().collect()
         }
-        WrittenKind::Attachment => {
+        LifecycleObjectKind::Attachment => {
             let attachment: VolumeAttachment = serde_json::from_slice(body).ok()?;
             let volume = attachment.spec.source.persistent_volume_name;
-            volume.map(|name| to(WrittenKind::Volume, ObjectKey::cluster(name))).into_iter().collect()
+            volume.map(|name| to(LifecycleObjectKind::Volume, ObjectKey::cluster(name))).into_iter().collect()
         }
-        WrittenKind::Pod => {
+        LifecycleObjectKind::Pod => {
             let mut pod: Pod = serde_json::from_slice(body).ok()?;
             pod.spec.as_ref()?;
             // A request body may omit what the path contains.
             pod.metadata.namespace = Some(key.namespace.clone());
             pod.metadata.name = Some(key.name.clone());
-            pod_claims(&pod).map(|used| to(WrittenKind::Claim, used.claim)).collect()
+            pod_claims(&pod).map(|used| to(LifecycleObjectKind::Claim, used.claim)).collect()
         }
     })
 }

@@ -14,9 +14,9 @@ pub const WRITES_ENV: &str = "CLAIMCHECK_WRITES";
 
 /// The recipient of records of writes. Sending never blocks: they are associated with volumes after their deletion.
 #[derive(Clone, Debug)]
-pub struct Teller(mpsc::UnboundedSender<ApiWrite>);
+pub struct ApiWriteRecorder(mpsc::UnboundedSender<ApiWrite>);
 
-impl Teller {
+impl ApiWriteRecorder {
     /// Sends within this process.
     pub fn channel() -> (Self, mpsc::UnboundedReceiver<ApiWrite>) {
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -28,7 +28,7 @@ impl Teller {
     pub async fn of_environment() -> Option<Self> {
         let path = std::env::var_os(WRITES_ENV)?;
         match Self::connect(&path).await {
-            Ok(teller) => Some(teller),
+            Ok(recorder) => Some(recorder),
             Err(error) => {
                 tracing::warn!(%error, "cannot connect to {WRITES_ENV}: API writes are not recorded");
                 None
@@ -39,17 +39,17 @@ impl Teller {
     /// Sends to a socket.
     pub(super) async fn connect(path: impl AsRef<OsStr>) -> io::Result<Self> {
         let stream = UnixStream::connect(Path::new(path.as_ref())).await?;
-        let (teller, writes) = Self::channel();
+        let (recorder, writes) = Self::channel();
         tokio::spawn(async move {
             if let Err(error) = write_lines(writes, stream).await {
                 tracing::debug!(%error, "the recipient of API writes disconnected");
             }
         });
-        Ok(teller)
+        Ok(recorder)
     }
 
     /// Sends a record of a write.
-    pub fn tell(&self, write: ApiWrite) {
+    pub fn record(&self, write: ApiWrite) {
         // The receiver may have been dropped at the end of the run.
         let _ = self.0.send(write);
     }

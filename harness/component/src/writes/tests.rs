@@ -1,7 +1,7 @@
 //! The records of requests, as a table; and those of a real client, through the socket, for a server's responses.
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_model::{ApiWrite, Stamp, WrittenKind};
+use claimcheck_model::{ApiWrite, Stamp, LifecycleObjectKind};
 use http::Request;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{
@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Teller, listen, request::Writing, telling};
+use super::{ApiWriteRecorder, listen, request::PendingWrite, recording_client};
 use crate::client::{AGENT, client};
 
 fn line(write: &ApiWrite) -> String {
@@ -22,15 +22,15 @@ fn line(write: &ApiWrite) -> String {
     format!("{agent}: {verb} {} {} {code}{refers_to}", write.resource(), object.key)
 }
 
-fn told(method: &str, path: &str, sent: &str, answered: &str) -> Option<String> {
+fn recorded(method: &str, path: &str, sent: &str, answered: &str) -> Option<String> {
     let request = Request::builder().method(method).uri(path).header("user-agent", "agent/1.0 (linux)");
-    let writing = Writing::of(&request.body(()).unwrap(), "nobody")?;
+    let pending = PendingWrite::of(&request.body(()).unwrap(), "nobody")?;
     let at = |mono_ns| Stamp { mono_ns, wall_ns: 0 };
-    writing.ended(200, sent.as_bytes(), answered.as_bytes(), at(1), at(2)).as_ref().map(line)
+    pending.ended(200, sent.as_bytes(), answered.as_bytes(), at(1), at(2)).as_ref().map(line)
 }
 
 #[test]
-fn writes_are_told_from_other_requests_and_show_what_they_are_about() {
+fn writes_are_distinguished_from_reads_and_name_their_object() {
     let pod = r#"{"metadata": {"name": "p", "namespace": "ns"}, "spec": {"containers": [], "volumes": [
         {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e", "ephemeral": {}},
         {"name": "no", "emptyDir": {}}]}}"#;
@@ -72,7 +72,7 @@ fn writes_are_told_from_other_requests_and_show_what_they_are_about() {
             "patch persistentvolumeclaims ns/data 200",
         ),
     ] {
-        assert_eq!(told(method, path, sent, answered), Some(format!("agent: {expected}")), "{method} {path}");
+        assert_eq!(recorded(method, path, sent, answered), Some(format!("agent: {expected}")), "{method} {path}");
     }
     for (method, path) in [
         ("GET", pods),
@@ -84,21 +84,21 @@ fn writes_are_told_from_other_requests_and_show_what_they_are_about() {
         ("POST", "/api/v1/namespaces/ns/events"),
         ("PATCH", "/apis/coordination.k8s.io/v1/namespaces/ns/leases/l"),
     ] {
-        assert_eq!(told(method, path, pod, pod), None, "{method} {path}");
+        assert_eq!(recorded(method, path, pod, pod), None, "{method} {path}");
     }
-    assert_eq!(told("POST", pods, "{}", status), None, "the object is unknown");
+    assert_eq!(recorded("POST", pods, "{}", status), None, "the object is unknown");
 }
 
 #[tokio::test]
-async fn a_client_tells_through_the_socket_what_it_writes() {
+async fn a_client_sends_its_writes_to_the_socket() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let server = apiserver::start(apiserver::Config::default()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("writes.sock");
     let mut writes = listen(&path).unwrap();
-    let teller = Teller::connect(&path).await.unwrap();
-    let client = telling(&client(&server.kubeconfig()).await.unwrap(), &teller, AGENT);
-    drop(teller);
+    let recorder = ApiWriteRecorder::connect(&path).await.unwrap();
+    let client = recording_client(&client(&server.kubeconfig()).await.unwrap(), &recorder, AGENT);
+    drop(recorder);
 
     let (post, patch) = (PostParams::default(), PatchParams::default());
     let claim: PersistentVolumeClaim = serde_json::from_value(json!({
@@ -141,7 +141,7 @@ async fn a_client_tells_through_the_socket_what_it_writes() {
     for _ in 0..6 {
         let write = writes.recv().await.unwrap();
         assert!(write.seconds >= 0.0 && write.start.mono_ns > 0);
-        if write.object.kind == WrittenKind::Claim {
+        if write.object.kind == LifecycleObjectKind::Claim {
             assert_eq!(write.refers_to, Some(Vec::new()));
         }
         lines.push(line(&write).replace("claimcheck-harness: ", ""));

@@ -53,7 +53,7 @@ pub enum Platform {
 
 impl Platform {
     /// This machine's platform; none if it is not supported.
-    pub fn ours() -> Option<Self> {
+    pub fn of_this_machine() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Self::Amd64),
             "aarch64" => Some(Self::Arm64),

@@ -143,7 +143,7 @@ pub(super) async fn apply_one(api: &Api<DynamicObject>, object: &DynamicObject) 
 pub(super) async fn remove(
     client: &Client,
     objects: Vec<DynamicObject>,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<(), InstallError> {
     let mut served = Served::new(client);
     for object in objects.iter().rev() {
@@ -155,9 +155,9 @@ pub(super) async fn remove(
             tracing::warn!(name, "not deleted, since objects of this kind exist");
             continue;
         }
-        match timeout(patience, remove_one(&api, &object.name_any())).await {
+        match timeout(limit, remove_one(&api, &object.name_any())).await {
             Ok(result) => result.map_err(refused("removed", &name))?,
-            Err(_) => return Err(InstallError::NotGone { object: name, waited: patience }),
+            Err(_) => return Err(InstallError::NotGone { object: name, waited: limit }),
         }
     }
     Ok(())
@@ -165,7 +165,7 @@ pub(super) async fn remove(
 
 async fn remove_one(api: &Api<DynamicObject>, name: &str) -> kube::Result<()> {
     let Some(found) = api.get_metadata_opt(name).await? else { return Ok(()) };
-    if !is_ours(&found.metadata) {
+    if !is_managed(&found.metadata) {
         tracing::warn!(name, "not deleted, since it was not installed by claimcheck");
         return Ok(());
     }
@@ -179,7 +179,7 @@ async fn remove_one(api: &Api<DynamicObject>, name: &str) -> kube::Result<()> {
 }
 
 /// Whether claimcheck installed it.
-pub(super) fn is_ours(meta: &ObjectMeta) -> bool {
+pub(super) fn is_managed(meta: &ObjectMeta) -> bool {
     meta.labels.as_ref().and_then(|labels| labels.get(PART_OF.0)).map(String::as_str) == Some(PART_OF.1)
 }
 

@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    fn told(status: Value) -> Vec<(String, bool)> {
+    fn blockers_of(status: Value) -> Vec<(String, bool)> {
         let pod = serde_json::from_value(json!({ "metadata": { "name": "p" }, "status": status })).unwrap();
         blockers(&pod).into_iter().map(|blocker| (blocker.to_string(), blocker.fatal)).collect()
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_pod_is_named_with_its_container() {
+    fn the_blocker_of_a_pod_is_named_with_its_container() {
         let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }], "containerStatuses": [] });
         let unscheduled = json!({ "conditions": [{
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes",
@@ -217,7 +217,7 @@ mod tests {
         for (status, expected) in table {
             let expected: Vec<_> =
                 expected.into_iter().map(|(text, fatal)| (text.to_owned(), fatal)).collect();
-            assert_eq!(told(status.clone()), expected, "{status}");
+            assert_eq!(blockers_of(status.clone()), expected, "{status}");
         }
     }
 

@@ -8,7 +8,7 @@ use kube::{
     runtime::wait::{Error, await_condition, conditions::is_crd_established},
 };
 
-use super::apply::{Change, apply_one, is_missing, is_ours};
+use super::apply::{Change, apply_one, is_missing, is_managed};
 
 /// Whether the object defines a kind.
 pub(super) fn is_definition(object: &DynamicObject) -> bool {
@@ -22,7 +22,7 @@ pub(super) async fn apply(
     object: &DynamicObject,
 ) -> kube::Result<Change> {
     let name = object.name_any();
-    if api.get_metadata_opt(&name).await?.is_some_and(|found| !is_ours(&found.metadata)) {
+    if api.get_metadata_opt(&name).await?.is_some_and(|found| !is_managed(&found.metadata)) {
         return Ok(Change::Unchanged);
     }
     let change = apply_one(api, object).await?;

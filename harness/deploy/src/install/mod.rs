@@ -12,9 +12,9 @@ mod apply;
 mod blocker;
 mod definition;
 mod files;
-mod further;
+mod additional_driver;
 #[cfg(test)]
-mod further_tests;
+mod additional_driver_tests;
 pub mod nodes;
 mod reasons;
 mod resolve;
@@ -32,7 +32,7 @@ use serde_json::Value;
 pub use apply::{Applied, Change};
 pub use blocker::Blocker;
 pub use claimcheck_model::NAMESPACE;
-pub use further::{FurtherDriver, further};
+pub use additional_driver::{AdditionalDriver, additional_driver_objects};
 pub use substitute::KUBELET_DIR;
 
 /// The Deployment of the controllers, with [`REPLICAS`] replicas.
@@ -67,14 +67,14 @@ pub enum Variant {
 pub enum Sidecars {
     /// The built-in provisioner, attacher, resizer, snapshotter, registrar and liveness probe.
     #[default]
-    Ours,
+    Builtin,
     /// Those of kubernetes-csi, from registry.k8s.io, with `claimcheck tap` between them and the driver.
     Upstream,
 }
 
 impl Sidecars {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::Ours, Self::Upstream];
+    pub const ALL: [Self; 2] = [Self::Builtin, Self::Upstream];
 }
 
 impl Variant {
@@ -124,7 +124,7 @@ pub struct Options {
     /// Whether to observe the nodes' mount tables, too.
     pub observe: bool,
     /// The timeout for everything to become ready, and to be deleted.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Options {
@@ -132,7 +132,7 @@ impl Options {
     pub fn new(variant: Variant) -> Self {
         Self {
             variant,
-            sidecars: Sidecars::Ours,
+            sidecars: Sidecars::Builtin,
             namespace: NAMESPACE.to_owned(),
             image: substitute::IMAGE.to_owned(),
             image_pull_secret: None,
@@ -142,14 +142,14 @@ impl Options {
             driver_secrets: false,
             faults: None,
             observe: true,
-            patience: Duration::from_secs(180),
+            timeout: Duration::from_secs(180),
         }
     }
 
     /// The folder of the manifests, below `manifests/`.
     pub fn overlay(&self) -> String {
         match self.sidecars {
-            Sidecars::Ours => format!("overlays/{}", self.variant),
+            Sidecars::Builtin => format!("overlays/{}", self.variant),
             Sidecars::Upstream => format!("overlays/{}-upstream", self.variant),
         }
     }
@@ -187,7 +187,7 @@ pub enum InstallError {
         source: Box<kube::Error>,
     },
     /// Components do not become ready.
-    #[error("components are not ready after {} s: {}", waited.as_secs(), rollout::told(waits, blockers))]
+    #[error("components are not ready after {} s: {}", waited.as_secs(), rollout::describe(waits, blockers))]
     NotReady {
         /// The time waited.
         waited: Duration,
@@ -253,7 +253,7 @@ pub async fn install_objects(
     objects: Vec<DynamicObject>,
 ) -> Result<Installed, InstallError> {
     let installed = apply::apply(client, objects.clone()).await?;
-    rollout::ready(client, &options.namespace, &objects, options.patience).await?;
+    rollout::ready(client, &options.namespace, &objects, options.timeout).await?;
     Ok(installed)
 }
 
@@ -290,8 +290,8 @@ pub fn controllers(options: &Options) -> Vec<String> {
     let deployment = objects(options).into_iter().find(|object| title(object).starts_with("Deployment "));
     let deployment = deployment.expect("every variant has controllers, or upstream's");
     let containers = deployment.data["spec"]["template"]["spec"]["containers"].as_array();
-    let ours = containers.into_iter().flatten().find(|container| container["name"] == "controllers");
-    let args = ours.and_then(|container| container["args"].as_array());
+    let controllers = containers.into_iter().flatten().find(|container| container["name"] == "controllers");
+    let args = controllers.and_then(|container| container["args"].as_array());
     let args = args.into_iter().flatten().filter_map(|arg| arg.as_str()).skip(1);
     args.take_while(|arg| !arg.starts_with('-')).map(str::to_owned).collect()
 }
@@ -314,7 +314,7 @@ pub async fn remove_objects(
     options: &Options,
     objects: Vec<DynamicObject>,
 ) -> Result<(), InstallError> {
-    apply::remove(client, objects, options.patience).await
+    apply::remove(client, objects, options.timeout).await
 }
 
 /// Kind and name of an object, for messages.

@@ -142,8 +142,8 @@ mod tests {
             for (type_, reason, time) in events {
                 reasons.see(&event("Pod", "p", type_, reason, time));
             }
-            let told = reasons.of("Pod n/p").map(|reason| reason.reason.as_str());
-            assert_eq!(told, expected, "{what}");
+            let explained = reasons.of("Pod n/p").map(|reason| reason.reason.as_str());
+            assert_eq!(explained, expected, "{what}");
             assert_eq!(reasons.of("Pod n/q"), None, "{what}");
         }
         let mut reasons = Reasons::default();
@@ -180,9 +180,9 @@ mod tests {
             blocker("b", "registrar", "CrashLoopBackOff", "back-off"),
             blocker("c", "driver", "ContainerCreating", ""),
         ];
-        let told: Vec<String> = reasons.explain("n", blockers).iter().map(Blocker::to_string).collect();
+        let explained: Vec<String> = reasons.explain("n", blockers).iter().map(Blocker::to_string).collect();
         assert_eq!(
-            told,
+            explained,
             [
                 "pod a: FailedMount: MountVolume.SetUp failed for volume \"registration\" : hostPath type check \
                  failed: /var/lib/kubelet/plugins_registry is not a directory; the kubelet's root directory \

@@ -24,7 +24,7 @@ use super::{Blocker, InstallError, blocker::blockers, nodes, reasons::Reasons, s
 /// The number of log lines shown.
 const LINES: i64 = 10;
 /// The interval of progress messages. Nodes that are given up without an API event are reported then, too.
-const TOLD: Duration = Duration::from_secs(20);
+const WARN_EVERY: Duration = Duration::from_secs(20);
 
 /// The progress of a workload; none when it is complete.
 type Missing = Option<String>;
@@ -49,7 +49,7 @@ enum Workload {
 }
 
 /// A change of the observed state.
-enum Seen {
+enum RolloutEvent {
     Workload(String, Option<Workload>),
     Pod(Box<Pod>),
     PodGone(String),
@@ -64,7 +64,7 @@ pub(super) async fn ready(
     client: &Client,
     namespace: &str,
     objects: &[DynamicObject],
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), InstallError> {
     let workload = |object: &&DynamicObject| {
         object.types.as_ref().is_some_and(|types| ["DaemonSet", "Deployment"].contains(&types.kind.as_str()))
@@ -75,7 +75,7 @@ pub(super) async fn ready(
     let daemon_sets = watcher(Api::<DaemonSet>::namespaced(client.clone(), namespace), only.clone());
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
-    let said = watcher(Api::<Event>::namespaced(client.clone(), namespace), watcher::Config::default());
+    let reported = watcher(Api::<Event>::namespaced(client.clone(), namespace), watcher::Config::default());
     let of_deployment = |object| Workload::Deployment(Box::new(object));
     let of_daemon_set = |object| Workload::DaemonSet(Box::new(object));
     let mut events = select_all([
@@ -89,11 +89,11 @@ pub(super) async fn ready(
             .boxed(),
         watcher(pods.clone(), only).default_backoff().map(pod_seen).boxed(),
         nodes.default_backoff().map(node_seen).boxed(),
-        said.default_backoff().map(event_seen).boxed(),
+        reported.default_backoff().map(event_seen).boxed(),
     ]);
     let began = Instant::now();
     let mut rollout = Rollout::of(namespace, began);
-    let (mut ticks, mut told_last) = (interval_at(began + TOLD, TOLD), String::new());
+    let (mut ticks, mut last_warning) = (interval_at(began + WARN_EVERY, WARN_EVERY), String::new());
     loop {
         tokio::select! {
             event = events.next() => match event {
@@ -101,13 +101,13 @@ pub(super) async fn ready(
                 None => unreachable!("a watcher never ends"),
             },
             _ = ticks.tick() => {
-                let text = told(&rollout.waits(&wanted), &rollout.blockers());
-                if text != told_last {
+                let text = describe(&rollout.waits(&wanted), &rollout.blockers());
+                if text != last_warning {
                     warn!("components are not ready yet: {text}");
-                    told_last = text;
+                    last_warning = text;
                 }
             }
-            () = sleep_until(began + patience) => return Err(rollout.not_ready(&pods, &wanted).await),
+            () = sleep_until(began + timeout) => return Err(rollout.not_ready(&pods, &wanted).await),
         }
         if rollout.waits(&wanted).is_empty() {
             for (node, why) in rollout.all_without() {
@@ -133,16 +133,16 @@ impl Rollout {
         }
     }
 
-    fn see(&mut self, seen: Seen) {
+    fn see(&mut self, seen: RolloutEvent) {
         match seen {
-            Seen::Workload(name, Some(workload)) => drop(self.workloads.insert(name, workload)),
-            Seen::Workload(name, None) => drop(self.workloads.remove(&name)),
-            Seen::Pod(pod) => drop(self.pods.insert(pod.name_any(), *pod)),
-            Seen::PodGone(name) => drop(self.pods.remove(&name)),
-            Seen::Node(node) => drop(self.nodes.insert(node.name_any(), *node)),
-            Seen::NodeGone(name) => drop(self.nodes.remove(&name)),
-            Seen::Event(event) => self.reasons.see(&event),
-            Seen::Nothing => {}
+            RolloutEvent::Workload(name, Some(workload)) => drop(self.workloads.insert(name, workload)),
+            RolloutEvent::Workload(name, None) => drop(self.workloads.remove(&name)),
+            RolloutEvent::Pod(pod) => drop(self.pods.insert(pod.name_any(), *pod)),
+            RolloutEvent::PodGone(name) => drop(self.pods.remove(&name)),
+            RolloutEvent::Node(node) => drop(self.nodes.insert(node.name_any(), *node)),
+            RolloutEvent::NodeGone(name) => drop(self.nodes.remove(&name)),
+            RolloutEvent::Event(event) => self.reasons.see(&event),
+            RolloutEvent::Nothing => {}
         }
     }
 
@@ -155,7 +155,7 @@ impl Rollout {
                 None => "does not exist".to_owned(),
             };
             let reason = self.reasons.of(name);
-            let reason = reason.map(|said| format!(" ({}: {})", said.reason, said.message));
+            let reason = reason.map(|reason| format!(" ({}: {})", reason.reason, reason.message));
             Some(format!("{name} {missing}{}", reason.unwrap_or_default()))
         };
         wanted.iter().filter_map(missing).collect()
@@ -218,46 +218,46 @@ fn workload_seen<K: ResourceExt>(
     event: watcher::Result<watcher::Event<K>>,
     kind: &str,
     of: fn(K) -> Workload,
-) -> Seen {
+) -> RolloutEvent {
     let name =
         |object: &K| format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any());
     seen(
         event,
-        |object| Seen::Workload(name(&object), Some(of(object))),
-        |object| Seen::Workload(name(&object), None),
+        |object| RolloutEvent::Workload(name(&object), Some(of(object))),
+        |object| RolloutEvent::Workload(name(&object), None),
     )
 }
 
-fn pod_seen(event: watcher::Result<watcher::Event<Pod>>) -> Seen {
-    seen(event, |pod| Seen::Pod(Box::new(pod)), |pod| Seen::PodGone(pod.name_any()))
+fn pod_seen(event: watcher::Result<watcher::Event<Pod>>) -> RolloutEvent {
+    seen(event, |pod| RolloutEvent::Pod(Box::new(pod)), |pod| RolloutEvent::PodGone(pod.name_any()))
 }
 
-fn node_seen(event: watcher::Result<watcher::Event<Node>>) -> Seen {
-    seen(event, |node| Seen::Node(Box::new(node)), |node| Seen::NodeGone(node.name_any()))
+fn node_seen(event: watcher::Result<watcher::Event<Node>>) -> RolloutEvent {
+    seen(event, |node| RolloutEvent::Node(Box::new(node)), |node| RolloutEvent::NodeGone(node.name_any()))
 }
 
-fn event_seen(event: watcher::Result<watcher::Event<Event>>) -> Seen {
+fn event_seen(event: watcher::Result<watcher::Event<Event>>) -> RolloutEvent {
     // The log up to here is used, so a deleted event changes nothing.
-    seen(event, |event| Seen::Event(Box::new(event)), |_| Seen::Nothing)
+    seen(event, |event| RolloutEvent::Event(Box::new(event)), |_| RolloutEvent::Nothing)
 }
 
 /// An object of a watch that exists, or that was deleted.
 fn seen<K>(
     event: watcher::Result<watcher::Event<K>>,
-    exists: impl FnOnce(K) -> Seen,
-    deleted: impl FnOnce(K) -> Seen,
-) -> Seen {
+    exists: impl FnOnce(K) -> RolloutEvent,
+    deleted: impl FnOnce(K) -> RolloutEvent,
+) -> RolloutEvent {
     match event {
         Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => exists(object),
         Ok(watcher::Event::Delete(object)) => deleted(object),
-        Ok(watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
+        Ok(watcher::Event::Init | watcher::Event::InitDone) => RolloutEvent::Nothing,
         Err(error) => failed(&error),
     }
 }
 
-fn failed(error: &watcher::Error) -> Seen {
+fn failed(error: &watcher::Error) -> RolloutEvent {
     tracing::warn!(%error, "a watch of the rollout failed and will be restarted");
-    Seen::Nothing
+    RolloutEvent::Nothing
 }
 
 /// Like `kubectl rollout status` (`polymorphichelpers/rollout_status.go`).
@@ -301,7 +301,7 @@ fn of_daemon_set(set: &DaemonSet, without: &[(&str, &'static str)]) -> Missing {
 }
 
 /// The error text for an incomplete rollout.
-pub(super) fn told(waits: &[String], blockers: &[Blocker]) -> String {
+pub(super) fn describe(waits: &[String], blockers: &[Blocker]) -> String {
     let mut text = waits.join(", ");
     for blocker in blockers {
         text.push_str("\n  ");
@@ -380,7 +380,7 @@ mod tests {
             "numberMisscheduled": 0, "numberReady": ready, "numberAvailable": ready,
             "updatedNumberScheduled": wanted,
         }));
-        rollout.see(Seen::Workload("DaemonSet n/d".to_owned(), Some(Workload::DaemonSet(Box::new(set)))));
+        rollout.see(RolloutEvent::Workload("DaemonSet n/d".to_owned(), Some(Workload::DaemonSet(Box::new(set)))));
         for (number, (ready, node)) in nodes.iter().enumerate() {
             let status = |is: bool| if is { "True" } else { "False" };
             let pod = json!({
@@ -396,12 +396,12 @@ mod tests {
                     }],
                 },
             });
-            rollout.see(Seen::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+            rollout.see(RolloutEvent::Pod(Box::new(serde_json::from_value(pod).unwrap())));
             let node = json!({
                 "metadata": { "name": format!("n{number}") },
                 "status": { "conditions": [{ "type": "Ready", "status": node }] },
             });
-            rollout.see(Seen::Node(Box::new(serde_json::from_value(node).unwrap())));
+            rollout.see(RolloutEvent::Node(Box::new(serde_json::from_value(node).unwrap())));
         }
         rollout
     }

@@ -141,8 +141,8 @@ fn kubectl_reads_them_as_we_do() {
         let by_name = |objects: Vec<Value>| -> BTreeMap<String, Value> {
             objects.into_iter().map(|object| (name_of(&object), object)).collect()
         };
-        let ours = resolve::resolve(&overlay);
-        assert_eq!(by_name(ours), by_name(built), "{overlay}");
+        let builtin = resolve::resolve(&overlay);
+        assert_eq!(by_name(builtin), by_name(built), "{overlay}");
     }
 }
 
@@ -245,7 +245,7 @@ fn expanded(container: &Value) -> Vec<String> {
 }
 
 #[test]
-fn our_own_command_line_takes_the_arguments() {
+fn the_command_line_accepts_the_arguments_of_the_manifests() {
     let mut seen = BTreeSet::new();
     for container in all_containers().iter().filter(|container| !is_upstream(container)) {
         let mut args = expanded(container);
@@ -267,11 +267,11 @@ fn each_variant_runs_its_controllers() {
     let checked = |variant: Variant, sidecars: Sidecars| {
         let options = Options { sidecars, ..Options::new(variant) };
         let objects = values(&options);
-        let ours = controllers(&options);
+        let builtin = controllers(&options);
         let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
-        let theirs = containers(deployment).iter().filter(|container| is_upstream(container));
-        let theirs = theirs.map(|container| container["name"].as_str().unwrap().to_owned());
-        let names: Vec<String> = ours.into_iter().chain(theirs).collect();
+        let upstream = containers(deployment).iter().filter(|container| is_upstream(container));
+        let upstream = upstream.map(|container| container["name"].as_str().unwrap().to_owned());
+        let names: Vec<String> = builtin.into_iter().chain(upstream).collect();
         // Exactly the running components have permissions.
         let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole");
         let roles: BTreeSet<String> = roles
@@ -284,7 +284,7 @@ fn each_variant_runs_its_controllers() {
     };
     let storage = ["binder", "attach-detach", "protection", "ephemeral-volume", "expander"];
     let sidecars: [(_, &[&str]); 2] = [
-        (Sidecars::Ours, &["provisioner", "attacher", "resizer", "snapshotter"]),
+        (Sidecars::Builtin, &["provisioner", "attacher", "resizer", "snapshotter"]),
         (Sidecars::Upstream, &["csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"]),
     ];
     for (sidecars, names) in sidecars {
@@ -314,7 +314,7 @@ fn secrets_are_read_only_for_drivers_that_require_them() {
 }
 
 #[test]
-fn upstreams_sidecars_call_the_tap_and_nobody_else_calls_the_driver() {
+fn upstream_sidecars_call_the_tap_and_only_the_tap_calls_the_driver() {
     for variant in Variant::ALL {
         let objects = values(&Options { sidecars: Sidecars::Upstream, ..Options::new(variant) });
         let node = objects.iter().find(|object| name_of(object) == format!("DaemonSet {NODE}")).unwrap();
@@ -343,7 +343,7 @@ fn upstreams_sidecars_call_the_tap_and_nobody_else_calls_the_driver() {
 
 /// Where pods of a priority class are admitted only to a namespace with a quota for it, as on GKE.
 #[test]
-fn priority_classes_have_a_quota_on_clusters_of_others() {
+fn priority_classes_have_a_quota_on_existing_clusters() {
     for options in all() {
         let (overlay, objects) = (options.overlay(), values(&options));
         let classes: BTreeSet<&str> = objects
@@ -371,7 +371,7 @@ fn priority_classes_have_a_quota_on_clusters_of_others() {
 
 /// Where pods are admitted by what their accounts may use, as on OpenShift.
 #[test]
-fn accounts_of_pods_may_use_openshifts_privileged_constraint_on_clusters_of_others() {
+fn service_accounts_may_use_openshifts_privileged_constraint_on_existing_clusters() {
     for options in all().into_iter().filter(|options| options.variant != Variant::Kind) {
         let objects = values(&options);
         let accounts: BTreeSet<&str> = objects
@@ -579,7 +579,7 @@ fn an_installation_is_put_in_everywhere() {
             assert!(!text.contains(default), "{default} is still in {text}");
         }
     }
-    let values = values(&elsewhere(Sidecars::Ours));
+    let values = values(&elsewhere(Sidecars::Builtin));
     let node = values.iter().find(|object| name_of(object) == format!("DaemonSet {NODE}")).unwrap();
     assert_eq!(node["spec"]["template"]["spec"]["imagePullSecrets"], json!([{ "name": "pull" }]));
     // The kubelet hands out paths of the node, so they are the same in the driver.
@@ -714,17 +714,17 @@ async fn broken_pod(client: &Client, name: &str, container: &str, status: Value)
 }
 
 #[tokio::test]
-async fn what_keeps_an_installation_is_named() {
+async fn the_blocker_of_an_installation_is_named() {
     let (_server, client) = cluster().await;
-    let mut options = Options { patience: Duration::from_millis(200), ..Options::new(Variant::Stock) };
+    let mut options = Options { timeout: Duration::from_millis(200), ..Options::new(Variant::Stock) };
     // A busy machine may need longer to look at the workloads even once.
     loop {
         let error = install(&client, &options).await.unwrap_err().to_string();
         if error.contains("DaemonSet claimcheck-system/claimcheck-node not observed by its controller yet") {
             break;
         }
-        assert!(options.patience < Duration::from_secs(30), "{error}");
-        options.patience *= 2;
+        assert!(options.timeout < Duration::from_secs(30), "{error}");
+        options.timeout *= 2;
     }
 
     let waiting = json!({ "containerStatuses": [{
@@ -733,7 +733,7 @@ async fn what_keeps_an_installation_is_named() {
     }]});
     broken_pod(&client, "claimcheck-node-x", "driver", waiting).await;
     // It cannot succeed, so there is no waiting.
-    let options = Options { patience: Duration::from_secs(300), ..options };
+    let options = Options { timeout: Duration::from_secs(300), ..options };
     let failed = tokio::time::timeout(Duration::from_secs(60), install(&client, &options)).await.unwrap();
     let error = failed.unwrap_err().to_string();
     let blocker =
@@ -743,9 +743,9 @@ async fn what_keeps_an_installation_is_named() {
 
 /// A DaemonSet has no condition for pods that it is not permitted to create.
 #[tokio::test]
-async fn what_the_controllers_of_a_cluster_say_is_quoted() {
+async fn errors_of_the_clusters_controllers_are_quoted() {
     let (_server, client) = cluster().await;
-    let mut options = Options { patience: Duration::from_millis(500), ..Options::new(Variant::Existing) };
+    let mut options = Options { timeout: Duration::from_millis(500), ..Options::new(Variant::Existing) };
     apply(&client, &options).await.unwrap();
     let why = "pods \"claimcheck-node-\" is forbidden: insufficient quota to match these scopes";
     let events: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
@@ -764,8 +764,8 @@ async fn what_the_controllers_of_a_cluster_say_is_quoted() {
             break;
         }
         // A busy machine may need longer to look at all of them even once.
-        assert!(options.patience < Duration::from_secs(30), "{error}");
-        options.patience *= 2;
+        assert!(options.timeout < Duration::from_secs(30), "{error}");
+        options.timeout *= 2;
     }
 }
 

@@ -5,10 +5,10 @@ use std::{fs, path::Path};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
-use crate::{Cluster, ConfigError, Controllers, Wanted};
+use crate::{Cluster, ConfigError, Controllers, ClusterSpec};
 
-fn wanted() -> Wanted {
-    Wanted { data: "/home/ci/.local/state/claimcheck/kind/claimcheck-a/data".into(), ..Wanted::default() }
+fn wanted() -> ClusterSpec {
+    ClusterSpec { data: "/home/ci/.local/state/claimcheck/kind/claimcheck-a/data".into(), ..ClusterSpec::default() }
 }
 
 fn read(text: &str) -> Result<Cluster, ConfigError> {
@@ -18,7 +18,7 @@ fn read(text: &str) -> Result<Cluster, ConfigError> {
     Cluster::read(&path)
 }
 
-fn theirs(body: &str) -> Cluster {
+fn user_config(body: &str) -> Cluster {
     read(&format!("kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\n{body}")).unwrap()
 }
 
@@ -30,7 +30,7 @@ fn by_default() {
 #[test]
 fn three_workers_of_one_image() {
     let image = Some("kindest/node:v1.36.0".to_owned());
-    let wanted = Wanted { workers: Some(3), image, ..wanted() };
+    let wanted = ClusterSpec { workers: Some(3), image, ..wanted() };
     assert_snapshot!(Cluster::generate(&wanted, None).unwrap().to_yaml());
 }
 
@@ -55,8 +55,8 @@ fn controllers_are_off_that_the_version_has() {
         (Some("kindest/node:v1.36.2"), None, "nodes: [{}, {image: 'kindest/node:v1.31.4'}]", false),
     ];
     for (image, kind_version, file, off) in table {
-        let wanted = Wanted { image: image.map(str::to_owned), kind_version, ..wanted() };
-        let text = Cluster::generate(&wanted, Some(theirs(file))).unwrap().to_yaml();
+        let wanted = ClusterSpec { image: image.map(str::to_owned), kind_version, ..wanted() };
+        let text = Cluster::generate(&wanted, Some(user_config(file))).unwrap().to_yaml();
         assert!(text.contains(",-ephemeral-volume-controller"), "{text}");
         let is_off = text.contains(",-volumeattributesclass-protection-controller");
         assert_eq!(is_off, off, "{image:?}, {kind_version:?}, {file}");
@@ -66,7 +66,7 @@ fn controllers_are_off_that_the_version_has() {
 /// Anyone with access to the engine's network could read its metrics for as long as the cluster is kept.
 #[test]
 fn the_controller_manager_of_a_kept_cluster_serves_on_the_loopback() {
-    let text = |keep| Cluster::generate(&Wanted { keep, ..wanted() }, None).unwrap().to_yaml();
+    let text = |keep| Cluster::generate(&ClusterSpec { keep, ..wanted() }, None).unwrap().to_yaml();
     for argument in ["bind-address", "authorization-always-allow-paths"] {
         assert!(text(false).contains(argument) && !text(true).contains(argument), "{argument}");
     }
@@ -75,14 +75,14 @@ fn the_controller_manager_of_a_kept_cluster_serves_on_the_loopback() {
 
 #[test]
 fn stock_controllers() {
-    let wanted = Wanted { controllers: Controllers::Stock, ..wanted() };
+    let wanted = ClusterSpec { controllers: Controllers::Stock, ..wanted() };
     assert_snapshot!(Cluster::generate(&wanted, None).unwrap().to_yaml());
 }
 
 /// Required feature gates, APIs and kubelet arguments; the file takes precedence.
 #[test]
 fn joined_with_a_file() {
-    let theirs = theirs(
+    let user_config = user_config(
         r#"
 networking:
   ipFamily: dual
@@ -107,14 +107,14 @@ containerdConfigPatches:
     config_path = "/etc/containerd/certs.d"
 "#,
     );
-    let wanted = Wanted {
+    let wanted = ClusterSpec {
         image: Some("kindest/node:v1.36.0".into()),
         feature_gates: [("Shared".into(), true), ("Ours".into(), true)].into(),
         runtime_config: [("api/all".into(), "false".into()), ("api/beta".into(), "true".into())].into(),
         kubelet_args: [("v".into(), "6".into())].into(),
         ..wanted()
     };
-    assert_snapshot!(Cluster::generate(&wanted, Some(theirs)).unwrap().to_yaml());
+    assert_snapshot!(Cluster::generate(&wanted, Some(user_config)).unwrap().to_yaml());
 }
 
 #[test]
@@ -124,9 +124,9 @@ fn a_file_is_read_again_as_it_was_written() {
 }
 
 #[test]
-fn what_we_must_say_is_refused_by_name() {
-    let workers = Wanted { workers: Some(2), ..wanted() };
-    let stock = Wanted { controllers: Controllers::Stock, ..wanted() };
+fn fields_set_by_claimcheck_are_rejected_by_name() {
+    let workers = ClusterSpec { workers: Some(2), ..wanted() };
+    let stock = ClusterSpec { controllers: Controllers::Stock, ..wanted() };
     let merged = "kubeadmConfigPatches:\n- |\n  kind: ClusterConfiguration\n  controllerManager:\n    extraArgs: \
                   {controllers: '*'}\n";
     let listed = "nodes:\n- kubeadmConfigPatches:\n  - |\n    kind: KubeletConfiguration\n    ---\n    kind: \
@@ -159,7 +159,7 @@ fn what_we_must_say_is_refused_by_name() {
         ),
     ];
     for (wanted, body, expected) in table {
-        let error = Cluster::generate(&wanted, Some(theirs(body))).err().map(|error| error.to_string());
+        let error = Cluster::generate(&wanted, Some(user_config(body))).err().map(|error| error.to_string());
         let fits = match (&error, expected) {
             (None, None) => true,
             (Some(error), Some(part)) => error.contains(part),
@@ -178,14 +178,14 @@ fn the_controller_manager_serves_where_the_file_says_or_on_every_address() {
         ("networking: {ipFamily: ipv6}", Some("\"::\"")),
         (given, None),
     ] {
-        let text = Cluster::generate(&wanted(), Some(theirs(body))).unwrap().to_yaml();
-        let ours = text.lines().skip_while(|line| !line.ends_with("/bind-address")).nth(1);
-        assert_eq!(ours.and_then(|line| line.trim().strip_prefix("value: ")), address, "{text}");
+        let text = Cluster::generate(&wanted(), Some(user_config(body))).unwrap().to_yaml();
+        let address_line = text.lines().skip_while(|line| !line.ends_with("/bind-address")).nth(1);
+        assert_eq!(address_line.and_then(|line| line.trim().strip_prefix("value: ")), address, "{text}");
     }
 }
 
 #[test]
-fn what_is_no_config_of_kind_is_told() {
+fn an_invalid_kind_config_is_reported() {
     let other = read("kind: Deployment\napiVersion: apps/v1\n").unwrap_err().to_string();
     assert!(other.contains("it contains a Deployment of apps/v1"), "{other}");
     let role =
@@ -213,7 +213,7 @@ fn patched(config: &Cluster, mut document: Value) -> Value {
 /// kind's own settings are kept (`pkg/cluster/internal/kubeadm/config.go`).
 #[test]
 fn both_flavours_of_kubeadm_s_config_are_met() {
-    let wanted = Wanted { kubelet_args: [("v".into(), "6".into())].into(), ..wanted() };
+    let wanted = ClusterSpec { kubelet_args: [("v".into(), "6".into())].into(), ..wanted() };
     let config = Cluster::generate(&wanted, None).unwrap();
     let map = |args: &[(&str, &str)]| {
         args.iter()

@@ -3,12 +3,12 @@
 use insta::assert_snapshot;
 
 use crate::testing::Fake;
-use crate::{Needs, Owned, OwnedError, Preflight, Standing, TeardownError, down, list, preflight, prune};
+use crate::{PreflightRequest, OwnedCluster, OwnedError, Preflight, Standing, TeardownError, down, list, preflight, prune};
 
 const NAME: &str = "claimcheck-a";
 
-fn needs(reuse: bool) -> Needs {
-    Needs { name: NAME.to_owned(), reuse }
+fn needs(reuse: bool) -> PreflightRequest {
+    PreflightRequest { name: NAME.to_owned(), reuse }
 }
 
 async fn against(fake: &Fake) -> String {
@@ -17,22 +17,22 @@ async fn against(fake: &Fake) -> String {
 }
 
 #[tokio::test]
-async fn preflight_asks_and_changes_nothing() {
+async fn preflight_queries_and_changes_nothing() {
     let fake = Fake::new();
     let ready = preflight(&fake.tools(), &fake.store(), &needs(false)).await.unwrap();
     assert_eq!((ready.kind_version.to_string(), ready.engine.name()), ("0.33.0".to_owned(), "docker"));
-    assert!(!ready.network_was_there && !ready.is_there);
+    assert!(!ready.network_was_there && !ready.exists);
     assert!(!fake.path("state").exists());
     assert_snapshot!(fake.calls());
 }
 
 #[tokio::test]
-async fn preflight_tells_all_that_is_missing() {
+async fn preflight_reports_everything_missing() {
     assert_snapshot!(against(&Fake::with(&[])).await);
 }
 
 #[tokio::test]
-async fn preflight_tells_all_that_is_wrong() {
+async fn preflight_reports_everything_wrong() {
     let fake = Fake::new();
     fake.rule("kind version", "echo 0.20.0; exit 0");
     fake.put_containers("claimcheck-a-control-plane|claimcheck-a|Up 3 days|\n");
@@ -42,7 +42,7 @@ async fn preflight_tells_all_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn preflight_tells_of_an_engine_that_does_not_answer() {
+async fn preflight_reports_an_unresponsive_engine() {
     let fake = Fake::new();
     fake.fails(
         "docker info",
@@ -53,20 +53,20 @@ async fn preflight_tells_of_an_engine_that_does_not_answer() {
 }
 
 /// Creates a cluster as a run does, with its record.
-async fn create(fake: &Fake) -> Owned {
+async fn create(fake: &Fake) -> OwnedCluster {
     let claim = fake.store().claim(NAME, "docker", false).unwrap();
-    let (owned, created) = Owned::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
+    let (owned, created) = OwnedCluster::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
     created.unwrap();
     owned
 }
 
 #[tokio::test]
-async fn a_cluster_comes_and_goes() {
+async fn a_cluster_is_created_and_deleted() {
     let fake = Fake::new();
     let owned = create(&fake).await;
     assert_eq!(fake.containers().lines().count(), 3);
     let known = list(&fake.engine(), &fake.store()).await.unwrap();
-    assert_eq!((known.len(), known[0].standing, known[0].nodes.len()), (1, Standing::Living, 3));
+    assert_eq!((known.len(), known[0].standing, known[0].nodes.len()), (1, Standing::InUse, 3));
     owned.delete().await.unwrap();
     assert_eq!((fake.containers(), fake.networks()), (String::new(), String::new()));
     assert!(!fake.path("state").join(NAME).exists());
@@ -85,7 +85,7 @@ async fn kind_s_network_stays_where_it_was_there_before_or_is_used() {
 
     let fake = Fake::new();
     let claim = fake.store().claim(NAME, "docker", true).unwrap();
-    let (owned, created) = Owned::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
+    let (owned, created) = OwnedCluster::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
     created.unwrap();
     owned.delete().await.unwrap();
     assert_eq!((fake.containers().as_str(), fake.networks().as_str()), ("", "kind\n"));
@@ -100,7 +100,7 @@ async fn an_interrupted_creation_leaves_nothing() {
     let claim = fake.store().claim(NAME, "docker", false).unwrap();
     let (kind, wanted) = (fake.kind(), fake.create(NAME));
     tokio::select! {
-        _ = Owned::create(&kind, fake.teardown(), claim, &wanted) => panic!("it hangs"),
+        _ = OwnedCluster::create(&kind, fake.teardown(), claim, &wanted) => panic!("it hangs"),
         _ = fake.hung() => {}
     }
     assert_eq!(fake.containers(), "");
@@ -109,12 +109,12 @@ async fn an_interrupted_creation_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_failed_creation_is_there_for_its_logs_and_then_gone() {
+async fn a_failed_creation_is_retained_for_its_logs_and_then_deleted() {
     let fake = Fake::new();
     let half = format!("echo '{NAME}-worker|{NAME}|Up 1 second|ours' >>\"$FAKE/containers\"");
     fake.rule("kind create", &format!("{half}; echo 'ERROR: no' >&2; exit 1"));
     let claim = fake.store().claim(NAME, "docker", false).unwrap();
-    let (owned, created) = Owned::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
+    let (owned, created) = OwnedCluster::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
     assert!(created.unwrap_err().to_string().contains("ERROR: no"));
     assert_eq!(fake.containers().lines().count(), 1);
     drop(owned);
@@ -129,12 +129,12 @@ async fn a_kept_cluster_stays_until_it_is_taken_down() {
     assert_eq!(fake.containers().lines().count(), 3);
     assert_eq!(prune(&fake.teardown(), &fake.store(), false).await.unwrap().len(), 0);
     let ready = preflight(&fake.tools(), &fake.store(), &needs(true)).await.unwrap();
-    assert!(ready.is_there);
+    assert!(ready.exists);
     let found = preflight(&fake.tools(), &fake.store(), &needs(false)).await.unwrap_err();
     assert!(found.to_string().contains("use it with --reuse"), "{found}");
     // In use again, and kept again.
     let claim = fake.store().take(NAME, "docker").unwrap();
-    let owned = Owned::adopt(fake.teardown(), claim);
+    let owned = OwnedCluster::adopt(fake.teardown(), claim);
     let taken = down(&fake.teardown(), &fake.store(), NAME).await.unwrap_err();
     assert!(matches!(&taken, TeardownError::Owned(OwnedError::InUse { .. })), "{taken}");
     drop(owned);
@@ -166,15 +166,15 @@ async fn prune_deletes_what_killed_runs_have_left_and_nothing_else() {
     assert_eq!(
         known,
         [
-            ("claimcheck-living", Standing::Living, 1),
-            ("claimcheck-early", Standing::Gone, 0),
-            ("claimcheck-half", Standing::Gone, 2),
+            ("claimcheck-living", Standing::InUse, 1),
+            ("claimcheck-early", Standing::Abandoned, 0),
+            ("claimcheck-half", Standing::Abandoned, 2),
             ("claimcheck-kept", Standing::Kept, 1),
             ("claimcheck-colleague", Standing::Elsewhere, 1),
         ]
     );
-    let pruned = |pruned: Vec<(crate::Known, Result<(), TeardownError>)>| -> Vec<String> {
-        let deleted = |(known, result): (crate::Known, Result<(), TeardownError>)| {
+    let pruned = |pruned: Vec<(crate::ListedCluster, Result<(), TeardownError>)>| -> Vec<String> {
+        let deleted = |(known, result): (crate::ListedCluster, Result<(), TeardownError>)| {
             result.unwrap();
             known.name
         };
@@ -201,7 +201,7 @@ async fn what_kind_cannot_delete_the_engine_does() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_delete_stays_known() {
+async fn an_undeletable_cluster_stays_recorded() {
     let fake = Fake::new();
     let owned = create(&fake).await;
     fake.fails("kind delete", "ERROR: failed to delete cluster");
@@ -209,7 +209,7 @@ async fn what_nobody_can_delete_stays_known() {
     let error = owned.delete().await.unwrap_err().to_string();
     assert!(error.starts_with("cluster claimcheck-a was not deleted, and remains known to"), "{error}");
     let known = list(&fake.engine(), &fake.store()).await.unwrap();
-    assert_eq!((known.len(), known[0].standing), (1, Standing::Gone));
+    assert_eq!((known.len(), known[0].standing), (1, Standing::Abandoned));
     fake.no_rule("docker rm");
     let pruned = prune(&fake.teardown(), &fake.store(), false).await.unwrap();
     assert!(pruned.len() == 1 && pruned[0].1.is_ok(), "{pruned:?}");

@@ -65,10 +65,10 @@ exit 0"#;
         cluster: cluster.to_owned(),
         running,
     };
-    let ours = container("claimcheck-a-worker", "claimcheck-a", true);
-    assert_eq!(fake.engine().marked().await.unwrap(), std::slice::from_ref(&ours));
+    let own = container("claimcheck-a-worker", "claimcheck-a", true);
+    assert_eq!(fake.engine().marked().await.unwrap(), std::slice::from_ref(&own));
     let all = fake.engine().containers(None).await.unwrap();
-    assert_eq!(all, [ours, container("other-control-plane", "other", false)]);
+    assert_eq!(all, [own, container("other-control-plane", "other", false)]);
     let asked = "podman ps -a --filter label=io.x-k8s.kind.cluster --format json\n";
     assert_eq!(fake.calls(), asked.repeat(2));
 }
@@ -108,8 +108,8 @@ fn the_engine_is_kind_s_own_choice_unless_it_is_named() {
 
 /// Real output of kind and docker.
 #[tokio::test]
-async fn failures_say_what_was_run_what_it_said_and_what_helps() {
-    let said = [
+async fn failures_report_command_stderr_and_remedy() {
+    let stderr = [
         "ERROR: failed to create cluster: failed to get docker info: command \"docker info --format '{{json .}}'\" \
          failed with error: exit status 1\n\nCommand Output: {}\nCannot connect to the Docker daemon at \
          unix:///var/run/docker.sock. Is the docker daemon running?",
@@ -127,12 +127,12 @@ async fn failures_say_what_was_run_what_it_said_and_what_helps() {
         "an unknown failure",
     ];
     let fake = Fake::new();
-    let mut told = Vec::new();
-    for words in said {
+    let mut messages = Vec::new();
+    for words in stderr {
         fake.fails("kind create", words);
-        told.push(fake.kind().create(&fake.create("claimcheck-a")).await.unwrap_err().to_string());
+        messages.push(fake.kind().create(&fake.create("claimcheck-a")).await.unwrap_err().to_string());
     }
-    assert_snapshot!(fake.plain(&told.join("\n\n")));
+    assert_snapshot!(fake.plain(&messages.join("\n\n")));
 }
 
 #[tokio::test]
@@ -140,13 +140,13 @@ async fn only_the_last_lines_are_quoted() {
     let fake = Fake::new();
     fake.rule("kind delete", "for line in $(seq 100); do echo \"line $line\" >&2; echo >&2; done; exit 3\n");
     let error = fake.kind().delete("claimcheck-a", &fake.path("kubeconfig")).await.unwrap_err();
-    let ProgramError::Failed { said, status, .. } = &error else { panic!("{error}") };
-    assert_eq!((said.len(), said[0].as_str(), status.code()), (12, "line 89", Some(3)));
+    let ProgramError::Failed { stderr, status, .. } = &error else { panic!("{error}") };
+    assert_eq!((stderr.len(), stderr[0].as_str(), status.code()), (12, "line 89", Some(3)));
     assert_eq!(error.gist(), "line 100");
 }
 
 #[tokio::test]
-async fn what_is_missing_and_what_is_strange_is_told() {
+async fn missing_programs_and_unexpected_output_are_reported() {
     let fake = Fake::with(&["docker"]);
     let missing = Kind::find(&fake.tools(), &fake.engine()).unwrap_err();
     assert!(
@@ -181,7 +181,7 @@ async fn a_program_that_hangs_is_killed() {
 
 /// kind runs child processes: they must not continue after it was killed.
 #[tokio::test]
-async fn a_dropped_call_takes_its_children_along() {
+async fn a_dropped_call_kills_its_children() {
     let fake = Fake::new();
     fake.hangs("kind create", "");
     let (kind, create) = (fake.kind(), fake.create("claimcheck-a"));

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::read::Side;
 
 /// The number of resamples: the spread is then known to about three per cent.
-const DRAWS: u32 = 500;
+const RESAMPLES: u32 = 500;
 /// A fixed seed: the same data must give the same verdict.
 const SEED: u64 = 0x5eed;
 /// With fewer runs per side, the variation between runs cannot be estimated.
@@ -28,22 +28,22 @@ pub enum Unit {
 
 /// The range of autocorrelation between samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Memory {
+pub(super) enum Dependence {
     /// As long as the machine speed is stable: the length of a block equals the number of blocks.
     Long,
     /// Short, since the machine speed is taken out: the number of blocks is the square of their length,
     /// which gives a better estimate of the spread. But no shorter than the number of concurrent volumes, which wait
     /// for each other.
-    Short { abreast: f64 },
+    Short { concurrency: f64 },
 }
 
-impl Memory {
+impl Dependence {
     /// The number of blocks for this many samples.
-    fn stretches(self, samples: usize) -> usize {
+    fn blocks(self, samples: usize) -> usize {
         let samples = samples as f64;
         let length = match self {
             Self::Long => samples.sqrt(),
-            Self::Short { abreast } => samples.cbrt().max(abreast),
+            Self::Short { concurrency } => samples.cbrt().max(concurrency),
         };
         ((samples / length).ceil() as usize).max(1)
     }
@@ -55,13 +55,13 @@ pub(super) fn unit(sides: [&Side; 2]) -> Unit {
 }
 
 /// The units of the samples of some runs; none is empty.
-pub(super) fn units<'a, T>(runs: &[&'a [T]], unit: Unit, memory: Memory) -> Vec<&'a [T]> {
+pub(super) fn units<'a, T>(runs: &[&'a [T]], unit: Unit, dependence: Dependence) -> Vec<&'a [T]> {
     let cut = |run: &&'a [T]| {
         let run: &'a [T] = run;
         match unit {
             Unit::Run => vec![run],
             Unit::Stretch => {
-                let count = memory.stretches(run.len());
+                let count = dependence.blocks(run.len());
                 let at = move |nth: usize| nth * run.len() / count;
                 (0..count).map(|nth| &run[at(nth)..at(nth + 1)]).collect()
             }
@@ -83,9 +83,9 @@ pub(super) struct Part {
 /// (Rao and Wu, 1988).
 pub(super) fn variance(parts: &[Part]) -> f64 {
     let mut rng = Rng::with_seed(SEED);
-    let draws = parts.len().saturating_sub(1).max(1);
-    let means = (0..DRAWS).map(|_| {
-        let drawn = (0..draws).map(|_| parts[rng.usize(..parts.len())]);
+    let resampled_units = parts.len().saturating_sub(1).max(1);
+    let means = (0..RESAMPLES).map(|_| {
+        let drawn = (0..resampled_units).map(|_| parts[rng.usize(..parts.len())]);
         let total = drawn.fold(Part { sum: 0.0, count: 0.0 }, |total, part| Part {
             sum: total.sum + part.sum,
             count: total.count + part.count,
@@ -110,18 +110,18 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_cut_into_stretches_as_long_as_its_memory() {
+    fn a_run_is_split_into_blocks_as_long_as_its_dependence() {
         let sample = |end_ns| Sample { end_ns, total: 0.0, driver: 0.0, overhead: 0.0 };
         let run: Vec<Sample> = (0..100).map(sample).collect();
-        let lengths = |samples: &[Sample], memory| -> Vec<usize> {
-            units(&[samples], Unit::Stretch, memory).iter().map(|unit| unit.len()).collect()
+        let lengths = |samples: &[Sample], dependence| -> Vec<usize> {
+            units(&[samples], Unit::Stretch, dependence).iter().map(|unit| unit.len()).collect()
         };
-        assert_eq!(lengths(&run, Memory::Long), [10; 10]);
-        assert_eq!(lengths(&run[..27], Memory::Short { abreast: 1.0 }), [3; 9]);
-        assert_eq!(lengths(&run[..27], Memory::Short { abreast: 8.5 }), [6, 7, 7, 7]);
-        assert_eq!(lengths(&run[..27], Memory::Short { abreast: 32.0 }), [27]);
-        assert_eq!(units(&[&run, &[], &run[..3]], Unit::Stretch, Memory::Long).len(), 12);
-        assert_eq!(units(&[&run, &[], &run[..3]], Unit::Run, Memory::Long).len(), 2);
-        assert_eq!(units(&[&run], Unit::Stretch, Memory::Short { abreast: 1.0 }).concat(), run);
+        assert_eq!(lengths(&run, Dependence::Long), [10; 10]);
+        assert_eq!(lengths(&run[..27], Dependence::Short { concurrency: 1.0 }), [3; 9]);
+        assert_eq!(lengths(&run[..27], Dependence::Short { concurrency: 8.5 }), [6, 7, 7, 7]);
+        assert_eq!(lengths(&run[..27], Dependence::Short { concurrency: 32.0 }), [27]);
+        assert_eq!(units(&[&run, &[], &run[..3]], Unit::Stretch, Dependence::Long).len(), 12);
+        assert_eq!(units(&[&run, &[], &run[..3]], Unit::Run, Dependence::Long).len(), 2);
+        assert_eq!(units(&[&run], Unit::Stretch, Dependence::Short { concurrency: 1.0 }).concat(), run);
     }
 }

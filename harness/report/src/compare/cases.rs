@@ -61,7 +61,7 @@ impl CaseChange {
 
 /// The result of a case on one side: the worst of several.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Went {
+enum CaseState {
     Skipped,
     Passed,
     Failed,
@@ -77,14 +77,14 @@ pub(super) fn compare(sides: [&Side; 2]) -> Vec<CaseChange> {
     let all: BTreeSet<&CaseId> = before.keys().chain(after.keys()).copied().collect();
     let changes = all.into_iter().filter_map(|case| {
         let change = match (before.get(case), after.get(case)) {
-            (None, Some(Went::Failed)) => Change::Broken,
+            (None, Some(CaseState::Failed)) => Change::Broken,
             (None, Some(_)) => Change::New,
             (_, None) => Change::Gone,
             (Some(a), Some(b)) if a == b => return None,
-            (Some(_), Some(Went::Failed)) => Change::Broken,
-            (Some(Went::Failed), Some(Went::Passed)) => Change::Mended,
-            (Some(_), Some(Went::Passed)) => Change::Runs,
-            (Some(_), Some(Went::Skipped)) => Change::Skipped,
+            (Some(_), Some(CaseState::Failed)) => Change::Broken,
+            (Some(CaseState::Failed), Some(CaseState::Passed)) => Change::Mended,
+            (Some(_), Some(CaseState::Passed)) => Change::Runs,
+            (Some(_), Some(CaseState::Skipped)) => Change::Skipped,
         };
         Some(CaseChange { case: case.clone(), change })
     });
@@ -93,13 +93,13 @@ pub(super) fn compare(sides: [&Side; 2]) -> Vec<CaseChange> {
     changes
 }
 
-fn results(side: &Side) -> BTreeMap<&CaseId, Went> {
+fn results(side: &Side) -> BTreeMap<&CaseId, CaseState> {
     let mut results = BTreeMap::new();
     for line in side.runs.iter().flat_map(|run| &run.summary.results) {
         let went = match line.result {
-            CaseResult::Passed => Went::Passed,
-            CaseResult::Failed { .. } => Went::Failed,
-            CaseResult::Skipped { .. } => Went::Skipped,
+            CaseResult::Passed => CaseState::Passed,
+            CaseResult::Failed { .. } => CaseState::Failed,
+            CaseResult::Skipped { .. } => CaseState::Skipped,
         };
         let so_far = results.entry(&line.case).or_insert(went);
         *so_far = went.max(*so_far);

@@ -96,7 +96,7 @@ fn phase(line: &PhaseLine, longest: f64) -> Markup {
             td { @if let Some(driver) = part(line.driver.map(|driver| driver.measure)) { (driver) } }
             td { @if let Some(overhead) = part(line.overhead.map(|overhead| overhead.measure)) { (overhead) } }
             td { (words::ratio(&line.total)) }
-            td { (words::beside(line)) }
+            td { (words::relative_change(line)) }
             td { (words::interval(&line.total)) }
         }
     }

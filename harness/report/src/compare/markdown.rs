@@ -44,7 +44,7 @@ fn phases(comparison: &Comparison) -> String {
             words::both(line.total.p50),
             words::both(line.total.p95),
             words::ratio(&line.total),
-            words::beside(line),
+            words::relative_change(line),
             words::interval(&line.total),
             part(line.driver.map(|driver| driver.measure)),
             part(line.overhead.map(|overhead| overhead.measure)),

@@ -21,7 +21,7 @@
 
 mod bootstrap;
 mod cases;
-mod company;
+mod covariates;
 mod counts;
 mod differences;
 mod html;
@@ -42,7 +42,7 @@ use serde::Serialize;
 
 pub use bootstrap::Unit;
 pub use cases::{CaseChange, Change};
-pub use company::Beside;
+pub use covariates::RelativeChange;
 pub use counts::Count;
 pub use differences::Difference;
 pub use phase::{Judged, Measure, PhaseLine};
@@ -101,8 +101,8 @@ pub fn compare(a: &Side, b: &Side, options: Options) -> Comparison {
     let sides = [a, b];
     let unit = bootstrap::unit(sides);
     let pace = pace::between(sides);
-    let company = company::Company::of(sides);
-    let line = |&phase: &Phase| phase::compare(phase, sides, unit, pace, company.as_ref(), options);
+    let covariates = covariates::Covariates::of(sides);
+    let line = |&phase: &Phase| phase::compare(phase, sides, unit, pace, covariates.as_ref(), options);
     let lines = Phase::ALL.iter().filter_map(line);
     let mut phases: Vec<PhaseLine> = lines.collect();
     verdict::judge(&mut phases, options);

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::{
     Options,
-    bootstrap::{self, Memory, Part, Unit},
-    company::{Beside, Company, Lag},
+    bootstrap::{self, Dependence, Part, Unit},
+    covariates::{RelativeChange, Covariates, RelativeShift},
     rank::{above, difference, quantile},
     read::{Sample, Side},
     student,
@@ -54,9 +54,9 @@ pub struct Judged {
     pub shift_evened: Option<f64>,
     /// The comparison relative to the other phases. None for a driver's part, which responds to a slow machine in its
     /// own way; and if there are too few phases, or it is too short.
-    pub beside: Option<Beside>,
+    pub beside: Option<RelativeChange>,
     #[serde(skip)]
-    pub(super) lag: Option<Lag>,
+    pub(super) relative: Option<RelativeShift>,
 }
 
 /// A part of a phase.
@@ -113,7 +113,7 @@ pub(super) fn compare(
     sides: [&Side; 2],
     unit: Unit,
     pace: Option<f64>,
-    company: Option<&Company>,
+    covariates: Option<&Covariates>,
     options: Options,
 ) -> Option<PhaseLine> {
     let of = |side: &Side| -> Vec<Vec<Sample>> {
@@ -128,11 +128,11 @@ pub(super) fn compare(
     let unit =
         if runs.iter().all(|runs| runs.len() >= bootstrap::ENOUGH_RUNS) { unit } else { Unit::Stretch };
     let slices = [0, 1].map(|side| runs[side].iter().map(Vec::as_slice).collect::<Vec<_>>());
-    let units = [0, 1].map(|side| bootstrap::units(&slices[side], unit, Memory::Long));
+    let units = [0, 1].map(|side| bootstrap::units(&slices[side], unit, Dependence::Long));
     let driven = runs.iter().flatten().flatten().any(|sample| sample.driver > 0.0);
     let times = |take: fn(&Sample) -> f64| Times::of(&units, take);
     let beside = |take| Judged {
-        lag: company.and_then(|company| company.lag(phase, sides, take)),
+        relative: covariates.and_then(|covariates| covariates.relative(phase, sides, take)),
         ..times(take).judged(pace, options.level)
     };
     Some(PhaseLine {
@@ -215,7 +215,7 @@ impl Times {
             p_holm: None,
             shift_evened: evened.map(|(shift, _)| shift),
             beside: None,
-            lag: None,
+            relative: None,
         }
     }
 }

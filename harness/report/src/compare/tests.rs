@@ -84,13 +84,13 @@ fn named(comparison: &Comparison) -> Vec<(Phase, Verdict)> {
 
 const TRIALS: u64 = 120;
 /// 19 in 20, less what chance does to so many trials (three standard errors).
-const NINETEEN_IN_TWENTY: f64 = 0.95;
+const POWER_95: f64 = 0.95;
 const LUCK: f64 = 0.06;
 
 #[test]
-fn equals_are_told_apart_once_in_twenty_at_most() {
+fn equal_runs_differ_in_at_most_one_of_twenty_comparisons() {
     // Without the margin, which only takes from the errors.
-    let options = Options { margin: 0.0, level: NINETEEN_IN_TWENTY };
+    let options = Options { margin: 0.0, level: POWER_95 };
     let shapes = [
         (PLAIN, 200, 1),
         (PLAIN, 12, 1),
@@ -101,11 +101,11 @@ fn equals_are_told_apart_once_in_twenty_at_most() {
         (Shape { run: 0.1, memory: 0.5, ..PLAIN }, 50, 10),
     ];
     for (shape, count, runs) in shapes {
-        let apart = share(TRIALS, |rng| {
+        let named_share = share(TRIALS, |rng| {
             let (a, b) = (side(rng, shape, count, runs), side(rng, shape, count, runs));
             !named(&compare(&a, &b, options)).is_empty()
         });
-        assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{shape:?}, {count} samples x {runs}: {apart}");
+        assert!(named_share <= 1.0 - POWER_95 + LUCK, "{shape:?}, {count} samples x {runs}: {named_share}");
     }
 }
 
@@ -125,7 +125,7 @@ fn a_fifth_of_the_median_in_one_phase_is_caught() {
             slow_down(&mut b, slow, shape.median / 5.0);
             named(&compare(&a, &b, Options::default())).contains(&(slow, Verdict::Worse))
         });
-        assert!(caught >= NINETEEN_IN_TWENTY - LUCK, "{shape:?}, {count} samples x {runs}: {caught}");
+        assert!(caught >= POWER_95 - LUCK, "{shape:?}, {count} samples x {runs}: {caught}");
     }
 }
 
@@ -162,10 +162,10 @@ fn what_the_driver_adds_is_caught_where_the_phase_varies_too_much() {
         by_total.update(|count| count + u64::from(line.total.verdict == Verdict::Worse));
         line.verdict == Verdict::Worse
     });
-    assert!(caught >= NINETEEN_IN_TWENTY, "{caught}");
+    assert!(caught >= POWER_95, "{caught}");
     assert!(by_total.get() < TRIALS / 2, "the whole of the phase shows it too: {}", by_total.get());
-    let apart = share(TRIALS, |rng| !named(&trial(rng, 0.0)).is_empty());
-    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+    let named_share = share(TRIALS, |rng| !named(&trial(rng, 0.0)).is_empty());
+    assert!(named_share <= 1.0 - POWER_95 + LUCK, "{named_share}");
     let text = trial(&mut Rng::with_seed(8), shape.median / 5.0).to_text(Style { color: false });
     assert!(
         text.contains("  driver worse\n") && text.contains("slower: the driver's part of attach"),
@@ -228,7 +228,7 @@ fn unsteady(rng: &mut Rng, shape: Shape, count: usize) -> Side {
 }
 
 #[test]
-fn a_fifth_of_the_median_stands_out_beside_what_an_unsteady_machine_does() {
+fn a_fifth_of_the_median_is_detected_on_an_unsteady_machine() {
     let shape = Shape { skew: 0.2, ..PLAIN };
     let slow = Phase::Start;
     let trial = |rng: &mut Rng, by: f64| {
@@ -244,17 +244,17 @@ fn a_fifth_of_the_median_stands_out_beside_what_an_unsteady_machine_does() {
         finds.update(|count| count + u64::from(line.total.beside.is_some_and(|beside| beside.finds < 0.25)));
         named(&comparison) == [(slow, Verdict::Worse)]
     });
-    assert!(caught >= NINETEEN_IN_TWENTY - LUCK, "{caught}");
+    assert!(caught >= POWER_95 - LUCK, "{caught}");
     assert!(by_itself.get() < TRIALS / 2, "it shows without the others too: {}", by_itself.get());
     assert!(finds.get() > TRIALS / 2, "it is said that it would not be found: {}", finds.get());
-    let apart = share(TRIALS, |rng| !named(&trial(rng, 0.0)).is_empty());
-    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+    let named_share = share(TRIALS, |rng| !named(&trial(rng, 0.0)).is_empty());
+    assert!(named_share <= 1.0 - POWER_95 + LUCK, "{named_share}");
 }
 
 #[test]
-fn phases_that_take_differently_to_a_slow_machine_are_no_difference() {
+fn phases_that_respond_differently_to_a_slow_machine_are_no_difference() {
     let shape = Shape { skew: 0.25, ..PLAIN };
-    let apart = share(TRIALS, |rng| {
+    let named_share = share(TRIALS, |rng| {
         let (a, mut b) =
             (at_pace(side(rng, shape, 200, 1), 0.001), at_pace(side(rng, shape, 200, 1), 0.0014));
         for (at, samples) in b.runs[0].samples.values_mut().enumerate() {
@@ -266,13 +266,13 @@ fn phases_that_take_differently_to_a_slow_machine_are_no_difference() {
         }
         !named(&compare(&a, &b, Options::default())).is_empty()
     });
-    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+    assert!(named_share <= 1.0 - POWER_95 + LUCK, "{named_share}");
 }
 
 #[test]
 fn a_driver_that_waits_is_no_faster_on_a_slow_machine() {
     let shape = Shape { skew: 0.25, ..PLAIN };
-    let apart = share(TRIALS, |rng| {
+    let named_share = share(TRIALS, |rng| {
         let mut new = |pace: f64| {
             let mut side = at_pace(slower(side(rng, shape, 200, 1), pace), 0.001 * pace);
             for sample in side.runs[0].samples.get_mut(&Phase::Stage).into_iter().flatten() {
@@ -284,7 +284,7 @@ fn a_driver_that_waits_is_no_faster_on_a_slow_machine() {
         let (a, b) = (new(1.0), new(1.2));
         !named(&compare(&a, &b, Options::default())).is_empty()
     });
-    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+    assert!(named_share <= 1.0 - POWER_95 + LUCK, "{named_share}");
 }
 
 /// With a driver that takes most of it, and is never the same.
@@ -316,7 +316,7 @@ fn what_kubernetes_adds_is_caught_where_the_driver_varies_too_much() {
         }
         named(&comparison) == [(slow, Verdict::Worse)]
     });
-    assert!(caught >= NINETEEN_IN_TWENTY - LUCK, "{caught}");
+    assert!(caught >= POWER_95 - LUCK, "{caught}");
     assert!(by_part_alone.get() > TRIALS / 4, "all of it shows it too: {}", by_part_alone.get());
 }
 
@@ -338,7 +338,7 @@ fn what_stays_as_it_was_while_all_else_becomes_faster_is_not_slower() {
 }
 
 #[test]
-fn a_phase_has_nothing_beside_it_where_there_are_few() {
+fn a_phase_has_no_relative_change_with_few_other_phases() {
     let rng = &mut Rng::with_seed(7);
     let mut of = |phases: &[Phase]| {
         let mut side = side(rng, PLAIN, 200, 1);
@@ -456,7 +456,7 @@ fn what_people_and_programs_read() {
 }
 
 #[test]
-fn what_one_side_alone_has_is_said_and_no_time_is_a_time() {
+fn a_phase_of_one_side_is_reported_and_zero_is_a_duration() {
     let rng = &mut Rng::with_seed(5);
     let (mut a, mut b) = (side(rng, PLAIN, 20, 1), side(rng, PLAIN, 20, 1));
     a.runs[0].samples.remove(&Phase::Stage);
@@ -551,7 +551,7 @@ mod folders {
     }
 
     #[test]
-    fn what_is_cut_off_or_foreign_is_refused_by_name() {
+    fn truncated_and_foreign_files_are_rejected_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let write = |text: &str| fs::write(folder.path().join("events.ndjson"), text).unwrap();
         let whole = events(2);

@@ -72,7 +72,7 @@ fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
         let [overhead, overhead_differs] = cells(line.overhead.map(|overhead| overhead.measure));
         table.add_row(vec![
             Cell::new(line.phase.name()).fg(Color::Cyan),
-            number(words::beside(line)),
+            number(words::relative_change(line)),
             number(words::both(line.total.p95)),
             driver,
             driver_differs,

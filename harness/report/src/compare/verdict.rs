@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{
     Options,
-    company::{self, Beside},
+    covariates::{self, RelativeChange},
     phase::{Judged, PhaseLine},
 };
 
@@ -53,7 +53,7 @@ impl Verdict {
 
 /// The share of the error budget for the comparison relative to the other phases. The rest is for what the
 /// machine does not explain, as when all phases differ.
-const BESIDE: f64 = 0.9;
+const RELATIVE_SHARE: f64 = 0.9;
 
 /// The share of a relative difference that must show without the other phases.
 const SHOWS: f64 = 0.25;
@@ -61,21 +61,21 @@ const SHOWS: f64 = 0.25;
 /// Gives each phase its verdict. It differs if it does relative to the other phases, or else if it does by itself and
 /// the machine does not explain it.
 pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
-    company::judge(phases, BESIDE * (1.0 - options.level));
+    covariates::judge(phases, RELATIVE_SHARE * (1.0 - options.level));
     let all = |line: &PhaseLine| [Some(line.total), line.driver, line.overhead].into_iter().flatten();
     let corrected =
         |of: fn(Judged) -> Option<f64>| holm(&phases.iter().flat_map(all).map(of).collect::<Vec<_>>());
     let [as_is, either_way] = [corrected(|judged| judged.p_as_is), corrected(|judged| judged.p)];
     let mut corrected = as_is.into_iter().zip(either_way);
-    let share = if phases.iter().any(|line| line.total.beside.is_some()) { BESIDE } else { 0.0 };
-    let [doubt_beside, doubt] = [share, 1.0 - share].map(|share| share * (1.0 - options.level));
+    let share = if phases.iter().any(|line| line.total.beside.is_some()) { RELATIVE_SHARE } else { 0.0 };
+    let [relative_doubt, doubt] = [share, 1.0 - share].map(|share| share * (1.0 - options.level));
     for line in phases {
         let least = options.margin * line.total.p50[0];
         for judged in std::iter::once(&mut line.total).chain(&mut line.driver).chain(&mut line.overhead) {
             let (as_is, either_way) = corrected.next().expect("one for each that is judged");
             judged.p_holm = either_way;
             let by_itself = by_itself(judged, as_is, doubt, least);
-            judged.verdict = beside(judged, doubt_beside, least).unwrap_or(by_itself);
+            judged.verdict = relative(judged, relative_doubt, least).unwrap_or(by_itself);
         }
         let all = [Some(line.total), line.driver, line.overhead].into_iter().flatten();
         let mut all = all.map(|judged| judged.verdict);
@@ -86,18 +86,18 @@ pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
 /// The verdict if its p-values are below `doubt`, uncorrected and corrected for the machine, and it differs by at
 /// `least` so many seconds.
 fn by_itself(judged: &Judged, as_is: Option<f64>, doubt: f64, least: f64) -> Verdict {
-    let said = |p: f64, shift: f64| match p < doubt && shift.abs() > least {
+    let verdict_of = |p: f64, shift: f64| match p < doubt && shift.abs() > least {
         true => Verdict::of(shift),
         false => Verdict::Same,
     };
-    let as_is = as_is.map_or(Verdict::TooFew, |p| said(p, judged.shift));
-    let evened = judged.p_holm.zip(judged.shift_evened).map_or(as_is, |(p, shift)| said(p, shift));
+    let as_is = as_is.map_or(Verdict::TooFew, |p| verdict_of(p, judged.shift));
+    let evened = judged.p_holm.zip(judged.shift_evened).map_or(as_is, |(p, shift)| verdict_of(p, shift));
     if as_is.differs() && evened != as_is { Verdict::Machine } else { as_is }
 }
 
 /// The verdict relative to the other phases, if it differs from them.
-fn beside(judged: &Judged, doubt: f64, least: f64) -> Option<Verdict> {
-    let Beside { ratio, p_holm, .. } = judged.beside?;
+fn relative(judged: &Judged, doubt: f64, least: f64) -> Option<Verdict> {
+    let RelativeChange { ratio, p_holm, .. } = judged.beside?;
     let shift = ratio * judged.p50[0];
     // All others may have become faster, and this one be unchanged: enough of its lag must show by itself, or
     // once the machine is taken out.
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holm_asks_more_of_the_least_likely() {
+    fn holm_corrects_the_smallest_p_value_most() {
         // Worked by hand: 0.01 × 3, 0.02 × 2, and not less than the one before.
         assert_eq!(
             holm(&[Some(0.02), None, Some(0.01), Some(0.03)]),

@@ -3,7 +3,7 @@
 use super::{
     Comparison, Difference, Measure, PhaseLine, Unit, Verdict,
     bootstrap::ENOUGH_RUNS,
-    company::A_FIFTH,
+    covariates::A_FIFTH,
     phase::{ENOUGH, PhasePart},
 };
 use crate::human;
@@ -56,7 +56,7 @@ pub(super) fn ratio(measure: &Measure) -> String {
 }
 
 /// The difference relative to the other phases.
-pub(super) fn beside(line: &PhaseLine) -> String {
+pub(super) fn relative_change(line: &PhaseLine) -> String {
     line.total.beside.map_or_else(|| "–".to_owned(), |beside| percent(beside.ratio))
 }
 

@@ -65,11 +65,11 @@ fn some_runs(history: &History) {
 #[test]
 fn what_is_kept_comes_back_and_only_its_user_can_read_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    let ours = history(folder.path());
+    let store = history(folder.path());
     let load = LoadSummary { volumes: 7, errors: Vec::new(), ..LoadSummary::default() };
     let mut kept = summary("d.io", 0.01, 2);
     kept.load = Some(load);
-    let entry = ours.record(&kept, at(BEGAN), Path::new("runs/1")).expect("recorded");
+    let entry = store.record(&kept, at(BEGAN), Path::new("runs/1")).expect("recorded");
     assert!(Path::new(&entry.folder).is_absolute(), "{}", entry.folder);
     assert!(!entry.good, "two cases failed");
     let again = history(folder.path());
@@ -91,11 +91,11 @@ fn runs_that_end_at_once_are_all_kept() {
             // Each opens it separately, and the first ones create it, as separate processes would.
             scope.spawn(move || {
                 for run in 0..EACH {
-                    let ours = history(folder);
+                    let store = history(folder);
                     let recorded =
-                        ours.record(&summary("d.io", 0.01, 1), at(BEGAN + writer * EACH + run), folder);
+                        store.record(&summary("d.io", 0.01, 1), at(BEGAN + writer * EACH + run), folder);
                     recorded.expect("each waits for its turn");
-                    ours.runs(&Selection::default()).expect("a reader never waits");
+                    store.runs(&Selection::default()).expect("a reader never waits");
                 }
             });
         }
@@ -147,21 +147,21 @@ fn a_line_that_a_killed_process_wrote_in_part_is_replaced_by_the_next_run() {
 #[test]
 fn runs_are_chosen_and_forgotten() {
     let folder = tempfile::tempdir().expect("a folder");
-    let ours = history(folder.path());
-    some_runs(&ours);
-    let count = |ours: &History, of: Selection| ours.runs(&of).expect("runs").len();
+    let store = history(folder.path());
+    some_runs(&store);
+    let count = |store: &History, of: Selection| store.runs(&of).expect("runs").len();
     let of = |driver: &str| Selection { driver: Some(driver.to_owned()), ..Selection::default() };
-    assert_eq!(count(&ours, of("d.io")), 5);
-    assert_eq!(count(&ours, Selection { last: Some(2), ..of("d.io") }), 2);
-    assert_eq!(count(&ours, Selection { phase: Some(Phase::Stage), ..Selection::default() }), 0);
-    assert_eq!(count(&ours, Selection { cluster: Some("kind".to_owned()), ..Selection::default() }), 0);
-    let before = ours.before(&summary("d.io", 1.0, 0), at(BEGAN + 2 * DAY), 9).expect("runs");
+    assert_eq!(count(&store, of("d.io")), 5);
+    assert_eq!(count(&store, Selection { last: Some(2), ..of("d.io") }), 2);
+    assert_eq!(count(&store, Selection { phase: Some(Phase::Stage), ..Selection::default() }), 0);
+    assert_eq!(count(&store, Selection { cluster: Some("kind".to_owned()), ..Selection::default() }), 0);
+    let before = store.before(&summary("d.io", 1.0, 0), at(BEGAN + 2 * DAY), 9).expect("runs");
     assert_eq!(
         before.iter().map(|run| run.began_ns / 1_000_000_000).collect::<Vec<_>>(),
         [BEGAN, BEGAN + DAY].map(|s| s as i64)
     );
-    assert_eq!(ours.forget((BEGAN + 2 * DAY) as i64 * 1_000_000_000).expect("forgotten"), 2);
-    assert_eq!(count(&ours, Selection::default()), 4);
+    assert_eq!(store.forget((BEGAN + 2 * DAY) as i64 * 1_000_000_000).expect("forgotten"), 2);
+    assert_eq!(count(&store, Selection::default()), 4);
     let files = fs::read_dir(folder.path().join("state")).expect("a folder").count();
     assert_eq!(files, 1, "no temporary file is left");
 }
@@ -169,9 +169,9 @@ fn runs_are_chosen_and_forgotten() {
 #[test]
 fn people_read_it_in_100_columns() {
     let folder = tempfile::tempdir().expect("a folder");
-    let ours = history(folder.path());
-    some_runs(&ours);
-    let runs = ours.runs(&Selection::default()).expect("runs");
+    let store = history(folder.path());
+    some_runs(&store);
+    let runs = store.runs(&Selection::default()).expect("runs");
     let (measure, quantile) = (Measure::Total, Quantile::P50);
     let all = plots(&runs, Phase::Provision, measure, quantile, 4);
     let drawn: Vec<String> =

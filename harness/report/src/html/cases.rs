@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_model::{CaseResult, Evidence};
+use claimcheck_model::{CaseResult, FailureDump};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ use super::{
         summary::{CaseLine, Summary},
         tables::human,
     },
-    life::{Lives, Waited},
+    timelines::{Timelines, StepLine},
 };
 
 /// Failed cases with all details, before the passed ones.
-pub(super) fn failures(summary: &Summary, lives: &Lives) -> Markup {
+pub(super) fn failures(summary: &Summary, timelines: &Timelines) -> Markup {
     let failed: Vec<_> = summary
         .results
         .iter()
@@ -36,8 +36,8 @@ pub(super) fn failures(summary: &Summary, lives: &Lives) -> Markup {
                     h3 { (line.case) }
                     p.dim { "after " (human(line.seconds)) " " (volumes(line)) }
                     pre { (why) }
-                    (steps(lives.steps(&line.case)))
-                    @if let Some(evidence) = lives.evidence(&line.case) { (seen(evidence)) }
+                    (steps(timelines.steps(&line.case)))
+                    @if let Some(evidence) = timelines.evidence(&line.case) { (seen(evidence)) }
                 }
             }
             @for error in errors { article.failure { pre { (error.why) } } }
@@ -46,7 +46,7 @@ pub(super) fn failures(summary: &Summary, lives: &Lives) -> Markup {
 }
 
 /// All cases, with a filter.
-pub(super) fn cases(summary: &Summary, lives: &Lives) -> Markup {
+pub(super) fn cases(summary: &Summary, timelines: &Timelines) -> Markup {
     if summary.results.is_empty() {
         return html! {};
     }
@@ -75,7 +75,7 @@ pub(super) fn cases(summary: &Summary, lives: &Lives) -> Markup {
                     ul.cases { @for line in lines {
                         li.case data-result=(line.result.name()) {
                             span.sign.(line.result.name()) aria-label=(line.result.name()) { (sign(&line.result)) }
-                            @match lives.steps(&line.case) {
+                            @match timelines.steps(&line.case) {
                                 [] => { span.case-name { (line.case.name) } }
                                 waited => { details.case-name { summary { (line.case.name) } (steps(waited)) (volumes(line)) } }
                             }
@@ -94,7 +94,7 @@ pub(super) fn cases(summary: &Summary, lives: &Lives) -> Markup {
 }
 
 /// The conditions that a case waited for, in order.
-fn steps(waited: &[Waited]) -> Markup {
+fn steps(waited: &[StepLine]) -> Markup {
     html! {
         @if !waited.is_empty() {
             ol.steps { @for step in waited {
@@ -108,18 +108,18 @@ fn steps(waited: &[Waited]) -> Markup {
 }
 
 /// The evidence of a failed case, collapsed.
-fn seen(evidence: &Evidence) -> Markup {
+fn seen(evidence: &FailureDump) -> Markup {
     html! {
         @if !evidence.events.is_empty() {
             details.seen {
                 summary { "Events " span.dim { (evidence.events.len()) } }
                 div.scroll { table.events {
                     thead { tr { th { "last" } th { "type" } th { "reason" } th { "object" } th { "message" } } }
-                    tbody { @for told in &evidence.events {
-                        tr.(if told.kind == "Warning" { "bad" } else { "" }) {
-                            td title=(told.last) { (told.last.get(11..19).unwrap_or(&told.last)) } td { (told.kind) }
-                            td { (told.reason) @if told.count > 1 { " ×" (told.count) } }
-                            td { (told.object) } td.message { (told.message) }
+                    tbody { @for event in &evidence.events {
+                        tr.(if event.kind == "Warning" { "bad" } else { "" }) {
+                            td title=(event.last) { (event.last.get(11..19).unwrap_or(&event.last)) } td { (event.kind) }
+                            td { (event.reason) @if event.count > 1 { " ×" (event.count) } }
+                            td { (event.object) } td.message { (event.message) }
                         }
                     } }
                 } }

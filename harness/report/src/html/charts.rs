@@ -4,7 +4,7 @@
 use claimcheck_model::Phase;
 use maud::{Markup, html};
 
-use super::{super::tables::human, life::Times};
+use super::{super::tables::human, timelines::Times};
 
 /// A phase of a typical volume: medians, seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]

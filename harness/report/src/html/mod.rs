@@ -12,7 +12,7 @@
 
 mod cases;
 mod charts;
-mod life;
+mod timelines;
 mod rebuild;
 mod sections;
 mod trend;
@@ -22,7 +22,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::summary::Summary;
 use crate::history::Entry;
 pub(crate) use charts::{DOWN, UP};
-use life::Lives;
+use timelines::Timelines;
 pub use rebuild::{RebuildError, rebuild};
 
 const STYLE: &str = include_str!("report.css");
@@ -30,9 +30,9 @@ const SCRIPT: &str = include_str!("report.js");
 
 /// The page; `earlier` are previous runs for comparison. `lives` may lack the end of a run that was killed; then
 /// `summary` has that.
-fn render(summary: &Summary, lives: &Lives, earlier: &[Entry]) -> String {
-    let timeline = lives.timeline();
-    let times = lives.times();
+fn render(summary: &Summary, timelines: &Timelines, earlier: &[Entry]) -> String {
+    let timeline = timelines.timeline();
+    let times = timelines.times();
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -49,13 +49,13 @@ fn render(summary: &Summary, lives: &Lives, earlier: &[Entry]) -> String {
                 (sections::header(summary, timeline.began, trend::is_there(summary, earlier)))
                 main #main {
                     (sections::typical(summary))
-                    (cases::failures(summary, lives))
+                    (cases::failures(summary, timelines))
                     (sections::slos(summary))
                     (sections::phases(summary, &times))
                     (trend::trend(summary, earlier))
                     (sections::timeline(timeline.rows.len(), timeline.omitted))
                     (sections::counts(summary))
-                    (cases::cases(summary, lives))
+                    (cases::cases(summary, timelines))
                     (sections::capabilities(summary))
                     (sections::load(summary))
                     (sections::nodes(summary))
@@ -71,7 +71,7 @@ fn render(summary: &Summary, lives: &Lives, earlier: &[Entry]) -> String {
 }
 
 /// The data for the script. `<` could end the element, so it is written as a JSON escape.
-fn data(timeline: &life::Timeline) -> Markup {
+fn data(timeline: &timelines::Timeline) -> Markup {
     let json = serde_json::to_string(timeline).expect("a timeline has string keys only");
     html! { script #data type="application/json" { (PreEscaped(json.replace('<', "\\u003c"))) } }
 }

@@ -13,7 +13,7 @@ use super::{
         events::{self, EventsError},
         summary::{Summary, Tally},
     },
-    Lives, render, trend,
+    Timelines, render, trend,
 };
 use crate::history::{Entry, History};
 
@@ -49,25 +49,25 @@ pub enum RebuildError {
 /// # Errors
 /// If the folder is not a run folder, or one of its files cannot be read or parsed; see [`RebuildError`].
 pub fn rebuild(folder: &Path, history: Option<&History>) -> Result<PathBuf, RebuildError> {
-    let told = summary(folder)?;
-    let (mut lives, mut tally, mut began) = (Lives::default(), Tally::default(), None);
+    let summarized = summary(folder)?;
+    let (mut timelines, mut tally, mut began) = (Timelines::default(), Tally::default(), None);
     events::each(folder, |logged| {
         if let Event::RunStarted(_) = logged.event {
             began = Some(logged.at);
         }
-        lives.observe(&logged.event);
+        timelines.observe(&logged.event);
         // Only the summary of a run that was killed must be computed again.
-        if told.is_none() {
+        if summarized.is_none() {
             tally.observe(&logged.event, usize::default);
         }
     })?;
-    let summary = told.unwrap_or_else(|| tally.finish());
+    let summary = summarized.unwrap_or_else(|| tally.finish());
     let earlier = earlier(history, &summary, began);
     let page = folder.join("report.html");
     // Atomically: the old page may be open in a browser.
     let part = folder.join(".report.html.part");
     let written = File::create(&part)
-        .and_then(|mut file| file.write_all(render(&summary, &lives, &earlier).as_bytes()));
+        .and_then(|mut file| file.write_all(render(&summary, &timelines, &earlier).as_bytes()));
     let written = written.and_then(|()| std::fs::rename(&part, &page));
     written.map_err(|source| RebuildError::File { path: page.clone(), source })?;
     Ok(page)

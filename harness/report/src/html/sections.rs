@@ -14,7 +14,7 @@ use super::{
         tables::human,
     },
     charts::{self, DOWN, Step, UP, colour},
-    life::Times,
+    timelines::Times,
 };
 
 /// Beyond this part of an axis a label is placed to the left of its line, for lack of space to the right.

@@ -23,10 +23,10 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::UnixStream, time::timeout};
 
-use crate::serve::{Ask, Page};
+use crate::serve::{PageRequest, Page};
 
 /// The timeout of a component: one that hangs, maybe on purpose, must not block the scraper.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The separator between component and node in the name of a socket.
 const AT: char = '@';
 
@@ -38,14 +38,14 @@ pub struct Components {
 
 /// A component cannot be scraped.
 #[derive(Debug, thiserror::Error)]
-enum AskError {
+enum ScrapeError {
     #[error("cannot connect to it: {0}")]
     Connect(#[from] io::Error),
     #[error("it does not respond: {0}")]
     Answer(#[from] hyper::Error),
     #[error("its response is not text")]
     Text,
-    #[error("it did not respond within {} s", PATIENCE.as_secs())]
+    #[error("it did not respond within {} s", TIMEOUT.as_secs())]
     Late,
 }
 
@@ -105,29 +105,29 @@ impl Components {
     }
 
     /// The requested page, if it is one of these.
-    pub async fn page(&self, ask: Ask<'_>, run: &RunInfo) -> Option<Page> {
-        if ask.path == "/targets" {
-            return Some(Page::json(&self.targets(ask.host, run)));
+    pub async fn page(&self, request: PageRequest<'_>, run: &RunInfo) -> Option<Page> {
+        if request.path == "/targets" {
+            return Some(Page::json(&self.targets(request.host, run)));
         }
-        let name = ask.path.strip_prefix("/components/")?.strip_suffix("/metrics")?;
+        let name = request.path.strip_prefix("/components/")?.strip_suffix("/metrics")?;
         if !self.names().iter().any(|known| known == name) {
             return None;
         }
         let socket = self.sockets.join(format!("{name}.sock"));
-        let answer = timeout(PATIENCE, get(&socket)).await.unwrap_or(Err(AskError::Late));
+        let answer = timeout(TIMEOUT, get(&socket)).await.unwrap_or(Err(ScrapeError::Late));
         Some(answer.map_or_else(|why| Page::unavailable(format!("{name}: {why}\n")), Page::ok))
     }
 }
 
 /// A component's metrics.
-async fn get(socket: &Path) -> Result<String, AskError> {
+async fn get(socket: &Path) -> Result<String, ScrapeError> {
     let stream = TokioIo::new(UnixStream::connect(socket).await?);
     let (mut sender, connection) = http1::handshake(stream).await?;
     let request = Request::get("/metrics").header(HOST, "component").body(Empty::<Bytes>::new());
     let asked = async {
         let answer = sender.send_request(request.expect("a request")).await?;
         let body = answer.into_body().collect().await?.to_bytes();
-        String::from_utf8(body.into()).map_err(|_| AskError::Text)
+        String::from_utf8(body.into()).map_err(|_| ScrapeError::Text)
     };
     tokio::select! {
         answer = asked => answer,
@@ -147,8 +147,8 @@ mod tests {
     struct Named(&'static str);
 
     impl Site for Named {
-        async fn page(&self, ask: Ask<'_>) -> Option<Page> {
-            (ask.path == "/metrics").then(|| Page::ok(self.0))
+        async fn page(&self, request: PageRequest<'_>) -> Option<Page> {
+            (request.path == "/metrics").then(|| Page::ok(self.0))
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let components = Components { sockets: folder.path().join("m") };
         let run = RunInfo { driver: "d".into(), cluster: ClusterKind::Envtest, ..RunInfo::default() };
-        let page = async |path: &str| components.page(Ask { path, host: "h:1" }, &run).await;
+        let page = async |path: &str| components.page(PageRequest { path, host: "h:1" }, &run).await;
         assert_eq!(page("/targets").await, Some(Page::json(&json!([]))), "no cluster exists yet");
         components.prepare().unwrap();
         let serve = |component: &str, node, says| {
@@ -175,8 +175,8 @@ mod tests {
             target("node", "node-1", "/components/node@node-1/metrics"),
         ]);
         assert_eq!(page("/targets").await, Some(Page::json(&expected)));
-        let nobody = components.page(Ask { path: "/targets", host: "h:1" }, &RunInfo::default()).await;
-        assert_eq!(nobody, Some(Page::json(&json!([]))), "their cluster is not known yet");
+        let unknown = components.page(PageRequest { path: "/targets", host: "h:1" }, &RunInfo::default()).await;
+        assert_eq!(unknown, Some(Page::json(&json!([]))), "their cluster is not known yet");
         assert_eq!(page("/components/controllers/metrics").await, Some(Page::ok("c")));
         assert_eq!(page("/components/node@node-1/metrics").await, Some(Page::ok("n")));
         for absent in

@@ -26,7 +26,7 @@ use prometheus::{
 };
 pub use register::Register;
 
-use crate::serve::{Ask, Page, Site, serve};
+use crate::serve::{PageRequest, Page, Site, serve};
 
 /// The metrics of one run. Clones are the same.
 #[derive(Clone, Debug)]
@@ -258,10 +258,10 @@ impl Metrics {
 }
 
 impl Site for Metrics {
-    async fn page(&self, ask: Ask<'_>) -> Option<Page> {
-        match ask.path {
+    async fn page(&self, request: PageRequest<'_>) -> Option<Page> {
+        match request.path {
             "/metrics" => Some(Page::ok(self.text())),
-            _ => Components::default().page(ask, &self.run()).await,
+            _ => Components::default().page(request, &self.run()).await,
         }
     }
 }

@@ -178,7 +178,7 @@ fn ten_thousand_volumes_have_as_many_series_as_ten() {
 }
 
 /// The whole answer to a request without a body.
-async fn ask(serving: &Serving, line: &str) -> String {
+async fn http_request(serving: &Serving, line: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(serving.address).await.unwrap();
     let request = format!("{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -196,14 +196,14 @@ async fn it_is_served_and_an_occupied_port_is_named_with_the_remedy() {
         seconds: 0.5,
     });
     let serving = metrics.serve("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let answer = ask(&serving, "GET /metrics").await;
+    let answer = http_request(&serving, "GET /metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert!(
         answer.contains("claimcheck_case_result_total{result=\"passed\",suite=\"volumes\"} 1"),
         "{answer}"
     );
-    assert!(ask(&serving, "GET /").await.starts_with("HTTP/1.1 404"));
-    assert!(ask(&serving, "POST /metrics").await.starts_with("HTTP/1.1 405"));
+    assert!(http_request(&serving, "GET /").await.starts_with("HTTP/1.1 404"));
+    assert!(http_request(&serving, "POST /metrics").await.starts_with("HTTP/1.1 405"));
 
     let error = metrics.serve(serving.address).await.unwrap_err().to_string();
     assert!(

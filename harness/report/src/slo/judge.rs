@@ -11,11 +11,11 @@ const PRECISION: f64 = 0.001;
 
 /// Thresholds, and the measurements so far.
 #[derive(Debug, Default)]
-pub struct Judge(Vec<Held>);
+pub struct Judge(Vec<Threshold>);
 
 /// A threshold and its measurements: durations for a phase, a number for a count.
 #[derive(Debug)]
-struct Held {
+struct Threshold {
     objective: Objective,
     times: Durations,
     count: u64,
@@ -41,13 +41,13 @@ pub struct Judgement {
 impl Judge {
     /// A judge of these thresholds.
     pub fn new(objectives: Vec<Objective>) -> Self {
-        let held = |objective| Held { objective, times: Durations::default(), count: 0 };
-        Self(objectives.into_iter().map(held).collect())
+        let threshold = |objective| Threshold { objective, times: Durations::default(), count: 0 };
+        Self(objectives.into_iter().map(threshold).collect())
     }
 
     /// Records an event.
     pub fn observe(&mut self, event: &Event) {
-        for Held { objective, times, count } in &mut self.0 {
+        for Threshold { objective, times, count } in &mut self.0 {
             match objective {
                 Objective::Phase { of, measure, .. } => {
                     if let Event::Phase(sample) = event
@@ -83,11 +83,11 @@ fn counts(what: Counted, event: &Event) -> bool {
     }
 }
 
-fn judge(held: &Held) -> Judgement {
-    let slo = held.objective.to_string();
-    match &held.objective {
+fn judge(threshold: &Threshold) -> Judgement {
+    let slo = threshold.objective.to_string();
+    match &threshold.objective {
         Objective::Phase { quantile, max, .. } => {
-            let quantiles = held.times.quantiles("");
+            let quantiles = threshold.times.quantiles("");
             let measured = quantile.of(&quantiles);
             let count = quantiles.count;
             let kept = count > 0 && measured <= *max * (1.0 + PRECISION);
@@ -102,7 +102,7 @@ fn judge(held: &Held) -> Judgement {
             Judgement { slo, max: human(*max), measured, count, kept, broken }
         }
         Objective::Count { max, .. } => {
-            let count = held.count;
+            let count = threshold.count;
             let kept = count <= *max;
             let broken = if kept { String::new() } else { format!("{} over", count - max) };
             Judgement { slo, max: max.to_string(), measured: Some(count.to_string()), count, kept, broken }

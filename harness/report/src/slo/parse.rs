@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_never_be_held_against_a_run_is_refused() {
+    fn a_threshold_that_never_applies_is_rejected() {
         for (entry, words) in [
             (
                 "{phase: provison, quantile: P99, max: 1s}",

@@ -27,7 +27,7 @@ pub struct Collector {
 /// An invalid address. The error does not repeat it, since it may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write http://HOST:4318/v1/traces or https://HOST/v1/traces: traces are sent by OTLP over HTTP")]
-pub struct NoCollector;
+pub struct InvalidCollectorUrl;
 
 /// A file without certificates.
 #[derive(Debug, thiserror::Error)]
@@ -39,21 +39,21 @@ pub struct TlsError {
 }
 
 impl FromStr for Collector {
-    type Err = NoCollector;
+    type Err = InvalidCollectorUrl;
 
     /// Credentials in the address, as in `https://user:password@host`, are removed from it.
-    fn from_str(text: &str) -> Result<Self, NoCollector> {
-        let mut url: Url = text.parse().map_err(|_| NoCollector)?;
+    fn from_str(text: &str) -> Result<Self, InvalidCollectorUrl> {
+        let mut url: Url = text.parse().map_err(|_| InvalidCollectorUrl)?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(NoCollector);
+            return Err(InvalidCollectorUrl);
         }
         let mut headers = HeaderMap::new();
         let user = percent_decoded(url.username());
         if !user.is_empty() {
             let password = percent_decoded(url.password().unwrap_or_default());
-            headers.insert(AUTHORIZATION, basic(&user, &password).ok_or(NoCollector)?);
+            headers.insert(AUTHORIZATION, basic(&user, &password).ok_or(InvalidCollectorUrl)?);
         }
-        url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| NoCollector)?;
+        url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| InvalidCollectorUrl)?;
         // The default path of a collector's address.
         if url.path() == "/" {
             url.set_path("/v1/traces");

@@ -5,7 +5,7 @@ use std::path::Path;
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::flag_file::{self, Unreadable};
+use crate::file_flag::{self, FileFlagError};
 use crate::metrics::push::percent_decoded;
 
 /// Headers cannot be used. The error contains no values.
@@ -13,7 +13,7 @@ use crate::metrics::push::percent_decoded;
 pub enum CredentialsError {
     /// A file cannot be read.
     #[error(transparent)]
-    Read(#[from] Unreadable),
+    Read(#[from] FileFlagError),
     /// One is not a valid header.
     #[error("{of}: header {nth} cannot be used: write {wanted}")]
     NoHeader {
@@ -41,7 +41,7 @@ pub(super) fn of_list(of: &str, text: &str) -> Result<HeaderMap, CredentialsErro
 
 /// Headers of a file, one per line in HTTP syntax; lines that begin with `#` are ignored.
 pub(super) fn of_file(flag: &'static str, path: &Path) -> Result<HeaderMap, CredentialsError> {
-    let text = flag_file::read(flag, path)?;
+    let text = file_flag::read(flag, path)?;
     let lines = text.lines().map(str::trim).enumerate();
     let header = |(at, line): (usize, &str)| {
         let header = line.split_once(':').and_then(|(name, value)| header(name, value.trim()));

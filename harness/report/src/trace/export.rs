@@ -1,5 +1,5 @@
 //! Exports traces to the collector: in batches, with a few retries, and never waiting for longer than
-//! [`Patience`] permits.
+//! [`Timeouts`] permits.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{
     collector::Collector,
-    lives::Lives,
+    lifecycles::Lifecycles,
     otlp::{Request, Resource, ResourceSpans, ScopeSpans, Span, attributes},
     sender::{Failure, Sender},
 };
@@ -23,7 +23,7 @@ const ATTEMPTS: u32 = 5;
 
 /// Timeouts of the collector.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     /// For one response.
     pub attempt: Duration,
     /// The delay before the second attempt; doubled for each following one.
@@ -32,7 +32,7 @@ pub(super) struct Patience {
     pub end: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         let (attempt, backoff) = (Duration::from_secs(5), Duration::from_millis(250));
         Self { attempt, backoff, end: Duration::from_secs(3) }
@@ -51,32 +51,32 @@ struct Sent {
 /// Creates traces from events and sends them.
 #[derive(Debug)]
 pub struct Exporter {
-    lives: Lives,
+    lifecycles: Lifecycles,
     traces: mpsc::Sender<Vec<Span>>,
     sending: JoinHandle<()>,
     /// The number of traces created.
     made: usize,
     sent: Arc<Mutex<Sent>>,
-    patience: Patience,
+    timeouts: Timeouts,
     collector: Collector,
 }
 
 impl Exporter {
     /// Starts sending to `collector`.
     pub fn start(collector: Collector) -> Self {
-        Self::patient(collector, Patience::default())
+        Self::with_timeouts(collector, Timeouts::default())
     }
 
-    pub(super) fn patient(collector: Collector, patience: Patience) -> Self {
+    pub(super) fn with_timeouts(collector: Collector, timeouts: Timeouts) -> Self {
         let (traces, waiting) = mpsc::channel(WAITING);
         let sent = Arc::<Mutex<Sent>>::default();
-        let sending = tokio::spawn(send_all(collector.clone(), patience, waiting, sent.clone()));
-        Self { lives: Lives::default(), traces, sending, made: 0, sent, patience, collector }
+        let sending = tokio::spawn(send_all(collector.clone(), timeouts, waiting, sent.clone()));
+        Self { lifecycles: Lifecycles::default(), traces, sending, made: 0, sent, timeouts, collector }
     }
 
     /// Records an event received at `now`; sends the traces of deleted volumes.
     pub fn observe(&mut self, event: &Event, now: Stamp) {
-        let traces = self.lives.observe(event, now);
+        let traces = self.lifecycles.observe(event, now);
         self.queue(traces);
     }
 
@@ -90,18 +90,18 @@ impl Exporter {
 
     /// Sends the remaining traces. Returns a warning if not all were delivered.
     pub async fn finish(mut self) -> Option<String> {
-        let rest = self.lives.finish();
+        let rest = self.lifecycles.finish();
         self.queue(rest);
         drop(self.traces);
         let stop = self.sending.abort_handle();
-        if tokio::time::timeout(self.patience.end, self.sending).await.is_err() {
+        if tokio::time::timeout(self.timeouts.end, self.sending).await.is_err() {
             stop.abort();
         }
         let sent = lock(&self.sent);
         let missed = self.made - sent.arrived;
         let why = sent.failed.clone();
         let why =
-            why.unwrap_or_else(|| format!("not all was sent within {:?} after the run", self.patience.end));
+            why.unwrap_or_else(|| format!("not all was sent within {:?} after the run", self.timeouts.end));
         (missed > 0)
             .then(|| format!("{missed} of {} traces did not reach {}: {why}", self.made, self.collector))
     }
@@ -110,7 +110,7 @@ impl Exporter {
 /// Sends until the queue is closed.
 async fn send_all(
     collector: Collector,
-    patience: Patience,
+    timeouts: Timeouts,
     mut waiting: mpsc::Receiver<Vec<Span>>,
     sent: Arc<Mutex<Sent>>,
 ) {
@@ -122,24 +122,24 @@ async fn send_all(
     while waiting.recv_many(&mut batch, BATCH).await > 0 {
         let traces = batch.len();
         let request = request(batch.drain(..).flatten().collect());
-        if deliver(&sender, patience, &request, &sent).await {
+        if deliver(&sender, timeouts, &request, &sent).await {
             lock(&sent).arrived += traces;
         }
     }
 }
 
 /// Retries until a request succeeded, which it returns, or retrying is pointless.
-async fn deliver(sender: &Sender, patience: Patience, request: &Request, sent: &Mutex<Sent>) -> bool {
-    let mut backoff = patience.backoff;
+async fn deliver(sender: &Sender, timeouts: Timeouts, request: &Request, sent: &Mutex<Sent>) -> bool {
+    let mut backoff = timeouts.backoff;
     for attempt in 1..=ATTEMPTS {
-        let failure = match tokio::time::timeout(patience.attempt, sender.send(request)).await {
+        let failure = match tokio::time::timeout(timeouts.attempt, sender.send(request)).await {
             Ok(Ok(())) => return true,
             Ok(Err(failure)) => failure,
-            Err(_) => Failure::Passing(format!("no response within {:?}", patience.attempt)),
+            Err(_) => Failure::Transient(format!("no response within {:?}", timeouts.attempt)),
         };
         let (why, again) = match failure {
-            Failure::Passing(why) => (why, attempt < ATTEMPTS),
-            Failure::Lasting(why) => (why, false),
+            Failure::Transient(why) => (why, attempt < ATTEMPTS),
+            Failure::Permanent(why) => (why, false),
         };
         lock(sent).failed = Some(why);
         if !again {

@@ -10,13 +10,13 @@
 mod collector;
 mod credentials;
 mod export;
-mod ledger;
-mod lives;
+mod pending_writes;
+mod lifecycles;
 mod otlp;
 mod sender;
 mod spans;
 
-pub use collector::{Collector, NoCollector, TlsError};
+pub use collector::{Collector, InvalidCollectorUrl, TlsError};
 pub use credentials::CredentialsError;
 pub use export::Exporter;
 

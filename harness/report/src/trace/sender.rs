@@ -15,9 +15,9 @@ const CREDENTIALS: &str = "pass credentials with OTEL_EXPORTER_OTLP_HEADERS or -
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Retryable.
-    Passing(String),
+    Transient(String),
     /// Not retryable, or partially accepted and must not be sent twice.
-    Lasting(String),
+    Permanent(String),
 }
 
 /// A client of the collector; it connects on demand.
@@ -39,15 +39,15 @@ impl Sender {
         let Self { collector, client } = self;
         let answered = post(client, collector, request).await;
         let refused = |answer: Response| match answer.partial_success {
-            Some(partial) if partial.rejected_spans > 0 => Err(Failure::Lasting(format!(
+            Some(partial) if partial.rejected_spans > 0 => Err(Failure::Permanent(format!(
                 "it rejected {} spans: {}",
                 partial.rejected_spans, partial.error_message
             ))),
             _ => Ok(()),
         };
         answered.and_then(refused).map_err(|failure| match failure {
-            Failure::Passing(why) => Failure::Passing(collector.without_secrets(&why)),
-            Failure::Lasting(why) => Failure::Lasting(collector.without_secrets(&why)),
+            Failure::Transient(why) => Failure::Transient(collector.without_secrets(&why)),
+            Failure::Permanent(why) => Failure::Permanent(collector.without_secrets(&why)),
         })
     }
 }
@@ -57,24 +57,24 @@ async fn post(
     collector: &Collector,
     request: &Request,
 ) -> Result<Response, Failure> {
-    let passing = |error: reqwest::Error| Failure::Passing(reason(&error.without_url()));
+    let transient = |error: reqwest::Error| Failure::Transient(reason(&error.without_url()));
     let post = client.post(collector.url.clone()).headers(collector.headers.clone());
     let post = post.header("content-type", "application/x-protobuf");
-    let answer = post.body(request.encode_to_vec()).send().await.map_err(passing)?;
+    let answer = post.body(request.encode_to_vec()).send().await.map_err(transient)?;
     let status = answer.status();
-    let body = answer.bytes().await.map_err(passing)?;
+    let body = answer.bytes().await.map_err(transient)?;
     if status.is_success() {
         // A body that is not protobuf has no information on rejected spans.
         return Ok(Response::decode(body).unwrap_or_default());
     }
     let why = format!("it returned {status}");
     Err(match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::Lasting(format!("{why}: {CREDENTIALS}")),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::Permanent(format!("{why}: {CREDENTIALS}")),
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Failure::Passing(why),
-        _ => Failure::Lasting(why),
+        | StatusCode::GATEWAY_TIMEOUT => Failure::Transient(why),
+        _ => Failure::Permanent(why),
     })
 }
 

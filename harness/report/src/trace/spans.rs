@@ -7,18 +7,18 @@ use claimcheck_model::{ApiWrite, Outcome, PhaseSample, RpcSummary, Stamp};
 use sha2::{Digest, Sha256};
 
 use super::{
-    lives::Life,
+    lifecycles::Lifecycle,
     otlp::{Code, Kind, Span, Status, attributes},
 };
 
 /// An interval of monotonic time.
 #[derive(Clone, Copy)]
-struct Stretch {
+struct Interval {
     start: u64,
     end: u64,
 }
 
-impl Stretch {
+impl Interval {
     fn of_phase(sample: &PhaseSample) -> Option<(Stamp, Self)> {
         match sample.outcome {
             Outcome::Ok { start, end, .. } => {
@@ -62,16 +62,16 @@ struct Trace<'a> {
 /// A phase in its trace.
 struct PhaseSpan<'a> {
     id: [u8; 8],
-    stretch: Stretch,
+    interval: Interval,
     sample: &'a PhaseSample,
 }
 
 /// The trace of the volume of a claim, its root first; empty if none of its phases was observed.
-pub(super) fn spans(claim: &str, life: &Life) -> Vec<Span> {
-    let seen: Vec<(Stamp, Stretch, &PhaseSample)> = life
+pub(super) fn spans(claim: &str, lifecycle: &Lifecycle) -> Vec<Span> {
+    let seen: Vec<(Stamp, Interval, &PhaseSample)> = lifecycle
         .phases
         .iter()
-        .filter_map(|sample| Stretch::of_phase(sample).map(|(from, stretch)| (from, stretch, sample)))
+        .filter_map(|sample| Interval::of_phase(sample).map(|(from, interval)| (from, interval, sample)))
         .collect();
     let Some(&(base, ..)) = seen.first() else { return Vec::new() };
     let trace = Trace { claim, id: id(&[claim]), base };
@@ -80,25 +80,25 @@ pub(super) fn spans(claim: &str, life: &Life) -> Vec<Span> {
     let phases: Vec<PhaseSpan<'_>> = seen
         .into_iter()
         .enumerate()
-        .map(|(nth, (_, stretch, sample))| {
+        .map(|(nth, (_, interval, sample))| {
             let id = id(&[claim, sample.phase.name(), &nth.to_string()]);
-            PhaseSpan { id, stretch, sample }
+            PhaseSpan { id, interval, sample }
         })
         .collect();
-    let calls = life.calls.iter().map(|call| (Stretch::lasting(call.start, call.seconds), call));
-    let writes = life.writes.iter().map(|write| (Stretch::lasting(write.start, write.seconds), write));
+    let calls = lifecycle.calls.iter().map(|call| (Interval::lasting(call.start, call.seconds), call));
+    let writes = lifecycle.writes.iter().map(|write| (Interval::lasting(write.start, write.seconds), write));
     let (calls, writes): (Vec<_>, Vec<_>) = (calls.collect(), writes.collect());
-    let stretches = (phases.iter().map(|phase| phase.stretch))
-        .chain(calls.iter().map(|(stretch, _)| *stretch))
-        .chain(writes.iter().map(|(stretch, _)| *stretch));
-    let whole = stretches.fold(Stretch { start: u64::MAX, end: 0 }, |whole, one| Stretch {
+    let intervals = (phases.iter().map(|phase| phase.interval))
+        .chain(calls.iter().map(|(interval, _)| *interval))
+        .chain(writes.iter().map(|(interval, _)| *interval));
+    let whole = intervals.fold(Interval { start: u64::MAX, end: 0 }, |whole, one| Interval {
         start: whole.start.min(one.start),
         end: whole.end.max(one.end),
     });
 
-    let mut all = vec![trace.root(root_id, whole, life)];
+    let mut all = vec![trace.root(root_id, whole, lifecycle)];
     all.extend(phases.iter().map(|phase| trace.phase(root_id, phase)));
-    for (nth, (stretch, call)) in calls.into_iter().enumerate() {
+    for (nth, (interval, call)) in calls.into_iter().enumerate() {
         let is_part = |phase: &&PhaseSpan<'_>| {
             let same_node = call.node.is_empty() || phase.sample.subject.node == call.node;
             phase.sample.phase.info().rpc == Some(call.method.as_str()) && same_node
@@ -106,40 +106,40 @@ pub(super) fn spans(claim: &str, life: &Life) -> Vec<Span> {
         // A watch may report the start of a phase later than the start of the resulting call: so of
         // the phases that do not enclose the call, the nearest one is its parent.
         let distance =
-            |phase: &&PhaseSpan<'_>| (!phase.stretch.contains(stretch), phase.stretch.gap(stretch));
+            |phase: &&PhaseSpan<'_>| (!phase.interval.contains(interval), phase.interval.gap(interval));
         let parent = phases.iter().filter(is_part).min_by_key(distance).map_or(root_id, |phase| phase.id);
-        all.push(trace.call(parent, nth, stretch, call));
+        all.push(trace.call(parent, nth, interval, call));
     }
-    for (nth, (stretch, write)) in writes.into_iter().enumerate() {
+    for (nth, (interval, write)) in writes.into_iter().enumerate() {
         // The write that ends a phase is observed by a watch before its response: its start counts. Of the
         // phases that enclose it the shortest is its parent, since `schedule` encloses others.
-        let begins = Stretch { end: stretch.start, ..stretch };
-        let around = phases.iter().filter(|phase| phase.stretch.contains(begins));
-        let parent = around.min_by_key(|phase| phase.stretch.length()).map_or(root_id, |phase| phase.id);
-        all.push(trace.write(parent, nth, stretch, write));
+        let begins = Interval { end: interval.start, ..interval };
+        let around = phases.iter().filter(|phase| phase.interval.contains(begins));
+        let parent = around.min_by_key(|phase| phase.interval.length()).map_or(root_id, |phase| phase.id);
+        all.push(trace.write(parent, nth, interval, write));
     }
     all
 }
 
 impl Trace<'_> {
-    fn span(&self, span_id: [u8; 8], parent: &[u8], stretch: Stretch) -> Span {
+    fn span(&self, span_id: [u8; 8], parent: &[u8], interval: Interval) -> Span {
         let wall = |mono: u64| self.base.wall_ns.saturating_add(mono).saturating_sub(self.base.mono_ns);
         Span {
             trace_id: self.id.to_vec(),
             span_id: span_id.to_vec(),
             parent_span_id: parent.to_vec(),
             kind: Kind::Internal.into(),
-            start_time_unix_nano: wall(stretch.start),
-            end_time_unix_nano: wall(stretch.end),
+            start_time_unix_nano: wall(interval.start),
+            end_time_unix_nano: wall(interval.end),
             ..Span::default()
         }
     }
 
-    fn root(&self, span_id: [u8; 8], stretch: Stretch, life: &Life) -> Span {
-        let mut root = self.span(span_id, &[], stretch);
+    fn root(&self, span_id: [u8; 8], interval: Interval, lifecycle: &Lifecycle) -> Span {
+        let mut root = self.span(span_id, &[], interval);
         root.name = "volume".to_owned();
         let known = |field: fn(&PhaseSample) -> &str| {
-            life.phases.iter().map(field).find(|value| !value.is_empty()).unwrap_or_default()
+            lifecycle.phases.iter().map(field).find(|value| !value.is_empty()).unwrap_or_default()
         };
         let (name, namespace) = named(known(|sample| &sample.claim));
         root.attributes = attributes(&[
@@ -150,13 +150,13 @@ impl Trace<'_> {
             ("k8s.storageclass.name", known(|sample| &sample.class)),
             ("csi.driver", known(|sample| &sample.driver)),
             ("csi.volume_handle", known(|sample| &sample.handle)),
-            ("claimcheck.case", &life.case.as_ref().map(ToString::to_string).unwrap_or_default()),
+            ("claimcheck.case", &lifecycle.case.as_ref().map(ToString::to_string).unwrap_or_default()),
         ]);
         root
     }
 
-    fn phase(&self, root: [u8; 8], PhaseSpan { id, stretch, sample }: &PhaseSpan<'_>) -> Span {
-        let mut span = self.span(*id, &root, *stretch);
+    fn phase(&self, root: [u8; 8], PhaseSpan { id, interval, sample }: &PhaseSpan<'_>) -> Span {
+        let mut span = self.span(*id, &root, *interval);
         span.name = sample.phase.name().to_owned();
         let (name, namespace) = named(&sample.claim);
         span.attributes = attributes(&[
@@ -174,9 +174,9 @@ impl Trace<'_> {
         span
     }
 
-    fn call(&self, parent: [u8; 8], nth: usize, stretch: Stretch, call: &RpcSummary) -> Span {
+    fn call(&self, parent: [u8; 8], nth: usize, interval: Interval, call: &RpcSummary) -> Span {
         let span_id = id(&[self.claim, &call.method, "call", &nth.to_string()]);
-        let mut span = self.span(span_id, &parent, stretch);
+        let mut span = self.span(span_id, &parent, interval);
         span.name.clone_from(&call.method);
         span.kind = Kind::Client.into();
         span.attributes = attributes(&[
@@ -195,10 +195,10 @@ impl Trace<'_> {
         span
     }
 
-    fn write(&self, parent: [u8; 8], nth: usize, stretch: Stretch, write: &ApiWrite) -> Span {
+    fn write(&self, parent: [u8; 8], nth: usize, interval: Interval, write: &ApiWrite) -> Span {
         let resource = write.resource();
         let span_id = id(&[self.claim, &write.verb, &resource, "write", &nth.to_string()]);
-        let mut span = self.span(span_id, &parent, stretch);
+        let mut span = self.span(span_id, &parent, interval);
         span.name = format!("{} {resource}", write.verb);
         span.kind = Kind::Client.into();
         let code = if write.code == 0 { String::new() } else { write.code.to_string() };

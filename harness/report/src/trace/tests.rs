@@ -11,7 +11,7 @@ use std::{
 use claimcheck_apiserver::Certificates;
 use claimcheck_model::{
     ApiWrite, CaseId, Event, ObjectKey, Outcome, Phase, PhaseSample, RpcSummary, Source, Stamp, SubjectIds,
-    VolumeMode, Written, WrittenKind,
+    VolumeMode, LifecycleObject, LifecycleObjectKind,
 };
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
@@ -28,8 +28,8 @@ use tokio::{
 
 use super::{
     Collector, Exporter,
-    export::Patience,
-    lives::Lives,
+    export::Timeouts,
+    lifecycles::Lifecycles,
     otlp::{self, Kind, PartialSuccess, Request, Span},
 };
 
@@ -78,15 +78,15 @@ fn call(method: &str, volume: &str, node: &str, from: u64, to: u64, code: &str) 
     })
 }
 
-fn write(verb: &str, kind: WrittenKind, subresource: &str, from: u64, to: u64, code: u16) -> Event {
-    let claim = Written { kind: WrittenKind::Claim, key: ObjectKey::new("ns", "data") };
-    let key = if kind == WrittenKind::Volume { ObjectKey::cluster("pvc-uid") } else { claim.key.clone() };
+fn write(verb: &str, kind: LifecycleObjectKind, subresource: &str, from: u64, to: u64, code: u16) -> Event {
+    let claim = LifecycleObject { kind: LifecycleObjectKind::Claim, key: ObjectKey::new("ns", "data") };
+    let key = if kind == LifecycleObjectKind::Volume { ObjectKey::cluster("pvc-uid") } else { claim.key.clone() };
     Event::ApiWrite(ApiWrite {
         agent: "claimcheck".into(),
         verb: verb.into(),
-        object: Written { kind, key },
+        object: LifecycleObject { kind, key },
         subresource: subresource.into(),
-        refers_to: (kind == WrittenKind::Pod).then(|| vec![claim]),
+        refers_to: (kind == LifecycleObjectKind::Pod).then(|| vec![claim]),
         code,
         start: at(from),
         seconds: (to - from) as f64 / 1e3,
@@ -97,7 +97,7 @@ fn life() -> Vec<Event> {
     vec![
         Event::CaseStarted { case: CaseId::new("suite", "case"), namespace: "ns".into() },
         // Answered after a watch has shown the volume.
-        write("create", WrittenKind::Volume, "", 19, 21, 201),
+        write("create", LifecycleObjectKind::Volume, "", 19, 21, 201),
         call("CreateVolume", "pvc-uid", "", 12, 18, "OK"),
         phase(Phase::Provision, "", 10, 20),
         phase(Phase::Schedule, "", 5, 30),
@@ -105,8 +105,8 @@ fn life() -> Vec<Event> {
         call("NodeStageVolume", "h", "n", 34, 40, "OK"),
         call("NodeStageVolume", "other", "n", 34, 40, "OK"),
         phase(Phase::Stage, "n", 30, 40),
-        write("patch", WrittenKind::Claim, "status", 45, 46, 409),
-        write("create", WrittenKind::Pod, "", 4, 6, 0),
+        write("patch", LifecycleObjectKind::Claim, "status", 45, 46, 409),
+        write("create", LifecycleObjectKind::Pod, "", 4, 6, 0),
         call("NodeUnstageVolume", "h", "n", 50, 60, "OK"),
         phase(Phase::Delete, "", 70, 80),
         // Observed by another source than the deletion.
@@ -116,9 +116,9 @@ fn life() -> Vec<Event> {
 
 /// The one trace of that life.
 fn trace() -> Vec<Span> {
-    let mut lives = Lives::default();
-    assert!(life().iter().all(|event| lives.observe(event, at(80)).is_empty()));
-    lives.finish().remove(0)
+    let mut lifecycles = Lifecycles::default();
+    assert!(life().iter().all(|event| lifecycles.observe(event, at(80)).is_empty()));
+    lifecycles.finish().remove(0)
 }
 
 /// `name < parent`, with what went wrong.
@@ -137,7 +137,7 @@ fn table(spans: &[Span]) -> Vec<String> {
 /// A busy watch reports the deletion of a volume late: after the call to the driver.
 #[test]
 fn a_call_belongs_to_the_nearest_phase_of_its_kind() {
-    let mut lives = Lives::default();
+    let mut lifecycles = Lifecycles::default();
     for event in [
         phase(Phase::Stage, "n", 10, 20),
         phase(Phase::Stage, "n", 50, 60),
@@ -145,9 +145,9 @@ fn a_call_belongs_to_the_nearest_phase_of_its_kind() {
         call("DeleteVolume", "h", "", 68, 69, "OK"),
         phase(Phase::Delete, "", 70, 80),
     ] {
-        assert!(lives.observe(&event, at(80)).is_empty());
+        assert!(lifecycles.observe(&event, at(80)).is_empty());
     }
-    let spans = lives.finish().remove(0);
+    let spans = lifecycles.finish().remove(0);
     let rows = table(&spans);
     let its = |name: &str| rows.iter().find(|row| row.starts_with(name)).unwrap().clone();
     assert_eq!(
@@ -197,30 +197,30 @@ fn a_volume_becomes_one_trace() {
 
 #[test]
 fn a_trace_waits_for_stragglers_and_later_ones_make_no_second() {
-    let mut lives = Lives::default();
+    let mut lifecycles = Lifecycles::default();
     for event in life() {
-        assert!(lives.observe(&event, at(80)).is_empty());
+        assert!(lifecycles.observe(&event, at(80)).is_empty());
     }
     let other = call("NodeGetVolumeStats", "other", "n", 100, 101, "OK");
-    assert!(lives.observe(&other, at(1000)).is_empty(), "there may be more to come");
-    let left = lives.observe(&other, at(2080));
+    assert!(lifecycles.observe(&other, at(1000)).is_empty(), "there may be more to come");
+    let left = lifecycles.observe(&other, at(2080));
     assert_eq!((left.len(), &left[0]), (1, &trace()));
-    for late in [phase(Phase::Unstage, "n", 50, 60), write("delete", WrittenKind::Pod, "", 50, 60, 200)] {
-        assert!(lives.observe(&late, at(2090)).is_empty());
+    for late in [phase(Phase::Unstage, "n", 50, 60), write("delete", LifecycleObjectKind::Pod, "", 50, 60, 200)] {
+        assert!(lifecycles.observe(&late, at(2090)).is_empty());
     }
-    assert!(lives.finish().is_empty());
+    assert!(lifecycles.finish().is_empty());
 }
 
 #[test]
-fn a_volume_that_outlives_the_run_is_told_at_its_end() {
-    let mut lives = Lives::default();
-    assert!(life()[..6].iter().all(|event| lives.observe(event, at(9000)).is_empty()));
-    assert_eq!(table(&lives.finish()[0])[0], "volume < -");
-    assert!(lives.finish().is_empty());
+fn a_volume_that_outlives_the_run_is_traced_at_its_end() {
+    let mut lifecycles = Lifecycles::default();
+    assert!(life()[..6].iter().all(|event| lifecycles.observe(event, at(9000)).is_empty()));
+    assert_eq!(table(&lifecycles.finish()[0])[0], "volume < -");
+    assert!(lifecycles.finish().is_empty());
 }
 
 /// Long enough that only a response ends an attempt.
-const LONG: Patience = Patience {
+const LONG: Timeouts = Timeouts {
     attempt: Duration::from_secs(20),
     backoff: Duration::from_millis(1),
     end: Duration::from_secs(60),
@@ -286,9 +286,9 @@ async fn answer(
     Ok(http::Response::builder().status(reply.http()).body(body).unwrap())
 }
 
-async fn export(url: &str, patience: Patience) -> Option<String> {
+async fn export(url: &str, timeouts: Timeouts) -> Option<String> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut exporter = Exporter::patient(url.parse::<Collector>().unwrap(), patience);
+    let mut exporter = Exporter::with_timeouts(url.parse::<Collector>().unwrap(), timeouts);
     life().iter().for_each(|event| exporter.observe(event, at(80)));
     exporter.finish().await
 }
@@ -348,14 +348,14 @@ async fn a_collector_that_never_answers_does_not_delay_the_run() {
     // Connections are accepted by the backlog, but never served.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
-    for (patience, why) in [
-        (Patience { end: Duration::from_millis(50), ..LONG }, "not all was sent within 50ms after the run"),
-        (Patience { attempt: Duration::from_millis(10), ..LONG }, "no response within 10ms"),
+    for (timeouts, why) in [
+        (Timeouts { end: Duration::from_millis(50), ..LONG }, "not all was sent within 50ms after the run"),
+        (Timeouts { attempt: Duration::from_millis(10), ..LONG }, "no response within 10ms"),
     ] {
-        let warning = export(&format!("http://{address}"), patience).await.unwrap();
+        let warning = export(&format!("http://{address}"), timeouts).await.unwrap();
         assert!(warning.starts_with("1 of 1 traces did not reach") && warning.contains(why), "{warning}");
     }
-    assert!(Patience::default().end <= Duration::from_secs(3));
+    assert!(Timeouts::default().end <= Duration::from_secs(3));
 }
 
 #[test]
@@ -427,7 +427,7 @@ async fn with_tls_the_collector_is_verified_by_its_ca_and_receives_the_credentia
     let ca = folder.path().join("ca.pem");
     let (port, mut asked) = guarded(&ca).await;
     let send = async |collector: Collector| {
-        let mut exporter = Exporter::patient(collector, LONG);
+        let mut exporter = Exporter::with_timeouts(collector, LONG);
         life().iter().for_each(|event| exporter.observe(event, at(80)));
         exporter.finish().await
     };

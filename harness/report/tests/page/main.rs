@@ -3,8 +3,8 @@
 use std::{fs, path::Path, process::Command};
 
 use claimcheck_model::{
-    CaseId, CaseResult, ClusterKind, Event, Evidence, Leak, LeakKind, Log, LoggedEvent, Outcome, Phase,
-    PhaseSample, RpcSummary, RunInfo, Source, Stamp, SubjectIds, Told, VolumeMode,
+    CaseId, CaseResult, ClusterKind, Event, FailureDump, Leak, LeakKind, Log, LoggedEvent, Outcome, Phase,
+    PhaseSample, RpcSummary, RunInfo, Source, Stamp, SubjectIds, ObjectEvent, VolumeMode,
 };
 use claimcheck_report::history::History;
 use claimcheck_report::{Quantiles, Summary, rebuild};
@@ -77,8 +77,8 @@ fn life(number: u64, start: u64) -> Vec<Event> {
 }
 
 /// What there was to see of a case that failed.
-fn evidence(case: CaseId) -> Evidence {
-    let told = Told {
+fn evidence(case: CaseId) -> FailureDump {
+    let event = ObjectEvent {
         last: "2026-09-21T14:13:20Z".into(),
         kind: "Warning".into(),
         reason: "FailedMount".into(),
@@ -88,7 +88,7 @@ fn evidence(case: CaseId) -> Evidence {
     };
     let pod = json!({ "kind": "Pod", "metadata": { "name": "pod" }, "status": { "phase": "Pending" } });
     let logs = ["pod/main", "agent node-1"].map(|of| Log { of: of.into(), text: HOSTILE.repeat(20) });
-    Evidence { case, objects: vec![pod], events: vec![told], logs: logs.into() }
+    FailureDump { case, objects: vec![pod], events: vec![event], logs: logs.into() }
 }
 
 /// The folder of a run that was killed before it had a summary: the page is made of its events alone.
@@ -230,7 +230,7 @@ fn a_phone_shows_the_page_without_scrolling_sideways() {
 }
 
 #[test]
-fn what_is_no_run_folder_is_said() {
+fn an_invalid_run_folder_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let words = rebuild(folder.path(), None).expect_err("there is nothing").to_string();
     assert!(words.contains("is not a run folder"), "{words}");

@@ -126,7 +126,7 @@ impl Clock {
     /// Converts a time of the node to local time; none without an estimate. `now` is the local time.
     ///
     /// Without a response it is an upper bound.
-    pub fn ours(&self, node: Stamp, now: Stamp) -> Option<Stamp> {
+    pub fn to_local(&self, node: Stamp, now: Stamp) -> Option<Stamp> {
         let mono = i128::from(node.mono_ns) + self.offset(now)?;
         let mono_ns = u64::try_from(mono).unwrap_or_default();
         // The local wall clock at that time: the node's may be wrong.
@@ -166,9 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_before_anything_was_said() {
+    fn nothing_is_known_before_the_first_record() {
         let clock = Clock::default();
-        assert_eq!(clock.ours(stamp(1, 1), stamp(2, 2)), None);
+        assert_eq!(clock.to_local(stamp(1, 1), stamp(2, 2)), None);
         assert_eq!(clock.known(stamp(2, 2)), None);
     }
 
@@ -179,8 +179,8 @@ mod tests {
         clock.arrived(stamp(5 * SECOND, 0), stamp(105 * SECOND + 30_000_000, 0));
         clock.arrived(stamp(6 * SECOND, 0), stamp(106 * SECOND + 10_000_000, 0));
         clock.arrived(stamp(7 * SECOND, 0), stamp(107 * SECOND + 90_000_000, 0));
-        let ours = clock.ours(stamp(6 * SECOND, 0), stamp(106 * SECOND + 10_000_000, 7 * SECOND)).unwrap();
-        assert_eq!(ours, stamp(106 * SECOND + 10_000_000, 7 * SECOND));
+        let local = clock.to_local(stamp(6 * SECOND, 0), stamp(106 * SECOND + 10_000_000, 7 * SECOND)).unwrap();
+        assert_eq!(local, stamp(106 * SECOND + 10_000_000, 7 * SECOND));
         assert_eq!(clock.known(stamp(0, 0)), None, "the offset of the clocks is not known");
     }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_starts_anew_starts_its_clock_anew() {
+    fn a_restarted_node_restarts_its_clock() {
         let mut clock = Clock::default();
         let reading = |at: u64, node: u64| Reading {
             asked: stamp(at, at),
@@ -207,8 +207,8 @@ mod tests {
         clock.asked(reading(10 * SECOND, 500 * SECOND));
         clock.arrived(stamp(501 * SECOND, 0), stamp(11 * SECOND, 0));
         clock.asked(reading(20 * SECOND, 3 * SECOND));
-        let ours = clock.ours(stamp(4 * SECOND, 0), stamp(22 * SECOND, 22 * SECOND)).unwrap();
-        assert_eq!(ours.mono_ns, 21 * SECOND + 1_000_000);
+        let local = clock.to_local(stamp(4 * SECOND, 0), stamp(22 * SECOND, 22 * SECOND)).unwrap();
+        assert_eq!(local.mono_ns, 21 * SECOND + 1_000_000);
     }
 
     proptest! {
@@ -220,7 +220,7 @@ mod tests {
             back in prop::collection::vec(0u64..50_000_000, 1..6),
             late in prop::collection::vec(0u64..50_000_000, 0..6),
         ) {
-            let node = |ours: u64| stamp(u64::try_from(ours as i64 - offset).unwrap(), 0);
+            let node = |local: u64| stamp(u64::try_from(local as i64 - offset).unwrap(), 0);
             let mut clock = Clock::default();
             let mut at = 2_000 * SECOND;
             for (there, back) in there.iter().zip(&back) {
@@ -235,8 +235,8 @@ mod tests {
             let now = stamp(at, at);
             let Some(ClockState::Known { bound_seconds, .. }) = clock.known(now) else { panic!("it answered") };
             let bound = bound_seconds * 1e9 + 1.0;
-            let ours = clock.ours(node(at), now).unwrap();
-            let off = ours.mono_ns.abs_diff(at).max(ours.wall_ns.abs_diff(at));
+            let local = clock.to_local(node(at), now).unwrap();
+            let off = local.mono_ns.abs_diff(at).max(local.wall_ns.abs_diff(at));
             prop_assert!(off as f64 <= bound, "{off} ns off, and the bound is {bound}");
         }
     }

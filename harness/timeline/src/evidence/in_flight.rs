@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use claimcheck_csi::tap::{CallId, Edge, TapRecord};
+use claimcheck_csi::tap::{CallId, CallEdge, TapRecord};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
     watch,
@@ -29,7 +29,7 @@ impl InFlight {
         let (onward, receiver) = unbounded_channel();
         tokio::spawn(async move {
             while let Some(record) = records.recv().await {
-                self.saw(&record);
+                self.observe(&record);
                 if onward.send(record).is_err() {
                     return;
                 }
@@ -39,11 +39,11 @@ impl InFlight {
     }
 
     /// Processes a record.
-    pub(super) fn saw(&self, record: &TapRecord) {
+    pub(super) fn observe(&self, record: &TapRecord) {
         let key = (record.component.clone(), record.driver.clone(), record.id);
         self.calls.send_modify(|calls| match record.edge {
-            Edge::Start => drop(calls.insert(key, record.clone())),
-            Edge::End { .. } => drop(calls.remove(&key)),
+            CallEdge::Start => drop(calls.insert(key, record.clone())),
+            CallEdge::End { .. } => drop(calls.remove(&key)),
         });
     }
 

@@ -28,7 +28,7 @@ pub use taps::is_tapped;
 pub use watch::watch;
 
 use claimcheck_model::{
-    Place, Stamp,
+    KubeletPath, Stamp,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -46,7 +46,7 @@ fn reason(error: &kube::Error) -> String {
 
 /// One observation.
 #[derive(Clone, Debug)]
-pub enum Evidence {
+pub enum Observation {
     /// An object changed.
     Watch(Box<Change>),
     /// A CSI call ended, or its end can no longer arrive.
@@ -180,7 +180,7 @@ pub struct Mount {
     /// The node's name.
     pub node: String,
     /// The path of the mount.
-    pub place: Place,
+    pub place: KubeletPath,
     /// Whether it was added, else removed.
     pub mounted: bool,
 }

@@ -13,14 +13,14 @@ use tokio::{
 };
 
 use super::{
-    Evidence, Mount,
+    Observation, Mount,
     clock::{Clocks, Reading, SharedClock},
     logs::{Line, Log, each_running},
     reason,
 };
 
 /// The timeout of a query of a node's clock.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of initial clock queries: the fastest response is the most precise.
 const FIRST_QUESTIONS: usize = 5;
 /// The interval of clock queries after that: clocks drift.
@@ -67,7 +67,7 @@ pub(super) async fn mounts<I>(
     evidence: UnboundedSender<I>,
     events: UnboundedSender<Event>,
 ) where
-    I: From<Evidence> + Send + 'static,
+    I: From<Observation> + Send + 'static,
 {
     let pods = Api::<Pod>::namespaced(client.clone(), &observers.namespace);
     let began = Instant::now();
@@ -97,7 +97,7 @@ impl Observer {
         Some(Self { log, node, port: observers.port, clock })
     }
 
-    async fn follow<I: From<Evidence>>(
+    async fn follow<I: From<Observation>>(
         self,
         began: Instant,
         evidence: UnboundedSender<I>,
@@ -106,7 +106,7 @@ impl Observer {
         // Before the first record: old log lines give no bound on when they were written.
         self.learn(FIRST_QUESTIONS, &events).await;
         let take = |record| match self.mount(record, Stamp::now()) {
-            Some(mount) => evidence.send(Evidence::Mount(mount).into()).is_ok(),
+            Some(mount) => evidence.send(Observation::Mount(mount).into()).is_ok(),
             None => true,
         };
         tokio::select! {
@@ -118,7 +118,7 @@ impl Observer {
     /// The evidence in a record; none if it has no time.
     fn mount(&self, record: Record, now: Stamp) -> Option<Mount> {
         self.clock.lock().arrived(record.at, now);
-        let at = self.clock.lock().ours(record.at, now)?;
+        let at = self.clock.lock().to_local(record.at, now)?;
         let mounted = match record.change {
             Change::Mounted => true,
             Change::Unmounted => false,
@@ -140,7 +140,7 @@ impl Observer {
     async fn learn(&self, questions: usize, events: &UnboundedSender<Event>) {
         let mut state = None;
         for _ in 0..questions {
-            match self.ask().await {
+            match self.query().await {
                 Ok(reading) => {
                     let mut clock = self.clock.lock();
                     clock.asked(reading);
@@ -160,15 +160,15 @@ impl Observer {
         }
     }
 
-    async fn ask(&self) -> Result<Reading, String> {
+    async fn query(&self) -> Result<Reading, String> {
         let (Log { client, namespace, pod, .. }, port) = (&self.log, self.port);
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{CLOCK_PATH}");
         let request = http::Request::get(path).body(Vec::new()).expect("names of objects need no escapes");
         let asked = Stamp::now();
-        match timeout(PATIENCE, client.request::<Stamp>(request)).await {
+        match timeout(TIMEOUT, client.request::<Stamp>(request)).await {
             Ok(Ok(node)) => Ok(Reading { asked, node, answered: Stamp::now() }),
             Ok(Err(error)) => Err(reason(&error)),
-            Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs())),
+            Err(_) => Err(format!("no response within {} s", TIMEOUT.as_secs())),
         }
     }
 }

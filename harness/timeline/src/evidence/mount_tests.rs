@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use claimcheck_model::Place;
+use claimcheck_model::KubeletPath;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::body::{Bytes, Frame};
@@ -18,7 +18,7 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 /// How long after this machine the node booted, and how far its wall clock is ahead.
-const APART: u64 = 100 * SECOND;
+const CLOCK_OFFSET: u64 = 100 * SECOND;
 
 type Answer = Response<BoxBody<Bytes, std::convert::Infallible>>;
 
@@ -39,7 +39,7 @@ fn whole(status: StatusCode, text: String) -> Answer {
 
 fn node_time() -> Stamp {
     let now = Stamp::now();
-    Stamp { mono_ns: now.mono_ns - APART, wall_ns: now.wall_ns + APART }
+    Stamp { mono_ns: now.mono_ns - CLOCK_OFFSET, wall_ns: now.wall_ns + CLOCK_OFFSET }
 }
 
 fn answer(script: &Mutex<Script>, request: &Request<Body>) -> Answer {
@@ -94,15 +94,15 @@ fn client(script: &Arc<Mutex<Script>>) -> Client {
 }
 
 fn line(seq: u64, at: Stamp, change: Change) -> String {
-    let place = Place::Publish { pod: "u".into(), volume: format!("pv{seq}") };
+    let place = KubeletPath::Publish { pod: "u".into(), volume: format!("pv{seq}") };
     serde_json::to_string(&Record { at, seq, node: "n1".into(), change, place }).unwrap() + "\n"
 }
 
 /// Follows until the pod is deleted.
 async fn followed(script: Script) -> (Vec<Mount>, UnboundedReceiver<Event>, Vec<String>) {
     let script = Arc::new(Mutex::new(script));
-    let (evidence, mut seen) = unbounded_channel::<Evidence>();
-    let (events, told) = unbounded_channel();
+    let (evidence, mut seen) = unbounded_channel::<Observation>();
+    let (events, events_sent) = unbounded_channel();
     let clocks = Clocks::default();
     let following = mounts(client(&script), Observers::default(), clocks, evidence, events);
     let following = AbortOnDropHandle::new(tokio::spawn(following));
@@ -110,7 +110,7 @@ async fn followed(script: Script) -> (Vec<Mount>, UnboundedReceiver<Event>, Vec<
     let mut mounts = Vec::new();
     while mounts.len() < wanted {
         match timeout(Duration::from_secs(120), seen.recv()).await {
-            Ok(Some(Evidence::Mount(mount))) => mounts.push(mount),
+            Ok(Some(Observation::Mount(mount))) => mounts.push(mount),
             Ok(Some(other)) => panic!("{other:?}"),
             // Fewer than lines: some contain no record.
             Ok(None) | Err(_) => break,
@@ -118,7 +118,7 @@ async fn followed(script: Script) -> (Vec<Mount>, UnboundedReceiver<Event>, Vec<
     }
     drop(following);
     let asked = script.lock().unwrap().asked.clone();
-    (mounts, told, asked)
+    (mounts, events_sent, asked)
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,9 +143,9 @@ async fn records_are_read_once_however_often_the_log_is_read() {
     ];
     let script = Script { logs: logs.into(), answers_clock: true, ..Script::default() };
     let began = Stamp::now();
-    let (mounts, mut told, asked) = followed(script).await;
+    let (mounts, mut events_sent, asked) = followed(script).await;
     let seen: Vec<_> = mounts.iter().map(|mount| (&mount.place, mount.mounted)).collect();
-    let place = |n: u64| Place::Publish { pod: "u".into(), volume: format!("pv{n}") };
+    let place = |n: u64| KubeletPath::Publish { pod: "u".into(), volume: format!("pv{n}") };
     assert_eq!(seen, [(&place(1), true), (&place(2), true), (&place(3), false)]);
     // About a second before the test, and not the 100 s that the clocks are apart.
     for mount in &mounts {
@@ -154,7 +154,7 @@ async fn records_are_read_once_however_often_the_log_is_read() {
         let wall = began.wall_ns.abs_diff(mount.at.wall_ns);
         assert!(wall < 50 * SECOND, "{wall} ns by the wall clock");
     }
-    let Some(Event::Clock(NodeClock { node, state })) = told.recv().await else { panic!("no clock") };
+    let Some(Event::Clock(NodeClock { node, state })) = events_sent.recv().await else { panic!("no clock") };
     let ClockState::Known { ahead_seconds, bound_seconds } = state else { panic!("{state:?}") };
     assert_eq!(node, "n1");
     assert!((ahead_seconds - 100.0).abs() <= bound_seconds, "{ahead_seconds} s, to {bound_seconds} s");
@@ -172,9 +172,9 @@ async fn records_are_read_once_however_often_the_log_is_read() {
 async fn without_an_answer_a_time_is_the_latest_that_it_can_have_been() {
     let logs = [line(1, node_time(), Change::Mounted)];
     let written = Stamp::now();
-    let (mounts, mut told, _) = followed(Script { logs: logs.into(), ..Script::default() }).await;
+    let (mounts, mut events_sent, _) = followed(Script { logs: logs.into(), ..Script::default() }).await;
     assert!(mounts[0].at >= written, "{mounts:?}");
-    let Some(Event::Clock(NodeClock { state: ClockState::Unknown { why }, .. })) = told.recv().await else {
+    let Some(Event::Clock(NodeClock { state: ClockState::Unknown { why }, .. })) = events_sent.recv().await else {
         panic!("no event reports that the clock is not known");
     };
     assert_eq!(why, "pods \"observe-1:9465\" is forbidden");

@@ -7,7 +7,7 @@ use claimcheck_model::{ClockState, Event, NodeClock};
 use kube::Client;
 use tokio::{sync::mpsc::UnboundedSender, task::JoinSet};
 
-use super::{Evidence, InFlight, Observers, Stock, clock::Clocks, mount::mounts, scrape, taps::taps};
+use super::{Observation, InFlight, Observers, Stock, clock::Clocks, mount::mounts, scrape, taps::taps};
 
 /// The maximum latency of the last records at the end of a run.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ impl RealNodes {
         events: UnboundedSender<Event>,
     ) -> Self
     where
-        I: From<Evidence> + Send + 'static,
+        I: From<Observation> + Send + 'static,
     {
         for node in names.iter().cloned() {
             let why =

@@ -8,7 +8,7 @@ use kube::{Api, Client, api::ListParams};
 use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 
 use super::{
-    Evidence, InFlight,
+    Observation, InFlight,
     clock::{Clocks, SharedClock},
     logs::{Line, Log, each_running},
     tap::Pairs,
@@ -43,7 +43,7 @@ pub async fn is_tapped(client: &Client) -> bool {
 /// Follows all present and future taps, until the receiver of `evidence` is dropped.
 pub(super) async fn taps<I>(client: Client, clocks: Clocks, in_flight: InFlight, evidence: UnboundedSender<I>)
 where
-    I: From<Evidence> + Send + 'static,
+    I: From<Observation> + Send + 'static,
 {
     let began = Instant::now();
     each_running(Api::<Pod>::all(client.clone()), LABEL, evidence.closed(), |pod| {
@@ -64,7 +64,7 @@ fn log(client: &Client, pod: &Pod) -> Option<(Log, String)> {
     Some((Log { client, namespace, pod: pod_name, uid, container }, node))
 }
 
-async fn follow<I: From<Evidence>>(
+async fn follow<I: From<Observation>>(
     log: Log,
     clock: SharedClock,
     in_flight: InFlight,
@@ -77,30 +77,30 @@ async fn follow<I: From<Evidence>>(
         // A process that writes its first line is a new one: the calls in progress of its predecessor are lost.
         let dead = (line.seq == 0).then(|| std::mem::replace(&mut pairs, Pairs::new(|_| true)));
         let mut dead = dead.into_iter().flat_map(Pairs::unfinished);
-        if !dead.all(|call| evidence.send(Evidence::Rpc(call).into()).is_ok()) {
+        if !dead.all(|call| evidence.send(Observation::Rpc(call).into()).is_ok()) {
             return false;
         }
-        let calls = match ours(&clock, line, Stamp::now()) {
+        let calls = match to_local(&clock, line, Stamp::now()) {
             Some(record) => {
-                in_flight.saw(&record);
+                in_flight.observe(&record);
                 pairs.take(record)
             }
             None => Vec::new(),
         };
-        calls.into_iter().all(|call| evidence.send(Evidence::Rpc(call).into()).is_ok())
+        calls.into_iter().all(|call| evidence.send(Observation::Rpc(call).into()).is_ok())
     })
     .await;
     for call in pairs.unfinished() {
         // The run is over: the receiver was dropped.
-        let _ = evidence.send(Evidence::Rpc(call).into());
+        let _ = evidence.send(Observation::Rpc(call).into());
     }
 }
 
 /// The record, with its time converted to the local clocks.
-fn ours(clock: &SharedClock, line: TapLine, now: Stamp) -> Option<TapRecord> {
+fn to_local(clock: &SharedClock, line: TapLine, now: Stamp) -> Option<TapRecord> {
     let mut clock = clock.lock();
     clock.arrived(line.written, now);
-    Some(TapRecord { at: clock.ours(line.record.at, now)?, ..line.record })
+    Some(TapRecord { at: clock.to_local(line.record.at, now)?, ..line.record })
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
 
     use claimcheck_csi::{
         Code,
-        tap::{CallId, Edge},
+        tap::{CallId, CallEdge},
     };
     use serde_json::json;
     use tokio::sync::mpsc::unbounded_channel;
@@ -121,7 +121,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn line(seq: u64, edge: Edge, at: Stamp) -> String {
+    fn line(seq: u64, edge: CallEdge, at: Stamp) -> String {
         let record = TapRecord {
             at,
             id: CallId { pid: 1, seq: 1 },
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_calls_two_lines_become_evidence_on_our_clocks() {
+    async fn two_lines_of_a_call_become_an_observation_in_local_time() {
         calls_become_evidence(0).await;
     }
 
@@ -157,8 +157,8 @@ mod tests {
     async fn calls_become_evidence(unknown: usize) {
         let asked = Arc::new(AtomicUsize::new(0));
         let before = Stamp::now();
-        let start = line(0, Edge::Start, node_time(before));
-        let end = Edge::End { code: Code::Ok, message: None, injected: false };
+        let start = line(0, CallEdge::Start, node_time(before));
+        let end = CallEdge::End { code: Code::Ok, message: None, injected: false };
         let end = line(1, end, node_time(Stamp::now()));
         let log = format!("{start}some other line\n{end}");
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -202,10 +202,10 @@ mod tests {
         });
         let client = Client::new(service, "default");
         assert!(is_tapped(&client).await);
-        let (evidence, mut seen) = unbounded_channel::<Evidence>();
+        let (evidence, mut seen) = unbounded_channel::<Observation>();
         let (clocks, in_flight) = (Clocks::default(), InFlight::default());
         let following = tokio::spawn(taps(client, clocks, in_flight, evidence));
-        let Some(Evidence::Rpc(call)) = seen.recv().await else { panic!("no call") };
+        let Some(Observation::Rpc(call)) = seen.recv().await else { panic!("no call") };
         following.abort();
         assert_eq!((call.driver.as_str(), call.volume.as_str(), call.node.as_str()), ("d.io", "v", "n1"));
         let end = call.succeeded().unwrap();

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
-use super::{Change, Evidence, Object};
+use super::{Change, Observation, Object};
 
 /// Watches every kind that delimits a phase, and sends each change as it arrives, until the receiver is
 /// dropped. Failed watches are restarted with backoff: objects missing from a new list are sent as deleted.
@@ -26,7 +26,7 @@ use super::{Change, Evidence, Object};
 /// Dropping the set ends the watches.
 pub async fn watch<I>(client: Client, evidence: UnboundedSender<I>) -> JoinSet<()>
 where
-    I: From<Evidence> + Send + 'static,
+    I: From<Observation> + Send + 'static,
 {
     let mut tasks = JoinSet::new();
     let (listed, mut lists) = tokio::sync::mpsc::channel(1);
@@ -47,7 +47,7 @@ async fn follow<K, I>(api: Api<K>, evidence: UnboundedSender<I>, listed: tokio::
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     Object: From<K>,
-    I: From<Evidence> + Send + 'static,
+    I: From<Observation> + Send + 'static,
 {
     let mut listed = Some(listed);
     let mut known = Known::default();
@@ -69,7 +69,7 @@ where
             drop(listed.take());
         }
         for change in known.apply(changed, Stamp::now()) {
-            if evidence.send(Evidence::Watch(Box::new(change)).into()).is_err() {
+            if evidence.send(Observation::Watch(Box::new(change)).into()).is_err() {
                 return;
             }
         }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_second_list_lacks_is_gone() {
+    fn an_object_missing_from_a_second_list_is_deleted() {
         let mut known = Known::default();
         let at = Stamp::default();
         for event in [Init, InitApply(pod("a")), InitApply(pod("b")), InitDone, Apply(pod("c"))] {

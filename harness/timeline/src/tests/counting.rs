@@ -9,7 +9,7 @@ use super::{
     super::{Tap, Timeline},
     call, target,
 };
-use crate::evidence::{Evidence, Rpc};
+use crate::evidence::{Observation, Rpc};
 
 /// A call of a made-up history: method, volume, node, target and whether it succeeds.
 type Made = (usize, u8, u8, u8, bool);
@@ -23,7 +23,7 @@ const METHODS: [&str; 6] = [
     "ControllerUnpublishVolume",
 ];
 
-fn made(index: u64, &(method, volume, node, pod, succeeds): &Made) -> Evidence {
+fn made(index: u64, &(method, volume, node, pod, succeeds): &Made) -> Observation {
     let target = if METHODS[method].contains("ublish") && method != 0 && method != 5 {
         target(&pod.to_string())
     } else {
@@ -31,7 +31,7 @@ fn made(index: u64, &(method, volume, node, pod, succeeds): &Made) -> Evidence {
     };
     let code = if succeeds { "OK" } else { "Internal" };
     let rpc = call(METHODS[method], &format!("n{node}"), &target, 2 * index, Some((2 * index + 1, code)));
-    Evidence::Rpc(Rpc { volume: format!("h{volume}"), ..rpc })
+    Observation::Rpc(Rpc { volume: format!("h{volume}"), ..rpc })
 }
 
 proptest! {

@@ -7,7 +7,7 @@ mod order;
 use std::{collections::BTreeMap, path::Path};
 
 use claimcheck_model::{
-    Event, LeakKind, OUT_OF_SERVICE, Outcome, Phase, Place, Rule, Source, Stamp,
+    Event, LeakKind, OUT_OF_SERVICE, Outcome, Phase, KubeletPath, Rule, Source, Stamp,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -15,7 +15,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde_json::{Value, json};
 
 use super::{Tap, Timeline};
-use crate::evidence::{Change, Evidence, Mount, Object, Rpc, RpcEnd};
+use crate::evidence::{Change, Observation, Mount, Object, Rpc, RpcEnd};
 
 fn stamp(ms: u64) -> Stamp {
     Stamp { mono_ns: ms * 1_000_000, wall_ns: ms * 1_000_000 }
@@ -27,18 +27,18 @@ fn call(method: &str, node: &str, target: &str, start: u64, end: Option<(u64, &s
     Rpc { driver, method, volume, node: node.into(), target: target.into(), start: stamp(start), end }
 }
 
-fn ok(method: &str, node: &str, target: &str, start: u64, end: u64) -> Evidence {
-    Evidence::Rpc(call(method, node, target, start, Some((end, "OK"))))
+fn ok(method: &str, node: &str, target: &str, start: u64, end: u64) -> Observation {
+    Observation::Rpc(call(method, node, target, start, Some((end, "OK"))))
 }
 
 /// An object of a kind at `ms`, which is also its resourceVersion.
-fn seen<K: serde::de::DeserializeOwned + Into<Object>>(ms: u64, gone: bool, mut object: Value) -> Evidence {
+fn seen<K: serde::de::DeserializeOwned + Into<Object>>(ms: u64, gone: bool, mut object: Value) -> Observation {
     object["metadata"]["resourceVersion"] = json!(ms.to_string());
     let object = serde_json::from_value::<K>(object).unwrap().into();
-    Evidence::Watch(Box::new(Change { at: stamp(ms), object, gone }))
+    Observation::Watch(Box::new(Change { at: stamp(ms), object, gone }))
 }
 
-fn claim(ms: u64, phase: &str, gone: bool) -> Evidence {
+fn claim(ms: u64, phase: &str, gone: bool) -> Observation {
     let volume = if phase == "Bound" { json!("pv1") } else { Value::Null };
     let annotations = json!({ "volume.kubernetes.io/storage-provisioner": "d" });
     seen::<PersistentVolumeClaim>(
@@ -52,7 +52,7 @@ fn claim(ms: u64, phase: &str, gone: bool) -> Evidence {
     )
 }
 
-fn volume(ms: u64, gone: bool) -> Evidence {
+fn volume(ms: u64, gone: bool) -> Observation {
     seen::<PersistentVolume>(
         ms,
         gone,
@@ -67,7 +67,7 @@ fn volume(ms: u64, gone: bool) -> Evidence {
     )
 }
 
-fn pod(ms: u64, uid: &str, node: Option<&str>, ended: bool) -> Evidence {
+fn pod(ms: u64, uid: &str, node: Option<&str>, ended: bool) -> Observation {
     seen::<Pod>(
         ms,
         false,
@@ -83,16 +83,16 @@ fn pod(ms: u64, uid: &str, node: Option<&str>, ended: bool) -> Evidence {
     )
 }
 
-fn claim_gone(ms: u64) -> Evidence {
+fn claim_gone(ms: u64) -> Observation {
     claim(ms, "Bound", true)
 }
 
-fn gone_pod(ms: u64, uid: &str) -> Evidence {
-    let Evidence::Watch(change) = pod(ms, uid, Some("n1"), true) else { unreachable!("a pod is watched") };
-    Evidence::Watch(Box::new(Change { gone: true, ..*change }))
+fn gone_pod(ms: u64, uid: &str) -> Observation {
+    let Observation::Watch(change) = pod(ms, uid, Some("n1"), true) else { unreachable!("a pod is watched") };
+    Observation::Watch(Box::new(Change { gone: true, ..*change }))
 }
 
-fn attachment(ms: u64, uid: &str, node: &str, attached: bool, gone: bool) -> Evidence {
+fn attachment(ms: u64, uid: &str, node: &str, attached: bool, gone: bool) -> Observation {
     seen::<VolumeAttachment>(
         ms,
         gone,
@@ -109,7 +109,7 @@ fn target(pod: &str) -> String {
 }
 
 /// The outcome of each phase after all of the evidence.
-fn outcomes(timeline: &mut Timeline, evidence: &[Evidence]) -> Vec<(Phase, Outcome)> {
+fn outcomes(timeline: &mut Timeline, evidence: &[Observation]) -> Vec<(Phase, Outcome)> {
     let mut events: Vec<Event> = evidence.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
     events.extend(timeline.finish());
     let samples = events.into_iter().filter_map(|event| match event {
@@ -126,7 +126,7 @@ fn millis(outcomes: &[(Phase, Outcome)], phase: Phase) -> Vec<f64> {
         .collect()
 }
 
-fn bound() -> Vec<Evidence> {
+fn bound() -> Vec<Observation> {
     vec![claim(1, "Pending", false), volume(3, false), claim(5, "Bound", false)]
 }
 
@@ -150,7 +150,7 @@ fn the_drivers_call_is_better_evidence_of_a_start_than_a_late_watch() {
 #[test]
 fn calls_that_a_late_watch_shows_before_their_phase_are_its_calls() {
     let create = Rpc { volume: "pv1".into(), ..call("CreateVolume", "", "", 1, Some((4, "OK"))) };
-    let mut evidence = vec![Evidence::Rpc(create)];
+    let mut evidence = vec![Observation::Rpc(create)];
     evidence.extend([claim(11, "Pending", false), volume(13, false), claim(15, "Bound", false)]);
     // Attached, detached and attached again, each time before the cause is observed.
     evidence.extend([ok("ControllerPublishVolume", "n1", "", 17, 19), pod(20, "p1", Some("n1"), false)]);
@@ -183,7 +183,7 @@ fn time_of_failed_and_retried_calls_is_the_drivers_and_waiting_between_them_is_n
     let mut evidence = bound();
     evidence.push(pod(10, "p1", Some("n1"), false));
     evidence.push(attachment(20, "a1", "n1", true, false));
-    evidence.push(Evidence::Rpc(call("NodeStageVolume", "n1", "", 22, Some((25, "Aborted")))));
+    evidence.push(Observation::Rpc(call("NodeStageVolume", "n1", "", 22, Some((25, "Aborted")))));
     evidence.push(ok("NodeStageVolume", "n1", "", 35, 40));
     let mut timeline = Timeline::new(Tap::Present);
     let events: Vec<Event> = evidence.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
@@ -198,7 +198,7 @@ fn time_of_failed_and_retried_calls_is_the_drivers_and_waiting_between_them_is_n
 }
 
 #[test]
-fn a_pod_that_waits_for_another_node_to_let_go_does_not_lengthen_attach() {
+fn waiting_for_a_detach_from_another_node_does_not_lengthen_attach() {
     let mut evidence = bound();
     evidence.push(pod(10, "p1", Some("n1"), false));
     evidence.push(attachment(12, "a1", "n1", true, false));
@@ -228,13 +228,13 @@ fn a_driver_that_neither_attaches_nor_stages_has_no_such_phases() {
 #[test]
 fn publish_includes_a_stage_that_mounts_nothing() {
     let mount = |ms, place: &str| {
-        let place = Place::of(Path::new(place)).unwrap();
-        Evidence::Mount(Mount { at: stamp(ms), node: "n1".into(), place, mounted: true })
+        let place = KubeletPath::of(Path::new(place)).unwrap();
+        Observation::Mount(Mount { at: stamp(ms), node: "n1".into(), place, mounted: true })
     };
     let stage = "/var/lib/kubelet/plugins/kubernetes.io/csi/pv/pv1/globalmount";
     let mut before = bound();
     before.extend([pod(10, "p1", Some("n1"), false), attachment(12, "a1", "n1", true, false)]);
-    let phases = |mounts: &[Evidence]| {
+    let phases = |mounts: &[Observation]| {
         let outcomes = outcomes(&mut Timeline::new(Tap::Absent), &[&before[..], mounts].concat());
         (millis(&outcomes, Phase::Stage), millis(&outcomes, Phase::Publish))
     };
@@ -276,7 +276,7 @@ fn what_never_ends_is_aborted_and_never_zero() {
 
 #[test]
 fn rules_are_judged_by_time_not_by_arrival() {
-    let broken_of = |mut timeline: Timeline, calls: &[Evidence]| -> Vec<Rule> {
+    let broken_of = |mut timeline: Timeline, calls: &[Observation]| -> Vec<Rule> {
         let mut events: Vec<Event> = calls.iter().flat_map(|call| timeline.feed(call)).collect();
         events.extend(timeline.finish());
         let rules = events
@@ -284,7 +284,7 @@ fn rules_are_judged_by_time_not_by_arrival() {
             .filter_map(|e| if let Event::Violation { rule, .. } = e { Some(rule) } else { None });
         rules.collect()
     };
-    let broken = |calls: &[Evidence]| broken_of(Timeline::new(Tap::Present), calls);
+    let broken = |calls: &[Observation]| broken_of(Timeline::new(Tap::Present), calls);
     let staged = ok("NodeStageVolume", "n1", "", 1, 2);
     let published = ok("NodePublishVolume", "n1", &target("p1"), 3, 4);
     let unpublished = ok("NodeUnpublishVolume", "n1", &target("p1"), 5, 6);
@@ -311,18 +311,18 @@ fn rules_are_judged_by_time_not_by_arrival() {
     let volume = format!("csi-{}", "0a".repeat(32));
     let own = Rpc { volume, ..call("NodePublishVolume", "n1", &target("p2"), 3, Some((4, "OK"))) };
     let gone = Rpc { method: "NodeUnpublishVolume".into(), ..own.clone() };
-    assert_eq!(broken(&[s.clone(), us.clone(), Evidence::Rpc(own), Evidence::Rpc(gone)]), []);
+    assert_eq!(broken(&[s.clone(), us.clone(), Observation::Rpc(own), Observation::Rpc(gone)]), []);
 
     // A node that is known to be down is not waited for.
     let down = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}});
     let down: Node = serde_json::from_value(down).unwrap();
-    let down = Evidence::Watch(Box::new(Change { at: Stamp::default(), object: down.into(), gone: false }));
+    let down = Observation::Watch(Box::new(Change { at: Stamp::default(), object: down.into(), gone: false }));
     let early = ok("ControllerUnpublishVolume", "n1", "", 6, 7);
     assert_eq!(broken(&[s.clone(), p.clone(), down, early]), []);
 
     // A failed call may have undone it, so it may be repeated; but not twice.
     let failed =
-        |method, target: &str| Evidence::Rpc(call(method, "n1", target, 7, Some((8, "DeadlineExceeded"))));
+        |method, target: &str| Observation::Rpc(call(method, "n1", target, 7, Some((8, "DeadlineExceeded"))));
     let unstaging = failed("NodeUnstageVolume", "");
     assert_eq!(broken(&[s.clone(), unstaging.clone(), s.clone()]), []);
     assert_eq!(broken(&[s.clone(), unstaging, s.clone(), s.clone()]), [Rule::StageTwice]);
@@ -351,12 +351,12 @@ fn the_balance_of_a_claim_is_clean_only_when_everything_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_is_answered_once_everything_is_gone_or_at_its_deadline() {
+async fn a_balance_is_returned_once_everything_is_deleted_or_at_its_deadline() {
     let (events, mut reported) = tokio::sync::mpsc::unbounded_channel();
     let (handle, task) = super::start(Timeline::new(Tap::Present), events);
-    let tell = |evidence: Evidence| handle.evidence().send(evidence.into()).unwrap();
+    let send = |evidence: Observation| handle.evidence().send(evidence.into()).unwrap();
     let patience = std::time::Duration::from_secs(30);
-    bound().into_iter().for_each(tell);
+    bound().into_iter().for_each(send);
     let late = handle.settled(vec!["cu1".into()], patience).await.unwrap();
     assert_eq!(late.left.len(), 2, "{late:?}");
 
@@ -365,8 +365,8 @@ async fn a_question_is_answered_once_everything_is_gone_or_at_its_deadline() {
         async move { handle.settled(vec!["cu1".into()], patience).await.unwrap() }
     });
     tokio::task::yield_now().await;
-    tell(claim(30, "Bound", true));
-    tell(volume(32, true));
+    send(claim(30, "Bound", true));
+    send(volume(32, true));
     let before = tokio::time::Instant::now();
     assert!(asked.await.unwrap().is_clean());
     assert_eq!(before.elapsed(), std::time::Duration::ZERO);
@@ -397,13 +397,13 @@ fn nothing_is_remembered_of_a_forgotten_claim() {
     let life = [
         claim(1, "Pending", false),
         ok("CreateVolume", "", "", 2, 3),
-        Evidence::Rpc(Rpc { volume: "pv1".into(), ..call("CreateVolume", "", "", 2, Some((3, "OK"))) }),
+        Observation::Rpc(Rpc { volume: "pv1".into(), ..call("CreateVolume", "", "", 2, Some((3, "OK"))) }),
         volume(4, false),
         claim(5, "Bound", false),
         pod(6, "pu1", None, false),
         pod(7, "pu1", Some("n1"), false),
         attachment(8, "au1", "n1", false, false),
-        Evidence::Rpc(call("ControllerPublishVolume", "n1", "", 8, Some((9, "Internal")))),
+        Observation::Rpc(call("ControllerPublishVolume", "n1", "", 8, Some((9, "Internal")))),
         ok("ControllerPublishVolume", "n1", "", 10, 11),
         attachment(12, "au1", "n1", true, false),
         ok("NodeStageVolume", "n1", "", 13, 14),
@@ -415,10 +415,10 @@ fn nothing_is_remembered_of_a_forgotten_claim() {
         attachment(24, "au1", "n1", true, true),
         gone_pod(25, "pu1"),
         claim(26, "Bound", true),
-        Evidence::Rpc(call("DeleteVolume", "", "", 27, Some((28, "Internal")))),
+        Observation::Rpc(call("DeleteVolume", "", "", 27, Some((28, "Internal")))),
         volume(29, true),
         // A call without a volume.
-        Evidence::Rpc(Rpc { volume: String::new(), ..call("NodeGetInfo", "", "", 30, Some((31, "OK"))) }),
+        Observation::Rpc(Rpc { volume: String::new(), ..call("NodeGetInfo", "", "", 30, Some((31, "OK"))) }),
     ];
     let events: Vec<Event> = life.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
     assert!(
@@ -433,7 +433,7 @@ fn nothing_is_remembered_of_a_forgotten_claim() {
     assert_eq!(timeline.finish(), []);
 }
 
-fn snapshot(ms: u64, ready: bool, gone: bool) -> Evidence {
+fn snapshot(ms: u64, ready: bool, gone: bool) -> Observation {
     seen::<VolumeSnapshot>(
         ms,
         gone,
@@ -445,7 +445,7 @@ fn snapshot(ms: u64, ready: bool, gone: bool) -> Evidence {
     )
 }
 
-fn content(ms: u64, handle: Option<&str>, gone: bool) -> Evidence {
+fn content(ms: u64, handle: Option<&str>, gone: bool) -> Observation {
     seen::<VolumeSnapshotContent>(
         ms,
         gone,
@@ -462,7 +462,7 @@ fn content(ms: u64, handle: Option<&str>, gone: bool) -> Evidence {
     )
 }
 
-fn restored(ms: u64, phase: &str) -> Evidence {
+fn restored(ms: u64, phase: &str) -> Observation {
     let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s1" });
     seen::<PersistentVolumeClaim>(
         ms,
@@ -524,6 +524,6 @@ fn a_snapshot_is_measured_and_what_is_left_of_it_is_left_of_its_claim() {
     assert_eq!(left(&timeline), [LeakKind::BackendSnapshot], "the driver still has it");
     let mut deleted = call("DeleteSnapshot", "", "", 140, Some((150, "OK")));
     deleted.volume = "sh1".into();
-    timeline.feed(&Evidence::Rpc(deleted));
+    timeline.feed(&Observation::Rpc(deleted));
     assert_eq!(left(&timeline), []);
 }

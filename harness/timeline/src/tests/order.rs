@@ -8,12 +8,12 @@ use super::{
     super::{Tap, Timeline},
     attachment, claim, claim_gone, gone_pod, millis, ok, outcomes, pod, stamp, target, volume,
 };
-use crate::evidence::{Change, Evidence};
+use crate::evidence::{Change, Observation};
 
 /// The same, but observed only at `ms`: its watch was delayed.
-fn late(ms: u64, evidence: Evidence) -> Evidence {
-    let Evidence::Watch(change) = evidence else { unreachable!("only watches are delayed") };
-    Evidence::Watch(Box::new(Change { at: stamp(ms), ..*change }))
+fn late(ms: u64, evidence: Observation) -> Observation {
+    let Observation::Watch(change) = evidence else { unreachable!("only watches are delayed") };
+    Observation::Watch(Box::new(Change { at: stamp(ms), ..*change }))
 }
 
 #[test]
@@ -29,14 +29,14 @@ fn a_watch_that_is_behind_by_a_whole_life_hides_no_phase() {
     };
     let (claim, pod, attached, calls, gone) = life();
     let attached = attached.map(|evidence| late(30, evidence));
-    let behind: Vec<Evidence> =
+    let behind: Vec<Observation> =
         claim.into_iter().chain(pod).chain(calls).chain(gone).chain(attached).collect();
     let seen = outcomes(&mut Timeline::new(Tap::Present), &behind);
     assert_eq!(millis(&seen, Phase::Attach).len(), 1, "{seen:?}");
 
     let (claim, pod, attached, calls, gone) = life();
     let pod = pod.map(|evidence| late(30, evidence));
-    let behind: Vec<Evidence> =
+    let behind: Vec<Observation> =
         claim.into_iter().chain(attached).chain(calls).chain(gone).chain(pod).collect();
     let seen = outcomes(&mut Timeline::new(Tap::Present), &behind);
     for phase in [Phase::Attach, Phase::Schedule, Phase::Publish, Phase::Start] {
@@ -45,7 +45,7 @@ fn a_watch_that_is_behind_by_a_whole_life_hides_no_phase() {
 }
 
 /// The evidence of a whole lifecycle by source: ordered within each source, unordered between them.
-fn streams() -> [Vec<Evidence>; 5] {
+fn streams() -> [Vec<Observation>; 5] {
     let target = target("pu1");
     [
         vec![claim(1, "Pending", false), claim(5, "Bound", false), claim_gone(26)],
@@ -74,7 +74,7 @@ fn streams() -> [Vec<Evidence>; 5] {
 
 /// The phases that are reported when the streams are read in this order: subject, and whether measured. The driver's
 /// part is known only if its calls were received in time.
-fn told(order: &[usize]) -> Vec<String> {
+fn reported(order: &[usize]) -> Vec<String> {
     let mut streams = streams().map(Vec::into_iter);
     let mut timeline = Timeline::new(Tap::Present);
     let mut events: Vec<Event> = Vec::new();
@@ -104,11 +104,11 @@ proptest! {
 
     /// Watches and calls arrive on many connections with arbitrary relative delays.
     #[test]
-    fn phases_are_told_once_in_whatever_order_they_are_heard_of(
+    fn phases_are_reported_once_in_any_order_of_observations(
         order in Just(streams().iter().enumerate().flat_map(|(nth, all)| vec![nth; all.len()]).collect::<Vec<_>>())
             .prop_shuffle(),
     ) {
         let in_order: Vec<usize> = [0, 1, 0, 2, 2, 3, 4, 3, 4, 4, 2, 4, 4, 4, 3, 2, 0, 1].to_vec();
-        prop_assert_eq!(told(&order), told(&in_order));
+        prop_assert_eq!(reported(&order), reported(&in_order));
     }
 }

@@ -9,13 +9,13 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 
 use claimcheck_model::{Event, Outcome, Phase, PhaseSample, Source, TransitionKind};
-use claimcheck_timeline::evidence::{Evidence, Object};
+use claimcheck_timeline::evidence::{Observation, Object};
 use claimcheck_timeline::{Tap, Timeline};
 use proptest::prelude::*;
 use recording::Recording;
 
 /// All events that evidence leads to, those of the end included.
-fn replay(tap: Tap, evidence: &[Evidence]) -> Vec<Event> {
+fn replay(tap: Tap, evidence: &[Observation]) -> Vec<Event> {
     let mut timeline = Timeline::new(tap);
     let mut events: Vec<Event> = evidence.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
     events.extend(timeline.finish());
@@ -40,9 +40,9 @@ fn transitions(events: &[Event]) -> BTreeMap<TransitionKind, u64> {
 }
 
 /// Claims and pods have uids in samples; the table has their names.
-fn names(evidence: &[Evidence]) -> BTreeMap<String, String> {
+fn names(evidence: &[Observation]) -> BTreeMap<String, String> {
     let named = evidence.iter().filter_map(|evidence| match evidence {
-        Evidence::Watch(change) if matches!(change.object, Object::Claim(_) | Object::Pod(_)) => {
+        Observation::Watch(change) if matches!(change.object, Object::Claim(_) | Object::Pod(_)) => {
             Some((change.object.metadata().uid.clone()?, change.object.metadata().name.clone()?))
         }
         _ => None,
@@ -51,14 +51,14 @@ fn names(evidence: &[Evidence]) -> BTreeMap<String, String> {
 }
 
 /// The samples as lines: phase, subject, milliseconds of phase, driver and overhead.
-fn table(events: &[Event], evidence: &[Evidence]) -> String {
+fn table(events: &[Event], evidence: &[Observation]) -> String {
     let names = names(evidence);
     let mut table = String::new();
     for sample in samples(events) {
         let name = |uid: &str| names.get(uid).cloned().unwrap_or_default();
-        let whose = [name(&sample.subject.claim), name(&sample.subject.pod), sample.subject.node.clone()];
-        let whose: Vec<String> = whose.into_iter().filter(|part| !part.is_empty()).collect();
-        write!(table, "{:18}{:16}", sample.phase.name(), whose.join(" ")).unwrap();
+        let subject = [name(&sample.subject.claim), name(&sample.subject.pod), sample.subject.node.clone()];
+        let subject: Vec<String> = subject.into_iter().filter(|part| !part.is_empty()).collect();
+        write!(table, "{:18}{:16}", sample.phase.name(), subject.join(" ")).unwrap();
         match sample.outcome {
             Outcome::Ok { source, seconds, driver_seconds, overhead_seconds, .. } => {
                 let ms = |seconds: f64| seconds * 1e3;
@@ -84,7 +84,7 @@ fn six_life_cycles_come_out_right() {
 }
 
 /// Seconds of a phase of the objects with this name.
-fn seconds(events: &[Event], evidence: &[Evidence], phase: Phase, name: &str) -> f64 {
+fn seconds(events: &[Event], evidence: &[Observation], phase: Phase, name: &str) -> f64 {
     let names = names(evidence);
     let of_phase = samples(events).into_iter().filter(|sample| sample.phase == phase);
     let found = of_phase.filter(|s| {
@@ -196,8 +196,8 @@ fn in_mid_life_the_balance_names_what_is_left() {
 
 #[test]
 fn without_a_tap_mounts_give_times_and_no_counts() {
-    let evidence: Vec<Evidence> =
-        Recording::load().evidence().into_iter().filter(|e| !matches!(e, Evidence::Rpc(_))).collect();
+    let evidence: Vec<Observation> =
+        Recording::load().evidence().into_iter().filter(|e| !matches!(e, Observation::Rpc(_))).collect();
     let events = replay(Tap::Absent, &evidence);
     let wanted = BTreeMap::from([(TransitionKind::Attach, 4), (TransitionKind::Detach, 4)]);
     assert_eq!(transitions(&events), wanted);
@@ -216,8 +216,8 @@ fn without_a_tap_mounts_give_times_and_no_counts() {
 }
 
 /// The kind of a change: changes of one kind stay in order, others do not.
-fn kind(evidence: &Evidence) -> Option<usize> {
-    let Evidence::Watch(change) = evidence else { return None };
+fn kind(evidence: &Observation) -> Option<usize> {
+    let Observation::Watch(change) = evidence else { return None };
     Some(match change.object {
         Object::Claim(_) => 0,
         Object::Volume(_) => 1,
@@ -229,11 +229,11 @@ fn kind(evidence: &Evidence) -> Option<usize> {
     })
 }
 
-fn moment(evidence: &Evidence) -> u64 {
+fn moment(evidence: &Observation) -> u64 {
     match evidence {
-        Evidence::Watch(change) => change.at.mono_ns,
-        Evidence::Rpc(rpc) => rpc.end.as_ref().unwrap().at.mono_ns - 1,
-        Evidence::Mount(mount) => mount.at.mono_ns,
+        Observation::Watch(change) => change.at.mono_ns,
+        Observation::Rpc(rpc) => rpc.end.as_ref().unwrap().at.mono_ns - 1,
+        Observation::Mount(mount) => mount.at.mono_ns,
     }
 }
 
@@ -247,7 +247,7 @@ proptest! {
     /// The samples do not depend on how far the watches of the kinds lag behind one another.
     #[test]
     fn the_order_of_arrival_does_not_matter(lags in prop::array::uniform6(0u64..300_000_000)) {
-        static EVIDENCE: LazyLock<Vec<Evidence>> = LazyLock::new(|| Recording::load().evidence());
+        static EVIDENCE: LazyLock<Vec<Observation>> = LazyLock::new(|| Recording::load().evidence());
         let evidence = &*EVIDENCE;
         let mut late = evidence.clone();
         late.sort_by_key(|evidence| moment(evidence) + kind(evidence).map_or(0, |kind| lags[kind]));

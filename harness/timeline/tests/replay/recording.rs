@@ -8,8 +8,8 @@
 
 use std::{io::Read, path::Path};
 
-use claimcheck_model::{Place, Stamp};
-use claimcheck_timeline::evidence::{Change, Evidence, Mount, Object, Rpc, RpcEnd};
+use claimcheck_model::{KubeletPath, Stamp};
+use claimcheck_timeline::evidence::{Change, Observation, Mount, Object, Rpc, RpcEnd};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -73,28 +73,28 @@ impl Recording {
     }
 
     /// Everything, in the order of observation; a call is observed when it ends.
-    pub fn evidence(&self) -> Vec<Evidence> {
-        let mut evidence: Vec<(u64, Evidence)> = Vec::new();
+    pub fn evidence(&self) -> Vec<Observation> {
+        let mut evidence: Vec<(u64, Observation)> = Vec::new();
         for (i, line) in self.0.iter().enumerate() {
             match &line.stream {
                 Stream::Marker {} => {}
                 Stream::Watch { resource, r#type, object } => {
                     let Some(object) = typed(resource, r#type, object) else { continue };
                     let change = Change { at: line.at(), object, gone: r#type == "DELETED" };
-                    evidence.push((line.mono_ns, Evidence::Watch(Box::new(change))));
+                    evidence.push((line.mono_ns, Observation::Watch(Box::new(change))));
                 }
                 Stream::Mountinfo { change, line: entry } => {
                     let path = entry.split_whitespace().nth(4).unwrap();
-                    let Some(place) = Place::of(Path::new(path)) else { continue };
+                    let Some(place) = KubeletPath::of(Path::new(path)) else { continue };
                     let mount = Mount { at: line.at(), node: NODE.into(), place, mounted: change == "added" };
-                    evidence.push((line.mono_ns, Evidence::Mount(mount)));
+                    evidence.push((line.mono_ns, Observation::Mount(mount)));
                 }
                 Stream::Rpc { text } => {
                     let method = text.rsplit('/').next().unwrap();
                     if let Some(rpc) = self.call(i, method) {
                         let at = rpc.end.as_ref().unwrap().at.mono_ns;
                         // The effect of a call is observed after it.
-                        evidence.push((at - 1, Evidence::Rpc(rpc)));
+                        evidence.push((at - 1, Observation::Rpc(rpc)));
                     }
                 }
             }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::volume::{check_access_modes, check_class_name, check_mode};
 use crate::quantity::Quantity;
-use crate::resources::{Resource, Shelf};
+use crate::resources::{Resource, Storage};
 use crate::status::{FieldError, Result, Status};
 use crate::store::{Key, Store};
 
@@ -21,7 +21,7 @@ pub fn set_default_class(store: &Store, claim: &mut Value) {
     {
         return;
     }
-    let (classes, _) = store.list(Shelf::Classes, None, None);
+    let (classes, _) = store.list(Storage::Classes, None, None);
     let mut defaults: Vec<_> = classes.iter().filter(|class| is_default(&class.value)).collect();
     let age = |class: &Value| class["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
     defaults.sort_by(|a, b| age(&b.value).cmp(&age(&a.value)).then_with(|| a.key.cmp(&b.key)));
@@ -128,7 +128,7 @@ pub fn resize(store: &Store, resource: &Resource, old: &Value, new: &Value) -> R
         return Ok(());
     }
     let class = new["spec"]["storageClassName"].as_str().unwrap_or_default();
-    let class = store.get(Shelf::Classes, &Key::cluster(class));
+    let class = store.get(Storage::Classes, &Key::cluster(class));
     if class.is_some_and(|class| class.value["allowVolumeExpansion"] == true) {
         return Ok(());
     }

@@ -16,19 +16,19 @@ pub mod volume;
 use serde_json::{Value, json};
 
 use crate::request::ObjectPath;
-use crate::resources::Shelf;
+use crate::resources::Storage;
 use crate::status::Result;
 use crate::store::Store;
 
 /// Rules for a new object, in this order.
 pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()> {
-    match path.resource.shelf {
-        Shelf::Claims => {
+    match path.resource.storage {
+        Storage::Claims => {
             claim::set_default_class(store, object);
             protect(object, "kubernetes.io/pvc-protection");
         }
-        Shelf::Volumes => protect(object, "kubernetes.io/pv-protection"),
-        Shelf::Pods => pod::admit(store, path.resource, object)?,
+        Storage::Volumes => protect(object, "kubernetes.io/pv-protection"),
+        Storage::Pods => pod::admit(store, path.resource, object)?,
         _ => {}
     }
     Ok(())
@@ -36,8 +36,8 @@ pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()
 
 /// Rules for a change from `old` to `new`.
 pub fn update(store: &Store, path: &ObjectPath, old: &Value, new: &Value) -> Result<()> {
-    match path.resource.shelf {
-        Shelf::Claims => claim::resize(store, path.resource, old, new),
+    match path.resource.storage {
+        Storage::Claims => claim::resize(store, path.resource, old, new),
         _ => Ok(()),
     }
 }

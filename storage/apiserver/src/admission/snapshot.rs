@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    fn said(errors: &[FieldError]) -> Vec<String> {
+    fn messages(errors: &[FieldError]) -> Vec<String> {
         errors.iter().map(ToString::to_string).collect()
     }
 
@@ -108,21 +108,21 @@ mod tests {
             [json!({}), json!({ "persistentVolumeClaimName": "a", "volumeSnapshotContentName": "b" })]
         {
             assert_eq!(
-                said(&validate(&of(wrong))),
+                messages(&validate(&of(wrong))),
                 ["spec.source: Invalid value: \"object\": exactly one of volumeSnapshotContentName and \
                   persistentVolumeClaimName must be set"]
             );
         }
         let other = of(json!({ "persistentVolumeClaimName": "b" }));
         assert_eq!(
-            said(&validate_update(&claim, &other)),
+            messages(&validate_update(&claim, &other)),
             [
                 "spec.source.persistentVolumeClaimName: Invalid value: \"b\": persistentVolumeClaimName is immutable"
             ]
         );
         let none = of(json!({ "volumeSnapshotContentName": "b" }));
         assert_eq!(
-            said(&validate_update(&claim, &none)),
+            messages(&validate_update(&claim, &none)),
             ["spec.source: Invalid value: \"object\": persistentVolumeClaimName is required once set"]
         );
         let mut classless = claim.clone();
@@ -153,7 +153,7 @@ mod tests {
             (changed(|c| c["spec"]["source"]["volumeHandle"] = "v".into()), "spec.source"),
             (changed(|c| c["status"]["restoreSize"] = (-1).into()), "status.restoreSize"),
         ] {
-            assert!(said(&validate_content(&change))[0].starts_with(expected), "{expected}");
+            assert!(messages(&validate_content(&change))[0].starts_with(expected), "{expected}");
         }
         let mode = changed(|c| c["spec"]["sourceVolumeMode"] = "Filesystem".into());
         assert_eq!(validate_content_update(&content, &mode).len(), 1);

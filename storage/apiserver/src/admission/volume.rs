@@ -56,7 +56,7 @@ pub fn validate(volume: &Value) -> Vec<FieldError> {
     match difference::sources().filter(|source| !spec[source].is_null()).collect::<Vec<_>>()[..] {
         [] => errors.push(FieldError::required("spec", "must specify a volume type")),
         [_] => {}
-        [_, ref further @ ..] => errors.extend(further.iter().map(|source| {
+        [_, ref additional @ ..] => errors.extend(additional.iter().map(|source| {
             FieldError::forbidden(format!("spec.{source}"), "may not specify more than 1 volume type")
         })),
     }

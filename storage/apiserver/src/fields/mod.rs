@@ -19,14 +19,14 @@ pub use values::set_of;
 
 use crate::schema::Shape;
 use owners::{Holding, strip};
-use values::{Changes, with_ways, without};
+use values::{Changes, with_ancestors, without};
 
 /// The manager of all fields that an object had before its owners were tracked.
 const BEFORE: &str = "before-first-apply";
 
 /// A write: its manager, time, and path.
 #[derive(Debug)]
-pub struct Writing<'a> {
+pub struct WriteContext<'a> {
     /// The object's schema.
     pub shape: &'a Shape,
     /// The manager.
@@ -48,7 +48,7 @@ pub struct Conflict {
     pub field: String,
 }
 
-impl Writing<'_> {
+impl WriteContext<'_> {
     /// The owners after `live` has become `new` by an ordinary write.
     pub fn update(&self, mut owners: Owners, live: &Value, new: &Value) -> Owners {
         let changes = Changes::between(live, new, self.shape);
@@ -69,7 +69,7 @@ impl Writing<'_> {
     pub fn before_tracking(&self, empty: &Value, live: &Value) -> Owners {
         let manager =
             Manager { operation: Operation::Update, name: BEFORE.to_owned(), subresource: String::new() };
-        let earlier = Writing {
+        let earlier = WriteContext {
             manager,
             time: self.time.clone(),
             api_version: self.api_version.clone(),
@@ -120,15 +120,15 @@ impl Writing<'_> {
 
 /// `merged` without the fields that the applier had applied `last` and that no manager owns any longer.
 fn prune(merged: &Value, last: &Set, owned: &Set, shape: &Shape) -> Value {
-    let ways = |set: &Set| with_ways(set, Some(shape));
-    let last = ways(last);
-    let all = ways(&set_of(merged, shape));
+    let ancestors = |set: &Set| with_ancestors(set, Some(shape));
+    let last = ancestors(last);
+    let all = ancestors(&set_of(merged, shape));
     let pruned = without(merged, shape, &last);
     // Owned fields are restored, including those of the applier itself,
-    let kept = ways(&set_of(&pruned, shape)).union(&ways(owned));
+    let kept = ancestors(&set_of(&pruned, shape)).union(&ancestors(owned));
     let pruned = without(merged, shape, &all.difference(&kept));
     // and what was never his.
-    let kept = ways(&set_of(&pruned, shape));
+    let kept = ancestors(&set_of(&pruned, shape));
     without(merged, shape, &all.difference(&kept).intersection(&last))
 }
 

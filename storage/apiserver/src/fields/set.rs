@@ -68,11 +68,11 @@ impl fmt::Display for Step {
 
 /// A set of paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Set(BTreeMap<Step, Place>);
+pub struct Set(BTreeMap<Step, SetEntry>);
 
 /// The set's data at a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct SetEntry {
     /// Whether the path that ends here is in the set.
     pub member: bool,
     /// Longer paths through here.
@@ -85,14 +85,14 @@ impl Set {
         let mut set = Self::default();
         for (step, below) in value.as_object()?.iter().filter(|(step, _)| *step != ".") {
             let member = below.as_object().is_some_and(|below| below.is_empty() || below.contains_key("."));
-            set.put(Step::read(step)?, Place { member, below: Self::read(below)? });
+            set.put(Step::read(step)?, SetEntry { member, below: Self::read(below)? });
         }
         Some(set)
     }
 
     /// Formats the set as `fieldsV1`.
     pub fn write(&self) -> Value {
-        let write = |place: &Place| {
+        let write = |place: &SetEntry| {
             let mut value = place.below.write();
             if let (true, Value::Object(below)) = (place.member && !place.below.is_empty(), &mut value) {
                 below.shift_insert(0, ".".to_owned(), Value::Object(Map::new()));
@@ -108,7 +108,7 @@ impl Set {
     }
 
     /// Its first steps.
-    pub fn places(&self) -> impl Iterator<Item = (&Step, &Place)> {
+    pub fn places(&self) -> impl Iterator<Item = (&Step, &SetEntry)> {
         self.0.iter()
     }
 
@@ -134,7 +134,7 @@ impl Set {
     }
 
     /// Sets the data at `step`; empty data remove the step.
-    pub fn put(&mut self, step: Step, place: Place) {
+    pub fn put(&mut self, step: Step, place: SetEntry) {
         if place.member || !place.below.is_empty() {
             self.0.insert(step, place);
         }
@@ -165,22 +165,22 @@ impl Set {
 
     /// The union.
     pub fn union(mut self, other: &Self) -> Self {
-        for (step, theirs) in &other.0 {
-            let ours = self.0.entry(step.clone()).or_default();
-            ours.member |= theirs.member;
-            ours.below = std::mem::take(&mut ours.below).union(&theirs.below);
+        for (step, right) in &other.0 {
+            let left = self.0.entry(step.clone()).or_default();
+            left.member |= right.member;
+            left.below = std::mem::take(&mut left.below).union(&right.below);
         }
         self
     }
 
     /// The intersection.
     pub fn intersection(&self, other: &Self) -> Self {
-        self.combine(other, |ours, theirs| ours && theirs, Self::intersection, |_| Self::default())
+        self.combine(other, |left, right| left && right, Self::intersection, |_| Self::default())
     }
 
     /// The difference.
     pub fn difference(&self, other: &Self) -> Self {
-        self.combine(other, |ours, theirs| ours && !theirs, Self::difference, Self::clone)
+        self.combine(other, |left, right| left && !right, Self::difference, Self::clone)
     }
 
     fn combine(
@@ -191,13 +191,13 @@ impl Set {
         alone: fn(&Self) -> Self,
     ) -> Self {
         let mut set = Self::default();
-        for (step, ours) in &self.0 {
+        for (step, left) in &self.0 {
             let place = match other.0.get(step) {
-                Some(theirs) => Place {
-                    member: member(ours.member, theirs.member),
-                    below: both(&ours.below, &theirs.below),
+                Some(right) => SetEntry {
+                    member: member(left.member, right.member),
+                    below: both(&left.below, &right.below),
                 },
-                None => Place { member: member(ours.member, false), below: alone(&ours.below) },
+                None => SetEntry { member: member(left.member, false), below: alone(&left.below) },
             };
             set.put(step.clone(), place);
         }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_told_as_upstream_tells_them() {
+    fn paths_are_formatted_as_upstream() {
         let value = json!({"f:l": {"k:{\"name\":\"x\",\"port\":1}": {"f:a": {}}, "v:\"s\"": {}}, "f:z": {}});
         assert_eq!(set(value).paths(), [".z", ".l[=\"s\"]", ".l[name=\"x\",port=1].a"]);
     }

@@ -18,16 +18,16 @@ impl World {
         Self { object: json!({}), owners: Owners::default() }
     }
 
-    fn writing<T>(operation: Operation, name: &str, act: impl FnOnce(&Writing<'_>) -> T) -> T {
+    fn write_context<T>(operation: Operation, name: &str, act: impl FnOnce(&WriteContext<'_>) -> T) -> T {
         let shape = of_kind("", "Pod").unwrap();
         let manager = Manager { operation, name: name.to_owned(), subresource: String::new() };
         let (time, api_version) = ("2026-01-01T00:00:00Z".to_owned(), "v1".to_owned());
-        act(&Writing { shape, manager, time, api_version, reset: &[&["status"]] })
+        act(&WriteContext { shape, manager, time, api_version, reset: &[&["status"]] })
     }
 
     fn try_apply(&mut self, name: &str, applied: &Value, force: bool) -> Result<(), Vec<Conflict>> {
-        let (object, owners) = Self::writing(Operation::Apply, name, |writing| {
-            writing.apply(self.owners.clone(), &self.object, applied, force)
+        let (object, owners) = Self::write_context(Operation::Apply, name, |write_context| {
+            write_context.apply(self.owners.clone(), &self.object, applied, force)
         })?;
         // A whole object that was emptied is still one: stored ones have names.
         let object = Some(tidy(object)).filter(|object| !object.is_null()).unwrap_or_else(|| json!({}));
@@ -46,8 +46,8 @@ impl World {
     }
 
     fn update(mut self, name: &str, object: Value) -> Self {
-        self.owners = Self::writing(Operation::Update, name, |writing| {
-            writing.update(self.owners.clone(), &self.object, &object)
+        self.owners = Self::write_context(Operation::Update, name, |write_context| {
+            write_context.update(self.owners.clone(), &self.object, &object)
         });
         self.object = object;
         self
@@ -75,7 +75,7 @@ fn labels(labels: Value) -> Value {
 }
 
 #[test]
-fn what_is_no_longer_applied_goes() {
+fn fields_that_are_no_longer_applied_are_removed() {
     let world =
         World::new().apply("a", labels(json!({"x": "1", "y": "2"}))).apply("a", labels(json!({"y": "2"})));
     assert_eq!(world.object, labels(json!({"y": "2"})));
@@ -83,7 +83,7 @@ fn what_is_no_longer_applied_goes() {
 }
 
 #[test]
-fn what_somebody_else_owns_stays() {
+fn fields_of_other_managers_are_kept() {
     let both =
         World::new().apply("a", labels(json!({"x": "1", "y": "2"}))).apply("b", labels(json!({"x": "1"})));
     let left = both.apply("a", labels(json!({"y": "2"})));
@@ -94,7 +94,7 @@ fn what_somebody_else_owns_stays() {
 }
 
 #[test]
-fn what_nobody_owns_stays() {
+fn unowned_fields_are_kept() {
     let mut world = World::new().apply("a", json!({"spec": {"nodeName": "n", "hostname": "h"}}));
     // A default that the server has set.
     world.object["spec"]["dnsPolicy"] = "ClusterFirst".into();
@@ -103,7 +103,7 @@ fn what_nobody_owns_stays() {
 }
 
 #[test]
-fn items_go_with_their_key_unless_somebody_has_a_field_in_them() {
+fn items_are_removed_with_their_key_unless_another_manager_owns_a_field() {
     let item = |fields: Value| json!({"spec": {"containers": [fields]}});
     let world = World::new()
         .apply("a", item(json!({"name": "c", "image": "x"})))
@@ -115,13 +115,13 @@ fn items_go_with_their_key_unless_somebody_has_a_field_in_them() {
 }
 
 #[test]
-fn another_value_for_a_field_of_somebody_else_is_a_conflict() {
+fn a_different_value_for_a_field_of_another_manager_is_a_conflict() {
     let mut world =
         World::new().apply("a", labels(json!({"x": "1"}))).update("u", labels(json!({"x": "1", "y": "1"})));
     let conflicts = world.try_apply("b", &labels(json!({"x": "2", "y": "2"})), false).unwrap_err();
-    let told: Vec<_> = conflicts.iter().map(|c| (c.manager.as_str(), c.field.as_str())).collect();
+    let found: Vec<_> = conflicts.iter().map(|c| (c.manager.as_str(), c.field.as_str())).collect();
     assert_eq!(
-        told,
+        found,
         [("\"a\"", ".metadata.labels.x"), ("\"u\" using v1 at 2026-01-01T00:00:00Z", ".metadata.labels.y"),]
     );
     let world = world.force("b", labels(json!({"x": "2", "y": "2"})));
@@ -137,7 +137,7 @@ fn the_same_value_is_shared() {
 }
 
 #[test]
-fn an_update_takes_what_it_changes() {
+fn an_update_owns_the_changed_fields() {
     let world = World::new()
         .apply("a", json!({"metadata": {"labels": {"x": "1", "y": "1"}, "finalizers": ["f"]}}))
         .update("u", json!({"metadata": {"labels": {"x": "2"}, "finalizers": ["f", "g"]}}));
@@ -155,7 +155,7 @@ fn wholes_belong_to_one() {
 }
 
 #[test]
-fn the_object_itself_is_nobodys() {
+fn the_object_itself_has_no_owner() {
     let world = World::new().apply(
         "a",
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "uid": "u"}, "status": {"phase": "x"}}),
@@ -164,7 +164,7 @@ fn the_object_itself_is_nobodys() {
 }
 
 #[test]
-fn what_was_there_before_is_ascribed_to_nobody_in_particular() {
+fn existing_fields_are_assigned_to_the_before_first_apply_manager() {
     // As a stock server tracks the creation of this very claim.
     let shape = of_kind("", "PersistentVolumeClaim").unwrap();
     let live = json!({
@@ -175,8 +175,8 @@ fn what_was_there_before_is_ascribed_to_nobody_in_particular() {
     let empty = json!({"metadata": {}, "spec": {"resources": {}}, "status": {}});
     let manager = Manager { operation: Operation::Apply, name: "a".to_owned(), subresource: String::new() };
     let (time, api_version) = ("2026-01-01T00:00:00Z".to_owned(), "v1".to_owned());
-    let writing = Writing { shape, manager, time, api_version, reset: &[] };
-    let written = writing.before_tracking(&empty, &live).write();
+    let write_context = WriteContext { shape, manager, time, api_version, reset: &[] };
+    let written = write_context.before_tracking(&empty, &live).write();
     assert_eq!(written[0]["manager"], "before-first-apply");
     assert_eq!(
         written[0]["fieldsV1"],
@@ -245,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_applied_is_there_and_owned(world in worlds(), applied in objects()) {
+    fn applied_fields_exist_and_are_owned(world in worlds(), applied in objects()) {
         let world = world.force("a", applied.clone());
         let shape = of_kind("", "Pod").unwrap();
         let mut wanted = set_of(&applied, shape);
@@ -255,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn who_applies_nothing_owns_nothing_and_leaves_nothing_of_his_own(applied in objects()) {
+    fn an_empty_apply_removes_all_owned_fields(applied in objects()) {
         let world = World::new().apply("a", applied).apply("a", json!({}));
         prop_assert!(world.owners.is_empty());
         prop_assert_eq!(set_of(&world.object, of_kind("", "Pod").unwrap()).paths().iter()
@@ -263,7 +263,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_owns_what_is_not_there(world in worlds()) {
+    fn missing_fields_have_no_owner(world in worlds()) {
         let there = set_of(&world.object, of_kind("", "Pod").unwrap());
         let owned = world.owned(Operation::Apply, "a");
         let paths = there.paths();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::set::{Place, Set, Step};
+use super::set::{SetEntry, Set, Step};
 use crate::schema::{Identity, Shape};
 
 /// The step to an item of a list.
@@ -31,29 +31,29 @@ pub fn step_to(item: &Value, shape: &Shape, identity: &Identity) -> Step {
 
 /// The fields that `value` has.
 pub fn set_of(value: &Value, shape: &Shape) -> Set {
-    place_of(value, shape).below
+    entry_of(value, shape).below
 }
 
-fn place_of(value: &Value, shape: &Shape) -> Place {
-    let whole = Place { member: true, below: Set::default() };
+fn entry_of(value: &Value, shape: &Shape) -> SetEntry {
+    let whole = SetEntry { member: true, below: Set::default() };
     if shape.is_atomic() || value.is_null() {
         return whole;
     }
-    let mut place = Place::default();
+    let mut place = SetEntry::default();
     match (value, shape) {
         (Value::Array(items), Shape::List { item: item_shape, identity }) => {
             for item in items {
-                let below = Place { member: true, ..place_of(item, item_shape) };
+                let below = SetEntry { member: true, ..entry_of(item, item_shape) };
                 place.below.put(step_to(item, item_shape, identity), below);
             }
         }
         (Value::Object(fields), _) if fields.is_empty() => return whole,
         (Value::Object(fields), _) => {
             for (name, value) in fields {
-                let below = shape.field(name).map_or_else(|| whole.clone(), |shape| place_of(value, shape));
+                let below = shape.field(name).map_or_else(|| whole.clone(), |shape| entry_of(value, shape));
                 // The keys of a map are the author's too, the names of fields are not.
                 let member = below.member || shape.object().is_none();
-                place.below.put(Step::field(name), Place { member, ..below });
+                place.below.put(Step::field(name), SetEntry { member, ..below });
             }
         }
         _ => return whole,
@@ -63,7 +63,7 @@ fn place_of(value: &Value, shape: &Shape) -> Place {
 
 /// `set` with the fields of known objects on the path to its members: the owner of a field also owns, in this
 /// sense, the objects around it.
-pub fn with_ways(set: &Set, shape: Option<&Shape>) -> Set {
+pub fn with_ancestors(set: &Set, shape: Option<&Shape>) -> Set {
     let mut wider = Set::default();
     for (step, place) in set.places() {
         let below = match (step, shape) {
@@ -75,7 +75,7 @@ pub fn with_ways(set: &Set, shape: Option<&Shape>) -> Set {
             && shape.is_some_and(|shape| shape.object().is_some())
             && below.is_some()
             && !place.below.is_empty();
-        let place = Place { member: place.member || named, below: with_ways(&place.below, below) };
+        let place = SetEntry { member: place.member || named, below: with_ancestors(&place.below, below) };
         wider.put(step.clone(), place);
     }
     wider
@@ -183,8 +183,8 @@ impl Changes {
             let find = |list, steps: &[Step], step: &Step| {
                 steps.iter().position(|other| other == step).map(|place| &items(list)[place])
             };
-            let further = news.iter().filter(|step| !olds.contains(step));
-            for step in olds.iter().chain(further) {
+            let additional = news.iter().filter(|step| !olds.contains(step));
+            for step in olds.iter().chain(additional) {
                 path.push(step.clone());
                 self.compare(find(old, &olds, step), find(new, &news, step), Some(item_shape), path);
                 path.pop();
@@ -193,8 +193,8 @@ impl Changes {
         }
         let had = |name: &str| old.and_then(|old| old.get(name));
         let has = |name: &str| new.and_then(|new| new.get(name));
-        let further = fields(new).filter(|(name, _)| had(name).is_none());
-        for (name, _) in fields(old).chain(further) {
+        let additional = fields(new).filter(|(name, _)| had(name).is_none());
+        for (name, _) in fields(old).chain(additional) {
             path.push(Step::field(name));
             self.compare(had(name), has(name), shape.field(name), path);
             path.pop();

@@ -43,20 +43,20 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::resources::Shelf;
+    use crate::resources::Storage;
     use crate::store::Store;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn event(store: &Store, name: &str) -> Arc<crate::store::Object> {
         let value = json!({ "metadata": { "name": name, "uid": name } });
-        store.create(Shelf::Events, Key::new("n", name), value).unwrap()
+        store.create(Storage::Events, Key::new("n", name), value).unwrap()
     }
 
     /// The names of the events that exist after `wait`.
     async fn after(store: &Store, wait: Duration) -> Vec<String> {
         tokio::time::sleep(wait).await;
-        let (events, _) = store.list(Shelf::Events, None, None);
+        let (events, _) = store.list(Storage::Events, None, None);
         events.iter().map(|event| event.key.name.to_string()).collect()
     }
 
@@ -64,12 +64,12 @@ mod tests {
     async fn events_go_an_hour_after_their_last_write() {
         let (store, notices) = Store::new(10);
         let namespace: Value = json!({ "metadata": { "name": "n", "uid": "n" } });
-        store.create(Shelf::Namespaces, Key::cluster("n"), namespace).unwrap();
+        store.create(Storage::Namespaces, Key::cluster("n"), namespace).unwrap();
         let collector = tokio::spawn(super::super::run(store.clone(), String::new(), HOUR, notices));
         event(&store, "once");
         let often = event(&store, "often");
         assert_eq!(after(&store, HOUR / 2).await, ["often", "once"]);
-        store.replace(Shelf::Events, &often, often.value.clone()).unwrap();
+        store.replace(Storage::Events, &often, often.value.clone()).unwrap();
         assert_eq!(after(&store, HOUR / 2 + Duration::from_secs(1)).await, ["often"]);
         assert!(after(&store, HOUR / 2).await.is_empty());
         collector.abort();

@@ -15,9 +15,9 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::expiry::Expiry;
-use crate::furniture;
-use crate::handlers::{Manner, delete_object};
-use crate::resources::{self, Shelf};
+use crate::bootstrap;
+use crate::handlers::{DeleteOptions, delete_object};
+use crate::resources::{self, Storage};
 use crate::store::{Key, Notice, Store};
 
 /// Runs until the store is dropped. Events expire `event_ttl` after they were last written; a deleted CA
@@ -39,19 +39,19 @@ pub async fn run(
         };
         match notice {
             None => return,
-            Some(Notice::Removed { uid, shelf, key, owners }) => {
+            Some(Notice::Removed { uid, storage, key, owners }) => {
                 owners::collect_dependents(&store, &uid);
                 for owner in owners {
                     owners::release(&store, &owner);
                 }
-                if furniture::belongs_to_namespace(shelf, &key) {
-                    furniture::furnish_namespace(&store, &key.namespace, &ca_pem);
+                if bootstrap::belongs_to_namespace(storage, &key) {
+                    bootstrap::bootstrap_namespace(&store, &key.namespace, &ca_pem);
                 }
                 if !key.namespace.is_empty() {
                     store.remove_empty_namespace(&key.namespace);
                 }
             }
-            Some(Notice::Orphaned { shelf, key }) => owners::collect(&store, shelf, &key),
+            Some(Notice::Orphaned { storage, key }) => owners::collect(&store, storage, &key),
             Some(Notice::Awaiting { owner }) => owners::release(&store, &owner),
             Some(Notice::Terminating { namespace }) => namespaces::empty(&store, &namespace),
             Some(Notice::EventWritten { key, version }) => expiry.enter(key, version),
@@ -61,14 +61,14 @@ pub async fn run(
 
 /// Removes an event unless it was written again, which restarted its TTL.
 fn remove_event(store: &Store, key: &Key, version: u64) {
-    if let Some(event) = store.get(Shelf::Events, key).filter(|event| event.version == version) {
+    if let Some(event) = store.get(Storage::Events, key).filter(|event| event.version == version) {
         // Stale: it was written just now, and comes up again.
-        store.remove(Shelf::Events, &event, event.value.clone()).ok();
+        store.remove(Storage::Events, &event, event.value.clone()).ok();
     }
 }
 
-fn delete(store: &Store, shelf: Shelf, key: &Key, manner: &Manner) {
-    if let Err(status) = delete_object(store, resources::stored(shelf), key, manner) {
+fn delete(store: &Store, storage: Storage, key: &Key, options: &DeleteOptions) {
+    if let Err(status) = delete_object(store, resources::stored(storage), key, options) {
         tracing::debug!(?key, ?status, "cannot delete an object");
     }
 }

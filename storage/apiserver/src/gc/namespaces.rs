@@ -7,35 +7,35 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::delete;
-use crate::handlers::Manner;
-use crate::resources::{self, Shelf};
+use crate::handlers::DeleteOptions;
+use crate::resources::{self, Storage};
 use crate::store::{Key, Store};
 use crate::time;
 
 /// Deletes everything in a namespace, which is removed with the last of it.
 pub fn empty(store: &Store, namespace: &str) {
-    for shelf in namespaced() {
-        for object in store.list(shelf, Some(namespace), None).0 {
-            delete(store, shelf, &object.key, &Manner::default());
+    for storage in namespaced() {
+        for object in store.list(storage, Some(namespace), None).0 {
+            delete(store, storage, &object.key, &DeleteOptions::default());
         }
     }
     if !store.remove_empty_namespace(namespace) {
-        tell(store, namespace);
+        update_conditions(store, namespace);
     }
 }
 
-fn namespaced() -> impl Iterator<Item = Shelf> {
+fn namespaced() -> impl Iterator<Item = Storage> {
     let rows = resources::all().iter().filter(|resource| resource.namespaced && resource.view.is_none());
-    rows.map(|resource| resource.shelf)
+    rows.map(|resource| resource.storage)
 }
 
 /// Writes the remaining content into the status of a terminating namespace.
-fn tell(store: &Store, name: &str) {
+fn update_conditions(store: &Store, name: &str) {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
-    for shelf in namespaced() {
-        let (objects, _) = store.list(shelf, Some(name), None);
-        let resource = resources::stored(shelf);
+    for storage in namespaced() {
+        let (objects, _) = store.list(storage, Some(name), None);
+        let resource = resources::stored(storage);
         if !objects.is_empty() {
             kinds.insert(format!("{}.{}", resource.plural, resource.group), objects.len());
         }
@@ -44,13 +44,13 @@ fn tell(store: &Store, name: &str) {
         }
     }
     loop {
-        let found = store.get(Shelf::Namespaces, &Key::cluster(name));
+        let found = store.get(Storage::Namespaces, &Key::cluster(name));
         let Some(namespace) = found.filter(|namespace| namespace.is_deleting()) else { return };
-        let mut told = namespace.value.clone();
-        told["status"]["conditions"] =
+        let mut updated = namespace.value.clone();
+        updated["status"]["conditions"] =
             conditions(&kinds, &finalizers, &namespace.value["status"]["conditions"]);
         // Nothing has changed, or (stale) another client wrote in between.
-        if told == namespace.value || store.replace(Shelf::Namespaces, &namespace, told).is_ok() {
+        if updated == namespace.value || store.replace(Storage::Namespaces, &namespace, updated).is_ok() {
             return;
         }
     }

@@ -6,7 +6,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::update::{Change, Written, write};
+use super::update::{Change, WriteOutcome, write};
 use super::{Call, create, warn};
 use crate::fields::{self, Conflict, Operation, Owners};
 use crate::response::Answer;
@@ -38,7 +38,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         return Err(misfit(call, &faults));
     }
     loop {
-        let exists = call.store().get(call.path.resource.shelf, &call.key()?).is_some();
+        let exists = call.store().get(call.path.resource.storage, &call.key()?).is_some();
         let written = if exists || call.path.subresource.is_some() {
             Some((StatusCode::OK, write(call, |old| change(call, shape, &applied, old))?))
         } else {
@@ -110,24 +110,24 @@ fn change(call: &Call<'_>, shape: &'static Shape, applied: &Value, old: &Object)
     if let Value::Object(metadata) = &mut live["metadata"] {
         metadata.shift_remove("managedFields");
     }
-    let writing = call.writing(Operation::Apply, shape);
+    let write_context = call.write_context(Operation::Apply, shape);
     let owners = Owners::read(&old.value["metadata"]["managedFields"]).unwrap_or_default();
     let owners = match owners.is_empty() {
-        true => writing.before_tracking(&call.empty(), &live),
+        true => write_context.before_tracking(&call.empty(), &live),
         false => owners,
     };
     let forced = call.query.get("force") == Some("true") || call.query.get("force") == Some("1");
-    let outcome = writing.apply(owners.clone(), &live, applied, forced).or_else(|conflicts| {
+    let outcome = write_context.apply(owners.clone(), &live, applied, forced).or_else(|conflicts| {
         // What client-side apply wrote is kubectl's own.
         let mut own = fields::Set::default();
-        if writing.manager.name == KUBECTL {
+        if write_context.manager.name == KUBECTL {
             own = last_applied(&live, shape);
         }
         let own = own.paths();
         let conflicts: Vec<Conflict> =
             conflicts.into_iter().filter(|conflict| !own.contains(&conflict.field)).collect();
         match conflicts.is_empty() {
-            true => writing.apply(owners.clone(), &live, applied, true),
+            true => write_context.apply(owners.clone(), &live, applied, true),
             false => Err(conflicts),
         }
     });
@@ -143,9 +143,9 @@ fn last_applied(live: &Value, shape: &Shape) -> fields::Set {
     serde_json::from_str(text).map(|value: Value| fields::set_of(&value, shape)).unwrap_or_default()
 }
 
-fn create_from(call: &Call<'_>, shape: &'static Shape, applied: &Value) -> Result<Option<Written>> {
-    let writing = call.writing(Operation::Apply, shape);
-    let (object, owners) = writing
+fn create_from(call: &Call<'_>, shape: &'static Shape, applied: &Value) -> Result<Option<WriteOutcome>> {
+    let write_context = call.write_context(Operation::Apply, shape);
+    let (object, owners) = write_context
         .apply(Owners::default(), &json!({}), applied, false)
         .map_err(|conflicts| refuse(&conflicts))?;
     let mut object = call.decode(object)?.value;

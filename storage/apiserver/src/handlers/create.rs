@@ -3,13 +3,13 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::update::Written;
+use super::update::WriteOutcome;
 use super::{Call, evict, ownership, token, warn};
-use crate::resources::{Resource, Shelf};
+use crate::resources::{Resource, Storage};
 use crate::response::{self, Answer};
 use crate::status::{FieldError, Result, Status};
 use crate::store::{CreateError, Key};
-use crate::{admission, furniture, names, time};
+use crate::{admission, bootstrap, names, time};
 
 /// Maximum number of attempts to generate an unused name.
 const GENERATE_ATTEMPTS: usize = 8;
@@ -55,7 +55,7 @@ fn create(call: &Call<'_>) -> Result<Answer> {
 }
 
 /// Stores an applied object with known owners; `None` if it exists by now.
-pub(super) fn apply(call: &Call<'_>, object: Value, owners: Value) -> Result<Option<Written>> {
+pub(super) fn apply(call: &Call<'_>, object: Value, owners: Value) -> Result<Option<WriteOutcome>> {
     let object = prepare(call, object, Some(owners))?;
     let name = call.name()?;
     match enter(call, name, object) {
@@ -66,18 +66,18 @@ pub(super) fn apply(call: &Call<'_>, object: Value, owners: Value) -> Result<Opt
 }
 
 /// Stores a new object, and the objects that it implies.
-fn enter(call: &Call<'_>, name: &str, object: Value) -> Result<Written, CreateError> {
-    let shelf = call.path.resource.shelf;
+fn enter(call: &Call<'_>, name: &str, object: Value) -> Result<WriteOutcome, CreateError> {
+    let storage = call.path.resource.storage;
     let key = Key::new(call.path.namespace.as_deref().unwrap_or_default(), name);
     if call.query.dry_run() {
-        call.store().check_create(shelf, &key)?;
-        return Ok(Written::DryRun(object));
+        call.store().check_create(storage, &key)?;
+        return Ok(WriteOutcome::DryRun(object));
     }
-    let object = call.store().create(shelf, key, object)?;
-    if shelf == Shelf::Namespaces {
-        furniture::furnish_namespace(call.store(), name, &call.api.ca_pem);
+    let object = call.store().create(storage, key, object)?;
+    if storage == Storage::Namespaces {
+        bootstrap::bootstrap_namespace(call.store(), name, &call.api.ca_pem);
     }
-    Ok(Written::Stored(object))
+    Ok(WriteOutcome::Stored(object))
 }
 
 fn refusal(call: &Call<'_>, name: &str, error: &CreateError) -> Status {
@@ -85,7 +85,7 @@ fn refusal(call: &Call<'_>, name: &str, error: &CreateError) -> Status {
     match error {
         CreateError::Exists => Status::already_exists(call.path.resource, name),
         CreateError::NamespaceMissing => {
-            let namespaces = crate::resources::stored(Shelf::Namespaces);
+            let namespaces = crate::resources::stored(Storage::Namespaces);
             Status::not_found(namespaces, namespace)
         }
         CreateError::NamespaceTerminating => {
@@ -208,7 +208,7 @@ fn bind(call: &Call<'_>) -> Result<Answer> {
             }
             unset => *unset = json!([scheduled]),
         }
-        if call.query.dry_run() || call.store().replace(resource.shelf, &pod, bound).is_ok() {
+        if call.query.dry_run() || call.store().replace(resource.storage, &pod, bound).is_ok() {
             let success = json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
             });

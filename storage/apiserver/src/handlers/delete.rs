@@ -8,10 +8,10 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Call, list, options};
-use crate::resources::{Resource, Shelf};
+use crate::resources::{Resource, Storage};
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
-use crate::store::{Key, Object, Stale, Store};
+use crate::store::{Key, Object, VersionConflict, Store};
 use crate::time;
 
 /// The finalizer of foreground deletion.
@@ -32,7 +32,7 @@ pub enum Propagation {
 
 /// Options of a deletion.
 #[derive(Debug, Default)]
-pub struct Manner {
+pub struct DeleteOptions {
     /// Grace period in seconds; for pods only.
     pub grace: Option<i64>,
     /// Precondition: the uid.
@@ -55,9 +55,9 @@ pub enum Outcome {
 
 /// Deletes the object in the path.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
-    let manner = options::deletion(call)?;
+    let options = options::deletion(call)?;
     let (resource, key) = (call.path.resource, call.key()?);
-    match delete(call.store(), resource, &key, &manner)? {
+    match delete(call.store(), resource, &key, &options)? {
         Outcome::Removed(object) if !resource.returns_deleted => {
             let mut details = json!({ "name": &*key.name, "group": resource.group, "kind": resource.plural, "uid": object.uid() });
             if let (true, Value::Object(details)) = (resource.group.is_empty(), &mut details) {
@@ -74,13 +74,13 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
 
 /// Deletes all selected objects of a collection, and returns them.
 pub fn handle_collection(call: &Call<'_>) -> Result<Answer> {
-    let manner = options::deletion(call)?;
+    let options = options::deletion(call)?;
     let selection = list::select(call)?;
     for object in &selection.objects {
-        match delete(call.store(), call.path.resource, &object.key, &manner) {
+        match delete(call.store(), call.path.resource, &object.key, &options) {
             Ok(_) => {}
             // Another client has deleted it, which is equivalent.
-            Err(_) if call.store().get(call.path.resource.shelf, &object.key).is_none() => {}
+            Err(_) if call.store().get(call.path.resource.storage, &object.key).is_none() => {}
             Err(status) => return Err(status),
         }
     }
@@ -88,42 +88,42 @@ pub fn handle_collection(call: &Call<'_>) -> Result<Answer> {
 }
 
 /// Deletes one object for the garbage collector. A missing object is no error.
-pub fn delete_object(store: &Store, resource: &Resource, key: &Key, manner: &Manner) -> Result<()> {
-    match delete(store, resource, key, manner) {
+pub fn delete_object(store: &Store, resource: &Resource, key: &Key, options: &DeleteOptions) -> Result<()> {
+    match delete(store, resource, key, options) {
         Ok(_) => Ok(()),
-        Err(_) if store.get(resource.shelf, key).is_none() => Ok(()),
+        Err(_) if store.get(resource.storage, key).is_none() => Ok(()),
         Err(status) => Err(status),
     }
 }
 
 /// Deletes one object, if the preconditions hold.
-pub fn delete(store: &Store, resource: &Resource, key: &Key, manner: &Manner) -> Result<Outcome> {
+pub fn delete(store: &Store, resource: &Resource, key: &Key, options: &DeleteOptions) -> Result<Outcome> {
     loop {
         let missing = || Status::not_found(resource, &key.name);
-        let old = store.get(resource.shelf, key).ok_or_else(missing)?;
-        check_preconditions(resource, &old, manner)?;
-        if manner.propagation == Some(Propagation::Orphan) && !manner.dry_run {
+        let old = store.get(resource.storage, key).ok_or_else(missing)?;
+        check_preconditions(resource, &old, options)?;
+        if options.propagation == Some(Propagation::Orphan) && !options.dry_run {
             release_dependents(store, old.uid());
         }
         // Stale: another client wrote in between.
-        if let Ok(outcome) = attempt(store, resource, &old, manner) {
+        if let Ok(outcome) = attempt(store, resource, &old, options) {
             return Ok(outcome);
         }
     }
 }
 
-fn attempt(store: &Store, resource: &Resource, old: &Arc<Object>, manner: &Manner) -> Result<Outcome, Stale> {
-    let shelf = resource.shelf;
-    let grace = grace_period(shelf, &old.value, manner.grace);
-    let finalizers = finalizers_for(old, manner.propagation);
+fn attempt(store: &Store, resource: &Resource, old: &Arc<Object>, options: &DeleteOptions) -> Result<Outcome, VersionConflict> {
+    let storage = resource.storage;
+    let grace = grace_period(storage, &old.value, options.grace);
+    let finalizers = finalizers_for(old, options.propagation);
     let mut new = old.value.clone();
-    if grace == 0 && finalizers.is_empty() && shelf != Shelf::Namespaces {
-        if shelf == Shelf::Pods && old.is_deleting() {
+    if grace == 0 && finalizers.is_empty() && storage != Storage::Namespaces {
+        if storage == Storage::Pods && old.is_deleting() {
             mark(&mut new, 0);
         }
-        return match manner.dry_run {
+        return match options.dry_run {
             true => Ok(Outcome::Removed(old.clone())),
-            false => store.remove(shelf, old, new).map(Outcome::Removed),
+            false => store.remove(storage, old, new).map(Outcome::Removed),
         };
     }
     let already = old.value["metadata"]["deletionGracePeriodSeconds"].as_i64();
@@ -144,16 +144,16 @@ fn attempt(store: &Store, resource: &Resource, old: &Arc<Object>, manner: &Manne
         if metadata["finalizers"] == json!([]) {
             metadata.shift_remove("finalizers");
         }
-        if shelf == Shelf::Namespaces {
+        if storage == Storage::Namespaces {
             metadata.shift_remove("deletionGracePeriodSeconds");
         }
     }
-    if shelf == Shelf::Namespaces {
+    if storage == Storage::Namespaces {
         new["status"]["phase"] = "Terminating".into();
     }
-    match manner.dry_run {
+    match options.dry_run {
         true => Ok(Outcome::Deleting(Arc::new(Object::new(old.key.clone(), old.version, new)))),
-        false => store.replace(shelf, old, new).map(Outcome::Deleting),
+        false => store.replace(storage, old, new).map(Outcome::Deleting),
     }
 }
 
@@ -175,10 +175,10 @@ fn finalizers_for(old: &Object, propagation: Option<Propagation>) -> Vec<&str> {
 }
 
 /// Only pods on a node that may still run get a grace period; all others are deleted at once.
-fn grace_period(shelf: Shelf, object: &Value, asked: Option<i64>) -> i64 {
+fn grace_period(storage: Storage, object: &Value, asked: Option<i64>) -> i64 {
     let unscheduled = object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
     let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if shelf != Shelf::Pods || unscheduled || ended {
+    if storage != Storage::Pods || unscheduled || ended {
         return 0;
     }
     let grace = asked.or(object["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30);
@@ -197,8 +197,8 @@ fn mark(object: &mut Value, grace: i64) {
     metadata["deletionGracePeriodSeconds"] = grace.into();
 }
 
-fn check_preconditions(resource: &Resource, object: &Object, manner: &Manner) -> Result<()> {
-    if let Some(uid) = manner.uid.as_deref().filter(|uid| *uid != object.uid()) {
+fn check_preconditions(resource: &Resource, object: &Object, options: &DeleteOptions) -> Result<()> {
+    if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != object.uid()) {
         let why = format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have \
              been deleted and then recreated",
@@ -207,7 +207,7 @@ fn check_preconditions(resource: &Resource, object: &Object, manner: &Manner) ->
         return Err(Status::precondition(resource, &object.key.name, &why));
     }
     let current = object.version.to_string();
-    if let Some(version) = manner.version.as_deref().filter(|version| *version != current) {
+    if let Some(version) = options.version.as_deref().filter(|version| *version != current) {
         let why = format!(
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record \
              ({current}). The object might have been modified"
@@ -219,13 +219,13 @@ fn check_preconditions(resource: &Resource, object: &Object, manner: &Manner) ->
 
 /// Removes the owner reference from its dependents, so that they stay.
 fn release_dependents(store: &Store, uid: &str) {
-    for (shelf, key) in store.dependents(uid) {
-        while let Some(object) = store.get(shelf, &key) {
+    for (storage, key) in store.dependents(uid) {
+        while let Some(object) = store.get(storage, &key) {
             let mut free = object.value.clone();
             if let Value::Array(owners) = &mut free["metadata"]["ownerReferences"] {
                 owners.retain(|owner| owner["uid"] != uid);
             }
-            if store.replace(shelf, &object, free).is_ok() {
+            if store.replace(storage, &object, free).is_ok() {
                 break;
             }
         }

@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value};
 pub fn read_json(text: &[u8]) -> serde_json::Result<(Value, Vec<String>)> {
     let found = RefCell::new(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Place { way: &Way::Start, found: &found }.deserialize(&mut deserializer)?;
+    let value = Position { path: &ValuePath::Start, found: &found }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok((value, found.into_inner()))
 }
@@ -32,13 +32,13 @@ pub fn read_yaml(text: &str) -> Result<(Value, Vec<String>), serde_saphyr::Error
 }
 
 /// The path to a value; it is formatted only if a fault is found.
-enum Way<'a> {
+enum ValuePath<'a> {
     Start,
-    Field(&'a Way<'a>, &'a str),
-    Item(&'a Way<'a>, usize),
+    Field(&'a ValuePath<'a>, &'a str),
+    Item(&'a ValuePath<'a>, usize),
 }
 
-impl fmt::Display for Way<'_> {
+impl fmt::Display for ValuePath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start => Ok(()),
@@ -50,12 +50,12 @@ impl fmt::Display for Way<'_> {
 }
 
 /// The position of the parser.
-struct Place<'a> {
-    way: &'a Way<'a>,
+struct Position<'a> {
+    path: &'a ValuePath<'a>,
     found: &'a RefCell<Vec<String>>,
 }
 
-impl<'de> DeserializeSeed<'de> for Place<'_> {
+impl<'de> DeserializeSeed<'de> for Position<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -63,7 +63,7 @@ impl<'de> DeserializeSeed<'de> for Place<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Place<'_> {
+impl<'de> Visitor<'de> for Position<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,8 +101,8 @@ impl<'de> Visitor<'de> for Place<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         loop {
-            let way = Way::Item(self.way, items.len());
-            match list.next_element_seed(Place { way: &way, found: self.found })? {
+            let path = ValuePath::Item(self.path, items.len());
+            match list.next_element_seed(Position { path: &path, found: self.found })? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
             }
@@ -112,10 +112,10 @@ impl<'de> Visitor<'de> for Place<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         while let Some(name) = map.next_key::<String>()? {
-            let way = Way::Field(self.way, &name);
-            let value = map.next_value_seed(Place { way: &way, found: self.found })?;
+            let path = ValuePath::Field(self.path, &name);
+            let value = map.next_value_seed(Position { path: &path, found: self.found })?;
             if fields.contains_key(&name) {
-                self.found.borrow_mut().push(way.to_string());
+                self.found.borrow_mut().push(path.to_string());
             }
             fields.insert(name, value);
         }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_counts_and_the_path_is_told() {
+    fn the_last_duplicate_wins_and_its_path_is_reported() {
         let text = br#"{"a": 1, "b": [{"c": {"d": "x", "d": "y"}}], "a": -2.5, "e": [null, true, 18446744073709551615]}"#;
         let (value, duplicates) = read_json(text).unwrap();
         let big = u64::MAX;
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn yaml_too() {
-        let (value, said) = read_yaml("a: 1\nb: {c: x}\n").unwrap();
-        assert_eq!((value, said.len()), (json!({"a": 1, "b": {"c": "x"}}), 0));
-        let (value, said) = read_yaml("a: 1\na: 2\n").unwrap();
-        assert_eq!((value, said.len()), (json!({"a": 2}), 1));
+        let (value, warnings) = read_yaml("a: 1\nb: {c: x}\n").unwrap();
+        assert_eq!((value, warnings.len()), (json!({"a": 1, "b": {"c": "x"}}), 0));
+        let (value, warnings) = read_yaml("a: 1\na: 2\n").unwrap();
+        assert_eq!((value, warnings.len()), (json!({"a": 2}), 1));
         assert!(read_yaml("a: [").is_err());
     }
 }

@@ -11,8 +11,8 @@ use crate::status::Result;
 /// Deletes the pod in the path with the options of the `Eviction` in the body.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let eviction = call.parse("Eviction")?;
-    let manner = options::read_deletion(&eviction["deleteOptions"], &call.query)?;
-    delete(call.store(), call.path.resource, &call.key()?, &manner)?;
+    let options = options::read_deletion(&eviction["deleteOptions"], &call.query)?;
+    delete(call.store(), call.path.resource, &call.key()?, &options)?;
     let success = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
     });

@@ -56,9 +56,9 @@ pub fn select(call: &Call<'_>) -> Result<Selection> {
     };
     let start = after.as_ref().map(|token| Key::new(&token.namespace, &token.name));
     let (mut objects, version) = match exact {
-        None => call.store().list(resource.shelf, namespace, start.as_ref()),
+        None => call.store().list(resource.storage, namespace, start.as_ref()),
         Some(version) => {
-            let past = call.store().list_at(resource.shelf, namespace, start.as_ref(), version);
+            let past = call.store().list_at(resource.storage, namespace, start.as_ref(), version);
             let past = past.map_err(|_| match after {
                 Some(token) => Status::page_expired(Token { version: None, ..token }.encode()),
                 None => Status::expired("The resourceVersion for the provided list is too old."),

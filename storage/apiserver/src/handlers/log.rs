@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Call;
 use crate::kubelet::{self, Reply};
 use crate::request::Query;
-use crate::resources::Shelf;
+use crate::resources::Storage;
 use crate::response::{self, Answer};
 use crate::status::{FieldError, Result, Status};
 use crate::store::Key;
@@ -63,7 +63,7 @@ fn read_options(query: &Query) -> String {
 
 fn check_options(query: &Query) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (name, least, wish) in [
+    for (name, least, requirement) in [
         ("tailLines", 0, "must be greater than or equal to 0"),
         ("limitBytes", 1, "must be greater than 0"),
         ("sinceSeconds", 1, "must be greater than 0"),
@@ -71,7 +71,7 @@ fn check_options(query: &Query) -> Vec<FieldError> {
         let Some(text) = query.get(name) else { continue };
         match text.parse::<i64>() {
             Ok(number) if number >= least => {}
-            Ok(number) => errors.push(FieldError::invalid(name, &number.into(), wish)),
+            Ok(number) => errors.push(FieldError::invalid(name, &number.into(), requirement)),
             Err(_) => errors.push(FieldError::invalid(name, &text.into(), "must be a number")),
         }
     }
@@ -103,8 +103,8 @@ fn choose_container<'a>(pod: &'a Value, asked: Option<&'a str>) -> Result<&'a st
 
 /// The address of the kubelet of `node`, from the node's status.
 fn kubelet_address(call: &Call<'_>, node: &str) -> Result<SocketAddr> {
-    let nodes = crate::resources::stored(Shelf::Nodes);
-    let found = call.store().get(Shelf::Nodes, &Key::cluster(node));
+    let nodes = crate::resources::stored(Storage::Nodes);
+    let found = call.store().get(Storage::Nodes, &Key::cluster(node));
     let status = &found.as_ref().ok_or_else(|| Status::not_found(nodes, node))?.value["status"];
     let addresses = status["addresses"].as_array().into_iter().flatten();
     let ip = addresses

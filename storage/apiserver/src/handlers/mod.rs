@@ -20,7 +20,7 @@ mod watch;
 
 use form::Form;
 
-pub use delete::{FOREGROUND, Manner, Propagation, delete_object};
+pub use delete::{FOREGROUND, DeleteOptions, Propagation, delete_object};
 pub use form::metadata_of;
 
 use http::StatusCode;
@@ -98,7 +98,7 @@ impl Call<'_> {
     /// The object in the path.
     fn object(&self) -> Result<std::sync::Arc<Object>> {
         let key = self.key()?;
-        let found = self.store().get(self.path.resource.shelf, &key);
+        let found = self.store().get(self.path.resource.storage, &key);
         found.ok_or_else(|| Status::not_found(self.path.resource, &key.name))
     }
 

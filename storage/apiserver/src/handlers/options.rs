@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::Call;
-use super::delete::{Manner, Propagation};
+use super::delete::{DeleteOptions, Propagation};
 use crate::request::Query;
 use crate::status::{FieldError, Result, Status};
 
@@ -30,13 +30,13 @@ pub fn check_dry_run(query: &Query, verb: &str) -> Result<()> {
 }
 
 /// The options of a deletion, from the body or else the query.
-pub fn deletion(call: &Call<'_>) -> Result<Manner> {
+pub fn deletion(call: &Call<'_>) -> Result<DeleteOptions> {
     let options = if call.body.is_empty() { Value::Null } else { call.parse("DeleteOptions")? };
     read_deletion(&options, &call.query)
 }
 
 /// The options of a deletion, from `DeleteOptions` or else the query.
-pub fn read_deletion(options: &Value, query: &Query) -> Result<Manner> {
+pub fn read_deletion(options: &Value, query: &Query) -> Result<DeleteOptions> {
     let grace = match options["gracePeriodSeconds"].as_i64() {
         Some(seconds) => Some(seconds),
         None => query
@@ -74,7 +74,7 @@ pub fn read_deletion(options: &Value, query: &Query) -> Result<Manner> {
         return refuse("DeleteOptions", errors);
     }
     let condition = |name: &str| options["preconditions"][name].as_str().map(str::to_owned);
-    Ok(Manner {
+    Ok(DeleteOptions {
         grace,
         uid: condition("uid"),
         version: condition("resourceVersion"),
@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn options_of_deletions() {
         let read = |options: Value, query: &str| read_deletion(&options, &Query::parse(Some(query)));
-        let manner = read(json!({ "orphanDependents": true, "dryRun": ["All"] }), "gracePeriodSeconds=3");
-        let manner = manner.unwrap();
-        assert_eq!((manner.propagation, manner.grace), (Some(Propagation::Orphan), Some(3)));
-        assert!(manner.dry_run);
+        let options = read(json!({ "orphanDependents": true, "dryRun": ["All"] }), "gracePeriodSeconds=3");
+        let options = options.unwrap();
+        assert_eq!((options.propagation, options.grace), (Some(Propagation::Orphan), Some(3)));
+        assert!(options.dry_run);
         let foreground = read(Value::Null, "propagationPolicy=Foreground").unwrap();
         assert_eq!(foreground.propagation, Some(Propagation::Foreground));
         for options in [

@@ -9,7 +9,7 @@ use http::header::USER_AGENT;
 use serde_json::Value;
 
 use super::Call;
-use crate::fields::{Manager, Operation, Owners, Writing};
+use crate::fields::{Manager, Operation, Owners, WriteContext};
 use crate::schema::{self, Shape};
 use crate::time;
 
@@ -29,7 +29,7 @@ impl Call<'_> {
     }
 
     /// The write, with the request's manager, or else the program of the user agent.
-    pub(super) fn writing(&self, operation: Operation, shape: &'static Shape) -> Writing<'static> {
+    pub(super) fn write_context(&self, operation: Operation, shape: &'static Shape) -> WriteContext<'static> {
         let agent = self.head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
         let program = agent.unwrap_or_default().split('/').next().unwrap_or_default();
         let name = self.query.get("fieldManager").unwrap_or(program);
@@ -40,7 +40,7 @@ impl Call<'_> {
             "" => &[],
             _ => &[&["spec"]],
         };
-        Writing {
+        WriteContext {
             shape,
             manager: Manager { operation, name: name.chars().take(NAME_LIMIT).collect(), subresource },
             time: time::now(),
@@ -65,15 +65,15 @@ pub fn update(call: &Call<'_>, old: &Value, new: &mut Value) {
         return;
     }
     let Some(shape) = call.shape() else { return };
-    let writing = call.writing(Operation::Update, shape);
+    let write_context = call.write_context(Operation::Update, shape);
     let owners = Owners::read(&sent).filter(|owners| !owners.is_empty());
     let owners = owners.or_else(|| Owners::read(held)).filter(|owners| !owners.is_empty());
-    let owners = owners.unwrap_or_else(|| writing.before_tracking(&call.empty(), old));
+    let owners = owners.unwrap_or_else(|| write_context.before_tracking(&call.empty(), old));
     let mut before = old.clone();
     if let Value::Object(metadata) = &mut before["metadata"] {
         metadata.shift_remove("managedFields");
     }
-    let owners = writing.update(owners, &before, new);
+    let owners = write_context.update(owners, &before, new);
     if !owners.is_empty() {
         new["metadata"]["managedFields"] = owners.write();
     }
@@ -85,7 +85,7 @@ pub fn create(call: &Call<'_>, new: &Value) -> Value {
     let Some(shape) = call.shape().filter(|_| call.query.get("fieldManager").is_some()) else {
         return Value::Null;
     };
-    let owners = call.writing(Operation::Update, shape).update(Owners::default(), &call.empty(), new);
+    let owners = call.write_context(Operation::Update, shape).update(Owners::default(), &call.empty(), new);
     if owners.is_empty() { Value::Null } else { owners.write() }
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::authentication::v1::TokenRequest;
 use serde_json::{Value, json};
 
 use super::Call;
-use crate::resources::{self, Shelf};
+use crate::resources::{self, Storage};
 use crate::response::{self, Answer};
 use crate::status::{FieldError, Result, Status};
 use crate::store::Key;
@@ -83,19 +83,19 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
 
 /// The object to which the token is bound, with its name in the claims.
 fn bound_object(call: &Call<'_>, namespace: &str, bound: &Value) -> Result<(&'static str, Value)> {
-    let (claim, shelf) = match bound["kind"].as_str().unwrap_or_default() {
-        "Pod" => ("pod", Shelf::Pods),
-        "Secret" => ("secret", Shelf::Secrets),
-        "Node" => ("node", Shelf::Nodes),
+    let (claim, storage) = match bound["kind"].as_str().unwrap_or_default() {
+        "Pod" => ("pod", Storage::Pods),
+        "Secret" => ("secret", Storage::Secrets),
+        "Node" => ("node", Storage::Nodes),
         other => {
             let message = format!("cannot bind token for serviceaccount to object of kind {other}");
             return Err(Status::bad_request(message));
         }
     };
     let name = bound["name"].as_str().unwrap_or_default();
-    let key = if shelf.namespaced() { Key::new(namespace, name) } else { Key::cluster(name) };
-    let resource = resources::stored(shelf);
-    let object = call.store().get(shelf, &key).ok_or_else(|| Status::not_found(resource, name))?;
+    let key = if storage.namespaced() { Key::new(namespace, name) } else { Key::cluster(name) };
+    let resource = resources::stored(storage);
+    let object = call.store().get(storage, &key).ok_or_else(|| Status::not_found(resource, name))?;
     match bound["uid"].as_str().filter(|uid| !uid.is_empty() && *uid != object.uid()) {
         Some(uid) => {
             let why = format!(

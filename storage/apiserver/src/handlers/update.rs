@@ -40,14 +40,14 @@ pub enum Change {
 }
 
 /// The outcome of a write.
-pub enum Written {
+pub enum WriteOutcome {
     /// The stored object; if the last finalizer was removed, the deleted object.
     Stored(Arc<Object>),
     /// The object that would have been stored.
     DryRun(Value),
 }
 
-impl Written {
+impl WriteOutcome {
     /// The object as the response.
     pub fn answer(&self, call: &Call<'_>, code: StatusCode) -> Answer {
         match self {
@@ -59,7 +59,7 @@ impl Written {
 
 /// Replaces the object in the path by the result of `change`. A request with a version is rejected unless it is
 /// the latest; otherwise the change is repeated on the newer object.
-pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Result<Written> {
+pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Result<WriteOutcome> {
     let resource = call.path.resource;
     loop {
         let old = call.object()?;
@@ -73,15 +73,15 @@ pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Res
             ownership::update(call, &old.value, &mut new);
         }
         if ownership::same(&old.value, &new) {
-            return Ok(Written::Stored(old));
+            return Ok(WriteOutcome::Stored(old));
         }
         check(call, &old, &new)?;
         if call.query.dry_run() {
-            return Ok(Written::DryRun(new));
+            return Ok(WriteOutcome::DryRun(new));
         }
         // Stale: another client wrote in between.
-        if let Ok(object) = call.store().settle(resource.shelf, &old, new) {
-            return Ok(Written::Stored(object));
+        if let Ok(object) = call.store().settle(resource.storage, &old, new) {
+            return Ok(WriteOutcome::Stored(object));
         }
     }
 }
@@ -117,7 +117,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
                 restore(&old.value, new, "status");
             }
             // Upstream lets a namespace's own finalizers be changed by `finalize` only.
-            if resource.shelf == crate::resources::Shelf::Namespaces {
+            if resource.storage == crate::resources::Storage::Namespaces {
                 restore(&old.value, new, "spec");
             }
         }

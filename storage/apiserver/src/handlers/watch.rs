@@ -38,7 +38,7 @@ enum Start {
     /// With the existing objects, as `ADDED`; `told` if a bookmark marks their end.
     Present {
         /// Whether that bookmark is sent.
-        told: bool,
+        bookmark: bool,
     },
 }
 
@@ -73,7 +73,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     };
     match start(&call.query, call.store().version())? {
         Start::After(version) => watch.position = version,
-        Start::Present { told } => watch.begin_with_present(told),
+        Start::Present { bookmark } => watch.begin_with_present(bookmark),
     }
     Ok(response::stream(response::JSON, watch.into_frames()))
 }
@@ -89,11 +89,11 @@ fn start(query: &Query, current: u64) -> Result<Start> {
     match (initial, version) {
         // The present is at least as new as any version that was ever given out.
         (Some(true), version) if version > current => Err(Status::version_too_large(version, current)),
-        (Some(true), _) => Ok(Start::Present { told: query.flag("allowWatchBookmarks") }),
+        (Some(true), _) => Ok(Start::Present { bookmark: query.flag("allowWatchBookmarks") }),
         // As upstream, who names no version gets the present with its end, who names 0 without.
         (None, 0) => {
-            let told = query.get("resourceVersion").is_none() && query.flag("allowWatchBookmarks");
-            Ok(Start::Present { told })
+            let bookmark = query.get("resourceVersion").is_none() && query.flag("allowWatchBookmarks");
+            Ok(Start::Present { bookmark })
         }
         // Without initial events the oldest version means: from now on.
         (Some(false), 0) => Ok(Start::After(current)),
@@ -119,8 +119,8 @@ struct Watch {
 
 impl Watch {
     fn begin_with_present(&mut self, bookmark: bool) {
-        let shelf = self.writer.resource.shelf;
-        let (objects, version) = self.store.list(shelf, self.namespace.as_deref(), None);
+        let storage = self.writer.resource.storage;
+        let (objects, version) = self.store.list(storage, self.namespace.as_deref(), None);
         let selected = objects.iter().filter(|object| self.selects(object));
         self.ready = selected.map(|object| self.writer.object(ChangeKind::Added, object)).collect();
         if bookmark {
@@ -139,7 +139,7 @@ impl Watch {
 
     /// All pending frames, in one piece; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
-        let mut wake = self.store.subscribe(self.writer.resource.shelf);
+        let mut wake = self.store.subscribe(self.writer.resource.storage);
         loop {
             if let Some(frames) = self.take_ready() {
                 self.ended |= self.faults.drops_watch(self.writer.resource.plural);
@@ -178,7 +178,7 @@ impl Watch {
 
     /// Reads the next changes from the history; true if there were any.
     fn advance(&mut self) -> bool {
-        match self.store.changes(self.writer.resource.shelf, self.position, BATCH) {
+        match self.store.changes(self.writer.resource.storage, self.position, BATCH) {
             Ok(changes) => {
                 for change in &changes {
                     self.position = change.version();

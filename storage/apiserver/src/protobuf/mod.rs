@@ -176,8 +176,8 @@ mod tests {
         assert_eq!(decode(&body("Pod", "v1", b"")).unwrap_err(), ProtobufError::Kind("Pod".to_owned()));
         let whole = body("Namespace", "v1", &field(1, &field(1, b"n")));
         // The last two fields are empty and unused.
-        let telling = whole.len() - 4;
-        for end in MAGIC.len() + 1..telling {
+        let significant = whole.len() - 4;
+        for end in MAGIC.len() + 1..significant {
             // Cut anywhere, it is refused or lacks something; it never panics.
             let cut = decode(&whole[..end]);
             assert!(cut.is_err() || cut != decode(&whole), "{end}");

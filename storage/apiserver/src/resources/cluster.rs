@@ -7,14 +7,14 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
 
 use super::decode::decode;
-use super::{BASE, Resource, Shelf, Subresource, cells, columns, default_to, status_of};
+use super::{BASE, Resource, Storage, Subresource, cells, columns, default_to, status_of};
 use crate::admission::{class, config};
 use crate::encoding::base64;
 
 pub(super) fn rows() -> Vec<Resource> {
     vec![
         Resource {
-            shelf: Shelf::ConfigMaps,
+            storage: Storage::ConfigMaps,
             kind: "ConfigMap",
             plural: "configmaps",
             singular: "configmap",
@@ -28,7 +28,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..BASE
         },
         Resource {
-            shelf: Shelf::Namespaces,
+            storage: Storage::Namespaces,
             kind: "Namespace",
             plural: "namespaces",
             singular: "namespace",
@@ -51,7 +51,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..BASE
         },
         Resource {
-            shelf: Shelf::Secrets,
+            storage: Storage::Secrets,
             kind: "Secret",
             plural: "secrets",
             singular: "secret",
@@ -66,7 +66,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..BASE
         },
         Resource {
-            shelf: Shelf::ServiceAccounts,
+            storage: Storage::ServiceAccounts,
             kind: "ServiceAccount",
             plural: "serviceaccounts",
             singular: "serviceaccount",
@@ -87,7 +87,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..BASE
         },
         Resource {
-            shelf: Shelf::Leases,
+            storage: Storage::Leases,
             group: "coordination.k8s.io",
             kind: "Lease",
             plural: "leases",
@@ -100,7 +100,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..BASE
         },
         Resource {
-            shelf: Shelf::PriorityClasses,
+            storage: Storage::PriorityClasses,
             group: "scheduling.k8s.io",
             kind: "PriorityClass",
             plural: "priorityclasses",

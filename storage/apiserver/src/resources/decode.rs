@@ -208,10 +208,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::resources::{Shelf, stored};
+    use crate::resources::{Storage, stored};
 
     fn claim(value: Value) -> Result<Decoded, DecodeError> {
-        let claims = stored(Shelf::Claims);
+        let claims = stored(Storage::Claims);
         (claims.decode)(claims, value)
     }
 

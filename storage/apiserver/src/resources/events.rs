@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Event;
 use serde_json::Value;
 
 use super::decode::{DecodeError, Decoded, decode};
-use super::{BASE, Field, Resource, Shelf, cells, columns};
+use super::{BASE, Field, Resource, Storage, cells, columns};
 
 /// Field of a core event, field of an `events.k8s.io` event.
 const RENAMED: [(&str, &str); 7] = [
@@ -63,7 +63,7 @@ pub(super) fn rows() -> Vec<Resource> {
 /// The common fields of both shapes.
 fn base() -> Resource {
     Resource {
-        shelf: Shelf::Events,
+        storage: Storage::Events,
         kind: "Event",
         plural: "events",
         singular: "event",

@@ -23,7 +23,7 @@ pub use decode::{DecodeError, Decoded};
 
 /// The storage of a kind's objects. Two resources may share one, being views of the same objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shelf {
+pub enum Storage {
     /// `namespaces`
     Namespaces,
     /// `nodes`
@@ -78,7 +78,7 @@ pub enum Shelf {
     SnapshotClasses,
 }
 
-impl Shelf {
+impl Storage {
     /// The number of shelves.
     pub const COUNT: usize = Self::SnapshotClasses as usize + 1;
 
@@ -148,7 +148,7 @@ pub struct Field {
 #[derive(Debug)]
 pub struct Resource {
     /// The storage of its objects.
-    pub shelf: Shelf,
+    pub storage: Storage,
     /// The API group; empty for core.
     pub group: &'static str,
     /// The version in its group.
@@ -203,7 +203,7 @@ pub struct Resource {
 
 /// The defaults of most kinds.
 const BASE: Resource = Resource {
-    shelf: Shelf::Namespaces,
+    storage: Storage::Namespaces,
     group: "",
     version: "v1",
     kind: "",
@@ -253,9 +253,9 @@ impl Resource {
 
     /// The verbs on the resource itself.
     pub fn verbs(&self) -> &'static [&'static str] {
-        match self.shelf {
+        match self.storage {
             // Upstream spares namespaces from being deleted wholesale.
-            Shelf::Namespaces => &["create", "delete", "get", "list", "patch", "update", "watch"],
+            Storage::Namespaces => &["create", "delete", "get", "list", "patch", "update", "watch"],
             _ => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
         }
     }
@@ -332,8 +332,8 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resourc
 }
 
 /// The row with the stored shape of the objects of `shelf`.
-pub fn stored(shelf: Shelf) -> &'static Resource {
-    ALL.iter().find(|r| r.shelf == shelf && r.view.is_none()).expect("every shelf has a row without a view")
+pub fn stored(storage: Storage) -> &'static Resource {
+    ALL.iter().find(|r| r.storage == storage && r.view.is_none()).expect("every shelf has a row without a view")
 }
 
 /// Sets `object[field]` unless it is set.
@@ -350,8 +350,8 @@ mod tests {
     #[test]
     fn rows_and_shelves_agree() {
         for row in all() {
-            assert_eq!(row.namespaced, row.shelf.namespaced(), "{}", row.plural);
-            assert_eq!(stored(row.shelf).shelf, row.shelf);
+            assert_eq!(row.namespaced, row.storage.namespaced(), "{}", row.plural);
+            assert_eq!(stored(row.storage).storage, row.storage);
             let empty = format!("{{\"metadata\":{{}}{}}}", row.empty);
             assert!(serde_json::from_str::<Value>(&empty).is_ok(), "{}", row.plural);
         }

@@ -3,11 +3,11 @@
 use k8s_openapi::api::core::v1::Node;
 
 use super::decode::decode;
-use super::{BASE, Field, Resource, Shelf, cells, columns, status_of};
+use super::{BASE, Field, Resource, Storage, cells, columns, status_of};
 
 pub(super) fn row() -> Resource {
     Resource {
-        shelf: Shelf::Nodes,
+        storage: Storage::Nodes,
         kind: "Node",
         plural: "nodes",
         singular: "node",

@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::decode::decode;
-use super::{BASE, Field, Resource, Shelf, Subresource, cells, columns, default_to, status_of};
+use super::{BASE, Field, Resource, Storage, Subresource, cells, columns, default_to, status_of};
 use crate::admission;
 use crate::status::FieldError;
 
 pub(super) fn row() -> Resource {
     Resource {
-        shelf: Shelf::Pods,
+        storage: Storage::Pods,
         kind: "Pod",
         plural: "pods",
         singular: "pod",

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::cells::{age, name, since};
 use super::columns::{AGE_TEXT, Column, NAME_TEXT};
 use super::decode::decode;
-use super::{BASE, Resource, Shelf, status_of};
+use super::{BASE, Resource, Storage, status_of};
 use crate::admission::snapshot;
 
 /// Common defaults of CRD objects.
@@ -15,7 +15,7 @@ const CUSTOM: Resource = Resource { group: GROUP, generation: true, ..BASE };
 pub(super) fn rows() -> Vec<Resource> {
     vec![
         Resource {
-            shelf: Shelf::Snapshots,
+            storage: Storage::Snapshots,
             kind: "VolumeSnapshot",
             plural: "volumesnapshots",
             singular: "volumesnapshot",
@@ -46,7 +46,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..CUSTOM
         },
         Resource {
-            shelf: Shelf::SnapshotContents,
+            storage: Storage::SnapshotContents,
             kind: "VolumeSnapshotContent",
             plural: "volumesnapshotcontents",
             singular: "volumesnapshotcontent",
@@ -75,7 +75,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..CUSTOM
         },
         Resource {
-            shelf: Shelf::SnapshotClasses,
+            storage: Storage::SnapshotClasses,
             kind: "VolumeSnapshotClass",
             plural: "volumesnapshotclasses",
             singular: "volumesnapshotclass",

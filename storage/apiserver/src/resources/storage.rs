@@ -7,7 +7,7 @@ use k8s_openapi::api::storage::v1::{
 use serde_json::{Value, json};
 
 use super::decode::decode;
-use super::{BASE, Field, Resource, Shelf, cells, columns, default_to, status_of};
+use super::{BASE, Field, Resource, Storage, cells, columns, default_to, status_of};
 use crate::admission::{attachment, claim, class, driver, volume};
 use crate::time;
 
@@ -16,7 +16,7 @@ const GROUP: &str = "storage.k8s.io";
 pub(super) fn rows() -> Vec<Resource> {
     vec![
         Resource {
-            shelf: Shelf::Claims,
+            storage: Storage::Claims,
             kind: "PersistentVolumeClaim",
             plural: "persistentvolumeclaims",
             singular: "persistentvolumeclaim",
@@ -41,7 +41,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..BASE
         },
         Resource {
-            shelf: Shelf::Volumes,
+            storage: Storage::Volumes,
             kind: "PersistentVolume",
             plural: "persistentvolumes",
             singular: "persistentvolume",
@@ -73,7 +73,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..BASE
         },
         Resource {
-            shelf: Shelf::Drivers,
+            storage: Storage::Drivers,
             kind: "CSIDriver",
             plural: "csidrivers",
             singular: "csidriver",
@@ -87,7 +87,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..STORAGE
         },
         Resource {
-            shelf: Shelf::CsiNodes,
+            storage: Storage::CsiNodes,
             kind: "CSINode",
             plural: "csinodes",
             singular: "csinode",
@@ -101,7 +101,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..STORAGE
         },
         Resource {
-            shelf: Shelf::Capacities,
+            storage: Storage::Capacities,
             kind: "CSIStorageCapacity",
             plural: "csistoragecapacities",
             singular: "csistoragecapacity",
@@ -116,7 +116,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..STORAGE
         },
         Resource {
-            shelf: Shelf::Classes,
+            storage: Storage::Classes,
             kind: "StorageClass",
             plural: "storageclasses",
             singular: "storageclass",
@@ -134,7 +134,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..STORAGE
         },
         Resource {
-            shelf: Shelf::Attachments,
+            storage: Storage::Attachments,
             kind: "VolumeAttachment",
             plural: "volumeattachments",
             singular: "volumeattachment",
@@ -154,7 +154,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..STORAGE
         },
         Resource {
-            shelf: Shelf::AttributesClasses,
+            storage: Storage::AttributesClasses,
             kind: "VolumeAttributesClass",
             plural: "volumeattributesclasses",
             singular: "volumeattributesclass",

@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use serde_json::Value;
 
 use super::decode::decode;
-use super::{BASE, Resource, Shelf, default_to, status_of};
+use super::{BASE, Resource, Storage, default_to, status_of};
 use crate::status::FieldError;
 
 const APPS: Resource = Resource {
@@ -28,7 +28,7 @@ const RBAC: Resource = Resource { group: "rbac.authorization.k8s.io", ..BASE };
 pub(super) fn rows() -> Vec<Resource> {
     vec![
         Resource {
-            shelf: Shelf::DaemonSets,
+            storage: Storage::DaemonSets,
             kind: "DaemonSet",
             plural: "daemonsets",
             singular: "daemonset",
@@ -38,7 +38,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..APPS
         },
         Resource {
-            shelf: Shelf::Deployments,
+            storage: Storage::Deployments,
             kind: "Deployment",
             plural: "deployments",
             singular: "deployment",
@@ -49,7 +49,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..APPS
         },
         Resource {
-            shelf: Shelf::ClusterRoleBindings,
+            storage: Storage::ClusterRoleBindings,
             kind: "ClusterRoleBinding",
             plural: "clusterrolebindings",
             singular: "clusterrolebinding",
@@ -60,7 +60,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..RBAC
         },
         Resource {
-            shelf: Shelf::ClusterRoles,
+            storage: Storage::ClusterRoles,
             kind: "ClusterRole",
             plural: "clusterroles",
             singular: "clusterrole",
@@ -68,7 +68,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..RBAC
         },
         Resource {
-            shelf: Shelf::RoleBindings,
+            storage: Storage::RoleBindings,
             kind: "RoleBinding",
             plural: "rolebindings",
             singular: "rolebinding",
@@ -80,7 +80,7 @@ pub(super) fn rows() -> Vec<Resource> {
             ..RBAC
         },
         Resource {
-            shelf: Shelf::Roles,
+            storage: Storage::Roles,
             kind: "Role",
             plural: "roles",
             singular: "role",

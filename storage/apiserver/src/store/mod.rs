@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 pub use history::{Change, ChangeKind, History, TooOld};
 pub use object::{Key, Object};
 
-use crate::resources::Shelf;
+use crate::resources::Storage;
 
 /// Maximum number of events: the oldest are removed. Upstream keeps them for an hour (kube-apiserver's
 /// `--event-ttl`), which in a long load run would be most of the memory.
@@ -36,7 +36,7 @@ pub enum CreateError {
 
 /// The object was deleted, or its version is not the one that the writer decided on.
 #[derive(Debug, PartialEq)]
-pub struct Stale;
+pub struct VersionConflict;
 
 /// A notice for the garbage collector.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub enum Notice {
         /// The uid in owner references.
         uid: String,
         /// Its resource.
-        shelf: Shelf,
+        storage: Storage,
         /// Its key.
         key: Key,
         /// The uids of its owners.
@@ -56,7 +56,7 @@ pub enum Notice {
     /// An object has an owner that does not exist.
     Orphaned {
         /// Its resource.
-        shelf: Shelf,
+        storage: Storage,
         /// Its key.
         key: Key,
     },
@@ -89,17 +89,17 @@ pub struct Store {
 
 struct State {
     version: u64,
-    shelves: Vec<ShelfState>,
+    storages: Vec<StorageState>,
     /// Every object by uid, and by the uids of its owners.
-    uids: HashMap<String, (Shelf, Key)>,
-    dependents: HashMap<String, HashSet<(Shelf, Key)>>,
+    uids: HashMap<String, (Storage, Key)>,
+    dependents: HashMap<String, HashSet<(Storage, Key)>>,
     /// Number of objects in each namespace.
     population: HashMap<String, usize>,
     /// The newest events, oldest first.
     events: VecDeque<Key>,
 }
 
-struct ShelfState {
+struct StorageState {
     objects: BTreeMap<Key, Arc<Object>>,
     history: History,
 }
@@ -108,16 +108,16 @@ impl Store {
     /// An empty store that keeps `history` changes per resource, and the notices for its collector.
     pub fn new(history: usize) -> (Arc<Self>, mpsc::UnboundedReceiver<Notice>) {
         let (notices, receiver) = mpsc::unbounded_channel();
-        let shelf = || ShelfState { objects: BTreeMap::new(), history: History::new(history) };
+        let storage = || StorageState { objects: BTreeMap::new(), history: History::new(history) };
         let state = State {
             version: 1,
-            shelves: (0..Shelf::COUNT).map(|_| shelf()).collect(),
+            storages: (0..Storage::COUNT).map(|_| storage()).collect(),
             uids: HashMap::new(),
             dependents: HashMap::new(),
             population: HashMap::new(),
             events: VecDeque::new(),
         };
-        let latest = (0..Shelf::COUNT).map(|_| watch::Sender::new(1)).collect();
+        let latest = (0..Storage::COUNT).map(|_| watch::Sender::new(1)).collect();
         (Arc::new(Self { state: RwLock::new(state), latest, notices }), receiver)
     }
 
@@ -127,20 +127,20 @@ impl Store {
     }
 
     /// One object.
-    pub fn get(&self, shelf: Shelf, key: &Key) -> Option<Arc<Object>> {
-        self.read().shelves[shelf as usize].objects.get(key).cloned()
+    pub fn get(&self, storage: Storage, key: &Key) -> Option<Arc<Object>> {
+        self.read().storages[storage as usize].objects.get(key).cloned()
     }
 
     /// The objects of one namespace (or all) after `after`, in order of their keys, and the version of this
     /// list.
     pub fn list(
         &self,
-        shelf: Shelf,
+        storage: Storage,
         namespace: Option<&str>,
         after: Option<&Key>,
     ) -> (Vec<Arc<Object>>, u64) {
         let state = self.read();
-        let objects = range(&state.shelves[shelf as usize].objects, namespace, after).cloned().collect();
+        let objects = range(&state.storages[storage as usize].objects, namespace, after).cloned().collect();
         (objects, state.version)
     }
 
@@ -150,13 +150,13 @@ impl Store {
     /// [`TooOld`] if the history no longer reaches back that far.
     pub fn list_at(
         &self,
-        shelf: Shelf,
+        storage: Storage,
         namespace: Option<&str>,
         after: Option<&Key>,
         version: u64,
     ) -> Result<Vec<Arc<Object>>, TooOld> {
         let state = self.read();
-        let ShelfState { objects, history } = &state.shelves[shelf as usize];
+        let StorageState { objects, history } = &state.storages[storage as usize];
         let since = history.since(version)?;
         if since.len() == 0 {
             return Ok(range(objects, namespace, after).cloned().collect());
@@ -175,13 +175,13 @@ impl Store {
     ///
     /// # Errors
     /// [`TooOld`] if some of them are no longer in the history.
-    pub fn changes(&self, shelf: Shelf, version: u64, limit: usize) -> Result<Vec<Arc<Change>>, TooOld> {
-        Ok(self.read().shelves[shelf as usize].history.since(version)?.take(limit).cloned().collect())
+    pub fn changes(&self, storage: Storage, version: u64, limit: usize) -> Result<Vec<Arc<Change>>, TooOld> {
+        Ok(self.read().storages[storage as usize].history.since(version)?.take(limit).cloned().collect())
     }
 
     /// Wakes at every change of one resource.
-    pub fn subscribe(&self, shelf: Shelf) -> watch::Receiver<u64> {
-        self.latest[shelf as usize].subscribe()
+    pub fn subscribe(&self, storage: Storage) -> watch::Receiver<u64> {
+        self.latest[storage as usize].subscribe()
     }
 
     /// Adds a new object. Its namespace is checked under the same lock, so that nothing is created in a
@@ -189,11 +189,11 @@ impl Store {
     ///
     /// # Errors
     /// [`CreateError`], the reason.
-    pub fn create(&self, shelf: Shelf, key: Key, value: Value) -> Result<Arc<Object>, CreateError> {
+    pub fn create(&self, storage: Storage, key: Key, value: Value) -> Result<Arc<Object>, CreateError> {
         let mut state = self.write();
-        state.check_create(shelf, &key)?;
-        let object = self.enter(&mut state, shelf, key, value, None);
-        if shelf == Shelf::Events {
+        state.check_create(storage, &key)?;
+        let object = self.enter(&mut state, storage, key, value, None);
+        if storage == Storage::Events {
             state.events.push_back(object.key.clone());
             self.expire_events(&mut state);
         }
@@ -203,12 +203,12 @@ impl Store {
     /// Replaces the object with version `expected` by `value`.
     ///
     /// # Errors
-    /// [`Stale`] if it has another version, or was deleted.
-    pub fn replace(&self, shelf: Shelf, expected: &Object, value: Value) -> Result<Arc<Object>, Stale> {
+    /// [`VersionConflict`] if it has another version, or was deleted.
+    pub fn replace(&self, storage: Storage, expected: &Object, value: Value) -> Result<Arc<Object>, VersionConflict> {
         let mut state = self.write();
-        let previous = state.current(shelf, expected)?;
-        let object = self.enter(&mut state, shelf, previous.key.clone(), value, Some(previous));
-        if shelf == Shelf::Namespaces && object.is_deleting() {
+        let previous = state.current(storage, expected)?;
+        let object = self.enter(&mut state, storage, previous.key.clone(), value, Some(previous));
+        if storage == Storage::Namespaces && object.is_deleting() {
             self.notify(Notice::Terminating { namespace: object.key.name.to_string() });
         }
         Ok(object)
@@ -217,22 +217,22 @@ impl Store {
     /// Removes the object with version `expected`; watchers see `last` as its last state.
     ///
     /// # Errors
-    /// [`Stale`] if it has another version, or was deleted.
-    pub fn remove(&self, shelf: Shelf, expected: &Object, last: Value) -> Result<Arc<Object>, Stale> {
+    /// [`VersionConflict`] if it has another version, or was deleted.
+    pub fn remove(&self, storage: Storage, expected: &Object, last: Value) -> Result<Arc<Object>, VersionConflict> {
         let mut state = self.write();
-        let previous = state.current(shelf, expected)?;
-        Ok(self.take(&mut state, shelf, previous, last))
+        let previous = state.current(storage, expected)?;
+        Ok(self.take(&mut state, storage, previous, last))
     }
 
     /// Replaces the object with version `expected` by `value`, or removes it if it is being deleted and `value`
     /// has no finalizers and no grace period any longer.
     ///
     /// # Errors
-    /// [`Stale`] if it has another version, or was deleted.
-    pub fn settle(&self, shelf: Shelf, expected: &Object, value: Value) -> Result<Arc<Object>, Stale> {
-        match expected.is_deleting() && object::is_free(shelf, &value) {
-            true => self.remove(shelf, expected, value),
-            false => self.replace(shelf, expected, value),
+    /// [`VersionConflict`] if it has another version, or was deleted.
+    pub fn settle(&self, storage: Storage, expected: &Object, value: Value) -> Result<Arc<Object>, VersionConflict> {
+        match expected.is_deleting() && object::is_free(storage, &value) {
+            true => self.remove(storage, expected, value),
+            false => self.replace(storage, expected, value),
         }
     }
 
@@ -240,15 +240,15 @@ impl Store {
     ///
     /// # Errors
     /// [`CreateError`], the reason.
-    pub fn check_create(&self, shelf: Shelf, key: &Key) -> Result<(), CreateError> {
-        self.read().check_create(shelf, key)
+    pub fn check_create(&self, storage: Storage, key: &Key) -> Result<(), CreateError> {
+        self.read().check_create(storage, key)
     }
 
     /// Removes a namespace if it is terminating, empty, and without finalizers.
     pub fn remove_empty_namespace(&self, name: &str) -> bool {
         let mut state = self.write();
         let key = Key::cluster(name);
-        let Some(namespace) = state.shelves[Shelf::Namespaces as usize].objects.get(&key).cloned() else {
+        let Some(namespace) = state.storages[Storage::Namespaces as usize].objects.get(&key).cloned() else {
             return false;
         };
         if !namespace.is_deleting() || namespace.has_finalizers() || state.population.contains_key(name) {
@@ -257,24 +257,24 @@ impl Store {
         // As upstream, the last to go is the cluster's own hold on it.
         let mut last = namespace.value.clone();
         last["spec"] = Value::Object(serde_json::Map::new());
-        self.take(&mut state, Shelf::Namespaces, namespace, last);
+        self.take(&mut state, Storage::Namespaces, namespace, last);
         true
     }
 
     /// The resource and key of the object with this uid.
-    pub fn find(&self, uid: &str) -> Option<(Shelf, Key)> {
+    pub fn find(&self, uid: &str) -> Option<(Storage, Key)> {
         self.read().uids.get(uid).cloned()
     }
 
     /// The objects with an owner reference to `uid`.
-    pub fn dependents(&self, uid: &str) -> Vec<(Shelf, Key)> {
+    pub fn dependents(&self, uid: &str) -> Vec<(Storage, Key)> {
         self.read().dependents.get(uid).map(|keys| keys.iter().cloned().collect()).unwrap_or_default()
     }
 
     fn enter(
         &self,
         state: &mut State,
-        shelf: Shelf,
+        storage: Storage,
         key: Key,
         value: Value,
         previous: Option<Arc<Object>>,
@@ -283,33 +283,33 @@ impl Store {
         let object = Arc::new(Object::new(key, state.version, value));
         match &previous {
             Some(previous) => {
-                state.unlink(shelf, previous);
-                self.tell_owners(previous, &object);
+                state.unlink(storage, previous);
+                self.notify_owners(previous, &object);
             }
             None => {
-                if shelf.namespaced() {
+                if storage.namespaced() {
                     *state.population.entry(object.key.namespace.to_string()).or_default() += 1;
                 }
-                state.uids.insert(object.uid().to_owned(), (shelf, object.key.clone()));
+                state.uids.insert(object.uid().to_owned(), (storage, object.key.clone()));
             }
         }
-        if state.link(shelf, &object) {
-            self.notify(Notice::Orphaned { shelf, key: object.key.clone() });
+        if state.link(storage, &object) {
+            self.notify(Notice::Orphaned { storage, key: object.key.clone() });
         }
-        if shelf == Shelf::Events {
+        if storage == Storage::Events {
             self.notify(Notice::EventWritten { key: object.key.clone(), version: object.version });
         }
-        state.shelves[shelf as usize].objects.insert(object.key.clone(), object.clone());
+        state.storages[storage as usize].objects.insert(object.key.clone(), object.clone());
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        self.record(state, shelf, Change::new(kind, object.clone(), previous));
+        self.record(state, storage, Change::new(kind, object.clone(), previous));
         object
     }
 
-    fn take(&self, state: &mut State, shelf: Shelf, previous: Arc<Object>, last: Value) -> Arc<Object> {
+    fn take(&self, state: &mut State, storage: Storage, previous: Arc<Object>, last: Value) -> Arc<Object> {
         state.version += 1;
         let object = Arc::new(Object::new(previous.key.clone(), state.version, last));
-        state.shelves[shelf as usize].objects.remove(&previous.key);
-        state.unlink(shelf, &previous);
+        state.storages[storage as usize].objects.remove(&previous.key);
+        state.unlink(storage, &previous);
         state.uids.remove(previous.uid());
         if let Some(count) = state.population.get_mut(&*previous.key.namespace) {
             *count -= 1;
@@ -319,11 +319,11 @@ impl Store {
         }
         self.notify(Notice::Removed {
             uid: previous.uid().to_owned(),
-            shelf,
+            storage,
             key: previous.key.clone(),
             owners: previous.owners().map(str::to_owned).collect(),
         });
-        self.record(state, shelf, Change::new(ChangeKind::Deleted, object.clone(), Some(previous)));
+        self.record(state, storage, Change::new(ChangeKind::Deleted, object.clone(), Some(previous)));
         object
     }
 
@@ -332,23 +332,23 @@ impl Store {
             let oldest = state.events.pop_front();
             // It may have gone with its namespace.
             let event =
-                oldest.and_then(|key| state.shelves[Shelf::Events as usize].objects.get(&key).cloned());
+                oldest.and_then(|key| state.storages[Storage::Events as usize].objects.get(&key).cloned());
             if let Some(event) = event {
                 let last = event.value.clone();
-                self.take(state, Shelf::Events, event, last);
+                self.take(state, Storage::Events, event, last);
             }
         }
     }
 
-    fn record(&self, state: &mut State, shelf: Shelf, change: Change) {
+    fn record(&self, state: &mut State, storage: Storage, change: Change) {
         let version = change.version();
-        state.shelves[shelf as usize].history.push(Arc::new(change));
-        self.latest[shelf as usize].send_replace(version);
+        state.storages[storage as usize].history.push(Arc::new(change));
+        self.latest[storage as usize].send_replace(version);
     }
 
     /// Notifies the collector of a change that may complete the deletion of an object that waits for its
     /// dependents.
-    fn tell_owners(&self, previous: &Object, object: &Object) {
+    fn notify_owners(&self, previous: &Object, object: &Object) {
         if object.is_deleting() && object.has_finalizers() {
             self.notify(Notice::Awaiting { owner: object.uid().to_owned() });
         }
@@ -375,42 +375,42 @@ impl Store {
 }
 
 impl State {
-    fn check_create(&self, shelf: Shelf, key: &Key) -> Result<(), CreateError> {
-        if shelf.namespaced() {
+    fn check_create(&self, storage: Storage, key: &Key) -> Result<(), CreateError> {
+        if storage.namespaced() {
             let namespace = Key::cluster(&key.namespace);
-            match self.shelves[Shelf::Namespaces as usize].objects.get(&namespace) {
+            match self.storages[Storage::Namespaces as usize].objects.get(&namespace) {
                 None => return Err(CreateError::NamespaceMissing),
                 Some(namespace) if namespace.is_deleting() => return Err(CreateError::NamespaceTerminating),
                 Some(_) => {}
             }
         }
-        match self.shelves[shelf as usize].objects.contains_key(key) {
+        match self.storages[storage as usize].objects.contains_key(key) {
             true => Err(CreateError::Exists),
             false => Ok(()),
         }
     }
 
-    fn current(&self, shelf: Shelf, expected: &Object) -> Result<Arc<Object>, Stale> {
-        match self.shelves[shelf as usize].objects.get(&expected.key) {
+    fn current(&self, storage: Storage, expected: &Object) -> Result<Arc<Object>, VersionConflict> {
+        match self.storages[storage as usize].objects.get(&expected.key) {
             Some(object) if object.version == expected.version => Ok(object.clone()),
-            _ => Err(Stale),
+            _ => Err(VersionConflict),
         }
     }
 
     /// Adds `object` to its owners' dependents; true if an owner does not exist, or is being deleted.
-    fn link(&mut self, shelf: Shelf, object: &Object) -> bool {
+    fn link(&mut self, storage: Storage, object: &Object) -> bool {
         let mut orphaned = false;
         for owner in object.owners() {
-            orphaned |= self.uids.get(owner).is_none_or(|(shelf, key)| {
-                self.shelves[*shelf as usize].objects.get(key).is_none_or(|owner| owner.is_deleting())
+            orphaned |= self.uids.get(owner).is_none_or(|(storage, key)| {
+                self.storages[*storage as usize].objects.get(key).is_none_or(|owner| owner.is_deleting())
             });
-            self.dependents.entry(owner.to_owned()).or_default().insert((shelf, object.key.clone()));
+            self.dependents.entry(owner.to_owned()).or_default().insert((storage, object.key.clone()));
         }
         orphaned
     }
 
-    fn unlink(&mut self, shelf: Shelf, object: &Object) {
-        let entry = (shelf, object.key.clone());
+    fn unlink(&mut self, storage: Storage, object: &Object) {
+        let entry = (storage, object.key.clone());
         for owner in object.owners() {
             if let Some(dependents) = self.dependents.get_mut(owner) {
                 dependents.remove(&entry);

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use hyper::body::Bytes;
 use serde_json::Value;
 
-use crate::resources::Shelf;
+use crate::resources::Storage;
 
 /// The key of an object within its resource. Keys order by namespace, then name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,9 +84,9 @@ impl Object {
 /// Whether an object that is being deleted can be removed: it has no finalizer, and no grace period. A pod in
 /// its grace period is removed by the kubelet's final deletion only. A namespace has no grace period, but
 /// finalizers of its own.
-pub fn is_free(shelf: Shelf, value: &Value) -> bool {
-    let own = || match shelf {
-        Shelf::Namespaces => is_empty(&value["spec"]["finalizers"]),
+pub fn is_free(storage: Storage, value: &Value) -> bool {
+    let own = || match storage {
+        Storage::Namespaces => is_empty(&value["spec"]["finalizers"]),
         _ => value["metadata"]["deletionGracePeriodSeconds"] == 0,
     };
     !has_finalizers(value) && own()

@@ -7,7 +7,7 @@ use super::*;
 fn store(history: usize) -> (Arc<Store>, mpsc::UnboundedReceiver<Notice>) {
     let (store, notices) = Store::new(history);
     store
-        .create(Shelf::Namespaces, Key::cluster("a"), json!({"metadata": {"name": "a", "uid": "ns"}}))
+        .create(Storage::Namespaces, Key::cluster("a"), json!({"metadata": {"name": "a", "uid": "ns"}}))
         .unwrap();
     (store, notices)
 }
@@ -24,8 +24,8 @@ fn names(objects: &[Arc<Object>]) -> Vec<&str> {
 #[test]
 fn versions_rise_over_all_resources() {
     let (store, _notices) = store(10);
-    let pod = store.create(Shelf::Pods, Key::new("a", "p"), object("p", &[])).unwrap();
-    let node = store.create(Shelf::Nodes, Key::cluster("n"), object("n", &[])).unwrap();
+    let pod = store.create(Storage::Pods, Key::new("a", "p"), object("p", &[])).unwrap();
+    let node = store.create(Storage::Nodes, Key::cluster("n"), object("n", &[])).unwrap();
     assert!(pod.version < node.version);
     assert_eq!(pod.value["metadata"]["resourceVersion"], pod.version.to_string());
     assert_eq!(store.version(), node.version);
@@ -34,47 +34,47 @@ fn versions_rise_over_all_resources() {
 #[test]
 fn only_the_newest_events_are_kept() {
     let (store, _notices) = store(10);
-    let create = |name: &str| store.create(Shelf::Events, Key::new("a", name), object(name, &[])).unwrap();
+    let create = |name: &str| store.create(Storage::Events, Key::new("a", name), object(name, &[])).unwrap();
     let first = create("first");
-    store.remove(Shelf::Events, &first, first.value.clone()).unwrap();
+    store.remove(Storage::Events, &first, first.value.clone()).unwrap();
     let second = create("second");
     for n in 0..EVENTS {
         create(&format!("e{n}"));
     }
-    assert_eq!(store.list(Shelf::Events, None, None).0.len(), EVENTS);
-    assert!(store.get(Shelf::Events, &second.key).is_none());
+    assert_eq!(store.list(Storage::Events, None, None).0.len(), EVENTS);
+    assert!(store.get(Storage::Events, &second.key).is_none());
     assert_eq!(store.find("uid-second"), None);
-    let changes = store.changes(Shelf::Events, store.version() - 1, 10).unwrap();
+    let changes = store.changes(Storage::Events, store.version() - 1, 10).unwrap();
     assert_eq!((changes[0].kind, &*changes[0].object.key.name), (ChangeKind::Deleted, "second"));
 }
 
 #[test]
 fn a_stale_writer_is_refused() {
     let (store, _notices) = store(10);
-    let first = store.create(Shelf::Pods, Key::new("a", "p"), object("p", &[])).unwrap();
-    let second = store.replace(Shelf::Pods, &first, first.value.clone()).unwrap();
-    assert_eq!(store.replace(Shelf::Pods, &first, first.value.clone()).unwrap_err(), Stale);
-    assert_eq!(store.remove(Shelf::Pods, &first, first.value.clone()).unwrap_err(), Stale);
-    store.remove(Shelf::Pods, &second, second.value.clone()).unwrap();
-    assert_eq!(store.remove(Shelf::Pods, &second, second.value.clone()).unwrap_err(), Stale);
+    let first = store.create(Storage::Pods, Key::new("a", "p"), object("p", &[])).unwrap();
+    let second = store.replace(Storage::Pods, &first, first.value.clone()).unwrap();
+    assert_eq!(store.replace(Storage::Pods, &first, first.value.clone()).unwrap_err(), VersionConflict);
+    assert_eq!(store.remove(Storage::Pods, &first, first.value.clone()).unwrap_err(), VersionConflict);
+    store.remove(Storage::Pods, &second, second.value.clone()).unwrap();
+    assert_eq!(store.remove(Storage::Pods, &second, second.value.clone()).unwrap_err(), VersionConflict);
 }
 
 #[test]
-fn creation_needs_a_living_namespace() {
+fn creation_requires_an_active_namespace() {
     let (store, _notices) = store(10);
     let create =
-        |namespace: &str| store.create(Shelf::Pods, Key::new(namespace, "p"), object("p", &[])).err();
+        |namespace: &str| store.create(Storage::Pods, Key::new(namespace, "p"), object("p", &[])).err();
     assert_eq!(create("b"), Some(CreateError::NamespaceMissing));
     assert_eq!(create("a"), None);
     assert_eq!(create("a"), Some(CreateError::Exists));
-    let namespace = store.get(Shelf::Namespaces, &Key::cluster("a")).unwrap();
+    let namespace = store.get(Storage::Namespaces, &Key::cluster("a")).unwrap();
     let mut dying = namespace.value.clone();
     dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-    store.replace(Shelf::Namespaces, &namespace, dying).unwrap();
+    store.replace(Storage::Namespaces, &namespace, dying).unwrap();
     assert_eq!(create("a"), Some(CreateError::NamespaceTerminating));
     assert!(!store.remove_empty_namespace("a"), "a pod is left in it");
-    let pod = store.get(Shelf::Pods, &Key::new("a", "p")).unwrap();
-    store.remove(Shelf::Pods, &pod, pod.value.clone()).unwrap();
+    let pod = store.get(Storage::Pods, &Key::new("a", "p")).unwrap();
+    store.remove(Storage::Pods, &pod, pod.value.clone()).unwrap();
     assert!(store.remove_empty_namespace("a"));
     assert_eq!(create("a"), Some(CreateError::NamespaceMissing));
 }
@@ -82,32 +82,32 @@ fn creation_needs_a_living_namespace() {
 #[test]
 fn the_past_can_be_listed_until_it_leaves_the_history() {
     let (store, _notices) = store(3);
-    let p = store.create(Shelf::Pods, Key::new("a", "p"), object("p", &[])).unwrap();
-    let q = store.create(Shelf::Pods, Key::new("a", "q"), object("q", &[])).unwrap();
-    let removed = store.remove(Shelf::Pods, &p, p.value.clone()).unwrap();
-    let at = |version| store.list_at(Shelf::Pods, Some("a"), None, version);
+    let p = store.create(Storage::Pods, Key::new("a", "p"), object("p", &[])).unwrap();
+    let q = store.create(Storage::Pods, Key::new("a", "q"), object("q", &[])).unwrap();
+    let removed = store.remove(Storage::Pods, &p, p.value.clone()).unwrap();
+    let at = |version| store.list_at(Storage::Pods, Some("a"), None, version);
     assert_eq!(names(&at(p.version).unwrap()), ["p"]);
     assert_eq!(names(&at(q.version).unwrap()), ["p", "q"]);
     assert_eq!(names(&at(removed.version).unwrap()), ["q"]);
-    assert_eq!(names(&store.list_at(Shelf::Pods, None, Some(&p.key), q.version).unwrap()), ["q"]);
-    store.replace(Shelf::Pods, &q, q.value.clone()).unwrap();
+    assert_eq!(names(&store.list_at(Storage::Pods, None, Some(&p.key), q.version).unwrap()), ["q"]);
+    store.replace(Storage::Pods, &q, q.value.clone()).unwrap();
     assert_eq!(at(p.version - 1).unwrap_err(), TooOld { oldest: p.version });
-    let kinds: Vec<_> = store.changes(Shelf::Pods, p.version, 9).unwrap().iter().map(|c| c.kind).collect();
+    let kinds: Vec<_> = store.changes(Storage::Pods, p.version, 9).unwrap().iter().map(|c| c.kind).collect();
     assert_eq!(kinds, [ChangeKind::Added, ChangeKind::Deleted, ChangeKind::Modified]);
 }
 
 #[test]
 fn dependents_follow_their_references() {
     let (store, mut notices) = store(10);
-    store.create(Shelf::Pods, Key::new("a", "owner"), object("owner", &[])).unwrap();
-    let child = store.create(Shelf::Claims, Key::new("a", "c"), object("c", &["uid-owner"])).unwrap();
-    assert_eq!(store.dependents("uid-owner"), [(Shelf::Claims, Key::new("a", "c"))]);
+    store.create(Storage::Pods, Key::new("a", "owner"), object("owner", &[])).unwrap();
+    let child = store.create(Storage::Claims, Key::new("a", "c"), object("c", &["uid-owner"])).unwrap();
+    assert_eq!(store.dependents("uid-owner"), [(Storage::Claims, Key::new("a", "c"))]);
     assert!(notices.try_recv().is_err(), "its owner exists");
-    let child = store.replace(Shelf::Claims, &child, object("c", &["uid-nobody"])).unwrap();
+    let child = store.replace(Storage::Claims, &child, object("c", &["uid-nobody"])).unwrap();
     assert_eq!(store.dependents("uid-owner"), []);
     assert!(matches!(notices.try_recv(), Ok(Notice::Awaiting { owner }) if owner == "uid-owner"));
-    assert!(matches!(notices.try_recv(), Ok(Notice::Orphaned { shelf: Shelf::Claims, .. })));
-    store.remove(Shelf::Claims, &child, child.value.clone()).unwrap();
+    assert!(matches!(notices.try_recv(), Ok(Notice::Orphaned { storage: Storage::Claims, .. })));
+    store.remove(Storage::Claims, &child, child.value.clone()).unwrap();
     assert!(matches!(notices.try_recv(), Ok(Notice::Removed { uid, .. }) if uid == "uid-c"));
     assert_eq!(store.dependents("uid-nobody"), []);
 }

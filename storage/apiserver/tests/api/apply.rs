@@ -72,9 +72,9 @@ async fn what_a_named_manager_creates_or_updates_is_his() {
     let fixture = Fixture::start().await;
     let maps = fixture.api::<ConfigMap>();
     let named = |manager: &str| PostParams { field_manager: Some(manager.to_owned()), ..Default::default() };
-    let wish = json!({ "metadata": { "name": "m" }, "data": { "a": "1" } });
-    let wish: ConfigMap = serde_json::from_value(wish).unwrap();
-    let made = maps.create(&named("maker"), &wish).await.unwrap();
+    let object = json!({ "metadata": { "name": "m" }, "data": { "a": "1" } });
+    let object: ConfigMap = serde_json::from_value(object).unwrap();
+    let made = maps.create(&named("maker"), &object).await.unwrap();
     assert_eq!(owners(&made), [entry("maker", "Update", json!({ ".": {}, "f:a": {} }))]);
     let mut changed = made.clone();
     changed.data.as_mut().unwrap().insert("b".to_owned(), "2".to_owned());
@@ -82,14 +82,14 @@ async fn what_a_named_manager_creates_or_updates_is_his() {
     let refused = apply(&maps, "third", json!({ "a": "9", "b": "9" }), false).await.unwrap_err();
     let kube::Error::Api(status) = refused else { panic!("{refused}") };
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    let told: Vec<_> = causes.map(|cause| (cause.message.as_str(), cause.field.as_str())).collect();
-    let [(changer, ".data.b"), (maker, ".data.a")] = told[..] else { panic!("{told:?}") };
+    let causes_listed: Vec<_> = causes.map(|cause| (cause.message.as_str(), cause.field.as_str())).collect();
+    let [(changer, ".data.b"), (maker, ".data.a")] = causes_listed[..] else { panic!("{causes_listed:?}") };
     assert!(changer.starts_with("conflict with \"changer\" using v1 at "), "{changer}");
     assert!(maker.starts_with("conflict with \"maker\" using v1 at "), "{maker}");
 }
 
 #[tokio::test]
-async fn an_object_that_nobody_tracks_belongs_to_whoever_was_before() {
+async fn an_untracked_object_belongs_to_the_before_first_apply_manager() {
     let fixture = Fixture::start().await;
     let maps = fixture.api::<ConfigMap>();
     let made = create(&maps, json!({ "metadata": { "name": "m" }, "data": { "a": "1" } })).await;
@@ -101,15 +101,15 @@ async fn an_object_that_nobody_tracks_belongs_to_whoever_was_before() {
 }
 
 #[tokio::test]
-async fn a_field_that_does_not_exist_is_refused_or_told() {
+async fn an_unknown_field_is_rejected_or_warned_about() {
     let fixture = Fixture::start().await;
     let maps = fixture.api::<ConfigMap>();
-    let wish = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "dtaa": {} });
+    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "dtaa": {} });
     let path = "/api/v1/namespaces/default/configmaps?fieldValidation=Strict";
-    let (code, answer) = fixture.send("POST", path, "application/json", &wish).await;
+    let (code, answer) = fixture.send("POST", path, "application/json", &object).await;
     assert_eq!(code, 400, "{answer}");
     assert!(answer["message"].as_str().unwrap().contains("unknown field \"dtaa\""), "{answer}");
-    fixture.accept("POST", &path.replace("Strict", "Warn"), "application/json", &wish).await;
+    fixture.accept("POST", &path.replace("Strict", "Warn"), "application/json", &object).await;
     let stored = serde_json::to_value(maps.get("m").await.unwrap()).unwrap();
     assert!(stored.get("dtaa").is_none());
 }

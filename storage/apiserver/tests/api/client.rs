@@ -35,7 +35,7 @@ async fn an_occupied_port_is_named_with_the_remedy() {
 }
 
 #[tokio::test]
-async fn strangers_are_refused() {
+async fn unauthenticated_clients_are_rejected() {
     let fixture = Fixture::start().await;
     let stranger = client(&fixture.server, false).await;
     let pods: Api<Pod> = Api::all(stranger.clone());

@@ -7,7 +7,7 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::harness::{Fixture, PATIENCE, claim, create, pod, refusal};
+use crate::harness::{Fixture, TIMEOUT, claim, create, pod, refusal};
 
 /// Waits until the object is gone.
 async fn gone<K>(api: &Api<K>, name: &str, uid: &str)
@@ -15,7 +15,7 @@ where
     K: Resource + Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + 'static,
 {
     let gone = await_condition(api.clone(), name, conditions::is_deleted(uid));
-    tokio::time::timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("{name} is still there")).unwrap();
+    tokio::time::timeout(TIMEOUT, gone).await.unwrap_or_else(|_| panic!("{name} is still there")).unwrap();
 }
 
 fn owned(name: &str, owners: &[&ConfigMap]) -> Value {
@@ -24,7 +24,7 @@ fn owned(name: &str, owners: &[&ConfigMap]) -> Value {
 }
 
 #[tokio::test]
-async fn the_last_finalizer_lets_go() {
+async fn an_object_is_deleted_with_its_last_finalizer() {
     let fixture = Fixture::start().await;
     let claims = fixture.api::<PersistentVolumeClaim>();
     create(&claims, claim("a")).await;
@@ -46,7 +46,7 @@ async fn the_last_finalizer_lets_go() {
 }
 
 #[tokio::test]
-async fn a_pod_on_a_node_goes_when_the_kubelet_says_so() {
+async fn a_pod_on_a_node_is_deleted_by_the_kubelet() {
     let fixture = Fixture::start().await;
     let pods = fixture.api::<Pod>();
     create(&pods, pod("unscheduled")).await;
@@ -108,7 +108,7 @@ async fn orphans_are_left_on_demand() {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_with_what_is_in_it() {
+async fn a_namespace_is_deleted_with_its_content() {
     let fixture = Fixture::start().await;
     let namespaces = fixture.cluster::<Namespace>();
     let namespace = create(&namespaces, json!({ "metadata": { "name": "n" } })).await;
@@ -121,7 +121,7 @@ async fn a_namespace_goes_with_what_is_in_it() {
     let held = namespaces.get("n").await.unwrap();
     assert_eq!(held.status.unwrap().phase.as_deref(), Some("Terminating"), "a finalizer holds the claim");
     let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    tokio::time::timeout(PATIENCE, async {
+    tokio::time::timeout(TIMEOUT, async {
         await_condition(claims.clone(), "a", |claim: Option<&PersistentVolumeClaim>| {
             claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
         })
@@ -152,7 +152,7 @@ async fn in_the_foreground_dependents_go_first() {
     let dying = await_condition(claims.clone(), "blocking", |claim: Option<&PersistentVolumeClaim>| {
         claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
     });
-    tokio::time::timeout(PATIENCE, dying).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, dying).await.unwrap().unwrap();
     assert!(maps.get("owner").await.is_ok(), "the claim's finalizer holds the owner too");
     let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     claims.patch("blocking", &PatchParams::default(), &none).await.unwrap();
@@ -160,7 +160,7 @@ async fn in_the_foreground_dependents_go_first() {
 }
 
 #[tokio::test]
-async fn an_owner_that_waits_for_nobody_goes_from_the_foreground_too() {
+async fn an_owner_without_dependents_is_deleted_in_the_foreground_too() {
     let fixture = Fixture::start().await;
     let maps = fixture.api::<ConfigMap>();
     let first = create(&maps, owned("first", &[])).await;
@@ -174,21 +174,21 @@ async fn an_owner_that_waits_for_nobody_goes_from_the_foreground_too() {
 }
 
 #[tokio::test]
-async fn a_namespace_says_what_it_waits_for() {
+async fn a_terminating_namespace_reports_the_remaining_content() {
     let fixture = Fixture::start().await;
     let namespaces = fixture.cluster::<Namespace>();
     let namespace = create(&namespaces, json!({ "metadata": { "name": "n" } })).await;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(fixture.client.clone(), "n");
     create(&claims, claim("a")).await;
     namespaces.delete("n", &DeleteParams::background()).await.unwrap();
-    let told = await_condition(namespaces.clone(), "n", |namespace: Option<&Namespace>| {
+    let conditions_set = await_condition(namespaces.clone(), "n", |namespace: Option<&Namespace>| {
         let conditions = namespace.and_then(|namespace| namespace.status.as_ref()?.conditions.as_ref());
         conditions.into_iter().flatten().any(|condition| {
             condition.type_ == "NamespaceFinalizersRemaining"
                 && condition.message.as_ref().is_some_and(|text| text.contains("pvc-protection in 1"))
         })
     });
-    tokio::time::timeout(PATIENCE, told).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, conditions_set).await.unwrap().unwrap();
     let late = claims.create(&Default::default(), &serde_json::from_value(claim("b")).unwrap()).await;
     assert_eq!(refusal(late), (403, "Forbidden".to_owned()));
     // Whoever may finalize it need not wait.

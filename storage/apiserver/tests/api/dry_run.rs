@@ -12,12 +12,12 @@ async fn writes_are_admitted_and_forgotten() {
     let fixture = Fixture::start().await;
     let claims = fixture.api::<PersistentVolumeClaim>();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let wish: PersistentVolumeClaim = serde_json::from_value(claim("a")).unwrap();
-    let made = claims.create(&dry, &wish).await.unwrap();
+    let object: PersistentVolumeClaim = serde_json::from_value(claim("a")).unwrap();
+    let made = claims.create(&dry, &object).await.unwrap();
     assert_eq!(made.finalizers(), ["kubernetes.io/pvc-protection"], "admission has run");
     assert_eq!(refusal(claims.get("a").await).0, 404);
     let real = create(&claims, claim("a")).await;
-    assert_eq!(refusal(claims.create(&dry, &wish).await), (409, "AlreadyExists".to_owned()));
+    assert_eq!(refusal(claims.create(&dry, &object).await), (409, "AlreadyExists".to_owned()));
 
     let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
     let patched = claims.patch("a", &PatchParams { dry_run: true, ..PatchParams::default() }, &label).await;

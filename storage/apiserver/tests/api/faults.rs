@@ -40,7 +40,7 @@ async fn a_failed_request_has_done_nothing_and_the_next_is_answered() {
 }
 
 #[tokio::test]
-async fn who_is_throttled_is_told_when_to_come_back() {
+async fn a_throttled_request_returns_retry_after() {
     let fixture = Fixture::start().await;
     fixture.server.faults().set(vec![once(Fault::Throttled), once(Fault::Unavailable)]);
     let (code, answer) = fixture.send("GET", SECRETS, "application/json", &json!({})).await;

@@ -7,10 +7,10 @@ use kube::runtime::wait::await_condition;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::harness::{Fixture, PATIENCE, create, pod, refusal};
+use crate::harness::{Fixture, TIMEOUT, create, pod, refusal};
 
 #[tokio::test]
-async fn namespaces_are_furnished_and_stay_so() {
+async fn namespaces_have_default_objects_that_are_recreated() {
     let fixture = Fixture::start().await;
     create(&fixture.cluster::<Namespace>(), json!({ "metadata": { "name": "n" } })).await;
     let maps: Api<ConfigMap> = Api::namespaced(fixture.client.clone(), "n");
@@ -22,11 +22,11 @@ async fn namespaces_are_furnished_and_stay_so() {
     let back = await_condition(accounts.clone(), "default", |account: Option<&ServiceAccount>| {
         account.is_some_and(|account| account.uid() != first)
     });
-    tokio::time::timeout(PATIENCE, back).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, back).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn tokens_say_whom_they_are_for() {
+async fn tokens_contain_their_subject_and_audience() {
     let fixture = Fixture::start().await;
     create(&fixture.api::<Pod>(), pod("p")).await;
     let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
@@ -95,13 +95,13 @@ async fn priorities_come_from_classes() {
 
     create(&classes, json!({ "metadata": { "name": "high" }, "value": 1000, "preemptionPolicy": "Never" }))
         .await;
-    let ask = |name: &str, class: &str, priority: Value| {
+    let pod_of_class = |name: &str, class: &str, priority: Value| {
         let mut pod = pod(name);
         pod["spec"]["priorityClassName"] = class.into();
         pod["spec"]["priority"] = priority;
         serde_json::from_value::<Pod>(pod).unwrap()
     };
-    let made = pods.create(&Default::default(), &ask("a", "high", Value::Null)).await.unwrap();
+    let made = pods.create(&Default::default(), &pod_of_class("a", "high", Value::Null)).await.unwrap();
     let spec = made.spec.clone().unwrap();
     assert_eq!((spec.priority, spec.preemption_policy.as_deref()), (Some(1000), Some("Never")));
     // A whole update may leave it out.
@@ -111,7 +111,7 @@ async fn priorities_come_from_classes() {
     assert_eq!(again.spec.unwrap().priority, Some(1000));
 
     for (class, priority) in [("none", Value::Null), ("high", json!(5)), ("", json!(5))] {
-        let refused = pods.create(&Default::default(), &ask("b", class, priority)).await;
+        let refused = pods.create(&Default::default(), &pod_of_class("b", class, priority)).await;
         assert_eq!(refusal(refused).0, 403, "{class}");
     }
     create(&classes, json!({ "metadata": { "name": "usual" }, "value": 7, "globalDefault": true })).await;

@@ -69,7 +69,7 @@ async fn logs_come_from_the_kubelet() {
 }
 
 #[tokio::test]
-async fn what_the_kubelet_refuses_is_passed_on() {
+async fn errors_of_the_kubelet_are_passed_on() {
     let fixture = with_kubelet("400 Bad Request").await;
     let error = fixture.api::<Pod>().logs("p", &LogParams::default()).await.unwrap_err();
     let kube::Error::Api(status) = error else { panic!("{error}") };
@@ -78,7 +78,7 @@ async fn what_the_kubelet_refuses_is_passed_on() {
 }
 
 #[tokio::test]
-async fn logs_that_nobody_has() {
+async fn missing_logs_are_errors() {
     let fixture = Fixture::start().await;
     let pods = fixture.api::<Pod>();
     create(&pods, pod("waiting")).await;

@@ -13,7 +13,7 @@ use kube::client::Body;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 
-use crate::harness::{Fixture, PATIENCE, claim, create};
+use crate::harness::{Fixture, TIMEOUT, claim, create};
 
 fn secret(name: &str, app: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "labels": { "app": app } } })
@@ -21,7 +21,7 @@ fn secret(name: &str, app: &str) -> Value {
 
 /// The next event as text, e.g. `ADDED a`.
 async fn next(events: &mut (impl Stream<Item = kube::Result<WatchEvent<Secret>>> + Unpin)) -> String {
-    let event = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event").expect("not the end");
+    let event = tokio::time::timeout(TIMEOUT, events.next()).await.expect("an event").expect("not the end");
     match event.unwrap() {
         WatchEvent::Added(secret) => format!("ADDED {}", secret.name_any()),
         WatchEvent::Modified(secret) => format!("MODIFIED {}", secret.name_any()),
@@ -113,7 +113,7 @@ async fn kubes_watcher_follows_in_both_modes() {
         let mut seen = watcher(claims.clone(), config).touched_objects().boxed();
         let name =
             async |seen: &mut futures::stream::BoxStream<'_, watcher::Result<PersistentVolumeClaim>>| {
-                let item = tokio::time::timeout(PATIENCE, seen.try_next()).await.expect("an object");
+                let item = tokio::time::timeout(TIMEOUT, seen.try_next()).await.expect("an object");
                 item.unwrap().unwrap().name_any()
             };
         assert_eq!(name(&mut seen).await, "before");
@@ -165,7 +165,7 @@ async fn many_watchers_see_everything_that_many_writers_do() {
         writer.await.unwrap();
     }
     for watcher in watchers {
-        let seen = tokio::time::timeout(PATIENCE, watcher).await.expect("all events").unwrap();
+        let seen = tokio::time::timeout(TIMEOUT, watcher).await.expect("all events").unwrap();
         assert!(seen.is_sorted(), "in order of their versions");
         assert_eq!(seen.iter().map(|(_, name)| name).collect::<BTreeSet<_>>().len(), WRITERS * EACH);
     }
@@ -178,8 +178,8 @@ async fn shutdown_ends_open_watches() {
     create(&secrets, secret("a", "x")).await;
     let mut events = secrets.watch(&WatchParams::default().disable_bookmarks(), "0").await.unwrap().boxed();
     assert_eq!(next(&mut events).await, "ADDED a");
-    tokio::time::timeout(PATIENCE, fixture.server.shutdown()).await.expect("connections are closed");
-    let end = tokio::time::timeout(PATIENCE, events.next()).await.expect("the end of the stream");
+    tokio::time::timeout(TIMEOUT, fixture.server.shutdown()).await.expect("connections are closed");
+    let end = tokio::time::timeout(TIMEOUT, events.next()).await.expect("the end of the stream");
     assert!(!matches!(end, Some(Ok(_))), "{end:?}");
 }
 
@@ -234,15 +234,15 @@ async fn lists_and_watches_come_in_the_form_asked_for() {
     assert_eq!(events[1]["object"]["kind"], "PartialObjectMetadata");
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
     let events = lines(&fixture, watch, table).await;
-    let told: Vec<_> = events.iter().map(|event| event["object"]["columnDefinitions"].is_array()).collect();
-    assert_eq!(told, [true, false], "columns come once");
+    let has_columns: Vec<_> = events.iter().map(|event| event["object"]["columnDefinitions"].is_array()).collect();
+    assert_eq!(has_columns, [true, false], "columns come once");
     assert_eq!(events[1]["object"]["rows"][0]["cells"][0], "b");
     let refused = &lines(&fixture, "", "application/vnd.kubernetes.protobuf").await[0];
     assert_eq!((&refused["code"], &refused["reason"]), (&json!(406), &json!("NotAcceptable")));
 }
 
 #[tokio::test]
-async fn an_expired_page_says_how_to_go_on() {
+async fn an_expired_page_returns_a_token_to_continue() {
     let fixture = Fixture::with(Config { history: 2, ..Config::default() }).await;
     let secrets = fixture.api::<Secret>();
     for name in ["a", "b", "c"] {

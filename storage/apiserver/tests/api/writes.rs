@@ -30,17 +30,17 @@ async fn a_claim_grows_when_bound_and_its_class_lets_it() {
         let bound = json!({ "status": { "phase": "Bound", "capacity": { "storage": "64Mi" } } });
         fixture.accept("PATCH", &format!("{CLAIMS}/{name}/status"), MERGE, &bound).await;
     }
-    let ask = async |name: &str, size: &str| {
+    let resize = async |name: &str, size: &str| {
         let patch = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
         fixture.send("PATCH", &format!("{CLAIMS}/{name}"), MERGE, &patch).await
     };
-    assert_eq!(ask("stays", "128Mi").await.0, 403);
-    assert_eq!(ask("grows", "128Mi").await.0, 200);
-    let (code, status) = ask("grows", "32Mi").await;
+    assert_eq!(resize("stays", "128Mi").await.0, 403);
+    assert_eq!(resize("grows", "128Mi").await.0, 200);
+    let (code, status) = resize("grows", "32Mi").await;
     assert_eq!(code, 422, "less than it has");
     assert_eq!(status["details"]["causes"][0]["field"], "spec.resources.requests.storage");
     // Recovery from a failed expansion: back towards what it has, but above it (KEP-1790).
-    assert_eq!(ask("grows", "96Mi").await.0, 200);
+    assert_eq!(resize("grows", "96Mi").await.0, 200);
 }
 
 #[tokio::test]
@@ -202,8 +202,8 @@ async fn a_volume_remembers_when_its_phase_changed() {
         volume["status"]["lastPhaseTransitionTime"].as_str().unwrap().to_owned()
     };
     let past = "2020-01-01T00:00:00Z";
-    let said = status(json!({ "phase": "Available", "lastPhaseTransitionTime": past })).await;
-    assert_eq!(said, past, "the writer knows better");
+    let time = status(json!({ "phase": "Available", "lastPhaseTransitionTime": past })).await;
+    assert_eq!(time, past, "the writer knows better");
     assert_eq!(status(json!({ "phase": "Available", "message": "m" })).await, past, "the phase is the same");
     assert_ne!(status(json!({ "phase": "Bound" })).await, past);
 }

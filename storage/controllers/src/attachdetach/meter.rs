@@ -68,14 +68,14 @@ impl Measured {
     /// The API server rejected a new attachment.
     pub(super) fn not_attached(&self, attachment: &VolumeAttachment) {
         if let Some(took) = self.under_way.end(&Operation::Attach(name(attachment))) {
-            self.told(attachment, StorageOperation::Attach, false, took);
+            self.record(attachment, StorageOperation::Attach, false, took);
         }
     }
 
     /// The node may use this attachment.
     pub(super) fn attached(&self, attachment: &VolumeAttachment) {
         if let Some(took) = self.under_way.end(&Operation::Attach(name(attachment))) {
-            self.told(attachment, StorageOperation::Attach, true, took);
+            self.record(attachment, StorageOperation::Attach, true, took);
         }
     }
 
@@ -86,7 +86,7 @@ impl Measured {
             (Some(gone), None) => {
                 self.under_way.end(&Operation::Attach(name(gone)));
                 if let Some(took) = self.under_way.end(&Operation::Detach(name(gone))) {
-                    self.told(gone, StorageOperation::Detach, true, took);
+                    self.record(gone, StorageOperation::Detach, true, took);
                 }
             }
             (Some(old), Some(new)) => {
@@ -94,19 +94,19 @@ impl Measured {
                 let attach = now.and_then(|now| now.attach_error.as_ref());
                 if attach.is_some() && attach != before.and_then(|before| before.attach_error.as_ref()) {
                     let so_far = self.under_way.so_far(&Operation::Attach(name(new)));
-                    so_far.into_iter().for_each(|took| self.told(new, StorageOperation::Attach, false, took));
+                    so_far.into_iter().for_each(|took| self.record(new, StorageOperation::Attach, false, took));
                 }
                 let detach = now.and_then(|now| now.detach_error.as_ref());
                 if detach.is_some() && detach != before.and_then(|before| before.detach_error.as_ref()) {
                     let so_far = self.under_way.so_far(&Operation::Detach(name(new)));
-                    so_far.into_iter().for_each(|took| self.told(new, StorageOperation::Detach, false, took));
+                    so_far.into_iter().for_each(|took| self.record(new, StorageOperation::Detach, false, took));
                 }
             }
             (None, _) => {}
         }
     }
 
-    fn told(
+    fn record(
         &self,
         attachment: &VolumeAttachment,
         operation: StorageOperation,
@@ -176,8 +176,8 @@ mod tests {
     const PLUGIN: &str = "kubernetes.io/csi:csi.test";
 
     /// The recorded metrics, without durations.
-    fn told(notes: &Notes) -> Vec<(&'static str, String)> {
-        notes.told().into_iter().map(|(metric, labels, _)| (metric, labels)).collect()
+    fn recorded(notes: &Notes) -> Vec<(&'static str, String)> {
+        notes.recorded().into_iter().map(|(metric, labels, _)| (metric, labels)).collect()
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
         let ended = |rest: &str| ("storage_operation_duration_seconds", format!("{PLUGIN} {rest} false"));
         let forced = "attach_detach_controller_attachdetach_controller_forced_detaches";
         assert_eq!(
-            told(&notes),
+            recorded(&notes),
             [
                 ended("volume_attach fail-unknown"),
                 ended("volume_attach success"),

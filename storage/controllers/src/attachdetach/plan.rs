@@ -128,9 +128,9 @@ pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Pla
     // (`findAndRemoveDeletedPods` in `populator/desired_state_of_world_populator.go`).
     let attachable = attach_required(volume.driver, world);
     for (node, attachment) in &attachments {
-        let ours = attachment_name(volume.handle, volume.driver, node);
+        let expected_name = attachment_name(volume.handle, volume.driver, node);
         // Others are created by users: they block the volume, and only the user may delete them.
-        if attachment.metadata.name.as_deref() == Some(&ours) {
+        if attachment.metadata.name.as_deref() == Some(&expected_name) {
             planner.attached(node, attachment, desired.pods.get(*node).filter(|_| attachable));
         }
     }
@@ -226,7 +226,7 @@ impl<'w> Planner<'w> {
             (Stage::Attaching { error }, Some(pods)) => {
                 self.pending |= error.is_none();
                 self.list(object, node, None);
-                self.tell_error(node, error, pods);
+                self.report_error(node, error, pods);
             }
             (Stage::Attached, Some(pods)) => self.list(object, node, Some(pods)),
             (Stage::Attached | Stage::Attaching { .. }, None) => self.unwanted(object, node, attachment),
@@ -359,7 +359,7 @@ impl<'w> Planner<'w> {
     }
 
     /// Emits one event per attach error on the pods. The attacher retries by itself.
-    fn tell_error(&mut self, node: &str, error: Option<&str>, pods: &[Arc<Pod>]) {
+    fn report_error(&mut self, node: &str, error: Option<&str>, pods: &[Arc<Pod>]) {
         let Some(error) = error else { return };
         if self.memory.errors.get(node).map(String::as_str) != Some(error) {
             let message = format!("AttachVolume.Attach failed for volume {:?} : {error}", self.name);

@@ -120,7 +120,7 @@ macro_rules! world {
 }
 
 /// A second object of the same volume, bound to a claim of its own that pod `q` on node `a` uses.
-fn twin() -> (PersistentVolumeClaim, PersistentVolume, Pod) {
+fn second_volume() -> (PersistentVolumeClaim, PersistentVolume, Pod) {
     let mut claim = testing::claim("data-2", "fast", "1Gi");
     let mut volume = testing::volume("pv-2", "fast", "1Gi");
     testing::bind(&mut claim, &mut volume);
@@ -132,7 +132,7 @@ fn twin() -> (PersistentVolumeClaim, PersistentVolume, Pod) {
 #[test]
 fn two_objects_of_one_volume_are_attached_once() {
     let run_as = |name: &str, world: &World| shorts(&plan(name, world, &Memory::default(), NOW));
-    let (claim, volume, q) = twin();
+    let (claim, volume, q) = second_volume();
     let mut world = world![node("a", false, false), pod("p", "a"), claim, volume, q];
     assert_eq!(run_as("pv", &world), ["attach a"]);
     assert_eq!(run_as("pv-2", &world), [""; 0], "planned under the first name");
@@ -145,7 +145,7 @@ fn two_objects_of_one_volume_are_attached_once() {
     assert_eq!(run_as("pv", &world), [""; 0], "the other pod still uses it");
 
     // The first object is deleted: the second keeps its attachment, and is planned by itself.
-    let (claim, volume, q) = twin();
+    let (claim, volume, q) = second_volume();
     let mut world = World::default();
     let of_pv_2 = testing::attachment(&attachment_name("handle-pv", testing::DRIVER, "a"), "pv-2", "a", true);
     world.apply(claim);
@@ -385,7 +385,7 @@ fn one_node_at_a_time() {
 }
 
 #[test]
-fn the_first_pod_has_the_volume_and_the_other_is_told_once() {
+fn the_first_pod_has_the_volume_and_the_other_gets_one_event() {
     let (mut p, mut q) = (pod("p", "a"), pod("q", "b"));
     p.metadata.creation_timestamp = Some((NOW + SignedDuration::from_secs(1)).into());
     q.metadata.creation_timestamp = Some(NOW.into());
@@ -434,7 +434,7 @@ fn shared_volumes_go_everywhere() {
 }
 
 #[test]
-fn a_failed_attach_is_told_once_per_error() {
+fn a_failed_attach_emits_one_event_per_error() {
     let mut failing = attachment("a", false);
     let error = VolumeError { message: Some("no slot".into()), ..VolumeError::default() };
     failing.status.as_mut().unwrap().attach_error = Some(error);

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     Failure,
     context::Context,
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 /// The attach/detach controller.
@@ -53,7 +53,7 @@ impl Controller for AttachDetach {
         KindSet::of(KINDS)
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<Key> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Key> {
         self.measured.changed(change);
         concerned(change, world).into_iter().collect()
     }
@@ -69,22 +69,22 @@ impl Controller for AttachDetach {
             self.memories().insert(key.clone(), planned.memory);
         }
         let wait = planned.wake_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
-        Plan { actions: planned.actions, again: wait }
+        Plan { actions: planned.actions, requeue_after: wait }
     }
 
-    async fn act(&self, context: &Context, key: &Key, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, key: &Key, action: Action) -> Result<ActionOutcome, Failure> {
         let (Key::Csi(volume) | Key::InTree(volume)) = key;
         match action {
             Action::Warn { pod, message } => {
                 context.events.record(&pod, EventType::Warning, "FailedAttachVolume", message);
-                return Ok(Done::Nothing);
+                return Ok(ActionOutcome::Unchanged);
             }
             Action::Attach { attachment, pods } => {
                 self.measured.attaches(&attachment);
                 let created = context.create(&*attachment).await;
-                if let Err(Failure::Later(error)) = &created {
+                if let Err(Failure::Transient(error)) = &created {
                     let message = format!("AttachVolume.Attach failed for volume {volume:?} : {error}");
-                    tell(context, &pods, EventType::Warning, "FailedAttachVolume", &message);
+                    emit_events(context, &pods, EventType::Warning, "FailedAttachVolume", &message);
                     self.measured.not_attached(&attachment);
                 }
                 created?;
@@ -106,7 +106,7 @@ impl Controller for AttachDetach {
                 }
                 // The trailing blank is upstream's, and people's scripts match on it.
                 let message = format!("AttachVolume.Attach succeeded for volume {volume:?} ");
-                tell(
+                emit_events(
                     context,
                     &waiting.unwrap_or_default(),
                     EventType::Normal,
@@ -120,7 +120,7 @@ impl Controller for AttachDetach {
                 context.delete(&*attachment).await?;
             }
         }
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 
@@ -135,7 +135,7 @@ impl AttachDetach {
     }
 }
 
-fn tell(context: &Context, pods: &[Arc<Pod>], kind: EventType, reason: &str, message: &str) {
+fn emit_events(context: &Context, pods: &[Arc<Pod>], kind: EventType, reason: &str, message: &str) {
     for pod in pods {
         context.event(&**pod, kind, reason, message);
     }

@@ -186,7 +186,7 @@ mod tests {
         world
     }
 
-    fn woken<K: claimcheck_informer::Cached>(world: &mut World, object: K) -> Vec<String> {
+    fn enqueued<K: claimcheck_informer::Cached>(world: &mut World, object: K) -> Vec<String> {
         let change = world.apply(object).expect("an object without version is always new");
         names(&change, world)
     }
@@ -203,24 +203,24 @@ mod tests {
         let mut world = world();
         let mut other = testing::volume("other", "fast", "1Gi");
         other.spec.get_or_insert_default().csi.get_or_insert_default().volume_handle = "handle-pv".into();
-        assert_eq!(woken(&mut world, other.clone()), ["other"]);
-        assert_eq!(woken(&mut world, testing::pod("q", "b", &["data"])), ["other"]);
+        assert_eq!(enqueued(&mut world, other.clone()), ["other"]);
+        assert_eq!(enqueued(&mut world, testing::pod("q", "b", &["data"])), ["other"]);
         let change = world.volumes.remove(&other);
         drop(change);
-        assert_eq!(woken(&mut world, testing::pod("r", "b", &["data"])), ["pv"]);
+        assert_eq!(enqueued(&mut world, testing::pod("r", "b", &["data"])), ["pv"]);
     }
 
     #[test]
     fn what_a_volume_depends_on_wakes_it() {
         let mut world = world();
-        assert_eq!(woken(&mut world, testing::pod("q", "b", &["data"])), ["pv"]);
-        assert_eq!(woken(&mut world, bound(&["ReadWriteOnce"]).0), ["pv"]);
-        assert_eq!(woken(&mut world, bound(&["ReadWriteOnce"]).1), ["pv"]);
-        assert_eq!(woken(&mut world, attachment("a", true)), ["pv"]);
-        assert_eq!(woken(&mut world, node("a", true, false)), ["pv"], "not in use any more");
-        assert_eq!(woken(&mut world, node("a", false, false)), ["pv"], "not listed any more");
-        assert_eq!(woken(&mut world, testing::node("a")), ["pv"], "not managed any more");
-        assert_eq!(woken(&mut world, testing::csi_driver(false)), ["pv"]);
+        assert_eq!(enqueued(&mut world, testing::pod("q", "b", &["data"])), ["pv"]);
+        assert_eq!(enqueued(&mut world, bound(&["ReadWriteOnce"]).0), ["pv"]);
+        assert_eq!(enqueued(&mut world, bound(&["ReadWriteOnce"]).1), ["pv"]);
+        assert_eq!(enqueued(&mut world, attachment("a", true)), ["pv"]);
+        assert_eq!(enqueued(&mut world, node("a", true, false)), ["pv"], "not in use any more");
+        assert_eq!(enqueued(&mut world, node("a", false, false)), ["pv"], "not listed any more");
+        assert_eq!(enqueued(&mut world, testing::node("a")), ["pv"], "not managed any more");
+        assert_eq!(enqueued(&mut world, testing::csi_driver(false)), ["pv"]);
     }
 
     #[test]
@@ -229,9 +229,9 @@ mod tests {
         world.apply(attachment("a", true));
         let gone = world.volumes.remove(&bound(&["ReadWriteOnce"]).1).expect("a change");
         assert_eq!(names(&gone.into(), &world), ["pv"]);
-        assert_eq!(woken(&mut world, attachment("a", false)), ["pv"]);
-        assert_eq!(woken(&mut world, node("a", true, false)), ["pv"], "not in use any more");
-        assert_eq!(woken(&mut world, testing::pod("p", "b", &["data"])), ["pv"], "by its claim");
+        assert_eq!(enqueued(&mut world, attachment("a", false)), ["pv"]);
+        assert_eq!(enqueued(&mut world, node("a", true, false)), ["pv"], "not in use any more");
+        assert_eq!(enqueued(&mut world, testing::pod("p", "b", &["data"])), ["pv"], "by its claim");
     }
 
     #[test]
@@ -243,19 +243,19 @@ mod tests {
         spec.csi = None;
         spec.iscsi = Some(serde_json::from_value(source.clone()).unwrap());
         let mut world = testing::world([claim.clone().into()]);
-        assert_eq!(woken(&mut world, volume.clone()), [UNIQUE]);
-        assert_eq!(woken(&mut world, testing::pod("p", "a", &["data"])), [UNIQUE]);
+        assert_eq!(enqueued(&mut world, volume.clone()), [UNIQUE]);
+        assert_eq!(enqueued(&mut world, testing::pod("p", "a", &["data"])), [UNIQUE]);
         let mut contains = testing::pod("q", "a", &[]);
         let inline = serde_json::from_value(json!({"name": "disk", "iscsi": source})).unwrap();
         contains.spec.get_or_insert_default().volumes = Some(vec![inline]);
-        assert_eq!(woken(&mut world, contains), [UNIQUE]);
+        assert_eq!(enqueued(&mut world, contains), [UNIQUE]);
         let mut a = node("a", false, false);
         a.status.get_or_insert_default().volumes_in_use = Some(vec![UNIQUE.into()]);
-        assert_eq!(woken(&mut world, a.clone()), [UNIQUE]);
+        assert_eq!(enqueued(&mut world, a.clone()), [UNIQUE]);
         testing::annotate(&mut a.metadata, "any", "thing");
-        assert!(woken(&mut world, a.clone()).is_empty(), "a heartbeat");
+        assert!(enqueued(&mut world, a.clone()).is_empty(), "a heartbeat");
         a.status = None;
-        assert_eq!(woken(&mut world, a), [UNIQUE], "not in use any more");
+        assert_eq!(enqueued(&mut world, a), [UNIQUE], "not in use any more");
         let gone = world.volumes.remove(&volume).expect("a change");
         assert_eq!(names(&gone.into(), &world), ["pv", UNIQUE], "and attachments with its name, if any");
     }
@@ -263,9 +263,9 @@ mod tests {
     #[test]
     fn what_does_not_concern_a_volume_lets_it_sleep() {
         let mut world = world();
-        assert!(woken(&mut world, node("a", true, true)).is_empty(), "a heartbeat");
-        assert!(woken(&mut world, testing::pod("other", "a", &["else"])).is_empty());
-        assert!(woken(&mut world, node("b", false, false)).is_empty());
-        assert!(woken(&mut world, testing::csi_driver(true)).is_empty(), "the default");
+        assert!(enqueued(&mut world, node("a", true, true)).is_empty(), "a heartbeat");
+        assert!(enqueued(&mut world, testing::pod("other", "a", &["else"])).is_empty());
+        assert!(enqueued(&mut world, node("b", false, false)).is_empty());
+        assert!(enqueued(&mut world, testing::csi_driver(true)).is_empty(), "the default");
     }
 }

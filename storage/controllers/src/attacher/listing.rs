@@ -51,7 +51,7 @@ impl Listing {
     }
 
     /// The list to compare a settled attachment with, which is returned once.
-    pub fn news(&mut self, uid: &str, now: Timestamp) -> Option<&Published> {
+    pub fn unsettled(&mut self, uid: &str, now: Timestamp) -> Option<&Published> {
         let settled = self.settled.entry(uid.to_owned()).or_insert(now);
         let published = self.published.as_ref().filter(|_| *settled < self.began)?;
         *settled = now;
@@ -82,31 +82,31 @@ mod tests {
     #[test]
     fn each_list_is_compared_once_with_what_was_settled_before_it() {
         let mut listing = Listing::new(Duration::from_secs(60), at(0));
-        assert_eq!(listing.news("early", at(1)), None);
+        assert_eq!(listing.unsettled("early", at(1)), None);
         assert_eq!((listing.left(at(1)), listing.next_look(at(1))), (Some(secs(59)), secs(65)));
         assert_eq!(listing.left(at(60)), None, "it is due");
         listing.begin(at(60));
         assert_eq!(listing.left(at(61)), Some(secs(59)));
-        assert_eq!(listing.news("early", at(61)), None, "no response yet");
-        assert_eq!(listing.news("late", at(61)), None);
+        assert_eq!(listing.unsettled("early", at(61)), None, "no response yet");
+        assert_eq!(listing.unsettled("late", at(61)), None);
         listing.answered(Published::new());
-        assert_eq!(listing.news("late", at(62)), None, "it was attached during the call");
-        assert!(listing.news("early", at(66)).is_some());
-        assert_eq!(listing.news("early", at(67)), None, "once");
+        assert_eq!(listing.unsettled("late", at(62)), None, "it was attached during the call");
+        assert!(listing.unsettled("early", at(66)).is_some());
+        assert_eq!(listing.unsettled("early", at(67)), None, "once");
         listing.begin(at(120));
         listing.answered(Published::new());
         listing.unsettle("early");
-        assert_eq!(listing.news("early", at(126)), None, "it was attached again meanwhile");
-        assert!(listing.news("late", at(126)).is_some());
+        assert_eq!(listing.unsettled("early", at(126)), None, "it was attached again meanwhile");
+        assert!(listing.unsettled("late", at(126)).is_some());
         assert_eq!(listing.next_look(at(1000)), secs(60), "the next list is late");
     }
 
     #[test]
     fn a_failed_list_says_nothing_and_the_next_one_follows_after_the_interval() {
         let mut listing = Listing::new(Duration::from_secs(60), at(0));
-        assert_eq!(listing.news("va", at(1)), None);
+        assert_eq!(listing.unsettled("va", at(1)), None);
         listing.begin(at(60));
-        assert_eq!(listing.news("va", at(66)), None);
+        assert_eq!(listing.unsettled("va", at(66)), None);
         assert_eq!(listing.left(at(70)), Some(secs(50)));
     }
 

@@ -269,8 +269,8 @@ fn is_attached(attachment: &VolumeAttachment) -> bool {
 
 /// Whether the object has this driver's attacher finalizer.
 fn has_finalizer(meta: &ObjectMeta, driver: &DriverInfo) -> bool {
-    let ours = attacher_finalizer(&driver.name);
-    meta.finalizers.iter().flatten().any(|finalizer| *finalizer == ours)
+    let own_finalizer = attacher_finalizer(&driver.name);
+    meta.finalizers.iter().flatten().any(|finalizer| *finalizer == own_finalizer)
 }
 
 fn node_id(attachment: &VolumeAttachment, world: &World, driver: &DriverInfo) -> Option<String> {

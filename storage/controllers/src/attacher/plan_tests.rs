@@ -188,7 +188,7 @@ fn other_drivers_attachments_are_left_alone() {
 }
 
 #[test]
-fn nothing_to_attach_is_attached_at_once_and_held_by_nobody() {
+fn a_volume_without_attachment_is_attached_at_once_without_finalizers() {
     let trivial = DriverInfo::new(DRIVER, &[], &[]);
     let planned = |world| short(plan_attachment("va", &world, &trivial, None));
     assert_eq!(planned(world![attachment(false)]), "attached with 0");
@@ -234,7 +234,7 @@ fn a_volume_within_the_attachment_needs_no_object() {
 }
 
 #[test]
-fn a_volume_is_let_go_when_it_goes_and_nothing_is_attached() {
+fn the_finalizer_of_a_deleted_volume_is_removed_when_nothing_is_attached() {
     let f = finalizer();
     let released = |policy: &str| {
         let mut volume = volume(&[&f]);

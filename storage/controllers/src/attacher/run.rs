@@ -33,7 +33,7 @@ use crate::{
     Failure, Options,
     context::Context,
     rpc::{DriverInfo, RpcFailure, credentials},
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 /// A key of the reconciler.
@@ -79,11 +79,11 @@ impl Controller for Attacher {
         KindSet::of(&[Kind::Attachment, Kind::Volume, Kind::CsiNode])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<Key> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Key> {
         let name = change.key.name.clone();
         let of = |index| world.attachments.by(index, &name).filter_map(|object| object.metadata.name.clone());
         match change.kind {
-            Kind::Attachment => self.wakes_of_attachment(change),
+            Kind::Attachment => self.keys_for_attachment(change),
             // What an attachment waits for may have come: its volume, or the driver on its node. Any other change of
             // these is no reason to repeat a failed call before the backoff is over (upstream: `pvUpdated`).
             Kind::Volume if change.old.is_none() => {
@@ -114,7 +114,7 @@ impl Controller for Attacher {
         }
     }
 
-    async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
             Action::Hold { attachment, node_id, volume } => {
                 // Neither write waits for the other: the call that follows waits for both.
@@ -203,7 +203,7 @@ impl Controller for Attacher {
                 }
             }
         }
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 
@@ -229,12 +229,12 @@ impl Attacher {
             return vec![action].into();
         }
         let contradicts = |published: &Published| is_contradicted(attachment, world, &self.info, published);
-        if listing.news(uid, now).is_some_and(contradicts) {
+        if listing.unsettled(uid, now).is_some_and(contradicts) {
             warn!(attachment = name, "the driver's list of volumes contradicts its status, calling again");
             self.know(attachment, Known::Contradicted);
             return Vec::from_iter(plan(Some(&Known::Contradicted))).into();
         }
-        Plan { actions: Vec::new(), again: Some(listing.next_look(now)) }
+        Plan { actions: Vec::new(), requeue_after: Some(listing.next_look(now)) }
     }
 
     /// Nothing is listed while the driver has no attachments: the first one wakes the list.
@@ -244,7 +244,7 @@ impl Attacher {
         }
         match self.listing().left(now) {
             None => vec![Action::List].into(),
-            again => Plan { actions: Vec::new(), again },
+            requeue_after => Plan { actions: Vec::new(), requeue_after },
         }
     }
 
@@ -291,7 +291,7 @@ impl Attacher {
     }
 
     /// An error written by this controller is no reason to retry before the backoff is over.
-    fn wakes_of_attachment(&self, change: &Change) -> Vec<Key> {
+    fn keys_for_attachment(&self, change: &Change) -> Vec<Key> {
         let attachment = Key::Attachment(change.key.name.clone());
         match change.both::<VolumeAttachment>() {
             (Some(old), Some(new)) if but_for_errors(old) == but_for_errors(new) => Vec::new(),
@@ -312,7 +312,7 @@ impl Attacher {
         context: &Context,
         attachment: &VolumeAttachment,
         error: AnyError,
-    ) -> Result<Done, Failure> {
+    ) -> Result<ActionOutcome, Failure> {
         // A list forces one call only, as `consumeForceSync` upstream: whether more follow depends on the next list.
         self.known().retain(|of, known| of != uid(attachment) || *known != Known::Contradicted);
         let field =
@@ -329,7 +329,7 @@ impl Attacher {
             let error_code = failure.map(|failure| failure.number);
             let written =
                 VolumeError { error_code, message: Some(message), time: Some(Time(Timestamp::now())) };
-            if let Err(Failure::Later(cause)) =
+            if let Err(Failure::Transient(cause)) =
                 context.patch_status(attachment, json!({ field: written })).await
             {
                 warn!(
@@ -338,14 +338,14 @@ impl Attacher {
                 );
             }
         }
-        Err(Failure::Later(error))
+        Err(Failure::Transient(error))
     }
 
     fn with_finalizer(&self, meta: &ObjectMeta) -> Vec<String> {
-        let ours = attacher_finalizer(&self.info.name);
+        let own_finalizer = attacher_finalizer(&self.info.name);
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
-        if !finalizers.contains(&ours) {
-            finalizers.push(ours);
+        if !finalizers.contains(&own_finalizer) {
+            finalizers.push(own_finalizer);
         }
         finalizers
     }

@@ -198,8 +198,8 @@ async fn what_happens_behind_kubernetes_is_undone() {
 }
 
 /// What the change wakes.
-fn woken(attacher: &Attacher, change: Option<Change>, world: &World) -> Vec<Key> {
-    attacher.wakes(&change.unwrap(), world)
+fn enqueued(attacher: &Attacher, change: Option<Change>, world: &World) -> Vec<Key> {
+    attacher.map_to_keys(&change.unwrap(), world)
 }
 
 #[tokio::test]
@@ -212,29 +212,29 @@ async fn a_failed_call_is_not_repeated_for_what_does_not_concern_it() {
 
     let mut volume = testing::volume("pv", "fast", "1Gi");
     let change = world.apply(volume.clone());
-    assert_eq!(woken(&attacher, change, &world), [va(), pv()], "it waited for the volume");
+    assert_eq!(enqueued(&attacher, change, &world), [va(), pv()], "it waited for the volume");
     annotate(&mut volume.metadata, "a", "b");
     volume.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
     volume.status.get_or_insert_default().phase = Some("Bound".into());
     let change = world.apply(volume);
-    assert_eq!(woken(&attacher, change, &world), [pv()]);
+    assert_eq!(enqueued(&attacher, change, &world), [pv()]);
 
     let mut node = testing::csi_node("node", None);
     let registered = std::mem::take(&mut node.spec.drivers);
     let change = world.apply(node.clone());
-    assert_eq!(woken(&attacher, change, &world), [], "another driver's");
+    assert_eq!(enqueued(&attacher, change, &world), [], "another driver's");
     node.spec.drivers = registered;
     let change = world.apply(node.clone());
-    assert_eq!(woken(&attacher, change, &world), [va()], "it waited for the driver");
+    assert_eq!(enqueued(&attacher, change, &world), [va()], "it waited for the driver");
     annotate(&mut node.metadata, "a", "b");
     let change = world.apply(node);
-    assert_eq!(woken(&attacher, change, &world), []);
+    assert_eq!(enqueued(&attacher, change, &world), []);
 
     let mut failed = testing::attachment("va", "pv", "node", false);
     failed.status.get_or_insert_default().attach_error = Some(Default::default());
     let change = world.apply(failed.clone());
-    assert_eq!(woken(&attacher, change, &world), [], "the error is its own");
+    assert_eq!(enqueued(&attacher, change, &world), [], "the error is its own");
     annotate(&mut failed.metadata, "a", "b");
     let change = world.apply(failed);
-    assert_eq!(woken(&attacher, change, &world), [va()]);
+    assert_eq!(enqueued(&attacher, change, &world), [va()]);
 }

@@ -40,7 +40,7 @@ impl Measured {
             Action::AskProvisioner(claim, _) => self.provisioned.begin(key_of(&**claim)),
             Action::SetClaimBound(claim, volume) => {
                 if let Some(took) = self.provisioned.end(&key_of(&**claim)) {
-                    self.told(volume, "provision", took);
+                    self.record(volume, "provision", took);
                 }
             }
             Action::SetVolumePhase(volume, VolumePhase::Released) => {
@@ -60,11 +60,11 @@ impl Measured {
         } else if let Some(volume) = change.object::<PersistentVolume>()
             && let Some(took) = self.deleted.end(&change.key.name)
         {
-            self.told(volume, "delete", took);
+            self.record(volume, "delete", took);
         }
     }
 
-    fn told(&self, volume: &PersistentVolume, operation: &str, took: Duration) {
+    fn record(&self, volume: &PersistentVolume, operation: &str, took: Duration) {
         // Of a volume that no provisioner made there is no operation to time.
         let Some(provisioner) = annotation(volume, PROVISIONED_BY) else { return };
         self.meter.record(&VOLUME_OPERATION_TOTAL, &[provisioner, operation], took.as_secs_f64());

@@ -17,7 +17,7 @@ use super::{
     fit,
 };
 use crate::claims::{
-    annotation, binds_late, claim_phase, claim_ref, class_name, default_class, is_deleting, is_meant_for,
+    annotation, waits_for_first_consumer, claim_phase, claim_ref, class_name, default_class, is_deleting, is_meant_for,
     lacks_class, name, ref_uid, satisfies, selected_node, volume_name, volume_phase,
 };
 
@@ -92,7 +92,7 @@ fn plan_open(claim: &Claim, world: &World) -> Vec<Action> {
     }
     let class = Some(class_name(claim)).filter(|name| !name.is_empty());
     let known = class.and_then(|name| world.classes.named(name));
-    let late = known.is_some_and(|class| binds_late(class));
+    let late = known.is_some_and(|class| waits_for_first_consumer(class));
     // Under late binding only the scheduler knows which of the free volumes the pod can reach.
     if !late && let Some(volume) = fit::closest(claim, world) {
         return bind(claim, volume);

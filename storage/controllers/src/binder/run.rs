@@ -14,7 +14,7 @@ use super::{
 use crate::{
     claims::{claim_ref, matches, ref_key, volume_class, volume_name},
     context::{Context, Failure},
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 /// A key of the reconciler.
@@ -54,12 +54,12 @@ impl Controller for Binder {
         KindSet::of(&[Kind::Claim, Kind::Volume, Kind::Class])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<Key> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Key> {
         self.measured.changed(change);
         match change.kind {
-            Kind::Claim => wakes_of_claim(change, world),
-            Kind::Volume => wakes_of_volume(change, world),
-            Kind::Class => wakes_of_class(change, world),
+            Kind::Claim => keys_for_claim(change, world),
+            Kind::Volume => keys_for_volume(change, world),
+            Kind::Class => keys_for_class(change, world),
             Kind::Pod
             | Kind::Node
             | Kind::Attachment
@@ -82,11 +82,11 @@ impl Controller for Binder {
         .into()
     }
 
-    async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<ActionOutcome, Failure> {
         match &action {
             Action::Confirm(absent) => {
                 confirm(context, absent).await?;
-                return Ok(Done::Nothing);
+                return Ok(ActionOutcome::Unchanged);
             }
             Action::Event(subject, event_type, reason, message) => match subject {
                 Subject::Claim(claim) => context.event(&**claim, *event_type, reason, message.clone()),
@@ -95,19 +95,19 @@ impl Controller for Binder {
             _ => {}
         }
         match action.write() {
-            None => return Ok(Done::Nothing),
+            None => return Ok(ActionOutcome::Unchanged),
             Some(Write::Claim(claim, patch)) => context.patch(&*claim, patch).await?,
             Some(Write::ClaimStatus(claim, status)) => context.patch_status(&*claim, status).await?,
             Some(Write::Volume(volume, patch)) => context.patch(&*volume, patch).await?,
             Some(Write::VolumeStatus(volume, status)) => context.patch_status(&*volume, status).await?,
         }
         self.measured.acted(&action);
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 
 /// The claim, the volumes that point to it, and the one it points (or pointed) to.
-fn wakes_of_claim(change: &Change, world: &World) -> Vec<Key> {
+fn keys_for_claim(change: &Change, world: &World) -> Vec<Key> {
     let pointing = world.volumes.by(VolumeBy::Claim, &change.key.to_string());
     let pointing = pointing.map(|volume| Key::Volume(key_of(&**volume)));
     let named = change.states::<PersistentVolumeClaim>().filter_map(|claim| volume_name(claim));
@@ -116,7 +116,7 @@ fn wakes_of_claim(change: &Change, world: &World) -> Vec<Key> {
 }
 
 /// The volume, the claims it points (or pointed) to, those that point to it, and those that could use it.
-fn wakes_of_volume(change: &Change, world: &World) -> Vec<Key> {
+fn keys_for_volume(change: &Change, world: &World) -> Vec<Key> {
     let referenced = change.states::<PersistentVolume>().filter_map(|volume| claim_ref(volume)).map(ref_key);
     let bound = world.claims.by(ClaimBy::Volume, &change.key.name).map(|claim| key_of(&**claim));
     let (_, new) = change.both::<PersistentVolume>();
@@ -130,7 +130,7 @@ fn wakes_of_volume(change: &Change, world: &World) -> Vec<Key> {
 }
 
 /// The claims that wait for a volume of the class; those without class wait for a default one.
-fn wakes_of_class(change: &Change, world: &World) -> Vec<Key> {
+fn keys_for_class(change: &Change, world: &World) -> Vec<Key> {
     let classes = [change.key.name.as_str(), ""];
     let waiting = classes.into_iter().flat_map(|class| world.claims.by(ClaimBy::Unbound, class));
     waiting.map(|claim| Key::Claim(key_of(&**claim))).collect()
@@ -149,5 +149,5 @@ async fn confirm(context: &Context, absent: &Absent) -> Result<(), Failure> {
             context.informer.read().volumes.get(key).is_some()
         }
     };
-    if exists { Err(Failure::Stale) } else { Ok(()) }
+    if exists { Err(Failure::Conflict) } else { Ok(()) }
 }

@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_somebody_else_is_left_alone() {
+    fn a_claim_of_another_owner_is_not_changed() {
         let taken = testing::claim("p-scratch", "", "1Gi");
         let message = "PVC default/p-scratch was not created for pod default/p (pod is not the owner)";
         assert_eq!(steps(&world([pod().into(), taken.into()])), [Step::Refuse(message.into())]);
     }
 
     #[test]
-    fn a_pod_that_goes_gets_nothing() {
+    fn a_deleted_pod_gets_no_claim() {
         assert_eq!(steps(&world([deleting(pod(), &[]).into()])), []);
         assert_eq!(steps(&world([])), []);
     }

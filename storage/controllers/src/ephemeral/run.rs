@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use super::plan::{Action, Step, plan};
 use crate::{
     context::{Context, Failure},
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 /// The claims of generic ephemeral volumes.
@@ -28,7 +28,7 @@ impl Controller for Ephemeral {
         KindSet::of(&[Kind::Pod, Kind::Claim])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
         match change.object::<PersistentVolumeClaim>() {
             Some(_) => {
                 world.pods.by(PodBy::Claim, &change.key.to_string()).map(|pod| key_of(&**pod)).collect()
@@ -41,23 +41,23 @@ impl Controller for Ephemeral {
         plan(key, world).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<ActionOutcome, Failure> {
         let Action { pod, volume, step } = action;
-        let tell = |message: &str| {
+        let warn = |message: &str| {
             let message = format!("ephemeral volume {volume}: {message}");
             context.event(&*pod, EventType::Warning, "FailedBinding", message);
         };
         match step {
             Step::Refuse(message) => {
-                tell(&message);
-                Ok(Done::Nothing)
+                warn(&message);
+                Ok(ActionOutcome::Unchanged)
             }
             Step::Create(claim) => {
                 let created = context.create(&*claim).await;
-                if let Err(Failure::Later(error)) = &created {
-                    tell(&format!("create PVC {}: {error}", key_of(&*claim)));
+                if let Err(Failure::Transient(error)) = &created {
+                    warn(&format!("create PVC {}: {error}", key_of(&*claim)));
                 }
-                created.map(|()| Done::Wrote)
+                created.map(|()| ActionOutcome::Changed)
             }
         }
     }

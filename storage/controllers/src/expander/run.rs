@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use super::plan::{Action, plan};
 use crate::{
     context::{Context, Failure},
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 /// Reports which component expands a claim's volume.
@@ -29,7 +29,7 @@ impl Controller for Expander {
     }
 
     /// Only a changed request matters.
-    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
         match change.both::<PersistentVolumeClaim>() {
             (Some(old), Some(new)) if growth::requested(old) >= growth::requested(new) => Vec::new(),
             (_, Some(_)) => vec![change.key.clone()],
@@ -41,7 +41,7 @@ impl Controller for Expander {
         plan(key, world).into_iter().collect::<Vec<_>>().into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<ActionOutcome, Failure> {
         let (claim, event_type, message) = match &action {
             Action::Hand(claim) => {
                 (claim, EventType::Normal, "waiting for an external controller to expand this PVC")
@@ -54,6 +54,6 @@ impl Controller for Expander {
             ),
         };
         context.event(&**claim, event_type, "ExternalExpanding", message);
-        Ok(Done::Nothing)
+        Ok(ActionOutcome::Unchanged)
     }
 }

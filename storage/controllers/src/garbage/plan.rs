@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_goes_when_its_pod_is_not_there() {
+    fn a_claim_is_deleted_when_its_pod_does_not_exist() {
         let key = ObjectKey::new("default", "p-v");
         let rows = [
             (testing::claim("p-v", "fast", "1Gi"), false, false, "it has no owner"),

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use super::plan::{Collect, plan};
 use crate::{
     context::{Context, Failure},
-    shell::{Controller, Done, Plan},
+    shell::{Controller, ActionOutcome, Plan},
 };
 
 /// Claims owned by pods.
@@ -24,7 +24,7 @@ impl Controller for Garbage {
         KindSet::of(&[Kind::Pod, Kind::Claim])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
         if change.object::<PersistentVolumeClaim>().is_some() {
             return vec![change.key.clone()];
         }
@@ -41,14 +41,14 @@ impl Controller for Garbage {
         plan(key, world).into_iter().collect::<Vec<_>>().into()
     }
 
-    async fn act(&self, context: &Context, key: &ObjectKey, action: Collect) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, key: &ObjectKey, action: Collect) -> Result<ActionOutcome, Failure> {
         for pod in &action.owners {
             context.refresh::<Pod>(pod).await?;
         }
         if plan(key, &context.informer.read()).is_some() {
             context.delete(&*action.claim).await?;
-            return Ok(Done::Wrote);
+            return Ok(ActionOutcome::Changed);
         }
-        Ok(Done::Nothing)
+        Ok(ActionOutcome::Unchanged)
     }
 }

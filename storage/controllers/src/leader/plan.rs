@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_when_nobody_holds_it_any_more() {
+    fn an_expired_lease_is_taken() {
         let seconds = Duration::from_secs;
         let table = [
             (None, 0, Step::Create),
@@ -130,14 +130,14 @@ mod tests {
     fn a_term_begins_with_its_holder() {
         let now = Timestamp::from_second(100).unwrap();
         let held = |before: Option<&LeaseSpec>| held(before, "me", now, Timing::default());
-        let told = |lease: &LeaseSpec| {
+        let times = |lease: &LeaseSpec| {
             let seconds = |time: &Option<MicroTime>| time.as_ref().map(|time| time.0.as_second());
             (seconds(&lease.acquire_time), seconds(&lease.renew_time), lease.lease_transitions)
         };
-        assert_eq!(told(&held(None)), (Some(100), Some(100), Some(0)));
-        assert_eq!(told(&held(Some(&lease("me", 15)))), (Some(0), Some(100), Some(3)));
+        assert_eq!(times(&held(None)), (Some(100), Some(100), Some(0)));
+        assert_eq!(times(&held(Some(&lease("me", 15)))), (Some(0), Some(100), Some(3)));
         let taken = held(Some(&lease("other", 60)));
-        assert_eq!(told(&taken), (Some(100), Some(100), Some(4)));
+        assert_eq!(times(&taken), (Some(100), Some(100), Some(4)));
         assert_eq!(taken.lease_duration_seconds, Some(15));
 
         let free = released(&taken, now);

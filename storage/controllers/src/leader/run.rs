@@ -178,8 +178,8 @@ impl Elector {
     /// Writes the lease as held by this process. `Create`, and `Renew` of a deleted lease, create it.
     async fn write(&mut self, step: Step) -> kube::Result<()> {
         debug!(lease = self.lease(), ?step, "writing the lease");
-        let wish = held(self.spec(), &self.election.identity, Timestamp::now(), self.election.timing);
-        self.put(wish).await
+        let desired = held(self.spec(), &self.election.identity, Timestamp::now(), self.election.timing);
+        self.put(desired).await
     }
 
     async fn put(&mut self, spec: LeaseSpec) -> kube::Result<()> {

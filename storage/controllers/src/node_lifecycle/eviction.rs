@@ -63,8 +63,8 @@ pub fn last_words(pod: &Pod, reason: Reason, now: Timestamp) -> Option<Value> {
         Reason::OutOfService => None,
     };
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let told = conditions.iter().any(|condition| condition.type_ == "DisruptionTarget");
-    if let Some((reason, message)) = words.filter(|_| !told) {
+    let has_target = conditions.iter().any(|condition| condition.type_ == "DisruptionTarget");
+    if let Some((reason, message)) = words.filter(|_| !has_target) {
         let disrupted = PodCondition {
             type_: "DisruptionTarget".to_owned(),
             status: "True".to_owned(),

@@ -61,12 +61,12 @@ impl Health {
 /// The last heartbeat of a node. Its times are not compared with the local clock, only with each other: a
 /// change counts as a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sign {
+pub struct Heartbeat {
     renewed: Option<MicroTime>,
     reported: Option<Time>,
 }
 
-impl Sign {
+impl Heartbeat {
     pub fn of(node: &Node, world: &World) -> Self {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let lease = world.leases.get(&ObjectKey::new(LEASE_NAMESPACE, name));
@@ -108,10 +108,10 @@ pub fn due_taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
         return None;
     }
     let held: Vec<Taint> = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).cloned().collect();
-    let ours = |taint: &Taint| matches!(&*taint.key, NOT_READY | UNREACHABLE);
+    let is_managed = |taint: &Taint| matches!(&*taint.key, NOT_READY | UNREACHABLE);
     let wanted = health.taint();
     let mut taints: Vec<Taint> =
-        held.iter().filter(|taint| !ours(taint) || Some(&*taint.key) == wanted).cloned().collect();
+        held.iter().filter(|taint| !is_managed(taint) || Some(&*taint.key) == wanted).cloned().collect();
     for (key, effect) in wanted.into_iter().flat_map(|key| [(key, "NoSchedule"), (key, "NoExecute")]) {
         if !taints.iter().any(|taint| taint.key == key && taint.effect == effect) {
             taints.push(Taint {

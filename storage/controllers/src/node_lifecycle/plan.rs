@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     eviction::{Reason, Stay, last_words, stay},
-    health::{Health, Sign, due_taints, unknown_conditions},
+    health::{Health, Heartbeat, due_taints, unknown_conditions},
 };
 use crate::{attachdetach::is_out_of_service, claims::is_deleting};
 
@@ -21,7 +21,7 @@ pub const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
     /// The last heartbeat, and when it was first observed.
-    heard: Option<(Sign, Timestamp)>,
+    last_heartbeat: Option<(Heartbeat, Timestamp)>,
     /// Since when the object is deleted.
     gone_since: Option<Timestamp>,
     /// Start times of taints without a `timeAdded`, by key.
@@ -32,7 +32,7 @@ pub struct Memory {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Continue only if the lease, read from the API server, shows no newer heartbeat either.
-    ConfirmSilence(Sign),
+    ConfirmSilence(Heartbeat),
     /// Continue only if the node does not exist in the API server either.
     ConfirmGone,
     /// Write the conditions of the unresponsive node, and emit an event.
@@ -111,10 +111,10 @@ fn plan_node(
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
-    let (health, sign) = (Health::of(node), Sign::of(node, world));
-    let heard = memory.heard.clone().filter(|(last, _)| *last == sign).unwrap_or((sign, now));
-    plan.memory.heard = Some(heard.clone());
-    let (sign, since) = heard;
+    let (health, sign) = (Health::of(node), Heartbeat::of(node, world));
+    let heartbeat = memory.last_heartbeat.clone().filter(|(last, _)| *last == sign).unwrap_or((sign, now));
+    plan.memory.last_heartbeat = Some(heartbeat.clone());
+    let (sign, since) = heartbeat;
     if health != Health::Unknown && plan.has_come(after(since, health.patience(grace)), now) {
         let conditions = unknown_conditions(node, now);
         plan.actions = vec![Action::ConfirmSilence(sign), Action::SetConditions(node.clone(), conditions)];
@@ -131,8 +131,8 @@ fn plan_node(
 fn plan_pods(name: &str, node: &Node, world: &World, memory: &Memory, now: Timestamp, plan: &mut Plan) {
     let taints: Vec<(&Taint, Timestamp)> = evicting(node)
         .map(|taint| {
-            let told = taint.time_added.as_ref().map(|time| time.0);
-            let since = told.or_else(|| memory.tainted_since.get(&taint.key).copied()).unwrap_or(now);
+            let added = taint.time_added.as_ref().map(|time| time.0);
+            let since = added.or_else(|| memory.tainted_since.get(&taint.key).copied()).unwrap_or(now);
             plan.memory.tainted_since.insert(taint.key.clone(), since);
             (taint, since)
         })

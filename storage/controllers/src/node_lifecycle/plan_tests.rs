@@ -127,9 +127,9 @@ fn a_node_that_falls_silent_is_unknown_after_its_grace() {
     assert_eq!((shorts(&first), first.wake_at), (vec![], Some(NOW + GRACE)));
     // A heartbeat was observed: all timers restart.
     world.apply(lease(10));
-    let heard = at(&world, &first.memory, NOW + seconds(49));
-    assert_eq!((shorts(&heard), heard.wake_at), (vec![], Some(NOW + seconds(49) + GRACE)));
-    let early = at(&world, &heard.memory, NOW + seconds(98));
+    let renewed = at(&world, &first.memory, NOW + seconds(49));
+    assert_eq!((shorts(&renewed), renewed.wake_at), (vec![], Some(NOW + seconds(49) + GRACE)));
+    let early = at(&world, &renewed.memory, NOW + seconds(98));
     assert_eq!(shorts(&early), Vec::<String>::new());
     let late = at(&world, &early.memory, NOW + seconds(99));
     assert_eq!(shorts(&late), ["confirm silence", "unknown: NodeStatusUnknown"]);

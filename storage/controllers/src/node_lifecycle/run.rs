@@ -17,13 +17,13 @@ use serde_json::json;
 use tracing::info;
 
 use super::{
-    health::{LEASE_NAMESPACE, Sign},
+    health::{LEASE_NAMESPACE, Heartbeat},
     plan::{Action, Memory, evicting, plan},
 };
 use crate::{
     attachdetach::is_out_of_service,
     context::{Context, Failure},
-    shell::{Controller, Done, Plan},
+    shell::{Controller, ActionOutcome, Plan},
 };
 
 /// The node lifecycle controller.
@@ -56,7 +56,7 @@ impl Controller for NodeLifecycle {
         KindSet::of(&[Kind::Node, Kind::Lease, Kind::Pod])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<String> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<String> {
         match change.kind {
             Kind::Node => vec![change.key.name.clone()],
             Kind::Lease if change.key.namespace == LEASE_NAMESPACE => vec![change.key.name.clone()],
@@ -75,23 +75,23 @@ impl Controller for NodeLifecycle {
         if planned.memory != Memory::default() {
             memories.insert(name.clone(), planned.memory);
         }
-        let again = planned.wake_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
-        Plan { actions: planned.actions, again }
+        let requeue_after = planned.wake_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
+        Plan { actions: planned.actions, requeue_after }
     }
 
-    async fn act(&self, context: &Context, name: &String, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, name: &String, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
             Action::ConfirmSilence(sign) => {
                 context.refresh::<Lease>(&ObjectKey::new(LEASE_NAMESPACE, name)).await?;
                 context.refresh::<Node>(&ObjectKey::cluster(name)).await?;
                 let world = context.informer.read();
-                let silent = world.nodes.named(name).is_some_and(|node| Sign::of(node, &world) == sign);
-                return if silent { Ok(Done::Nothing) } else { Err(Failure::Stale) };
+                let silent = world.nodes.named(name).is_some_and(|node| Heartbeat::of(node, &world) == sign);
+                return if silent { Ok(ActionOutcome::Unchanged) } else { Err(Failure::Conflict) };
             }
             Action::ConfirmGone => {
                 context.refresh::<Node>(&ObjectKey::cluster(name)).await?;
                 let gone = context.informer.read().nodes.named(name).is_none();
-                return if gone { Ok(Done::Nothing) } else { Err(Failure::Stale) };
+                return if gone { Ok(ActionOutcome::Unchanged) } else { Err(Failure::Conflict) };
             }
             Action::SetConditions(node, conditions) => {
                 context.patch_status(&*node, json!({ "conditions": conditions })).await?;
@@ -113,7 +113,7 @@ impl Controller for NodeLifecycle {
                 context.delete_now(&*pod).await?;
             }
         }
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attributes_class_is_held_while_anybody_has_it_or_is_on_the_way_to_it() {
+    fn an_attributes_class_is_protected_while_it_is_current_or_requested() {
         let plan = |claims: Vec<PersistentVolumeClaim>, volumes: Vec<PersistentVolume>| {
             let class = deleting(testing::attributes_class("gold", "10"), &[VAC_PROTECTION]);
             let mut world = world([class.into()]);

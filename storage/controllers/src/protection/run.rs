@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     context::{Context, Failure},
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 /// The protection of claims.
@@ -49,7 +49,7 @@ impl Controller for Claims {
     /// After a gap in the watch, one change of a pod may be the deletion of a pod and the creation of another of the
     /// same name, so the old state wakes its claims, too. Upstream: `podAddedDeletedUpdated` in
     /// pvc_protection_controller.go.
-    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
         match change.kind {
             Kind::Claim => vec![change.key.clone()],
             _ => change.states::<Pod>().flat_map(|pod| pod_claims(pod)).map(|used| used.claim).collect(),
@@ -60,7 +60,7 @@ impl Controller for Claims {
         Vec::from_iter(plan_claim(key, world)).into()
     }
 
-    async fn act(&self, context: &Context, key: &ObjectKey, action: ClaimAction) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, key: &ObjectKey, action: ClaimAction) -> Result<ActionOutcome, Failure> {
         match action {
             ClaimAction::Protect(finalizers) => set(context, finalizers).await,
             ClaimAction::Release(finalizers) => {
@@ -70,7 +70,7 @@ impl Controller for Claims {
                     return set(context, finalizers).await;
                 }
                 users.into_iter().for_each(|pod| context.informer.apply(pod.clone()));
-                Err(Failure::Stale)
+                Err(Failure::Conflict)
             }
         }
     }
@@ -90,7 +90,7 @@ impl Controller for Volumes {
         KindSet::of(&[Kind::Volume])
     }
 
-    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
         vec![change.key.clone()]
     }
 
@@ -98,7 +98,7 @@ impl Controller for Volumes {
         Vec::from_iter(plan_volume(key, world)).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<ActionOutcome, Failure> {
         set(context, action).await
     }
 }
@@ -114,7 +114,7 @@ impl Controller for AttributesClasses {
     }
 
     /// A class that is no longer in use was in use before, so the old state wakes it.
-    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
         let had_by_claims =
             change.states::<PersistentVolumeClaim>().flat_map(|claim| attributes_classes(claim));
         let had_by_volumes = change
@@ -130,15 +130,15 @@ impl Controller for AttributesClasses {
         Vec::from_iter(plan_class(key, world)).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<ActionOutcome, Failure> {
         set(context, action).await
     }
 }
 
-async fn set<K: Watchable + Cached>(context: &Context, action: SetFinalizers<K>) -> Result<Done, Failure> {
+async fn set<K: Watchable + Cached>(context: &Context, action: SetFinalizers<K>) -> Result<ActionOutcome, Failure> {
     let patch = json!({"metadata": {"finalizers": action.finalizers}});
     context.patch(&*action.object, patch).await?;
-    Ok(Done::Wrote)
+    Ok(ActionOutcome::Changed)
 }
 
 #[cfg(test)]
@@ -153,10 +153,10 @@ mod tests {
         let mut next = testing::pod("p", "n1", &["new", "kept"]);
         next.metadata.uid = Some("another".into());
         let change = world.apply(next).expect("a change");
-        let mut woken: Vec<String> =
-            Claims::default().wakes(&change, &world).into_iter().map(|claim| claim.name).collect();
-        woken.sort();
-        woken.dedup();
-        assert_eq!(woken, ["kept", "new", "old"]);
+        let mut enqueued: Vec<String> =
+            Claims::default().map_to_keys(&change, &world).into_iter().map(|claim| claim.name).collect();
+        enqueued.sort();
+        enqueued.dedup();
+        assert_eq!(enqueued, ["kept", "new", "old"]);
     }
 }

@@ -65,7 +65,7 @@ pub struct Settings {
     /// Added to every volume's attributes, so that a volume shows the provisioner that created it.
     pub identity: String,
     /// The user's options.
-    pub wishes: Provisioning,
+    pub options: Provisioning,
     /// How volumes are named.
     pub volume_names: Naming,
     /// The file system of volumes of classes that name none; may be empty.
@@ -87,7 +87,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     let settings = Settings {
         driver: info,
         identity,
-        wishes: options.provisioning,
+        options: options.provisioning,
         volume_names: options.volume_names,
         default_fs_type: options.default_fs_type,
         slow_retry: options.calls.backoff.map(|backoff| backoff.max),
@@ -97,7 +97,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     let claims = create::Claims::new(driver.clone(), settings.clone());
     let volumes = delete::Volumes::new(driver.clone(), settings.clone());
     let capacities = async {
-        if settings.wishes.enable_capacity && settings.driver.can(Rpc::GetCapacity) {
+        if settings.options.enable_capacity && settings.driver.can(Rpc::GetCapacity) {
             let context = context.clone().with_own_workers();
             shell::run(capacity::Capacities::new(driver, settings), context).await;
         }

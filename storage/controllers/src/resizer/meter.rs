@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_try_is_told_once_with_what_came_of_it() {
+    fn each_attempt_is_recorded_once_with_its_result() {
         let notes = Notes::default();
         let measured = Measured::new(Meter::new(notes.clone()), "csi.test");
         let claims = ["a", "b"].map(|name| testing::claim(name, "fast", "1Gi"));
@@ -58,8 +58,8 @@ mod tests {
         }
         measured.forget(&claims[1]);
         measured.ended(&claims[1], true);
-        let told: Vec<String> = notes.told().into_iter().map(|(_, labels, _)| labels).collect();
+        let recorded: Vec<String> = notes.recorded().into_iter().map(|(_, labels, _)| labels).collect();
         let line = |status: &str| format!("kubernetes.io/csi:csi.test expand_volume {status} false");
-        assert_eq!(told, [line("fail-unknown"), line("success")]);
+        assert_eq!(recorded, [line("fail-unknown"), line("success")]);
     }
 }

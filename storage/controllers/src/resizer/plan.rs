@@ -78,7 +78,7 @@ pub enum Action {
         /// The size in bytes.
         bytes: i64,
         /// It differs from the previous size: conditions of that are cleared.
-        anew: bool,
+        restart: bool,
     },
     /// Call ControllerExpandVolume.
     Expand {
@@ -139,12 +139,12 @@ pub fn plan(
         return Decision::Rest;
     }
     let Some(bytes) = size(claim, volume, driver, known) else { return Decision::Rest };
-    let anew = growth::allocated(claim) != Some(bytes);
+    let restart = growth::allocated(claim) != Some(bytes);
     if let Some((_, until)) = known.slow.filter(|(refused, until)| *refused == bytes && *until > now) {
         return Decision::Again(Duration::try_from(until - now).unwrap_or(SLOW));
     }
-    if anew || !Condition::Resizing.holds(claim) {
-        return Decision::Act(Action::MarkInProgress { claim: claim.clone(), bytes, anew });
+    if restart || !Condition::Resizing.holds(claim) {
+        return Decision::Act(Action::MarkInProgress { claim: claim.clone(), bytes, restart });
     }
     if known.failed == Some(Refusal::InUse) && is_used(key, world) {
         return Decision::Act(Action::RefuseInUse(claim.clone()));

@@ -103,8 +103,8 @@ impl Scene {
             Decision::Act(action) => action,
         };
         match action {
-            Action::MarkInProgress { bytes, anew, .. } => {
-                format!("mark {}{}", bytes / GI, if anew { " again" } else { "" })
+            Action::MarkInProgress { bytes, restart, .. } => {
+                format!("mark {}{}", bytes / GI, if restart { " again" } else { "" })
             }
             Action::Expand { request, bytes, .. } => {
                 let asked = request.map(|request| {
@@ -189,7 +189,7 @@ fn what_never_works_is_asked_for_seldom() {
 }
 
 #[test]
-fn a_driver_that_wants_its_volume_unused_is_not_asked_while_it_is_used() {
+fn a_driver_with_offline_expansion_is_not_called_while_the_volume_is_used() {
     let growing = || scene("2Gi").growing("2Gi", Progress::ControllerAtWork);
     assert_eq!(growing().used().short(), "call 2", "the driver has not rejected it yet");
     assert_eq!(growing().used().failed(Refusal::InUse).short(), "in use");

@@ -28,7 +28,7 @@ use crate::{
     claims::{annotation, claim_phase, claim_ref, name, ref_key},
     context::Context,
     rpc::{Certainty, DriverInfo, RpcFailure, credentials},
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -57,7 +57,7 @@ impl Controller for Resizer {
         KindSet::of(&[Kind::Claim, Kind::Volume, Kind::Pod])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
         if let Some(claim) = change.object::<PersistentVolumeClaim>() {
             if change.new.is_none() {
                 self.known().remove(uid(claim));
@@ -80,10 +80,10 @@ impl Controller for Resizer {
         plan(key, world, &self.info, &known, now).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
-            Action::MarkInProgress { claim, bytes, anew } => {
-                mark_in_progress(context, &claim, bytes, anew).await?
+            Action::MarkInProgress { claim, bytes, restart } => {
+                mark_in_progress(context, &claim, bytes, restart).await?
             }
             Action::Expand { pair, request, bytes, secret } => {
                 let message = format!("External resizer is resizing volume {}", name(&*pair.volume));
@@ -106,7 +106,7 @@ impl Controller for Resizer {
                     self.info.name
                 );
                 context.event(&*claim, EventType::Warning, "VolumeResizeFailed", message);
-                return Ok(Done::Nothing);
+                return Ok(ActionOutcome::Unchanged);
             }
             Action::RaiseVolume { pair, grown } => {
                 let mut patch = json!({ "spec": { "capacity": { "storage": from_bytes(grown.bytes) } } });
@@ -147,7 +147,7 @@ impl Controller for Resizer {
             }
             Action::Fail(pair, error) => return self.failed(context, &pair, Box::new(error)).await,
         }
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 
@@ -155,14 +155,14 @@ async fn mark_in_progress(
     context: &Context,
     claim: &PersistentVolumeClaim,
     bytes: i64,
-    anew: bool,
+    restart: bool,
 ) -> Result<(), Failure> {
-    let old = if anew { Old::Dropped } else { Old::Kept };
+    let old = if restart { Old::Dropped } else { Old::Kept };
     let mut status = json!({
         "allocatedResources": { "storage": from_bytes(bytes) },
         "conditions": with_condition(claim, old, Some((Condition::Resizing, "")), Timestamp::now()),
     });
-    if anew {
+    if restart {
         status["allocatedResourceStatuses"] = json!({ "storage": Progress::ControllerAtWork.name() });
     }
     mark(context, claim, json!(null), status).await
@@ -218,7 +218,7 @@ impl Resizer {
     }
 
     /// Emits an event about a failure, and writes it to the claim if it is final.
-    async fn failed(&self, context: &Context, pair: &Pair, error: AnyError) -> Result<Done, Failure> {
+    async fn failed(&self, context: &Context, pair: &Pair, error: AnyError) -> Result<ActionOutcome, Failure> {
         self.measured.ended(&pair.claim, false);
         let refusal = error.downcast_ref::<RpcFailure>().map_or(Refusal::Uncertain, refusal);
         let asked = growth::allocated(&pair.claim).filter(|_| refusal == Refusal::Infeasible);
@@ -233,14 +233,14 @@ impl Resizer {
                 let infeasible = Progress::ControllerInfeasible.name();
                 status["allocatedResourceStatuses"] = json!({ "storage": infeasible });
             }
-            if let Err(Failure::Later(cause)) = context.patch_status(&*pair.claim, status).await {
+            if let Err(Failure::Transient(cause)) = context.patch_status(&*pair.claim, status).await {
                 warn!(claim = words(&pair.claim), cause, "the error cannot be written to its status");
             }
         }
         let (volume, driver) = (name(&*pair.volume), &self.info.name);
         let message = format!("resize volume {volume:?} by resizer {driver:?} failed: {error}");
         context.event(&*pair.claim, EventType::Warning, "VolumeResizeFailed", message);
-        Err(Failure::Later(error))
+        Err(Failure::Transient(error))
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.

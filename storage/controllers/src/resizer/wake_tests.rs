@@ -45,10 +45,10 @@ fn scene() -> Scene {
 
 impl Scene {
     /// Which controllers a change wakes.
-    fn woken(&self, change: Option<Change>) -> Vec<&'static str> {
+    fn enqueued(&self, change: Option<Change>) -> Vec<&'static str> {
         let change = change.unwrap();
         let (resizer, modifier) =
-            (self.resizer.wakes(&change, &self.world), self.modifier.wakes(&change, &self.world));
+            (self.resizer.map_to_keys(&change, &self.world), self.modifier.map_to_keys(&change, &self.world));
         let keys = [("resizer", resizer), ("modifier", modifier)];
         keys.into_iter().filter(|(_, keys)| !keys.is_empty()).map(|(name, _)| name).collect()
     }
@@ -56,18 +56,18 @@ impl Scene {
     fn claim(&mut self, edit: impl FnOnce(&mut PersistentVolumeClaim)) -> Vec<&'static str> {
         edit(&mut self.claim);
         let change = self.world.apply(self.claim.clone());
-        self.woken(change)
+        self.enqueued(change)
     }
 
     fn volume(&mut self, edit: impl FnOnce(&mut PersistentVolume)) -> Vec<&'static str> {
         edit(&mut self.volume);
         let change = self.world.apply(self.volume.clone());
-        self.woken(change)
+        self.enqueued(change)
     }
 
     fn pod(&mut self, pod: Pod) -> Vec<&'static str> {
         let change = self.world.apply(pod);
-        self.woken(change)
+        self.enqueued(change)
     }
 }
 
@@ -127,13 +127,13 @@ async fn a_class_wakes_its_claims_when_it_is_created() {
     let none: [&str; 0] = [];
     let mut class = testing::attributes_class("gold", "1");
     let change = scene.world.apply(class.clone());
-    assert_eq!(scene.woken(change), ["modifier"]);
+    assert_eq!(scene.enqueued(change), ["modifier"]);
     annotate(&mut class.metadata, "a", "b");
     let change = scene.world.apply(class.clone());
-    assert_eq!(scene.woken(change), none);
+    assert_eq!(scene.enqueued(change), none);
     class.metadata.uid = Some("created again".into());
     let change = scene.world.apply(class);
-    assert_eq!(scene.woken(change), ["modifier"]);
+    assert_eq!(scene.enqueued(change), ["modifier"]);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::DriverInfo;
 use crate::Options;
 
 /// Interval of log messages about a driver that does not respond.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why no driver can be called.
 #[derive(Debug, thiserror::Error)]
@@ -39,11 +39,11 @@ pub async fn connect(options: &Options, component: &str) -> Result<(Driver, Driv
         None => driver,
     };
     loop {
-        if let Err(error) = driver.wait_ready(PATIENCE).await {
+        if let Err(error) = driver.wait_ready(TIMEOUT).await {
             warn!(%error, "waiting for the driver");
             continue;
         }
-        match DriverInfo::ask(&driver).await {
+        match DriverInfo::query(&driver).await {
             Ok(info) => {
                 info!(driver = info.name, component, "connected to the driver");
                 return Ok((driver, info));
@@ -51,7 +51,7 @@ pub async fn connect(options: &Options, component: &str) -> Result<(Driver, Driv
             // It went away in between, or is no driver at all: a pause keeps this from spinning.
             Err(error) => {
                 warn!(%error, "the driver does not return its info; retrying");
-                tokio::time::sleep(PATIENCE / 10).await;
+                tokio::time::sleep(TIMEOUT / 10).await;
             }
         }
     }

@@ -37,7 +37,7 @@ impl DriverInfo {
     }
 
     /// Requests the driver's info.
-    pub async fn ask(driver: &Driver) -> Result<Self, RpcFailure> {
+    pub async fn query(driver: &Driver) -> Result<Self, RpcFailure> {
         let mut identity = driver.identity();
         let info = identity.get_plugin_info(GetPluginInfoRequest {}).await?.into_inner();
         let plugin = identity.get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await?.into_inner();
@@ -80,7 +80,7 @@ impl DriverInfo {
                 continue;
             }
             // It may still be starting: then it is requested again at the next check.
-            if let Ok(info) = Self::ask(driver).await {
+            if let Ok(info) = Self::query(driver).await {
                 if info != *self {
                     warn!(driver = self.name, "the driver has changed its name or capabilities");
                     return;

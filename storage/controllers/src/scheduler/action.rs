@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use super::parked::{Cure, Demand};
+use super::parked::{ClusterEvent, EquivalenceClass};
 
 const SCHEDULED: &str = "PodScheduled";
 
@@ -59,18 +59,18 @@ pub struct Decision {
     /// The chosen node, if any: its resources count as used from now on.
     pub node: Option<String>,
     /// Why no node was chosen, if that depends on the nodes.
-    pub unfit: Option<NoNode>,
+    pub filter_failure: Option<NoNode>,
     /// When to decide again without a change.
-    pub again: Option<std::time::Duration>,
+    pub requeue_after: Option<std::time::Duration>,
 }
 
 /// No node fits a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoNode {
     /// The pod's equivalence class.
-    pub demand: Demand,
+    pub equivalence_class: EquivalenceClass,
     /// Changes that may make a node fit.
-    pub cures: BTreeSet<Cure>,
+    pub cluster_events: BTreeSet<ClusterEvent>,
 }
 
 /// Whether the pod's condition is up to date already.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use claimcheck_informer::{
     Object, World, key_of,
     testing::{
-        DRIVER, NAMESPACE, attachment, bind, capacity, claim, class, csi_driver, csi_node, late_class, node,
+        DRIVER, NAMESPACE, attachment, bind, capacity, claim, class, csi_driver, csi_node, wait_for_first_consumer_class, node,
         only_on, pod, volume, world,
     },
 };
@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::{
     action::{Action, Decision},
-    parked::Cure,
+    parked::ClusterEvent,
     plan::plan,
     reservations::Reservations,
     resources::requests,
@@ -155,7 +155,7 @@ fn measured() -> World {
         driver.into(),
         csi_node("n1", None).into(),
         csi_node("n2", None).into(),
-        late_class("late", DRIVER).into(),
+        wait_for_first_consumer_class("late", DRIVER).into(),
         claim("c", "late", "2Gi").into(),
         pod("p", "", &["c"]).into(),
     ])
@@ -183,7 +183,7 @@ fn new_volumes_need_room() {
     local.spec.as_mut().unwrap().node_affinity = Some(only_on("n1"));
     assert_eq!(outcome(&with(measured(), [local.into()])), "n1");
     let decision = decide(&measured(), "p", &Reservations::default());
-    assert!(decision.unfit.unwrap().cures.contains(&Cure::Capacity));
+    assert!(decision.filter_failure.unwrap().cluster_events.contains(&ClusterEvent::Capacity));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_volume_counts_until_it_is_detached() {
     ]);
     let going = with(base, [attachment("a", "left", "n1", true).into()]);
     assert_eq!(outcome(&going), "0/1 nodes are available: 1 node(s) exceed max volume count.");
-    assert!(decide(&going, "p", &Reservations::default()).unfit.unwrap().cures.contains(&Cure::Detached));
+    assert!(decide(&going, "p", &Reservations::default()).filter_failure.unwrap().cluster_events.contains(&ClusterEvent::Detached));
     assert_eq!(outcome(&with(going, [attachment("a", "v-c", "n1", true).into()])), "n1", "its own");
 }
 
@@ -264,29 +264,29 @@ fn a_pod_of_higher_priority_gets_the_claim_for_one_pod() {
         let victims: Vec<_> = victims.map(|(victim, preemptor)| (names(victim), names(preemptor))).collect();
         let all = [("user".to_owned(), "p".to_owned())];
         assert_eq!(victims, &all[..usize::from(expected)], "{what}");
-        assert!(decision.unfit.unwrap().cures.contains(&Cure::PodGone), "{what}");
+        assert!(decision.filter_failure.unwrap().cluster_events.contains(&ClusterEvent::PodGone), "{what}");
     }
 }
 
 #[test]
 fn pods_of_equal_demand_are_one_group() {
     let mut world = measured();
-    let mut demand = |pod: Pod| {
+    let mut equivalence_class = |pod: Pod| {
         let name = pod.metadata.name.clone().unwrap();
         world.apply(pod);
-        decide(&world, &name, &Reservations::default()).unfit.unwrap().demand
+        decide(&world, &name, &Reservations::default()).filter_failure.unwrap().equivalence_class
     };
-    let first = demand(pod("p", "", &["c"]));
-    assert_eq!(demand(pod("p", "", &["c"])), first);
+    let first = equivalence_class(pod("p", "", &["c"]));
+    assert_eq!(equivalence_class(pod("p", "", &["c"])), first);
     let picky = spec(pod("picky", "", &[]), json!({"nodeSelector": {"disk": "tape"}}));
     let same = spec(pod("same", "", &[]), json!({"nodeSelector": {"disk": "tape"}}));
     let other = spec(pod("other", "", &[]), json!({"nodeSelector": {"disk": "drum"}}));
-    let (picky, same, other) = (demand(picky), demand(same), demand(other));
+    let (picky, same, other) = (equivalence_class(picky), equivalence_class(same), equivalence_class(other));
     assert_eq!(picky, same);
     assert_ne!(picky, other);
     assert_ne!(picky, first);
     // A claim that two pods share makes them like no other.
-    let (a, b) = (demand(pod("a", "", &["c"])), demand(pod("b", "", &["c"])));
+    let (a, b) = (equivalence_class(pod("a", "", &["c"])), equivalence_class(pod("b", "", &["c"])));
     assert_ne!(a, b);
 }
 
@@ -295,7 +295,7 @@ proptest! {
     /// while there is a place.
     #[test]
     fn limits_hold_and_places_are_used(limits in prop::collection::vec(0..4i32, 1..4), pods in 0..10usize) {
-        let mut world = world([csi_driver(true).into(), late_class("late", DRIVER).into()]);
+        let mut world = world([csi_driver(true).into(), wait_for_first_consumer_class("late", DRIVER).into()]);
         for (n, limit) in limits.iter().enumerate() {
             world.apply(node(&format!("n{n}")));
             world.apply(csi_node(&format!("n{n}"), Some(*limit)));

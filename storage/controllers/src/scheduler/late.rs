@@ -12,8 +12,8 @@ use k8s_openapi::api::{
 };
 
 use super::{
-    nodes::{Choice, Unfit},
-    volumes::Late,
+    nodes::{Choice, FilterFailure},
+    volumes::UnboundClaim,
 };
 use crate::{
     binder::fit,
@@ -27,29 +27,29 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 /// Chooses volumes for the WaitForFirstConsumer claims, the smallest claim first, so that a large claim does
 /// not use the only volume that fits a small one (`findMatchingVolumes` and `checkVolumeProvisions` in
 /// binder.go).
-pub fn choose(late: &[Late<'_>], node: &Node, world: &World) -> Result<Choice, Unfit> {
+pub fn choose(late: &[UnboundClaim<'_>], node: &Node, world: &World) -> Result<Choice, FilterFailure> {
     let mut late = late.to_vec();
     late.sort_by_key(|late| requested(late.claim));
     let mut choice = Choice::default();
-    for Late { claim, class } in late {
+    for UnboundClaim { claim, class } in late {
         if let Some(selected) = selected_node(claim) {
             // Its volume is being made, for that node.
             if selected != name(node) {
-                return Err(Unfit::NoVolume);
+                return Err(FilterFailure::NoVolume);
             }
         } else if let Some(volume) = fit::meant_for(claim, world) {
             // Being bound already.
             if !reaches(volume, node) {
-                return Err(Unfit::VolumeAffinity);
+                return Err(FilterFailure::VolumeAffinity);
             }
         } else if let Some(volume) = fit::smallest(claim, world, |volume| {
             reaches(volume, node) && !choice.take.iter().any(|(taken, _)| name(&**taken) == name(volume))
         }) {
             choice.take.push((volume.clone(), claim.clone()));
         } else if !can_make(class, node) {
-            return Err(Unfit::NoVolume);
+            return Err(FilterFailure::NoVolume);
         } else if !has_space(claim, class, node, world) {
-            return Err(Unfit::NoSpace);
+            return Err(FilterFailure::NoSpace);
         } else {
             choice.make.push(claim.clone());
         }

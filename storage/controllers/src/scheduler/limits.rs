@@ -8,7 +8,7 @@ use claimcheck_informer::{AttachmentBy, PodBy, World, is_terminal, key_of, pod_c
 use claimcheck_model::ObjectKey;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 
-use super::{nodes::Unfit, reservations::Reservations, volumes::PodVolumes};
+use super::{nodes::FilterFailure, reservations::Reservations, volumes::PodVolumes};
 use crate::claims::{class_name, name, volume_name};
 
 /// Whether the drivers of the pod's volumes can attach them to the node in addition to the present ones. A driver
@@ -20,10 +20,10 @@ pub fn fits(
     node: &Node,
     world: &World,
     reserved: &Reservations,
-) -> Result<(), Unfit> {
+) -> Result<(), FilterFailure> {
     let Some(csi_node) = world.csi_nodes.named(name(node)) else { return Ok(()) };
     let bound = volumes.bound.iter().filter_map(|volume| Some(&*volume.spec.as_ref()?.csi.as_ref()?.driver));
-    let late = volumes.late.iter().map(|late| &*late.class.provisioner);
+    let late = volumes.unbound.iter().map(|late| &*late.class.provisioner);
     let drivers: BTreeSet<&str> = bound.chain(late).collect();
     for driver in drivers {
         let registered = csi_node.spec.drivers.iter().find(|registered| registered.name == driver);
@@ -32,7 +32,7 @@ pub fn fits(
         let there = used_on(node, driver, &key_of(pod), world, reserved);
         let all = there.iter().cloned().chain(used_by(pod, driver, world)).collect::<BTreeSet<_>>();
         if all.len() > limit && all.len() > there.len() {
-            return Err(Unfit::VolumeLimit);
+            return Err(FilterFailure::VolumeLimit);
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use claimcheck_informer::{PodBy, World};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Taint, Toleration};
 
-use super::{late, limits, parked::Cure, reservations::Reservations, resources, volumes::PodVolumes, zones};
+use super::{late, limits, parked::ClusterEvent, reservations::Reservations, resources, volumes::PodVolumes, zones};
 use crate::{
     claims::name,
     selector::{holds, picks, reaches},
@@ -18,7 +18,7 @@ const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
 /// Why a node cannot run a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-pub enum Unfit {
+pub enum FilterFailure {
     /// It is cordoned.
     #[error("node(s) were unschedulable")]
     Cordoned,
@@ -63,9 +63,9 @@ pub enum Unfit {
     VolumeLimit,
 }
 
-impl Unfit {
+impl FilterFailure {
     /// The change that may make the node fit. A change of the node itself always may.
-    pub fn cures(self) -> &'static [Cure] {
+    pub fn cluster_events(self) -> &'static [ClusterEvent] {
         match self {
             Self::Cordoned
             | Self::NotReady
@@ -73,10 +73,10 @@ impl Unfit {
             | Self::Affinity
             | Self::VolumeAffinity
             | Self::Zone => &[],
-            Self::Full | Self::Cpu | Self::Memory | Self::OncePod => &[Cure::PodGone],
-            Self::NoVolume => &[Cure::FreeVolume],
-            Self::NoSpace => &[Cure::FreeVolume, Cure::Capacity, Cure::Driver],
-            Self::VolumeLimit => &[Cure::PodGone, Cure::Detached, Cure::Driver],
+            Self::Full | Self::Cpu | Self::Memory | Self::OncePod => &[ClusterEvent::PodGone],
+            Self::NoVolume => &[ClusterEvent::FreeVolume],
+            Self::NoSpace => &[ClusterEvent::FreeVolume, ClusterEvent::Capacity, ClusterEvent::Driver],
+            Self::VolumeLimit => &[ClusterEvent::PodGone, ClusterEvent::Detached, ClusterEvent::Driver],
         }
     }
 }
@@ -97,21 +97,21 @@ pub fn fits(
     node: &Node,
     world: &World,
     reserved: &Reservations,
-) -> Result<Choice, Unfit> {
+) -> Result<Choice, FilterFailure> {
     takes_pods(pod, node)?;
     resources::fits(pod, node, world, reserved)?;
     if !volumes.bound.iter().all(|volume| reaches(volume, node)) {
-        return Err(Unfit::VolumeAffinity);
+        return Err(FilterFailure::VolumeAffinity);
     }
-    let choice = late::choose(&volumes.late, node, world)?;
+    let choice = late::choose(&volumes.unbound, node, world)?;
     limits::fits(pod, volumes, node, world, reserved)?;
     if !volumes.bound.iter().all(|volume| zones::matches(volume, node)) {
-        return Err(Unfit::Zone);
+        return Err(FilterFailure::Zone);
     }
     Ok(choice)
 }
 
-fn takes_pods(pod: &Pod, node: &Node) -> Result<(), Unfit> {
+fn takes_pods(pod: &Pod, node: &Node) -> Result<(), FilterFailure> {
     let spec = node.spec.as_ref();
     let tolerates = |taint: &Taint| {
         let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
@@ -119,17 +119,17 @@ fn takes_pods(pod: &Pod, node: &Node) -> Result<(), Unfit> {
     };
     let cordoned = Taint { key: UNSCHEDULABLE_TAINT.into(), effect: "NoSchedule".into(), ..Taint::default() };
     if spec.and_then(|spec| spec.unschedulable) == Some(true) && !tolerates(&cordoned) {
-        return Err(Unfit::Cordoned);
+        return Err(FilterFailure::Cordoned);
     }
     if !is_ready(node) {
-        return Err(Unfit::NotReady);
+        return Err(FilterFailure::NotReady);
     }
     let mut taints = spec.into_iter().flat_map(|spec| spec.taints.iter().flatten());
     if taints.any(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute") && !tolerates(taint)) {
-        return Err(Unfit::Tainted);
+        return Err(FilterFailure::Tainted);
     }
     if !asked_for(pod, node) {
-        return Err(Unfit::Affinity);
+        return Err(FilterFailure::Affinity);
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use crate::{
 
 /// A change that can make a node fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cure {
+pub enum ClusterEvent {
     /// The node changed, or was added.
     Node,
     /// A pod ended.
@@ -37,84 +37,84 @@ pub enum Cure {
 }
 
 /// A pod's requirements as a digest: pods with equal requirements fit the same nodes.
-pub type Demand = u64;
+pub type EquivalenceClass = u64;
 
 #[derive(Debug, Default)]
 struct Group {
-    cures: BTreeSet<Cure>,
+    cluster_events: BTreeSet<ClusterEvent>,
     pods: BTreeSet<ObjectKey>,
 }
 
 /// The unschedulable pods.
 #[derive(Debug, Default)]
-pub struct Parked {
-    demands: HashMap<ObjectKey, Demand>,
-    groups: HashMap<Demand, Group>,
+pub struct UnschedulablePods {
+    classes: HashMap<ObjectKey, EquivalenceClass>,
+    groups: HashMap<EquivalenceClass, Group>,
     /// Pods of a class that were given a node: the next event about them wakes the next one.
-    heirs: HashMap<ObjectKey, Demand>,
+    successors: HashMap<ObjectKey, EquivalenceClass>,
 }
 
-impl Parked {
+impl UnschedulablePods {
     /// Records that no node fits the pod, and the changes that may help. The result for one pod applies to its
     /// class.
-    pub fn park(&mut self, pod: &ObjectKey, demand: Demand, cures: BTreeSet<Cure>) {
-        self.heirs.remove(pod);
-        if self.demands.get(pod).is_some_and(|old| *old != demand) {
+    pub fn add(&mut self, pod: &ObjectKey, equivalence_class: EquivalenceClass, cluster_events: BTreeSet<ClusterEvent>) {
+        self.successors.remove(pod);
+        if self.classes.get(pod).is_some_and(|old| *old != equivalence_class) {
             self.take(pod);
         }
-        self.demands.insert(pod.clone(), demand);
-        let group = self.groups.entry(demand).or_default();
+        self.classes.insert(pod.clone(), equivalence_class);
+        let group = self.groups.entry(equivalence_class).or_default();
         group.pods.insert(pod.clone());
-        group.cures = cures;
+        group.cluster_events = cluster_events;
     }
 
     /// Records that the pod was given a node.
     pub fn place(&mut self, pod: &ObjectKey) {
-        if let Some(demand) = self.take(pod)
-            && self.groups.contains_key(&demand)
+        if let Some(equivalence_class) = self.take(pod)
+            && self.groups.contains_key(&equivalence_class)
         {
-            self.heirs.insert(pod.clone(), demand);
+            self.successors.insert(pod.clone(), equivalence_class);
         }
     }
 
     /// Records that the pod needs no node any more; returns the pod to try instead.
     pub fn leave(&mut self, pod: &ObjectKey) -> Option<ObjectKey> {
-        let demand = self.take(pod).or_else(|| self.heirs.remove(pod))?;
-        self.first(demand)
+        let equivalence_class = self.take(pod).or_else(|| self.successors.remove(pod))?;
+        self.first(equivalence_class)
     }
 
     /// The pod to try next, after an event about one that was given a node.
     pub fn next_after(&mut self, pod: &ObjectKey) -> Option<ObjectKey> {
-        let demand = self.heirs.remove(pod)?;
-        self.first(demand)
+        let equivalence_class = self.successors.remove(pod)?;
+        self.first(equivalence_class)
     }
 
     /// The pods to try after a change: one for each class that it may help.
-    pub fn helped_by(&self, cure: Cure) -> impl Iterator<Item = ObjectKey> {
+    pub fn helped_by(&self, cluster_event: ClusterEvent) -> impl Iterator<Item = ObjectKey> {
         let helped =
-            self.groups.values().filter(move |group| cure == Cure::Node || group.cures.contains(&cure));
+            self.groups.values().filter(move |group| cluster_event == ClusterEvent::Node || group.cluster_events.contains(&cluster_event));
         helped.filter_map(|group| group.pods.first().cloned())
     }
 
-    fn first(&self, demand: Demand) -> Option<ObjectKey> {
-        self.groups.get(&demand)?.pods.first().cloned()
+    fn first(&self, equivalence_class: EquivalenceClass) -> Option<ObjectKey> {
+        self.groups.get(&equivalence_class)?.pods.first().cloned()
     }
 
-    fn take(&mut self, pod: &ObjectKey) -> Option<Demand> {
-        let demand = self.demands.remove(pod)?;
-        if let Some(group) = self.groups.get_mut(&demand) {
+    fn take(&mut self, pod: &ObjectKey) -> Option<EquivalenceClass> {
+        let equivalence_class = self.classes.remove(pod)?;
+        if let Some(group) = self.groups.get_mut(&equivalence_class) {
             group.pods.remove(pod);
             if group.pods.is_empty() {
-                self.groups.remove(&demand);
+                self.groups.remove(&equivalence_class);
             }
         }
-        Some(demand)
+        Some(equivalence_class)
     }
 }
 
 /// A pod's requirements. A pod with volumes that are on some node already, or in use by others, is a class of
 /// its own.
-pub fn demand(pod: &Pod, volumes: &PodVolumes<'_>, world: &World) -> Demand {
+pub fn equivalence_class(pod: &Pod, volumes: &PodVolumes<'_>, world: &World) -> EquivalenceClass {
     let mut hasher = DefaultHasher::new();
     if let Some(spec) = &pod.spec {
         // The structs of k8s-openapi are not Hash; their Debug form has every field.
@@ -122,10 +122,10 @@ pub fn demand(pod: &Pod, volumes: &PodVolumes<'_>, world: &World) -> Demand {
             .hash(&mut hasher);
     }
     let mut alone = false;
-    for late in &volumes.late {
+    for late in &volumes.unbound {
         let spec = late.claim.spec.as_ref();
-        let wish = spec.map(|spec| (&spec.access_modes, &spec.selector, &spec.volume_mode));
-        format!("{:?}", (name(late.class), requested(late.claim), wish)).hash(&mut hasher);
+        let requirements = spec.map(|spec| (&spec.access_modes, &spec.selector, &spec.volume_mode));
+        format!("{:?}", (name(late.class), requested(late.claim), requirements)).hash(&mut hasher);
         alone |= is_shared(&key_of(&**late.claim), world)
             || selected_node(late.claim).is_some()
             || fit::meant_for(late.claim, world).is_some()
@@ -164,44 +164,44 @@ mod tests {
         ObjectKey::new("ns", name)
     }
 
-    fn woken(parked: &Parked, cure: Cure) -> Vec<String> {
-        let mut names: Vec<_> = parked.helped_by(cure).map(|key| key.name).collect();
+    fn enqueued(unschedulable: &UnschedulablePods, cluster_event: ClusterEvent) -> Vec<String> {
+        let mut names: Vec<_> = unschedulable.helped_by(cluster_event).map(|key| key.name).collect();
         names.sort();
         names
     }
 
     #[test]
     fn one_of_each_group_is_tried_and_the_next_follows() {
-        let mut parked = Parked::default();
+        let mut unschedulable = UnschedulablePods::default();
         for n in 0..100 {
-            parked.park(&key(&format!("small-{n:02}")), 1, [Cure::PodGone].into());
-            parked.park(&key(&format!("large-{n:02}")), 2, [Cure::FreeVolume].into());
+            unschedulable.add(&key(&format!("small-{n:02}")), 1, [ClusterEvent::PodGone].into());
+            unschedulable.add(&key(&format!("large-{n:02}")), 2, [ClusterEvent::FreeVolume].into());
         }
-        assert_eq!(woken(&parked, Cure::PodGone), ["small-00"]);
-        assert_eq!(woken(&parked, Cure::Node), ["large-00", "small-00"]);
-        assert_eq!(woken(&parked, Cure::Driver), [""; 0]);
+        assert_eq!(enqueued(&unschedulable, ClusterEvent::PodGone), ["small-00"]);
+        assert_eq!(enqueued(&unschedulable, ClusterEvent::Node), ["large-00", "small-00"]);
+        assert_eq!(enqueued(&unschedulable, ClusterEvent::Driver), [""; 0]);
 
-        parked.place(&key("small-00"));
-        assert_eq!(parked.next_after(&key("small-00")), Some(key("small-01")));
-        assert_eq!(parked.next_after(&key("small-00")), None, "once");
+        unschedulable.place(&key("small-00"));
+        assert_eq!(unschedulable.next_after(&key("small-00")), Some(key("small-01")));
+        assert_eq!(unschedulable.next_after(&key("small-00")), None, "once");
         // The one that was tried is deleted before its turn, or after: the next is tried all the same.
-        assert_eq!(parked.leave(&key("small-01")), Some(key("small-02")));
-        parked.place(&key("small-02"));
-        assert_eq!(parked.leave(&key("small-02")), Some(key("small-03")));
-        assert_eq!(parked.leave(&key("unknown")), None);
+        assert_eq!(unschedulable.leave(&key("small-01")), Some(key("small-02")));
+        unschedulable.place(&key("small-02"));
+        assert_eq!(unschedulable.leave(&key("small-02")), Some(key("small-03")));
+        assert_eq!(unschedulable.leave(&key("unknown")), None);
     }
 
     #[test]
     fn the_last_word_on_a_pod_holds_for_its_group() {
-        let mut parked = Parked::default();
-        parked.park(&key("a"), 1, [Cure::PodGone].into());
-        parked.park(&key("b"), 1, [Cure::Detached].into());
-        assert_eq!((woken(&parked, Cure::PodGone).len(), woken(&parked, Cure::Detached).len()), (0, 1));
-        parked.park(&key("b"), 2, [Cure::Detached].into());
-        assert_eq!(woken(&parked, Cure::Detached), ["a", "b"]);
+        let mut unschedulable = UnschedulablePods::default();
+        unschedulable.add(&key("a"), 1, [ClusterEvent::PodGone].into());
+        unschedulable.add(&key("b"), 1, [ClusterEvent::Detached].into());
+        assert_eq!((enqueued(&unschedulable, ClusterEvent::PodGone).len(), enqueued(&unschedulable, ClusterEvent::Detached).len()), (0, 1));
+        unschedulable.add(&key("b"), 2, [ClusterEvent::Detached].into());
+        assert_eq!(enqueued(&unschedulable, ClusterEvent::Detached), ["a", "b"]);
         for pod in ["a", "b"] {
-            assert_eq!(parked.leave(&key(pod)), None);
+            assert_eq!(unschedulable.leave(&key(pod)), None);
         }
-        assert!(parked.groups.is_empty() && parked.demands.is_empty() && parked.heirs.is_empty());
+        assert!(unschedulable.groups.is_empty() && unschedulable.classes.is_empty() && unschedulable.successors.is_empty());
     }
 }

@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::{
     action::{Action, Decision, NoNode, Reason, says},
-    nodes::{Choice, Unfit, fits, load, preference},
-    parked::demand,
+    nodes::{Choice, FilterFailure, fits, load, preference},
+    parked::equivalence_class,
     preemption,
     reservations::Reservations,
     volumes::{PodVolumes, Wait, pod_volumes},
@@ -27,11 +27,11 @@ const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// Minimum age of a pod before its condition names unbound claims: claims are usually bound within moments, and
 /// the caches of pods and claims are not consistent with each other. Creation times have whole seconds, so in
 /// effect this is one to two.
-const PATIENCE: Duration = Duration::from_secs(2);
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 /// When an unschedulable pod is retried without a change: a safety net below the wakes, as upstream
 /// (`DefaultPodMaxInUnschedulablePodsDuration` in `pkg/scheduler/backend/queue`).
-const PARKED_FOR: Duration = Duration::from_secs(300);
+const RETRY_UNSCHEDULABLE: Duration = Duration::from_secs(300);
 
 /// How long the claims of a pod may take to be bound for the chosen node (`bindTimeoutSeconds` of upstream's
 /// `VolumeBindingArgs`).
@@ -42,22 +42,22 @@ const CHOOSE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The decision for a pod.
 pub fn plan(key: &ObjectKey, world: &World, reserved: &Reservations, now: Timestamp) -> Decision {
-    let Some(pod) = world.pods.get(key).filter(|pod| is_ours(pod)) else { return Decision::default() };
+    let Some(pod) = world.pods.get(key).filter(|pod| is_of_scheduler(pod)) else { return Decision::default() };
     if let Some(pause) = reserved.pause(key, now) {
-        return Decision { again: Some(pause), ..Decision::default() };
+        return Decision { requeue_after: Some(pause), ..Decision::default() };
     }
     let volumes = match pod_volumes(pod, world) {
         Ok(volumes) => volumes,
         Err(wait) => return report_wait(pod, &wait, world, now),
     };
     let left = BIND_TIMEOUT.saturating_sub(reserved.held(key, now));
-    if volumes.late.is_empty() {
+    if volumes.unbound.is_empty() {
         place(pod, &volumes, world, reserved)
     } else if left.is_zero() {
         give_up_node(pod)
     } else {
         let decision = place(pod, &volumes, world, reserved);
-        Decision { again: decision.again.or(Some(left)), ..decision }
+        Decision { requeue_after: decision.requeue_after.or(Some(left)), ..decision }
     }
 }
 
@@ -66,11 +66,11 @@ pub fn plan(key: &ObjectKey, world: &World, reserved: &Reservations, now: Timest
 fn give_up_node(pod: &Arc<Pod>) -> Decision {
     let message = "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
     let actions = report(pod, Reason::SchedulerError, message.to_owned());
-    Decision { actions, again: Some(CHOOSE_AGAIN), ..Decision::default() }
+    Decision { actions, requeue_after: Some(CHOOSE_AGAIN), ..Decision::default() }
 }
 
 /// Whether the pod needs a node from this scheduler.
-pub fn is_ours(pod: &Pod) -> bool {
+pub fn is_of_scheduler(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     spec.node_name.as_deref().unwrap_or_default().is_empty()
         && spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER) == DEFAULT_SCHEDULER
@@ -85,32 +85,32 @@ fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Res
     let before = reserved.node(&key_of(&**pod));
     let mut nodes: Vec<&Node> = world.nodes.iter().map(|node| &**node).collect();
     nodes.sort_by_cached_key(|node| {
-        let failed = reserved.setbacks(&key_of(&**pod), name(*node));
+        let failed = reserved.provisioning_failures(&key_of(&**pod), name(*node));
         let liked = std::cmp::Reverse(preference(pod, node));
         (before != Some(name(*node)), failed, liked, load(node, world, reserved), name(*node).to_owned())
     });
-    let mut reasons = BTreeMap::<Unfit, usize>::new();
+    let mut reasons = BTreeMap::<FilterFailure, usize>::new();
     let users = preemption::users(pod, world, reserved);
     for node in nodes {
         if !users.is_empty() {
-            *reasons.entry(Unfit::OncePod).or_default() += 1;
+            *reasons.entry(FilterFailure::OncePod).or_default() += 1;
             continue;
         }
         match fits(pod, volumes, node, world, reserved) {
             Ok(choice) => return settle(pod, volumes, node, choice),
-            Err(unfit) => *reasons.entry(unfit).or_default() += 1,
+            Err(filter_failure) => *reasons.entry(filter_failure).or_default() += 1,
         }
     }
-    let cures: BTreeSet<_> = reasons.keys().flat_map(|unfit| unfit.cures()).copied().collect();
+    let cluster_events: BTreeSet<_> = reasons.keys().flat_map(|filter_failure| filter_failure.cluster_events()).copied().collect();
     let mut words: Vec<String> =
-        reasons.into_iter().map(|(unfit, count)| format!("{count} {unfit}")).collect();
+        reasons.into_iter().map(|(filter_failure, count)| format!("{count} {filter_failure}")).collect();
     words.sort();
     let victims = preemption::victims(pod, volumes, &users, world, reserved).into_iter();
     let preempt = victims.map(|victim| Action::Preempt { victim: victim.clone(), preemptor: pod.clone() });
     Decision {
         actions: report_unfit(pod, &words.join(", "), world).into_iter().chain(preempt).collect(),
-        unfit: Some(NoNode { demand: demand(pod, volumes, world), cures }),
-        again: Some(PARKED_FOR),
+        filter_failure: Some(NoNode { equivalence_class: equivalence_class(pod, volumes, world), cluster_events }),
+        requeue_after: Some(RETRY_UNSCHEDULABLE),
         node: None,
     }
 }
@@ -118,7 +118,7 @@ fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Res
 /// The node is chosen: the pod is bound once all its claims are bound.
 fn settle(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, node: &Node, choice: Choice) -> Decision {
     let node = name(node).to_owned();
-    let actions = if volumes.late.is_empty() {
+    let actions = if volumes.unbound.is_empty() {
         vec![Action::Bind(pod.clone(), node.clone())]
     } else {
         let take = choice.take.into_iter().map(|(volume, claim)| Action::PointVolume(volume, claim));
@@ -135,12 +135,12 @@ fn report_wait(pod: &Arc<Pod>, wait: &Wait, world: &World, now: Timestamp) -> De
         Wait::Deleted(_) | Wait::NotOwned(..) | Wait::Lost { .. } => false,
     };
     let created = pod.metadata.creation_timestamp.as_ref();
-    let age = created.map_or(PATIENCE, |created| {
+    let age = created.map_or(GRACE_PERIOD, |created| {
         // A clock that runs behind the API server's makes the pod new, not old.
         Duration::try_from(now.duration_since(created.0)).unwrap_or(Duration::ZERO)
     });
-    if passes && age < PATIENCE {
-        return Decision { again: Some(PATIENCE - age), ..Decision::default() };
+    if passes && age < GRACE_PERIOD {
+        return Decision { requeue_after: Some(GRACE_PERIOD - age), ..Decision::default() };
     }
     Decision { actions: report_unfit(pod, &wait.to_string(), world), ..Decision::default() }
 }

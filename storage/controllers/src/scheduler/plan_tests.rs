@@ -6,7 +6,7 @@ use claimcheck_informer::{
     Object, World,
     testing::{
         DRIVER, NAMESPACE, annotate, bind, claim, claim_ref, class, csi_driver, csi_node, deleting,
-        late_class, node, only_on, pod, volume, world,
+        wait_for_first_consumer_class, node, only_on, pod, volume, world,
     },
 };
 use claimcheck_model::{ObjectKey, SELECTED_NODE};
@@ -87,7 +87,7 @@ fn pods_without_volumes_go_where_the_fewest_are() {
 }
 
 #[test]
-fn only_pods_that_ask_us_for_a_node_get_one() {
+fn only_pods_with_the_schedulers_name_are_scheduled() {
     type Change = fn(&mut Pod);
     let cases: [(&str, Change); 4] = [
         ("it has one", |pod| pod.spec.as_mut().unwrap().node_name = Some("n1".into())),
@@ -160,7 +160,7 @@ fn claims_that_are_not_ready_are_reported_after_a_moment() {
         let decision = decide(&world, &Reservations::default());
         if passes {
             assert_eq!(
-                (decision.actions.len(), decision.again),
+                (decision.actions.len(), decision.requeue_after),
                 (0, Some(Duration::from_secs(1))),
                 "{reason}"
             );
@@ -180,8 +180,8 @@ fn claims_that_are_not_ready_are_reported_after_a_moment() {
 }
 
 #[test]
-fn a_late_claim_is_told_the_node_and_the_pod_follows_when_it_is_bound() {
-    let base = with(two_nodes(), late_class("late", DRIVER));
+fn a_wait_for_first_consumer_claim_gets_the_node_and_the_pod_follows_when_it_is_bound() {
+    let base = with(two_nodes(), wait_for_first_consumer_class("late", DRIVER));
     let world = with(with(base, claim("c", "late", "1Gi")), pod("p", "", &["c"]));
     assert_eq!(steps(&world), ["c on n1"]);
     assert_eq!(decide(&world, &Reservations::default()).node.as_deref(), Some("n1"));
@@ -207,7 +207,7 @@ fn provisioning_that_failed_on_a_node_is_tried_where_there_is_room() {
     let mut full = node("n1");
     full.status.as_mut().unwrap().allocatable = Some([("pods".to_owned(), Quantity("1".into()))].into());
     let base = with(with(two_nodes(), full), pod("other", "n1", &[]));
-    let world = with(with(base, late_class("late", DRIVER)), claim("c", "late", "1Gi"));
+    let world = with(with(base, wait_for_first_consumer_class("late", DRIVER)), claim("c", "late", "1Gi"));
     let world = with(with(world, pod("p", "", &["c"])), pod("second", "n2", &[]));
     let world = with(world, pod("third", "n2", &[]));
     assert_eq!(steps(&world), ["c on n2"]);
@@ -215,14 +215,14 @@ fn provisioning_that_failed_on_a_node_is_tried_where_there_is_room() {
 
 #[test]
 fn free_volumes_are_taken_before_new_ones_are_made() {
-    let base = with(with(two_nodes(), late_class("late", DRIVER)), pod("p", "", &["c", "d"]));
+    let base = with(with(two_nodes(), wait_for_first_consumer_class("late", DRIVER)), pod("p", "", &["c", "d"]));
     let world = with(with(base, claim("c", "late", "2Gi")), claim("d", "late", "1Gi"));
     let one = with(world, with_affinity(volume("v", "late", "3Gi"), "n1"));
     assert_eq!(steps(&one), ["v -> d", "c on n1"], "the smaller claim chooses first");
     let two = with(one, with_affinity(volume("w", "late", "1Gi"), "n1"));
     assert_eq!(steps(&two), ["w -> d", "v -> c"]);
 
-    let unprovisioned = with(two, late_class("late", "kubernetes.io/no-provisioner"));
+    let unprovisioned = with(two, wait_for_first_consumer_class("late", "kubernetes.io/no-provisioner"));
     assert_eq!(steps(&unprovisioned), ["w -> d", "v -> c"]);
     let mut taken = volume("w", "late", "1Gi");
     taken.spec.as_mut().unwrap().claim_ref = Some(claim_ref(&claim("e", "late", "1Gi")));
@@ -234,7 +234,7 @@ fn free_volumes_are_taken_before_new_ones_are_made() {
 
 #[test]
 fn the_class_says_where_volumes_may_be_made() {
-    let mut class = late_class("late", DRIVER);
+    let mut class = wait_for_first_consumer_class("late", DRIVER);
     class.allowed_topologies = serde_json::from_value(serde_json::json!([
         {"matchLabelExpressions": [{"key": "kubernetes.io/hostname", "values": ["n2"]}]},
     ]))
@@ -293,7 +293,7 @@ fn a_pod_follows_the_zones_of_its_volumes() {
 fn a_node_is_given_up_for_claims_that_are_not_bound_in_time() {
     let mut selected = claim("c", "late", "1Gi");
     annotate(&mut selected.metadata, SELECTED_NODE, "n1");
-    let base = with(with(two_nodes(), late_class("late", DRIVER)), selected);
+    let base = with(with(two_nodes(), wait_for_first_consumer_class("late", DRIVER)), selected);
     let mut world = with(base, pod("p", "", &["c"]));
     let mut reserved = Reservations::default();
     reserved.set(&key("p"), "n1", now());
@@ -301,12 +301,12 @@ fn a_node_is_given_up_for_claims_that_are_not_bound_in_time() {
         plan(&key("p"), world, reserved, now() + Duration::from_secs(seconds))
     };
     let waiting = later(&world, &reserved, 599);
-    assert_eq!((waiting.node.as_deref(), waiting.again), (Some("n1"), Some(Duration::from_secs(1))));
+    assert_eq!((waiting.node.as_deref(), waiting.requeue_after), (Some("n1"), Some(Duration::from_secs(1))));
     let late = later(&world, &reserved, 600);
-    assert_eq!((&late.node, late.again), (&None, Some(Duration::from_secs(1))));
+    assert_eq!((&late.node, late.requeue_after), (&None, Some(Duration::from_secs(1))));
     let message = "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
-    let [Action::Report(pod, Reason::SchedulerError, said)] = &late.actions[..] else { panic!("{late:?}") };
-    assert_eq!(said, message);
+    let [Action::Report(pod, Reason::SchedulerError, reported_message)] = &late.actions[..] else { panic!("{late:?}") };
+    assert_eq!(reported_message, message);
     let mut reported = (**pod).clone();
     let status = unscheduled(pod, Reason::SchedulerError, message, now());
     reported.status = serde_json::from_value(status).unwrap();
@@ -315,8 +315,8 @@ fn a_node_is_given_up_for_claims_that_are_not_bound_in_time() {
 
     // The claim still names its node.
     reserved.release(&key("p"));
-    let again = later(&world, &reserved, 601);
-    assert_eq!((again.node.as_deref(), again.again), (Some("n1"), Some(BIND_TIMEOUT)));
+    let requeue_after = later(&world, &reserved, 601);
+    assert_eq!((requeue_after.node.as_deref(), requeue_after.requeue_after), (Some("n1"), Some(BIND_TIMEOUT)));
 }
 
 #[test]
@@ -371,13 +371,13 @@ fn nodes_that_do_not_take_the_pod_say_why() {
 
 #[test]
 fn after_a_setback_another_node_is_tried_and_none_in_a_hurry() {
-    let base = with(with(two_nodes(), late_class("late", DRIVER)), claim("c", "late", "1Gi"));
+    let base = with(with(two_nodes(), wait_for_first_consumer_class("late", DRIVER)), claim("c", "late", "1Gi"));
     let world = with(base, pod("p", "", &["c"]));
     let mut reserved = Reservations::default();
     reserved.set(&key("p"), "n1", now());
     let chosen = |reserved: &Reservations, later: Duration| {
         let decision = plan(&key("p"), &world, reserved, now() + later);
-        (decision.node, decision.again)
+        (decision.node, decision.requeue_after)
     };
     let (soon, late) = (Duration::from_millis(200), Duration::from_secs(60));
     reserved.set_back(&key("p"), "n1", now());

@@ -19,7 +19,7 @@ const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Durati
 pub struct Reservations {
     nodes: HashMap<ObjectKey, Place>,
     pods: HashMap<String, BTreeSet<ObjectKey>>,
-    setbacks: HashMap<ObjectKey, Setbacks>,
+    provisioning_failures: HashMap<ObjectKey, ProvisioningFailures>,
 }
 
 /// The node chosen for a pod.
@@ -31,7 +31,7 @@ struct Place {
 
 /// Nodes for which a pod's volumes could not be provisioned, and the number of failures.
 #[derive(Debug)]
-struct Setbacks {
+struct ProvisioningFailures {
     until: Timestamp,
     nodes: BTreeMap<String, u32>,
 }
@@ -63,27 +63,27 @@ impl Reservations {
     /// delay.
     pub fn set_back(&mut self, pod: &ObjectKey, node: &str, now: Timestamp) {
         self.release(pod);
-        let setbacks = self.setbacks.entry(pod.clone());
-        let setbacks = setbacks.or_insert_with(|| Setbacks { until: now, nodes: BTreeMap::new() });
-        *setbacks.nodes.entry(node.to_owned()).or_default() += 1;
-        setbacks.until = now + BACKOFF.delay(setbacks.nodes.values().sum());
+        let provisioning_failures = self.provisioning_failures.entry(pod.clone());
+        let provisioning_failures = provisioning_failures.or_insert_with(|| ProvisioningFailures { until: now, nodes: BTreeMap::new() });
+        *provisioning_failures.nodes.entry(node.to_owned()).or_default() += 1;
+        provisioning_failures.until = now + BACKOFF.delay(provisioning_failures.nodes.values().sum());
     }
 
     /// The number of failures to provision the pod's volumes for a node.
-    pub fn setbacks(&self, pod: &ObjectKey, node: &str) -> u32 {
-        self.setbacks.get(pod).and_then(|setbacks| setbacks.nodes.get(node)).copied().unwrap_or(0)
+    pub fn provisioning_failures(&self, pod: &ObjectKey, node: &str) -> u32 {
+        self.provisioning_failures.get(pod).and_then(|provisioning_failures| provisioning_failures.nodes.get(node)).copied().unwrap_or(0)
     }
 
     /// The remaining delay after the pod's last failure, if any.
     pub fn pause(&self, pod: &ObjectKey, now: Timestamp) -> Option<Duration> {
-        let left = self.setbacks.get(pod)?.until.duration_since(now);
+        let left = self.provisioning_failures.get(pod)?.until.duration_since(now);
         Duration::try_from(left).ok().filter(|left| !left.is_zero())
     }
 
     /// Removes a pod that needs no node any more.
     pub fn forget(&mut self, pod: &ObjectKey) {
         self.release(pod);
-        self.setbacks.remove(pod);
+        self.provisioning_failures.remove(pod);
     }
 
     /// The node chosen for a pod.

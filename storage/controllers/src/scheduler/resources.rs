@@ -12,8 +12,8 @@ use k8s_openapi::{
 };
 
 use super::{
-    nodes::{Unfit, load},
-    plan::is_ours,
+    nodes::{FilterFailure, load},
+    plan::is_of_scheduler,
     reservations::Reservations,
 };
 use crate::claims::name;
@@ -52,7 +52,7 @@ impl Add for Amount {
 /// Whether the node has enough resources for the pod, in addition to its present and future pods.
 ///
 /// Linear in the number of the node's pods. Pods without requests do not pay the cost.
-pub fn fits(pod: &Pod, node: &Node, world: &World, reserved: &Reservations) -> Result<(), Unfit> {
+pub fn fits(pod: &Pod, node: &Node, world: &World, reserved: &Reservations) -> Result<(), FilterFailure> {
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
     // A node without allocatable resources is assumed to have enough.
     let Some(allocatable) = allocatable else { return Ok(()) };
@@ -60,7 +60,7 @@ pub fn fits(pod: &Pod, node: &Node, world: &World, reserved: &Reservations) -> R
     // Those that were bound since they were given the node count as running.
     let coming = || {
         let others = reserved.pods(name(node)).filter(|other| **other != key);
-        others.filter_map(|key| world.pods.get(key)).filter(|pod| is_ours(pod))
+        others.filter_map(|key| world.pods.get(key)).filter(|pod| is_of_scheduler(pod))
     };
     if let Some(places) = allocatable.get("pods").and_then(quantity::bytes) {
         let reached = |pods: usize| i64::try_from(pods).is_ok_and(|pods| pods >= places);
@@ -68,7 +68,7 @@ pub fn fits(pod: &Pod, node: &Node, world: &World, reserved: &Reservations) -> R
         if reached(load(node, world, reserved))
             && reached(world.pods.count(PodBy::Node, name(node)) + coming().count())
         {
-            return Err(Unfit::Full);
+            return Err(FilterFailure::Full);
         }
     }
     let wanted = requests(pod);
@@ -79,9 +79,9 @@ pub fn fits(pod: &Pod, node: &Node, world: &World, reserved: &Reservations) -> R
     let used = running.chain(coming()).map(|pod| requests(pod)).fold(wanted, Amount::add);
     let has = Amount::of(Some(allocatable));
     if wanted.cpu > 0 && allocatable.contains_key("cpu") && used.cpu > has.cpu {
-        Err(Unfit::Cpu)
+        Err(FilterFailure::Cpu)
     } else if wanted.memory > 0 && allocatable.contains_key("memory") && used.memory > has.memory {
-        Err(Unfit::Memory)
+        Err(FilterFailure::Memory)
     } else {
         Ok(())
     }

@@ -18,15 +18,15 @@ use serde_json::json;
 use super::{
     action::{Action, NoNode, preempted, unscheduled},
     nodes::is_ready,
-    parked::{Cure, Parked},
-    plan::{is_ours, plan},
+    parked::{ClusterEvent, UnschedulablePods},
+    plan::{is_of_scheduler, plan},
     reservations::Reservations,
 };
 use crate::{
     binder::point_volume,
     claims::{claim_ref, ref_key, selected_node, volume_name, volume_phase},
     context::{Context, Failure, Verb},
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 /// The scheduler. Pods are decided on one at a time, each seeing the choices for those before it, and written
@@ -40,7 +40,7 @@ pub struct Scheduler {
 #[derive(Default)]
 struct State {
     reserved: Reservations,
-    parked: Parked,
+    unschedulable: UnschedulablePods,
 }
 
 impl Controller for Scheduler {
@@ -67,7 +67,7 @@ impl Controller for Scheduler {
         ])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
         let mut state = self.state();
         let mut keys: Vec<ObjectKey> = match change.kind {
             Kind::Pod => vec![change.key.clone()],
@@ -85,14 +85,14 @@ impl Controller for Scheduler {
             | Kind::SnapshotClass
             | Kind::AttributesClass => Vec::new(),
         };
-        let mut cure = cure(change);
+        let mut cluster_event = cluster_event(change);
         let now = change.both::<Pod>().1;
-        if change.kind == Kind::Pod && !now.is_some_and(|pod| is_ours(pod)) {
-            keys.extend(state.parked.leave(&change.key));
+        if change.kind == Kind::Pod && !now.is_some_and(|pod| is_of_scheduler(pod)) {
+            keys.extend(state.unschedulable.leave(&change.key));
             // It has the node now, or it gave its place there up.
             let bound = now.and_then(|pod| pod.spec.as_ref()?.node_name.as_deref()).is_some();
             if state.reserved.node(&change.key).is_some() && !bound {
-                cure = Some(Cure::PodGone);
+                cluster_event = Some(ClusterEvent::PodGone);
             }
             state.reserved.forget(&change.key);
         }
@@ -100,11 +100,11 @@ impl Controller for Scheduler {
             for pod in &keys {
                 state.reserved.set_back(pod, &node, Timestamp::now());
             }
-            cure = Some(Cure::PodGone);
+            cluster_event = Some(ClusterEvent::PodGone);
         }
-        let successors: Vec<_> = keys.iter().filter_map(|key| state.parked.next_after(key)).collect();
+        let successors: Vec<_> = keys.iter().filter_map(|key| state.unschedulable.next_after(key)).collect();
         keys.extend(successors);
-        keys.extend(cure.into_iter().flat_map(|cure| state.parked.helped_by(cure)));
+        keys.extend(cluster_event.into_iter().flat_map(|cluster_event| state.unschedulable.helped_by(cluster_event)));
         keys
     }
 
@@ -115,15 +115,15 @@ impl Controller for Scheduler {
             Some(node) => state.reserved.set(key, node, now),
             None => state.reserved.release(key),
         }
-        match decision.unfit {
-            Some(NoNode { demand, cures }) => state.parked.park(key, demand, cures),
-            None if decision.node.is_some() => state.parked.place(key),
+        match decision.filter_failure {
+            Some(NoNode { equivalence_class, cluster_events }) => state.unschedulable.add(key, equivalence_class, cluster_events),
+            None if decision.node.is_some() => state.unschedulable.place(key),
             None => {}
         }
-        Plan { actions: decision.actions, again: decision.again }
+        Plan { actions: decision.actions, requeue_after: decision.requeue_after }
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
             Action::SelectNode(claim, node) => {
                 context.patch(&*claim, json!({"metadata": {"annotations": {SELECTED_NODE: node}}})).await?;
@@ -146,7 +146,7 @@ impl Controller for Scheduler {
                 context.event(&*victim, EventType::Normal, "Preempted", message);
             }
         }
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 
@@ -158,17 +158,17 @@ impl Scheduler {
 }
 
 /// The way in which the change can make a node fit a pod that none fitted before.
-fn cure(change: &Change) -> Option<Cure> {
+fn cluster_event(change: &Change) -> Option<ClusterEvent> {
     match change.kind {
-        Kind::Pod => makes_room(change).then_some(Cure::PodGone),
-        Kind::Volume => becomes_free(change).then_some(Cure::FreeVolume),
+        Kind::Pod => makes_room(change).then_some(ClusterEvent::PodGone),
+        Kind::Volume => becomes_free(change).then_some(ClusterEvent::FreeVolume),
         // What a class allows is a matter of where its volumes can be.
-        Kind::Class => Some(Cure::FreeVolume),
-        Kind::Node => node_matters(change).then_some(Cure::Node),
-        Kind::Attachment => change.new.is_none().then_some(Cure::Detached),
-        Kind::CsiNode => drivers_matter(change).then_some(Cure::Driver),
-        Kind::CsiDriver => Some(Cure::Driver),
-        Kind::Capacity => change.new.is_some().then_some(Cure::Capacity),
+        Kind::Class => Some(ClusterEvent::FreeVolume),
+        Kind::Node => node_matters(change).then_some(ClusterEvent::Node),
+        Kind::Attachment => change.new.is_none().then_some(ClusterEvent::Detached),
+        Kind::CsiNode => drivers_matter(change).then_some(ClusterEvent::Driver),
+        Kind::CsiDriver => Some(ClusterEvent::Driver),
+        Kind::Capacity => change.new.is_some().then_some(ClusterEvent::Capacity),
         Kind::Claim
         | Kind::Lease
         | Kind::Snapshot
@@ -189,7 +189,7 @@ fn given_up(change: &Change) -> Option<String> {
 /// Whether a pod with a node was deleted or has ended.
 fn makes_room(change: &Change) -> bool {
     let (old, new) = change.both::<Pod>();
-    let held_room = old.is_some_and(|old| !is_ours(old) && !is_terminal(old));
+    let held_room = old.is_some_and(|old| !is_of_scheduler(old) && !is_terminal(old));
     held_room && new.is_none_or(|new| is_terminal(new))
 }
 
@@ -209,7 +209,7 @@ fn waiting_for_volume(change: &Change, world: &World) -> Vec<ObjectKey> {
 
 /// The pods without node that use a claim.
 fn waiting_for<'a>(claim: &ObjectKey, world: &'a World) -> impl Iterator<Item = ObjectKey> + use<'a> {
-    world.pods.by(PodBy::Claim, &claim.to_string()).filter(|pod| is_ours(pod)).map(|pod| key_of(&**pod))
+    world.pods.by(PodBy::Claim, &claim.to_string()).filter(|pod| is_of_scheduler(pod)).map(|pod| key_of(&**pod))
 }
 
 /// The pods without node that use an unbound claim of a class.

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 
-use crate::claims::{binds_late, claim_phase, class_name, is_bound, is_deleting, is_owned_by, volume_name};
+use crate::claims::{waits_for_first_consumer, claim_phase, class_name, is_bound, is_deleting, is_owned_by, volume_name};
 
 /// The claims of a pod, by their requirements.
 #[derive(Debug, Default)]
@@ -18,12 +18,12 @@ pub struct PodVolumes<'a> {
     /// Volumes of bound claims: the node must be able to access them.
     pub bound: Vec<&'a Arc<PersistentVolume>>,
     /// Claims with WaitForFirstConsumer, bound or provisioned for the node.
-    pub late: Vec<Late<'a>>,
+    pub unbound: Vec<UnboundClaim<'a>>,
 }
 
 /// An unbound WaitForFirstConsumer claim.
 #[derive(Clone, Copy, Debug)]
-pub struct Late<'a> {
+pub struct UnboundClaim<'a> {
     /// The claim.
     pub claim: &'a Arc<PersistentVolumeClaim>,
     /// Its class.
@@ -74,8 +74,8 @@ pub fn pod_volumes<'a>(pod: &Pod, world: &'a World) -> Result<PodVolumes<'a>, Wa
         }
         match world.classes.named(class_name(claim)) {
             // A claim that names its volume waits for that one only (`isPVCUnbound` upstream).
-            Some(class) if binds_late(class) && volume_name(claim).is_none() => {
-                volumes.late.push(Late { claim, class });
+            Some(class) if waits_for_first_consumer(class) && volume_name(claim).is_none() => {
+                volumes.unbound.push(UnboundClaim { claim, class });
             }
             Some(_) | None => unbound = true,
         }

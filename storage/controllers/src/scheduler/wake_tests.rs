@@ -66,7 +66,7 @@ impl Simulation {
     fn settle(&mut self, change: Option<Change>) {
         let mut changes = VecDeque::from_iter(change);
         while let Some(change) = changes.pop_front() {
-            for key in self.scheduler.wakes(&change, &self.world) {
+            for key in self.scheduler.map_to_keys(&change, &self.world) {
                 self.plans += 1;
                 for action in self.scheduler.plan(&key, &self.world, Timestamp::UNIX_EPOCH).actions {
                     if let Action::Bind(pod, node) = action {

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_and_plain_parameters_are_told_apart() {
+    fn secrets_and_plain_parameters_are_distinguished() {
         let class = class(&[
             ("csi.storage.k8s.io/snapshotter-secret-name", "${volumesnapshot.name}-key"),
             ("csi.storage.k8s.io/snapshotter-secret-namespace", "${volumesnapshot.namespace}"),

@@ -45,7 +45,7 @@ async fn each_call_once_and_few_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_second_node_waits_for_the_first_to_let_go() {
+async fn the_second_node_waits_for_the_detach_from_the_first() {
     let cluster = Cluster::start().await;
     let volume = cluster.bound_claim("data").await;
     cluster.pod("p", "a", "data").await;
@@ -68,7 +68,7 @@ async fn the_second_node_waits_for_the_first_to_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_attach_is_told_and_tried_again() {
+async fn a_failed_attach_emits_an_event_and_is_retried() {
     let cluster = Cluster::start().await;
     let volume = cluster.bound_claim("data").await;
     for _ in 0..2 {

@@ -231,8 +231,8 @@ impl Cluster {
     }
 
     /// Waits for an event of this reason that says so.
-    pub async fn told(&self, reason: &str, message: &str) {
-        self.events_until(reason, |messages| messages.iter().any(|told| told == message)).await;
+    pub async fn wait_for_event(&self, reason: &str, message: &str) {
+        self.events_until(reason, |messages| messages.iter().any(|found| found == message)).await;
     }
 
     async fn events_until(&self, reason: &str, enough: impl Fn(&[String]) -> bool) -> Vec<String> {

@@ -103,7 +103,7 @@ async fn after_a_refusal_a_deleted_claim_is_forgotten() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_room_on_the_selected_node_asks_for_another() {
     let mut cluster = Cluster::prepare().await;
-    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.create::<StorageClass>(testing::wait_for_first_consumer_class("late", DRIVER)).await;
     cluster.run();
     cluster.driver.fail("CreateVolume", Status::resource_exhausted("full"));
     cluster.create_in_namespace(testing::claim("data", "late", "64Mi")).await;
@@ -191,7 +191,7 @@ async fn a_volume_without_annotations_is_deleted_with_the_secret_of_its_class() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_in_doubt_outlives_the_driver_on_its_node() {
     let mut cluster = Cluster::prepare().await;
-    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.create::<StorageClass>(testing::wait_for_first_consumer_class("late", DRIVER)).await;
     cluster.run();
     for _ in 0..3 {
         cluster.driver.lose_answer("CreateVolume", Status::deadline_exceeded("too slow"));
@@ -224,7 +224,7 @@ async fn an_infeasible_call_is_repeated_for_another_class_of_the_name() {
     cluster.claim("data").await;
     let message = "Volume provisioning failed with infeasible error. Retries will be delayed. \
                    rpc error: code = InvalidArgument desc = what?";
-    cluster.told("ProvisioningFailed", message).await;
+    cluster.wait_for_event("ProvisioningFailed", message).await;
     // That nothing happens takes time to see: as long as the next tries would take.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(cluster.driver.counts()["CreateVolume"], [1]);
@@ -253,7 +253,7 @@ async fn a_volume_that_cannot_be_used_is_deleted_or_said_to_be_orphaned() {
             ),
             false => unfit.clone(),
         };
-        cluster.told("ProvisioningFailed", &failed).await;
+        cluster.wait_for_event("ProvisioningFailed", &failed).await;
         let calls = cluster.driver.state().calls.clone();
         let count = |method| calls.iter().filter(|call| **call == (method, volume.clone())).count();
         assert_eq!((count("CreateVolume"), count("DeleteVolume")), (2, 5), "{name}");
@@ -268,7 +268,7 @@ async fn a_driver_that_creates_no_volumes_is_not_called() {
     cluster.claim("data").await;
     let message = "CSI driver does not support dynamic provisioning: controller CREATE_DELETE_VOLUME capability \
                    is not reported";
-    cluster.told("ProvisioningFailed", message).await;
+    cluster.wait_for_event("ProvisioningFailed", message).await;
     assert_eq!(cluster.driver.counts(), BTreeMap::new());
 }
 
@@ -285,7 +285,7 @@ async fn a_volume_is_measured_in_its_own_zone_alone() {
     driver.spec.storage_capacity = Some(true);
     cluster.create::<CSIDriver>(driver).await;
     for class in ["one", "two"] {
-        cluster.create::<StorageClass>(testing::late_class(class, DRIVER)).await;
+        cluster.create::<StorageClass>(testing::wait_for_first_consumer_class(class, DRIVER)).await;
     }
     cluster.run();
     // Both classes in this zone; the driver reports the same for all zones.

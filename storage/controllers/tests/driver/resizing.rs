@@ -171,7 +171,7 @@ async fn a_driver_that_expands_unused_volumes_only_is_asked_again_when_the_pod_i
     request(&cluster, "128Mi").await;
     let message = "Unable to expand default/data because CSI driver csi.test only supports offline expansion and \
                    volume is currently in-use";
-    cluster.told("VolumeResizeFailed", message).await;
+    cluster.wait_for_event("VolumeResizeFailed", message).await;
     driver.state().in_use = false;
     cluster.end_pod("p").await;
     grown(&cluster, 128).await;

@@ -43,7 +43,7 @@ async fn capacities_follow_the_volumes() {
     let mut driver = testing::csi_driver(true);
     driver.spec.storage_capacity = Some(true);
     cluster.create::<CSIDriver>(driver).await;
-    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.create::<StorageClass>(testing::wait_for_first_consumer_class("late", DRIVER)).await;
     cluster.run();
     cluster.until("both zones are published", |world| published(world) == pairs(["1000Mi"; 2])).await;
 
@@ -58,7 +58,7 @@ async fn capacities_follow_the_volumes() {
     cluster.create_in_namespace(testing::claim("large", "late", "2000Mi")).await;
     cluster.pod("hopeful", "", "large").await;
     let message = "0/2 nodes are available: 2 node(s) did not have enough free storage.";
-    cluster.told("FailedScheduling", message).await;
+    cluster.wait_for_event("FailedScheduling", message).await;
     let classes = Api::<StorageClass>::all(cluster.client.clone());
     classes.delete("late", &DeleteParams::default()).await.unwrap();
     cluster.until("nothing is published", |world| world.capacities.is_empty()).await;
@@ -67,7 +67,7 @@ async fn capacities_follow_the_volumes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_room_is_not_chosen_again() {
     let mut cluster = Cluster::prepare().await;
-    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.create::<StorageClass>(testing::wait_for_first_consumer_class("late", DRIVER)).await;
     cluster.run();
     cluster.schedule();
     cluster.driver.fail("CreateVolume", Status::resource_exhausted("full"));
@@ -80,7 +80,7 @@ async fn a_node_without_room_is_not_chosen_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_of_higher_priority_gets_the_claim_for_one_pod() {
     let mut cluster = Cluster::prepare().await;
-    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.create::<StorageClass>(testing::wait_for_first_consumer_class("late", DRIVER)).await;
     cluster.run();
     cluster.schedule();
     let mut claim = testing::claim("data", "late", "64Mi");
@@ -100,7 +100,7 @@ async fn a_pod_of_higher_priority_gets_the_claim_for_one_pod() {
         |world: &World| world.pods.get(&key).is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
     cluster.until("the user of the claim is being deleted", is_deleting).await;
     let message = format!("Preempted by pod {} on node {node}", important.metadata.uid.unwrap());
-    cluster.told("Preempted", &message).await;
+    cluster.wait_for_event("Preempted", &message).await;
     let user = cluster.namespaced::<Pod>().get("user").await.unwrap();
     let conditions = user.status.unwrap().conditions.unwrap_or_default();
     let disrupted = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget");
@@ -110,10 +110,10 @@ async fn a_pod_of_higher_priority_gets_the_claim_for_one_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parked_pods_come_in_turn_when_there_are_places() {
+async fn unschedulable_pods_are_retried_in_turn_when_capacity_is_free() {
     let mut cluster = Cluster::prepare().await;
     cluster.create::<CSIDriver>(testing::csi_driver(true)).await;
-    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.create::<StorageClass>(testing::wait_for_first_consumer_class("late", DRIVER)).await;
     cluster.run();
     let csi_nodes = Api::<CSINode>::all(cluster.client.clone());
     let limit = async |node: &str, count: i32| {
@@ -133,7 +133,7 @@ async fn parked_pods_come_in_turn_when_there_are_places() {
     for n in 1..4 {
         cluster.pod(&format!("user-{n}"), "", &format!("data-{n}")).await;
     }
-    cluster.told("FailedScheduling", "0/2 nodes are available: 2 node(s) exceed max volume count.").await;
+    cluster.wait_for_event("FailedScheduling", "0/2 nodes are available: 2 node(s) exceed max volume count.").await;
     // Two places on the other node: two of the three, the second since the first was placed.
     limit("b", 2).await;
     let placed = |world: &World| {

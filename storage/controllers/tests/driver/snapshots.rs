@@ -139,7 +139,7 @@ async fn a_snapshot_that_might_exist_is_not_lost_with_its_object() {
     cluster
         .until("the snapshot says why", |world| {
             let status = |s: &VolumeSnapshot| s.status.clone()?.error?.message;
-            world.snapshots.iter().any(|s| status(s).is_some_and(|said| said.contains("DeadlineExceeded")))
+            world.snapshots.iter().any(|s| status(s).is_some_and(|messages| messages.contains("DeadlineExceeded")))
         })
         .await;
     delete_snapshot(&cluster, "s").await;
@@ -174,7 +174,7 @@ async fn a_snapshot_of_an_impossible_time_is_not_ready_and_can_be_deleted() {
     cluster
         .until("the snapshot says why", |world| {
             let status = |s: &VolumeSnapshot| s.status.clone()?.error?.message;
-            world.snapshots.iter().any(|s| status(s).is_some_and(|said| said.contains("creation_time")))
+            world.snapshots.iter().any(|s| status(s).is_some_and(|messages| messages.contains("creation_time")))
         })
         .await;
     let snapshot = cluster.namespaced::<VolumeSnapshot>().get("s").await.unwrap();
@@ -192,10 +192,10 @@ async fn classes_are_waited_for_and_the_default_one_is_taken() {
     classless.spec.volume_snapshot_class_name = None;
     cluster.create_in_namespace(classless).await;
     let missing = "Failed to set default snapshot class with error cannot find default snapshot class";
-    cluster.told("SetDefaultSnapshotClassFailed", missing).await;
+    cluster.wait_for_event("SetDefaultSnapshotClassFailed", missing).await;
     cluster.create_in_namespace(testing::snapshot("t", "data", "later")).await;
-    let said = cluster.events("GetSnapshotClassFailed", 1).await;
-    assert!(said[0].contains("\"later\" not found"), "{said:?}");
+    let messages = cluster.events("GetSnapshotClassFailed", 1).await;
+    assert!(messages[0].contains("\"later\" not found"), "{messages:?}");
     let mut class = testing::snapshot_class("snap", "Delete");
     testing::annotate(&mut class.metadata, DEFAULT_SNAPSHOT_CLASS, "true");
     cluster.create(class).await;
@@ -239,8 +239,8 @@ async fn a_retained_snapshot_is_bound_again_and_then_deleted() {
 async fn a_claim_waits_for_its_snapshot_and_the_snapshot_for_the_claim() {
     let cluster = with_claim("Delete").await;
     cluster.create_in_namespace(claim_from("restored", "VolumeSnapshot", "s")).await;
-    let said = cluster.events("ProvisioningFailed", 1).await;
-    assert!(said[0].contains("error getting snapshot s from api server"), "{said:?}");
+    let messages = cluster.events("ProvisioningFailed", 1).await;
+    assert!(messages[0].contains("error getting snapshot s from api server"), "{messages:?}");
     cluster.driver.fail("CreateVolume", Status::internal("busy"));
     cluster.create_in_namespace(testing::snapshot("s", "data", "snap")).await;
     ready(&cluster, "s").await;
@@ -283,7 +283,7 @@ async fn what_a_populator_fills_is_left_to_it() {
             namespace: None,
         });
     cluster.create_in_namespace(claim).await;
-    let said = cluster.events("Provisioning", 1).await;
-    assert_eq!(said, ["Assuming an external populator will provision the volume"]);
+    let messages = cluster.events("Provisioning", 1).await;
+    assert_eq!(messages, ["Assuming an external populator will provision the volume"]);
     assert_eq!(cluster.driver.counts(), BTreeMap::new());
 }

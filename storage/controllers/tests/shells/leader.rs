@@ -66,7 +66,7 @@ async fn a_released_lease_is_taken_at_once() {
 }
 
 #[tokio::test]
-async fn the_lease_of_a_dead_leader_ends() {
+async fn the_lease_of_an_exited_leader_expires() {
     let (_server, client, leases) = server().await;
     timeout(LONG, candidate(&client, "dead", BRISK).acquire()).await.unwrap();
     timeout(LONG, candidate(&client, "next", BRISK).acquire()).await.unwrap();

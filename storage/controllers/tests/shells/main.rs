@@ -72,7 +72,7 @@ async fn an_immediate_claim_is_bound_in_four_writes_and_released_in_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_claim_goes_through_the_scheduler() {
+async fn a_wait_for_first_consumer_claim_is_bound_through_the_scheduler() {
     let mut cluster = Cluster::prepare().await;
     cluster.class("late", "WaitForFirstConsumer").await;
     cluster.node("n1").await;
@@ -93,7 +93,7 @@ async fn a_late_claim_goes_through_the_scheduler() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_failed_to_provision_is_chosen_anew() {
+async fn a_node_that_failed_to_provision_is_chosen_again() {
     let mut cluster = Cluster::prepare().await;
     cluster.class("late", "WaitForFirstConsumer").await;
     cluster.node("n1").await;
@@ -150,7 +150,7 @@ async fn controllers_take_up_what_others_left_half_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_without_its_claim_is_told_and_scheduled_when_it_comes() {
+async fn a_pod_without_its_claim_gets_an_event_and_is_scheduled_when_it_exists() {
     let mut cluster = Cluster::prepare().await;
     cluster.class("fast", "Immediate").await;
     cluster.node("n1").await;
@@ -252,7 +252,7 @@ async fn an_ephemeral_volume_gets_a_claim_that_goes_with_its_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_somebody_else_is_not_an_ephemeral_volume() {
+async fn a_claim_of_another_owner_is_not_an_ephemeral_volume() {
     let cluster = Cluster::start(&[Name::Ephemeral]).await;
     cluster.claim("p-v", "fast").await;
     let pod = pod_with_ephemeral_volume();

@@ -63,7 +63,7 @@ async fn let_controller_attach(nodes: &Api<Node>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_node_is_tainted_and_one_that_is_heard_again_is_not() {
+async fn a_node_without_heartbeat_is_tainted_until_the_next_heartbeat() {
     let options = Options { node_monitor_grace: Some(Duration::from_millis(300)), ..Options::default() };
     let mut cluster = Cluster::prepare().await;
     cluster.run_with(&[Name::NodeLifecycle], options).await;
@@ -161,7 +161,7 @@ async fn an_iscsi_volume_is_reported_at_once_and_until_it_is_unmounted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_does_not_tolerate_a_taint_is_told_and_deleted() {
+async fn a_pod_that_does_not_tolerate_a_taint_gets_a_condition_and_is_deleted() {
     let cluster = Cluster::start(&[Name::NodeLifecycle]).await;
     let nodes = Api::<Node>::all(cluster.client.clone());
     cluster.node("n1").await;
@@ -171,7 +171,7 @@ async fn a_pod_that_does_not_tolerate_a_taint_is_told_and_deleted() {
     nodes.patch("n1", &PatchParams::default(), &Patch::Merge(taint)).await.unwrap();
     let pod = until(&cluster.pods(), "p", |pod| pod.metadata.deletion_timestamp.is_some()).await;
     let conditions = pod.status.unwrap().conditions.unwrap();
-    let told = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget").unwrap();
-    assert_eq!(told.reason.as_deref(), Some("DeletionByTaintManager"));
+    let target = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget").unwrap();
+    assert_eq!(target.reason.as_deref(), Some("DeletionByTaintManager"));
     cluster.events("p", &["TaintManagerEviction"]).await;
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Status, body::Body, codegen::Bytes};
 
 use super::{
-    no_answer::{broken, deadline_exceeded},
+    no_response::{broken, deadline_exceeded},
     service::{BODY_LIMIT, Call},
 };
 

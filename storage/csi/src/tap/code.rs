@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_a_name_of_its_own() {
+    fn every_code_has_a_unique_name() {
         for number in 0..17 {
             let code = Code::from(number);
             assert_eq!(code_from_name(code_name(code)), Some(code), "code {number}");

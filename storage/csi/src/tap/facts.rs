@@ -26,7 +26,7 @@ pub(super) struct Facts {
 
 /// Fields of a successful response.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Learned {
+pub(super) enum ResponseField {
     /// The id from CreateVolume.
     VolumeId(String),
     /// The driver's name.
@@ -115,16 +115,16 @@ pub(super) fn of_request(method: &str, body: &[u8]) -> Facts {
 }
 
 /// The fields of the response body.
-pub(super) fn of_response(method: &str, body: &[u8]) -> Option<Learned> {
+pub(super) fn of_response(method: &str, body: &[u8]) -> Option<ResponseField> {
     let message = unframed(body)?;
     match rpc_of(method)? {
         CREATE_VOLUME => {
             let volume = v1::CreateVolumeResponse::decode(message).ok()?.volume?;
-            present(volume.volume_id).map(Learned::VolumeId)
+            present(volume.volume_id).map(ResponseField::VolumeId)
         }
         GET_PLUGIN_INFO => {
             let info = v1::GetPluginInfoResponse::decode(message).ok()?;
-            present(info.name).map(Learned::DriverName)
+            present(info.name).map(ResponseField::DriverName)
         }
         _ => None,
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_tell_volume_node_and_path() {
+    fn volume_node_and_path_are_read_from_requests() {
         let publish = v1::ControllerPublishVolumeRequest {
             volume_id: "v".into(),
             node_id: "n".into(),
@@ -218,16 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn responses_tell_the_new_volume_and_the_driver() {
+    fn new_volume_and_driver_are_read_from_responses() {
         let volume = v1::Volume { volume_id: "v".into(), ..Default::default() };
         let created = framed(&v1::CreateVolumeResponse { volume: Some(volume) });
         let learned = of_response("/csi.v1.Controller/CreateVolume", &created);
-        assert_eq!(learned, Some(Learned::VolumeId("v".into())));
+        assert_eq!(learned, Some(ResponseField::VolumeId("v".into())));
         assert_eq!(of_response("/csi.v1.Controller/DeleteVolume", &created), None);
     }
 
     #[test]
-    fn what_cannot_be_read_tells_nothing() {
+    fn an_unreadable_message_yields_nothing() {
         let whole = framed(&v1::DeleteVolumeRequest { volume_id: "volume".into(), ..Default::default() });
         let method = "/csi.v1.Controller/DeleteVolume";
         assert!(of_request(method, &whole).volume_id.is_some());

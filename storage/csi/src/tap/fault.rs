@@ -175,8 +175,8 @@ impl Faults {
         };
         armed.iter().filter(matches).find_map(|armed| {
             let nth = armed.matched.fetch_add(1, Ordering::Relaxed);
-            let spoilt = nth.checked_sub(armed.rule.skip)?;
-            armed.rule.count.is_none_or(|count| spoilt < count).then(|| armed.rule.action.clone())
+            let matched_count = nth.checked_sub(armed.rule.skip)?;
+            armed.rule.count.is_none_or(|count| matched_count < count).then(|| armed.rule.action.clone())
         })
     }
 }

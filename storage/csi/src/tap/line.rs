@@ -51,7 +51,7 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
-    use crate::tap::{CallId, Edge};
+    use crate::tap::{CallId, CallEdge};
 
     #[tokio::test]
     async fn lines_are_numbered_and_read_back() {
@@ -59,7 +59,7 @@ mod tests {
         let record = TapRecord {
             at: Stamp::now(),
             id: CallId { pid: 1, seq: 7 },
-            edge: Edge::Start,
+            edge: CallEdge::Start,
             component: "node/n".into(),
             method: "/csi.v1.Node/NodeStageVolume".into(),
             driver: Some("d.io".into()),

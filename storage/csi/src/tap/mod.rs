@@ -22,7 +22,7 @@ mod fault;
 mod fault_file;
 mod line;
 mod listen;
-mod no_answer;
+mod no_response;
 mod record;
 mod redact;
 mod service;
@@ -47,8 +47,8 @@ pub use fault::{FaultAction, FaultPlan, FaultRule, Faults};
 pub use fault_file::write_faults;
 pub use line::{TapLine, write_lines};
 pub use listen::{FaultControl, listen};
-pub use no_answer::NoAnswer;
-pub use record::{CallId, Edge, TapRecord};
+pub use no_response::NoResponse;
+pub use record::{CallId, CallEdge, TapRecord};
 pub use redact::without_tokens;
 pub use service::Tapped;
 
@@ -164,7 +164,7 @@ mod tests {
     use super::{facts::Facts, *};
 
     #[test]
-    fn the_environment_may_ask_for_faults_but_not_for_nonsense() {
+    fn the_environment_accepts_valid_faults_only() {
         let plan = r#"[{"method":"NodeStageVolume","action":"hang"}]"#;
         let tap = Tap::asked_for(None, Some(plan.into())).unwrap();
         let action = tap.faults().next("node/a", "/csi.v1.Node/NodeStageVolume", &Facts::default());
@@ -178,12 +178,12 @@ mod tests {
 
     #[test]
     fn a_tee_gets_what_the_first_gets_and_obeys_the_same_faults() {
-        let (first, mut heard) = Tap::channel();
-        let (tap, mut beside) = first.clone().tee();
+        let (first, mut received) = Tap::channel();
+        let (tap, mut second) = first.clone().tee();
         let record = TapRecord {
             at: claimcheck_model::Stamp::default(),
             id: CallId { pid: 1, seq: 1 },
-            edge: Edge::Start,
+            edge: CallEdge::Start,
             component: "attacher".into(),
             method: "/csi.v1.Controller/ControllerPublishVolume".into(),
             driver: None,
@@ -193,11 +193,11 @@ mod tests {
             target: None,
         };
         tap.sink.write(record.clone());
-        assert_eq!(heard.try_recv().ok(), Some(record.clone()));
-        drop(heard);
+        assert_eq!(received.try_recv().ok(), Some(record.clone()));
+        drop(received);
         tap.sink.write(record.clone());
-        assert_eq!(beside.try_recv().ok(), Some(record.clone()));
-        assert_eq!(beside.try_recv().ok(), Some(record), "a dropped receiver does not affect the other");
+        assert_eq!(second.try_recv().ok(), Some(record.clone()));
+        assert_eq!(second.try_recv().ok(), Some(record), "a dropped receiver does not affect the other");
 
         let plan = r#"[{"method":"NodeStageVolume","action":"hang"}]"#;
         first.faults().set(serde_json::from_str(plan).unwrap());

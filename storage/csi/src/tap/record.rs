@@ -30,7 +30,7 @@ impl CallId {
 /// The edge of the RPC: start or end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "edge", rename_all = "snake_case")]
-pub enum Edge {
+pub enum CallEdge {
     /// The request is about to be sent.
     Start,
     /// The caller is about to receive the result.
@@ -58,7 +58,7 @@ pub struct TapRecord {
     pub id: CallId,
     /// Start or end, and the result.
     #[serde(flatten)]
-    pub edge: Edge,
+    pub edge: CallEdge,
     /// The caller, e.g. `provisioner` or `node/<name>`.
     pub component: String,
     /// The full method, e.g. `/csi.v1.Node/NodeStageVolume`.
@@ -90,8 +90,8 @@ impl TapRecord {
     /// The status code of an end record.
     pub fn code(&self) -> Option<Code> {
         match self.edge {
-            Edge::Start => None,
-            Edge::End { code, .. } => Some(code),
+            CallEdge::Start => None,
+            CallEdge::End { code, .. } => Some(code),
         }
     }
 }
@@ -105,7 +105,7 @@ mod tests {
         let record = TapRecord {
             at: Stamp { mono_ns: 1, wall_ns: 2 },
             id: CallId { pid: 7, seq: 3 },
-            edge: Edge::End { code: Code::NotFound, message: Some("no such volume".into()), injected: false },
+            edge: CallEdge::End { code: Code::NotFound, message: Some("no such volume".into()), injected: false },
             component: "attacher".into(),
             method: "/csi.v1.Controller/ControllerPublishVolume".into(),
             driver: None,

@@ -20,10 +20,10 @@ use tonic::{
 use super::{
     Tap,
     body::TappedBody,
-    facts::{self, Facts, Learned},
+    facts::{self, Facts, ResponseField},
     fault::FaultAction,
-    no_answer::{broken, deadline_exceeded, unanswered},
-    record::{CallId, Edge, TapRecord},
+    no_response::{broken, deadline_exceeded, unanswered},
+    record::{CallId, CallEdge, TapRecord},
 };
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
@@ -186,7 +186,7 @@ pub(super) struct Call {
 impl Call {
     fn start(context: Arc<Context>, method: String, facts: Facts) -> Self {
         let call = Self { context, id: CallId::next(), method, facts, injected: false, ended: false };
-        call.record(Edge::Start);
+        call.record(CallEdge::Start);
         call
     }
 
@@ -204,9 +204,9 @@ impl Call {
     /// Adds the fields of a successful response.
     pub(super) fn learn(&mut self, body: &[u8]) {
         match facts::of_response(&self.method, body) {
-            Some(Learned::VolumeId(id)) => self.facts.volume_id = Some(id),
+            Some(ResponseField::VolumeId(id)) => self.facts.volume_id = Some(id),
             // A restarted driver returns the same name.
-            Some(Learned::DriverName(name)) => drop(self.context.driver.set(name)),
+            Some(ResponseField::DriverName(name)) => drop(self.context.driver.set(name)),
             None => {}
         }
     }
@@ -223,10 +223,10 @@ impl Call {
         }
         let failed = status.code() != Code::Ok;
         let message = failed.then(|| self.facts.cleaned(status.message()));
-        self.record(Edge::End { code: status.code(), message, injected: self.injected });
+        self.record(CallEdge::End { code: status.code(), message, injected: self.injected });
     }
 
-    fn record(&self, edge: Edge) {
+    fn record(&self, edge: CallEdge) {
         let Facts { volume_id, volume_name, node, target, .. } = self.facts.clone();
         self.context.tap.sink.write(TapRecord {
             at: Stamp::now(),

@@ -8,7 +8,7 @@ use std::{
 
 use claimcheck_csi::{
     Code, Driver, NotReadyCause, Server,
-    tap::{Edge, Tap, TapRecord},
+    tap::{CallEdge, Tap, TapRecord},
     v1::{self, snapshot_metadata_client::SnapshotMetadataClient},
 };
 use tokio::{runtime, sync::mpsc::UnboundedReceiver};
@@ -62,7 +62,7 @@ async fn a_call_is_two_records_and_the_end_knows_the_new_volume() {
     assert_eq!((info_start.driver, info_end.driver.as_deref()), (None, Some("toy.csi")));
     assert_eq!(
         (start.edge, end.edge),
-        (Edge::Start, Edge::End { code: Code::Ok, message: None, injected: false })
+        (CallEdge::Start, CallEdge::End { code: Code::Ok, message: None, injected: false })
     );
     assert_eq!((start.volume_id, end.volume_id.as_deref()), (None, Some("vol-of-pvc-1")));
     assert_eq!(start.id, end.id);
@@ -94,7 +94,7 @@ async fn errors_keep_code_and_message_but_records_hold_no_secret() {
     let message = r#"still in use, {"password": "***stripped***"}"#.to_owned();
     assert_eq!(
         records[1].edge,
-        Edge::End { code: Code::FailedPrecondition, message: Some(message), injected: false }
+        CallEdge::End { code: Code::FailedPrecondition, message: Some(message), injected: false }
     );
 }
 
@@ -113,13 +113,13 @@ async fn records_hold_no_token_of_a_pod() {
     let status = driver(&socket, tap).node().node_publish_volume(request).await.unwrap_err();
     assert!(status.message().contains(SECRET), "the caller gets what the driver said");
 
-    let Edge::End { message, .. } = &drain(&mut records)[1].edge else { panic!("the second is the end") };
+    let CallEdge::End { message, .. } = &drain(&mut records)[1].edge else { panic!("the second is the end") };
     let expected = format!(r#"unusable: {{"{TOKENS}": "***stripped***"}}"#);
     assert_eq!(message.as_deref(), Some(expected.as_str()));
 }
 
 #[tokio::test]
-async fn methods_that_nobody_knows_pass_and_say_so() {
+async fn unknown_methods_pass_and_are_recorded_as_such() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("csi.sock");
     let _running = Toy::default().serve(&socket);
@@ -208,7 +208,7 @@ async fn a_call_under_way_when_the_driver_dies_is_unavailable() {
 }
 
 #[tokio::test]
-async fn waiting_ends_when_the_driver_says_ready() {
+async fn waiting_ends_when_the_driver_reports_ready() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("csi.sock");
     let (tap, mut records) = Tap::channel();
@@ -226,7 +226,7 @@ async fn waiting_ends_when_the_driver_says_ready() {
 }
 
 #[tokio::test]
-async fn waiting_is_bounded_and_says_what_was_wrong() {
+async fn waiting_is_bounded_and_reports_the_last_error() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("csi.sock");
     let limit = Duration::from_millis(30);

@@ -7,7 +7,7 @@ use claimcheck_csi::v1::{
 
 use crate::{
     capability::Capability,
-    cut::Copy,
+    point_in_time::Copy,
     driver::Driver,
     error::{Doing, Error, Result},
     fields,
@@ -35,9 +35,9 @@ impl Origin {
             return Err(Error::invalid(FIELD, reason));
         }
         match (self.fs_type, fs_type) {
-            (Some(theirs), Some(ours)) if theirs != ours => Err(Error::invalid(
+            (Some(source_fs), Some(requested_fs)) if source_fs != requested_fs => Err(Error::invalid(
                 FIELD,
-                format!("holds {theirs}, and the volume was requested with {ours}"),
+                format!("holds {source_fs}, and the volume was requested with {requested_fs}"),
             )),
             _ => Ok(()),
         }
@@ -131,7 +131,7 @@ impl Driver {
                     None => self.store.lock(id)?,
                 };
                 let volume = self.volume(id)?;
-                self.cut(&[Copy { volume: &volume, to: content.clone() }])?;
+                self.copy_at_one_time(&[Copy { volume: &volume, to: content.clone() }])?;
                 volume.capacity_bytes
             }
         };

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     capability::Capability,
-    cut::Copy,
+    point_in_time::Copy,
     driver::Driver,
     error::{Error, Result},
     fields,
@@ -93,7 +93,7 @@ impl Driver {
         let members = sources.iter().map(|source| id.snapshot_of(source));
         let _member_locks =
             members.map(|member| self.store.lock_or_make(&member)).collect::<Result<Vec<_>>>()?;
-        let group = self.cut_group(&id, volumes.iter().map(|(_, volume)| volume)).inspect_err(|_| {
+        let group = self.copy_group(&id, volumes.iter().map(|(_, volume)| volume)).inspect_err(|_| {
             for source in &sources {
                 self.discard(&id.snapshot_of(source));
             }
@@ -102,14 +102,14 @@ impl Driver {
         answer(self.describe_group(&group)?)
     }
 
-    fn cut_group<'a>(
+    fn copy_group<'a>(
         &self,
         id: &GroupId,
         volumes: impl Iterator<Item = &'a Volume> + Clone,
     ) -> Result<Group> {
         let to = |volume: &Volume| self.store.content(&id.snapshot_of(&volume.id), volume.kind);
         let copies: Vec<_> = volumes.clone().map(|volume| Copy { volume, to: to(volume) }).collect();
-        let created = self.cut(&copies)?;
+        let created = self.copy_at_one_time(&copies)?;
         for volume in volumes.clone() {
             self.store.save(&Snapshot {
                 id: id.snapshot_of(&volume.id),

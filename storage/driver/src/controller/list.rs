@@ -29,8 +29,8 @@ impl Driver {
     /// Lists volumes.
     pub fn list(&self, request: ListVolumesRequest) -> Result<ListVolumesResponse> {
         // Ephemeral volumes are their pods' business.
-        let ours = |volume: &Volume| Ok(!volume.ephemeral);
-        let page = page::<VolumeId>(&self.store, request.max_entries, &request.starting_token, ours)?;
+        let is_listed = |volume: &Volume| Ok(!volume.ephemeral);
+        let page = page::<VolumeId>(&self.store, request.max_entries, &request.starting_token, is_listed)?;
         let entries = page.records.iter().map(|volume| self.entry(volume));
         Ok(ListVolumesResponse { entries: entries.collect::<Result<_>>()?, next_token: page.next_token })
     }

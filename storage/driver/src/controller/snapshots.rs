@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::page::{Page, page};
 use crate::{
-    cut::Copy,
+    point_in_time::Copy,
     driver::Driver,
     error::{Error, Result},
     fields,
@@ -47,7 +47,7 @@ impl Driver {
         }
         let to = self.store.content(&id, volume.kind);
         let snapshot = self
-            .cut(&[Copy { volume: &volume, to }])
+            .copy_at_one_time(&[Copy { volume: &volume, to }])
             .map(|created| Snapshot {
                 id: id.clone(),
                 source,

@@ -173,7 +173,7 @@ async fn list_volumes(d: &Defective, mut request: ListVolumesRequest) -> Answer<
 }
 
 /// A snapshot as callers see it.
-fn told(d: &Defective, snapshot: Option<&mut v1::Snapshot>) {
+fn distort(d: &Defective, snapshot: Option<&mut v1::Snapshot>) {
     if let (Defect::NeverReady, Some(snapshot)) = (d.defect, snapshot) {
         snapshot.ready_to_use = false;
     }
@@ -193,7 +193,7 @@ async fn create_snapshot(d: &Defective, request: CreateSnapshotRequest) -> Answe
         }
         answer => answer?,
     };
-    told(d, answer.get_mut().snapshot.as_mut());
+    distort(d, answer.get_mut().snapshot.as_mut());
     Ok(answer)
 }
 
@@ -209,13 +209,13 @@ async fn list_snapshots(d: &Defective, mut request: ListSnapshotsRequest) -> Ans
         request.source_volume_id.clear();
     }
     let mut answer = Controller::list_snapshots(&d.sound, Request::new(request)).await?;
-    answer.get_mut().entries.iter_mut().for_each(|entry| told(d, entry.snapshot.as_mut()));
+    answer.get_mut().entries.iter_mut().for_each(|entry| distort(d, entry.snapshot.as_mut()));
     Ok(answer)
 }
 
 async fn get_snapshot(d: &Defective, request: GetSnapshotRequest) -> Answer<GetSnapshotResponse> {
     let mut answer = Controller::get_snapshot(&d.sound, Request::new(request)).await?;
-    told(d, answer.get_mut().snapshot.as_mut());
+    distort(d, answer.get_mut().snapshot.as_mut());
     Ok(answer)
 }
 

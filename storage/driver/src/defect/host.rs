@@ -114,7 +114,7 @@ impl Host for DefectiveHost {
         mount(device: &Path, target: &Path, fs: FsType, options: &MountOptions) -> ();
         remount_bind(target: &Path, options: &MountOptions) -> ();
         unmount(target: &Path) -> ();
-        let_go(target: &Path) -> ();
+        unmount_lazy(target: &Path) -> ();
         flush(path: &Path) -> ();
         freeze(path: &Path) -> ();
         thaw(path: &Path) -> ();

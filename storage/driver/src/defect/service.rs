@@ -99,14 +99,14 @@ impl Defective {
 macro_rules! serve {
     ($service:ident {
         altered { $($altered:ident($request:ident) -> $answer:ty;)* }
-        sound { $($same:ident($asked:ident) -> $said:ty;)* }
+        sound { $($same:ident($asked:ident) -> $response:ty;)* }
     }) => {
         #[tonic::async_trait]
         impl $service for crate::defect::Defective {
             $(async fn $altered(&self, request: tonic::Request<v1::$request>) -> Answer<$answer> {
                 self.around($altered(self, request.into_inner())).await
             })*
-            $(async fn $same(&self, request: tonic::Request<v1::$asked>) -> Answer<$said> {
+            $(async fn $same(&self, request: tonic::Request<v1::$asked>) -> Answer<$response> {
                 self.around($service::$same(&self.sound, request)).await
             })*
         }

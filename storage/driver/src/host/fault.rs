@@ -145,8 +145,8 @@ impl<H: Host> Host for FaultHost<H> {
         self.step("unmount", target)?.unmount(target)
     }
 
-    fn let_go(&self, target: &Path) -> io::Result<()> {
-        self.step("let_go", target)?.let_go(target)
+    fn unmount_lazy(&self, target: &Path) -> io::Result<()> {
+        self.step("let_go", target)?.unmount_lazy(target)
     }
 
     fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {

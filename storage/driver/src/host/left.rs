@@ -12,7 +12,7 @@ use super::{FileId, loops};
 
 /// An attached loop device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftLoop {
+pub struct AttachedLoop {
     /// Its device node.
     pub path: PathBuf,
     /// The kernel's name of the backing file: a path in a mount namespace that may no longer exist.
@@ -25,20 +25,20 @@ pub struct LeftLoop {
 ///
 /// # Errors
 /// `/sys` or a device cannot be read; the latter needs root.
-pub fn below(directory: &Path) -> io::Result<Vec<LeftLoop>> {
+pub fn below(directory: &Path) -> io::Result<Vec<AttachedLoop>> {
     let mut found = Vec::new();
     for (number, file) in loops::backing_files()? {
         if file.starts_with(directory) {
             let path = loops::path(number);
             let status = loops::status(&loops::open(&path, number)?)?;
             // It may have been detached in between.
-            found.extend(status.map(|status| LeftLoop { path, file, id: status.file }));
+            found.extend(status.map(|status| AttachedLoop { path, file, id: status.file }));
         }
     }
     Ok(found)
 }
 
-impl LeftLoop {
+impl AttachedLoop {
     /// Detaches it, unless it has another backing file by now.
     ///
     /// # Errors

@@ -194,7 +194,7 @@ pub trait Host: Send + Sync {
     /// Detaches a mount of the driver's own at `target` (MNT_DETACH), though it may be open: a tool that is
     /// being started has, for a moment, a copy of every descriptor that is open here, which keeps a mount busy.
     /// The mount ends with the last of them.
-    fn let_go(&self, target: &Path) -> io::Result<()>;
+    fn unmount_lazy(&self, target: &Path) -> io::Result<()>;
     /// Copies a regular file with its holes, sharing blocks where the file system supports it, and flushes the
     /// copy. `TimedOut` if it does not finish before `until`.
     fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()>;

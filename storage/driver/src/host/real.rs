@@ -162,7 +162,7 @@ impl Host for RealHost {
         Ok(rustix::mount::unmount(target, UnmountFlags::NOFOLLOW)?)
     }
 
-    fn let_go(&self, target: &Path) -> io::Result<()> {
+    fn unmount_lazy(&self, target: &Path) -> io::Result<()> {
         Ok(rustix::mount::unmount(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)?)
     }
 

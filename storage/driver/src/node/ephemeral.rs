@@ -33,7 +33,7 @@ pub(super) fn id_on_node(handle: &str) -> Result<VolumeId> {
     match fields::volume_id(handle) {
         // A name with a control character cannot be that of any other volume.
         Err(Error::NoVolume(_)) => Ok(VolumeId::from_name(&format!("ephemeral\n{handle}"))),
-        ours => ours,
+        result => result,
     }
 }
 
@@ -119,15 +119,15 @@ impl Driver {
 
 /// The pod's volumeAttributes; keys of Kubernetes itself are ignored.
 fn attributes(context: &BTreeMap<String, String>, grant: &Grant) -> Result<(Kind, SizeRange)> {
-    let mut ours = context.clone();
-    ours.retain(|key, _| !key.starts_with(PROVISIONER_PREFIX));
-    let required = match ours.remove(SIZE) {
+    let mut parameters = context.clone();
+    parameters.retain(|key, _| !key.starts_with(PROVISIONER_PREFIX));
+    let required = match parameters.remove(SIZE) {
         None => 0,
         Some(bytes) => bytes.parse().map_err(|_| {
             let reason = format!("{SIZE} {:?} is not a number of bytes", fields::clip(&bytes));
             Error::invalid("volume_context", reason)
         })?,
     };
-    let kind = Parameters::parse(&ours)?.kind_for(std::slice::from_ref(&grant.access));
+    let kind = Parameters::parse(&parameters)?.kind_for(std::slice::from_ref(&grant.access));
     Ok((kind, SizeRange { required, limit: None }))
 }

@@ -202,7 +202,7 @@ impl Driver {
 fn check_single(id: &VolumeId, usage: &Usage, grant: &Grant) -> Result<()> {
     let alone = |mode| mode == Mode::SingleNodeSingleWriter;
     match usage.published.iter().next() {
-        Some((other, theirs)) if alone(grant.access.mode) || alone(theirs.access.mode) => {
+        Some((other, existing)) if alone(grant.access.mode) || alone(existing.access.mode) => {
             Err(Error::Precondition(format!(
                 "volume {id} is for one pod only and is published at {}; unpublish it there first",
                 other.display()

@@ -255,7 +255,7 @@ fn groups_are_consistent_across_volumes() {
 
 /// As the mark is at which a file system is frozen: a tool that is being started has copies of the driver's files.
 #[test]
-fn a_mount_is_let_go_of_though_somebody_has_a_file_open_there() {
+fn a_mount_with_an_open_file_is_lazily_unmounted() {
     support::with_private_mounts(|| {
         if !support::possible("image", &RealHost) {
             return;
@@ -270,7 +270,7 @@ fn a_mount_is_let_go_of_though_somebody_has_a_file_open_there() {
         drop(device);
         let file = File::create(target.join("file")).unwrap();
         assert_eq!(RealHost.unmount(&target).unwrap_err().kind(), ErrorKind::ResourceBusy);
-        RealHost.let_go(&target).unwrap();
+        RealHost.unmount_lazy(&target).unwrap();
         assert!(RealHost.mounted(&target).unwrap().is_none() && !target.join("file").exists());
         assert!(!support::loops_below(place.path()).is_empty(), "the file is there as long as it is open");
         drop(file);
@@ -416,7 +416,7 @@ fn blocks_are_shared_where_that_is_possible() {
         let shown = fs::read(disk.join("state/snapshots").join(id).join("image")).unwrap();
         assert_eq!(shown[..noise.len()], noise);
         drop((driver, file));
-        RealHost.let_go(&disk).unwrap();
+        RealHost.unmount_lazy(&disk).unwrap();
     });
 }
 

@@ -145,17 +145,17 @@ fn condition() {
     let place = Place::new();
     let driver = place.driver(Arc::new(FakeHost::default())).unwrap();
     driver.create(support::create("image")).unwrap();
-    let ailment = || {
+    let abnormality = || {
         let answer = driver.get(ControllerGetVolumeRequest { volume_id: support::id() }).unwrap();
         let condition = answer.status.unwrap().volume_condition.unwrap();
         condition.abnormal.then_some(condition.message)
     };
-    assert_eq!(ailment(), None);
+    assert_eq!(abnormality(), None);
     let image = place.state().join("volumes").join(support::id()).join("image");
     fs::File::options().write(true).open(&image).unwrap().set_len(4096).unwrap();
-    assert!(ailment().unwrap().contains("4096 bytes instead of"));
+    assert!(abnormality().unwrap().contains("4096 bytes instead of"));
     fs::remove_file(&image).unwrap();
-    assert!(ailment().unwrap().contains("is gone"));
+    assert!(abnormality().unwrap().contains("is gone"));
 }
 
 fn wanted(fs: Option<FsType>) -> VolumeCapability {

@@ -22,7 +22,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T>, code: Code, words: &str) {
     assert!(error.to_string().contains(words), "{error} does not say {words:?}");
 }
 
-fn wish(name: &str, volumes: &[&str]) -> CreateVolumeGroupSnapshotRequest {
+fn group_request(name: &str, volumes: &[&str]) -> CreateVolumeGroupSnapshotRequest {
     CreateVolumeGroupSnapshotRequest {
         name: name.into(),
         source_volume_ids: volumes.iter().map(|id| (*id).to_owned()).collect(),
@@ -59,12 +59,12 @@ fn create_refuses() {
     let (place, driver, [a, b, _]) = cluster();
     let missing = VolumeId::from_name("none").to_string();
     let cases = [
-        (wish("", &[&a]), InvalidArgument, "name is missing"),
-        (wish("g", &[]), InvalidArgument, "source_volume_ids is missing"),
-        (wish("g", &[&a, ""]), InvalidArgument, "source_volume_ids is missing"),
-        (wish("g", &[&a, &b, &a]), InvalidArgument, "twice"),
-        (wish("g", &[&a, &missing]), NotFound, &missing),
-        (wish("g", &[&a, "nonsense"]), NotFound, "nonsense"),
+        (group_request("", &[&a]), InvalidArgument, "name is missing"),
+        (group_request("g", &[]), InvalidArgument, "source_volume_ids is missing"),
+        (group_request("g", &[&a, ""]), InvalidArgument, "source_volume_ids is missing"),
+        (group_request("g", &[&a, &b, &a]), InvalidArgument, "twice"),
+        (group_request("g", &[&a, &missing]), NotFound, &missing),
+        (group_request("g", &[&a, "nonsense"]), NotFound, "nonsense"),
     ];
     for (request, code, words) in cases {
         refused(driver.create_group(request), code, words);
@@ -75,17 +75,17 @@ fn create_refuses() {
 #[test]
 fn a_group_is_one_thing() {
     let (place, driver, [a, b, c]) = cluster();
-    let group = driver.create_group(wish("g", &[&b, &c, &a])).unwrap().group_snapshot.unwrap();
+    let group = driver.create_group(group_request("g", &[&b, &c, &a])).unwrap().group_snapshot.unwrap();
     assert!(group.ready_to_use && group.snapshots.iter().all(|snapshot| snapshot.ready_to_use));
     assert_eq!(group.snapshots.len(), 3);
     for snapshot in &group.snapshots {
         assert_eq!(snapshot.group_snapshot_id, group.group_snapshot_id);
         assert_eq!(snapshot.creation_time, group.creation_time);
     }
-    let again = driver.create_group(wish("g", &[&a, &b, &c])).unwrap().group_snapshot.unwrap();
+    let again = driver.create_group(group_request("g", &[&a, &b, &c])).unwrap().group_snapshot.unwrap();
     assert_eq!(again, group, "in whatever order");
-    refused(driver.create_group(wish("g", &[&a, &b])), AlreadyExists, "of other volumes");
-    let other = driver.create_group(wish("h", &[&a])).unwrap().group_snapshot.unwrap();
+    refused(driver.create_group(group_request("g", &[&a, &b])), AlreadyExists, "of other volumes");
+    let other = driver.create_group(group_request("h", &[&a])).unwrap().group_snapshot.unwrap();
     place.assert_whole("two groups");
 
     let listed = driver.list_snapshots(ListSnapshotsRequest::default()).unwrap().entries;
@@ -120,7 +120,7 @@ fn a_group_is_one_thing() {
             claimcheck_csi::v1::DeleteVolumeRequest { volume_id: volume.clone(), ..Default::default() };
         driver.delete(request).unwrap();
     }
-    assert_eq!(driver.create_group(wish("g", &[&a, &b, &c])).unwrap().group_snapshot.unwrap(), group);
+    assert_eq!(driver.create_group(group_request("g", &[&a, &b, &c])).unwrap().group_snapshot.unwrap(), group);
     let of_c = group.snapshots.iter().find(|snapshot| snapshot.source_volume_id == c).unwrap();
     driver.create(copy_of("directory", "restored", of_snapshot(&of_c.snapshot_id))).unwrap();
 

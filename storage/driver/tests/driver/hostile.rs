@@ -35,22 +35,22 @@ async fn with_driver<T>(seed: u64, test: impl AsyncFnOnce(Client) -> T) -> T {
 }
 
 /// The responses to many equal calls, as text.
-async fn said(seed: u64) -> Vec<Result<String, Code>> {
+async fn message(seed: u64) -> Vec<Result<String, Code>> {
     with_driver(seed, async |client: Client| {
-        let mut said = Vec::new();
+        let mut message = Vec::new();
         for _ in 0..200 {
             let answer = client.controller().create_snapshot(CreateSnapshotRequest::default()).await;
             let answer = answer.map(|answer| format!("{:?}", answer.into_inner()));
-            said.push(answer.map_err(|status| status.code()));
+            message.push(answer.map_err(|status| status.code()));
         }
-        said
+        message
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_seed_determines_the_responses() {
-    let (one, again, other) = (said(1).await, said(1).await, said(2).await);
+    let (one, again, other) = (message(1).await, message(1).await, message(2).await);
     // A slow machine may miss a deadline once.
     let late = |answer: &Result<String, Code>| *answer == Err(Code::DeadlineExceeded);
     let differ = |(one, other): (&Result<String, Code>, &Result<String, Code>)| {

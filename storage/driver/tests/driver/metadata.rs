@@ -17,25 +17,25 @@ use tonic::{
 const BLOCK: i64 = 4096;
 
 /// The content of a stream: the blocks, and how many in each message.
-type Told = (Vec<BlockMetadata>, Vec<usize>);
+type Received = (Vec<BlockMetadata>, Vec<usize>);
 
-macro_rules! told {
+macro_rules! received {
     ($answer:expr) => {{
         let mut stream = $answer.await?.into_inner();
-        let mut told: Told = Default::default();
+        let mut received: Received = Default::default();
         while let Some(message) = stream.next().await {
             let message = message?;
             assert_eq!(message.block_metadata_type(), BlockMetadataType::VariableLength);
             assert_eq!(message.volume_capacity_bytes, support::IMAGE_BYTES);
-            told.1.push(message.block_metadata.len());
-            told.0.extend(message.block_metadata);
+            received.1.push(message.block_metadata.len());
+            received.0.extend(message.block_metadata);
         }
-        Ok(told)
+        Ok(received)
     }};
 }
 
-async fn allocated(driver: &Driver, id: &str, start: i64, max_results: i32) -> Result<Told, Status> {
-    told!(driver.get_metadata_allocated(Request::new(GetMetadataAllocatedRequest {
+async fn allocated(driver: &Driver, id: &str, start: i64, max_results: i32) -> Result<Received, Status> {
+    received!(driver.get_metadata_allocated(Request::new(GetMetadataAllocatedRequest {
         snapshot_id: id.into(),
         starting_offset: start,
         max_results,
@@ -43,8 +43,8 @@ async fn allocated(driver: &Driver, id: &str, start: i64, max_results: i32) -> R
     })))
 }
 
-async fn delta(driver: &Driver, base: &str, target: &str, start: i64, max: i32) -> Result<Told, Status> {
-    told!(driver.get_metadata_delta(Request::new(GetMetadataDeltaRequest {
+async fn delta(driver: &Driver, base: &str, target: &str, start: i64, max: i32) -> Result<Received, Status> {
+    received!(driver.get_metadata_delta(Request::new(GetMetadataDeltaRequest {
         base_snapshot_id: base.into(),
         target_snapshot_id: target.into(),
         starting_offset: start,
@@ -57,8 +57,8 @@ fn snapshot(driver: &Driver, name: &str) -> String {
     driver.create_snapshot(support::snapshot(name)).unwrap().snapshot.unwrap().snapshot_id
 }
 
-fn blocks(told: &Told) -> Vec<i64> {
-    told.0
+fn blocks(received: &Received) -> Vec<i64> {
+    received.0
         .iter()
         .flat_map(|range| (range.byte_offset..range.byte_offset + range.size_bytes).step_by(4096))
         .collect()
@@ -149,9 +149,9 @@ async fn many_blocks_come_in_many_messages_and_directories_have_none() {
         image.write_all_at(b"x", *offset as u64).unwrap();
     }
     let id = snapshot(&driver, "s");
-    let told = allocated(&driver, &id, 0, 0).await.unwrap();
-    assert_eq!(blocks(&told), every_other);
-    assert!(told.1.len() > 1, "{:?}", told.1);
+    let received = allocated(&driver, &id, 0, 0).await.unwrap();
+    assert_eq!(blocks(&received), every_other);
+    assert!(received.1.len() > 1, "{:?}", received.1);
     // A client that disconnects early has no effect on others.
     let request =
         GetMetadataAllocatedRequest { snapshot_id: id.clone(), max_results: 1, ..Default::default() };
@@ -161,9 +161,9 @@ async fn many_blocks_come_in_many_messages_and_directories_have_none() {
 
     let mut directory = support::create("directory");
     directory.name = "directory".into();
-    let mut wish = support::snapshot("of-directory");
-    wish.source_volume_id = driver.create(directory).unwrap().volume.unwrap().volume_id;
-    let of_directory = driver.create_snapshot(wish).unwrap().snapshot.unwrap().snapshot_id;
+    let mut request = support::snapshot("of-directory");
+    request.source_volume_id = driver.create(directory).unwrap().volume.unwrap().volume_id;
+    let of_directory = driver.create_snapshot(request).unwrap().snapshot.unwrap().snapshot_id;
     assert_eq!(code(allocated(&driver, &of_directory, 0, 0).await), FailedPrecondition);
     assert_eq!(code(delta(&driver, &id, &of_directory, 0, 0).await), InvalidArgument, "of another volume");
 }

@@ -71,9 +71,9 @@ fn create_refuses() {
 fn a_snapshot_outlives_its_volume_and_stays_what_it_was() {
     let (place, driver) = driver();
     driver.create(support::create("image")).unwrap();
-    let mut wish = support::snapshot("s");
-    wish.parameters.insert("csi.storage.k8s.io/volumesnapshot/name".into(), "s".into());
-    let first = driver.create_snapshot(wish).unwrap().snapshot.unwrap();
+    let mut request = support::snapshot("s");
+    request.parameters.insert("csi.storage.k8s.io/volumesnapshot/name".into(), "s".into());
+    let first = driver.create_snapshot(request).unwrap().snapshot.unwrap();
     assert!(first.ready_to_use && first.creation_time.is_some());
     assert_eq!((first.size_bytes, &first.source_volume_id), (support::IMAGE_BYTES, &support::id()));
     assert_eq!(snapshot(&driver, "s"), first);
@@ -115,7 +115,7 @@ fn listing_filters() {
     of_other.source_volume_id.clone_from(&other);
     let c = driver.create_snapshot(of_other).unwrap().snapshot.unwrap().snapshot_id;
 
-    let ask = |source: &str, id: &str| {
+    let listed = |source: &str, id: &str| {
         let request = ListSnapshotsRequest {
             source_volume_id: source.into(),
             snapshot_id: id.into(),
@@ -130,15 +130,15 @@ fn listing_filters() {
         ids.sort();
         ids
     };
-    assert_eq!(ask("", ""), sorted(&[&a, &b, &c]));
-    assert_eq!(ask(&support::id(), ""), sorted(&[&a, &b]));
-    assert_eq!(ask("", &c), [c.as_str()]);
-    assert_eq!(ask(&other, &c), [c.as_str()]);
+    assert_eq!(listed("", ""), sorted(&[&a, &b, &c]));
+    assert_eq!(listed(&support::id(), ""), sorted(&[&a, &b]));
+    assert_eq!(listed("", &c), [c.as_str()]);
+    assert_eq!(listed(&other, &c), [c.as_str()]);
     for (source, id) in [(other.as_str(), a.as_str()), ("nonsense", ""), ("", "nonsense"), ("", "../..")] {
-        assert_eq!(ask(source, id), Vec::<String>::new(), "{source} {id}");
+        assert_eq!(listed(source, id), Vec::<String>::new(), "{source} {id}");
     }
     let unknown = SnapshotId::from_name("unknown").to_string();
-    assert_eq!(ask("", &unknown), Vec::<String>::new());
+    assert_eq!(listed("", &unknown), Vec::<String>::new());
 
     let page = |max_entries, starting_token: &str| {
         driver.list_snapshots(ListSnapshotsRequest {

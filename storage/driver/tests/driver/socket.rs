@@ -108,14 +108,14 @@ async fn life_cycle(place: Place, kind: &'static str) {
 
     // The same wish eight times at once, through two processes: one volume.
     let (a, b) = (one.client.controller(), two.client.controller());
-    let wishes: Vec<_> = (0..8)
+    let calls: Vec<_> = (0..8)
         .map(|n| {
             let mut client = if n % 2 == 0 { a.clone() } else { b.clone() };
             tokio::spawn(async move { client.create_volume(support::create(kind)).await })
         })
         .collect();
-    for wish in wishes {
-        let volume = wish.await.unwrap().unwrap().into_inner().volume.unwrap();
+    for call in calls {
+        let volume = call.await.unwrap().unwrap().into_inner().volume.unwrap();
         assert_eq!(volume.volume_id, support::id());
         assert_eq!(volume.capacity_bytes, support::IMAGE_BYTES);
     }

@@ -114,18 +114,18 @@ fn capacity_is_counted_by_segment_and_survives() {
 
 /// Wishes racing for the last bytes: as many volumes as fit, whichever they are.
 #[test]
-fn racing_wishes_share_the_room() {
+fn concurrent_requests_share_the_capacity() {
     let place = Place::new();
     let host = Arc::new(FakeHost::default());
     let driver = Driver::start(config(&place, "node-1", "a"), host).unwrap();
     let made = std::thread::scope(|scope| {
-        let wishes: Vec<_> = (0..12)
+        let calls: Vec<_> = (0..12)
             .map(|n| {
                 let driver = &driver;
                 scope.spawn(move || driver.create(in_zones(&format!("v{n}"), &[], &["a"])).is_ok())
             })
             .collect();
-        wishes.into_iter().map(|wish| wish.join().unwrap()).filter(|made| *made).count()
+        calls.into_iter().map(|call| call.join().unwrap()).filter(|made| *made).count()
     });
     assert_eq!(made, 4);
     assert_eq!(place.volumes().len(), 4);

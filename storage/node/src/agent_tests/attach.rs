@@ -104,7 +104,7 @@ async fn the_node_says_who_attaches_after_a_change_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_writes_that_a_living_node_is_not_ready_is_contradicted() {
+async fn a_wrong_not_ready_condition_is_overwritten() {
     let cluster = Cluster::start().await;
     cluster.node_status(json!({})).await;
 }

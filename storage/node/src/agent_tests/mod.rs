@@ -205,7 +205,7 @@ impl Cluster {
     }
 
     /// A pod on the node with one volume, `v`, and these further fields in its spec; returns its uid.
-    async fn pod_of(&self, name: &str, volume: Value, further: Value) -> String {
+    async fn pod_of(&self, name: &str, volume: Value, more: Value) -> String {
         let mut pod = json!({
             "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
             "spec": {
@@ -219,7 +219,7 @@ impl Cluster {
             },
         });
         let spec = pod["spec"].as_object_mut().unwrap();
-        spec.extend(further.as_object().unwrap().clone());
+        spec.extend(more.as_object().unwrap().clone());
         spec["volumes"][0].as_object_mut().unwrap().extend(volume.as_object().unwrap().clone());
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let pod = self.namespaced::<Pod>().create(&PostParams::default(), &pod).await.unwrap();
@@ -256,13 +256,13 @@ impl Cluster {
 
     /// Waits for an event that ends so.
     async fn event(&self, end: &str) {
-        let told = async {
+        let event_found = async {
             while !self.events().await.iter().any(|event| event.ends_with(end)) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let told = timeout(LONG, told).await;
-        assert!(told.is_ok(), "no event ends with {end:?}: {:?}", self.events().await);
+        let event_found = timeout(LONG, event_found).await;
+        assert!(event_found.is_ok(), "no event ends with {end:?}: {:?}", self.events().await);
     }
 
     /// Nothing of any volume or pod is left on the node.
@@ -402,7 +402,7 @@ async fn a_restarted_agent_takes_over_and_cleans_up_after_pods_that_went() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failures_are_told_and_tried_again() {
+async fn failures_emit_events_and_are_retried() {
     let cluster = Cluster::start().await;
     cluster.driver.fail("Stage", Code::Internal);
     cluster.driver.fail("Publish", Code::Unavailable);
@@ -509,7 +509,7 @@ async fn an_unmount_is_done_again_though_another_pod_waits_for_the_volume() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_ends_leaves_a_message_and_lets_its_volume_go() {
+async fn a_completed_pod_has_a_message_and_its_volume_is_unmounted() {
     let cluster = Cluster::start().await;
     cluster.bound_claim("a").await;
     cluster.attach("a").await;
@@ -535,7 +535,7 @@ async fn a_pod_that_ends_leaves_a_message_and_lets_its_volume_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_comes_and_goes_with_its_socket() {
+async fn a_driver_is_registered_and_removed_with_its_socket() {
     let mut cluster = Cluster::start().await;
     let csi_node = cluster.all::<CSINode>().get(NODE).await.unwrap();
     let entry = &csi_node.spec.drivers[0];
@@ -545,8 +545,8 @@ async fn a_driver_comes_and_goes_with_its_socket() {
     assert_eq!(node.labels().get("topology.test/zone").map(String::as_str), Some("a"));
 
     drop(cluster.registrar.take());
-    let nobody = |node: Option<&CSINode>| node.is_some_and(|node| node.spec.drivers.is_empty());
-    wait(&cluster.all::<CSINode>(), NODE, nobody).await;
+    let no_driver = |node: Option<&CSINode>| node.is_some_and(|node| node.spec.drivers.is_empty());
+    wait(&cluster.all::<CSINode>(), NODE, no_driver).await;
     cluster.bound_claim("a").await;
     cluster.attach("a").await;
     cluster.pod("p", "a", "Always").await;

@@ -60,7 +60,7 @@ async fn files_follow_their_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_is_missing_is_told_and_waited_for() {
+async fn a_missing_object_emits_an_event_and_is_waited_for() {
     let cluster = Cluster::start().await;
     let uid = cluster.pod_of("p", json!({"configMap": {"name": "late"}}), json!({})).await;
     cluster.event("MountVolume.SetUp failed for volume \"v\" : configmap \"late\" not found").await;

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_reader_wants_no_more() {
+    fn a_reader_at_its_limit_stops() {
         let mut lines = Lines::new(Shown { limit: Some(2), ..Shown::default() }, Times::default(), 0);
         assert!(!lines.is_full());
         assert_eq!(lines.take(b"one\n"), b"on");

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_that_its_container_empties_is_read_anew() {
+    async fn a_truncated_log_is_read_from_its_start() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("0.log");
         fs::write(&log, "a long first line\n").unwrap();

@@ -48,14 +48,14 @@ impl Mark {
 
 /// A line that is not a mark.
 #[derive(Debug)]
-pub struct NoMark;
+pub struct InvalidMark;
 
 impl FromStr for Mark {
-    type Err = NoMark;
+    type Err = InvalidMark;
 
-    fn from_str(line: &str) -> Result<Self, NoMark> {
-        let (size, at) = line.split_once(' ').ok_or(NoMark)?;
-        Ok(Self { size: size.parse().map_err(|_| NoMark)?, at: at.parse().map_err(|_| NoMark)? })
+    fn from_str(line: &str) -> Result<Self, InvalidMark> {
+        let (size, at) = line.split_once(' ').ok_or(InvalidMark)?;
+        Ok(Self { size: size.parse().map_err(|_| InvalidMark)?, at: at.parse().map_err(|_| InvalidMark)? })
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_emptied_begins_anew() {
+    fn the_marks_of_a_truncated_log_start_again() {
         let mut times = Times::parse("9 1970-01-01T00:00:01Z\n4 1970-01-01T00:00:02Z\n");
         assert_eq!(times.of(2), second(2));
     }

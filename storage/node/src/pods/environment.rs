@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_tells_a_value() {
+    fn no_error_contains_a_value() {
         let fields = json!({
             "envFrom": [{"secretRef": {"name": "secret"}}, {"configMapRef": {"name": "none"}}],
         });

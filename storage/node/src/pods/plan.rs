@@ -115,14 +115,14 @@ impl Eviction {
 
 /// Reasons to terminate a pod that is not being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doom<'a> {
+pub enum TerminationReason<'a> {
     /// The node terminates it.
     Evicted(&'a Eviction),
     /// It exceeded its activeDeadlineSeconds. Upstream: `pkg/kubelet/active_deadline.go`.
     DeadlineExceeded,
 }
 
-impl Doom<'_> {
+impl TerminationReason<'_> {
     /// The reason in the status.
     pub fn reason(self) -> &'static str {
         match self {
@@ -146,9 +146,9 @@ impl Doom<'_> {
 
 impl<'a> View<'a> {
     /// The reason to terminate the pod, if any.
-    pub fn doom(&self) -> Option<Doom<'a>> {
+    pub fn termination_reason(&self) -> Option<TerminationReason<'a>> {
         if let Some(why) = self.evicted {
-            return Some(Doom::Evicted(why));
+            return Some(TerminationReason::Evicted(why));
         }
         let deadline = self.deadline()?;
         let ended = |(_, attempt): (&str, &Attempt)| match &attempt.state {
@@ -159,7 +159,7 @@ impl<'a> View<'a> {
         // one must return the same.
         let in_time = status::phase(self.pod, self.containers, false).is_terminal()
             && !self.containers.iter().any(ended);
-        (deadline <= self.now.wall_ns && !in_time).then_some(Doom::DeadlineExceeded)
+        (deadline <= self.now.wall_ns && !in_time).then_some(TerminationReason::DeadlineExceeded)
     }
 
     /// The time at which the pod's deadline expires, in nanoseconds since the epoch.
@@ -208,7 +208,7 @@ pub struct Plan {
     /// Actions, in any order.
     pub actions: Vec<Action>,
     /// Whether its volumes must be, or stay, mounted.
-    pub wants_volumes: bool,
+    pub requires_volumes: bool,
     /// When to plan again, if nothing happens before.
     pub wake: Option<Duration>,
 }
@@ -224,7 +224,7 @@ pub fn plan(view: &View<'_>) -> Plan {
     let mut plan = Plan::default();
     let deleting = view.gone || view.pod.metadata.deletion_timestamp.is_some();
     if !deleting && !is_over(view) {
-        plan.wants_volumes = true;
+        plan.requires_volumes = true;
         if view.volumes.ready {
             start(view, &mut plan);
         }
@@ -235,7 +235,7 @@ pub fn plan(view: &View<'_>) -> Plan {
         return plan;
     }
     if view.containers.any_alive() {
-        plan.wants_volumes = true;
+        plan.requires_volumes = true;
         stop(view, &mut plan);
         return plan;
     }
@@ -270,7 +270,7 @@ fn attempt(progress: Progress, action: Action, now: Stamp, plan: &mut Plan) {
 fn is_over(view: &View<'_>) -> bool {
     // A terminal phase that was written once is never taken back.
     claimcheck_informer::is_terminal(view.pod)
-        || view.doom().is_some()
+        || view.termination_reason().is_some()
         || status::phase(view.pod, view.containers, false).is_terminal()
 }
 

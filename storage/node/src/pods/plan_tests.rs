@@ -152,10 +152,10 @@ fn a_life_from_start_to_end() {
             true,
         ),
     ];
-    for (what, view, actions, wants_volumes) in rows {
+    for (what, view, actions, requires_volumes) in rows {
         let plan = plan(&view);
         assert_eq!(words(&plan), actions, "{what}");
-        assert_eq!(plan.wants_volumes, wants_volumes, "{what}");
+        assert_eq!(plan.requires_volumes, requires_volumes, "{what}");
     }
 }
 
@@ -179,7 +179,7 @@ fn a_pod_that_the_full_node_rejects_fails_with_upstreams_reason() {
     let (alive, none) = (pod("Always", false), containers(&[]));
     let full = Eviction::AttachLimit("no room".into());
     let mut planned = plan(&View { evicted: Some(&full), ..view(&alive, &none, NONE) });
-    assert!(!planned.wants_volumes);
+    assert!(!planned.requires_volumes);
     let Some(Action::Report(status)) = planned.actions.pop() else { panic!("nothing was reported") };
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("VolumeAttachmentLimitExceeded"));
@@ -212,14 +212,14 @@ fn restart_policies() {
         let plan = plan(&view(&pod, &down, MOUNTED));
         let started = plan.actions.iter().find(|action| matches!(action, Action::Start { .. })).cloned();
         assert_eq!(started, expected, "{policy} after {code}");
-        assert_eq!(plan.wants_volumes, expected.is_some(), "{policy} after {code}");
+        assert_eq!(plan.requires_volumes, expected.is_some(), "{policy} after {code}");
     }
 }
 
 #[test]
-fn crash_loops_are_told_and_wait_longer_each_time() {
+fn crash_loops_emit_events_and_wait_longer_each_time() {
     let mut pod = pod("Always", false);
-    for (restarts, wait, said) in
+    for (restarts, wait, delay) in
         [(1, 10, "10s"), (2, 20, "20s"), (3, 40, "40s"), (6, 300, "5m0s"), (40, 300, "5m0s")]
     {
         let down = containers(&[("c", restarts, ended(1, 100))]);
@@ -228,7 +228,7 @@ fn crash_loops_are_told_and_wait_longer_each_time() {
         let container = &status.container_statuses.as_ref().unwrap()[0];
         let waiting = container.state.as_ref().unwrap().waiting.as_ref().unwrap();
         assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
-        let message = format!("back-off {said} restarting failed container=c pod=p_default(uid-p)");
+        let message = format!("back-off {delay} restarting failed container=c pod=p_default(uid-p)");
         assert_eq!(waiting.message, Some(message));
         let last = container.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
         assert_eq!((last.exit_code, container.restart_count), (1, restarts as i32));
@@ -331,7 +331,7 @@ fn the_status_is_worded_as_the_stock_kubelet_words_it() {
     let mut pod = pod("Always", false);
     let none = containers(&[]);
     let conditions = |status: &PodStatus| -> Vec<String> {
-        let said = |c: &k8s_openapi::api::core::v1::PodCondition| {
+        let describe = |c: &k8s_openapi::api::core::v1::PodCondition| {
             [
                 c.type_.as_str(),
                 &c.status,
@@ -340,7 +340,7 @@ fn the_status_is_worded_as_the_stock_kubelet_words_it() {
             ]
             .join(" ")
         };
-        status.conditions.iter().flatten().map(said).collect()
+        status.conditions.iter().flatten().map(describe).collect()
     };
     let pending = status::compute(&view(&pod, &none, NONE));
     assert_eq!(

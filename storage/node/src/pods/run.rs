@@ -230,7 +230,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         now: Stamp,
     ) -> Option<bool> {
         let record = self.pods.get(uid)?;
-        let Plan { actions, wants_volumes, wake } = plan(&record.view(volumes, &self.node, now));
+        let Plan { actions, requires_volumes, wake } = plan(&record.view(volumes, &self.node, now));
         self.timers.remove(uid);
         if let Some(wake) = wake {
             self.timers.insert(uid.clone(), Duration::from_nanos(now.mono_ns) + wake);
@@ -239,7 +239,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
             tracing::debug!(pod = %uid, ?action, "act");
             self.act(uid, action, &mounted_at, now);
         }
-        Some(wants_volumes)
+        Some(requires_volumes)
     }
 
     fn act(&mut self, uid: &PodUid, action: Action, mounted_at: &impl Fn(&str) -> Option<Place>, now: Stamp) {
@@ -260,7 +260,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
             }
             Action::Report(status) => {
                 record.report = Progress::Running;
-                tell_of(&self.node.recorder, &record.pod, &status);
+                emit_events(&self.node.recorder, &record.pod, &status);
                 self.report(uid, *status);
             }
             Action::Reap => {
@@ -404,7 +404,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
 }
 
 /// Emits events for changes in a status that is about to be written, in the words of the stock kubelet.
-fn tell_of(recorder: &EventRecorder, pod: &Pod, status: &PodStatus) {
+fn emit_events(recorder: &EventRecorder, pod: &Pod, status: &PodStatus) {
     let object = reference(pod);
     let before = pod.status.as_ref();
     for container in status::in_crash_loop(status) {

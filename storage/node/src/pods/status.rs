@@ -18,7 +18,7 @@ use k8s_openapi::{
 
 use super::{
     containers::{Attempt, ContainerId, ContainerState, Containers, Ended},
-    plan::{Doom, Eviction, View},
+    plan::{TerminationReason, Eviction, View},
     restarts::{Need, Restarts, is_sidecar},
 };
 
@@ -95,8 +95,8 @@ pub fn phase(pod: &Pod, containers: &Containers, deleting: bool) -> Phase {
 pub fn compute(view: &View<'_>) -> PodStatus {
     let pod = view.pod;
     let deleting = pod.metadata.deletion_timestamp.is_some();
-    let doom = view.doom();
-    let phase = match doom {
+    let termination_reason = view.termination_reason();
+    let phase = match termination_reason {
         Some(_) => Phase::Failed,
         None => phase(pod, view.containers, deleting),
     };
@@ -122,8 +122,8 @@ pub fn compute(view: &View<'_>) -> PodStatus {
         pod_ips: pod_ip.map(|ip| vec![PodIP { ip }]).or(before.pod_ips.clone()),
         start_time: before.start_time.clone().or_else(|| Some(time(view.first_seen))),
         observed_generation: pod.metadata.generation,
-        reason: doom.map(|doom| doom.reason().to_owned()).or(before.reason.clone()),
-        message: doom.map(Doom::message).or(before.message.clone()),
+        reason: termination_reason.map(|termination_reason| termination_reason.reason().to_owned()).or(before.reason.clone()),
+        message: termination_reason.map(TerminationReason::message).or(before.message.clone()),
         ..before
     }
 }
@@ -313,7 +313,7 @@ fn conditions(view: &View<'_>, phase: Phase, initialized: bool) -> Vec<PodCondit
         let message = format!("containers with incomplete status: [{}]", names(incomplete));
         ("ContainersNotInitialized", Some(message))
     });
-    let ours = [
+    let managed = [
         Condition {
             kind: "PodReadyToStartContainers",
             unmet: (!sandbox).then_some(("", None)),
@@ -328,22 +328,22 @@ fn conditions(view: &View<'_>, phase: Phase, initialized: bool) -> Vec<PodCondit
         Condition { kind: "ContainersReady", unmet: unmet_ready, reason: None },
     ];
     let before = view.pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let is_ours = |condition: &&PodCondition| !ours.iter().any(|own| own.kind == condition.type_);
-    let others: Vec<PodCondition> = before.iter().filter(is_ours).cloned().collect();
-    let mut all: Vec<PodCondition> = ours.iter().map(|own| own.to_api(before, view.now)).collect();
+    let is_managed = |condition: &&PodCondition| !managed.iter().any(|own| own.kind == condition.type_);
+    let others: Vec<PodCondition> = before.iter().filter(is_managed).cloned().collect();
+    let mut all: Vec<PodCondition> = managed.iter().map(|own| own.to_api(before, view.now)).collect();
     if !others.iter().any(|condition| condition.type_ == "PodScheduled") {
         // A pod that was made with a node name never met the scheduler.
         let scheduled = Condition { kind: "PodScheduled", unmet: None, reason: None };
         all.push(scheduled.to_api(before, view.now));
     }
-    let evicted = view.doom().filter(|doom| matches!(doom, Doom::Evicted(Eviction::OverLimit(_))));
-    if let Some(doom) = evicted.filter(|_| !others.iter().any(|other| other.type_ == DISRUPTED)) {
+    let evicted = view.termination_reason().filter(|termination_reason| matches!(termination_reason, TerminationReason::Evicted(Eviction::OverLimit(_))));
+    if let Some(termination_reason) = evicted.filter(|_| !others.iter().any(|other| other.type_ == DISRUPTED)) {
         // KEP-3329.
         all.push(PodCondition {
             type_: DISRUPTED.to_owned(),
             status: "True".to_owned(),
             reason: Some("TerminationByKubelet".to_owned()),
-            message: Some(doom.message()),
+            message: Some(termination_reason.message()),
             last_transition_time: Some(time(view.now)),
             ..PodCondition::default()
         });

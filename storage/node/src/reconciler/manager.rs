@@ -23,7 +23,7 @@ use crate::{
     registration::NodeInfo,
     volumes::{
         Place, PodUid, VolumeKey, VolumeSpec,
-        content::{News, Objects},
+        content::{ObjectUpdate, Objects},
     },
 };
 
@@ -59,7 +59,7 @@ pub enum Notice {
     /// A failed write of `volumesInUse` may be retried.
     WriteAgain,
     /// A ConfigMap or Secret used by volumes.
-    Object(News),
+    Object(ObjectUpdate),
     /// Disk usage of a volume.
     Measured {
         /// The volume.
@@ -119,7 +119,7 @@ pub struct VolumeManager<H> {
     /// The time at which a volume becomes outdated without an event: its token expires.
     pub(super) renewals: BTreeMap<VolumeKey, Moment>,
     /// Pods that wait for their volumes, and the time of the next event about it.
-    pub(super) patience: BTreeMap<PodUid, (ObjectReference, Moment)>,
+    pub(super) waits: BTreeMap<PodUid, (ObjectReference, Moment)>,
     /// Pods with changed volumes.
     pub(super) touched: BTreeSet<PodUid>,
     /// Pods to terminate.
@@ -132,14 +132,14 @@ impl<H: Host> VolumeManager<H> {
     pub fn new(executor: Executor<H>, notices: mpsc::UnboundedSender<Notice>, start: Start) -> Self {
         let Start { actual, in_use, controller_attaches, node_info } = start;
         let measured = Measured::new(executor.meter.clone());
-        let news = notices.clone();
+        let updates = notices.clone();
         // The receiver is gone when the agent stops.
-        let tell = move |news_of_object| news.send(Notice::Object(news_of_object)).is_ok();
+        let notify = move |update| updates.send(Notice::Object(update)).is_ok();
         Self {
             client: executor.client.clone(),
             informer: executor.informer.clone(),
             recorder: executor.recorder.clone(),
-            objects: Objects::new(executor.client.clone(), Arc::new(tell)),
+            objects: Objects::new(executor.client.clone(), Arc::new(notify)),
             executor,
             notices,
             populations: BTreeMap::new(),
@@ -157,7 +157,7 @@ impl<H: Host> VolumeManager<H> {
             waiting: BTreeMap::new(),
             timers: BTreeMap::new(),
             renewals: BTreeMap::new(),
-            patience: BTreeMap::new(),
+            waits: BTreeMap::new(),
             touched: BTreeSet::new(),
             evicted: BTreeMap::new(),
             measured,
@@ -198,11 +198,11 @@ impl<H: Host> VolumeManager<H> {
         if before.is_some_and(|population| population.problems.is_empty()) {
             return;
         }
-        self.measured.wants(&uid, now);
+        self.measured.wait_started(&uid, now);
         let population = populate(pod, &self.informer.read(), before);
         for problem in population.problems.iter().filter(|problem| !problem.waiting) {
             if before.is_none_or(|before| !before.problems.contains(problem)) {
-                self.tell_problem(pod, problem);
+                self.report_problem(pod, problem);
             }
         }
         if population.problems.is_empty() {
@@ -223,7 +223,7 @@ impl<H: Host> VolumeManager<H> {
             self.touched.insert(uid.clone());
         }
         if !self.volumes(&uid).ready {
-            self.be_patient(pod, now);
+            self.start_wait(pod, now);
         }
     }
 
@@ -236,7 +236,7 @@ impl<H: Host> VolumeManager<H> {
     pub fn release(&mut self, pod: &PodUid) {
         self.measured.released(pod);
         self.held.remove(pod);
-        self.patience.remove(pod);
+        self.waits.remove(pod);
         for wanted in self.populations.remove(pod).map(|population| population.wanted).unwrap_or_default() {
             self.objects.release(&wanted.key);
             self.outdated.remove(&wanted.key);

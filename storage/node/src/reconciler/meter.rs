@@ -36,7 +36,7 @@ impl Measured {
     }
 
     /// A pod needs its volumes.
-    pub(super) fn wants(&mut self, pod: &PodUid, now: Moment) {
+    pub(super) fn wait_started(&mut self, pod: &PodUid, now: Moment) {
         self.wanted.entry(pod.clone()).or_insert(now);
     }
 
@@ -50,7 +50,7 @@ impl Measured {
         if awaits {
             self.awaited.entry(key.clone()).or_insert(now);
         } else if let Some(since) = self.awaited.remove(key).filter(|_| wanted) {
-            self.told(key, StorageOperation::VerifyAttached, true, now.saturating_sub(since));
+            self.record(key, StorageOperation::VerifyAttached, true, now.saturating_sub(since));
         }
     }
 
@@ -60,10 +60,10 @@ impl Measured {
         let mount = if block { StorageOperation::Map } else { StorageOperation::Mount };
         match operation {
             Operation::MountDevice if success => drop(self.staged.insert(key.clone(), took)),
-            Operation::MountDevice => self.told(key, mount, false, took),
+            Operation::MountDevice => self.record(key, mount, false, took),
             Operation::MountPod(pod) => {
                 let staging = self.staged.remove(key).unwrap_or_default();
-                self.told(key, mount, success, took + staging);
+                self.record(key, mount, success, took + staging);
                 if let Some(since) = self.wanted.get(pod).filter(|_| success) {
                     let labels = [key.plugin_name(), "overall_volume_mount".to_owned()];
                     let labels = labels.each_ref().map(String::as_str);
@@ -71,23 +71,23 @@ impl Measured {
                     self.meter.record(&VOLUME_OPERATION_TOTAL, &labels, seconds);
                 }
             }
-            Operation::UnmountPod(_) if block => self.told(key, StorageOperation::Unmap, success, took),
-            Operation::UnmountPod(_) => self.told(key, StorageOperation::Unmount, success, took),
+            Operation::UnmountPod(_) if block => self.record(key, StorageOperation::Unmap, success, took),
+            Operation::UnmountPod(_) => self.record(key, StorageOperation::Unmount, success, took),
             Operation::UnmountDevice => {
                 self.staged.remove(key);
-                self.told(
+                self.record(
                     key,
                     if block { StorageOperation::UnmapDevice } else { StorageOperation::UnmountDevice },
                     success,
                     took,
                 );
             }
-            Operation::Expand => self.told(key, StorageOperation::Resize, success, took),
-            Operation::Attach => self.told(key, StorageOperation::Attach, success, took),
+            Operation::Expand => self.record(key, StorageOperation::Resize, success, took),
+            Operation::Attach => self.record(key, StorageOperation::Attach, success, took),
         }
     }
 
-    fn told(&self, key: &VolumeKey, operation: StorageOperation, success: bool, took: Duration) {
+    fn record(&self, key: &VolumeKey, operation: StorageOperation, success: bool, took: Duration) {
         let plugin = key.plugin_name();
         operation.ended(&self.meter, &plugin, success, took);
         if !success {
@@ -113,7 +113,7 @@ mod tests {
                 Ended { key: &key, operation: &operation, block: false, took: seconds(took), success };
             measured.ended(&ended, seconds(now));
         };
-        measured.wants(&pod, seconds(10));
+        measured.wait_started(&pod, seconds(10));
         measured.awaits(&key, true, true, seconds(11));
         measured.awaits(&key, false, true, seconds(14));
         end(&mut measured, Operation::MountDevice, 1, false, 15);
@@ -132,7 +132,7 @@ mod tests {
             ("volume_operation_total_seconds", format!("{plugin} overall_volume_mount"), seconds)
         };
         assert_eq!(
-            notes.told(),
+            notes.recorded(),
             [
                 ended("verify_controller_attached_volume", "success", 3.0),
                 ended("volume_mount", "fail-unknown", 1.0),

@@ -15,7 +15,7 @@ mod meter;
 mod plan;
 mod run;
 mod size;
-mod tell;
+mod report;
 mod wake;
 mod work;
 

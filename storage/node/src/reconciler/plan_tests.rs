@@ -13,7 +13,7 @@ use crate::{
     volumes::VolumeKey,
 };
 
-static NOBODY: BTreeSet<PodUid> = BTreeSet::new();
+static NO_PODS: BTreeSet<PodUid> = BTreeSet::new();
 const READY: Facts<'static> = Facts {
     has_device: true,
     reachable: true,
@@ -22,7 +22,7 @@ const READY: Facts<'static> = Facts {
     grows: false,
     content: true,
     in_use: true,
-    held: &NOBODY,
+    held: &NO_PODS,
 };
 const NOW: Moment = Duration::from_secs(100);
 
@@ -137,13 +137,13 @@ fn a_failed_operation_waits_and_others_do_not() {
     assert_eq!(decide(&is, first), Decision::Run(Operation::MountPod("a".into())));
     // The failed mount does not hold up its own undoing.
     is.pods = actual("a?").pods;
-    let nobody = plan(None, Some(&is), READY, NOW);
-    assert_eq!(nobody, Decision::Run(Operation::UnmountPod("a".into())));
+    let unused = plan(None, Some(&is), READY, NOW);
+    assert_eq!(unused, Decision::Run(Operation::UnmountPod("a".into())));
 }
 
 /// What may happen between two plans.
 #[derive(Clone, Debug)]
-enum Happening {
+enum Step {
     Want(u8),
     Leave(u8),
     /// The operation under way ends so.
@@ -153,14 +153,14 @@ enum Happening {
     TimePasses,
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        2 => (0..3u8).prop_map(Happening::Want),
-        2 => (0..3u8).prop_map(Happening::Leave),
-        6 => (0..7u8).prop_map(Happening::End),
-        2 => any::<bool>().prop_map(Happening::WriteEnds),
-        1 => any::<bool>().prop_map(Happening::Attach),
-        2 => Just(Happening::TimePasses),
+        2 => (0..3u8).prop_map(Step::Want),
+        2 => (0..3u8).prop_map(Step::Leave),
+        6 => (0..7u8).prop_map(Step::End),
+        2 => any::<bool>().prop_map(Step::WriteEnds),
+        1 => any::<bool>().prop_map(Step::Attach),
+        2 => Just(Step::TimePasses),
     ]
 }
 
@@ -238,23 +238,23 @@ impl Model {
         self.actual.end(&key, outcome, "pv", self.now);
     }
 
-    fn happen(&mut self, happening: &Happening) {
-        match happening {
-            Happening::Want(pod) => {
+    fn happen(&mut self, step: &Step) {
+        match step {
+            Step::Want(pod) => {
                 let pod = format!("pod-{pod}");
                 self.desired.set_pod(&pod.as_str().into(), vec![wanted("v", &pod)]);
             }
-            Happening::Leave(pod) => drop(self.desired.set_pod(&format!("pod-{pod}").into(), vec![])),
-            Happening::End(how) => self.end(*how),
-            Happening::WriteEnds(success) => {
+            Step::Leave(pod) => drop(self.desired.set_pod(&format!("pod-{pod}").into(), vec![])),
+            Step::End(how) => self.end(*how),
+            Step::WriteEnds(success) => {
                 self.in_use.begin();
                 self.in_use.ended(*success);
             }
             // The attach/detach controller detaches only what is not promised to be in use.
-            Happening::Attach(attached) => {
+            Step::Attach(attached) => {
                 self.attached = *attached || self.in_use.promised(&Self::key()) || self.staged;
             }
-            Happening::TimePasses => self.now += Duration::from_secs(122),
+            Step::TimePasses => self.now += Duration::from_secs(122),
         }
         self.settle();
     }
@@ -281,11 +281,11 @@ impl Model {
 proptest! {
     #[test]
     fn any_interleaving_keeps_the_order_and_comes_to_rest(
-        happenings in proptest::collection::vec(happening(), 0..80),
+        steps in proptest::collection::vec(step(), 0..80),
     ) {
         let mut model = Model::default();
-        for happening in &happenings {
-            model.happen(happening);
+        for step in &steps {
+            model.happen(step);
         }
         // As desired, once everything works ...
         prop_assert_eq!(model.come_to_rest(), Decision::Rest);
@@ -296,7 +296,7 @@ proptest! {
         prop_assert_eq!(model.staged, !wants.is_empty());
         // ... and empty, once all pods are gone.
         for pod in 0..3 {
-            model.happen(&Happening::Leave(pod));
+            model.happen(&Step::Leave(pod));
         }
         prop_assert_eq!(model.come_to_rest(), Decision::Rest);
         prop_assert!(model.published.is_empty() && !model.staged);

@@ -58,8 +58,8 @@ impl<H: Host> VolumeManager<H> {
                 }
             }
             Notice::WriteAgain => self.write_in_use(),
-            Notice::Object(news) => {
-                let keys = self.objects.learn(news);
+            Notice::Object(update) => {
+                let keys = self.objects.learn(update);
                 self.outdate(keys);
             }
             Notice::Measured { key, bytes } => {
@@ -81,17 +81,17 @@ impl<H: Host> VolumeManager<H> {
         }
         self.write_in_use();
         self.measure(now);
-        self.tell_waiting(now);
+        self.report_waiting(now);
         let update = self.update_allocatable(now);
         let touched = std::mem::take(&mut self.touched);
         for pod in &touched {
             if self.volumes(pod).ready {
-                self.patience.remove(pod);
+                self.waits.remove(pod);
             }
         }
         let timers = self.timers.values().chain(self.renewals.values()).copied();
-        let patience = self.patience.values().map(|(_, until)| *until);
-        (touched, timers.chain(patience).chain(self.limits.next()).chain(update).min())
+        let waits = self.waits.values().map(|(_, until)| *until);
+        (touched, timers.chain(waits).chain(self.limits.next()).chain(update).min())
     }
 
     fn measure(&mut self, now: Moment) {
@@ -138,7 +138,7 @@ impl<H: Host> VolumeManager<H> {
             Decision::Run(operation) => self.start(key, operation, policy),
             Decision::Wait(wait) => {
                 if wait == Wait::Driver && before != Some(Wait::Driver) {
-                    self.tell_no_driver(key);
+                    self.report_missing_driver(key);
                 }
                 if let Wait::Until(at) = wait {
                     self.timers.insert(key.clone(), at);
@@ -182,7 +182,7 @@ impl<H: Host> VolumeManager<H> {
         match &work {
             Work::Stage { volume, .. } => self.actual.set_form(key, volume.form.clone()),
             Work::Publish { mount, growth: None, .. } if mount.read_only && self.growth(key).is_some() => {
-                self.tell_not_grown(key, &operation);
+                self.report_expansion_failure(key, &operation);
             }
             _ => {}
         }
@@ -216,7 +216,7 @@ impl<H: Host> VolumeManager<H> {
         }
         if let (Some(operation), Some(error)) = (&running, &error) {
             tracing::warn!(volume = %key, ?operation, %error, "operation failed");
-            self.tell_failure(&key, operation, error);
+            self.report_failure(&key, operation, error);
         }
         self.actual.end(&key, outcome, &directory, now);
         if let (Some(operation), Some(growth)) = (&running, growth) {

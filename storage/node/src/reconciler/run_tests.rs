@@ -77,7 +77,7 @@ impl Shell {
         Self { manager, notices, recorder, client, root, host, _server: server }
     }
 
-    fn tell<K: claimcheck_informer::Watchable + Cached>(&self, object: K) {
+    fn apply<K: claimcheck_informer::Watchable + Cached>(&self, object: K) {
         self.manager.informer.apply(object);
     }
 
@@ -91,8 +91,8 @@ impl Shell {
         let (mut claim, mut volume) = (testing::claim("bound", "", "1Gi"), testing::volume("pv", "", "1Gi"));
         change(volume.spec.as_mut().unwrap());
         testing::bind(&mut claim, &mut volume);
-        self.tell(claim);
-        self.tell(volume);
+        self.apply(claim);
+        self.apply(volume);
     }
 
     /// A pod with a container that mounts all of these volumes.
@@ -104,7 +104,7 @@ impl Shell {
             "nodeName": "n", "volumes": volumes, "containers": [{"name": "c", "volumeMounts": mounts}],
         });
         pod.spec = serde_json::from_value(spec).unwrap();
-        self.tell(pod.clone());
+        self.apply(pod.clone());
         pod
     }
 
@@ -114,7 +114,7 @@ impl Shell {
         let socket = self.root.path().join("csi.sock");
         let serving = driver.serve(&socket);
         let object = json!({"metadata": {"name": DRIVER}, "spec": spec});
-        self.tell::<CSIDriver>(serde_json::from_value(object).unwrap());
+        self.apply::<CSIDriver>(serde_json::from_value(object).unwrap());
         self.manager.driver_registered(RegisteredDriver {
             driver: Driver::new(Endpoint::Unix(socket), Tap::none(), "node"),
             info: DriverInfo {
@@ -184,8 +184,8 @@ async fn a_failure_is_tried_again_after_exactly_the_backoff() {
     assert_eq!(shell.manager.timers, BTreeMap::new());
     let failed = format!("hostPath type check failed: {} is not a directory", path.display());
     let failed = format!("FailedMount: MountVolume.SetUp failed for volume \"v\" : {failed}");
-    let told = shell.events().await;
-    assert_eq!(told.iter().filter(|event| **event == failed).count(), 1, "once, then counted: {told:?}");
+    let events = shell.events().await;
+    assert_eq!(events.iter().filter(|event| **event == failed).count(), 1, "once, then counted: {events:?}");
 }
 
 #[tokio::test]
@@ -197,9 +197,9 @@ async fn what_the_node_is_to_attach_is_refused_whatever_the_api_says() {
     let mut node = testing::node("n");
     let attached = AttachedVolume { name: key.to_string(), ..AttachedVolume::default() };
     node.status.get_or_insert_default().volumes_attached = Some(vec![attached]);
-    shell.tell(node);
+    shell.apply(node);
     let name = attachment_name("handle-pv", testing::DRIVER, "n");
-    shell.tell(testing::attachment(&name, "pv", "n", true));
+    shell.apply(testing::attachment(&name, "pv", "n", true));
 
     let pod = shell.pod(json!([claimed("bound")]));
     let mut now = Duration::from_secs(7);
@@ -218,7 +218,7 @@ async fn what_the_node_is_to_attach_is_refused_whatever_the_api_says() {
 }
 
 #[tokio::test]
-async fn a_pod_that_waits_for_long_is_told_of() {
+async fn a_pod_that_waits_for_long_gets_an_event() {
     let mut shell = Shell::start().await;
     shell.bound_claim();
     let path = shell.root.path().join("none");
@@ -238,7 +238,7 @@ async fn a_pod_that_waits_for_long_is_told_of() {
     assert!(shell.events().await.contains(&late), "{:?}", shell.events().await);
     shell.manager.release(&uid_of(&pod));
     shell.settle(start + Duration::from_secs(124)).await;
-    assert_eq!(shell.manager.patience.len(), 0, "{}", pod.name_any());
+    assert_eq!(shell.manager.waits.len(), 0, "{}", pod.name_any());
 }
 
 #[tokio::test]
@@ -266,7 +266,7 @@ async fn a_directory_that_outgrows_its_limit_evicts_its_pod() {
 }
 
 #[tokio::test]
-async fn a_driver_that_asks_for_it_is_called_again() {
+async fn a_driver_with_requires_republish_is_called_again() {
     let mut shell = Shell::start().await;
     let modes = json!({"volumeLifecycleModes": ["Ephemeral"], "requiresRepublish": true});
     let (driver, _serving) = shell.driver(modes);
@@ -284,7 +284,7 @@ async fn a_driver_that_asks_for_it_is_called_again() {
     let mut changes = shell.manager.informer.subscribe(KindSet::of(&[Kind::Pod]));
     let mut labelled = pod.clone();
     labelled.metadata.labels = Some([("app".to_owned(), "shop".to_owned())].into());
-    shell.tell(labelled);
+    shell.apply(labelled);
     while let Ok(change) = changes.try_recv() {
         shell.manager.changed(&change);
     }
@@ -355,7 +355,7 @@ async fn a_pod_is_rejected_once_it_has_waited_for_a_full_node() {
         let mut attachment = testing::attachment(&name, "pv", "n", false);
         let full = VolumeError { error_code: Some(Code::ResourceExhausted as i32), ..VolumeError::default() };
         attachment.status.as_mut().unwrap().attach_error = Some(full);
-        shell.tell(attachment);
+        shell.apply(attachment);
         let pod = shell.pod(json!([claimed("bound")]));
         let start = Duration::from_secs(7);
         shell.manager.want(&pod, start);
@@ -407,7 +407,7 @@ async fn a_block_volume_gets_its_staging_path_and_no_tokens() {
     container.volume_mounts = None;
     let device = json!([{"name": "bound", "devicePath": "/dev/x"}]);
     container.volume_devices = serde_json::from_value(device).unwrap();
-    shell.tell(pod.clone());
+    shell.apply(pod.clone());
     let now = Duration::from_secs(7);
     shell.manager.want(&pod, now);
     shell.settle(now).await;

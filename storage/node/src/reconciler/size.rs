@@ -69,7 +69,7 @@ impl<H: Host> VolumeManager<H> {
         match growth {
             Grew::Ended(Expanded::To(bytes)) => {
                 self.actual.set_size(key, |size| *size = Size { bytes: Some(bytes), ..Size::default() });
-                self.tell_grown(key, operation);
+                self.report_expanded(key, operation);
             }
             Grew::Ended(Expanded::Refused) => self.actual.set_size(key, |size| size.refused = true),
             Grew::Failed => self.actual.set_size(key, |size| size.failed = true),
@@ -88,19 +88,19 @@ impl<H: Host> VolumeManager<H> {
     }
 
     /// A pod's volume was expanded here.
-    fn tell_grown(&self, key: &VolumeKey, operation: &Operation) {
+    fn report_expanded(&self, key: &VolumeKey, operation: &Operation) {
         let message = format!("succeeded for volume {{}} {}", self.executor.node);
-        self.tell_of_growth(key, operation, EventType::Normal, "FileSystemResizeSuccessful", &message);
+        self.report_expansion(key, operation, EventType::Normal, "FileSystemResizeSuccessful", &message);
     }
 
     /// A pod's volume must be expanded, but the pod uses it read-only.
-    pub(super) fn tell_not_grown(&self, key: &VolumeKey, operation: &Operation) {
+    pub(super) fn report_expansion_failure(&self, key: &VolumeKey, operation: &Operation) {
         let message = "failed for volume {} requested read-only file system";
-        self.tell_of_growth(key, operation, EventType::Warning, "FileSystemResizeFailed", message);
+        self.report_expansion(key, operation, EventType::Warning, "FileSystemResizeFailed", message);
     }
 
     /// Upstream emits the event for pod and claim; `{}` stands for the volume's name.
-    fn tell_of_growth(
+    fn report_expansion(
         &self,
         key: &VolumeKey,
         operation: &Operation,

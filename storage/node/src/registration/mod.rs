@@ -139,7 +139,7 @@ struct Attempt {
     /// `None` if it was abandoned.
     driver: Option<RegisteredDriver>,
     /// The driver that was written to CSINode, whether or not the rest succeeded.
-    told: Option<String>,
+    written_driver: Option<String>,
 }
 
 struct Sockets {
@@ -163,7 +163,7 @@ impl Sockets {
         self.known.insert(path, Socket::Registering { hurry, since: None });
     }
 
-    async fn ended(&mut self, Attempt { path, driver, told }: Attempt) {
+    async fn ended(&mut self, Attempt { path, driver, written_driver }: Attempt) {
         let since = match self.known.remove(&path) {
             Some(Socket::Registering { since, .. }) => since,
             Some(Socket::Registered(_)) | None => Some(Since::Gone),
@@ -172,11 +172,11 @@ impl Sockets {
             (None, Some(driver)) => {
                 tracing::info!(driver = driver.info.name, "registered");
                 self.known.insert(path, Socket::Registered(driver.info.name.clone()));
-                self.tell(PluginEvent::Registered(Box::new(driver)));
+                self.notify(PluginEvent::Registered(Box::new(driver)));
             }
             (Some(Since::Replaced), _) | (None, None) => self.added(path),
             (Some(Since::Gone), _) => {
-                if let Some(name) = told {
+                if let Some(name) = written_driver {
                     self.take_out(&name).await;
                 }
             }
@@ -194,7 +194,7 @@ impl Sockets {
                 let name = std::mem::take(name);
                 self.known.remove(path);
                 tracing::info!(driver = name, "gone");
-                self.tell(PluginEvent::Gone { name: name.clone() });
+                self.notify(PluginEvent::Gone { name: name.clone() });
                 self.take_out(&name).await;
             }
         }
@@ -210,7 +210,7 @@ impl Sockets {
         }
     }
 
-    fn tell(&self, event: PluginEvent) {
+    fn notify(&self, event: PluginEvent) {
         // The receiver is gone when the agent stops; `run` ends by it too.
         let _ = self.events.send(event);
     }
@@ -219,11 +219,11 @@ impl Sockets {
 /// Retries until it succeeds, or until the socket changes after a failure. An attempt in progress is never
 /// interrupted, so that the content of CSINode is known.
 async fn register_until_done(path: PathBuf, dial: Dial, node: Arc<NodeInfo>, hurry: Arc<Notify>) -> Attempt {
-    let mut told = None;
+    let mut written_driver = None;
     let mut delay = FIRST_RETRY;
     loop {
-        match register(&path, &dial, &node, &mut told).await {
-            Ok(driver) => return Attempt { path, driver: Some(driver), told },
+        match register(&path, &dial, &node, &mut written_driver).await {
+            Ok(driver) => return Attempt { path, driver: Some(driver), written_driver },
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(socket = %path.display(), error, "registration failed, retrying");
@@ -231,7 +231,7 @@ async fn register_until_done(path: PathBuf, dial: Dial, node: Arc<NodeInfo>, hur
         }
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
-            () = hurry.notified() => return Attempt { path, driver: None, told },
+            () = hurry.notified() => return Attempt { path, driver: None, written_driver },
         }
         delay = (delay * 2).min(LONGEST_RETRY);
     }
@@ -242,7 +242,7 @@ async fn register(
     socket: &Path,
     dial: &Dial,
     node: &NodeInfo,
-    told: &mut Option<String>,
+    written_driver: &mut Option<String>,
 ) -> Result<RegisteredDriver, RegistrationError> {
     let mut plugin = protocol::Plugin::connect(socket).await?;
     let info = plugin.info().await?;
@@ -251,7 +251,7 @@ async fn register(
         Err(refusal) => Err(refusal.into()),
     };
     if let Ok(driver) = &result {
-        *told = Some(driver.info.name.clone());
+        *written_driver = Some(driver.info.name.clone());
     }
     plugin.notify(result.as_ref().err().map(ToString::to_string)).await?;
     result

@@ -222,11 +222,11 @@ mod tests {
         let count =
             |csi_node: &CSINode| csi_node.spec.drivers[0].allocatable.clone().map(|limit| limit.count);
         // (what the driver says, what CSINode says; zero or less is no limit)
-        for (said, written) in [(1, Some(Some(1))), (0, None), (-1, None), (1 << 31, Some(Some(i32::MAX)))] {
-            let registered = add_driver(&empty, &limited(said)).unwrap();
-            assert_eq!(count(&registered), written, "{said}");
-            assert_eq!(update_driver(&registered, &limited(said)), None, "{said}");
-            assert_eq!(count(&update_driver(&registered, &limited(5)).unwrap()), Some(Some(5)), "{said}");
+        for (text, written) in [(1, Some(Some(1))), (0, None), (-1, None), (1 << 31, Some(Some(i32::MAX)))] {
+            let registered = add_driver(&empty, &limited(text)).unwrap();
+            assert_eq!(count(&registered), written, "{text}");
+            assert_eq!(update_driver(&registered, &limited(text)), None, "{text}");
+            assert_eq!(count(&update_driver(&registered, &limited(5)).unwrap()), Some(Some(5)), "{text}");
         }
         assert_eq!(update_driver(&empty, &limited(5)), None, "it has been unregistered meanwhile");
     }

@@ -34,14 +34,14 @@ async fn start(client_ca: Option<&Path>) -> u16 {
 }
 
 /// Sends a request; what is said to it, or none where there is no connection.
-async fn ask(
+async fn send(
     port: u16,
     request: Request<Empty<Bytes>>,
     certificate: Option<&Certificates>,
 ) -> Option<(StatusCode, String)> {
     let provider = Arc::new(default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(Trusting));
+    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate));
     let config = match certificate {
         None => config.with_no_client_auth(),
         Some(made) => {
@@ -69,7 +69,7 @@ fn get(path: &str, authorization: Option<&str>) -> Request<Empty<Bytes>> {
 }
 
 #[tokio::test]
-async fn only_who_has_the_token_is_let_in() {
+async fn only_requests_with_the_token_are_accepted() {
     let port = start(None).await;
     let rows = [
         (get("/healthz", Some("Bearer secret")), (StatusCode::OK, "ok")),
@@ -97,21 +97,21 @@ async fn only_who_has_the_token_is_let_in() {
     ];
     for (request, (status, text)) in rows {
         let shown = format!("{request:?}");
-        assert_eq!(ask(port, request, None).await, Some((status, text.to_owned())), "{shown}");
+        assert_eq!(send(port, request, None).await, Some((status, text.to_owned())), "{shown}");
     }
 }
 
 #[tokio::test]
 async fn a_certificate_of_the_named_ca_stands_in_for_the_token() {
-    let ours = Certificates::generate([127, 0, 0, 1].into()).unwrap();
+    let trusted = Certificates::generate([127, 0, 0, 1].into()).unwrap();
     let others = Certificates::generate([127, 0, 0, 1].into()).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), &ours.ca).unwrap();
+    std::fs::write(file.path(), &trusted.ca).unwrap();
     let port = start(Some(file.path())).await;
     let code = async |token, certificate| {
-        ask(port, get("/healthz", token), certificate).await.map(|(status, _)| status.as_u16())
+        send(port, get("/healthz", token), certificate).await.map(|(status, _)| status.as_u16())
     };
-    assert_eq!(code(None, Some(&ours)).await, Some(200));
+    assert_eq!(code(None, Some(&trusted)).await, Some(200));
     assert_eq!(code(Some("Bearer secret"), None).await, Some(200));
     assert_eq!(code(None, None).await, Some(401));
     assert_eq!(code(Some("Bearer secret"), Some(&others)).await, None);
@@ -131,9 +131,9 @@ async fn what_cannot_be_listened_on_is_said() {
 
 /// Takes any server for the right one: what is tried here is who the server takes.
 #[derive(Debug)]
-struct Trusting;
+struct AcceptAnyCertificate;
 
-impl ServerCertVerifier for Trusting {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

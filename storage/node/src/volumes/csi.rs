@@ -29,13 +29,13 @@ use crate::{
     actual::Outcome,
     drivers::{NodeCapabilities, RegisteredDriver},
     effects::Host,
-    layout::{self, Layout, Placed, VOL_DATA},
+    layout::{self, Layout, MountPaths, VOL_DATA},
     operations::{Executor, OperationError},
     populator::uid_of,
     volumes::{
         CsiVolume, DeviceData, DriverPolicy, Form, FsGroup, FsGroupPolicy, Lifecycle, PodMount, PodUid,
         PublishData, VolumeKey,
-        content::{TokenWish, request_token},
+        content::{TokenSpec, request_token},
         progress, vol_data,
     },
 };
@@ -246,7 +246,7 @@ fn prepare_device<H: Host>(executor: &Executor<H>, target: &Path, link: &Path) -
 
 /// The entries of a staging next to those of the driver, in the order of their removal: the record is removed
 /// last, so a restarted agent can identify the volume as long as any entry exists.
-fn traces_of_stage(layout: &Layout, Placed { target, record }: Placed, form: &Form) -> Vec<PathBuf> {
+fn traces_of_stage(layout: &Layout, MountPaths { target, record }: MountPaths, form: &Form) -> Vec<PathBuf> {
     let file = record.join(VOL_DATA);
     match form {
         Form::Filesystem => vec![target, file, record],
@@ -349,11 +349,11 @@ fn group_to_apply(
 async fn tokens<H: Host>(executor: &Executor<H>, mount: &PodMount, policy: &DriverPolicy) -> Result<String> {
     let mut tokens = serde_json::Map::new();
     for (audience, expiration) in &policy.tokens {
-        let wish = TokenWish {
+        let token_spec = TokenSpec {
             audience: Some(audience.clone()).filter(|audience| !audience.is_empty()),
             expiration: *expiration,
         };
-        let token = request_token(&executor.client, &mount.pod, &wish).await?;
+        let token = request_token(&executor.client, &mount.pod, &token_spec).await?;
         tokens.insert(audience.clone(), json!({"token": token.text, "expirationTimestamp": token.expires}));
     }
     Ok(Value::Object(tokens).to_string())
@@ -460,8 +460,8 @@ mod tests {
             let policy = policy(json!({"fsGroupPolicy": name}));
             let applied = group_to_apply(&can, &volume(modes, fs_type), &mount, &policy);
             assert_eq!(applied, expected.then_some(group), "{name:?} {modes:?} {fs_type:?} {read_only}");
-            let nobody = PodMount { fs_group: None, ..mount };
-            assert_eq!(group_to_apply(&can, &volume(modes, fs_type), &nobody, &policy), None);
+            let without_group = PodMount { fs_group: None, ..mount };
+            assert_eq!(group_to_apply(&can, &volume(modes, fs_type), &without_group, &policy), None);
         }
     }
 

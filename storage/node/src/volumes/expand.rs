@@ -53,10 +53,10 @@ pub(crate) async fn expand<H: Host>(
     path: &Path,
     secrets: BTreeMap<String, String>,
 ) -> Result<Expanded, OperationError> {
-    let told = Told { executor, key: &growth.claim };
-    let mut claim = told.read().await?;
+    let writer = ClaimStatusWriter { executor, key: &growth.claim };
+    let mut claim = writer.read().await?;
     if !growth.written && Progress::of(&claim) != Progress::NodeAtWork {
-        claim = told.write(&claim, json!({"allocatedResourceStatuses": says(Progress::NodeAtWork)})).await?;
+        claim = writer.write(&claim, json!({"allocatedResourceStatuses": says(Progress::NodeAtWork)})).await?;
     }
     let staged = driver.capabilities.has(Capability::StageUnstageVolume);
     let staging = executor.layout.staged(&volume.driver, &volume.handle, &volume.form).target;
@@ -72,7 +72,7 @@ pub(crate) async fn expand<H: Host>(
     if let Err(status) = answer {
         let error = Failed::new(status);
         if error.is_final() {
-            told.write(&claim, error.status(&claim, growth)).await?;
+            writer.write(&claim, error.status(&claim, growth)).await?;
         }
         return if error.is_refusal() { Ok(Expanded::Refused) } else { Err(OperationError::Expand(error)) };
     }
@@ -82,7 +82,7 @@ pub(crate) async fn expand<H: Host>(
             "allocatedResourceStatuses": null,
             "conditions": with_condition(&claim, Old::Dropped, None, Timestamp::now()),
         });
-        told.write(&claim, status).await?;
+        writer.write(&claim, status).await?;
     }
     Ok(Expanded::To(growth.bytes))
 }
@@ -132,12 +132,12 @@ fn says(progress: Progress) -> Value {
 }
 
 /// The current claim. It is read again, since it may have changed while the volume was being mounted.
-struct Told<'a, H> {
+struct ClaimStatusWriter<'a, H> {
     executor: &'a Executor<H>,
     key: &'a ObjectKey,
 }
 
-impl<H: Host> Told<'_, H> {
+impl<H: Host> ClaimStatusWriter<'_, H> {
     fn api(&self) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.executor.client.clone(), &self.key.namespace)
     }
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_failures_the_claim_is_told_of() {
+    fn final_failures_are_written_to_the_claim() {
         let growth =
             |outdated, written| Growth { claim: ObjectKey::new("ns", "c"), bytes: 1, written, outdated };
         // (code, outdated, written, final, never)

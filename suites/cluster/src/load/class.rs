@@ -28,7 +28,7 @@ pub enum ClassError {
     #[error(
         "storage class {name} has reclaimPolicy {policy}, so the load would leak its volumes: set --class to one with reclaimPolicy Delete"
     )]
-    Keeps {
+    Retains {
         /// The class.
         name: String,
         /// Its reclaim policy.
@@ -38,7 +38,7 @@ pub enum ClassError {
     #[error(
         "storage class {name} has volumeBindingMode WaitForFirstConsumer: set --class to one with Immediate, or omit --no-pods"
     )]
-    Late {
+    WaitForFirstConsumer {
         /// The class.
         name: String,
     },
@@ -81,10 +81,10 @@ fn judge(classes: &[StorageClass], spec: &Spec, driver: &str) -> Result<String, 
     };
     if keeps(class) {
         let policy = class.reclaim_policy.clone().unwrap_or_default();
-        return Err(ClassError::Keeps { name: name(class), policy });
+        return Err(ClassError::Retains { name: name(class), policy });
     }
     if late(class) && spec.pods_per_volume == 0 {
-        return Err(ClassError::Late { name: name(class) });
+        return Err(ClassError::WaitForFirstConsumer { name: name(class) });
     }
     Ok(name(class))
 }

@@ -32,8 +32,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{fixture::delete, workload::Workload};
-use plan::{Goal, Now, Step};
-use unit::{Ground, Unit};
+use plan::{Target, Progress, Step};
+use unit::{LoadContext, Unit};
 
 pub use class::ClassError;
 
@@ -87,20 +87,20 @@ pub async fn load(session: Arc<Session>, spec: Spec, interrupted: CancellationTo
     made.with_context(|| format!("namespace {namespace} cannot be created"))?;
     spec.workload.prepare(&session.client(), &namespace).await?;
 
-    let ground = Ground { session: session.clone(), spec, namespace: namespace.clone(), interrupted };
-    session.tell(Event::Load(LoadEvent::Began(ground.spec.plan())));
+    let context = LoadContext { session: session.clone(), spec, namespace: namespace.clone(), interrupted };
+    session.emit(Event::Load(LoadEvent::Began(context.spec.plan())));
     let began = Instant::now();
     look(&session, began).await;
     let over = CancellationToken::new();
     let looking = watch_usage(session.clone(), began, over.clone());
-    let up = Load::new(ground, began).run().await;
+    let up = Load::new(context, began).run().await;
     let seconds = began.elapsed().as_secs_f64();
     over.cancel();
     // It ends when `over` is cancelled.
     let _ = looking.await;
     look(&session, began).await;
     let up_seconds = up.map(|up| up.duration_since(began).as_secs_f64());
-    session.tell(Event::Load(LoadEvent::Ended { seconds, up_seconds }));
+    session.emit(Event::Load(LoadEvent::Ended { seconds, up_seconds }));
     delete(&namespaces, &namespace, &DeleteParams::default()).await
 }
 
@@ -116,22 +116,22 @@ impl Spec {
         }
     }
 
-    fn goal(&self) -> Goal {
-        let together = if self.pods_per_volume == 0 { 1 } else { self.volumes_per_pod.max(1) };
+    fn target(&self) -> Target {
+        let unit_volumes = if self.pods_per_volume == 0 { 1 } else { self.volumes_per_pod.max(1) };
         let (concurrency, churn) = (self.concurrency.max(1), self.churn.is_some());
-        Goal { volumes: self.volumes, concurrency, together, hold: self.hold, churn }
+        Target { volumes: self.volumes, concurrency, unit_volumes, hold: self.hold, churn }
     }
 }
 
 /// A running load: carries out the plan's steps.
 struct Load {
-    ground: Arc<Ground>,
-    goal: Goal,
-    now: Now,
+    context: Arc<LoadContext>,
+    target: Target,
+    progress: Progress,
     /// Units created so far.
     units: usize,
     standing: VecDeque<Unit>,
-    tasks: JoinSet<Arrived>,
+    tasks: JoinSet<UnitEvent>,
     /// The end of the churn time, with churn.
     over: Option<tokio::time::Instant>,
     /// The time at which the newest unit was up.
@@ -139,19 +139,19 @@ struct Load {
 }
 
 /// The result of a unit's task.
-enum Arrived {
+enum UnitEvent {
     Up(Unit),
     Gone(Unit),
 }
 
 impl Load {
-    fn new(ground: Ground, began: Instant) -> Self {
-        let over = ground.spec.churn.map(|churn| tokio::time::Instant::from_std(began + churn));
-        let goal = ground.spec.goal();
+    fn new(context: LoadContext, began: Instant) -> Self {
+        let over = context.spec.churn.map(|churn| tokio::time::Instant::from_std(began + churn));
+        let target = context.spec.target();
         Self {
-            ground: Arc::new(ground),
-            goal,
-            now: Now { time_left: over.is_some(), ..Now::default() },
+            context: Arc::new(context),
+            target,
+            progress: Progress { time_left: over.is_some(), ..Progress::default() },
             units: 0,
             standing: VecDeque::new(),
             tasks: JoinSet::new(),
@@ -163,7 +163,7 @@ impl Load {
     /// Runs until all volumes are gone; returns the time at which the last unit was up, if any was.
     async fn run(mut self) -> Option<Instant> {
         loop {
-            match plan::next(&self.goal, &self.now) {
+            match plan::next(&self.target, &self.progress) {
                 Step::Create(volumes) => self.create(volumes),
                 Step::Remove => self.remove(),
                 Step::Wait => self.wait().await,
@@ -173,51 +173,51 @@ impl Load {
     }
 
     fn create(&mut self, volumes: usize) {
-        let unit = Unit::new(self.units, self.now.created, volumes, self.ground.spec.pods_per_volume);
+        let unit = Unit::new(self.units, self.progress.created, volumes, self.context.spec.pods_per_volume);
         self.units += 1;
-        self.now.created += volumes;
-        self.now.rising += volumes;
-        let ground = self.ground.clone();
-        self.tasks.spawn(async move { Arrived::Up(ground.up(unit).await) });
+        self.progress.created += volumes;
+        self.progress.rising += volumes;
+        let context = self.context.clone();
+        self.tasks.spawn(async move { UnitEvent::Up(context.up(unit).await) });
     }
 
     fn remove(&mut self) {
         let unit = self.standing.pop_front().expect("the number of units matches the plan's state");
-        self.now.standing -= unit.volumes();
-        self.now.going += unit.volumes();
-        let ground = self.ground.clone();
-        self.tasks.spawn(async move { Arrived::Gone(ground.down(unit).await) });
+        self.progress.standing -= unit.volumes();
+        self.progress.going += unit.volumes();
+        let context = self.context.clone();
+        self.tasks.spawn(async move { UnitEvent::Gone(context.down(unit).await) });
     }
 
     async fn wait(&mut self) {
-        let over = self.over.filter(|_| self.now.time_left);
+        let over = self.over.filter(|_| self.progress.time_left);
         let time = async {
             match over {
                 Some(over) => tokio::time::sleep_until(over).await,
                 None => std::future::pending().await,
             }
         };
-        let not_yet = !self.now.interrupted;
+        let not_yet = !self.progress.interrupted;
         tokio::select! {
             Some(arrived) = self.tasks.join_next() => {
                 self.arrived(arrived.expect("a unit's task neither panics nor is it cancelled"));
             }
-            () = time => self.now.time_left = false,
-            () = self.ground.interrupted.cancelled(), if not_yet => self.now.interrupted = true,
+            () = time => self.progress.time_left = false,
+            () = self.context.interrupted.cancelled(), if not_yet => self.progress.interrupted = true,
         }
     }
 
-    fn arrived(&mut self, arrived: Arrived) {
+    fn arrived(&mut self, arrived: UnitEvent) {
         match arrived {
-            Arrived::Up(unit) => {
+            UnitEvent::Up(unit) => {
                 if unit.is_good() {
                     self.up = Some(Instant::now());
                 }
-                self.now.rising -= unit.volumes();
-                self.now.standing += unit.volumes();
+                self.progress.rising -= unit.volumes();
+                self.progress.standing += unit.volumes();
                 self.standing.push_back(unit);
             }
-            Arrived::Gone(unit) => self.now.going -= unit.volumes(),
+            UnitEvent::Gone(unit) => self.progress.going -= unit.volumes(),
         }
     }
 }
@@ -241,7 +241,7 @@ async fn look(session: &Arc<Session>, began: Instant) {
     let looking = session.clone();
     let usage = tokio::task::spawn_blocking(move || looking.usage()).await;
     let usage: Usage = usage.expect("looking at /proc does not panic");
-    session.tell(Event::Load(LoadEvent::Usage { seconds: began.elapsed().as_secs_f64(), usage }));
+    session.emit(Event::Load(LoadEvent::Usage { seconds: began.elapsed().as_secs_f64(), usage }));
 }
 
 #[cfg(test)]
@@ -265,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn claims_without_pods_belong_to_nobody_together() {
-        let goal = Spec { pods_per_volume: 0, volumes_per_pod: 3, ..spec() }.goal();
-        assert_eq!(goal, Goal { volumes: 5, concurrency: 2, together: 1, hold: false, churn: false });
-        assert_eq!(Spec { volumes_per_pod: 3, ..spec() }.goal().together, 3);
+    fn claims_without_pods_are_separate_units() {
+        let target = Spec { pods_per_volume: 0, volumes_per_pod: 3, ..spec() }.target();
+        assert_eq!(target, Target { volumes: 5, concurrency: 2, unit_volumes: 1, hold: false, churn: false });
+        assert_eq!(Spec { volumes_per_pod: 3, ..spec() }.target().unit_volumes, 3);
     }
 }

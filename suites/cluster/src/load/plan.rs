@@ -2,13 +2,13 @@
 
 /// The target of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Goal {
+pub(super) struct Target {
     /// The minimum number of volumes to create.
     pub volumes: usize,
     /// The number of concurrent volumes.
     pub concurrency: usize,
     /// The number of volumes per unit, created and deleted together because a pod uses all of them.
-    pub together: usize,
+    pub unit_volumes: usize,
     /// No volume is deleted until all are up, and [`Self::concurrency`] limits the volumes in progress.
     pub hold: bool,
     /// Volumes are created until the time is over.
@@ -17,7 +17,7 @@ pub(super) struct Goal {
 
 /// Numbers of volumes by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Now {
+pub(super) struct Progress {
     /// Created so far.
     pub created: usize,
     /// Being brought up.
@@ -46,21 +46,21 @@ pub(super) enum Step {
 }
 
 /// Decides the next step. Deletion has priority, since it frees capacity.
-pub(super) fn next(goal: &Goal, now: &Now) -> Step {
-    let missing = goal.volumes.saturating_sub(now.created);
-    let churns = goal.churn && now.time_left;
-    let more = !now.interrupted && (missing > 0 || churns);
-    let removable = !goal.hold || (!more && now.rising == 0 && now.going < goal.concurrency);
-    if now.standing > 0 && removable {
+pub(super) fn next(target: &Target, progress: &Progress) -> Step {
+    let missing = target.volumes.saturating_sub(progress.created);
+    let churns = target.churn && progress.time_left;
+    let more = !progress.interrupted && (missing > 0 || churns);
+    let removable = !target.hold || (!more && progress.rising == 0 && progress.going < target.concurrency);
+    if progress.standing > 0 && removable {
         return Step::Remove;
     }
-    let volumes = if churns { goal.together } else { goal.together.min(missing) };
-    let busy = if goal.hold { now.rising } else { now.rising + now.standing + now.going };
+    let volumes = if churns { target.unit_volumes } else { target.unit_volumes.min(missing) };
+    let busy = if target.hold { progress.rising } else { progress.rising + progress.standing + progress.going };
     // A unit starts even if it exceeds the concurrency limit; otherwise it would never start.
-    if more && (busy == 0 || busy + volumes <= goal.concurrency) {
+    if more && (busy == 0 || busy + volumes <= target.concurrency) {
         return Step::Create(volumes);
     }
-    if now.rising + now.standing + now.going == 0 { Step::Done } else { Step::Wait }
+    if progress.rising + progress.standing + progress.going == 0 { Step::Done } else { Step::Wait }
 }
 
 #[cfg(test)]
@@ -68,72 +68,72 @@ mod tests {
     use super::*;
     use Step::{Create, Done, Remove, Wait};
 
-    const TEN: Goal = Goal { volumes: 10, concurrency: 4, together: 1, hold: false, churn: false };
-    const FROM: Now =
-        Now { created: 0, rising: 0, standing: 0, going: 0, time_left: false, interrupted: false };
+    const TEN: Target = Target { volumes: 10, concurrency: 4, unit_volumes: 1, hold: false, churn: false };
+    const FROM: Progress =
+        Progress { created: 0, rising: 0, standing: 0, going: 0, time_left: false, interrupted: false };
 
     #[test]
     fn decisions() {
-        let three = Goal { together: 3, ..TEN };
-        let hold = Goal { hold: true, ..TEN };
-        let churn = Goal { volumes: 0, churn: true, ..TEN };
-        let time_left = Now { time_left: true, ..FROM };
+        let three = Target { unit_volumes: 3, ..TEN };
+        let hold = Target { hold: true, ..TEN };
+        let churn = Target { volumes: 0, churn: true, ..TEN };
+        let time_left = Progress { time_left: true, ..FROM };
         let table = [
             ("no volumes exist", TEN, FROM, Create(1)),
-            ("below the limit", TEN, Now { created: 3, rising: 2, going: 1, ..FROM }, Create(1)),
-            ("at the limit", TEN, Now { created: 4, rising: 3, going: 1, ..FROM }, Wait),
-            ("one is up", TEN, Now { created: 4, rising: 3, standing: 1, ..FROM }, Remove),
-            ("all are created", TEN, Now { created: 10, going: 1, ..FROM }, Wait),
-            ("all are gone", TEN, Now { created: 10, ..FROM }, Done),
-            ("no volumes are requested", Goal { volumes: 0, ..TEN }, FROM, Done),
+            ("below the limit", TEN, Progress { created: 3, rising: 2, going: 1, ..FROM }, Create(1)),
+            ("at the limit", TEN, Progress { created: 4, rising: 3, going: 1, ..FROM }, Wait),
+            ("one is up", TEN, Progress { created: 4, rising: 3, standing: 1, ..FROM }, Remove),
+            ("all are created", TEN, Progress { created: 10, going: 1, ..FROM }, Wait),
+            ("all are gone", TEN, Progress { created: 10, ..FROM }, Done),
+            ("no volumes are requested", Target { volumes: 0, ..TEN }, FROM, Done),
             (
                 "a unit of three does not fit in addition to two",
                 three,
-                Now { created: 2, rising: 2, ..FROM },
+                Progress { created: 2, rising: 2, ..FROM },
                 Wait,
             ),
-            ("the last pod has fewer", three, Now { created: 9, rising: 3, ..FROM }, Create(1)),
-            ("a unit exceeds the limit", Goal { together: 9, ..TEN }, FROM, Create(9)),
+            ("the last pod has fewer", three, Progress { created: 9, rising: 3, ..FROM }, Create(1)),
+            ("a unit exceeds the limit", Target { unit_volumes: 9, ..TEN }, FROM, Create(9)),
             (
                 "hold: volumes that are up do not count",
                 hold,
-                Now { created: 8, rising: 3, standing: 5, ..FROM },
+                Progress { created: 8, rising: 3, standing: 5, ..FROM },
                 Create(1),
             ),
             (
                 "hold: no deletion before all are up",
                 hold,
-                Now { created: 10, rising: 1, standing: 9, ..FROM },
+                Progress { created: 10, rising: 1, standing: 9, ..FROM },
                 Wait,
             ),
-            ("hold: all are up", hold, Now { created: 10, standing: 10, ..FROM }, Remove),
+            ("hold: all are up", hold, Progress { created: 10, standing: 10, ..FROM }, Remove),
             (
                 "hold: the limit applies to deletion too",
                 hold,
-                Now { created: 10, standing: 6, going: 4, ..FROM },
+                Progress { created: 10, standing: 6, going: 4, ..FROM },
                 Wait,
             ),
-            ("hold: interrupted", hold, Now { created: 5, standing: 5, interrupted: true, ..FROM }, Remove),
-            ("churn continues", churn, Now { created: 99, going: 3, ..time_left }, Create(1)),
-            ("the time is over", churn, Now { created: 99, going: 3, ..FROM }, Wait),
-            ("the time is over, too few were created", Goal { churn: true, ..TEN }, FROM, Create(1)),
-            ("churn ends", churn, Now { created: 99, ..FROM }, Done),
+            ("hold: interrupted", hold, Progress { created: 5, standing: 5, interrupted: true, ..FROM }, Remove),
+            ("churn continues", churn, Progress { created: 99, going: 3, ..time_left }, Create(1)),
+            ("the time is over", churn, Progress { created: 99, going: 3, ..FROM }, Wait),
+            ("the time is over, too few were created", Target { churn: true, ..TEN }, FROM, Create(1)),
+            ("churn ends", churn, Progress { created: 99, ..FROM }, Done),
             (
                 "interrupted: existing volumes are deleted",
                 TEN,
-                Now { created: 4, standing: 1, interrupted: true, ..FROM },
+                Progress { created: 4, standing: 1, interrupted: true, ..FROM },
                 Remove,
             ),
             (
                 "interrupted: volumes in progress are waited for",
                 TEN,
-                Now { created: 4, rising: 1, interrupted: true, ..FROM },
+                Progress { created: 4, rising: 1, interrupted: true, ..FROM },
                 Wait,
             ),
-            ("interrupted: no more are created", churn, Now { interrupted: true, ..time_left }, Done),
+            ("interrupted: no more are created", churn, Progress { interrupted: true, ..time_left }, Done),
         ];
-        for (what, goal, now, expected) in table {
-            assert_eq!(next(&goal, &now), expected, "{what}");
+        for (what, target, progress, expected) in table {
+            assert_eq!(next(&target, &progress), expected, "{what}");
         }
     }
 
@@ -141,24 +141,24 @@ mod tests {
     /// all made and all gone.
     #[test]
     fn every_order_ends_with_all_gone() {
-        for (seed, hold, together) in
+        for (seed, hold, unit_volumes) in
             (0..64).flat_map(|seed| [(seed, false, 1), (seed, true, 3), (seed, false, 3)])
         {
-            let goal = Goal { hold, together, ..TEN };
-            let (mut now, mut random) = (FROM, seed * 2 + 1_u64);
+            let target = Target { hold, unit_volumes, ..TEN };
+            let (mut progress, mut random) = (FROM, seed * 2 + 1_u64);
             let mut units: Vec<usize> = Vec::new();
             let (mut rising, mut going) = (Vec::new(), Vec::new());
             loop {
-                match next(&goal, &now) {
+                match next(&target, &progress) {
                     Create(volumes) => {
-                        now.created += volumes;
-                        now.rising += volumes;
+                        progress.created += volumes;
+                        progress.rising += volumes;
                         rising.push(volumes);
                     }
                     Remove => {
                         let volumes = units.remove(0);
-                        now.standing -= volumes;
-                        now.going += volumes;
+                        progress.standing -= volumes;
+                        progress.going += volumes;
                         going.push(volumes);
                     }
                     Wait => {
@@ -168,19 +168,19 @@ mod tests {
                         let first = (random >> 40) & 1 == 0;
                         if going.is_empty() || (first && !rising.is_empty()) {
                             let volumes = rising.remove(0);
-                            now.rising -= volumes;
-                            now.standing += volumes;
+                            progress.rising -= volumes;
+                            progress.standing += volumes;
                             units.push(volumes);
                         } else {
-                            now.going -= going.remove(0);
+                            progress.going -= going.remove(0);
                         }
                     }
                     Done => break,
                 }
-                assert!(now.rising <= 4 && now.going <= 4 + 2, "{now:?}");
-                assert!(hold || now.rising + now.standing + now.going <= 4, "{now:?}");
+                assert!(progress.rising <= 4 && progress.going <= 4 + 2, "{progress:?}");
+                assert!(hold || progress.rising + progress.standing + progress.going <= 4, "{progress:?}");
             }
-            assert_eq!(now, Now { created: 10, ..FROM });
+            assert_eq!(progress, Progress { created: 10, ..FROM });
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{On, Seen};
+use claimcheck_cluster::{Trigger, Check};
 use claimcheck_harness::Session;
 use claimcheck_informer::Kind;
 use claimcheck_model::{Event, Leak, LoadEvent, ObjectKey, VolumeStep};
@@ -26,7 +26,7 @@ use crate::fixture::{delete, readiness};
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// The context in which volumes are created.
-pub(super) struct Ground {
+pub(super) struct LoadContext {
     pub session: Arc<Session>,
     pub spec: Spec,
     pub namespace: String,
@@ -63,7 +63,7 @@ impl Unit {
     }
 }
 
-impl Ground {
+impl LoadContext {
     /// Creates claims and pods and waits until they are up, the unit has failed, or the load is interrupted.
     pub async fn up(&self, mut unit: Unit) -> Unit {
         unit.began = Instant::now();
@@ -92,7 +92,7 @@ impl Ground {
         // The timeline ends only at the end of the whole run.
         if let Ok(balance) = self.session.timeline().settled(unit.uids.clone(), SETTLE).await {
             for (kind, name) in balance.left {
-                self.session.tell(Event::Leak(Leak { kind, name, case: None }));
+                self.session.emit(Event::Leak(Leak { kind, name, case: None }));
             }
         }
         self.session.timeline().forget(std::mem::take(&mut unit.uids));
@@ -119,17 +119,17 @@ impl Ground {
         let all = DeleteParams::default();
         let (pods, claims) = (self.pods(), self.claims());
         try_join_all(unit.pods.iter().map(|pod| delete::<Pod>(&pods, pod, &all))).await?;
-        let theirs = |kind: Kind, names: &[String]| -> Vec<(Kind, ObjectKey)> {
+        let keys = |kind: Kind, names: &[String]| -> Vec<(Kind, ObjectKey)> {
             names.iter().map(|name| (kind, self.key(name))).collect()
         };
-        self.gone(&theirs(Kind::Pod, &unit.pods)).await?;
+        self.gone(&keys(Kind::Pod, &unit.pods)).await?;
         let volumes: Vec<String> = self.session.observer().look(|world| {
             let claims = unit.claims.iter().filter_map(|claim| world.claims.get(&self.key(claim)));
             claims.filter_map(|claim| claim.spec.as_ref()?.volume_name.clone()).collect()
         });
         try_join_all(unit.claims.iter().map(|name| delete::<PersistentVolumeClaim>(&claims, name, &all)))
             .await?;
-        let mut left = theirs(Kind::Claim, &unit.claims);
+        let mut left = keys(Kind::Claim, &unit.claims);
         left.extend(volumes.into_iter().map(|name| (Kind::Volume, ObjectKey::cluster(name))));
         self.gone(&left).await
     }
@@ -144,12 +144,12 @@ impl Ground {
     async fn bound(&self, claims: &[String]) -> Result<()> {
         self.each(Kind::Claim, claims, "to be Bound", |world, key| {
             let Some(claim) = world.claims.get(key) else {
-                return Seen::NotYet("the claim does not exist".into());
+                return Check::NotYet("the claim does not exist".into());
             };
             match claim.status.as_ref().and_then(|status| status.phase.as_deref()) {
-                Some("Bound") => Seen::Yes(()),
-                Some("Lost") => Seen::Never("it is Lost".into()),
-                phase => Seen::NotYet(format!("phase {}", phase.unwrap_or("none"))),
+                Some("Bound") => Check::Yes(()),
+                Some("Lost") => Check::Never("it is Lost".into()),
+                phase => Check::NotYet(format!("phase {}", phase.unwrap_or("none"))),
             }
         })
         .await
@@ -158,7 +158,7 @@ impl Ground {
     async fn ready(&self, pods: &[String]) -> Result<()> {
         self.each(Kind::Pod, pods, "to be Ready", |world, key| match world.pods.get(key) {
             Some(pod) => readiness(pod),
-            None => Seen::NotYet("the pod does not exist".into()),
+            None => Check::NotYet("the pod does not exist".into()),
         })
         .await
     }
@@ -166,18 +166,18 @@ impl Ground {
     /// The node that a pod was scheduled to.
     async fn node_of(&self, pod: &str) -> Result<String> {
         let key = self.key(pod);
-        let on = [On::Object(Kind::Pod, key.clone())];
+        let on = [Trigger::Object(Kind::Pod, key.clone())];
         let what = format!("pod {key} to be scheduled");
         let node = self.session.observer().until(&what, self.spec.timeout, &on, |world| {
             let node = world.pods.get(&key).and_then(|pod| pod.spec.as_ref()?.node_name.clone());
-            node.map_or_else(|| Seen::NotYet("no node assigned".into()), Seen::Yes)
+            node.map_or_else(|| Check::NotYet("no node assigned".into()), Check::Yes)
         });
         Ok(node.await?)
     }
 
     async fn gone(&self, objects: &[(Kind, ObjectKey)]) -> Result<()> {
         for (kind, key) in objects {
-            let on = [On::Object(*kind, key.clone())];
+            let on = [Trigger::Object(*kind, key.clone())];
             let what = format!("{} {key} to be gone", kind.name());
             let gone = self.session.observer().until(&what, self.spec.timeout, &on, |world| {
                 let there = match kind {
@@ -186,7 +186,7 @@ impl Ground {
                     Kind::Volume => world.volumes.get(key).is_some(),
                     kind => unreachable!("a load creates no {}", kind.name()),
                 };
-                if there { Seen::NotYet("it still exists".into()) } else { Seen::Yes(()) }
+                if there { Check::NotYet("it still exists".into()) } else { Check::Yes(()) }
             });
             gone.await?;
         }
@@ -199,12 +199,12 @@ impl Ground {
         kind: Kind,
         names: &[String],
         what: &str,
-        look: impl Fn(&claimcheck_informer::World, &ObjectKey) -> Seen<()>,
+        look: impl Fn(&claimcheck_informer::World, &ObjectKey) -> Check<()>,
     ) -> Result<()> {
         for name in names {
             let key = self.key(name);
             let what = format!("{} {key} {what}", kind.name());
-            let on = [On::Object(kind, key.clone())];
+            let on = [Trigger::Object(kind, key.clone())];
             self.session.observer().until(&what, self.spec.timeout, &on, |world| look(world, &key)).await?;
         }
         Ok(())
@@ -212,14 +212,14 @@ impl Ground {
 
     fn reached(&self, unit: &Unit, reached: VolumeStep) {
         let (volumes, seconds) = (unit.volumes() as u64, unit.began.elapsed().as_secs_f64());
-        self.session.tell(Event::Load(LoadEvent::Volumes { reached, volumes, seconds }));
+        self.session.emit(Event::Load(LoadEvent::Volumes { reached, volumes, seconds }));
     }
 
     /// Reports a failure, once per unit.
     fn failed(&self, unit: &mut Unit, error: &anyhow::Error) {
         if !std::mem::replace(&mut unit.failed, true) {
             let claims = unit.claims.iter().map(|claim| self.key(claim).to_string()).collect();
-            self.session.tell(Event::Load(LoadEvent::Failed { claims, why: format!("{error:#}") }));
+            self.session.emit(Event::Load(LoadEvent::Failed { claims, why: format!("{error:#}") }));
         }
     }
 

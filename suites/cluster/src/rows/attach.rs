@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Wanted},
+    fixture::{Fixture, TestPod},
 };
 
 const SUITE: &str = "attach";
@@ -35,8 +35,8 @@ async fn second_node_waits(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
     let claim = t.claim("claim").await?;
     let first =
-        t.ready_pod(&Wanted::staying("first", &claim, "echo first > /data/who").on(&nodes[0])).await?;
-    let second = Wanted::staying("second", &claim, "test \"$(cat /data/who)\" = first").on(&nodes[1]);
+        t.ready_pod(&TestPod::long_running("first", &claim, "echo first > /data/who").on(&nodes[0])).await?;
+    let second = TestPod::long_running("second", &claim, "test \"$(cat /data/who)\" = first").on(&nodes[1]);
     let second = t.pod(&second).await?;
     t.event_saying("second", &["FailedAttachVolume"], "Multi-Attach error").await?;
     t.expect_called(&t.balance_now().await?, "ControllerPublishVolume", 1)?;

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Variant, Wanted},
+    fixture::{Fixture, Variant, TestPod},
 };
 
 const SUITE: &str = "attach_required";
@@ -44,9 +44,9 @@ pub(super) const ROWS: &[Case] = &[
 ];
 
 async fn not_attached(t: Arc<Fixture>) -> Result<()> {
-    let driver = t.further(Variant::NotAttached, json!({})).await?;
-    let claim = t.further_claim(&driver, "claim", "1Mi").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let driver = t.install_driver(Variant::NotAttached, json!({})).await?;
+    let claim = t.claim_of_driver(&driver, "claim", "1Mi").await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     let volume = t.bound(&claim).await?;
     let attachments = t.attachments_of(&volume);
     ensure!(attachments.is_empty(), "the volume has unexpected VolumeAttachments: {attachments:?}");
@@ -64,9 +64,9 @@ async fn not_attached(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn undeclared(t: Arc<Fixture>) -> Result<()> {
-    let driver = t.further(Variant::Undeclared, json!({})).await?;
-    let claim = t.further_claim(&driver, "claim", "1Mi").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let driver = t.install_driver(Variant::Undeclared, json!({})).await?;
+    let claim = t.claim_of_driver(&driver, "claim", "1Mi").await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     let volume = t.bound(&claim).await?;
     let attachments = t.attachments_of(&volume);
     ensure!(attachments.len() == 1, "the volume has unexpected VolumeAttachments: {attachments:?}");
@@ -80,10 +80,10 @@ async fn undeclared(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn declared_late(t: Arc<Fixture>) -> Result<()> {
-    let driver = t.further(Variant::Unattended, json!({})).await?;
+    let driver = t.install_driver(Variant::Unattended, json!({})).await?;
     t.declare(&driver, None).await?;
-    let claim = t.further_claim(&driver, "claim", "1Mi").await?;
-    let pod = t.pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let claim = t.claim_of_driver(&driver, "claim", "1Mi").await?;
+    let pod = t.pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     let volume = t.bound(&claim).await?;
     t.attachment_made(&volume).await?;
     let balance = t.balance_now().await?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run, Skip},
-    fixture::{Claim, Fixture, Wanted},
+    fixture::{Claim, Fixture, TestPod},
 };
 
 const SUITE: &str = "binding";
@@ -68,9 +68,9 @@ pub(super) const ROWS: &[Case] = &[
         SUITE,
         "a WaitForFirstConsumer PVC binds to an existing PV accessible from the pod's node",
         "PersistentVolumes-local",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         Needs::TWO_NODES,
-        case!(late_claim_takes_free_volume),
+        case!(claim_binds_to_available_volume_on_scheduling),
     ),
 ];
 
@@ -253,7 +253,7 @@ async fn controllers_were_away(t: Arc<Fixture>) -> Result<()> {
     expect(&t, &claim, "fits").await
 }
 
-async fn late_claim_takes_free_volume(t: Arc<Fixture>) -> Result<()> {
+async fn claim_binds_to_available_volume_on_scheduling(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
     let mut volumes = Vec::new();
     for node in &nodes[..2] {
@@ -263,8 +263,8 @@ async fn late_claim_takes_free_volume(t: Arc<Fixture>) -> Result<()> {
     for (node, volume) in nodes[..2].iter().zip(&volumes).rev() {
         let claim = t.claim(&format!("late-{node}")).await?;
         let reader = format!("reader-{node}");
-        let said = t.output(&Wanted::ending(&reader, &claim, "cat /data/node").on(node)).await?;
-        ensure!(&said == node, "the pod on {node} read {said:?}");
+        let output = t.output(&TestPod::run_to_completion(&reader, &claim, "cat /data/node").on(node)).await?;
+        ensure!(&output == node, "the pod on {node} read {output:?}");
         let taken = t.bound(&claim).await?.name_any();
         ensure!(&taken == volume, "the claim for {node} is bound to {taken} instead of {volume}");
         t.remove_named_pod(&reader).await?;
@@ -278,7 +278,7 @@ async fn late_claim_takes_free_volume(t: Arc<Fixture>) -> Result<()> {
 async fn volume_freed_on(t: &Fixture, node: &str) -> Result<String> {
     let claim = t.claim(&format!("first-{node}")).await?;
     let writer = format!("writer-{node}");
-    t.output(&Wanted::ending(&writer, &claim, &format!("echo {node} > /data/node")).on(node)).await?;
+    t.output(&TestPod::run_to_completion(&writer, &claim, &format!("echo {node} > /data/node")).on(node)).await?;
     let volume = t.bound(&claim).await?;
     if volume.spec.as_ref().is_some_and(|spec| spec.node_affinity.is_some()) {
         return Err(Skip("the driver sets the node affinity of its volumes itself".to_owned()).into());

@@ -9,12 +9,12 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Fixture, Variant, Wanted},
+    fixture::{Fixture, Variant, TestPod},
 };
 
 const SUITE: &str = "capacity";
 const SMALL: Needs = Needs::variant(Variant::Small).on_two_nodes().exercising(&[Capability::Capacity]);
-const LATE: &str = "WaitForFirstConsumer";
+const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
 
 const fn capacity(name: &'static str, pattern: Pattern, run: Run) -> Case {
     row(SUITE, name, "capacity", pattern, SMALL, run)
@@ -23,22 +23,22 @@ const fn capacity(name: &'static str, pattern: Pattern, run: Run) -> Case {
 pub(super) const ROWS: &[Case] = &[
     capacity(
         "CSIStorageCapacity is published for each zone and StorageClass",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(published),
     ),
     capacity(
         "CSIStorageCapacity decreases when a volume is created and increases when it is deleted",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(used_up),
     ),
     capacity(
         "a pod stays Pending with event FailedScheduling if no node has capacity for its volume",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(fits_nowhere),
     ),
     capacity(
         "a pod is scheduled to a node with enough capacity for its volume",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(where_there_is_room),
     ),
     capacity(
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Case] = &[
 ];
 
 async fn published(t: Arc<Fixture>) -> Result<()> {
-    let small = t.further(Variant::Small, json!({ "volumeBindingMode": LATE })).await?;
+    let small = t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     for node in t.nodes() {
         t.capacity_of(&small, &node, |bytes| bytes == 256 << 20).await?;
     }
@@ -58,9 +58,9 @@ async fn published(t: Arc<Fixture>) -> Result<()> {
 
 async fn used_up(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
-    let small = t.further(Variant::Small, json!({ "volumeBindingMode": LATE })).await?;
-    let claim = t.further_claim(&small, "claim", "200Mi").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").on(&node)).await?;
+    let small = t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+    let claim = t.claim_of_driver(&small, "claim", "200Mi").await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "").on(&node)).await?;
     t.capacity_of(&small, &node, |bytes| bytes == 56 << 20).await?;
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
@@ -68,28 +68,28 @@ async fn used_up(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn fits_nowhere(t: Arc<Fixture>) -> Result<()> {
-    let small = t.further(Variant::Small, json!({ "volumeBindingMode": LATE })).await?;
-    let claim = t.further_claim(&small, "claim", "300Mi").await?;
-    t.pod(&Wanted::staying("pod", &claim, "")).await?;
+    let small = t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+    let claim = t.claim_of_driver(&small, "claim", "300Mi").await?;
+    t.pod(&TestPod::long_running("pod", &claim, "")).await?;
     t.event_saying("pod", &["FailedScheduling"], "did not have enough free storage").await?;
     Ok(())
 }
 
 async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
-    let small = t.further(Variant::Small, json!({ "volumeBindingMode": LATE })).await?;
-    let first = t.further_claim(&small, "first", "200Mi").await?;
-    t.ready_pod(&Wanted::staying("first", &first, "").on(&nodes[0])).await?;
-    let second = t.further_claim(&small, "second", "200Mi").await?;
-    let pod = t.ready_pod(&Wanted::staying("second", &second, "")).await?;
+    let small = t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+    let first = t.claim_of_driver(&small, "first", "200Mi").await?;
+    t.ready_pod(&TestPod::long_running("first", &first, "").on(&nodes[0])).await?;
+    let second = t.claim_of_driver(&small, "second", "200Mi").await?;
+    let pod = t.ready_pod(&TestPod::long_running("second", &second, "")).await?;
     let node = t.node_of(&pod);
     ensure!(node.as_ref() != Some(&nodes[0]), "the pod is on node {node:?}, which has no capacity left");
     Ok(())
 }
 
 async fn exhausted(t: Arc<Fixture>) -> Result<()> {
-    let small = t.further(Variant::Small, json!({})).await?;
-    let claim = t.further_claim(&small, "claim", "300Mi").await?;
+    let small = t.install_driver(Variant::Small, json!({})).await?;
+    let claim = t.claim_of_driver(&small, "claim", "300Mi").await?;
     t.event_saying("claim", &["ProvisioningFailed"], "ResourceExhausted").await?;
     t.claim_in_phase(&claim, "Pending").await.map(drop)
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Fixture, From, Wanted},
+    fixture::{Fixture, VolumeSource, TestPod},
 };
 
 const SUITE: &str = "clone";
@@ -32,7 +32,7 @@ const fn independent(pattern: Pattern) -> Case {
 
 pub(super) const ROWS: &[Case] = &[
     independent(Pattern::IMMEDIATE),
-    independent(Pattern::LATE),
+    independent(Pattern::WAIT_FOR_FIRST_CONSUMER),
     independent(Pattern::EXT4),
     independent(Pattern::XFS),
     cloned(
@@ -45,12 +45,12 @@ pub(super) const ROWS: &[Case] = &[
         "a clone and its source are mounted in one pod with independent data",
         "multiVolume",
         Pattern::EXT4,
-        case!(beside_source),
+        case!(in_one_pod_with_source),
     ),
     cloned(
         "a clone stays Pending until its source PVC is Bound",
         "provisioning",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(waits),
     ),
     cloned(
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Case] = &[
 
 async fn does_not_share(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "before").await?;
-    let clone = t.claim_from("clone", From::Claim(&claim), &t.usual_size()).await?;
+    let clone = t.claim_from("clone", VolumeSource::Claim(&claim), &t.usual_size()).await?;
     expect(&t, &clone, "before").await?;
     write(&t, &claim, "source").await?;
     expect(&t, &clone, "before").await?;
@@ -85,27 +85,27 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
     let clones = names.iter().map(|name| {
         let (t, claim) = (&t, &claim);
         async move {
-            let clone = t.claim_from(name, From::Claim(claim), &t.usual_size()).await?;
+            let clone = t.claim_from(name, VolumeSource::Claim(claim), &t.usual_size()).await?;
             expect(t, &clone, "shared").await
         }
     });
     try_join_all(clones).await.map(drop)
 }
 
-async fn beside_source(t: Arc<Fixture>) -> Result<()> {
+async fn in_one_pod_with_source(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "before").await?;
-    let clone = t.claim_from("clone", From::Claim(&claim), &t.usual_size()).await?;
+    let clone = t.claim_from("clone", VolumeSource::Claim(&claim), &t.usual_size()).await?;
     let script = "cat /data1/file && echo source > /data/file && echo clone > /data1/file && sync\n\
                   cat /data/file /data1/file";
-    let said = t.output(&Wanted::ending("pod", &claim, script).also(&clone)).await?;
-    ensure!(said == "before\nsource\nclone", "unexpected pod output {said:?}");
+    let output = t.output(&TestPod::run_to_completion("pod", &claim, script).also(&clone)).await?;
+    ensure!(output == "before\nsource\nclone", "unexpected pod output {output:?}");
     Ok(())
 }
 
 async fn waits(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let clone = t.claim_from("clone", From::Claim(&claim), &t.usual_size()).await?;
-    let reader = t.pod(&Wanted::ending("reader", &clone, "ls /data | grep -c file || true")).await?;
+    let clone = t.claim_from("clone", VolumeSource::Claim(&claim), &t.usual_size()).await?;
+    let reader = t.pod(&TestPod::run_to_completion("reader", &clone, "ls /data | grep -c file || true")).await?;
     t.event_saying("clone", &["ProvisioningFailed"], "must have a status of Bound").await?;
     write(&t, &claim, "there").await?;
     t.ended(&reader).await.map(drop)
@@ -114,14 +114,14 @@ async fn waits(t: Arc<Fixture>) -> Result<()> {
 async fn too_small(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     t.bound(&claim).await?;
-    t.claim_from("clone", From::Claim(&claim), "16Mi").await?;
+    t.claim_from("clone", VolumeSource::Claim(&claim), "16Mi").await?;
     t.event_saying("clone", &["ProvisioningFailed"], "must be greater than or equal in size").await
 }
 
 async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "kept").await?;
     // The clone waits for its class until CreateVolume is made to fail.
-    let source = json!({ "dataSource": From::Claim(&claim).source() });
+    let source = json!({ "dataSource": VolumeSource::Claim(&claim).source() });
     let clone = t.manual_claim("clone", &t.usual_size(), source).await?;
     t.event("clone", "ProvisioningFailed").await?;
     t.fail_creation(&clone, Code::Internal, u32::MAX).await;

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Claim, Fixture, Pod, Wanted},
+    fixture::{Claim, Fixture, Pod, TestPod},
 };
 
 const SUITE: &str = "disruptive";
@@ -80,11 +80,11 @@ pub(super) const ROWS: &[Case] = &[
 async fn pod_outlives_agent(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
     let before = container(&t.pod_now(&pod).await?)?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
     // The new kubelet has taken over once it runs another pod with the same volume.
-    let other = t.output(&Wanted::ending("other", &claim, "cat /data/ticket").on(&node)).await?;
+    let other = t.output(&TestPod::run_to_completion("other", &claim, "cat /data/ticket").on(&node)).await?;
     ensure!(other == "here", "the other pod read {other:?}");
     let after = container(&t.pod_now(&pod).await?)?;
     ensure!(before == after, "the pod's container changed from {before:?} to {after:?} in the restart");
@@ -103,7 +103,7 @@ fn container(pod: &PodObject) -> Result<(Option<String>, i32)> {
 async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").on(&node)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "").on(&node)).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
     let deleted = t.delete_pod(&pod).await;
     // Also after a failure, since the next cases need the node.
@@ -118,7 +118,7 @@ async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
 async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
     let volume = t.bound(&claim).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
     let deleted = t.force_delete_pod(&pod).await;
@@ -127,8 +127,8 @@ async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     deleted?;
     t.attachments_gone(&volume).await?;
     // Afterwards the volume is usable as usual.
-    let said = t.output(&Wanted::ending("next", &claim, "cat /data/ticket").on(&node)).await?;
-    ensure!(said == "here", "the next pod read {said:?}");
+    let output = t.output(&TestPod::run_to_completion("next", &claim, "cat /data/ticket").on(&node)).await?;
+    ensure!(output == "here", "the next pod read {output:?}");
     Ok(())
 }
 
@@ -154,7 +154,7 @@ async fn out_of_service(t: Arc<Fixture>) -> Result<()> {
     let agent = Victim::NodeAgent(dead.clone());
     let claim = t.claim("claim").await?;
     // Data that is not synced would be lost with the node.
-    t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket && sync").on(&dead)).await?;
+    t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /data/ticket && sync").on(&dead)).await?;
     t.disrupt(agent.clone(), Disruption::Stop).await?;
     let moved = volume_moves_on(&t, &claim, &dead, &living).await;
     // Also after a failure, since the next cases need the node.
@@ -168,13 +168,13 @@ async fn out_of_service(t: Arc<Fixture>) -> Result<()> {
 async fn volume_moves_on(t: &Fixture, claim: &Claim, dead: &str, living: &str) -> Result<()> {
     // The control plane would detect this itself after most of a minute.
     t.lose_node(dead).await?;
-    let next = t.pod(&Wanted::ending("next", claim, "cat /data/ticket").on(living)).await?;
+    let next = t.pod(&TestPod::run_to_completion("next", claim, "cat /data/ticket").on(living)).await?;
     t.event("next", "FailedAttachVolume").await?;
     t.taint_node(dead, &[json!({ "key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute" })])
         .await?;
     t.gone(Kind::Pod, "pod").await?;
-    let said = t.ended(&next).await?;
-    ensure!(said == "here", "the next pod read {said:?}");
+    let output = t.ended(&next).await?;
+    ensure!(output == "here", "the next pod read {output:?}");
     Ok(())
 }
 
@@ -185,7 +185,7 @@ const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// (`addNodeToDswp` in `attach_detach_controller.go`). The kubelet does not look for it.
 async fn pod_waits_for_attachment(t: &Fixture, claim: &Claim, node: &str) -> Result<Pod> {
     t.node_annotated(node, MANAGED, false).await?;
-    let pod = t.pod(&Wanted::staying("pod", claim, "echo here > /data/ticket").on(node)).await?;
+    let pod = t.pod(&TestPod::long_running("pod", claim, "echo here > /data/ticket").on(node)).await?;
     let refused = "attaching volumes from the kubelet is not supported";
     t.event_saying("pod", &["FailedAttachVolume"], refused).await?;
     let staged = t.balance_now().await?.calls.get("NodeStageVolume").copied().unwrap_or_default();
@@ -200,13 +200,13 @@ async fn driver_killed_during_stage(t: Arc<Fixture>) -> Result<()> {
     // The driver is killed during the call, since the call has started and is blocked.
     t.hold_call(&node, &volume, "NodeStageVolume").await?;
     let script = "echo staged > /data/ticket; cat /data/ticket";
-    let pod = t.pod(&Wanted::ending("pod", &claim, script).on(&node)).await;
+    let pod = t.pod(&TestPod::run_to_completion("pod", &claim, script).on(&node)).await;
     let in_stage = t.call_begun(&volume, "NodeStageVolume").await;
     t.end_faults().await;
     t.disrupt(Victim::Driver(node), Disruption::Kill).await?;
     in_stage?;
-    let said = t.ended(&pod?).await?;
-    ensure!(said == "staged", "unexpected pod output {said:?}");
+    let output = t.ended(&pod?).await?;
+    ensure!(output == "staged", "unexpected pod output {output:?}");
     t.called("NodeStageVolume").await.context("NodeStageVolume was not retried")
 }
 
@@ -215,7 +215,7 @@ async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
     for round in 0..3 {
         let claim = t.claim(&format!("claim-{round}")).await?;
         t.disrupt(Victim::Controllers, Disruption::Kill).await?;
-        let pod = t.ready_pod(&Wanted::staying(&format!("pod-{round}"), &claim, "")).await?;
+        let pod = t.ready_pod(&TestPod::long_running(&format!("pod-{round}"), &claim, "")).await?;
         t.remove_pod(&pod).await?;
         t.remove_claim(&claim).await?;
     }

@@ -26,13 +26,13 @@ pub(super) const ROWS: &[Case] = &[
     ),
     generic(
         "the PVC of a generic ephemeral volume is created and deleted with its pod",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(comes_and_goes),
     ),
     generic("a generic ephemeral volume can be mounted read-only", Pattern::EXT4, case!(read_only)),
     generic(
         "two pods with the same volumeClaimTemplate get separate volumes",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(two_pods),
     ),
     generic("a pod can have several generic ephemeral volumes", Pattern::IMMEDIATE, case!(several)),
@@ -56,7 +56,7 @@ async fn source(t: &Fixture) -> Result<Value> {
 const SCRIPT: &str = "echo mine > /v/data/file && test \"$(cat /v/data/file)\" = mine";
 
 async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
-    let pod = t.script(&Script::staying("pod", SCRIPT).volume("data", source(&t).await?)).await?;
+    let pod = t.script(&Script::long_running("pod", SCRIPT).volume("data", source(&t).await?)).await?;
     t.ready(&pod).await?;
     let claim = t.adopt_claim("pod-data").await?;
     let object = t.claim_now(&claim).await?;
@@ -72,16 +72,16 @@ async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
 async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let script = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
     let source = source(&t).await?;
-    let said =
-        t.said(&Script::ending("pod", script).mounted("data", source, json!({ "readOnly": true }))).await?;
-    ensure!(said == "Read-only file system", "unexpected pod output {said:?}");
+    let output =
+        t.script_output(&Script::run_to_completion("pod", script).mounted("data", source, json!({ "readOnly": true }))).await?;
+    ensure!(output == "Read-only file system", "unexpected pod output {output:?}");
     t.adopt_claim("pod-data").await.map(drop)
 }
 
 async fn two_pods(t: Arc<Fixture>) -> Result<()> {
     let script = "test ! -e /v/data/file && echo here > /v/data/file";
     for name in ["one", "two"] {
-        let pod = t.script(&Script::staying(name, script).volume("data", source(&t).await?)).await?;
+        let pod = t.script(&Script::long_running(name, script).volume("data", source(&t).await?)).await?;
         t.ready(&pod).await?;
         t.adopt_claim(&format!("{name}-data")).await?;
     }
@@ -91,9 +91,9 @@ async fn two_pods(t: Arc<Fixture>) -> Result<()> {
 async fn several(t: Arc<Fixture>) -> Result<()> {
     let script = "echo 1 > /v/first/file && echo 2 > /v/second/file && cat /v/*/file";
     let wanted =
-        Script::ending("pod", script).volume("first", source(&t).await?).volume("second", source(&t).await?);
-    let said = t.said(&wanted).await?;
-    ensure!(said == "1\n2", "unexpected pod output {said:?}");
+        Script::run_to_completion("pod", script).volume("first", source(&t).await?).volume("second", source(&t).await?);
+    let output = t.script_output(&wanted).await?;
+    ensure!(output == "1\n2", "unexpected pod output {output:?}");
     for name in ["pod-first", "pod-second"] {
         t.adopt_claim(name).await?;
     }
@@ -102,6 +102,6 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
 
 async fn foreign_claim(t: Arc<Fixture>) -> Result<()> {
     t.claim("pod-data").await?;
-    t.script(&Script::ending("pod", SCRIPT).volume("data", source(&t).await?)).await?;
+    t.script(&Script::run_to_completion("pod", SCRIPT).volume("data", source(&t).await?)).await?;
     t.event_saying("pod", &["FailedScheduling"], "was not created for").await
 }

@@ -40,16 +40,16 @@ pub(super) const ROWS: &[Case] = &[
 
 fn pod<'a>(name: &'a str, script: &'a str, claim: &Claim, context: Value) -> Script<'a> {
     let source = json!({ "persistentVolumeClaim": { "claimName": claim.name } });
-    Script::ending(name, script).volume("data", source).spec(json!({ "securityContext": context }))
+    Script::run_to_completion(name, script).volume("data", source).spec(json!({ "securityContext": context }))
 }
 
 /// Creates a file, changes its group, and returns the groups of volume root and file as seen by a second pod.
 async fn seen_by_second(t: &Fixture, first: Value, second: Value) -> Result<String> {
     let claim = t.claim("claim").await?;
     let script = "echo x > /v/data/file && chgrp 77 /v/data/file";
-    t.said(&pod("first", script, &claim, first)).await?;
+    t.script_output(&pod("first", script, &claim, first)).await?;
     t.remove_named_pod("first").await?;
-    t.said(&pod("second", "stat -c %g /v/data /v/data/file | xargs", &claim, second)).await
+    t.script_output(&pod("second", "stat -c %g /v/data /v/data/file | xargs", &claim, second)).await
 }
 
 async fn first_pod(t: Arc<Fixture>) -> Result<()> {
@@ -57,14 +57,14 @@ async fn first_pod(t: Arc<Fixture>) -> Result<()> {
     // New files inherit the group of the directory (setgid).
     let script =
         "stat -c %g /v/data; touch /v/data/new; stat -c %g /v/data/new; test -g /v/data && echo setgid";
-    let said = t.said(&pod("pod", script, &claim, json!({ "fsGroup": 1234 }))).await?;
-    ensure!(said == "1234\n1234\nsetgid", "unexpected pod output {said:?}");
+    let output = t.script_output(&pod("pod", script, &claim, json!({ "fsGroup": 1234 }))).await?;
+    ensure!(output == "1234\n1234\nsetgid", "unexpected pod output {output:?}");
     Ok(())
 }
 
 async fn always(t: Arc<Fixture>) -> Result<()> {
-    let said = seen_by_second(&t, json!({ "fsGroup": 1000 }), json!({ "fsGroup": 2000 })).await?;
-    ensure!(said == "2000 2000", "volume root and file have the groups {said:?}");
+    let output = seen_by_second(&t, json!({ "fsGroup": 1000 }), json!({ "fsGroup": 2000 })).await?;
+    ensure!(output == "2000 2000", "volume root and file have the groups {output:?}");
     Ok(())
 }
 
@@ -73,13 +73,13 @@ fn on_mismatch(group: u32) -> Value {
 }
 
 async fn on_root_mismatch(t: Arc<Fixture>) -> Result<()> {
-    let said = seen_by_second(&t, on_mismatch(1000), on_mismatch(1000)).await?;
-    ensure!(said == "1000 77", "volume root and file have the groups {said:?}");
+    let output = seen_by_second(&t, on_mismatch(1000), on_mismatch(1000)).await?;
+    ensure!(output == "1000 77", "volume root and file have the groups {output:?}");
     Ok(())
 }
 
 async fn root_mismatches(t: Arc<Fixture>) -> Result<()> {
-    let said = seen_by_second(&t, on_mismatch(1000), on_mismatch(2000)).await?;
-    ensure!(said == "2000 2000", "volume root and file have the groups {said:?}");
+    let output = seen_by_second(&t, on_mismatch(1000), on_mismatch(2000)).await?;
+    ensure!(output == "2000 2000", "volume root and file have the groups {output:?}");
     Ok(())
 }

@@ -34,7 +34,7 @@ const LOOKS: &str = "ls /v/data";
 async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
     let (source, volume) = t.inline_volume(0);
     let script = if volume.read_only { LOOKS } else { WRITES };
-    let pod = t.script(&Script::staying("pod", script).volume("data", source)).await?;
+    let pod = t.script(&Script::long_running("pod", script).volume("data", source)).await?;
     t.ready(&pod).await?;
     t.remove_pod(&pod).await
 }
@@ -42,9 +42,9 @@ async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
 async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let (source, _) = t.inline_volume(0);
     let script = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
-    let wanted = Script::ending("pod", script).mounted("data", source, json!({ "readOnly": true }));
-    let said = t.said(&wanted).await?;
-    ensure!(said == "Read-only file system", "unexpected pod output {said:?}");
+    let wanted = Script::run_to_completion("pod", script).mounted("data", source, json!({ "readOnly": true }));
+    let output = t.script_output(&wanted).await?;
+    ensure!(output == "Read-only file system", "unexpected pod output {output:?}");
     Ok(())
 }
 
@@ -53,7 +53,7 @@ async fn two_pods(t: Arc<Fixture>) -> Result<()> {
     let finds_nothing = "test ! -e /v/data/file && echo here > /v/data/file";
     let script = if volume.shared || volume.read_only { LOOKS } else { finds_nothing };
     for name in ["one", "two"] {
-        let pod = t.script(&Script::staying(name, script).volume("data", source.clone())).await?;
+        let pod = t.script(&Script::long_running(name, script).volume("data", source.clone())).await?;
         t.ready(&pod).await?;
     }
     Ok(())
@@ -64,7 +64,7 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
     let writes = "echo 1 > /v/first/file && echo 2 > /v/second/file && cat /v/first/file /v/second/file";
     let writable = ![one, two].iter().any(|volume| volume.read_only || volume.shared);
     let script = if writable { writes } else { "ls /v/first /v/second > /dev/null; echo 1; echo 2" };
-    let said = t.said(&Script::ending("pod", script).volume("first", first).volume("second", second)).await?;
-    ensure!(said == "1\n2", "unexpected pod output {said:?}");
+    let output = t.script_output(&Script::run_to_completion("pod", script).volume("first", first).volume("second", second)).await?;
+    ensure!(output == "1\n2", "unexpected pod output {output:?}");
     Ok(())
 }

@@ -8,7 +8,7 @@ use claimcheck_model::Capability;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Wanted},
+    fixture::{Fixture, TestPod},
 };
 
 const SUITE: &str = "multi_volume";
@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Case] = &[
         SUITE,
         "data on two volumes of a pod persists across pod recreation",
         UPSTREAM,
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         KEEPS,
         case!(two_volumes_same_node),
     ),
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Case] = &[
         UPSTREAM,
         Pattern::IMMEDIATE,
         MANY,
-        case!(reader_beside_writer),
+        case!(reader_with_writer),
     ),
     row(
         SUITE,
@@ -80,36 +80,36 @@ async fn two_volumes_other_node(t: Arc<Fixture>) -> Result<()> {
 async fn two_volumes(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let (a, b) = (t.claim("a").await?, t.claim("b").await?);
     let write = "echo on-a > /data/file; echo on-b > /data1/file";
-    t.output(&Wanted::ending("writer", &a, write).also(&b).on(first)).await?;
+    t.output(&TestPod::run_to_completion("writer", &a, write).also(&b).on(first)).await?;
     t.remove_named_pod("writer").await?;
     // In reverse order, so that no path finds its data by chance.
-    let said =
-        t.output(&Wanted::ending("reader", &b, "cat /data/file /data1/file").also(&a).on(second)).await?;
-    ensure!(said == "on-b\non-a", "unexpected output of the reader {said:?}");
+    let output =
+        t.output(&TestPod::run_to_completion("reader", &b, "cat /data/file /data1/file").also(&a).on(second)).await?;
+    ensure!(output == "on-b\non-a", "unexpected output of the reader {output:?}");
     Ok(())
 }
 
-async fn reader_beside_writer(t: Arc<Fixture>) -> Result<()> {
+async fn reader_with_writer(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = t.claim("claim").await?;
-    t.ready_pod(&Wanted::staying("writer", &claim, "echo shared > /data/file").on(&node)).await?;
+    t.ready_pod(&TestPod::long_running("writer", &claim, "echo shared > /data/file").on(&node)).await?;
     let script = "cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused";
-    let said = t.output(&Wanted::ending("reader", &claim, script).read_only().on(&node)).await?;
-    ensure!(said == "shared\nrefused", "unexpected output of the reader {said:?}");
+    let output = t.output(&TestPod::run_to_completion("reader", &claim, script).read_only().on(&node)).await?;
+    ensure!(output == "shared\nrefused", "unexpected output of the reader {output:?}");
     Ok(())
 }
 
 async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let script = "touch /data/file 2>&1 | grep -o 'Read-only file system'";
-    let said = t.output(&Wanted::ending("pod", &claim, script).read_only()).await?;
-    ensure!(said == "Read-only file system", "unexpected pod output {said:?}");
+    let output = t.output(&TestPod::run_to_completion("pod", &claim, script).read_only()).await?;
+    ensure!(output == "Read-only file system", "unexpected pod output {output:?}");
     Ok(())
 }
 
 async fn unused(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").unmounted()).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "").unmounted()).await?;
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     let calls = t.balance().await?.calls;
@@ -127,12 +127,12 @@ async fn five_pods(t: Arc<Fixture>) -> Result<()> {
     let names: Vec<String> = (0..5).map(|n| format!("pod-{n}")).collect();
     let pods = names.iter().map(|name| {
         let script = format!("echo {name} > /data/{name}");
-        let wanted = Wanted::staying(name, &claim, &script).on(&node);
+        let wanted = TestPod::long_running(name, &claim, &script).on(&node);
         let t = &t;
         async move { t.ready_pod(&wanted).await }
     });
     let pods = futures::future::try_join_all(pods).await?;
-    let count = t.output(&Wanted::ending("count", &claim, "ls /data | grep -c pod-").on(&node)).await?;
+    let count = t.output(&TestPod::run_to_completion("count", &claim, "ls /data | grep -c pod-").on(&node)).await?;
     ensure!(count == "5", "the pods wrote {count} files instead of 5");
     t.remove_named_pod("count").await?;
     futures::future::try_join_all(pods.iter().map(|pod| t.remove_pod(pod))).await?;

@@ -14,11 +14,11 @@ use crate::{
 const SUITE: &str = "pod_volumes";
 
 const fn kind(name: &'static str, upstream: &'static str, run: Run) -> Case {
-    row(SUITE, name, upstream, Pattern::IN_POD, Needs::NOTHING, run)
+    row(SUITE, name, upstream, Pattern::POD_LOCAL, Needs::NOTHING, run)
 }
 
 const fn of_host(name: &'static str, upstream: &'static str, run: Run) -> Case {
-    row(SUITE, name, upstream, Pattern::IN_POD, Needs::HOST_PATHS, run)
+    row(SUITE, name, upstream, Pattern::POD_LOCAL, Needs::HOST_PATHS, run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -64,8 +64,8 @@ pub(super) const ROWS: &[Case] = &[
 ];
 
 async fn equal(t: &Fixture, wanted: &Script<'_>, expected: &str) -> Result<()> {
-    let said = t.said(wanted).await?;
-    ensure!(said == expected, "pod output {said:?} instead of {expected:?}");
+    let output = t.script_output(wanted).await?;
+    ensure!(output == expected, "pod output {output:?} instead of {expected:?}");
     Ok(())
 }
 
@@ -78,7 +78,7 @@ async fn empty_dir(t: Arc<Fixture>) -> Result<()> {
     }]);
     let script = "test -z \"$(ls -A /v/dir)\" && echo from-init > /v/dir/from-init";
     // `staying` runs the script in an init container; the main container reads its file.
-    let wanted = Script::staying("pod", script)
+    let wanted = Script::long_running("pod", script)
         .volume("dir", json!({ "emptyDir": {} }))
         .spec(json!({ "containers": main, "restartPolicy": "Never" }));
     equal(&t, &wanted, "from-init").await
@@ -90,7 +90,7 @@ async fn empty_dir_in_memory(t: Arc<Fixture>) -> Result<()> {
                   head -c 2000000 /dev/zero > /v/dir/large 2> /dev/null || echo refused\n\
                   test \"$(wc -c < /v/dir/large)\" -lt 600000 && echo full";
     let memory = json!({ "emptyDir": { "medium": "Memory", "sizeLimit": "1Mi" } });
-    equal(&t, &Script::ending("pod", script).volume("dir", memory), "tmpfs\nfits\nrefused\nfull").await
+    equal(&t, &Script::run_to_completion("pod", script).volume("dir", memory), "tmpfs\nfits\nrefused\nfull").await
 }
 
 async fn config_map(t: Arc<Fixture>) -> Result<()> {
@@ -103,7 +103,7 @@ async fn config_map(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "configMap": { "name": "map", "items": items, "defaultMode": 0o644 } });
     let script = "cd /v/map; ls; cat plain; echo; cat below/secretive; echo\n\
                   stat -L -c %a plain below/secretive";
-    equal(&t, &Script::ending("pod", script).volume("map", source), "below\nplain\none\ntwo\n644\n440").await
+    equal(&t, &Script::run_to_completion("pod", script).volume("map", source), "below\nplain\none\ntwo\n644\n440").await
 }
 
 async fn config_map_changes(t: Arc<Fixture>) -> Result<()> {
@@ -118,31 +118,31 @@ async fn config_map_changes(t: Arc<Fixture>) -> Result<()> {
         "command": ["sh", "-c", script],
         "volumeMounts": [{ "name": "dir", "mountPath": "/v/dir" }, { "name": "map", "mountPath": "/v/map" }],
     }]);
-    let wanted = Script::staying("pod", "cat /v/map/key > /v/dir/seen; echo >> /v/dir/seen")
+    let wanted = Script::long_running("pod", "cat /v/map/key > /v/dir/seen; echo >> /v/dir/seen")
         .volume("map", source)
         .volume("dir", json!({ "emptyDir": {} }))
         .spec(json!({ "containers": main, "restartPolicy": "Never" }));
     let pod = t.script(&wanted).await?;
     t.running(&pod).await?;
     t.update_config_map("map", json!({ "key": "new" })).await?;
-    let said = t.ended(&pod).await?;
-    ensure!(said == "old\nnew", "unexpected pod output {said:?}");
+    let output = t.ended(&pod).await?;
+    ensure!(output == "old\nnew", "unexpected pod output {output:?}");
     Ok(())
 }
 
 async fn config_map_comes_later(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "configMap": { "name": "map" } });
-    let pod = t.script(&Script::ending("pod", "cat /v/map/key").volume("map", source)).await?;
+    let pod = t.script(&Script::run_to_completion("pod", "cat /v/map/key").volume("map", source)).await?;
     t.event_saying("pod", &["FailedMount"], "configmap \"map\" not found").await?;
     t.config_map("map", json!({ "key": "late" })).await?;
-    let said = t.ended(&pod).await?;
-    ensure!(said == "late", "unexpected pod output {said:?}");
+    let output = t.ended(&pod).await?;
+    ensure!(output == "late", "unexpected pod output {output:?}");
     Ok(())
 }
 
 async fn optional_config_map(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "configMap": { "name": "absent", "optional": true } });
-    equal(&t, &Script::ending("pod", "ls /v/map | wc -l").volume("map", source), "0").await
+    equal(&t, &Script::run_to_completion("pod", "ls /v/map | wc -l").volume("map", source), "0").await
 }
 
 async fn secret(t: Arc<Fixture>) -> Result<()> {
@@ -151,7 +151,7 @@ async fn secret(t: Arc<Fixture>) -> Result<()> {
     let script = "cat /v/secret/password; echo; stat -L -c %a /v/secret/password\n\
                   touch /v/secret/other 2> /dev/null && echo written || echo refused\n\
                   awk '$2 == \"/v/secret\" { print $3 }' /proc/mounts";
-    equal(&t, &Script::ending("pod", script).volume("secret", source), "hunter2\n440\nrefused\ntmpfs").await
+    equal(&t, &Script::run_to_completion("pod", script).volume("secret", source), "hunter2\n440\nrefused\ntmpfs").await
 }
 
 async fn downward_api(t: Arc<Fixture>) -> Result<()> {
@@ -161,7 +161,7 @@ async fn downward_api(t: Arc<Fixture>) -> Result<()> {
         field("namespace", "metadata.namespace"),
         field("labels", "metadata.labels"),
     ]);
-    let wanted = Script::ending("pod", "cd /v/me; cat name; echo; cat namespace; echo; cat labels")
+    let wanted = Script::run_to_completion("pod", "cd /v/me; cat name; echo; cat namespace; echo; cat labels")
         .volume("me", json!({ "downwardAPI": { "items": items } }));
     equal(&t, &wanted, &format!("pod\n{}\napp=\"pod\"", t.namespace())).await
 }
@@ -175,14 +175,14 @@ async fn projected(t: Arc<Fixture>) -> Result<()> {
         { "secret": { "name": "secret" } },
         { "downwardAPI": { "items": name } },
     ]);
-    let wanted = Script::ending("pod", "cd /v/all; for f in *; do echo $f $(cat $f); done")
+    let wanted = Script::run_to_completion("pod", "cd /v/all; for f in *; do echo $f $(cat $f); done")
         .volume("all", json!({ "projected": { "sources": sources } }));
     equal(&t, &wanted, "name pod\nprivate two\npublic one").await
 }
 
 async fn host_path(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "hostPath": { "path": "/etc", "type": "Directory" } });
-    let wanted = Script::ending("pod", "test -s /v/host/passwd && echo there").mounted(
+    let wanted = Script::run_to_completion("pod", "test -s /v/host/passwd && echo there").mounted(
         "host",
         source,
         json!({ "readOnly": true }),
@@ -192,7 +192,7 @@ async fn host_path(t: Arc<Fixture>) -> Result<()> {
 
 async fn host_path_type(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "hostPath": { "path": "/etc", "type": "File" } });
-    t.script(&Script::ending("pod", "true").volume("host", source)).await?;
+    t.script(&Script::run_to_completion("pod", "true").volume("host", source)).await?;
     t.event_saying("pod", &["FailedMount"], "is not a file").await?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{EACH_ONCE, case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Claim, Fixture, Wanted},
+    fixture::{Claim, Fixture, TestPod},
     workload::IMAGE,
 };
 
@@ -22,7 +22,7 @@ const fn on_claim(name: &'static str, upstream: &'static str, run: Run) -> Case 
 }
 
 const fn alone(name: &'static str, upstream: &'static str, run: Run) -> Case {
-    row(SUITE, name, upstream, Pattern::IN_POD, Needs::NOTHING, run)
+    row(SUITE, name, upstream, Pattern::POD_LOCAL, Needs::NOTHING, run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -178,8 +178,8 @@ async fn init_in_order(t: Arc<Fixture>) -> Result<()> {
     let main = container("main", "cat /data/steps > /dev/termination-log");
     let pod = t.pod_like(pod("Never", empty_dir(), &init, &[main])).await?;
     let pod = t.over(&pod).await?;
-    let said = message(&pod, "main")?;
-    ensure!(said == "one\ntwo\nthree", "the main container read {said:?}");
+    let output = message(&pod, "main")?;
+    ensure!(output == "one\ntwo\nthree", "the main container read {output:?}");
     for name in ["one", "two", "three"] {
         ensure!(end(&pod, name)?.exit_code == 0, "{name} exited with {}", end(&pod, name)?.exit_code);
     }
@@ -244,8 +244,8 @@ async fn shared(t: Arc<Fixture>) -> Result<()> {
     reader["volumeMounts"][0]["readOnly"] = json!(true);
     let pod = t.pod_like(pod("Never", of(&claim), &[], &[reader, writer])).await?;
     let pod = t.over(&pod).await?;
-    let said = message(&pod, "reader")?;
-    ensure!(said == "written\nrefused", "unexpected output of the reader {said:?}");
+    let output = message(&pod, "reader")?;
+    ensure!(output == "written\nrefused", "unexpected output of the reader {output:?}");
     mounted_once(&t, &claim).await
 }
 
@@ -291,10 +291,10 @@ async fn exit_codes(t: Arc<Fixture>) -> Result<()> {
     let pod = t.pod_like(pod("Never", empty_dir(), &[], &containers)).await?;
     let pod = t.over(&pod).await?;
     ensure!(phase(&pod) == "Failed", "the pod is {}", phase(&pod));
-    for (name, code, reason, said) in [("bad", 42, "Error", "broken"), ("good", 0, "Completed", "done")] {
+    for (name, code, reason, output) in [("bad", 42, "Error", "broken"), ("good", 0, "Completed", "done")] {
         let seen = end(&pod, name)?;
-        let told = (seen.exit_code, seen.reason.as_deref(), message(&pod, name)?);
-        ensure!(told == (code, Some(reason), said), "{name} terminated with {told:?}");
+        let terminated = (seen.exit_code, seen.reason.as_deref(), message(&pod, name)?);
+        ensure!(terminated == (code, Some(reason), output), "{name} terminated with {terminated:?}");
     }
     Ok(())
 }
@@ -313,8 +313,8 @@ async fn log_as_message(t: Arc<Fixture>) -> Result<()> {
     let pod = t.pod_like(pod("Never", empty_dir(), &[], &containers)).await?;
     let pod = t.over(&pod).await?;
     for (name, expected) in [("bad", "to the log"), ("good", ""), ("telling", "told")] {
-        let said = message(&pod, name)?;
-        ensure!(said == expected, "{name} has message {said:?} instead of {expected:?}");
+        let output = message(&pod, name)?;
+        ensure!(output == expected, "{name} has message {output:?} instead of {expected:?}");
     }
     Ok(())
 }
@@ -341,8 +341,8 @@ async fn logs(t: Arc<Fixture>) -> Result<()> {
         ("stays", bytes, "one\nt"),
     ] {
         let asked = format!("{options:?}");
-        let said = t.log(&pod, container, options).await?;
-        ensure!(said == expected, "the log of {container} is {said:?} with {asked}");
+        let output = t.log(&pod, container, options).await?;
+        ensure!(output == expected, "the log of {container} is {output:?} with {asked}");
     }
     let stamped = t.log(&pod, "stays", LogParams { timestamps: true, ..LogParams::default() }).await?;
     let dated = |line: &str| line.split_once(' ')?.0.parse::<jiff::Timestamp>().ok();
@@ -363,8 +363,8 @@ async fn previous_log(t: Arc<Fixture>) -> Result<()> {
     t.restarted(&pod, "main").await?;
     let seen = t.follow(&pod, "main", 1).await?;
     ensure!(seen == ["second"], "the log of the second attempt is {seen:?}");
-    let said = t.log(&pod, "main", LogParams { previous: true, ..LogParams::default() }).await?;
-    ensure!(said == "first\n", "the log of the first attempt is {said:?}");
+    let output = t.log(&pod, "main", LogParams { previous: true, ..LogParams::default() }).await?;
+    ensure!(output == "first\n", "the log of the first attempt is {output:?}");
     Ok(())
 }
 
@@ -388,19 +388,19 @@ async fn last_words(t: Arc<Fixture>) -> Result<()> {
     wanted["spec"]["terminationGracePeriodSeconds"] = json!(20);
     let pod = t.pod_like(wanted).await?;
     let watch = "until test -e /data/armed; do sleep 0.02; done";
-    t.output(&Wanted::ending("watcher", &claim, watch).on(&node)).await?;
+    t.output(&TestPod::run_to_completion("watcher", &claim, watch).on(&node)).await?;
     t.remove_pod(&pod).await?;
-    let said = t.output(&Wanted::ending("reader", &claim, "cat /data/bye")).await?;
-    ensure!(said == "bye", "the reader found {said:?}");
+    let output = t.output(&TestPod::run_to_completion("reader", &claim, "cat /data/bye")).await?;
+    ensure!(output == "bye", "the reader found {output:?}");
     Ok(())
 }
 
 async fn evicted(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo kept > /data/file")).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo kept > /data/file")).await?;
     t.evict(&pod).await?;
-    let said = t.output(&Wanted::ending("next", &claim, "cat /data/file")).await?;
-    ensure!(said == "kept", "the next pod found {said:?}");
+    let output = t.output(&TestPod::run_to_completion("next", &claim, "cat /data/file")).await?;
+    ensure!(output == "kept", "the next pod found {output:?}");
     Ok(())
 }
 
@@ -412,8 +412,8 @@ async fn named_node(t: Arc<Fixture>) -> Result<()> {
     let mut wanted = pod("Never", of(&claim), &[], &[main]);
     wanted["spec"]["nodeName"] = json!(node);
     let pod = t.pod_like(wanted).await?;
-    let said = t.ended(&pod).await?;
-    ensure!(said == node, "the pod ran on {said} instead of {node}");
+    let output = t.ended(&pod).await?;
+    ensure!(output == node, "the pod ran on {output} instead of {node}");
     mounted_once(&t, &claim).await
 }
 
@@ -429,19 +429,19 @@ async fn named_part(t: Arc<Fixture>) -> Result<()> {
         let pod = t.pod_like(wanted).await?;
         t.ended(&pod).await?;
     }
-    let said = t.output(&Wanted::ending("reader", &claim, "cd /data; ls -d of-*; cat of-*/file")).await?;
-    ensure!(said == "of-a\nof-b\na\nb", "the reader found {said:?}");
+    let output = t.output(&TestPod::run_to_completion("reader", &claim, "cd /data; ls -d of-*; cat of-*/file")).await?;
+    ensure!(output == "of-a\nof-b\na\nb", "the reader found {output:?}");
     Ok(())
 }
 
 async fn ended_gives_up(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
     let claim = t.claim("claim").await?;
-    let first = t.pod(&Wanted::ending("first", &claim, "echo kept > /data/file").on(&nodes[0])).await?;
+    let first = t.pod(&TestPod::run_to_completion("first", &claim, "echo kept > /data/file").on(&nodes[0])).await?;
     t.ended(&first).await?;
     // The first pod is not deleted, but its node has released the volume.
-    let said = t.output(&Wanted::ending("second", &claim, "cat /data/file").on(&nodes[1])).await?;
-    ensure!(said == "kept", "the second pod found {said:?}");
+    let output = t.output(&TestPod::run_to_completion("second", &claim, "cat /data/file").on(&nodes[1])).await?;
+    ensure!(output == "kept", "the second pod found {output:?}");
     let seen = t.pod_now(&first).await?;
     ensure!(phase(&seen) == "Succeeded", "the first pod is {}", phase(&seen));
     Ok(())
@@ -454,7 +454,7 @@ async fn user(t: Arc<Fixture>) -> Result<()> {
     let mut wanted = pod("Never", of(&claim), &[], &[container("main", script)]);
     wanted["spec"]["securityContext"] = json!({ "runAsUser": 1000, "runAsGroup": 2000, "fsGroup": 3000 });
     let pod = t.pod_like(wanted).await?;
-    let said = t.ended(&pod).await?;
-    ensure!(said == "1000\n2000\n1000 3000", "unexpected pod output {said:?}");
+    let output = t.ended(&pod).await?;
+    ensure!(output == "1000\n2000\n1000 3000", "unexpected pod output {output:?}");
     mounted_once(&t, &claim).await
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Wanted},
+    fixture::{Fixture, TestPod},
 };
 
 const SUITE: &str = "protection";
@@ -36,9 +36,9 @@ pub(super) const ROWS: &[Case] = &[
         SUITE,
         "deletion of a PVC completes after its completed pod is deleted",
         "PVC Protection",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         Needs::NOTHING,
-        case!(ended_pod_lets_go),
+        case!(completed_pod_unmounts),
     ),
     row(
         SUITE,
@@ -68,9 +68,9 @@ async fn unused_claim_goes(t: Arc<Fixture>) -> Result<()> {
 
 async fn no_new_pod(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let first = t.ready_pod(&Wanted::staying("first", &claim, "")).await?;
+    let first = t.ready_pod(&TestPod::long_running("first", &claim, "")).await?;
     t.delete_claim(&claim).await?;
-    let second = t.pod(&Wanted::staying("second", &claim, "")).await?;
+    let second = t.pod(&TestPod::long_running("second", &claim, "")).await?;
     // With a stale cache the scheduler binds the pod to a node, and the kubelet reports the error instead.
     t.event_saying("second", &["FailedScheduling", "FailedMount"], "is being deleted").await?;
     t.remove_pod(&first).await?;
@@ -81,9 +81,9 @@ async fn no_new_pod(t: Arc<Fixture>) -> Result<()> {
     t.gone(Kind::Claim, &claim.name).await
 }
 
-async fn ended_pod_lets_go(t: Arc<Fixture>) -> Result<()> {
+async fn completed_pod_unmounts(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    t.output(&Wanted::ending("pod", &claim, "echo done")).await?;
+    t.output(&TestPod::run_to_completion("pod", &claim, "echo done")).await?;
     t.delete_claim(&claim).await?;
     t.remove_named_pod("pod").await?;
     t.gone(Kind::Claim, &claim.name).await

@@ -8,26 +8,26 @@ use claimcheck_model::SELECTED_NODE;
 use super::{EACH_ONCE, case, row};
 use crate::{
     case::{Binding, Case, Needs, Pattern},
-    fixture::{Fixture, Wanted},
+    fixture::{Fixture, TestPod},
 };
 
 const SUITE: &str = "provisioning";
 
 pub(super) const ROWS: &[Case] = &[
     life_cycle(Pattern::IMMEDIATE),
-    life_cycle(Pattern::LATE),
+    life_cycle(Pattern::WAIT_FOR_FIRST_CONSUMER),
     life_cycle(Pattern::EXT4),
-    life_cycle(Pattern::EXT4_LATE),
+    life_cycle(Pattern::EXT4_WAIT_FOR_FIRST_CONSUMER),
     life_cycle(Pattern::EXT3),
     life_cycle(Pattern::XFS),
-    life_cycle(Pattern::XFS_LATE),
+    life_cycle(Pattern::XFS_WAIT_FOR_FIRST_CONSUMER),
     row(
         SUITE,
         "a WaitForFirstConsumer PVC stays Pending until a pod uses it",
         "provisioning",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         Needs::TWO_NODES,
-        case!(late_claim_waits),
+        case!(unbound_claim_waits_for_consumer),
     ),
     row(
         SUITE,
@@ -55,7 +55,7 @@ async fn whole_life(t: Arc<Fixture>) -> Result<()> {
     if t.binding() == Binding::Immediate {
         t.bound(&claim).await?;
     }
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo checked > /data/ticket")).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo checked > /data/ticket")).await?;
     let volume = t.bound(&claim).await?;
     let reference = volume.spec.and_then(|spec| spec.claim_ref).and_then(|claim| claim.uid);
     ensure!(
@@ -68,14 +68,14 @@ async fn whole_life(t: Arc<Fixture>) -> Result<()> {
     t.expect_calls(&EACH_ONCE).await
 }
 
-async fn late_claim_waits(t: Arc<Fixture>) -> Result<()> {
+async fn unbound_claim_waits_for_consumer(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     t.event("claim", "WaitForFirstConsumer").await?;
     let now = t.claim_now(&claim).await?;
     let volume = now.spec.and_then(|spec| spec.volume_name);
     ensure!(volume.is_none(), "the claim has volume {volume:?} before any pod uses it");
     let node = t.nodes().pop().context("the cluster has no nodes")?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").on(&node)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "").on(&node)).await?;
     let selected = t.claim_now(&claim).await?.metadata.annotations.unwrap_or_default().remove(SELECTED_NODE);
     ensure!(selected.as_ref() == Some(&node), "selected-node is {selected:?}, expected {node}");
     t.remove_pod(&pod).await
@@ -83,7 +83,7 @@ async fn late_claim_waits(t: Arc<Fixture>) -> Result<()> {
 
 async fn claim_in_use_is_protected(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "")).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "")).await?;
     t.bound(&claim).await?;
     t.delete_claim(&claim).await?;
     let now = t.claim_now(&claim).await.context("the claim is gone although a pod uses it")?;

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Claim, Fixture, Wanted},
+    fixture::{Claim, Fixture, TestPod},
 };
 
 const SUITE: &str = "read_write_once_pod";
@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Case] = &[
         SUITE,
         "a second pod on the same node stays Pending until the first pod is deleted",
         UPSTREAM,
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         ALONE,
         case!(second_waits),
     ),
@@ -59,8 +59,8 @@ async fn second_waits_elsewhere(t: Arc<Fixture>) -> Result<()> {
 
 async fn waits_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let claim = claim(t).await?;
-    let holder = t.ready_pod(&Wanted::staying("holder", &claim, "").on(first)).await?;
-    let waiter = t.pod(&Wanted::staying("waiter", &claim, "").on(second)).await?;
+    let holder = t.ready_pod(&TestPod::long_running("holder", &claim, "").on(first)).await?;
+    let waiter = t.pod(&TestPod::long_running("waiter", &claim, "").on(second)).await?;
     // The rest of the message differs between versions of Kubernetes.
     t.event_saying("waiter", &["FailedScheduling"], "ReadWriteOncePod access mode").await?;
     t.remove_pod(&holder).await?;

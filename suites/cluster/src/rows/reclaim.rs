@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Claim, Fixture, Wanted},
+    fixture::{Claim, Fixture, TestPod},
 };
 
 const SUITE: &str = "reclaim";
@@ -74,7 +74,7 @@ async fn dynamic_delete(t: Arc<Fixture>) -> Result<()> {
 async fn retained_data(t: Arc<Fixture>) -> Result<()> {
     let (first, name) = claimed(&t).await?;
     t.set_policy(&name, "Retain").await?;
-    t.output(&Wanted::ending("writer", &first, "echo kept > /data/file")).await?;
+    t.output(&TestPod::run_to_completion("writer", &first, "echo kept > /data/file")).await?;
     t.remove_named_pod("writer").await?;
     t.delete_claim(&first).await?;
     t.gone(Kind::Claim, &first.name).await?;
@@ -85,8 +85,8 @@ async fn retained_data(t: Arc<Fixture>) -> Result<()> {
     let second =
         t.manual_claim("second", "64Mi", json!({ "storageClassName": class, "volumeName": name })).await?;
     t.bound(&second).await?;
-    let said = t.output(&Wanted::ending("reader", &second, "cat /data/file")).await?;
-    ensure!(said == "kept", "the second claim's volume contains {said:?}");
+    let output = t.output(&TestPod::run_to_completion("reader", &second, "cat /data/file")).await?;
+    ensure!(output == "kept", "the second claim's volume contains {output:?}");
     t.remove_named_pod("reader").await?;
     t.set_policy(&name, "Delete").await?;
     t.remove_claim(&second).await
@@ -113,7 +113,7 @@ async fn changed_when_released(t: Arc<Fixture>) -> Result<()> {
 async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {
     let (claim, name) = claimed(&t).await?;
     // Before the deletion, since the attacher does not attach a volume that is being deleted.
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo still > /data/here")).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo still > /data/here")).await?;
     t.delete_volume(&name).await?;
     let volume = t.volume_now(&name).await?;
     ensure!(volume.metadata.deletion_timestamp.is_some(), "the volume is not being deleted");
@@ -143,7 +143,7 @@ async fn recycle(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     t.delete_claim(&claim).await?;
     t.volume_in_phase(&volume, "Failed").await?;
-    let said = t.volume_event(&volume, "VolumeFailedRecycle").await?;
-    ensure!(!said.is_empty(), "the event has no message");
+    let message = t.volume_event(&volume, "VolumeFailedRecycle").await?;
+    ensure!(!message.is_empty(), "the event has no message");
     Ok(())
 }

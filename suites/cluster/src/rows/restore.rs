@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Fixture, From, Policy, Wanted},
+    fixture::{Fixture, VolumeSource, Policy, TestPod},
 };
 
 const SUITE: &str = "restore";
@@ -37,7 +37,7 @@ const fn larger(pattern: Pattern) -> Case {
 
 pub(super) const ROWS: &[Case] = &[
     as_of(Pattern::IMMEDIATE),
-    as_of(Pattern::LATE),
+    as_of(Pattern::WAIT_FOR_FIRST_CONSUMER),
     as_of(Pattern::EXT4),
     as_of(Pattern::XFS),
     larger(Pattern::EXT4),
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Case] = &[
         "multiVolume",
         Pattern::EXT4,
         NEEDS,
-        case!(beside_source),
+        case!(in_one_pod_with_source),
     ),
     row(
         SUITE,
@@ -80,7 +80,7 @@ async fn data_as_of(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "before").await?;
     t.taken("snapshot", &claim).await?;
     write(&t, &claim, "after").await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "before").await?;
     expect(&t, &claim, "after").await
 }
@@ -88,11 +88,11 @@ async fn data_as_of(t: Arc<Fixture>) -> Result<()> {
 async fn grows(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "grown").await?;
     t.taken("snapshot", &claim).await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.larger_size()).await?;
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.larger_size()).await?;
     let script =
         "cat /data/file && df -kP /data | tail -n 1 | while read -r _ size _; do echo \"$size\"; done";
-    let said = t.output(&Wanted::ending("reader", &restored, script)).await?;
-    let (text, size) = said.split_once('\n').unwrap_or((said.as_str(), ""));
+    let output = t.output(&TestPod::run_to_completion("reader", &restored, script)).await?;
+    let (text, size) = output.split_once('\n').unwrap_or((output.as_str(), ""));
     ensure!(text == "grown", "the restored volume contains {text:?}");
     // The size of a file system does not include its own metadata.
     let size: u64 = size.trim().parse()?;
@@ -105,13 +105,13 @@ async fn grows(t: Arc<Fixture>) -> Result<()> {
 async fn too_small(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "large").await?;
     t.taken("snapshot", &claim).await?;
-    t.claim_from("restored", From::Snapshot("snapshot"), "16Mi").await?;
+    t.claim_from("restored", VolumeSource::Snapshot("snapshot"), "16Mi").await?;
     t.event_saying("restored", &["ProvisioningFailed"], "is less than the size").await
 }
 
 async fn waits(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "late").await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
     t.event_saying("restored", &["ProvisioningFailed"], "error getting snapshot snapshot").await?;
     t.taken("snapshot", &claim).await?;
     expect(&t, &restored, "late").await
@@ -121,7 +121,7 @@ async fn source_gone(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "kept").await?;
     t.taken("snapshot", &claim).await?;
     t.remove_claim(&claim).await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "kept").await
 }
 
@@ -132,21 +132,21 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
     let restored = names.iter().map(|name| {
         let t = &t;
         async move {
-            let claim = t.claim_from(name, From::Snapshot("snapshot"), &t.usual_size()).await?;
+            let claim = t.claim_from(name, VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
             expect(t, &claim, "shared").await
         }
     });
     try_join_all(restored).await.map(drop)
 }
 
-async fn beside_source(t: Arc<Fixture>) -> Result<()> {
+async fn in_one_pod_with_source(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "before").await?;
     t.taken("snapshot", &claim).await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
     let script = "cat /data1/file && echo source > /data/file && echo restored > /data1/file && sync\n\
                   cat /data/file /data1/file";
-    let said = t.output(&Wanted::ending("pod", &claim, script).also(&restored)).await?;
-    ensure!(said == "before\nsource\nrestored", "unexpected pod output {said:?}");
+    let output = t.output(&TestPod::run_to_completion("pod", &claim, script).also(&restored)).await?;
+    ensure!(output == "before\nsource\nrestored", "unexpected pod output {output:?}");
     Ok(())
 }
 
@@ -157,17 +157,17 @@ async fn read_by_many(t: Arc<Fixture>) -> Result<()> {
     t.snapshot_like("snapshot", json!({ "source": source, "volumeSnapshotClassName": class })).await?;
     t.ready_snapshot("snapshot").await?;
     let restored =
-        t.claim_from_as("restored", From::Snapshot("snapshot"), &t.usual_size(), "ReadOnlyMany").await?;
+        t.claim_from_as("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size(), "ReadOnlyMany").await?;
     let script = "cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused";
     let nodes = t.nodes();
     let readers = nodes.iter().take(2).enumerate().map(|(n, node)| {
         let (t, restored) = (&t, &restored);
         async move {
             let name = format!("reader-{n}");
-            t.output(&Wanted::ending(&name, restored, script).read_only().on(node)).await
+            t.output(&TestPod::run_to_completion(&name, restored, script).read_only().on(node)).await
         }
     });
-    let said = try_join_all(readers).await?;
-    ensure!(said.iter().all(|said| said == "read\nrefused"), "unexpected output of the readers {said:?}");
+    let output = try_join_all(readers).await?;
+    ensure!(output.iter().all(|output| output == "read\nrefused"), "unexpected output of the readers {output:?}");
     Ok(())
 }

@@ -11,7 +11,7 @@ use claimcheck_informer::Kind;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Fixture, Wanted},
+    fixture::{Fixture, TestPod},
 };
 
 const SUITE: &str = "retries";
@@ -102,8 +102,8 @@ async fn delete_fails(t: Arc<Fixture>) -> Result<()> {
     t.fail_calls(&volume, "DeleteVolume", Code::Internal, Some(2)).await?;
     t.delete_claim(&claim).await?;
     let name = volume.metadata.name.unwrap_or_default();
-    let said = t.volume_event(&name, "VolumeFailedDelete").await?;
-    ensure!(said.contains("Internal"), "the Event message is {said:?}");
+    let message = t.volume_event(&name, "VolumeFailedDelete").await?;
+    ensure!(message.contains("Internal"), "the Event message is {message:?}");
     t.volume_gone(&name).await
 }
 
@@ -113,7 +113,7 @@ async fn attach_fails(t: Arc<Fixture>) -> Result<()> {
     // The fault persists until the Event is seen: Kubernetes checks an attachment twice a second, and may miss a
     // short-lived error (`waitForVolumeAttachmentWithLister` of its CSI plugin).
     t.fail_calls(&volume, "ControllerPublishVolume", Code::Internal, None).await?;
-    let pod = t.pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let pod = t.pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     t.event_saying("pod", &["FailedAttachVolume"], "Internal").await?;
     t.end_faults().await;
     t.ready(&pod).await?;
@@ -123,7 +123,7 @@ async fn attach_fails(t: Arc<Fixture>) -> Result<()> {
 async fn detach_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     t.fail_calls(&volume, "ControllerUnpublishVolume", Code::Internal, Some(2)).await?;
     t.remove_pod(&pod).await?;
     t.attachments_gone(&volume).await?;
@@ -144,7 +144,7 @@ async fn stage_recovers(t: &Fixture, code: Code) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
     t.fail_calls(&volume, "NodeStageVolume", code, Some(1)).await?;
-    t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     let staged = t.balance_now().await?.calls.get("NodeStageVolume").copied();
     ensure!(staged == Some(1), "staged {staged:?} times after the failure");
     Ok(())
@@ -169,7 +169,7 @@ async fn unstaged_after(t: &Fixture, code: Code) -> Result<u64> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
     t.fail_calls(&volume, "NodeStageVolume", code, None).await?;
-    let pod = t.pod(&Wanted::staying("pod", &claim, "")).await?;
+    let pod = t.pod(&TestPod::long_running("pod", &claim, "")).await?;
     t.event("pod", "FailedMount").await?;
     t.delete_pod(&pod).await?;
     t.gone(Kind::Pod, "pod").await?;
@@ -183,7 +183,7 @@ async fn publish_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
     t.fail_calls(&volume, "NodePublishVolume", Code::Internal, Some(1)).await?;
-    t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     t.event_saying("pod", &["FailedMount"], "Internal").await?;
     Ok(())
 }
@@ -191,7 +191,7 @@ async fn publish_fails(t: Arc<Fixture>) -> Result<()> {
 async fn unpublish_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     t.fail_calls(&volume, "NodeUnpublishVolume", Code::Internal, Some(1)).await?;
     t.remove_pod(&pod).await?;
     let calls = t.balance_now().await?.calls.get("NodeUnpublishVolume").copied();

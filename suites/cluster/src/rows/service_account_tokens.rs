@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Skip},
-    fixture::{Claim, Fixture, Further, Pod, Script, Variant},
+    fixture::{Claim, Fixture, InstalledDriver, Pod, Script, Variant},
 };
 
 const SUITE: &str = "service_account_tokens";
@@ -47,11 +47,11 @@ pub(super) const ROWS: &[Case] = &[
 ];
 
 /// Starts a pod with a volume of the driver.
-async fn ready_pod(t: &Fixture, driver: &Further) -> Result<(Pod, Claim)> {
+async fn ready_pod(t: &Fixture, driver: &InstalledDriver) -> Result<(Pod, Claim)> {
     t.service_account().await?;
-    let claim = t.further_claim(driver, "claim", "1Mi").await?;
+    let claim = t.claim_of_driver(driver, "claim", "1Mi").await?;
     let source = json!({ "persistentVolumeClaim": { "claimName": claim.name } });
-    let wanted = Script::staying("pod", "echo here > /v/data/file && test \"$(cat /v/data/file)\" = here")
+    let wanted = Script::long_running("pod", "echo here > /v/data/file && test \"$(cat /v/data/file)\" = here")
         .volume("data", source)
         // A token is issued to pods of its account only; not every cluster sets this by default.
         .spec(json!({ "serviceAccountName": "default" }));
@@ -61,14 +61,14 @@ async fn ready_pod(t: &Fixture, driver: &Further) -> Result<(Pod, Claim)> {
 }
 
 async fn in_context(t: Arc<Fixture>) -> Result<()> {
-    let driver = t.further(Variant::Tokens, json!({})).await?;
+    let driver = t.install_driver(Variant::Tokens, json!({})).await?;
     let (pod, claim) = ready_pod(&t, &driver).await?;
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await
 }
 
 async fn in_secrets(t: Arc<Fixture>) -> Result<()> {
-    let driver = t.further(Variant::TokensInSecrets, json!({})).await?;
+    let driver = t.install_driver(Variant::TokensInSecrets, json!({})).await?;
     let declared = t.declared(&driver).await?;
     if declared.is_none_or(|spec| spec.service_account_token_in_secrets.is_none()) {
         let why = "the API server drops serviceAccountTokenInSecrets: Kubernetes has it from 1.35 on";
@@ -80,7 +80,7 @@ async fn in_secrets(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn repeated(t: Arc<Fixture>) -> Result<()> {
-    let driver = t.further(Variant::Tokens, json!({})).await?;
+    let driver = t.install_driver(Variant::Tokens, json!({})).await?;
     let (pod, claim) = ready_pod(&t, &driver).await?;
     t.called(METHOD).await?;
     let before = t.balance_now().await?.calls.get(METHOD).copied().unwrap_or_default();

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Claim, Fixture, From, Policy, Script, Wanted},
+    fixture::{Claim, Fixture, VolumeSource, Policy, Script, TestPod},
 };
 
 const SUITE: &str = "snapshottable";
@@ -53,10 +53,10 @@ pub(super) const ROWS: &[Case] = &[
     snapshot("a snapshot of a volume in use can be created and restored", Pattern::EXT4, case!(in_use)),
     snapshot(
         "a snapshot of a generic ephemeral volume can be restored after the pod is deleted",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(of_ephemeral),
     ),
-    snapshot("a snapshot reports an error until its source PVC is Bound", Pattern::LATE, case!(of_unbound)),
+    snapshot("a snapshot reports an error until its source PVC is Bound", Pattern::WAIT_FOR_FIRST_CONSUMER, case!(of_unbound)),
     snapshot(
         "a snapshot reports an error until its VolumeSnapshotClass exists",
         Pattern::IMMEDIATE,
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     snapshot(
         "a snapshot deleted while a PVC restores from it remains until that PVC is deleted",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(used),
     ),
     row(
@@ -97,14 +97,14 @@ pub(super) async fn written(t: &Fixture, name: &str, text: &str) -> Result<Claim
 pub(super) async fn write(t: &Fixture, claim: &Claim, text: &str) -> Result<()> {
     let pod = format!("writer-of-{}", claim.name);
     let script = format!("echo {text} > /data/file && sync");
-    t.output(&Wanted::ending(&pod, claim, &script)).await?;
+    t.output(&TestPod::run_to_completion(&pod, claim, &script)).await?;
     t.remove_named_pod(&pod).await
 }
 
 /// Checks that a claim's volume contains this text.
 pub(super) async fn expect(t: &Fixture, claim: &Claim, text: &str) -> Result<()> {
     let pod = format!("reader-of-{}", claim.name);
-    let read = t.output(&Wanted::ending(&pod, claim, "cat /data/file")).await?;
+    let read = t.output(&TestPod::run_to_completion(&pod, claim, "cat /data/file")).await?;
     ensure!(read == text, "the volume of claim {} contains {read:?} instead of {text:?}", claim.name);
     t.remove_named_pod(&pod).await
 }
@@ -134,8 +134,8 @@ async fn fields(t: Arc<Fixture>) -> Result<()> {
         status.error.is_none() && status.creation_time.is_some(),
         "the status of the snapshot is {status:?}"
     );
-    let said = t.event("snapshot", "SnapshotReady").await?;
-    ensure!(said.contains("is ready to use"), "the Event message is {said:?}");
+    let message = t.event("snapshot", "SnapshotReady").await?;
+    ensure!(message.contains("is ready to use"), "the Event message is {message:?}");
     t.remove_snapshot(&snapshot).await?;
     t.remove_claim(&claim).await
 }
@@ -179,7 +179,7 @@ async fn retained(t: Arc<Fixture>) -> Result<()> {
         "DeleteSnapshot was called although the policy is Retain: {calls:?}"
     );
     take_in(&t, &handle).await?;
-    let restored = t.claim_from("restored", From::Snapshot("second"), &t.usual_size()).await?;
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("second"), &t.usual_size()).await?;
     expect(&t, &restored, "kept").await
 }
 
@@ -201,10 +201,10 @@ async fn pre_provisioned(t: Arc<Fixture>) -> Result<()> {
 async fn in_use(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let write = "echo before > /data/file && sync";
-    let pod = t.ready_pod(&Wanted::staying("writer", &claim, write)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("writer", &claim, write)).await?;
     t.taken("snapshot", &claim).await?;
     t.ready(&pod).await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "before").await
 }
 
@@ -216,13 +216,13 @@ async fn of_ephemeral(t: Arc<Fixture>) -> Result<()> {
     });
     let volume = json!({ "ephemeral": { "volumeClaimTemplate": { "spec": spec } } });
     let script = "echo mine > /v/data/file && sync";
-    let pod = t.script(&Script::staying("pod", script).volume("data", volume)).await?;
+    let pod = t.script(&Script::long_running("pod", script).volume("data", volume)).await?;
     t.ready(&pod).await?;
     let claim = t.adopt_claim("pod-data").await?;
     t.taken("snapshot", &claim).await?;
     t.remove_pod(&pod).await?;
     t.gone(Kind::Claim, &claim.name).await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "mine").await
 }
 
@@ -231,7 +231,7 @@ async fn of_unbound(t: Arc<Fixture>) -> Result<()> {
     let class = t.snapshot_class(Policy::Delete).await?;
     t.snapshot("snapshot", &claim, &class).await?;
     t.snapshot_says("snapshot", "is not yet bound to a PV").await?;
-    t.output(&Wanted::ending("pod", &claim, "true")).await?;
+    t.output(&TestPod::run_to_completion("pod", &claim, "true")).await?;
     t.ready_snapshot("snapshot").await.map(drop)
 }
 
@@ -254,7 +254,7 @@ async fn used(t: Arc<Fixture>) -> Result<()> {
     t.taken("snapshot", &claim).await?;
     // The PVC is WaitForFirstConsumer and no pod uses it, so it stays Pending. Whether it could still be provisioned
     // is unspecified: upstream's provisioner rejects it (`getSnapshotSource` in its `controller.go`).
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
     t.claim_in_phase(&restored, "Pending").await?;
     t.delete_snapshot("snapshot").await?;
     t.event("snapshot", "SnapshotDeletePending").await?;
@@ -277,7 +277,7 @@ async fn many(t: Arc<Fixture>) -> Result<()> {
             for round in [0, 2] {
                 let name = format!("snapshot-{volume}-{round}");
                 let restored = format!("restored-{volume}-{round}");
-                let restored = t.claim_from(&restored, From::Snapshot(&name), &t.usual_size()).await?;
+                let restored = t.claim_from(&restored, VolumeSource::Snapshot(&name), &t.usual_size()).await?;
                 expect(t, &restored, &format!("{volume}-{round}")).await?;
             }
             anyhow::Ok(())
@@ -315,8 +315,8 @@ async fn delete_fails(t: Arc<Fixture>) -> Result<()> {
     let content = t.content_of(&snapshot).await?;
     t.fail_snapshot_deletion(&content, Code::Internal, 2).await;
     t.delete_snapshot("snapshot").await?;
-    let said = t.volume_event(&content.name_any(), "SnapshotDeleteError").await?;
-    ensure!(said.contains("Failed to delete snapshot"), "the Event message is {said:?}");
+    let message = t.volume_event(&content.name_any(), "SnapshotDeleteError").await?;
+    ensure!(message.contains("Failed to delete snapshot"), "the Event message is {message:?}");
     t.content_gone(&content.name_any()).await?;
     t.gone(Kind::Snapshot, "snapshot").await
 }

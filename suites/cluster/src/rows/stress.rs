@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Wanted},
+    fixture::{Fixture, TestPod},
 };
 
 const SUITE: &str = "stress";
@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Case] = &[row(
     SUITE,
     "many volumes with one pod each are created and deleted concurrently",
     "volume-stress",
-    Pattern::LATE,
+    Pattern::WAIT_FOR_FIRST_CONSUMER,
     Needs::NOTHING,
     case!(many_at_once),
 )];
@@ -48,7 +48,7 @@ async fn one(t: &Fixture, name: &str, restarts: usize) -> Result<()> {
     let claim = t.claim(name).await?;
     let script = format!("echo {name} > /data/name && test \"$(cat /data/name)\" = {name}");
     for _ in 0..=restarts {
-        let pod = t.ready_pod(&Wanted::staying(name, &claim, &script)).await?;
+        let pod = t.ready_pod(&TestPod::long_running(name, &claim, &script)).await?;
         let volume = t.bound(&claim).await?;
         t.remove_pod(&pod).await?;
         t.attachments_gone(&volume).await?;

@@ -36,44 +36,44 @@ fn source(claim: &Claim) -> Value {
 /// A claim with a volume prepared by this script; the volume is at `/v/data`.
 async fn prepared(t: &Fixture, script: &str) -> Result<Claim> {
     let claim = t.claim("claim").await?;
-    t.said(&Script::ending("prepare", script).volume("data", source(&claim))).await?;
+    t.script_output(&Script::run_to_completion("prepare", script).volume("data", source(&claim))).await?;
     t.remove_named_pod("prepare").await?;
     Ok(claim)
 }
 
 fn with_part<'a>(name: &'a str, script: &'a str, claim: &Claim, part: &str) -> Script<'a> {
-    Script::ending(name, script).mounted("data", source(claim), json!({ "subPath": part }))
+    Script::run_to_completion(name, script).mounted("data", source(claim), json!({ "subPath": part }))
 }
 
 async fn made(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    t.said(&with_part("pod", "echo deep > /v/data/file", &claim, "a/b")).await?;
-    let said =
-        t.said(&Script::ending("reader", "cat /v/data/a/b/file").volume("data", source(&claim))).await?;
-    ensure!(said == "deep", "the whole volume contains {said:?}");
+    t.script_output(&with_part("pod", "echo deep > /v/data/file", &claim, "a/b")).await?;
+    let output =
+        t.script_output(&Script::run_to_completion("reader", "cat /v/data/a/b/file").volume("data", source(&claim))).await?;
+    ensure!(output == "deep", "the whole volume contains {output:?}");
     Ok(())
 }
 
 async fn existing_directory(t: Arc<Fixture>) -> Result<()> {
     let claim = prepared(&t, "mkdir /v/data/dir && echo there > /v/data/dir/file").await?;
-    let said = t.said(&with_part("pod", "cd /v/data; ls; cat file", &claim, "dir")).await?;
-    ensure!(said == "file\nthere", "unexpected pod output {said:?}");
+    let output = t.script_output(&with_part("pod", "cd /v/data; ls; cat file", &claim, "dir")).await?;
+    ensure!(output == "file\nthere", "unexpected pod output {output:?}");
     Ok(())
 }
 
 async fn existing_file(t: Arc<Fixture>) -> Result<()> {
     let claim = prepared(&t, "echo there > /v/data/file").await?;
-    let said = t.said(&with_part("pod", "test -f /v/data && cat /v/data", &claim, "file")).await?;
-    ensure!(said == "there", "unexpected pod output {said:?}");
+    let output = t.script_output(&with_part("pod", "test -f /v/data && cat /v/data", &claim, "file")).await?;
+    ensure!(output == "there", "unexpected pod output {output:?}");
     Ok(())
 }
 
 async fn two_parts(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    t.said(&with_part("one", "echo 1 > /v/data/file", &claim, "one")).await?;
-    t.said(&with_part("two", "test ! -e /v/data/file; echo 2 > /v/data/file", &claim, "two")).await?;
-    let said = t.said(&with_part("reader", "cat /v/data/file", &claim, "one")).await?;
-    ensure!(said == "1", "the first subPath contains {said:?}");
+    t.script_output(&with_part("one", "echo 1 > /v/data/file", &claim, "one")).await?;
+    t.script_output(&with_part("two", "test ! -e /v/data/file; echo 2 > /v/data/file", &claim, "two")).await?;
+    let output = t.script_output(&with_part("reader", "cat /v/data/file", &claim, "one")).await?;
+    ensure!(output == "1", "the first subPath contains {output:?}");
     Ok(())
 }
 
@@ -81,8 +81,8 @@ async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let claim = prepared(&t, "mkdir /v/data/dir").await?;
     let mount = json!({ "subPath": "dir", "readOnly": true });
     let script = "touch /v/data/file 2> /dev/null && echo written || echo refused";
-    let said = t.said(&Script::ending("pod", script).mounted("data", source(&claim), mount)).await?;
-    ensure!(said == "refused", "unexpected pod output {said:?}");
+    let output = t.script_output(&Script::run_to_completion("pod", script).mounted("data", source(&claim), mount)).await?;
+    ensure!(output == "refused", "unexpected pod output {output:?}");
     Ok(())
 }
 
@@ -95,23 +95,23 @@ async fn link_outside(t: Arc<Fixture>) -> Result<()> {
 async fn dots(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let refused = t.script(&with_part("pod", "true", &claim, "../out")).await;
-    let said = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
-    ensure!(said.contains("must not contain '..'"), "unexpected answer of the API server {said:?}");
+    let output = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(output.contains("must not contain '..'"), "unexpected answer of the API server {output:?}");
     Ok(())
 }
 
 async fn directory_gone(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let staying = Script::staying("pod", "echo here > /v/data/file").mounted(
+    let running = Script::long_running("pod", "echo here > /v/data/file").mounted(
         "data",
         source(&claim),
         json!({ "subPath": "dir" }),
     );
-    let pod = t.script(&staying).await?;
+    let pod = t.script(&running).await?;
     let node = t.ready(&pod).await?.spec.and_then(|spec| spec.node_name).unwrap_or_default();
-    let removing = Script::ending("remover", "rm -r /v/data/dir")
+    let removing = Script::run_to_completion("remover", "rm -r /v/data/dir")
         .volume("data", source(&claim))
         .spec(json!({ "nodeSelector": { "kubernetes.io/hostname": node } }));
-    t.said(&removing).await?;
+    t.script_output(&removing).await?;
     t.remove_pod(&pod).await
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Fixture, Variant, Wanted, ZONE},
+    fixture::{Fixture, Variant, TestPod, ZONE},
 };
 
 const SUITE: &str = "topology";
@@ -24,13 +24,13 @@ const fn topology(name: &'static str, pattern: Pattern, run: Run) -> Case {
 pub(super) const ROWS: &[Case] = &[
     topology(
         "a WaitForFirstConsumer volume is provisioned in the zone of its pod",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(volume_follows_pod),
     ),
     topology("a pod is scheduled to the zone of its volume", Pattern::IMMEDIATE, case!(pod_follows_volume)),
     topology(
         "a WaitForFirstConsumer volume and its pod stay within allowedTopologies",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(allowed_late),
     ),
     topology(
@@ -45,12 +45,12 @@ pub(super) const ROWS: &[Case] = &[
     ),
     topology(
         "two WaitForFirstConsumer volumes of one pod are provisioned in the same zone",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(two_volumes),
     ),
 ];
 
-const LATE: &str = "WaitForFirstConsumer";
+const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
 
 /// The only zone from which a volume is accessible.
 fn zone_of(volume: &PersistentVolume) -> Option<&str> {
@@ -69,10 +69,10 @@ fn allowing(zone: &str, binding: &str) -> Value {
 }
 
 async fn volume_follows_pod(t: Arc<Fixture>) -> Result<()> {
-    let zoned = t.further(Variant::Zoned, json!({ "volumeBindingMode": LATE })).await?;
+    let zoned = t.install_driver(Variant::Zoned, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     for node in t.nodes() {
-        let claim = t.further_claim(&zoned, &node, "1Mi").await?;
-        t.ready_pod(&Wanted::staying(&node, &claim, SCRIPT).on(&node)).await?;
+        let claim = t.claim_of_driver(&zoned, &node, "1Mi").await?;
+        t.ready_pod(&TestPod::long_running(&node, &claim, SCRIPT).on(&node)).await?;
         let volume = t.bound(&claim).await?;
         ensure!(zone_of(&volume) == Some(&node), "the volume for {node} is in {:?}", zone_of(&volume));
     }
@@ -80,10 +80,10 @@ async fn volume_follows_pod(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn pod_follows_volume(t: Arc<Fixture>) -> Result<()> {
-    let zoned = t.further(Variant::Zoned, json!({})).await?;
-    let claim = t.further_claim(&zoned, "claim", "1Mi").await?;
+    let zoned = t.install_driver(Variant::Zoned, json!({})).await?;
+    let claim = t.claim_of_driver(&zoned, "claim", "1Mi").await?;
     let volume = t.bound(&claim).await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     let node = t.node_of(&pod);
     ensure!(node.as_deref() == zone_of(&volume), "volume in {:?}, pod on {node:?}", zone_of(&volume));
     Ok(())
@@ -91,9 +91,9 @@ async fn pod_follows_volume(t: Arc<Fixture>) -> Result<()> {
 
 async fn allowed_late(t: Arc<Fixture>) -> Result<()> {
     for zone in t.nodes() {
-        let zoned = t.further(Variant::Zoned, allowing(&zone, LATE)).await?;
-        let claim = t.further_claim(&zoned, &zone, "1Mi").await?;
-        let pod = t.ready_pod(&Wanted::staying(&zone, &claim, SCRIPT)).await?;
+        let zoned = t.install_driver(Variant::Zoned, allowing(&zone, WAIT_FOR_FIRST_CONSUMER)).await?;
+        let claim = t.claim_of_driver(&zoned, &zone, "1Mi").await?;
+        let pod = t.ready_pod(&TestPod::long_running(&zone, &claim, SCRIPT)).await?;
         let volume = t.bound(&claim).await?;
         ensure!(zone_of(&volume) == Some(&zone), "allowed zone {zone}, volume in {:?}", zone_of(&volume));
         ensure!(t.node_of(&pod).as_ref() == Some(&zone), "allowed zone {zone}, pod on {:?}", t.node_of(&pod));
@@ -103,8 +103,8 @@ async fn allowed_late(t: Arc<Fixture>) -> Result<()> {
 
 async fn allowed_at_once(t: Arc<Fixture>) -> Result<()> {
     for zone in t.nodes() {
-        let zoned = t.further(Variant::Zoned, allowing(&zone, "Immediate")).await?;
-        let claim = t.further_claim(&zoned, &zone, "1Mi").await?;
+        let zoned = t.install_driver(Variant::Zoned, allowing(&zone, "Immediate")).await?;
+        let claim = t.claim_of_driver(&zoned, &zone, "1Mi").await?;
         let volume = t.bound(&claim).await?;
         ensure!(zone_of(&volume) == Some(&zone), "allowed zone {zone}, volume in {:?}", zone_of(&volume));
     }
@@ -113,23 +113,23 @@ async fn allowed_at_once(t: Arc<Fixture>) -> Result<()> {
 
 async fn conflict(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
-    let zoned = t.further(Variant::Zoned, allowing(&nodes[0], "Immediate")).await?;
-    let claim = t.further_claim(&zoned, "claim", "1Mi").await?;
+    let zoned = t.install_driver(Variant::Zoned, allowing(&nodes[0], "Immediate")).await?;
+    let claim = t.claim_of_driver(&zoned, "claim", "1Mi").await?;
     t.bound(&claim).await?;
-    t.pod(&Wanted::staying("pod", &claim, "").on(&nodes[1])).await?;
-    let said = t.event("pod", "FailedScheduling").await?;
+    t.pod(&TestPod::long_running("pod", &claim, "").on(&nodes[1])).await?;
+    let message = t.event("pod", "FailedScheduling").await?;
     // The message up to Kubernetes 1.33, and since.
     let known = ["volume node affinity conflict", "didn't match PersistentVolume's node affinity"];
-    ensure!(known.iter().any(|words| said.contains(words)), "the Event message is {said:?}");
+    ensure!(known.iter().any(|words| message.contains(words)), "the Event message is {message:?}");
     Ok(())
 }
 
 async fn two_volumes(t: Arc<Fixture>) -> Result<()> {
-    let zoned = t.further(Variant::Zoned, json!({ "volumeBindingMode": LATE })).await?;
-    let first = t.further_claim(&zoned, "first", "1Mi").await?;
-    let second = t.further_claim(&zoned, "second", "1Mi").await?;
+    let zoned = t.install_driver(Variant::Zoned, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+    let first = t.claim_of_driver(&zoned, "first", "1Mi").await?;
+    let second = t.claim_of_driver(&zoned, "second", "1Mi").await?;
     let script = "echo 1 > /data/file && echo 2 > /data1/file";
-    let pod = t.ready_pod(&Wanted::staying("pod", &first, script).also(&second)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &first, script).also(&second)).await?;
     let node = t.node_of(&pod);
     for claim in [&first, &second] {
         let volume = t.bound(claim).await?;

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, FsType, Needs, Pattern, Run},
-    fixture::{Claim, Fixture, Script, Variant, Wanted, refusal},
+    fixture::{Claim, Fixture, Script, Variant, TestPod, refusal},
 };
 
 const SUITE: &str = "volume_expand";
@@ -39,13 +39,13 @@ pub(super) const ROWS: &[Case] = &[
     ),
     grows("shrinking a PVC is rejected", Pattern::IMMEDIATE, UNUSED, case!(never_smaller)),
     grows(UNUSED_VOLUME, Pattern::IMMEDIATE, UNUSED, case!(unused)),
-    grows(UNUSED_VOLUME, Pattern::EXT4_LATE, UNUSED, case!(unused)),
+    grows(UNUSED_VOLUME, Pattern::EXT4_WAIT_FOR_FIRST_CONSUMER, UNUSED, case!(unused)),
     grows(UNUSED_VOLUME, Pattern::XFS, UNUSED, case!(unused)),
     grows(UNUSED_VOLUME, Pattern::BLOCK, UNUSED, case!(unused)),
     grows(USED_VOLUME, Pattern::IMMEDIATE, USED, case!(used)),
     grows(USED_VOLUME, Pattern::EXT4, USED, case!(used)),
-    grows(USED_VOLUME, Pattern::XFS_LATE, USED, case!(used)),
-    grows(USED_VOLUME, Pattern::BLOCK_LATE, USED, case!(used)),
+    grows(USED_VOLUME, Pattern::XFS_WAIT_FOR_FIRST_CONSUMER, USED, case!(used)),
+    grows(USED_VOLUME, Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER, USED, case!(used)),
     grows(
         "a pending filesystem expansion completes when the next pod mounts the volume",
         Pattern::EXT4,
@@ -108,8 +108,8 @@ async fn not_allowed(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     t.bound(&claim).await?;
     t.allow_growth(&claim, false).await?;
-    let said = refusal(t.resize(&claim, &t.larger_size()).await)?;
-    ensure!(said.contains("only dynamically provisioned pvc can be resized"), "rejected with {said:?}");
+    let message = refusal(t.resize(&claim, &t.larger_size()).await)?;
+    ensure!(message.contains("only dynamically provisioned pvc can be resized"), "rejected with {message:?}");
     t.allow_growth(&claim, true).await?;
     t.resize(&claim, &t.larger_size()).await.context("expansion was rejected although the class allows it")
 }
@@ -117,8 +117,8 @@ async fn not_allowed(t: Arc<Fixture>) -> Result<()> {
 async fn never_smaller(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     t.bound(&claim).await?;
-    let said = refusal(t.resize(&claim, "1Mi").await)?;
-    ensure!(said.contains("field can not be less than status.capacity"), "rejected with {said:?}");
+    let message = refusal(t.resize(&claim, "1Mi").await)?;
+    ensure!(message.contains("field can not be less than status.capacity"), "rejected with {message:?}");
     Ok(())
 }
 
@@ -142,11 +142,11 @@ fn size(t: &Fixture) -> &'static str {
 /// device for metadata, and the driver's default may be a directory without its own size.
 async fn is_larger(t: &Fixture, name: &str, claim: &Claim, node: &str) -> Result<()> {
     let script = format!("{} && {}", mark(t).1, size(t));
-    let said = t.output(&Wanted::ending(name, claim, &script).on(node)).await?;
-    let words: Vec<&str> = said.split_whitespace().collect();
-    let [mark, kib] = words[..] else { anyhow::bail!("unexpected output of pod {name}: {said:?}") };
+    let output = t.output(&TestPod::run_to_completion(name, claim, &script).on(node)).await?;
+    let words: Vec<&str> = output.split_whitespace().collect();
+    let [mark, kib] = words[..] else { anyhow::bail!("unexpected output of pod {name}: {output:?}") };
     ensure!(mark == "kept", "the data is lost: pod {name} read {mark:?}");
-    let kib: u64 = kib.parse().with_context(|| format!("unexpected output of pod {name}: {said:?}"))?;
+    let kib: u64 = kib.parse().with_context(|| format!("unexpected output of pod {name}: {output:?}"))?;
     let before = claimcheck_informer::quantity::parse(&t.usual_size()).context("not a size")?;
     let before = u64::try_from(before)? / 1024;
     ensure!(
@@ -159,7 +159,7 @@ async fn is_larger(t: &Fixture, name: &str, claim: &Claim, node: &str) -> Result
 async fn unused(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
-    t.output(&Wanted::ending("writer", &claim, mark(&t).0).on(&node)).await?;
+    t.output(&TestPod::run_to_completion("writer", &claim, mark(&t).0).on(&node)).await?;
     t.remove_named_pod("writer").await?;
     let volume = t.bound(&claim).await?;
     t.attachments_gone(&volume).await?;
@@ -174,7 +174,7 @@ async fn unused(t: Arc<Fixture>) -> Result<()> {
 async fn used(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0).on(&node)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0).on(&node)).await?;
     t.grow(&claim).await?;
     t.grown(&claim, &t.larger_size()).await?;
     is_larger(&t, "reader", &claim, &node).await?;
@@ -187,7 +187,7 @@ async fn used(t: Arc<Fixture>) -> Result<()> {
 async fn under_the_next_pod(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0).on(&node)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0).on(&node)).await?;
     t.grow(&claim).await?;
     t.grown_but_for_the_node(&claim, &t.larger_size()).await?;
     t.remove_pod(&pod).await?;
@@ -202,7 +202,7 @@ async fn twice(t: Arc<Fixture>) -> Result<()> {
     t.grow(&claim).await?;
     t.resize(&claim, &t.times_usual(3)).await?;
     // The second resize may have to wait until a node has completed the first.
-    t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0).on(&node)).await?;
+    t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0).on(&node)).await?;
     t.grown_at_last(&claim, &t.times_usual(3)).await
 }
 
@@ -213,7 +213,7 @@ async fn ephemeral(t: Arc<Fixture>) -> Result<()> {
         "resources": { "requests": { "storage": t.usual_size() } },
     });
     let source = json!({ "ephemeral": { "volumeClaimTemplate": { "spec": spec } } });
-    let pod = t.script(&Script::staying("pod", "echo here > /v/data/file").volume("data", source)).await?;
+    let pod = t.script(&Script::long_running("pod", "echo here > /v/data/file").volume("data", source)).await?;
     t.ready(&pod).await?;
     let claim = t.adopt_claim("pod-data").await?;
     t.grow(&claim).await?;
@@ -235,7 +235,7 @@ async fn controller_refuses(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     let volume = t.bound(&claim).await?;
     let name = volume.metadata.name.clone().unwrap_or_default();
-    t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0)).await?;
+    t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0)).await?;
     t.fail_calls(&volume, "ControllerExpandVolume", Code::OutOfRange, Some(1)).await?;
     t.resize(&claim, "1Ti").await?;
     t.growth_is(&claim, Progress::ControllerInfeasible).await?;
@@ -250,7 +250,7 @@ async fn controller_refuses(t: Arc<Fixture>) -> Result<()> {
 async fn node_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     let volume = t.bound(&claim).await?;
-    t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0)).await?;
+    t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0)).await?;
     t.fail_calls(&volume, "NodeExpandVolume", Code::Internal, Some(2)).await?;
     t.grow(&claim).await?;
     t.event_saying("pod", &["VolumeResizeFailed"], "Internal").await?;
@@ -260,7 +260,7 @@ async fn node_fails(t: Arc<Fixture>) -> Result<()> {
 async fn node_refuses(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     let volume = t.bound(&claim).await?;
-    t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0)).await?;
+    t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0)).await?;
     t.fail_calls(&volume, "NodeExpandVolume", Code::OutOfRange, Some(1)).await?;
     t.grow(&claim).await?;
     t.event_saying("pod", &["VolumeResizeFailed"], "OutOfRange").await?;
@@ -272,13 +272,13 @@ async fn node_refuses(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn waits_until_unused(t: Arc<Fixture>) -> Result<()> {
-    let further = t.further(Variant::GrowsUnused, json!({ "allowVolumeExpansion": true })).await?;
-    let claim = t.further_claim(&further, "claim", "64Mi").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "")).await?;
+    let driver = t.install_driver(Variant::GrowsUnused, json!({ "allowVolumeExpansion": true })).await?;
+    let claim = t.claim_of_driver(&driver, "claim", "64Mi").await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "")).await?;
     t.resize(&claim, "128Mi").await?;
     t.event_saying("claim", &["VolumeResizeFailed"], "only supports offline expansion").await?;
     t.remove_pod(&pod).await?;
     t.grown_but_for_the_node(&claim, "128Mi").await?;
-    t.output(&Wanted::ending("next", &claim, "true")).await?;
+    t.output(&TestPod::run_to_completion("next", &claim, "true")).await?;
     t.grown_at_last(&claim, "128Mi").await
 }

@@ -8,7 +8,7 @@ use claimcheck_model::Capability;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Fixture, Wanted},
+    fixture::{Fixture, TestPod},
 };
 
 const SUITE: &str = "volume_io";
@@ -53,10 +53,10 @@ async fn written_and_read(t: &Fixture, mebibytes: u32, size: &str) -> Result<()>
          n=0; while [ $n -lt {mebibytes} ]; do cat /data/seed; printf %03d $n; n=$((n+1)); done > /data/file\n\
          md5sum < /data/file"
     );
-    let written = t.output(&Wanted::ending("writer", &claim, &write)).await?;
+    let written = t.output(&TestPod::run_to_completion("writer", &claim, &write)).await?;
     t.remove_named_pod("writer").await?;
     let read = "wc -c < /data/file; md5sum < /data/file";
-    let read = t.output(&Wanted::ending("reader", &claim, read)).await?;
+    let read = t.output(&TestPod::run_to_completion("reader", &claim, read)).await?;
     let expected = format!("{}\n{written}", mebibytes * 1_048_576);
     ensure!(written.len() >= 32 && read == expected, "written {expected:?}, read {read:?}");
     Ok(())
@@ -66,7 +66,7 @@ async fn executed(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let script =
         "printf '#!/bin/sh\\necho ran from $0\\n' > /data/program && chmod +x /data/program && /data/program";
-    let said = t.output(&Wanted::ending("pod", &claim, script)).await?;
-    ensure!(said == "ran from /data/program", "unexpected pod output {said:?}");
+    let output = t.output(&TestPod::run_to_completion("pod", &claim, script)).await?;
+    ensure!(output == "ran from /data/program", "unexpected pod output {output:?}");
     Ok(())
 }

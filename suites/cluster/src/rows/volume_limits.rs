@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Variant, Wanted},
+    fixture::{Fixture, Variant, TestPod},
 };
 
 const SUITE: &str = "volume_limits";
@@ -36,14 +36,14 @@ pub(super) const ROWS: &[Case] = &[
         SUITE,
         "pods are scheduled to nodes below the volume limit",
         "volumeLimits",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         LIMITED.on_two_nodes(),
         case!(where_there_is_room),
     ),
 ];
 
 async fn limit_is_reported(t: Arc<Fixture>) -> Result<()> {
-    let _limited = t.further(Variant::Limited, json!({})).await?;
+    let _limited = t.install_driver(Variant::Limited, json!({})).await?;
     for node in t.nodes() {
         let count = t.limit_of(&node, Variant::Limited.name()).await?;
         ensure!(count == Some(2), "{node} reports {count:?} instead of 2");
@@ -53,14 +53,14 @@ async fn limit_is_reported(t: Arc<Fixture>) -> Result<()> {
 
 async fn beyond_the_limit(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
-    let limited = t.further(Variant::Limited, json!({})).await?;
+    let limited = t.install_driver(Variant::Limited, json!({})).await?;
     let mut pods = Vec::new();
     for name in ["first", "second"] {
-        let claim = t.further_claim(&limited, name, "1Mi").await?;
-        pods.push(t.ready_pod(&Wanted::staying(name, &claim, "").on(&node)).await?);
+        let claim = t.claim_of_driver(&limited, name, "1Mi").await?;
+        pods.push(t.ready_pod(&TestPod::long_running(name, &claim, "").on(&node)).await?);
     }
-    let claim = t.further_claim(&limited, "third", "1Mi").await?;
-    let third = t.pod(&Wanted::staying("third", &claim, "").on(&node)).await?;
+    let claim = t.claim_of_driver(&limited, "third", "1Mi").await?;
+    let third = t.pod(&TestPod::long_running("third", &claim, "").on(&node)).await?;
     // Before its claim is bound, the pod waits for the claim instead.
     t.event_saying("third", &["FailedScheduling"], "exceed max volume count").await?;
     t.remove_pod(&pods[0]).await?;
@@ -70,15 +70,15 @@ async fn beyond_the_limit(t: Arc<Fixture>) -> Result<()> {
 
 async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
-    let limited = t.further(Variant::Limited, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await?;
+    let limited = t.install_driver(Variant::Limited, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await?;
     let full = &nodes[0];
     for name in ["first", "second"] {
-        let claim = t.further_claim(&limited, name, "1Mi").await?;
-        t.ready_pod(&Wanted::staying(name, &claim, "").on(full)).await?;
+        let claim = t.claim_of_driver(&limited, name, "1Mi").await?;
+        t.ready_pod(&TestPod::long_running(name, &claim, "").on(full)).await?;
     }
     for name in ["third", "fourth"] {
-        let claim = t.further_claim(&limited, name, "1Mi").await?;
-        let pod = t.ready_pod(&Wanted::staying(name, &claim, "")).await?;
+        let claim = t.claim_of_driver(&limited, name, "1Mi").await?;
+        let pod = t.ready_pod(&TestPod::long_running(name, &claim, "")).await?;
         let node = t.node_of(&pod);
         ensure!(node.as_ref() != Some(full), "{name} is on {full}, which has reached its limit");
     }

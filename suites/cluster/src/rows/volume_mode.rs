@@ -9,7 +9,7 @@ use claimcheck_model::Capability;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Claim, Fixture, Wanted},
+    fixture::{Claim, Fixture, TestPod},
 };
 
 const SUITE: &str = "volume_mode";
@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Case] = &[
         SUITE,
         "data on a block volume persists across pod recreation",
         "volumes",
-        Pattern::BLOCK_LATE,
+        Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER,
         KEEPS,
         case!(kept_on_same_node),
     ),
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Case] = &[
         SUITE,
         "a pod with filesystem and block volumes finds its data after recreation on another node",
         "multiVolume",
-        Pattern::BLOCK_LATE,
+        Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER,
         KEEPS.on_two_nodes(),
         case!(both_on_other_node),
     ),
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Case] = &[
         SUITE,
         "two pods on one node share a block volume",
         "multiVolume",
-        Pattern::BLOCK_LATE,
+        Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER,
         Needs::NOTHING.exercising(&[Capability::Block, Capability::Multipods]),
         case!(two_pods),
     ),
@@ -119,10 +119,10 @@ async fn kept_on_other_node(t: Arc<Fixture>) -> Result<()> {
 
 async fn kept_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let written = t.output(&Wanted::ending("writer", &claim, WRITE).on(first)).await?;
+    let written = t.output(&TestPod::run_to_completion("writer", &claim, WRITE).on(first)).await?;
     ensure!(written.len() >= 64, "the writer printed {written:?} instead of a checksum");
     t.remove_named_pod("writer").await?;
-    let read = t.output(&Wanted::ending("reader", &claim, READ).on(second)).await?;
+    let read = t.output(&TestPod::run_to_completion("reader", &claim, READ).on(second)).await?;
     ensure!(read == written, "written {written} on {first}, read {read} on {second}");
     Ok(())
 }
@@ -130,23 +130,23 @@ async fn kept_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
 async fn as_large_as_claimed(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let script = "test -b /dev/data && blockdev --getsize64 /dev/data";
-    let said = t.output(&Wanted::ending("pod", &claim, script)).await?;
-    let bytes: u64 = said.parse().with_context(|| format!("unexpected pod output {said:?}"))?;
+    let output = t.output(&TestPod::run_to_completion("pod", &claim, script)).await?;
+    let bytes: u64 = output.parse().with_context(|| format!("unexpected pod output {output:?}"))?;
     ensure!(bytes >= 64 << 20, "the device has {bytes} bytes");
     Ok(())
 }
 
 async fn block_as_file_system(t: Arc<Fixture>) -> Result<()> {
-    mistaken(&t, "has volumeMode Block, but is specified in volumeMounts").await
+    rejected(&t, "has volumeMode Block, but is specified in volumeMounts").await
 }
 
 async fn file_system_as_block(t: Arc<Fixture>) -> Result<()> {
-    mistaken(&t, "has volumeMode Filesystem, but is specified in volumeDevices").await
+    rejected(&t, "has volumeMode Filesystem, but is specified in volumeDevices").await
 }
 
-async fn mistaken(t: &Fixture, why: &str) -> Result<()> {
+async fn rejected(t: &Fixture, why: &str) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let pod = t.pod(&Wanted::staying("pod", &claim, "").mistaken()).await?;
+    let pod = t.pod(&TestPod::long_running("pod", &claim, "").wrong_volume_mode()).await?;
     t.event_saying("pod", &["FailedMount"], why).await?;
     t.event_saying("pod", &["FailedMount"], "Unable to attach or mount volumes").await?;
     t.remove_pod(&pod).await
@@ -154,7 +154,7 @@ async fn mistaken(t: &Fixture, why: &str) -> Result<()> {
 
 async fn unused(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").unmounted()).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "").unmounted()).await?;
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     let calls = t.balance().await?.calls;
@@ -176,10 +176,10 @@ async fn both_on_other_node(t: Arc<Fixture>) -> Result<()> {
 async fn both(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let (device, files) = (t.claim("device").await?, file_system(t).await?);
     let write = format!("{WRITE} | tee /data1/sum");
-    let written = t.output(&Wanted::ending("writer", &device, &write).also(&files).on(first)).await?;
+    let written = t.output(&TestPod::run_to_completion("writer", &device, &write).also(&files).on(first)).await?;
     t.remove_named_pod("writer").await?;
     let read = format!("{READ} | cmp - /data1/sum && cat /data1/sum");
-    let read = t.output(&Wanted::ending("reader", &device, &read).also(&files).on(second)).await?;
+    let read = t.output(&TestPod::run_to_completion("reader", &device, &read).also(&files).on(second)).await?;
     ensure!(
         written.len() >= 64 && read == written,
         "written {written:?} on {first}, read {read:?} on {second}"
@@ -203,11 +203,11 @@ async fn file_system(t: &Fixture) -> Result<Claim> {
 async fn two_pods(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = t.claim("claim").await?;
-    let writer = t.ready_pod(&Wanted::staying("writer", &claim, "echo here > /dev/data").on(&node)).await?;
-    let reader = Wanted::staying("reader", &claim, "test \"$(head -c 4 /dev/data)\" = here").on(&node);
+    let writer = t.ready_pod(&TestPod::long_running("writer", &claim, "echo here > /dev/data").on(&node)).await?;
+    let reader = TestPod::long_running("reader", &claim, "test \"$(head -c 4 /dev/data)\" = here").on(&node);
     let reader = t.ready_pod(&reader).await?;
     t.remove_pod(&writer).await?;
-    let still = t.output(&Wanted::ending("third", &claim, "head -c 4 /dev/data").on(&node)).await?;
+    let still = t.output(&TestPod::run_to_completion("third", &claim, "head -c 4 /dev/data").on(&node)).await?;
     ensure!(still == "here", "the third pod read {still:?}");
     t.remove_pod(&reader).await
 }
@@ -215,10 +215,10 @@ async fn two_pods(t: Arc<Fixture>) -> Result<()> {
 async fn outlives_agent(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /dev/data").on(&node)).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /dev/data").on(&node)).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
     // The new kubelet has taken over once it runs another pod with the same volume.
-    let other = t.output(&Wanted::ending("other", &claim, "head -c 4 /dev/data").on(&node)).await?;
+    let other = t.output(&TestPod::run_to_completion("other", &claim, "head -c 4 /dev/data").on(&node)).await?;
     ensure!(other == "here", "the other pod read {other:?}");
     t.remove_named_pod("other").await?;
     t.remove_pod(&pod).await?;

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Claim, Fixture, Further, Variant, Wanted},
+    fixture::{Claim, Fixture, InstalledDriver, Variant, TestPod},
 };
 
 const SUITE: &str = "volume_modify";
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Case] = &[
         "a VolumeAttributesClass of another driver is never applied",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs { our_sidecars: true, ..Needs::variant(Variant::Modified) },
+        Needs { builtin_sidecars: true, ..Needs::variant(Variant::Modified) },
         case!(foreign),
     ),
     modifies("a PVC recovers from a VolumeAttributesClass that the driver rejects", case!(recovers)),
@@ -61,8 +61,8 @@ pub(super) const ROWS: &[Case] = &[
 
 const SIZE: &str = "64Mi";
 
-async fn driver(t: &Fixture) -> Result<Further> {
-    t.further(Variant::Modified, json!({})).await
+async fn driver(t: &Fixture) -> Result<InstalledDriver> {
+    t.install_driver(Variant::Modified, json!({})).await
 }
 
 async fn class(t: &Fixture, name: &str, iops: &str) -> Result<String> {
@@ -70,13 +70,13 @@ async fn class(t: &Fixture, name: &str, iops: &str) -> Result<String> {
 }
 
 /// A claim that is created with a VolumeAttributesClass.
-async fn with(t: &Fixture, further: &Further, class: &str) -> Result<Claim> {
-    t.further_claim_with(further, "claim", SIZE, json!({ "volumeAttributesClassName": class })).await
+async fn with(t: &Fixture, driver: &InstalledDriver, class: &str) -> Result<Claim> {
+    t.claim_of_driver_with(driver, "claim", SIZE, json!({ "volumeAttributesClassName": class })).await
 }
 
 /// A claim with a volume that has a VolumeAttributesClass already.
-async fn having(t: &Fixture, further: &Further, class: &str) -> Result<Claim> {
-    let claim = with(t, further, class).await?;
+async fn having(t: &Fixture, driver: &InstalledDriver, class: &str) -> Result<Claim> {
+    let claim = with(t, driver, class).await?;
     t.modified(&claim, class).await?;
     Ok(claim)
 }
@@ -105,7 +105,7 @@ async fn made_with_invalid(t: Arc<Fixture>) -> Result<()> {
 async fn given(t: Arc<Fixture>) -> Result<()> {
     let driver = driver(&t).await?;
     let silver = class(&t, "silver", "100").await?;
-    let claim = t.further_claim(&driver, "claim", SIZE).await?;
+    let claim = t.claim_of_driver(&driver, "claim", SIZE).await?;
     t.bound(&claim).await?;
     t.modify(&claim, &silver).await?;
     t.modified(&claim, &silver).await?;
@@ -116,12 +116,12 @@ async fn changed(t: Arc<Fixture>) -> Result<()> {
     let driver = driver(&t).await?;
     let (silver, gold) = (class(&t, "silver", "100").await?, class(&t, "gold", "1000").await?);
     let claim = having(&t, &driver, &silver).await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo kept > /data/ticket && sync")).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo kept > /data/ticket && sync")).await?;
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await?;
     t.remove_pod(&pod).await?;
-    let said = t.output(&Wanted::ending("reader", &claim, "cat /data/ticket")).await?;
-    ensure!(said.trim() == "kept", "after the modification the next pod read {said:?}");
+    let output = t.output(&TestPod::run_to_completion("reader", &claim, "cat /data/ticket")).await?;
+    ensure!(output.trim() == "kept", "after the modification the next pod read {output:?}");
     Ok(())
 }
 
@@ -183,7 +183,7 @@ async fn many(t: Arc<Fixture>) -> Result<()> {
     let begins = json!({ "volumeAttributesClassName": silver });
     let mut claims = Vec::new();
     for number in 0..VOLUMES {
-        claims.push(t.further_claim_with(&driver, &named(number), SIZE, begins.clone()).await?);
+        claims.push(t.claim_of_driver_with(&driver, &named(number), SIZE, begins.clone()).await?);
     }
     try_join_all(claims.iter().map(async |claim| {
         t.modified(claim, &silver).await?;

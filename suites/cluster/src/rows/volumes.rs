@@ -9,7 +9,7 @@ use claimcheck_model::Capability;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Wanted},
+    fixture::{Fixture, TestPod},
 };
 
 const SUITE: &str = "volumes";
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Case] = &[
         SUITE,
         "two pods with the same PVC on one node share one NodeStageVolume call",
         "multiVolume",
-        Pattern::LATE,
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
         Needs::NOTHING.exercising(&[Capability::Multipods]),
         case!(two_pods_one_stage),
     ),
@@ -62,11 +62,11 @@ async fn kept_on_other_node(t: Arc<Fixture>) -> Result<()> {
 async fn kept_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let claim = t.claim("claim").await?;
     let write = "dd if=/dev/urandom of=/data/file bs=1024 count=1024 2> /dev/null && sha256sum < /data/file";
-    let writer = t.pod(&Wanted::ending("writer", &claim, write).on(first)).await?;
+    let writer = t.pod(&TestPod::run_to_completion("writer", &claim, write).on(first)).await?;
     let written = t.ended(&writer).await?;
     ensure!(written.len() >= 64, "the writer printed {written:?} instead of a checksum");
     t.remove_pod(&writer).await?;
-    let read = t.output(&Wanted::ending("reader", &claim, "sha256sum < /data/file").on(second)).await?;
+    let read = t.output(&TestPod::run_to_completion("reader", &claim, "sha256sum < /data/file").on(second)).await?;
     ensure!(read == written, "written {written} on {first}, read {read} on {second}");
     Ok(())
 }
@@ -75,9 +75,9 @@ async fn two_pods_one_stage(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = t.claim("claim").await?;
     let write = "echo from-a > /data/a";
-    let a = t.ready_pod(&Wanted::staying("a", &claim, write).on(&node)).await?;
+    let a = t.ready_pod(&TestPod::long_running("a", &claim, write).on(&node)).await?;
     let read = "test \"$(cat /data/a)\" = from-a && echo from-b > /data/b";
-    let b = t.ready_pod(&Wanted::staying("b", &claim, read).on(&node)).await?;
+    let b = t.ready_pod(&TestPod::long_running("b", &claim, read).on(&node)).await?;
     t.remove_pod(&a).await?;
     // The volume remains staged and published for the other pod.
     let seen = t.balance_now().await?.calls;
@@ -111,7 +111,7 @@ async fn size_is_enforced(t: Arc<Fixture>) -> Result<()> {
          dd if=/dev/zero of=/data/large bs=1048576 count={more} 2>&1 | grep -o 'No space left on device'\n\
          rm -f /data/large"
     );
-    let said = t.output(&Wanted::ending("pod", &claim, &script)).await?;
-    ensure!(said == "fits\nNo space left on device", "unexpected pod output {said:?}");
+    let output = t.output(&TestPod::run_to_completion("pod", &claim, &script)).await?;
+    ensure!(output == "fits\nNo space left on device", "unexpected pod output {output:?}");
     Ok(())
 }

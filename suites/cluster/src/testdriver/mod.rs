@@ -11,7 +11,7 @@
 
 mod error;
 mod file;
-mod ours;
+mod builtin;
 #[cfg(test)]
 mod tests;
 mod timeouts;
@@ -32,8 +32,8 @@ use k8s_openapi::{api::storage::v1::StorageClass, apimachinery::pkg::api::resour
 
 pub use error::TestDriverError;
 pub use file::{AccessMode, ClassSource, File, InlineVolume, StressTestOptions};
-pub use ours::Content;
-pub use write::{ClassWish, Draft, Origin, Wishes, class, draft};
+pub use builtin::Content;
+pub use write::{ClassOption, Draft, Origin, DriverOptions, class, draft};
 
 /// The default minimum volume size (`loadDriverDefinition` in upstream's `external.go`).
 const SMALLEST: &str = "5Gi";
@@ -45,7 +45,7 @@ pub struct TestDriver {
     class: Class,
     smallest: i64,
     largest: Option<i64>,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 /// The source of the driver's storage classes.
@@ -83,7 +83,7 @@ impl TestDriver {
     pub fn parse(
         path: &Path,
         text: &str,
-        beside: impl Fn(&str) -> Result<(PathBuf, String), TestDriverError>,
+        read_class: impl Fn(&str) -> Result<(PathBuf, String), TestDriverError>,
     ) -> Result<Self, TestDriverError> {
         let file: File = serde_saphyr::from_str(text).map_err(|error| error::form(path, &error))?;
         let value = |what: String| TestDriverError::Value { path: path.to_owned(), what };
@@ -95,7 +95,7 @@ impl TestDriver {
         let class = match &file.storage_class {
             ClassSource { from_name: true, .. } => Class::Name,
             ClassSource { from_file, .. } if !from_file.is_empty() => {
-                let (path, text) = beside(from_file)?;
+                let (path, text) = read_class(from_file)?;
                 let class: StorageClass =
                     serde_saphyr::from_str(&text).map_err(|error| error::form(&path, &error))?;
                 if class.provisioner != file.driver_info.name {
@@ -129,14 +129,14 @@ impl TestDriver {
         if largest.is_some_and(|largest| largest < smallest) {
             return Err(value(format!("SupportedSizeRange: Min {} is above Max {}", range.min, range.max)));
         }
-        let mut patience = None;
+        let mut timeout = None;
         for (name, text) in &file.timeouts {
             let time = timeouts::duration(text).ok_or_else(|| {
                 value(format!("Timeouts: {text:?} is not a Go duration: use for example 5m"))
             })?;
-            patience = patience.max(name.is_waited().then_some(time));
+            timeout = timeout.max(name.is_waited().then_some(time));
         }
-        Ok(Self { file, class, smallest, largest, patience })
+        Ok(Self { file, class, smallest, largest, timeout })
     }
 
     /// The driver's name.
@@ -191,8 +191,8 @@ impl TestDriver {
     }
 
     /// The longest timeout in the file that applies to a step.
-    pub fn patience(&self) -> Option<Duration> {
-        self.patience
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
     }
 
     /// Fields of the file that no case uses.

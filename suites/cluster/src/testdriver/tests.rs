@@ -65,7 +65,7 @@ DriverInfo:
     assert_eq!(class.parameters.as_ref().unwrap()["pool"], "a");
     assert_eq!((driver.fit(1), driver.fit(2 << 30), driver.fit(i64::MAX)), (1 << 30, 2 << 30, 16 << 40));
     assert_eq!(
-        driver.patience(),
+        driver.timeout(),
         Some(Duration::from_secs(900)),
         "that of SystemPodsStartup is not waited for"
     );
@@ -85,13 +85,13 @@ fn what_a_file_does_not_say_is_as_upstream_has_it() {
     assert_eq!((driver.class(), driver.fit(1)), (&Class::None, 5 << 30));
     assert_eq!(driver.access_modes(), BTreeSet::from([AccessMode::ReadWriteOnce]));
     assert!(driver.capabilities().values().all(|can| !can));
-    assert_eq!((driver.patience(), driver.without_effect()), (None, vec![]));
+    assert_eq!((driver.timeout(), driver.without_effect()), (None, vec![]));
     let small = parse(&format!("{NAME}  SupportedSizeRange: {{Max: 1Gi}}\n")).unwrap();
     assert_eq!((small.fit(5), small.fit(2 << 30)), (5, 1 << 30), "only a whole range has a default");
 }
 
 #[test]
-fn mistakes_are_told_with_their_line_and_what_was_meant() {
+fn mistakes_are_reported_with_line_and_suggestion() {
     let table = [
         // Two mistakes in files of well-known drivers.
         (
@@ -141,13 +141,13 @@ fn mistakes_are_told_with_their_line_and_what_was_meant() {
         ),
     ];
     for (text, expected) in table {
-        let said = refused(&text);
-        assert!(said.starts_with(expected), "{text}\n{said}");
+        let error = refused(&text);
+        assert!(error.starts_with(expected), "{text}\n{error}");
     }
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     let error = TestDriver::read(Path::new("/nowhere/driver.yaml")).unwrap_err();
     assert!(error.to_string().contains("/nowhere/driver.yaml"), "{error}");
 }

@@ -22,9 +22,9 @@ use super::{
         AttributesSource, ClassSource, DriverInfo, Empty, File, InlineVolume, SizeRange,
         SnapshotStressTestOptions, StressTestOptions,
     },
-    ours::{self, Content},
+    builtin::{self, Content},
 };
-use claimcheck_cluster::{Asked, declared_by};
+use claimcheck_cluster::{DriverDescription, declared_by};
 
 /// `FileSizeMedium` of upstream's `test/e2e/storage/framework`, which upstream's CSI drivers use: its volumeIO suite
 /// writes nothing without MaxFileSize.
@@ -32,7 +32,7 @@ const LARGEST_FILE: i64 = 100 << 20;
 
 /// The source of storage classes, if the driver creates volumes at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ClassWish {
+pub enum ClassOption {
     /// Only the driver's name.
     #[default]
     Name,
@@ -44,9 +44,9 @@ pub enum ClassWish {
 
 /// Settings that CSI calls do not report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct DriverOptions {
     /// The source of storage classes.
-    pub class: ClassWish,
+    pub class: ClassOption,
     /// An existing snapshot class of the cluster.
     pub snapshot_class: Option<String>,
     /// An existing group snapshot class of the cluster.
@@ -115,57 +115,57 @@ pub struct Draft {
 }
 
 /// The file of a driver; `ours` is the backend of the built-in driver, if it is that one.
-pub fn draft(asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> Draft {
-    let settled = Capability::ALL.iter().map(|&of| (of, settle(of, asked, wishes, ours)));
+pub fn draft(description: &DriverDescription, options: &DriverOptions, content: Option<Content>) -> Draft {
+    let settled = Capability::ALL.iter().map(|&of| (of, settle(of, description, options, content)));
     let (mut capabilities, mut origins) = (BTreeMap::new(), BTreeMap::new());
     for (capability, (value, origin)) in settled {
         capabilities.insert(capability, value);
         origins.insert(capability, origin);
     }
     let can = |capability| capabilities.get(&capability) == Some(&true);
-    let storage_class = match &wishes.class {
-        ClassWish::Existing(name) => existing(name),
-        ClassWish::File(path) => ClassSource { from_file: path.clone(), ..ClassSource::default() },
-        ClassWish::Name => from_name(asked.declared.takes.create),
+    let storage_class = match &options.class {
+        ClassOption::Existing(name) => existing(name),
+        ClassOption::File(path) => ClassSource { from_file: path.clone(), ..ClassSource::default() },
+        ClassOption::Name => from_name(description.declared.supported_calls.create),
     };
     let of_snapshots = |named: &Option<String>, needs| match named {
         Some(name) => existing(name),
         None => from_name(can(needs)),
     };
-    let stress = wishes.stress.map(|n| StressTestOptions { num_pods: n, num_restarts: n });
-    let snapshot_stress = wishes.stress.map(|n| SnapshotStressTestOptions { num_pods: n, num_snapshots: n });
+    let stress = options.stress.map(|n| StressTestOptions { num_pods: n, num_restarts: n });
+    let snapshot_stress = options.stress.map(|n| SnapshotStressTestOptions { num_pods: n, num_snapshots: n });
     let driver_info = DriverInfo {
-        name: asked.name.clone(),
-        max_file_size: wishes.largest_file.unwrap_or(LARGEST_FILE),
+        name: description.name.clone(),
+        max_file_size: options.largest_file.unwrap_or(LARGEST_FILE),
         supported_size_range: SizeRange {
-            min: wishes.smallest.clone().or(ours.map(|_| ours::SMALLEST.to_owned())).unwrap_or_default(),
-            max: wishes.largest.clone().unwrap_or_default(),
+            min: options.smallest.clone().or(content.map(|_| builtin::SMALLEST.to_owned())).unwrap_or_default(),
+            max: options.largest.clone().unwrap_or_default(),
             ..SizeRange::default()
         },
         supported_fs_type: set([String::new()]
             .into_iter()
-            .chain(wishes.file_systems.iter().cloned())
-            .chain(ours.map(Content::file_systems).unwrap_or_default())),
-        supported_mount_option: set(wishes
+            .chain(options.file_systems.iter().cloned())
+            .chain(content.map(Content::file_systems).unwrap_or_default())),
+        supported_mount_option: set(options
             .mount_options
             .iter()
             .cloned()
-            .chain(ours.map(|_| ours::MOUNT_OPTION.to_owned()))),
-        topology_keys: asked.topology_keys.clone(),
+            .chain(content.map(|_| builtin::MOUNT_OPTION.to_owned()))),
+        topology_keys: description.topology_keys.clone(),
         stress_test_options: stress,
         volume_snapshot_stress_test_options: snapshot_stress.filter(|_| can(Capability::SnapshotDataSource)),
         ..DriverInfo::default()
     };
     let file = File {
         storage_class,
-        snapshot_class: of_snapshots(&wishes.snapshot_class, Capability::SnapshotDataSource),
-        group_snapshot_class: of_snapshots(&wishes.group_snapshot_class, Capability::GroupSnapshot),
+        snapshot_class: of_snapshots(&options.snapshot_class, Capability::SnapshotDataSource),
+        group_snapshot_class: of_snapshots(&options.group_snapshot_class, Capability::GroupSnapshot),
         volume_attributes_class: AttributesSource {
-            from_existing_class_name: wishes.attributes_class.clone().unwrap_or_default(),
+            from_existing_class_name: options.attributes_class.clone().unwrap_or_default(),
             ..AttributesSource::default()
         },
-        inline_volumes: inline_volumes(wishes, ours.is_some()),
-        client_node_name: wishes.client_node.clone().unwrap_or_default(),
+        inline_volumes: inline_volumes(options, content.is_some()),
+        client_node_name: options.client_node.clone().unwrap_or_default(),
         driver_info: DriverInfo { capabilities, ..driver_info },
         ..File::default()
     };
@@ -174,12 +174,12 @@ pub fn draft(asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> Draft {
 }
 
 /// The CSI inline volumes. Those of the built-in driver need no attributes.
-fn inline_volumes(wishes: &Wishes, is_ours: bool) -> Vec<InlineVolume> {
-    let plain = (is_ours && wishes.inline_volumes.is_empty()).then(InlineVolume::default);
-    let wished = wishes.inline_volumes.iter();
-    let wished =
-        wished.map(|attributes| InlineVolume { attributes: attributes.clone(), ..InlineVolume::default() });
-    wished.chain(plain).collect()
+fn inline_volumes(options: &DriverOptions, is_builtin: bool) -> Vec<InlineVolume> {
+    let plain = (is_builtin && options.inline_volumes.is_empty()).then(InlineVolume::default);
+    let inline = options.inline_volumes.iter();
+    let inline =
+        inline.map(|attributes| InlineVolume { attributes: attributes.clone(), ..InlineVolume::default() });
+    inline.chain(plain).collect()
 }
 
 /// Fields that the file omits, and the reasons.
@@ -229,38 +229,38 @@ fn existing(name: &str) -> ClassSource {
 }
 
 /// The value of a capability, by precedence: set by the caller, known, declared, assumed; otherwise false.
-fn settle(capability: Capability, asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> (bool, Origin) {
-    if let Some(&value) = wishes.capabilities.get(&capability) {
+fn settle(capability: Capability, description: &DriverDescription, options: &DriverOptions, content: Option<Content>) -> (bool, Origin) {
+    if let Some(&value) = options.capabilities.get(&capability) {
         return (value, Origin::Override);
     }
-    if let Some((value, why)) = ours.and_then(|content| ours::known(content, capability)) {
+    if let Some((value, why)) = content.and_then(|content| builtin::known(content, capability)) {
         return (value, Origin::Known(why));
     }
-    let declared = asked.declared.capabilities.get(&capability);
+    let declared = description.declared.capabilities.get(&capability);
     match (declared, declared_by(capability)) {
         (Some(true), Some(by)) => (true, Origin::Declared(by)),
         (Some(false), Some(by)) => (false, Origin::NotDeclared(by)),
-        (Some(_) | None, _) => guess(capability, asked, wishes, ours),
+        (Some(_) | None, _) => guess(capability, description, options, content),
     }
 }
 
 /// The value of a capability that the driver does not report.
-fn guess(capability: Capability, asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> (bool, Origin) {
+fn guess(capability: Capability, description: &DriverDescription, options: &DriverOptions, content: Option<Content>) -> (bool, Origin) {
     let assumed = |why| (true, Origin::Assumed(why));
     let unknown = |what| (false, Origin::Unknown(what));
-    let can = |other| settle(other, asked, wishes, ours).0;
+    let can = |other| settle(other, description, options, content).0;
     match capability {
         Capability::Persistence => assumed("expected of persistent volumes"),
         Capability::Exec => assumed("file systems are mounted without noexec"),
         Capability::MultiplePvsSameId => assumed("a CSI driver does not see PersistentVolumes"),
-        Capability::Multipods if asked.declared.takes.stage => {
+        Capability::Multipods if description.declared.supported_calls.stage => {
             assumed("with STAGE_UNSTAGE_VOLUME a volume is staged once and published for each pod")
         }
         Capability::Multipods => unknown("whether NodePublishVolume of one volume works for a second pod"),
         Capability::FsGroup if can(Capability::VolumeMountGroup) => {
             assumed("upstream requires it with volumeMountGroup")
         }
-        Capability::FsGroup if !wishes.file_systems.is_empty() => assumed(
+        Capability::FsGroup if !options.file_systems.is_empty() => assumed(
             "the kubelet changes the group in file systems, unless fsGroupPolicy of the CSIDriver is None",
         ),
         Capability::FsGroup => unknown("depends on fsGroupPolicy of the CSIDriver"),
@@ -363,7 +363,7 @@ fn prune(fields: &mut Map<String, Value>, defaults: &Map<String, Value>) {
     });
 }
 
-/// A storage class of the driver with parameters, for [`ClassWish::File`].
+/// A storage class of the driver with parameters, for [`ClassOption::File`].
 pub fn class(driver: &str, parameters: &BTreeMap<String, String>) -> String {
     let class = serde_json::json!({
         "apiVersion": "storage.k8s.io/v1",

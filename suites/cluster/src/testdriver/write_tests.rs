@@ -7,26 +7,26 @@ use claimcheck_model::Capability;
 use proptest::{collection, option, prelude::*, sample};
 
 use super::{
-    ours,
-    write::{ClassWish, Draft, Origin, Wishes, class, draft},
+    builtin,
+    write::{ClassOption, Draft, Origin, DriverOptions, class, draft},
     *,
 };
-use claimcheck_cluster::{Asked, Declared, Takes};
+use claimcheck_cluster::{DriverDescription, DriverCapabilities, SupportedCalls};
 
 /// A driver that declares these capabilities, as far as they can be declared. A driver that expands volumes and
 /// declares neither online nor offline expansion reports neither.
-fn asked(name: &str, declares: &[Capability], takes: Takes) -> Asked {
+fn description(name: &str, declares: &[Capability], supported_calls: SupportedCalls) -> DriverDescription {
     let when = [Capability::OnlineExpansion, Capability::OfflineExpansion];
     let silent =
         declares.contains(&Capability::ControllerExpansion) && !when.iter().any(|of| declares.contains(of));
     let can_be_declared = Capability::ALL.iter().filter(|of| claimcheck_cluster::declared_by(**of).is_some());
     let answered = can_be_declared.filter(|of| !(silent && when.contains(of)));
     let capabilities = answered.map(|of| (*of, declares.contains(of))).collect();
-    Asked { name: name.to_owned(), declared: Declared { capabilities, takes }, topology_keys: Vec::new() }
+    DriverDescription { name: name.to_owned(), declared: DriverCapabilities { capabilities, supported_calls }, topology_keys: Vec::new() }
 }
 
 /// The capabilities that the built-in driver declares with the arguments of a cluster.
-fn our_driver() -> Asked {
+fn builtin_driver() -> DriverDescription {
     let declares = [
         Capability::SnapshotDataSource,
         Capability::SnapshotMetadata,
@@ -39,43 +39,43 @@ fn our_driver() -> Asked {
         Capability::Capacity,
         Capability::ReadWriteOncePod,
     ];
-    asked(claimcheck_driver::DRIVER_NAME, &declares, Takes::ALL)
+    description(claimcheck_driver::DRIVER_NAME, &declares, SupportedCalls::ALL)
 }
 
 fn read(draft: &Draft) -> File {
-    let beside = |name: &str| Ok((name.into(), class(&draft.file.driver_info.name, &BTreeMap::new())));
-    let read = TestDriver::parse(Path::new("driver.yaml"), &draft.to_string(), beside);
+    let read_class = |name: &str| Ok((name.into(), class(&draft.file.driver_info.name, &BTreeMap::new())));
+    let read = TestDriver::parse(Path::new("driver.yaml"), &draft.to_string(), read_class);
     read.unwrap_or_else(|error| panic!("{error}\n{draft}")).file().clone()
 }
 
 #[test]
-fn our_driver_as_it_is_written() {
-    let wishes = Wishes { class: ClassWish::Existing("claimcheck-image".into()), ..Wishes::default() };
+fn the_builtin_driver_as_it_is_written() {
+    let options = DriverOptions { class: ClassOption::Existing("claimcheck-image".into()), ..DriverOptions::default() };
     let content = Content::of_class(Some("claimcheck-image"), &BTreeMap::new());
-    let ours = draft(&our_driver(), &wishes, Some(content));
-    assert_eq!(read(&ours), ours.file);
-    insta::assert_snapshot!("ours_image", ours.to_string());
-    let ours = draft(&our_driver(), &Wishes::default(), Some(Content::Either));
-    assert_eq!(read(&ours), ours.file);
-    insta::assert_snapshot!("ours", ours.to_string());
+    let written = draft(&builtin_driver(), &options, Some(content));
+    assert_eq!(read(&written), written.file);
+    insta::assert_snapshot!("ours_image", written.to_string());
+    let written = draft(&builtin_driver(), &DriverOptions::default(), Some(Content::Either));
+    assert_eq!(read(&written), written.file);
+    insta::assert_snapshot!("ours", written.to_string());
 }
 
 #[test]
 fn a_minimal_driver_as_it_is_written() {
-    let takes = Takes { create: false, attach: false, stage: false };
-    let minimal = draft(&asked("d.example.com", &[], takes), &Wishes::default(), None);
+    let supported_calls = SupportedCalls { create: false, attach: false, stage: false };
+    let minimal = draft(&description("d.example.com", &[], supported_calls), &DriverOptions::default(), None);
     assert_eq!(read(&minimal), minimal.file);
     insta::assert_snapshot!("minimal", minimal.to_string());
 }
 
 #[test]
-fn what_cannot_be_asked_as_it_is_written() {
+fn overrides_as_they_are_written() {
     let pairs = BTreeMap::from([("size".to_owned(), "1Gi".to_owned())]);
     let declares = [Capability::Topology, Capability::ControllerExpansion, Capability::Capacity];
-    let mut zoned = asked("d.example.com", &declares, Takes::ALL);
+    let mut zoned = description("d.example.com", &declares, SupportedCalls::ALL);
     zoned.topology_keys = vec!["d.example.com/zone".into()];
-    let wishes = Wishes {
-        class: ClassWish::File("/etc/driver-class.yaml".into()),
+    let options = DriverOptions {
+        class: ClassOption::File("/etc/driver-class.yaml".into()),
         snapshot_class: Some("snapshots".into()),
         group_snapshot_class: Some("groups".into()),
         attributes_class: Some("fast".into()),
@@ -92,7 +92,7 @@ fn what_cannot_be_asked_as_it_is_written() {
             .chain([(Capability::Capacity, false)])
             .collect(),
     };
-    let written = draft(&zoned, &wishes, None);
+    let written = draft(&zoned, &options, None);
     assert_eq!(read(&written), written.file);
     insta::assert_snapshot!("overrides", written.to_string());
 }
@@ -124,8 +124,8 @@ fn the_content_of_a_class_is_known_by_its_name_or_its_parameters() {
 
 /// The known properties of the built-in driver match its behaviour: the supported access modes of each backend.
 #[test]
-fn what_is_known_of_our_driver_is_what_it_takes() {
-    let takes = |kind, mode: &str, volume_mode: &str| {
+fn the_known_capabilities_of_the_builtin_driver_are_correct() {
+    let accepts = |kind, mode: &str, volume_mode: &str| {
         let access = format!("{{\"mode\": \"{mode}\", \"volume_mode\": \"{volume_mode}\"}}");
         let access: Access = serde_json::from_str(&access).unwrap();
         access.check(kind, &Capabilities::default()).is_ok()
@@ -136,9 +136,9 @@ fn what_is_known_of_our_driver_is_what_it_takes() {
         (Content::Image, Kind::Image, Kind::Image),
     ];
     for (content, of_file_systems, of_devices) in contents {
-        let known = |capability| ours::known(content, capability).unwrap().0;
-        let mounted = |mode| takes(of_file_systems, mode, "filesystem");
-        assert_eq!(known(Capability::Block), takes(of_devices, "single_node_writer", "block"), "{content:?}");
+        let known = |capability| builtin::known(content, capability).unwrap().0;
+        let mounted = |mode| accepts(of_file_systems, mode, "filesystem");
+        assert_eq!(known(Capability::Block), accepts(of_devices, "single_node_writer", "block"), "{content:?}");
         assert_eq!(known(Capability::Rwx), mounted("multi_node_multi_writer"), "{content:?}");
         assert_eq!(known(Capability::CapReadOnlyMany), mounted("multi_node_reader_only"), "{content:?}");
     }
@@ -146,10 +146,10 @@ fn what_is_known_of_our_driver_is_what_it_takes() {
 
 /// The known properties of the installation match manifests/.
 #[test]
-fn what_is_known_of_our_installation_is_what_the_manifests_say() {
+fn the_known_installation_is_that_of_the_manifests() {
     let manifest = include_str!("../../../../manifests/csidriver/csidriver.yaml");
     let driver: k8s_openapi::api::storage::v1::CSIDriver = serde_saphyr::from_str(manifest).unwrap();
-    let known = |capability| ours::known(Content::Image, capability).unwrap().0;
+    let known = |capability| builtin::known(Content::Image, capability).unwrap().0;
     assert_eq!(driver.spec.fs_group_policy.as_deref() == Some("File"), known(Capability::FsGroup));
     assert_eq!(driver.spec.storage_capacity == Some(true), known(Capability::Capacity));
     assert_eq!(driver.spec.se_linux_mount == Some(true), known(Capability::SeLinuxMount));
@@ -164,8 +164,8 @@ fn what_is_known_of_our_installation_is_what_the_manifests_say() {
 fn group_ownership_follows_from_what_is_known_of_it() {
     let fs_group = |declares: &[Capability], file_systems: &[&str]| {
         let file_systems = file_systems.iter().map(|name| (*name).to_owned()).collect();
-        let wishes = Wishes { file_systems, ..Wishes::default() };
-        let written = draft(&asked("d", declares, Takes::ALL), &wishes, None);
+        let options = DriverOptions { file_systems, ..DriverOptions::default() };
+        let written = draft(&description("d", declares, SupportedCalls::ALL), &options, None);
         (written.file.driver_info.capabilities[&Capability::FsGroup], written.origins[&Capability::FsGroup])
     };
     assert!(matches!(fs_group(&[], &[]), (false, Origin::Unknown(_))));
@@ -190,9 +190,9 @@ fn size() -> impl Strategy<Value = String> {
 }
 
 prop_compose! {
-    fn any_wishes()(
+    fn any_options()(
         class in prop_oneof![
-            Just(ClassWish::Name), text().prop_map(ClassWish::Existing), text().prop_map(ClassWish::File)
+            Just(ClassOption::Name), text().prop_map(ClassOption::Existing), text().prop_map(ClassOption::File)
         ],
         names in collection::vec(option::of(text()), 4),
         file_systems in collection::btree_set(text(), 0..3),
@@ -202,10 +202,10 @@ prop_compose! {
         inline_volumes in collection::vec(collection::btree_map(text(), text(), 0..3), 0..3),
         stress in option::of(1..100_usize),
         capabilities in collection::btree_map(sample::select(Capability::ALL), any::<bool>(), 0..8),
-    ) -> Wishes {
+    ) -> DriverOptions {
         let mut names = names.into_iter();
         let mut name = || names.next().flatten();
-        Wishes {
+        DriverOptions {
             class, snapshot_class: name(), group_snapshot_class: name(), attributes_class: name(), file_systems,
             mount_options, smallest, largest: None, largest_file, inline_volumes, client_node: name(), stress,
             capabilities,
@@ -220,20 +220,20 @@ prop_compose! {
         silent in collection::vec(sample::select(Capability::ALL), 0..4),
         (create, attach, stage) in any::<(bool, bool, bool)>(),
         topology_keys in collection::vec(text(), 0..3),
-    ) -> Asked {
-        let mut asked = asked(&name, &declares, Takes { create, attach, stage });
-        asked.declared.capabilities.retain(|capability, _| !silent.contains(capability));
-        Asked { topology_keys, ..asked }
+    ) -> DriverDescription {
+        let mut description = description(&name, &declares, SupportedCalls { create, attach, stage });
+        description.declared.capabilities.retain(|capability, _| !silent.contains(capability));
+        DriverDescription { topology_keys, ..description }
     }
 }
 
 proptest! {
     #[test]
     fn what_is_written_is_read_again(
-        asked in any_driver(), wishes in any_wishes(),
-        ours in option::of(sample::select(vec![Content::Either, Content::Directory, Content::Image])),
+        description in any_driver(), options in any_options(),
+        content in option::of(sample::select(vec![Content::Either, Content::Directory, Content::Image])),
     ) {
-        let written = draft(&asked, &wishes, ours);
+        let written = draft(&description, &options, content);
         prop_assert_eq!(read(&written), written.file.clone(), "{}", written);
         let text = written.to_string();
         for capability in Capability::ALL {
@@ -242,7 +242,7 @@ proptest! {
             let comment = format!("# {}", written.origins[capability]);
             let found = text.lines().any(|of| of.starts_with(&line) && of.contains(&comment));
             prop_assert!(found, "{}\n{}", line, text);
-            if let Some(given) = wishes.capabilities.get(capability) {
+            if let Some(given) = options.capabilities.get(capability) {
                 prop_assert_eq!(value, *given);
                 prop_assert_eq!(written.origins[capability], Origin::Override);
             }

@@ -10,7 +10,7 @@ use claimcheck_csi::{
 use super::{ATTACH, CREATE, STAGE, case};
 use crate::{
     case::Row,
-    expect::{Answer, said, skip},
+    expect::{Answer, status_text, skip},
     fixture::{Fixture, with_mode},
     spec,
 };
@@ -52,9 +52,9 @@ async fn no_access_type(f: &Fixture) -> Result<()> {
 async fn refused_everywhere(
     f: &Fixture,
     what: &str,
-    spoilt: impl Fn(VolumeCapability) -> VolumeCapability,
+    modify: impl Fn(VolumeCapability) -> VolumeCapability,
 ) -> Result<()> {
-    let capability = spoilt(f.capability());
+    let capability = modify(f.capability());
     let mut answers: Vec<(&str, Result<(), Status>)> = Vec::new();
     let mut request = f.create_request();
     request.volume_capabilities = vec![capability.clone()];
@@ -99,7 +99,7 @@ fn wrong((call, answer): (&str, Result<(), Status>)) -> Option<String> {
         Ok(()) => Some(format!("{call} returned OK")),
         Err(status) if status.code() == Code::InvalidArgument => None,
         Err(status) if status.code() == Code::FailedPrecondition && call.starts_with("Node") => None,
-        Err(status) => Some(format!("{call} returned {}", said(&status))),
+        Err(status) => Some(format!("{call} returned {}", status_text(&status))),
     }
 }
 
@@ -149,5 +149,5 @@ async fn used_as(f: &Fixture, volume: Volume, mode: Mode) -> Result<()> {
     let mut request = f.publish_request(&placed);
     request.volume_capability = capability;
     f.node_publish_volume(request).await.works(&format!("NodePublishVolume with access mode {name}"))?;
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }

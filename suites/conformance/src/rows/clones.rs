@@ -8,9 +8,9 @@ use claimcheck_csi::{
 
 use super::{CLONE, CREATE, case};
 use crate::{
-    case::{Need, Row, When},
+    case::{Need, Row, Schedule},
     expect::Answer,
-    fixture::{Fixture, Placed, Step, from_volume},
+    fixture::{Fixture, VolumeOnNode, Step, from_volume},
     spec,
 };
 
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume from a volume succeeds", spec::CLONE, case!(made))
         .needs(&[CLONE, CREATE])
         .each()
-        .when(When::First)
+        .schedule(Schedule::First)
         .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source volume"),
     Row::new("CreateVolume from a volume called twice with the same name returns the same clone", spec::CREATE_SAME, case!(same_again)).needs(&[CLONE, CREATE]),
     Row::new("CreateVolume from a volume copies its data", spec::CLONE, case!(content)).needs(&[CLONE, CREATE, Need::Files]).each(),
@@ -32,13 +32,13 @@ pub(super) const ROWS: &[Row] = &[
 async fn made(f: &Fixture) -> Result<()> {
     let request = f.create_from(from_volume(&f.volume().await?.volume_id));
     let source = request.volume_content_source.clone();
-    f.says_source(f.make(request).await?, source)
+    f.check_content_source(f.make(request).await?, source)
 }
 
 impl Fixture {
     /// Checks that the content_source of a volume is its source. CSI allows a volume without a content_source, which
     /// Kubernetes' external-provisioner treats as an error.
-    pub(super) fn says_source(&self, made: Volume, source: Option<VolumeContentSource>) -> Result<()> {
+    pub(super) fn check_content_source(&self, made: Volume, source: Option<VolumeContentSource>) -> Result<()> {
         if made.content_source.is_none() {
             self.warn("CreateVolume returned no content_source: Kubernetes treats such a volume as empty");
         } else {
@@ -63,15 +63,15 @@ async fn same_again(f: &Fixture) -> Result<()> {
 }
 
 /// Creates a volume that contains `text`, and unpublishes it: a source need not be in use.
-async fn with_text(f: &Fixture, text: &str) -> Result<Placed> {
+async fn with_text(f: &Fixture, text: &str) -> Result<VolumeOnNode> {
     let source = f.up().await?;
     f.write(&source, 0, text).await?;
-    f.lower(&source).await?;
+    f.withdraw(&source).await?;
     Ok(source)
 }
 
-async fn cloned(f: &Fixture, source: &str) -> Result<Placed> {
-    f.raise(f.make(f.create_from(from_volume(source))).await?).await
+async fn cloned(f: &Fixture, source: &str) -> Result<VolumeOnNode> {
+    f.publish_all(f.make(f.create_from(from_volume(source))).await?).await
 }
 
 async fn content(f: &Fixture) -> Result<()> {
@@ -83,7 +83,7 @@ async fn no_alias(f: &Fixture) -> Result<()> {
     let source = with_text(f, "shared").await?;
     let clone = cloned(f, source.id()).await?;
     f.write(&clone, 0, "of the clone").await?;
-    let source = f.raise(source.volume).await?;
+    let source = f.publish_all(source.volume).await?;
     f.must_hold(&source, 0, "shared", "in the source, after a write to its clone").await?;
     f.write(&source, 0, "of the source").await?;
     f.must_hold(&clone, 0, "of the clone", "in the clone, after a write to its source").await
@@ -106,7 +106,7 @@ async fn larger(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Clone)?;
     let source = with_text(f, "in a larger one").await?;
     let mut request = f.create_from(from_volume(source.id()));
-    request.capacity_range = Some(f.suite().range(f.config().grown()));
+    request.capacity_range = Some(f.driver().range(f.config().grown()));
     match f.create_volume(request).await {
         Err(status) if status.code() == Code::OutOfRange => {
             f.warn("clones cannot be larger than their source");
@@ -115,7 +115,7 @@ async fn larger(f: &Fixture) -> Result<()> {
         made => {
             let made =
                 made.works("CreateVolume from a volume with a larger size")?.volume.unwrap_or_default();
-            let clone = f.raise(made).await?;
+            let clone = f.publish_all(made).await?;
             f.must_hold(&clone, 0, "in a larger one", "in a clone that is larger than its source").await
         }
     }

@@ -7,8 +7,8 @@ use tokio::time::{Duration, sleep};
 
 use super::{ATTACH, CLONE, CREATE, EXPAND, GROUPS, MODIFY, NODE_EXPAND, SNAPSHOT, STAGE, case};
 use crate::{
-    case::{Need, Row, When},
-    expect::{Answer, NOT_FOUND, raced, said, same},
+    case::{Need, Row, Schedule},
+    expect::{Answer, NOT_FOUND, raced, status_text, same},
     fixture::{Fixture, Step, from_volume},
     spec,
 };
@@ -142,7 +142,7 @@ pub(super) const ROWS: &[Row] = &[
     .needs(&[CREATE, GROUPS]),
     Row::new("concurrent full publishes of many volumes succeed", spec::CONCURRENT, case!(many_up))
         .needs(&[CREATE])
-        .when(When::Alone),
+        .schedule(Schedule::Serial),
 ];
 
 /// Starts this many concurrent calls, and waits for all of them.
@@ -188,7 +188,7 @@ where
             }
             answer => {
                 if let Some(odd) = odd {
-                    f.warn(format!("a call that succeeded after retries first returned {}", said(&odd)));
+                    f.warn(format!("a call that succeeded after retries first returned {}", status_text(&odd)));
                 }
                 return answer;
             }
@@ -241,8 +241,8 @@ async fn create_delete(f: &Fixture) -> Result<()> {
     // In either order, the name can be created, and its volume can be used.
     let made = settled(f, || f.create_volume(request.clone())).await;
     let volume = made.works("CreateVolume after concurrent calls")?.volume.unwrap_or_default();
-    let placed = f.raise(volume).await?;
-    f.lower(&placed).await
+    let placed = f.publish_all(volume).await?;
+    f.withdraw(&placed).await
 }
 
 async fn attach(f: &Fixture) -> Result<()> {
@@ -294,7 +294,7 @@ async fn attach_delete(f: &Fixture) -> Result<()> {
     );
     let both = up.is_ok() && deleted.is_ok();
     if both {
-        f.minds_attached().await?;
+        f.skip_if_attached_is_deletable().await?;
     }
     let answers = vec![up.map(drop), deleted.map(drop)];
     raced(
@@ -316,7 +316,7 @@ async fn stage(f: &Fixture) -> Result<()> {
         ensure!(mounts <= 1, "after concurrent NodeStageVolume calls the volume is mounted {mounts} times");
     }
     f.publish(&placed).await?;
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn unstage(f: &Fixture) -> Result<()> {
@@ -348,7 +348,7 @@ async fn stage_unstage(f: &Fixture) -> Result<()> {
         .await
         .works("NodeStageVolume after concurrent calls")?;
     f.publish(&placed).await?;
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn publish(f: &Fixture) -> Result<()> {
@@ -365,7 +365,7 @@ async fn publish(f: &Fixture) -> Result<()> {
         ensure!(mounts <= 1, "after concurrent NodePublishVolume calls the volume is mounted {mounts} times");
         f.write(&placed, 0, "published once").await?;
     }
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn unpublish(f: &Fixture) -> Result<()> {
@@ -394,7 +394,7 @@ async fn publish_unpublish(f: &Fixture) -> Result<()> {
     if f.has(Need::Files) {
         f.write(&placed, 0, "published in the end").await?;
     }
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn expand(f: &Fixture) -> Result<()> {
@@ -513,8 +513,8 @@ async fn clone_source(f: &Fixture) -> Result<()> {
         &[Code::NotFound, Code::FailedPrecondition],
     )?;
     if let Some(volume) = volume {
-        let placed = f.raise(volume).await?;
-        f.lower(&placed).await?;
+        let placed = f.publish_all(volume).await?;
+        f.withdraw(&placed).await?;
     }
     Ok(())
 }
@@ -541,7 +541,7 @@ async fn delete_group(f: &Fixture) -> Result<()> {
 
 async fn many_up(f: &Fixture) -> Result<()> {
     for placed in at_once(f.crowd(CROWD), || f.up()).await {
-        f.lower(&placed?).await?;
+        f.withdraw(&placed?).await?;
     }
     Ok(())
 }

@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume with equal required_bytes and limit_bytes creates a volume of that size or returns OutOfRange", spec::SIZE_MOST, case!(exact))
         .also(&[spec::SIZE_HONORED])
         .needs(&[CREATE]),
-    Row::new("CreateVolume with an impossible size returns OutOfRange", spec::CREATE_RANGE, case!(absurd)).needs(&[CREATE]),
+    Row::new("CreateVolume with an impossible size returns OutOfRange", spec::CREATE_RANGE, case!(impossible)).needs(&[CREATE]),
     Row::new("CreateVolume with an empty volume_content_source returns InvalidArgument", spec::MISSING, case!(no_kind_of_source)).needs(&[CREATE]),
     Row::new("CreateVolume from a nonexistent snapshot returns NotFound", spec::SOURCE_GONE, case!(missing_snapshot))
         .needs(&[CREATE, SNAPSHOT])
@@ -158,7 +158,7 @@ async fn same_again(f: &Fixture) -> Result<()> {
 async fn other_size(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
     let sized = f.make(request.clone()).await?.capacity_bytes != 0;
-    request.capacity_range = Some(f.suite().range(f.config().grown()));
+    request.capacity_range = Some(f.driver().range(f.config().grown()));
     let what = "CreateVolume with an existing name and a different size";
     match f.create_volume(request).await {
         Ok(_) if !sized => f.warn("volumes have no size: an existing name matches any requested size"),
@@ -169,8 +169,8 @@ async fn other_size(f: &Fixture) -> Result<()> {
 
 async fn other_access(f: &Fixture) -> Result<()> {
     let name = f.name();
-    let first = f.make(f.suite().create_request(name.clone(), Access::Mount)).await?;
-    match f.create_volume(f.suite().create_request(name, Access::Block)).await {
+    let first = f.make(f.driver().create_request(name.clone(), Access::Mount)).await?;
+    match f.create_volume(f.driver().create_request(name, Access::Block)).await {
         Ok(again) => {
             let again = again.volume.unwrap_or_default().volume_id;
             ensure!(
@@ -259,7 +259,7 @@ async fn scripts(f: &Fixture) -> Result<()> {
             Ok(())
         }
         Err(status) => {
-            bail!("CreateVolume with a non-ASCII name returned {}", crate::expect::said(&status))
+            bail!("CreateVolume with a non-ASCII name returned {}", crate::expect::status_text(&status))
         }
     }
 }
@@ -326,16 +326,16 @@ async fn no_sense(f: &Fixture) -> Result<()> {
     )
 }
 
-async fn absurd(f: &Fixture) -> Result<()> {
+async fn impossible(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
-    let absurd = i64::MAX - 1;
-    request.capacity_range = Some(CapacityRange { required_bytes: absurd, limit_bytes: 0 });
+    let impossible = i64::MAX - 1;
+    request.capacity_range = Some(CapacityRange { required_bytes: impossible, limit_bytes: 0 });
     match f.create_volume(request).await {
         Ok(made) => {
             let got = made.volume.unwrap_or_default().capacity_bytes;
             ensure!(
-                got == 0 || got >= absurd,
-                "a volume of {absurd} bytes was requested, and CreateVolume returned {got}"
+                got == 0 || got >= impossible,
+                "a volume of {impossible} bytes was requested, and CreateVolume returned {got}"
             );
             f.warn("the driver creates volumes of 8 EiB: it does not validate sizes");
             Ok(())
@@ -378,7 +378,7 @@ async fn invalid_mutable(f: &Fixture) -> Result<()> {
 
 async fn topology(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?;
-    let Some(asked) = f.suite().topology() else {
+    let Some(asked) = f.driver().topology() else {
         return Err(skip("NodeGetInfo returns no accessible_topology, and no --topology is set"));
     };
     // "This field is OPTIONAL": the volume is accessible from all nodes.
@@ -418,7 +418,7 @@ async fn no_topology(f: &Fixture) -> Result<()> {
 
 async fn no_such_place(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
-    let segments = f.suite().topology().unwrap_or_default().segments;
+    let segments = f.driver().topology().unwrap_or_default().segments;
     let elsewhere = segments.into_keys().map(|key| (key, "claimcheck-nowhere".to_owned())).collect();
     let requisite = vec![Topology { segments: elsewhere }];
     request.accessibility_requirements =
@@ -432,7 +432,7 @@ async fn refused_is_absent(f: &Fixture) -> Result<()> {
     request.volume_capabilities.clear();
     f.create_volume(request.clone()).await.refused("CreateVolume without volume_capabilities", NO_SUCH)?;
     // If a volume had been created, its name would be taken.
-    request = f.suite().create_request(request.name, f.access());
+    request = f.driver().create_request(request.name, f.access());
     f.create_volume(request).await.works("CreateVolume with the name of a rejected request")?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use claimcheck_csi::{
 use super::{ATTACH, CREATE, STAGE, case};
 use crate::{
     case::Row,
-    expect::{Answer, INVALID, NOT_FOUND, said, skip},
+    expect::{Answer, INVALID, NOT_FOUND, status_text, skip},
     fixture::{Fixture, with_mode},
     spec,
 };
@@ -77,7 +77,7 @@ async fn attached(f: &Fixture) -> Result<()> {
 
 impl Fixture {
     /// Skips the case if the driver deletes attached volumes even without concurrent calls.
-    pub(super) async fn minds_attached(&self) -> Result<()> {
+    pub(super) async fn skip_if_attached_is_deletable(&self) -> Result<()> {
         let placed = self.attached().await?;
         match self.delete_volume(self.delete_request(placed.id())).await {
             Ok(_) => Err(skip(
@@ -91,7 +91,7 @@ impl Fixture {
 
 async fn staged(f: &Fixture) -> Result<()> {
     if f.attaches() {
-        f.minds_attached().await?;
+        f.skip_if_attached_is_deletable().await?;
     }
     let placed = f.staged().await?;
     // A controller need not know what a node has staged, but it knows where the volume is attached.
@@ -100,7 +100,7 @@ async fn staged(f: &Fixture) -> Result<()> {
         Err(status) => {
             anyhow::bail!(
                 "DeleteVolume of a staged volume returned {}, expected FailedPrecondition",
-                said(&status)
+                status_text(&status)
             )
         }
         Ok(_) if f.attaches() => {

@@ -11,7 +11,7 @@ use claimcheck_csi::{
 
 use super::{CREATE, EXPAND, GET, MODIFY, case};
 use crate::{
-    case::{Need, Row, When},
+    case::{Need, Row, Schedule},
     config::Map,
     expect::{Answer, INVALID, NOT_FOUND, both},
     fixture::{Fixture, Step},
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::EXPANDED])
         .needs(&[EXPAND, CREATE])
         .each()
-        .when(When::First)
+        .schedule(Schedule::First)
         .upstream("ExpandVolume [Controller Server] should work"),
     Row::new("ControllerExpandVolume called twice succeeds", spec::EXPAND_TWICE, case!(twice)).needs(&[EXPAND, CREATE]).each(),
     Row::new("ControllerExpandVolume to a smaller size succeeds and keeps the size", spec::EXPAND_LARGER, case!(no_shrinking))
@@ -43,8 +43,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ControllerExpandVolume with a negative limit_bytes returns OutOfRange", spec::SIZE_SIGN, case!(negative_limit))
         .also(&[spec::EXPAND_RANGE])
         .needs(&[EXPAND, CREATE]),
-    Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", spec::EXPAND_RANGE, case!(absurd)).needs(&[EXPAND, CREATE]),
-    Row::new("ControllerGetVolume after ControllerExpandVolume returns the new size", spec::SIZE_LEAST, case!(told)).needs(&[EXPAND, CREATE, GET]),
+    Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", spec::EXPAND_RANGE, case!(impossible)).needs(&[EXPAND, CREATE]),
+    Row::new("ControllerGetVolume after ControllerExpandVolume returns the new size", spec::SIZE_LEAST, case!(reported_size)).needs(&[EXPAND, CREATE, GET]),
     Row::new("ControllerExpandVolume preserves data", spec::EXPAND_KEEPS, case!(data)).needs(&[EXPAND, CREATE, Need::Files]).each(),
     Row::new("ControllerExpandVolume of a published volume without ONLINE returns FailedPrecondition", spec::EXPAND_IN_USE, case!(offline_only))
         .also(&[spec::OFFLINE])
@@ -119,7 +119,7 @@ async fn no_shrinking(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
     f.grow(&volume).await?;
     let mut request = f.expand_request(&volume);
-    request.capacity_range = Some(f.suite().range(f.config().volume_size));
+    request.capacity_range = Some(f.driver().range(f.config().volume_size));
     let answer = f
         .controller_expand_volume(request)
         .await
@@ -158,7 +158,7 @@ async fn no_sense(f: &Fixture) -> Result<()> {
     )
 }
 
-async fn absurd(f: &Fixture) -> Result<()> {
+async fn impossible(f: &Fixture) -> Result<()> {
     let codes = [Code::OutOfRange, Code::InvalidArgument, Code::ResourceExhausted];
     let mut request = f.expand_request(&f.volume().await?.volume_id);
     request.capacity_range = Some(CapacityRange { required_bytes: i64::MAX - 1, limit_bytes: 0 });
@@ -169,13 +169,13 @@ async fn absurd(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-async fn told(f: &Fixture) -> Result<()> {
+async fn reported_size(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
     f.grow(&volume).await?;
-    let (told, grown) = (f.get(&volume).await?.volume.unwrap_or_default().capacity_bytes, f.config().grown());
+    let (reported, grown) = (f.get(&volume).await?.volume.unwrap_or_default().capacity_bytes, f.config().grown());
     ensure!(
-        told == 0 || told >= grown,
-        "a volume was expanded to {grown} bytes, but ControllerGetVolume returns {told}"
+        reported == 0 || reported >= grown,
+        "a volume was expanded to {grown} bytes, but ControllerGetVolume returns {reported}"
     );
     Ok(())
 }
@@ -183,9 +183,9 @@ async fn told(f: &Fixture) -> Result<()> {
 async fn data(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.write(&placed, 0, "before the expansion").await?;
-    f.lower(&placed).await?;
+    f.withdraw(&placed).await?;
     f.grow(placed.id()).await?;
-    let placed = f.raise(placed.volume).await?;
+    let placed = f.publish_all(placed.volume).await?;
     f.must_hold(&placed, 0, "before the expansion", "after ControllerExpandVolume").await
 }
 

@@ -11,8 +11,8 @@ use claimcheck_csi::{
 
 use super::{ATTACH, CAPACITY, CONDITION, CREATE, GET, LIST, LIST_NODES, TOPOLOGY, case};
 use crate::{
-    case::{Row, When},
-    expect::{Answer, INVALID, NOT_FOUND, said, skip},
+    case::{Row, Schedule},
+    expect::{Answer, INVALID, NOT_FOUND, status_text, skip},
     fixture::Fixture,
     pages::Pages,
     spec,
@@ -37,14 +37,14 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ListVolumes in pages of one returns every volume once", spec::LIST_NEXT, case!(pages))
         .also(&[spec::LIST_ALL])
         .needs(&[LIST, CREATE])
-        .when(When::Alone),
+        .schedule(Schedule::Serial),
     Row::new("ListVolumes in pages continues after the last volume of a page is deleted", spec::LIST_CHANGES, case!(deleted_between))
         .needs(&[LIST, CREATE])
-        .when(When::Alone)
+        .schedule(Schedule::Serial)
         .upstream("Controller Service [Controller Server] ListVolumes pagination should detect volumes added between pages and accept tokens when the last volume from a page is deleted"),
     Row::new("ListVolumes in pages continues after volumes are created between pages", spec::LIST_CHANGES, case!(made_between))
         .needs(&[LIST, CREATE])
-        .when(When::Alone),
+        .schedule(Schedule::Serial),
     Row::new("ListVolumes returns a next_token of at most 128 bytes", spec::LIMITS, case!(short_token)).needs(&[LIST, CREATE]),
     Row::new("ListVolumes with negative max_entries succeeds or returns InvalidArgument", spec::INVALID, case!(negative)).needs(&[LIST]),
     Row::new("ListVolumes returns the nodes that a volume is published to", spec::LIST_NODES, case!(list_nodes))
@@ -427,7 +427,7 @@ fn capacity_request(f: &Fixture, topology: Option<Topology>) -> GetCapacityReque
 
 /// The available capacity for volumes of this case.
 async fn available(f: &Fixture) -> Result<i64> {
-    let topology = f.suite().topology().filter(|_| f.has(TOPOLOGY));
+    let topology = f.driver().topology().filter(|_| f.has(TOPOLOGY));
     let answer = f.get_capacity(capacity_request(f, topology)).await;
     Ok(answer.works("GetCapacity with capabilities and parameters")?.available_capacity)
 }
@@ -447,7 +447,7 @@ async fn capacity_for(f: &Fixture) -> Result<()> {
         Err(status) => {
             f.warn(format!(
                 "GetCapacity returns {before} bytes, and CreateVolume of {size} bytes returns {}",
-                said(&status)
+                status_text(&status)
             ));
             return Ok(());
         }
@@ -463,7 +463,7 @@ async fn capacity_for(f: &Fixture) -> Result<()> {
 }
 
 async fn capacity_nowhere(f: &Fixture) -> Result<()> {
-    let keys = f.suite().topology().unwrap_or_default().segments.into_keys();
+    let keys = f.driver().topology().unwrap_or_default().segments.into_keys();
     let segments = keys.map(|key| (key, "claimcheck-nowhere".to_owned())).collect();
     match f.get_capacity(capacity_request(f, Some(Topology { segments }))).await {
         Ok(answer) => {

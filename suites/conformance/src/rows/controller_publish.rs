@@ -5,8 +5,8 @@ use claimcheck_csi::Code;
 
 use super::{ATTACH, CREATE, READONLY, case};
 use crate::{
-    case::{Need, Row, When},
-    expect::{Answer, INVALID, NOT_FOUND, said, skip},
+    case::{Need, Row, Schedule},
+    expect::{Answer, INVALID, NOT_FOUND, status_text, skip},
     fixture::Fixture,
     spec,
     verdict::Breaks,
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the volume is already published but is incompatible"),
     Row::new("ControllerPublishVolume beyond max_volumes_per_node returns ResourceExhausted", spec::ATTACH_FULL, case!(limit))
         .needs(&[ATTACH, CREATE])
-        .when(When::Alone)
+        .schedule(Schedule::Serial)
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when publishing more volumes than the node max attach limit"),
     Row::new("ControllerPublishVolume of an attached volume to a second node returns FailedPrecondition", spec::ATTACH_ELSEWHERE, case!(second_node))
         .also(&[spec::ATTACH_NAMES_NODE])
@@ -182,13 +182,13 @@ fn names(status: &claimcheck_csi::Status, node: &str) -> Result<()> {
     ensure!(
         status.message().contains(node),
         "ControllerPublishVolume to a second node returned {}, without the node_id {node:?} of the first",
-        said(status)
+        status_text(status)
     );
     Ok(())
 }
 
 fn second(f: &Fixture) -> String {
-    f.offers().second.clone().unwrap_or_default().node_id
+    f.capabilities().second.clone().unwrap_or_default().node_id
 }
 
 async fn moves(f: &Fixture) -> Result<()> {

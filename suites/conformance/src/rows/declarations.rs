@@ -18,7 +18,7 @@ use super::{ATTACH, EXPAND, GET_SNAPSHOT, GROUPS, LIST_NODES, NODE_EXPAND, case}
 use crate::{
     case::{Need, Row},
     config::Map,
-    expect::{Answer, said},
+    expect::{Answer, status_text},
     fixture::Fixture,
     spec,
     verdict::Breaks,
@@ -102,26 +102,26 @@ fn once(what: &str, listed: &[i32], name: impl Fn(i32) -> Option<&'static str>) 
 }
 
 async fn plugin_once(f: &Fixture) -> Result<()> {
-    let offers = f.offers();
+    let capabilities = f.capabilities();
     let service = |number| ServiceType::try_from(number).ok().map(|it| it.as_str_name());
-    once("GetPluginCapabilities", &offers.services, service)?;
+    once("GetPluginCapabilities", &capabilities.services, service)?;
     let expansion = |number| ExpansionType::try_from(number).ok().map(|it| it.as_str_name());
-    once("GetPluginCapabilities (VolumeExpansion)", &offers.expansion, expansion)
+    once("GetPluginCapabilities (VolumeExpansion)", &capabilities.expansion, expansion)
 }
 
 async fn controller_once(f: &Fixture) -> Result<()> {
     let name = |number| ControllerType::try_from(number).ok().map(|it| it.as_str_name());
-    once("ControllerGetCapabilities", &f.offers().controller, name)
+    once("ControllerGetCapabilities", &f.capabilities().controller, name)
 }
 
 async fn node_once(f: &Fixture) -> Result<()> {
     let name = |number| NodeType::try_from(number).ok().map(|it| it.as_str_name());
-    once("NodeGetCapabilities", &f.offers().node, name)
+    once("NodeGetCapabilities", &f.capabilities().node, name)
 }
 
 async fn group_once(f: &Fixture) -> Result<()> {
     let name = |number| GroupType::try_from(number).ok().map(|it| it.as_str_name());
-    once("GroupControllerGetCapabilities", &f.offers().group, name)
+    once("GroupControllerGetCapabilities", &f.capabilities().group, name)
 }
 
 async fn controller_service(f: &Fixture) -> Result<()> {
@@ -238,7 +238,7 @@ fn undeclared(f: &Fixture, probes: Probes) -> Result<()> {
         match answer {
             Ok(()) => working.push(format!("{call} ({})", need.name())),
             Err(status) if status.code() == Code::Unimplemented => {}
-            Err(status) => other.push(format!("{call} ({}) returned {}", need.name(), said(&status))),
+            Err(status) => other.push(format!("{call} ({}) returned {}", need.name(), status_text(&status))),
         }
     }
     ensure!(working.is_empty(), "implemented, but not declared: {}", working.join(", "));
@@ -287,7 +287,7 @@ async fn metadata_undeclared(f: &Fixture) -> Result<()> {
 }
 
 async fn expansion(f: &Fixture) -> Result<()> {
-    if f.offers().expansion.is_empty() {
+    if f.capabilities().expansion.is_empty() {
         f.warn("the plugin expands volumes but declares neither ONLINE nor OFFLINE: callers must guess");
     }
     let both = [ExpansionType::Online, ExpansionType::Offline].map(Need::Expansion).map(|need| f.has(need));
@@ -448,7 +448,7 @@ fn well_formed(segments: &Map) -> Result<()> {
 }
 
 async fn one_prefix(f: &Fixture) -> Result<()> {
-    let infos = [Some(f.node_info()), f.offers().second.as_ref()];
+    let infos = [Some(f.node_info()), f.capabilities().second.as_ref()];
     let topologies = infos.into_iter().flatten().filter_map(|info| info.accessible_topology.as_ref());
     prefixes(topologies.flat_map(|topology| topology.segments.keys()))
 }

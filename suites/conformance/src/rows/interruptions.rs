@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Delays after which calls are cancelled: immediately, during the call, and possibly after it.
-const PATIENCE: [Duration; 4] =
+const DEADLINES: [Duration; 4] =
     [Duration::ZERO, Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(4)];
 
 pub(super) const ROWS: &[Row] = &[
@@ -65,9 +65,9 @@ async fn interrupted<T, F>(f: &Fixture, what: &str, call: impl Fn() -> F) -> Res
 where
     F: Future<Output = Result<T, Status>>,
 {
-    for patience in PATIENCE {
+    for deadline in DEADLINES {
         // The result is ignored, even if the call ends in time.
-        let _ = timeout(patience, call()).await;
+        let _ = timeout(deadline, call()).await;
     }
     settled(f, call).await.works(&format!("{what}, cancelled and retried,"))
 }
@@ -80,8 +80,8 @@ async fn create(f: &Fixture) -> Result<()> {
         made.volume.unwrap_or_default().volume_id == again.volume_id,
         "CreateVolume, cancelled and retried twice, created two volumes"
     );
-    let placed = f.raise(again).await?;
-    f.lower(&placed).await
+    let placed = f.publish_all(again).await?;
+    f.withdraw(&placed).await
 }
 
 async fn delete(f: &Fixture) -> Result<()> {
@@ -98,7 +98,7 @@ async fn attach(f: &Fixture) -> Result<()> {
     placed.publish_context = interrupted(f, "ControllerPublishVolume", call).await?.publish_context;
     f.stage(&placed).await?;
     f.publish(&placed).await?;
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn detach(f: &Fixture) -> Result<()> {
@@ -122,7 +122,7 @@ async fn stage(f: &Fixture) -> Result<()> {
         );
     }
     f.publish(&placed).await?;
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn unstage(f: &Fixture) -> Result<()> {
@@ -148,7 +148,7 @@ async fn publish(f: &Fixture) -> Result<()> {
         );
         f.write(&placed, 0, "after an interruption").await?;
     }
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn unpublish(f: &Fixture) -> Result<()> {
@@ -207,9 +207,9 @@ async fn group(f: &Fixture) -> Result<()> {
 
 async fn half_way(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
-    let _ = timeout(PATIENCE[2], f.node_publish_volume(f.publish_request(&placed))).await;
+    let _ = timeout(DEADLINES[2], f.node_publish_volume(f.publish_request(&placed))).await;
     // The driver may still be executing the call.
     let down = settled(f, || f.node_unpublish_volume(f.unpublish_request(&placed))).await;
     down.works("NodeUnpublishVolume after a cancelled NodePublishVolume")?;
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }

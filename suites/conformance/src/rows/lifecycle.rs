@@ -6,7 +6,7 @@ use claimcheck_csi::Code;
 
 use super::{ATTACH, CREATE, GET, GROUPS, LIST_NODES, SNAPSHOT, STAGE, case};
 use crate::{
-    case::{Need, Row, When},
+    case::{Need, Row, Schedule},
     expect::Answer,
     fixture::Fixture,
     spec,
@@ -29,19 +29,19 @@ pub(super) const ROWS: &[Row] = &[
         ])
         .needs(&[CREATE])
         .each()
-        .when(When::First)
+        .schedule(Schedule::First)
         .upstream("Controller Service [Controller Server] volume lifecycle should work"),
     Row::new("CreateSnapshot and DeleteSnapshot succeed", spec::SNAPSHOT, case!(snapshot))
         .also(&[spec::DROP, spec::SNAPSHOTTED])
         .needs(&[CREATE, SNAPSHOT])
-        .when(When::First)
+        .schedule(Schedule::First)
         .upstream(
             "DeleteSnapshot [Controller Server] should return appropriate values (no optional values added)",
         ),
     Row::new("CreateVolumeGroupSnapshot and DeleteVolumeGroupSnapshot succeed", spec::GROUPS, case!(group))
         .also(&[spec::UNGROUP, spec::GROUPED])
         .needs(&[CREATE, GROUPS])
-        .when(When::First),
+        .schedule(Schedule::First),
     Row::new(
         "a full volume lifecycle with every call repeated succeeds",
         spec::CREATE_TWICE,
@@ -82,7 +82,7 @@ pub(super) const ROWS: &[Row] = &[
         case!(many),
     )
     .needs(&[CREATE])
-    .when(When::Alone),
+    .schedule(Schedule::Serial),
     Row::new("a volume is published and unpublished three times", spec::UNPUBLISH_UNDOES, case!(thrice))
         .also(&[spec::UNSTAGE_UNDOES])
         .needs(&[CREATE])
@@ -100,7 +100,7 @@ const MANY: usize = 8;
 
 async fn up_and_down(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
-    f.lower(&placed).await?;
+    f.withdraw(&placed).await?;
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
     Ok(())
 }
@@ -164,8 +164,8 @@ async fn everything_twice(f: &Fixture) -> Result<()> {
 async fn data_survives(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.write(&placed, 0, "kept").await?;
-    f.lower(&placed).await?;
-    let placed = f.raise(placed.volume).await?;
+    f.withdraw(&placed).await?;
+    let placed = f.publish_all(placed.volume).await?;
     f.must_hold(&placed, 0, "kept", "after unpublishing and publishing the volume again").await
 }
 
@@ -179,11 +179,11 @@ async fn no_sharing(f: &Fixture) -> Result<()> {
 
 async fn new_and_empty(f: &Fixture) -> Result<()> {
     let request = f.create_request();
-    let placed = f.raise(f.make(request.clone()).await?).await?;
+    let placed = f.publish_all(f.make(request.clone()).await?).await?;
     f.write(&placed, 0, "of the deleted one").await?;
-    f.lower(&placed).await?;
+    f.withdraw(&placed).await?;
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
-    let placed = f.raise(f.make(request).await?).await?;
+    let placed = f.publish_all(f.make(request).await?).await?;
     f.must_lack(&placed, 0, "of the deleted one", "a new volume contains the data of a deleted one").await
 }
 
@@ -195,7 +195,7 @@ async fn many(f: &Fixture) -> Result<()> {
     let ids: std::collections::BTreeSet<&str> = all.iter().map(|placed| placed.id()).collect();
     ensure!(ids.len() == many, "{many} volumes with different names have only {} distinct ids", ids.len());
     for placed in &all {
-        f.lower(placed).await?;
+        f.withdraw(placed).await?;
     }
     Ok(())
 }
@@ -203,8 +203,8 @@ async fn many(f: &Fixture) -> Result<()> {
 async fn thrice(f: &Fixture) -> Result<()> {
     let mut volume = f.volume().await?;
     for _ in 0..3 {
-        let placed = f.raise(volume).await?;
-        f.lower(&placed).await?;
+        let placed = f.publish_all(volume).await?;
+        f.withdraw(&placed).await?;
         volume = placed.volume;
     }
     Ok(())

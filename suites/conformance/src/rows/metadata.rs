@@ -195,22 +195,22 @@ impl Blocks {
         let Some(first) = messages.first() else {
             return Ok(Self { kind: BlockMetadataType::VariableLength, capacity, all: Vec::new() });
         };
-        let (kind, told) = (first.kind(), first.capacity());
+        let (kind, reported) = (first.kind(), first.capacity());
         ensure!(
-            capacity == 0 || told == capacity,
-            "the volume has {capacity} bytes, but its snapshot's metadata has volume_capacity_bytes {told}"
+            capacity == 0 || reported == capacity,
+            "the volume has {capacity} bytes, but its snapshot's metadata has volume_capacity_bytes {reported}"
         );
         ensure!(kind != BlockMetadataType::Unknown, "a message has no block_metadata_type");
         for message in messages {
             ensure!(message.kind() == kind, "the block_metadata_type changes within a stream");
             ensure!(
-                message.capacity() == told,
-                "volume_capacity_bytes changes within a stream: {told}, then {}",
+                message.capacity() == reported,
+                "volume_capacity_bytes changes within a stream: {reported}, then {}",
                 message.capacity()
             );
         }
         let all = messages.iter().flat_map(Message::blocks).copied().collect();
-        Ok(Self { kind, capacity: told, all })
+        Ok(Self { kind, capacity: reported, all })
     }
 
     /// Checks that blocks follow each other without overlap, and begin within the volume. Blocks of a fixed length may
@@ -310,7 +310,7 @@ fn overlaps(block: &BlockMetadata, place: u64) -> Result<bool> {
 }
 
 /// Creates a volume with data at these places, and its snapshot.
-async fn snapshot_with(f: &Fixture, places: &[u64]) -> Result<(crate::fixture::Placed, String)> {
+async fn snapshot_with(f: &Fixture, places: &[u64]) -> Result<(crate::fixture::VolumeOnNode, String)> {
     let placed = f.up().await?;
     for &place in places {
         f.write(&placed, place, "allocated").await?;

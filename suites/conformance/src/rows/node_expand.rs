@@ -7,7 +7,7 @@ use super::{CREATE, EXPAND, NODE_EXPAND, case};
 use crate::{
     case::{Access, Need, Row},
     expect::{Answer, INVALID, NO_SUCH, NOT_FOUND},
-    fixture::{Fixture, Placed, text},
+    fixture::{Fixture, VolumeOnNode, text},
     spec,
 };
 
@@ -95,7 +95,7 @@ async fn elsewhere(f: &Fixture) -> Result<()> {
 }
 
 /// Expands a published volume at the controller and on the node.
-async fn grow(f: &Fixture, placed: &Placed, path: &std::path::Path) -> Result<()> {
+async fn grow(f: &Fixture, placed: &VolumeOnNode, path: &std::path::Path) -> Result<()> {
     f.grow(placed.id()).await?;
     let mut request = f.node_expand_request(placed);
     request.volume_path = text(path);
@@ -131,13 +131,13 @@ async fn twice(f: &Fixture) -> Result<()> {
 async fn large_enough(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let mut request = f.node_expand_request(&placed);
-    request.capacity_range = Some(f.suite().range(f.config().volume_size));
+    request.capacity_range = Some(f.driver().range(f.config().volume_size));
     f.node_expand_volume(request).await.works("NodeExpandVolume to the current size")?;
     Ok(())
 }
 
 /// Checks that the workload sees the new size, where sizes are real.
-async fn large(f: &Fixture, placed: &Placed, real: bool, when: &str) -> Result<()> {
+async fn large(f: &Fixture, placed: &VolumeOnNode, real: bool, when: &str) -> Result<()> {
     let (bytes, grown) = (f.bytes(placed).await?, f.config().grown().unsigned_abs());
     // A file system uses part of the size for its metadata.
     let least = if placed.access == Access::Block { grown } else { grown / 10 * 8 };
@@ -163,9 +163,9 @@ async fn data(f: &Fixture) -> Result<()> {
 async fn offline(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let real = f.sizes_are_real(&placed).await?;
-    f.lower(&placed).await?;
+    f.withdraw(&placed).await?;
     let on_node = f.grow(placed.id()).await?;
-    let placed = f.raise(placed.volume).await?;
+    let placed = f.publish_all(placed.volume).await?;
     if on_node && f.has(NODE_EXPAND) {
         let request = f.node_expand_request(&placed);
         f.node_expand_volume(request)

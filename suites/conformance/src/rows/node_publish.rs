@@ -12,8 +12,8 @@ use claimcheck_csi::{
 use super::{CREATE, STAGE, case};
 use crate::{
     case::{Access, Need, Row},
-    expect::{Answer, INVALID, NO_SUCH, NOT_FOUND, said},
-    fixture::{Fixture, Kind, Placed, with_mode},
+    expect::{Answer, INVALID, NO_SUCH, NOT_FOUND, status_text},
+    fixture::{Fixture, Kind, VolumeOnNode, with_mode},
     spec,
     verdict::Breaks,
 };
@@ -119,9 +119,9 @@ async fn unstaged(f: &Fixture) -> Result<()> {
     const TEXT: &str = "written while staged";
     let mut placed = f.place(f.volume().await?).await?;
     if f.has(Need::Files) {
-        let before = f.raise(placed.volume.clone()).await?;
+        let before = f.publish_all(placed.volume.clone()).await?;
         f.write(&before, 0, TEXT).await?;
-        f.lower(&before).await?;
+        f.withdraw(&before).await?;
     }
     f.attach(&mut placed).await?;
     match f.node_publish_volume(f.publish_request(&placed)).await {
@@ -135,7 +135,7 @@ async fn unstaged(f: &Fixture) -> Result<()> {
         Err(status) if matches!(status.code(), Code::FailedPrecondition | Code::InvalidArgument) => {}
         Err(status) => f.warn(format!(
             "NodePublishVolume of a volume that is not staged returns {}; FailedPrecondition is recommended",
-            said(&status)
+            status_text(&status)
         )),
     }
     Ok(())
@@ -161,7 +161,7 @@ async fn long_paths(f: &Fixture) -> Result<()> {
     f.attach(&mut placed).await?;
     f.stage(&placed).await?;
     f.publish(&placed).await?;
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn right_kind(f: &Fixture) -> Result<()> {
@@ -189,19 +189,19 @@ async fn written(f: &Fixture) -> Result<()> {
 
 async fn size(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
-    let (bytes, told) = (f.bytes(&placed).await?, placed.volume.capacity_bytes.unsigned_abs());
-    if told == 0 {
+    let (bytes, reported) = (f.bytes(&placed).await?, placed.volume.capacity_bytes.unsigned_abs());
+    if reported == 0 {
         return Ok(());
     }
     match placed.access {
         Access::Block => {
-            ensure!(bytes == told, "CreateVolume returned {told} bytes, but the device has {bytes}");
+            ensure!(bytes == reported, "CreateVolume returned {reported} bytes, but the device has {bytes}");
         }
-        Access::Mount if bytes > told => f.warn(
+        Access::Mount if bytes > reported => f.warn(
             "the file system is larger than the volume: volumes share a file system, and their size is not enforced",
         ),
         Access::Mount => {
-            ensure!(bytes >= told / 2, "CreateVolume returned {told} bytes, but the file system has {bytes}");
+            ensure!(bytes >= reported / 2, "CreateVolume returned {reported} bytes, but the file system has {bytes}");
         }
     }
     Ok(())
@@ -247,7 +247,7 @@ async fn readonly(f: &Fixture) -> Result<()> {
 }
 
 /// Creates, attaches and stages a volume for an access mode; `what` names the mode in error messages.
-async fn placed_for(f: &Fixture, mode: Mode, what: &str) -> Result<Placed> {
+async fn placed_for(f: &Fixture, mode: Mode, what: &str) -> Result<VolumeOnNode> {
     let capability = with_mode(f.capability(), mode);
     let mut request = f.create_request();
     request.volume_capabilities = vec![capability.clone()];
@@ -266,13 +266,13 @@ async fn placed_for(f: &Fixture, mode: Mode, what: &str) -> Result<Placed> {
     Ok(placed)
 }
 
-async fn multi_writer(f: &Fixture) -> Result<Placed> {
+async fn multi_writer(f: &Fixture) -> Result<VolumeOnNode> {
     let placed = placed_for(f, Mode::SingleNodeMultiWriter, "multi-writer").await?;
     publish_multi(f, &placed, false).await?;
     Ok(placed)
 }
 
-async fn publish_multi(f: &Fixture, placed: &Placed, readonly: bool) -> Result<()> {
+async fn publish_multi(f: &Fixture, placed: &VolumeOnNode, readonly: bool) -> Result<()> {
     let mut request = f.publish_request(placed);
     request.volume_capability = Some(with_mode(f.capability(), Mode::SingleNodeMultiWriter));
     request.readonly = readonly;
@@ -282,7 +282,7 @@ async fn publish_multi(f: &Fixture, placed: &Placed, readonly: bool) -> Result<(
 
 async fn readonly_one(f: &Fixture) -> Result<()> {
     let writable = multi_writer(f).await?;
-    let readonly = f.beside(&writable).await?;
+    let readonly = f.with_other_target(&writable).await?;
     publish_multi(f, &readonly, true).await?;
     f.must_not_write(&readonly, 0).await?;
     f.write(&writable, 1, "still writable").await
@@ -290,7 +290,7 @@ async fn readonly_one(f: &Fixture) -> Result<()> {
 
 async fn two_targets(f: &Fixture) -> Result<()> {
     let one = multi_writer(f).await?;
-    let other = f.beside(&one).await?;
+    let other = f.with_other_target(&one).await?;
     publish_multi(f, &other, false).await?;
     f.write(&one, 0, "seen from both").await?;
     f.must_hold(&other, 0, "seen from both", "at the volume's second target").await
@@ -303,7 +303,7 @@ async fn one_writer(f: &Fixture) -> Result<()> {
     request.volume_capability = Some(with_mode(f.capability(), Mode::SingleNodeSingleWriter));
     let published = f.node_publish_volume(request.clone()).await;
     published.works("NodePublishVolume, single writer").breaks(spec::PUBLISH_USABLE)?;
-    let second = f.beside(&placed).await?;
+    let second = f.with_other_target(&placed).await?;
     request.target_path = crate::fixture::text(&second.target);
     let answer = f.node_publish_volume(request).await;
     answer.refused(
@@ -421,7 +421,7 @@ async fn undo_nowhere(f: &Fixture) -> Result<()> {
 
 async fn undo_one(f: &Fixture) -> Result<()> {
     let stays = multi_writer(f).await?;
-    let goes = f.beside(&stays).await?;
+    let goes = f.with_other_target(&stays).await?;
     publish_multi(f, &goes, false).await?;
     f.write(&stays, 0, "stays").await?;
     f.node_unpublish_volume(f.unpublish_request(&goes)).await.works("NodeUnpublishVolume")?;

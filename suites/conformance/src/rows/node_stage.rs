@@ -10,7 +10,7 @@ use super::{CREATE, STAGE, case};
 use crate::{
     case::{Access, Need, Row},
     expect::{Answer, INVALID, NOT_FOUND, skip},
-    fixture::{Fixture, Placed},
+    fixture::{Fixture, VolumeOnNode},
     spec,
     verdict::Breaks,
 };
@@ -144,7 +144,7 @@ async fn twice(f: &Fixture) -> Result<()> {
 }
 
 /// The mounts at the staging path; below it for a block volume, since the driver may keep the device there.
-fn mounts(f: &Fixture, placed: &Placed) -> Result<usize> {
+fn mounts(f: &Fixture, placed: &VolumeOnNode) -> Result<usize> {
     let staging = placed.staging.as_deref().expect("the driver stages, or the row would not run");
     match placed.access {
         Access::Mount => f.mounts_at(staging),
@@ -169,7 +169,7 @@ async fn one_mount(f: &Fixture) -> Result<()> {
 async fn other_access(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     let mut request = f.stage_request(&placed);
-    request.volume_capability = Some(f.suite().capability(Access::Block));
+    request.volume_capability = Some(f.driver().capability(Access::Block));
     let answer = f.node_stage_volume(request).await;
     let codes = [Code::AlreadyExists, Code::FailedPrecondition, Code::InvalidArgument];
     answer.refused("NodeStageVolume for block access at a path where the volume is staged as a mount", &codes)

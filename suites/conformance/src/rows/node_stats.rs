@@ -10,7 +10,7 @@ use super::{CREATE, STATS, case};
 use crate::{
     case::{Access, Need, Row},
     expect::{Answer, INVALID, NOT_FOUND},
-    fixture::{Fixture, PLACE, Placed, text},
+    fixture::{Fixture, PLACE, VolumeOnNode, text},
     spec,
     verdict::{Breaks, breaking},
 };
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Row] = &[
     .needs(&[STATS, CREATE, Need::Node(NodeType::VolumeCondition)]),
 ];
 
-fn request(f: &Fixture, placed: &Placed) -> NodeGetVolumeStatsRequest {
+fn request(f: &Fixture, placed: &VolumeOnNode) -> NodeGetVolumeStatsRequest {
     let at = f.publish_request(placed);
     NodeGetVolumeStatsRequest {
         volume_id: at.volume_id,
@@ -79,13 +79,13 @@ fn request(f: &Fixture, placed: &Placed) -> NodeGetVolumeStatsRequest {
 }
 
 /// The statistics of a published volume.
-async fn usages(f: &Fixture, placed: &Placed) -> Result<Vec<VolumeUsage>> {
+async fn usages(f: &Fixture, placed: &VolumeOnNode) -> Result<Vec<VolumeUsage>> {
     let stats = f.node_get_volume_stats(request(f, placed)).await.works("NodeGetVolumeStats")?;
     Ok(stats.usage)
 }
 
 /// The statistics in bytes. "This field is OPTIONAL", and a driver may count inodes only.
-async fn bytes(f: &Fixture, placed: &Placed) -> Result<Option<VolumeUsage>> {
+async fn bytes(f: &Fixture, placed: &VolumeOnNode) -> Result<Option<VolumeUsage>> {
     let usage = usages(f, placed).await?.into_iter().find(|usage| usage.unit == Unit::Bytes as i32);
     if usage.is_none() {
         no_bytes(f);

@@ -66,7 +66,7 @@ async fn group(f: &Fixture) -> Result<()> {
 
 async fn expired(f: &Fixture) -> Result<()> {
     let mut request = f.publish_request(&f.staged().await?);
-    f.suite().add_token(&mut request.volume_context, "2020-01-01T00:00:00Z");
+    f.driver().add_token(&mut request.volume_context, "2020-01-01T00:00:00Z");
     match f.node_publish_volume(request).await {
         Err(_) => Ok(()),
         Ok(_) => {

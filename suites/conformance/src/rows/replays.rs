@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::{ATTACH, CREATE, EXPAND, GROUPS, SNAPSHOT, STAGE, case, concurrency::settled};
 use crate::{
-    case::{Need, Row, When},
+    case::{Need, Row, Schedule},
     expect::{Answer, NOT_FOUND, skip},
     fixture::{Fixture, Step},
     spec::{self, Sentence},
@@ -18,7 +18,7 @@ const fn kills(
     run: crate::case::Run,
     needs: &'static [Need],
 ) -> Row {
-    Row::new(name, rule, run).needs(needs).when(When::Alone)
+    Row::new(name, rule, run).needs(needs).schedule(Schedule::Serial)
 }
 
 pub(super) const ROWS: &[Row] = &[
@@ -138,7 +138,7 @@ async fn attach(f: &Fixture) -> Result<()> {
     );
     f.stage(&placed).await?;
     f.publish(&placed).await?;
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn stage(f: &Fixture) -> Result<()> {
@@ -148,7 +148,7 @@ async fn stage(f: &Fixture) -> Result<()> {
         .await
         .works("NodeStageVolume repeated after a driver restart")?;
     f.publish(&placed).await?;
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn publish(f: &Fixture) -> Result<()> {
@@ -163,13 +163,13 @@ async fn publish(f: &Fixture) -> Result<()> {
         mounts == after,
         "the target had {mounts} mounts before the driver restart, and has {after} after it"
     );
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn down(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.restart().await?;
-    f.lower(&placed).await?;
+    f.withdraw(&placed).await?;
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
     Ok(())
 }
@@ -213,7 +213,7 @@ async fn expand(f: &Fixture) -> Result<()> {
     let grown = f.config().grown();
     f.grow(&volume).await?;
     let mut request = f.expand_request(&volume);
-    request.capacity_range = Some(f.suite().range(f.config().volume_size));
+    request.capacity_range = Some(f.driver().range(f.config().volume_size));
     // A driver may also reject a smaller size.
     if !f.controller_expand_volume(request.clone()).await.is_ok_and(|answer| answer.capacity_bytes >= grown) {
         return Err(skip(
@@ -260,7 +260,7 @@ async fn in_the_middle(f: &Fixture) -> Result<()> {
             "after a driver restart and retried calls, the volume is mounted {mounts} times"
         );
     }
-    f.lower(&placed).await
+    f.withdraw(&placed).await
 }
 
 async fn data(f: &Fixture) -> Result<()> {

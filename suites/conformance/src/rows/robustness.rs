@@ -7,8 +7,8 @@ use claimcheck_csi::{Code, Status, tap::code_name, v1};
 
 use super::{ATTACH, CREATE, EXPAND, GET, GROUPS, METADATA, SNAPSHOT, STAGE, STATS, case};
 use crate::{
-    case::{Need, Row, When},
-    expect::{Answer, said},
+    case::{Need, Row, Schedule},
+    expect::{Answer, status_text},
     fixture::{Fixture, Kind, from_snapshot, from_volume},
     spec,
 };
@@ -122,11 +122,11 @@ pub(super) const ROWS: &[Row] = &[
     .needs(&[CREATE]),
     Row::new("error messages of the whole run contain no secrets", spec::SECRET, case!(no_secrets))
         .also(&[spec::LEAKAGE])
-        .when(When::Last),
-    Row::new("errors of the whole run have no details", spec::DETAILS, case!(no_details)).when(When::Last),
+        .schedule(Schedule::Last),
+    Row::new("errors of the whole run have no details", spec::DETAILS, case!(no_details)).schedule(Schedule::Last),
     Row::new("Probe after all other cases succeeds", spec::SERVICE, case!(still_there))
         .also(&[spec::PROBE])
-        .when(When::Last),
+        .schedule(Schedule::Last),
 ];
 
 /// Checks the result of a call with an invalid id: rejected, not found, or OK where the call also accepts objects that
@@ -139,7 +139,7 @@ fn harmless<T>(f: &Fixture, what: &str, answer: Result<T, Status>, may_work: boo
             ensure!(
                 matches!(status.code(), Code::InvalidArgument | Code::NotFound | Code::Unimplemented),
                 "{what} returned {}, expected InvalidArgument or NotFound",
-                said(&status)
+                status_text(&status)
             );
             let length = status.message().len();
             if length > REPEATED {
@@ -240,10 +240,10 @@ async fn volume_ids(f: &Fixture, ids: impl IntoIterator<Item = String>, kind: &s
     let wrong_anyway =
         |(call, answer, may_work): Answered| harmless(f, call, answer, may_work).err().map(|_| call);
     let unknown = f.unknown_volume();
-    let told: BTreeSet<&str> = volume_calls(f, &unknown).await.into_iter().filter_map(wrong_anyway).collect();
+    let leaking: BTreeSet<&str> = volume_calls(f, &unknown).await.into_iter().filter_map(wrong_anyway).collect();
     for id in ids {
         for (call, answer, may_work) in volume_calls(f, &id).await {
-            if !told.contains(call) {
+            if !leaking.contains(call) {
                 harmless(f, &format!("{call} with a volume_id {kind}"), answer, may_work)?;
             }
         }
@@ -369,8 +369,8 @@ async fn name_traversal(f: &Fixture) -> Result<()> {
         Ok(made) => {
             let volume = made.volume.unwrap_or_default();
             ensure!(!volume.volume_id.is_empty(), "CreateVolume returned OK with an empty volume_id");
-            let placed = f.raise(volume).await?;
-            f.lower(&placed).await
+            let placed = f.publish_all(volume).await?;
+            f.withdraw(&placed).await
         }
         refused => refused.refused("CreateVolume with path traversal in the name", &[Code::InvalidArgument]),
     }
@@ -484,7 +484,7 @@ async fn fs_injection(f: &Fixture) -> Result<()> {
 }
 
 async fn unknown_call(f: &Fixture) -> Result<()> {
-    let mut client = tonic::client::Grpc::new(f.suite().node.service());
+    let mut client = tonic::client::Grpc::new(f.driver().node.service());
     client.ready().await.map_err(|error| anyhow::anyhow!("cannot call the driver: {error}"))?;
     let codec = tonic_prost::ProstCodec::<v1::ProbeRequest, v1::ProbeResponse>::default();
     let path = tonic::codegen::http::uri::PathAndQuery::from_static("/csi.v1.Identity/ClaimcheckUnknown");
@@ -511,7 +511,7 @@ async fn contexts(f: &Fixture) -> Result<()> {
     let contexts =
         [("volume_context", &placed.volume.volume_context), ("publish_context", &placed.publish_context)];
     for (name, context) in contexts {
-        let secret = context.iter().find(|(_, value)| value.contains(&f.suite().marker));
+        let secret = context.iter().find(|(_, value)| value.contains(&f.driver().marker));
         ensure!(
             secret.is_none(),
             "the {name} contains the value of a secret, as {:?}",
@@ -522,7 +522,7 @@ async fn contexts(f: &Fixture) -> Result<()> {
 }
 
 async fn failing_secrets(f: &Fixture) -> Result<()> {
-    let before = f.suite().known().told_secrets.clone();
+    let before = f.driver().known().leaked_secrets.clone();
     // Calls with secrets that fail, each for a different reason.
     let mut request = f.create_request();
     request.volume_capabilities.clear();
@@ -538,20 +538,20 @@ async fn failing_secrets(f: &Fixture) -> Result<()> {
     let _ = f.node_stage_volume(f.stage_request(&placed)).await;
     let _ = f.node_publish_volume(f.publish_request(&placed)).await;
     let _ = f.node_expand_volume(f.node_expand_request(&placed)).await;
-    let told: Vec<String> = f.suite().known().told_secrets.difference(&before).cloned().collect();
-    ensure!(told.is_empty(), "errors of these calls contain the value of a secret: {}", told.join(", "));
+    let leaking: Vec<String> = f.driver().known().leaked_secrets.difference(&before).cloned().collect();
+    ensure!(leaking.is_empty(), "errors of these calls contain the value of a secret: {}", leaking.join(", "));
     Ok(())
 }
 
 async fn no_secrets(f: &Fixture) -> Result<()> {
-    let told = f.suite().known().told_secrets.clone();
-    let told: Vec<String> = told.into_iter().collect();
-    ensure!(told.is_empty(), "errors of these calls contained the value of a secret: {}", told.join(", "));
+    let leaking = f.driver().known().leaked_secrets.clone();
+    let leaking: Vec<String> = leaking.into_iter().collect();
+    ensure!(leaking.is_empty(), "errors of these calls contained the value of a secret: {}", leaking.join(", "));
     Ok(())
 }
 
 async fn no_details(f: &Fixture) -> Result<()> {
-    let detailed: Vec<String> = f.suite().known().details.iter().cloned().collect();
+    let detailed: Vec<String> = f.driver().known().details.iter().cloned().collect();
     ensure!(detailed.is_empty(), "errors of these calls had details: {}", detailed.join(", "));
     Ok(())
 }
@@ -560,7 +560,7 @@ async fn still_there(f: &Fixture) -> Result<()> {
     f.probe(v1::ProbeRequest {}).await.works("Probe after all other cases")?;
     if f.has(CREATE) && f.has(Need::Files) {
         let placed = f.up().await?;
-        f.lower(&placed).await?;
+        f.withdraw(&placed).await?;
     }
     Ok(())
 }

@@ -10,9 +10,9 @@ use claimcheck_csi::{
 
 use super::{CREATE, EXPAND, GET_SNAPSHOT, LIST_SNAPSHOTS, SNAPSHOT, case};
 use crate::{
-    case::{Need, Row, When},
+    case::{Need, Row, Schedule},
     expect::{Answer, INVALID, NOT_FOUND, skip},
-    fixture::{Fixture, Placed, Step, from_snapshot},
+    fixture::{Fixture, VolumeOnNode, Step, from_snapshot},
     pages::Pages,
     spec,
     verdict::{Breaks, breaking},
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::RESTORE])
         .needs(&[SNAPSHOT, CREATE])
         .each()
-        .when(When::First)
+        .schedule(Schedule::First)
         .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source snapshot"),
     Row::new("CreateVolume from a snapshot restores its data", spec::RESTORE, case!(content))
         .also(&[spec::SNAPSHOTS_RESTORE])
@@ -407,19 +407,19 @@ async fn restore(f: &Fixture) -> Result<()> {
     let snapshot = f.snapshot(&f.volume().await?.volume_id).await?;
     let request = f.create_from(from_snapshot(&snapshot.snapshot_id));
     let source = request.volume_content_source.clone();
-    f.says_source(f.make(request).await?, source)
+    f.check_content_source(f.make(request).await?, source)
 }
 
 /// Creates a volume that contains `text`, and a snapshot of it.
-async fn with_text(f: &Fixture, text: &str) -> Result<(Placed, Snapshot)> {
+async fn with_text(f: &Fixture, text: &str) -> Result<(VolumeOnNode, Snapshot)> {
     let source = f.up().await?;
     f.write(&source, 0, text).await?;
     let snapshot = f.snapshot(source.id()).await?;
     Ok((source, snapshot))
 }
 
-async fn restored(f: &Fixture, snapshot: &Snapshot) -> Result<Placed> {
-    f.raise(f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?).await
+async fn restored(f: &Fixture, snapshot: &Snapshot) -> Result<VolumeOnNode> {
+    f.publish_all(f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?).await
 }
 
 async fn content(f: &Fixture) -> Result<()> {
@@ -458,10 +458,10 @@ async fn outlives(f: &Fixture) -> Result<()> {
 
 async fn source_deleted(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "of the source").await?;
-    f.lower(&source).await?;
+    f.withdraw(&source).await?;
     let deleted = f.delete_volume(f.delete_request(source.id())).await;
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
-        let source = f.raise(source.volume).await?;
+        let source = f.publish_all(source.volume).await?;
         let what = "in a volume with snapshots, after DeleteVolume returned FailedPrecondition";
         f.must_hold(&source, 0, "of the source", what).await.breaks(spec::DELETE_REFUSED)?;
         let dependent = anyhow!("volumes that have snapshots cannot be deleted");
@@ -491,7 +491,7 @@ async fn larger(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "in a larger one").await?;
     let real = f.sizes_are_real(&source).await?;
     let mut request = f.create_from(from_snapshot(&snapshot.snapshot_id));
-    request.capacity_range = Some(f.suite().range(f.config().grown()));
+    request.capacity_range = Some(f.driver().range(f.config().grown()));
     let made = match f.create_volume(request).await {
         Err(status) if status.code() == Code::OutOfRange => {
             f.warn("volumes restored from a snapshot cannot be larger than the snapshot");
@@ -505,7 +505,7 @@ async fn larger(f: &Fixture) -> Result<()> {
         "a restored volume of {grown} bytes was requested, and CreateVolume returned {}",
         made.capacity_bytes
     );
-    let restored = f.raise(made).await?;
+    let restored = f.publish_all(made).await?;
     f.must_hold(&restored, 0, "in a larger one", "in a larger volume restored from a snapshot").await?;
     let (bytes, grown) = (f.bytes(&restored).await?, grown.unsigned_abs());
     ensure!(

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::{CREATE, STAGE, case};
 use crate::{
-    case::{Access, Need, Row, When},
+    case::{Access, Need, Row, Schedule},
     expect::{Answer, skip},
-    fixture::{Fixture, Placed},
+    fixture::{Fixture, VolumeOnNode},
     spec,
 };
 
@@ -33,10 +33,10 @@ pub(super) const ROWS: &[Row] = &[
         spec::SERVICE,
         case!(descriptors),
     )
-    .when(When::Alone),
+    .schedule(Schedule::Serial),
     Row::new("NodeGetInfo called many times does not become slower", spec::SERVICE, case!(pace))
         .needs(&[Need::Restart])
-        .when(When::Alone),
+        .schedule(Schedule::Serial),
     Row::new("NodeStageVolume called twice attaches one loop device", spec::STAGE_TWICE, case!(one_loop))
         .needs(&[CREATE, STAGE, Need::Files])
         .only(Access::Mount),
@@ -52,7 +52,7 @@ async fn call(f: &Fixture) -> Result<Duration> {
 }
 
 async fn descriptors(f: &Fixture) -> Result<()> {
-    let Some(process) = f.suite().process().await else {
+    let Some(process) = f.driver().process().await else {
         return Err(skip(
             "the driver's process was not started by claimcheck: let --driver start it".to_owned(),
         ));
@@ -136,7 +136,7 @@ async fn no_loop(f: &Fixture) -> Result<()> {
 }
 
 /// The backing file of the loop device of a staged volume.
-fn backing_file(f: &Fixture, placed: &Placed) -> Result<String> {
+fn backing_file(f: &Fixture, placed: &VolumeOnNode) -> Result<String> {
     let staging = placed.staging.as_deref().context("the volume has no staging path")?;
     let number = f.device_at(staging)?;
     match read(&Path::new("/sys/dev/block").join(number).join("loop/backing_file"))? {

@@ -3,7 +3,7 @@
 use claimcheck_model::RunInfo;
 use reqwest::{Method, header::HeaderMap};
 
-use super::{send::Letter, target::PushUrl};
+use super::{send::PushRequest, target::PushUrl};
 
 /// As on the command line.
 const FLAG: &str = "--push-gateway";
@@ -33,15 +33,15 @@ fn group(base: &PushUrl, run: &RunInfo, instance: &str) -> PushUrl {
 }
 
 /// Replaces the content of the group.
-pub(super) fn put(base: &PushUrl, run: &RunInfo, instance: &str, text: String) -> Letter {
+pub(super) fn put(base: &PushUrl, run: &RunInfo, instance: &str, text: String) -> PushRequest {
     let (to, headers) = (group(base, run, instance), HeaderMap::new());
-    Letter { flag: FLAG, method: Method::PUT, to, headers, body: text.into_bytes() }
+    PushRequest { flag: FLAG, method: Method::PUT, to, headers, body: text.into_bytes() }
 }
 
 /// Deletes the group.
-pub(super) fn delete(base: &PushUrl, run: &RunInfo, instance: &str) -> Letter {
+pub(super) fn delete(base: &PushUrl, run: &RunInfo, instance: &str) -> PushRequest {
     let (to, headers) = (group(base, run, instance), HeaderMap::new());
-    Letter { flag: FLAG, method: Method::DELETE, to, headers, body: Vec::new() }
+    PushRequest { flag: FLAG, method: Method::DELETE, to, headers, body: Vec::new() }
 }
 
 #[cfg(test)]

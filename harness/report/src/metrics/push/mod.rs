@@ -18,7 +18,7 @@ mod tests;
 
 pub use send::PushError;
 pub(crate) use target::percent_decoded;
-pub use target::{CredentialsError, NotAnUrl, PushUrl};
+pub use target::{CredentialsError, InvalidUrl, PushUrl};
 
 use std::time::Duration;
 
@@ -70,9 +70,9 @@ struct Sender {
 
 /// The current target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
-    Meanwhile,
-    AtTheEnd,
+enum PushTime {
+    Periodic,
+    AtEnd,
 }
 
 impl Push {
@@ -94,7 +94,7 @@ impl Push {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                for error in each.send(When::Meanwhile).await {
+                for error in each.send(PushTime::Periodic).await {
                     tracing::warn!(%error, "metrics were not delivered");
                 }
             }
@@ -107,22 +107,22 @@ impl Push {
         let Self { sender, _each } = self;
         // A request in progress would arrive after the last one.
         drop(_each);
-        sender.send(When::AtTheEnd).await
+        sender.send(PushTime::AtEnd).await
     }
 }
 
 impl Sender {
-    async fn send(&self, when: When) -> Vec<PushError> {
+    async fn send(&self, when: PushTime) -> Vec<PushError> {
         let run = self.metrics.run();
         // There are no values before the run is known.
         if run.driver.is_empty() {
             return Vec::new();
         }
-        let mut letters = Vec::new();
+        let mut requests = Vec::new();
         if let Some(to) = &self.options.gateway {
-            letters.push(match when {
-                When::AtTheEnd if self.options.delete => gateway::delete(to, &run, &self.instance),
-                When::AtTheEnd | When::Meanwhile => {
+            requests.push(match when {
+                PushTime::AtEnd if self.options.delete => gateway::delete(to, &run, &self.instance),
+                PushTime::AtEnd | PushTime::Periodic => {
                     gateway::put(to, &run, &self.instance, self.metrics.text())
                 }
             });
@@ -130,9 +130,9 @@ impl Sender {
         if let Some(to) = &self.options.remote_write {
             let labels = [("job", "claimcheck"), ("instance", self.instance.as_str())];
             let now = i64::try_from(Stamp::now().wall_ns / 1_000_000).unwrap_or(i64::MAX);
-            letters.push(remote_write::write(to, &self.metrics.gather(), &labels, now));
+            requests.push(remote_write::write(to, &self.metrics.gather(), &labels, now));
         }
-        let sent = letters.iter().map(|letter| send::send(&self.client, letter, BACKOFF));
+        let sent = requests.iter().map(|request| send::send(&self.client, request, BACKOFF));
         join_all(sent).await.into_iter().filter_map(Result::err).collect()
     }
 }

@@ -8,7 +8,7 @@ use reqwest::{
     header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue},
 };
 
-use super::{send::Letter, target::PushUrl};
+use super::{send::PushRequest, target::PushUrl};
 
 /// As on the command line.
 const FLAG: &str = "--remote-write";
@@ -49,7 +49,7 @@ struct Sample {
 }
 
 /// Writes the current values of all series; `target` are the labels that a scrape would have added.
-pub(super) fn write(to: &PushUrl, families: &[MetricFamily], target: &[(&str, &str)], now_ms: i64) -> Letter {
+pub(super) fn write(to: &PushUrl, families: &[MetricFamily], target: &[(&str, &str)], now_ms: i64) -> PushRequest {
     let request = WriteRequest { timeseries: series(families, target, now_ms) };
     let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec());
     let mut headers = HeaderMap::new();
@@ -57,7 +57,7 @@ pub(super) fn write(to: &PushUrl, families: &[MetricFamily], target: &[(&str, &s
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("snappy"));
     headers.insert("x-prometheus-remote-write-version", HeaderValue::from_static("0.1.0"));
     let body = body.expect("a registry is far smaller than 4 GiB");
-    Letter { flag: FLAG, method: Method::POST, to: to.clone(), headers, body }
+    PushRequest { flag: FLAG, method: Method::POST, to: to.clone(), headers, body }
 }
 
 fn series(families: &[MetricFamily], target: &[(&str, &str)], timestamp: i64) -> Vec<TimeSeries> {
@@ -117,8 +117,8 @@ mod tests {
         let cases = register.histogram(&metric::CASE_DURATION);
         cases.with_label_values(&["volumes", "passed"]).observe(0.003);
         cases.with_label_values(&["", "passed"]);
-        let letter = write(&"http://h/".parse().unwrap(), &registry.gather(), &[("job", "claimcheck")], 7);
-        let body = snap::raw::Decoder::new().decompress_vec(&letter.body).unwrap();
+        let request = write(&"http://h/".parse().unwrap(), &registry.gather(), &[("job", "claimcheck")], 7);
+        let body = snap::raw::Decoder::new().decompress_vec(&request.body).unwrap();
         let request = WriteRequest::decode(body.as_slice()).unwrap();
         let lines: Vec<String> = request
             .timeseries

@@ -11,7 +11,7 @@ use super::target::{Auth, PushUrl};
 /// The maximum number of attempts.
 const ATTEMPTS: u32 = 6;
 /// The timeout of an attempt.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum length of a quoted response.
 const SHOWN: usize = 200;
 
@@ -39,7 +39,7 @@ pub enum PushError {
         status: StatusCode,
     },
     /// It rejects them.
-    #[error("{flag} {url}: returned {status}: {said}")]
+    #[error("{flag} {url}: returned {status}: {body_text}")]
     Refused {
         /// The flag.
         flag: &'static str,
@@ -48,13 +48,13 @@ pub enum PushError {
         /// The status.
         status: StatusCode,
         /// The body.
-        said: String,
+        body_text: String,
     },
 }
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(super) struct Letter {
+pub(super) struct PushRequest {
     /// The flag it belongs to.
     pub flag: &'static str,
     pub method: Method,
@@ -67,10 +67,10 @@ pub(super) struct Letter {
 ///
 /// # Errors
 /// It could not be delivered.
-pub(super) async fn send(client: &Client, letter: &Letter, backoff: Backoff) -> Result<(), PushError> {
+pub(super) async fn send(client: &Client, request: &PushRequest, backoff: Backoff) -> Result<(), PushError> {
     let mut attempt = 1;
     loop {
-        let (passes, error) = match once(client, letter).await {
+        let (passes, error) = match once(client, request).await {
             Ok(()) => return Ok(()),
             Err(failed) => failed,
         };
@@ -84,10 +84,10 @@ pub(super) async fn send(client: &Client, letter: &Letter, backoff: Backoff) -> 
 }
 
 /// Also returns whether the failure may be transient.
-async fn once(client: &Client, letter: &Letter) -> Result<(), (bool, PushError)> {
-    let Letter { flag, method, to, headers, body } = letter;
+async fn once(client: &Client, request: &PushRequest) -> Result<(), (bool, PushError)> {
+    let PushRequest { flag, method, to, headers, body } = request;
     let flag = *flag;
-    let request = client.request(method.clone(), to.url.clone()).timeout(PATIENCE);
+    let request = client.request(method.clone(), to.url.clone()).timeout(TIMEOUT);
     let request = match &to.auth {
         None => request,
         Some(Auth::Basic { user, password }) => request.basic_auth(user, Some(password.expose_secret())),
@@ -105,9 +105,9 @@ async fn once(client: &Client, letter: &Letter) -> Result<(), (bool, PushError)>
     let error = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PushError::Credentials { flag, url, status },
         _ => {
-            let said = answer.text().await.unwrap_or_default();
-            let said = said.trim().chars().take(SHOWN).collect();
-            PushError::Refused { flag, url, status, said }
+            let body_text = answer.text().await.unwrap_or_default();
+            let body_text = body_text.trim().chars().take(SHOWN).collect();
+            PushError::Refused { flag, url, status, body_text }
         }
     };
     Err((status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS, error))

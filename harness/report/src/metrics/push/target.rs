@@ -9,7 +9,7 @@ use std::{
 use reqwest::Url;
 use secrecy::SecretString;
 
-use crate::flag_file::{self, Unreadable};
+use crate::file_flag::{self, FileFlagError};
 
 /// A destination of metrics: an HTTP URL.
 #[derive(Clone)]
@@ -31,23 +31,23 @@ pub(super) enum Auth {
 #[error(
     "write http://HOST:PORT/PATH or https://HOST/PATH; put credentials into a file (--push-bearer-file, --push-basic-file)"
 )]
-pub struct NotAnUrl;
+pub struct InvalidUrl;
 
 impl FromStr for PushUrl {
-    type Err = NotAnUrl;
+    type Err = InvalidUrl;
 
     /// Credentials in the address, as in `http://user:password@host`, are removed from it.
-    fn from_str(text: &str) -> Result<Self, NotAnUrl> {
-        let mut url: Url = text.parse().map_err(|_| NotAnUrl)?;
+    fn from_str(text: &str) -> Result<Self, InvalidUrl> {
+        let mut url: Url = text.parse().map_err(|_| InvalidUrl)?;
         if !matches!(url.scheme(), "http" | "https") || url.cannot_be_a_base() {
-            return Err(NotAnUrl);
+            return Err(InvalidUrl);
         }
         let user = percent_decoded(url.username());
         let auth = (!user.is_empty()).then(|| Auth::Basic {
             user,
             password: percent_decoded(url.password().unwrap_or_default()).into(),
         });
-        url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| NotAnUrl)?;
+        url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| InvalidUrl)?;
         Ok(Self { url, auth })
     }
 }
@@ -85,7 +85,7 @@ impl fmt::Debug for PushUrl {
 pub enum CredentialsError {
     /// A file cannot be read.
     #[error(transparent)]
-    Read(#[from] Unreadable),
+    Read(#[from] FileFlagError),
     /// It is empty.
     #[error("{flag} {}: is empty; write {wanted} into it", path.display())]
     Empty {
@@ -128,7 +128,7 @@ impl PushUrl {
 }
 
 fn read(flag: &'static str, path: &Path, wanted: &'static str) -> Result<String, CredentialsError> {
-    let text = flag_file::read(flag, path)?;
+    let text = file_flag::read(flag, path)?;
     match text.trim() {
         "" => Err(CredentialsError::Empty { flag, path: path.to_owned(), wanted }),
         text => Ok(text.to_owned()),
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(url.to_string(), "https://h:1/api/v1/write");
         assert_eq!(url.url.query(), Some("token=hidden"));
         for bad in ["", "h:1", "localhost:9091", "ftp://h/", "unix:///x", "http://"] {
-            assert_eq!(bad.parse::<PushUrl>().err(), Some(NotAnUrl), "{bad}");
+            assert_eq!(bad.parse::<PushUrl>().err(), Some(InvalidUrl), "{bad}");
         }
     }
 

@@ -62,7 +62,7 @@ async fn finished(options: &PushOptions) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again() {
+async fn a_transient_error_of_a_push_is_retried() {
     let (address, heads) = server(&["503 Service Unavailable", "429 Too Many Requests"]).await;
     let options = options(None, Some(format!("http://ann:secret@{address}/api/v1/write")));
     assert_eq!(finished(&options).await, [""; 0]);
@@ -81,7 +81,7 @@ async fn what_may_pass_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_stays_wrong_is_told_once_with_the_flag_and_without_credentials() {
+async fn a_permanent_error_is_reported_once_with_the_flag_and_without_credentials() {
     let (address, heads) = server(&["401 Unauthorized"]).await;
     let errors = finished(&options(Some(format!("http://ann:secret@{address}")), None)).await;
     assert_eq!(errors.len(), 1);
@@ -113,6 +113,6 @@ async fn a_gateway_is_pushed_to_meanwhile_and_forgets_on_request() {
 }
 
 #[tokio::test]
-async fn nobody_is_sent_anything_unasked() {
+async fn nothing_is_pushed_unless_requested() {
     assert!(Push::start(&options(None, None), &begun()).is_none());
 }

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_families_that_are_asked_for_are_read() {
+    fn only_the_requested_families_are_parsed() {
         let text = "a_sum 1\nb_sum 2\nab_sum 3\n";
         let names: Vec<String> = samples(text, &["a_", "b_"]).map(|sample| sample.name).collect();
         assert_eq!(names, ["a_sum", "b_sum"]);

@@ -86,11 +86,11 @@ impl Reading {
 fn operation(sample: &Sample, driver: &str) -> Option<(String, bool)> {
     if sample.name.starts_with(RPC) {
         let method = sample.label("method_name").rsplit('/').next().unwrap_or_default();
-        let ours = sample.label("driver_name") == driver;
-        return ours.then(|| (method.to_owned(), sample.label("grpc_status_code") != "OK"));
+        let is_of_driver = sample.label("driver_name") == driver;
+        return is_of_driver.then(|| (method.to_owned(), sample.label("grpc_status_code") != "OK"));
     }
-    let ours = is_plugin(sample.label("volume_plugin"), driver);
-    ours.then(|| (sample.label("operation_name").to_owned(), sample.label("status") != "success"))
+    let is_of_driver = is_plugin(sample.label("volume_plugin"), driver);
+    is_of_driver.then(|| (sample.label("operation_name").to_owned(), sample.label("status") != "success"))
 }
 
 /// `kubernetes.io/csi:<driver>`, or without the driver for components that do not distinguish drivers.

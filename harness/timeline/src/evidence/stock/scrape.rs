@@ -12,7 +12,7 @@ use super::{Reading, measured};
 use crate::evidence::reason;
 
 /// The timeout of a component.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How many kubelets are scraped concurrently: a response has a megabyte or two.
 const AT_A_TIME: usize = 16;
 /// The namespace of the control plane in kubeadm clusters.
@@ -44,7 +44,7 @@ pub async fn scrape(client: &Client, nodes: &[String], driver: &str) -> Stock {
 
 async fn managers(client: &Client, driver: &str) -> BTreeMap<String, Result<Reading, String>> {
     let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
-    let found = match timeout(PATIENCE, pods.list(&ListParams::default().labels(SELECTOR))).await {
+    let found = match timeout(TIMEOUT, pods.list(&ListParams::default().labels(SELECTOR))).await {
         Ok(Ok(found)) => found,
         Ok(Err(error)) => return BTreeMap::from([(NAMESPACE.to_owned(), Err(reason(&error)))]),
         Err(_) => return BTreeMap::from([(NAMESPACE.to_owned(), Err(late()))]),
@@ -60,7 +60,7 @@ async fn managers(client: &Client, driver: &str) -> BTreeMap<String, Result<Read
 
 async fn read(client: &Client, path: String, driver: &str) -> Result<Reading, String> {
     let request = http::Request::get(path).body(Vec::new()).expect("names of objects need no escapes");
-    match timeout(PATIENCE, client.request_text(request)).await {
+    match timeout(TIMEOUT, client.request_text(request)).await {
         Ok(Ok(text)) => Ok(Reading::of(&text, driver)),
         Ok(Err(error)) => Err(reason(&error)),
         Err(_) => Err(late()),
@@ -68,7 +68,7 @@ async fn read(client: &Client, path: String, driver: &str) -> Result<Reading, St
 }
 
 fn late() -> String {
-    format!("no response within {} s", PATIENCE.as_secs())
+    format!("no response within {} s", TIMEOUT.as_secs())
 }
 
 impl Stock {

@@ -50,7 +50,7 @@ fn between(before: &Readings, after: &Readings) -> StockState {
 }
 
 #[test]
-fn only_what_the_run_added_and_only_our_drivers_is_told() {
+fn only_the_difference_of_the_run_and_the_driver_is_reported() {
     let before = readings([("n1", Ok(kubelet(4, 0, 1))), ("n2", Ok(String::new()))]);
     let after = readings([("n1", Ok(kubelet(9, 5, 1))), ("n2", Ok(kubelet(10, 0, 2)))]);
     let operation = |name: &str, count, errors, mean, p95_within| StockOperation {
@@ -73,7 +73,7 @@ fn only_what_the_run_added_and_only_our_drivers_is_told() {
 }
 
 #[test]
-fn a_component_that_was_started_anew_counts_from_there() {
+fn a_restarted_component_counts_from_zero() {
     let (before, after) =
         (readings([("n1", Ok(kubelet(50, 0, 0)))]), readings([("n1", Ok(kubelet(3, 0, 0)))]));
     let StockState::Measured { operations, .. } = between(&before, &after) else { panic!("it answered") };
@@ -81,7 +81,7 @@ fn a_component_that_was_started_anew_counts_from_there() {
 }
 
 #[test]
-fn what_may_not_be_read_is_absent_and_says_why() {
+fn forbidden_metrics_are_absent_with_the_reason() {
     let why = "nodes \"n1\" is forbidden: User \"u\" cannot get resource \"nodes/proxy\"";
     let absent = |why: &str| StockState::Absent { why: why.into() };
     let (fine, refused) = (|| Ok(kubelet(1, 0, 0)), || Err(why));
@@ -102,7 +102,7 @@ fn what_may_not_be_read_is_absent_and_says_why() {
 }
 
 #[tokio::test]
-async fn both_components_are_asked_through_the_proxies() {
+async fn both_components_are_queried_through_the_proxies() {
     use http::{Request, Response};
     use kube::client::Body;
     let service = tower::service_fn(|request: Request<Body>| async move {

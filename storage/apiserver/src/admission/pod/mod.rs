@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::resources::{Resource, Shelf};
+use crate::resources::{Resource, Storage};
 use crate::status::{FieldError, Result, Status};
 use crate::store::{Key, Object, Store};
 
@@ -23,15 +23,15 @@ pub fn admit(store: &Store, resource: &Resource, pod: &mut Value) -> Result<()> 
     let namespace = text(&pod["metadata"]["namespace"]);
     let account = text(&pod["spec"]["serviceAccountName"]);
     // Without its namespace the pod is refused in other words when it is stored.
-    let lives = store.get(Shelf::Namespaces, &Key::cluster(&namespace)).is_some();
-    if lives && store.get(Shelf::ServiceAccounts, &Key::new(&namespace, &account)).is_none() {
+    let lives = store.get(Storage::Namespaces, &Key::cluster(&namespace)).is_some();
+    if lives && store.get(Storage::ServiceAccounts, &Key::new(&namespace, &account)).is_none() {
         let missing = format!("serviceaccount \"{account}\" not found");
         return refuse(format!("error looking up service account {namespace}/{account}: {missing}"));
     }
     let asked = text(&pod["spec"]["priorityClassName"]);
     let class = match asked.is_empty() {
         true => default_priority(store),
-        false => match store.get(Shelf::PriorityClasses, &Key::cluster(&asked)) {
+        false => match store.get(Storage::PriorityClasses, &Key::cluster(&asked)) {
             Some(class) => Some(class),
             None => return refuse(format!("no PriorityClass with name {asked} was found")),
         },
@@ -64,7 +64,7 @@ pub fn admit(store: &Store, resource: &Resource, pod: &mut Value) -> Result<()> 
 
 /// The class of pods without one; of several, the one with the lowest value.
 fn default_priority(store: &Store) -> Option<Arc<Object>> {
-    let (classes, _) = store.list(Shelf::PriorityClasses, None, None);
+    let (classes, _) = store.list(Storage::PriorityClasses, None, None);
     let defaults = classes.into_iter().filter(|class| class.value["globalDefault"] == true);
     defaults.min_by_key(|class| class.value["value"].as_i64())
 }

@@ -5,33 +5,33 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::Answered;
+use super::RecordedResponse;
 
 /// One difference, at a path of the answer.
 #[derive(Debug)]
 pub struct Difference {
     pub path: String,
-    pub theirs: Value,
-    pub ours: Value,
+    pub recorded: Value,
+    pub returned: Value,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, theirs, ours } = self;
-        write!(f, "{path}: recorded {theirs}, returned {ours}")
+        let Self { path, recorded, returned } = self;
+        write!(f, "{path}: recorded {recorded}, returned {returned}")
     }
 }
 
 /// All differences between a recorded response and the embedded server's.
-pub fn compare(theirs: &Answered, ours: &Answered) -> Vec<Difference> {
+pub fn compare(recorded: &RecordedResponse, returned: &RecordedResponse) -> Vec<Difference> {
     let mut found = Vec::new();
-    differ("status", &theirs.status.into(), &ours.status.into(), &mut found);
+    differ("status", &recorded.status.into(), &returned.status.into(), &mut found);
     for header in ["content-type", "cache-control", "warning", "retry-after"] {
         let value =
-            |answer: &Answered| answer.headers.get(header).map_or(Value::Null, |value| value.as_str().into());
-        differ(&format!("headers.{header}"), &value(theirs), &value(ours), &mut found);
+            |answer: &RecordedResponse| answer.headers.get(header).map_or(Value::Null, |value| value.as_str().into());
+        differ(&format!("headers.{header}"), &value(recorded), &value(returned), &mut found);
     }
-    differ("body", &blind(&theirs.body, ""), &blind(&ours.body, ""), &mut found);
+    differ("body", &blind(&recorded.body, ""), &blind(&returned.body, ""), &mut found);
     found
 }
 
@@ -97,12 +97,12 @@ fn blind_uids(text: &str) -> String {
     }
 }
 
-fn differ(path: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
-    match (theirs, ours) {
+fn differ(path: &str, recorded: &Value, returned: &Value, found: &mut Vec<Difference>) {
+    match (recorded, returned) {
         (Value::Object(a), Value::Object(b)) => {
-            let further = b.keys().filter(|name| !a.contains_key(*name));
-            for name in a.keys().chain(further) {
-                differ(&format!("{path}.{name}"), &theirs[name], &ours[name], found);
+            let additional = b.keys().filter(|name| !a.contains_key(*name));
+            for name in a.keys().chain(additional) {
+                differ(&format!("{path}.{name}"), &recorded[name], &returned[name], found);
             }
         }
         (Value::Array(a), Value::Array(b)) => {
@@ -115,17 +115,17 @@ fn differ(path: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>)
             let keys = |items: &[Value]| -> Vec<String> {
                 items.iter().enumerate().map(|(index, item)| key(item, index)).collect()
             };
-            let (theirs, ours) = (keys(a), keys(b));
+            let (recorded, returned) = (keys(a), keys(b));
             let at = |items: &[Value], keys: &[String], key: &String| {
                 keys.iter().position(|other| other == key).map_or(Value::Null, |index| items[index].clone())
             };
-            let further = ours.iter().filter(|key| !theirs.contains(key));
-            for key in theirs.iter().chain(further) {
-                differ(&format!("{path}[{key}]"), &at(a, &theirs, key), &at(b, &ours, key), found);
+            let additional = returned.iter().filter(|key| !recorded.contains(key));
+            for key in recorded.iter().chain(additional) {
+                differ(&format!("{path}[{key}]"), &at(a, &recorded, key), &at(b, &returned, key), found);
             }
         }
-        _ if theirs != ours => {
-            found.push(Difference { path: path.to_owned(), theirs: theirs.clone(), ours: ours.clone() });
+        _ if recorded != returned => {
+            found.push(Difference { path: path.to_owned(), recorded: recorded.clone(), returned: returned.clone() });
         }
         _ => {}
     }

@@ -68,7 +68,7 @@ pub fn check(notes: &[&str], differences: &[(&str, Difference)]) {
     let fits = |expected: &Expected, (note, difference): &(&str, Difference)| {
         expected.note == *note
             && difference.path.starts_with(expected.at)
-            && (expected.sort == Sort::Any || difference.ours.is_null())
+            && (expected.sort == Sort::Any || difference.returned.is_null())
     };
     let unexpected: Vec<String> = differences
         .iter()

@@ -19,7 +19,7 @@ use kube::runtime::wait::await_condition;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::harness::{Fixture, PATIENCE, client};
+use crate::harness::{Fixture, TIMEOUT, client};
 
 const RECORDING: &[u8] = include_bytes!("../../data/api.ndjson.gz");
 const MERGE: &str = "application/merge-patch+json";
@@ -29,12 +29,12 @@ const JSON: &str = "application/json";
 #[derive(Deserialize)]
 struct Exchange {
     note: String,
-    request: Asked,
-    response: Answered,
+    request: RecordedRequest,
+    response: RecordedResponse,
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct RecordedRequest {
     method: String,
     path: String,
     content_type: Option<String>,
@@ -44,7 +44,7 @@ struct Asked {
 
 /// An answer, whoever gave it; a watch's is the list of its events.
 #[derive(Deserialize)]
-pub struct Answered {
+pub struct RecordedResponse {
     pub status: u16,
     pub headers: HashMap<String, String>,
     pub body: Value,
@@ -60,15 +60,15 @@ async fn stock_answers_are_reproduced() {
     let fixture = Fixture::start().await;
     let anonymous = client(&fixture.server, false).await;
     let exchanges = recording();
-    furnish(&fixture, &exchanges).await;
+    bootstrap(&fixture, &exchanges).await;
     let mut names = Names::default();
     let mut differences = Vec::new();
     for exchange in &exchanges {
         play_controllers(&fixture, &exchange.note).await;
         let caller = if exchange.note.starts_with("anonymous") { &anonymous } else { &fixture.client };
-        let ours = send(caller, &exchange.request, &names).await;
-        names.learn(&exchange.response.body, &ours.body);
-        for difference in compare::compare(&exchange.response, &ours) {
+        let returned = send(caller, &exchange.request, &names).await;
+        names.learn(&exchange.response.body, &returned.body);
+        for difference in compare::compare(&exchange.response, &returned) {
             differences.push((exchange.note.as_str(), difference));
         }
     }
@@ -78,7 +78,7 @@ async fn stock_answers_are_reproduced() {
 }
 
 /// What the recorded cluster held before the first request.
-async fn furnish(fixture: &Fixture, exchanges: &[Exchange]) {
+async fn bootstrap(fixture: &Fixture, exchanges: &[Exchange]) {
     let rows = |note: &str| {
         let exchange = exchanges.iter().find(|exchange| exchange.note == note).unwrap();
         exchange.response.body["rows"].as_array().unwrap().clone()
@@ -124,12 +124,12 @@ async fn play_controllers(fixture: &Fixture, before: &str) {
         }
         "terminating namespace" => {
             let namespaces = fixture.cluster::<Namespace>();
-            let told = await_condition(namespaces, "api", |namespace: Option<&Namespace>| {
+            let conditions_set = await_condition(namespaces, "api", |namespace: Option<&Namespace>| {
                 namespace.is_some_and(|namespace| {
                     namespace.status.as_ref().is_some_and(|status| status.conditions.is_some())
                 })
             });
-            tokio::time::timeout(PATIENCE, told).await.expect("conditions").unwrap();
+            tokio::time::timeout(TIMEOUT, conditions_set).await.expect("conditions").unwrap();
         }
         "deletecollection" => {
             let annotations = json!({
@@ -143,7 +143,7 @@ async fn play_controllers(fixture: &Fixture, before: &str) {
     }
 }
 
-async fn send(client: &Client, asked: &Asked, names: &Names) -> Answered {
+async fn send(client: &Client, asked: &RecordedRequest, names: &Names) -> RecordedResponse {
     let path = names.exchange(&asked.path);
     let body = match &asked.body {
         None => String::new(),
@@ -168,7 +168,7 @@ async fn send(client: &Client, asked: &Asked, names: &Names) -> Answered {
     } else {
         serde_json::from_str(&text).unwrap_or(Value::String(text))
     };
-    Answered { status, headers, body }
+    RecordedResponse { status, headers, body }
 }
 
 /// The embedded server's uids, versions, generated names and tokens for the recorded ones.
@@ -179,21 +179,21 @@ struct Names {
 }
 
 impl Names {
-    fn learn(&mut self, theirs: &Value, ours: &Value) {
-        let (theirs, ours) = (&theirs["metadata"], &ours["metadata"]);
+    fn learn(&mut self, recorded: &Value, returned: &Value) {
+        let (recorded, returned) = (&recorded["metadata"], &returned["metadata"]);
         for field in ["uid", "name", "continue", "resourceVersion"] {
-            if let (Some(theirs), Some(ours)) = (theirs[field].as_str(), ours[field].as_str())
-                && theirs != ours
+            if let (Some(recorded), Some(returned)) = (recorded[field].as_str(), returned[field].as_str())
+                && recorded != returned
             {
                 let known = if field == "resourceVersion" { &mut self.versions } else { &mut self.words };
-                known.insert(theirs.to_owned(), ours.to_owned());
+                known.insert(recorded.to_owned(), returned.to_owned());
             }
         }
     }
 
     /// `text` with all words exchanged; uids occur within longer names too.
     fn exchange(&self, text: &str) -> String {
-        self.words.iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
+        self.words.iter().fold(text.to_owned(), |text, (recorded, returned)| text.replace(recorded, returned))
     }
 
     fn exchange_in(&self, name: &str, value: &Value) -> Value {

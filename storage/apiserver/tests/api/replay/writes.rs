@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::compare::{self, Difference};
-use super::{Answered, Asked, JSON, Names, send};
+use super::{RecordedResponse, RecordedRequest, JSON, Names, send};
 use crate::harness::Fixture;
 
 const RECORDING: &[u8] = include_bytes!("../../data/writes.ndjson.gz");
@@ -72,28 +72,28 @@ async fn stock_components_could_work_here() {
     let done = |write: &Write| write.wall + write.ms / 1e3 + if write.code < 400 { 0.0 } else { 0.002 };
     writes.sort_by(|a, b| done(a).total_cmp(&done(b)));
     for (index, write) in writes.iter().enumerate() {
-        let asked = Asked {
+        let asked = RecordedRequest {
             method: write.method().to_owned(),
             path: write.uri.clone(),
             content_type: Some(write.content_type().to_owned()),
             accept: None,
             body: write.request.clone(),
         };
-        let ours = send(&fixture.client, &asked, &names).await;
+        let returned = send(&fixture.client, &asked, &names).await;
         // Answers about nodes were too long to be kept.
         let body = if write.uri.starts_with("/api/v1/nodes/") {
-            &ours.body
+            &returned.body
         } else {
             write.response.as_ref().unwrap()
         };
-        let theirs = Answered { status: write.code, headers: ours.headers.clone(), body: body.clone() };
-        names.learn(&theirs.body, &ours.body);
+        let recorded = RecordedResponse { status: write.code, headers: returned.headers.clone(), body: body.clone() };
+        names.learn(&recorded.body, &returned.body);
         // No token is issued here, so none is mounted into pods.
         let token = |difference: &Difference| {
             difference.path.contains("kube-api-access")
-                || difference.theirs.to_string().contains("kube-api-access")
+                || difference.recorded.to_string().contains("kube-api-access")
         };
-        for difference in compare::compare(&theirs, &ours).into_iter().filter(|difference| !token(difference))
+        for difference in compare::compare(&recorded, &returned).into_iter().filter(|difference| !token(difference))
         {
             failures.push(format!("{index} {} {} {}: {difference}", write.who, write.verb, write.uri));
         }

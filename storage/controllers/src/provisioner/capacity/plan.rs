@@ -19,7 +19,7 @@ use k8s_openapi::{
 
 use super::segments::DriverSegments;
 use crate::{
-    claims::{binds_late, name, volume_class},
+    claims::{waits_for_first_consumer, name, volume_class},
     provisioner::{Settings, create::topology::Segments},
 };
 
@@ -71,7 +71,7 @@ impl Questions {
     }
 
     /// Records the start of a call.
-    pub fn ask(&mut self, place: &Place, now: Timestamp) {
+    pub fn mark_stale(&mut self, place: &Place, now: Timestamp) {
         self.stale.remove(place);
         self.asked.insert(place.clone(), now);
     }
@@ -107,7 +107,7 @@ pub fn plan(
     };
     let surplus = if there.len() > 1 { there.split_off(1) } else { Vec::new() };
     let mut actions: Vec<_> = surplus.into_iter().map(Action::Withdraw).collect();
-    let period = settings.wishes.capacity_poll_interval;
+    let period = settings.options.capacity_poll_interval;
     let due = questions.due_in(place, period, now);
     let is_due = due.is_zero() || there.is_empty();
     if is_due {
@@ -123,7 +123,7 @@ pub fn plan(
 /// All segments of all classes of the driver, and those of existing objects.
 pub fn places(world: &World, settings: &Settings, segments: &DriverSegments) -> BTreeSet<Place> {
     let wanted = segments.iter().flat_map(|segment| in_segment(segment, world, settings));
-    let there = world.capacities.iter().filter(|capacity| is_ours(capacity, settings));
+    let there = world.capacities.iter().filter(|capacity| is_owned(capacity, settings));
     wanted.chain(there.map(|capacity| place_of(capacity))).collect()
 }
 
@@ -145,7 +145,7 @@ pub fn of_class(
     let wanted = segments.iter().filter(|_| has_driver);
     let wanted = wanted.map(|segment| Place { class: class.to_owned(), segment: segment.clone() });
     let there = world.capacities.by(CapacityBy::Class, class);
-    let there = there.filter(|capacity| is_ours(capacity, settings));
+    let there = there.filter(|capacity| is_owned(capacity, settings));
     wanted.chain(there.map(|capacity| place_of(capacity))).collect()
 }
 
@@ -189,7 +189,7 @@ pub fn place_of(capacity: &CSIStorageCapacity) -> Place {
 }
 
 /// Whether the object is managed by this provisioner.
-pub fn is_ours(capacity: &CSIStorageCapacity, settings: &Settings) -> bool {
+pub fn is_owned(capacity: &CSIStorageCapacity, settings: &Settings) -> bool {
     let label = |key: &str| capacity.metadata.labels.as_ref()?.get(key).map(String::as_str);
     label(DRIVER_LABEL) == Some(&*settings.driver.name) && label(MANAGER_LABEL) == Some(MANAGER)
 }
@@ -211,7 +211,7 @@ fn wanted<'w>(
     let class = world.classes.named(&place.class)?;
     let published = publishes(world, settings)
         && class.provisioner == settings.driver.name
-        && (settings.wishes.capacity_for_immediate_binding || binds_late(class))
+        && (settings.options.capacity_for_immediate_binding || waits_for_first_consumer(class))
         && segments.contains(&place.segment);
     published.then_some((&**class, &**driver))
 }
@@ -219,7 +219,7 @@ fn wanted<'w>(
 /// The published objects of the segment, ordered by name, so that all processes keep the same one.
 fn published(place: &Place, world: &World, settings: &Settings) -> Vec<Arc<CSIStorageCapacity>> {
     let there = world.capacities.by(CapacityBy::Place, &capacity_place(&place.class, &place.segment));
-    there.filter(|capacity| is_ours(capacity, settings)).cloned().collect()
+    there.filter(|capacity| is_owned(capacity, settings)).cloned().collect()
 }
 
 /// The object for a segment. It is owned by the driver's CSIDriver object, and deleted with it, unless

@@ -7,7 +7,7 @@ use claimcheck_csi::v1::{
 };
 use claimcheck_informer::{
     Object, World,
-    testing::{self, DRIVER, class, csi_driver, csi_node, late_class, node, world},
+    testing::{self, DRIVER, class, csi_driver, csi_node, wait_for_first_consumer_class, node, world},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -17,7 +17,7 @@ use k8s_openapi::api::{
 use serde_json::json;
 
 use super::{
-    plan::{Action, PAUSE, Place, Questions, affected, is_ours, place_of, places, plan},
+    plan::{Action, PAUSE, Place, Questions, affected, is_owned, place_of, places, plan},
     segments::DriverSegments,
 };
 use crate::{Provisioning, provisioner::Settings, rpc::DriverInfo};
@@ -41,10 +41,10 @@ fn zones() -> World {
     driver.spec.storage_capacity = Some(true);
     let mut world = world([
         driver.into(),
-        late_class("one", DRIVER).into(),
-        late_class("two", DRIVER).into(),
+        wait_for_first_consumer_class("one", DRIVER).into(),
+        wait_for_first_consumer_class("two", DRIVER).into(),
         class("immediate", DRIVER).into(),
-        late_class("other", "other.csi").into(),
+        wait_for_first_consumer_class("other", "other.csi").into(),
     ]);
     for (name, zone) in [("n1", Some("a")), ("n2", Some("a")), ("n3", Some("b")), ("n4", None)] {
         let mut node = node(name);
@@ -76,7 +76,7 @@ fn settle(world: &mut World, settings: &Settings) -> Vec<Place> {
             match action {
                 Action::Measure { published, wanted, .. } => {
                     let object = published.map_or(*wanted, Arc::unwrap_or_clone);
-                    assert!(is_ours(&object, settings));
+                    assert!(is_owned(&object, settings));
                     assert_eq!(place_of(&object), place);
                     world.apply(object);
                     measured.push(place.clone());
@@ -107,8 +107,8 @@ fn one_for_each_class_and_segment() {
     let owners = |capacity: &CSIStorageCapacity| capacity.metadata.owner_references.clone().unwrap();
     assert!(world.capacities.iter().all(|capacity| owners(capacity)[0].name == DRIVER));
 
-    let wishes = Provisioning { capacity_for_immediate_binding: true, ..Provisioning::default() };
-    let immediate = Settings { wishes, ..with_topology() };
+    let options = Provisioning { capacity_for_immediate_binding: true, ..Provisioning::default() };
+    let immediate = Settings { options, ..with_topology() };
     assert_eq!(settle(&mut world, &immediate).len(), 6);
 }
 
@@ -144,10 +144,10 @@ fn others_objects_are_left_alone_and_surplus_ones_are_not() {
     world.apply(testing::capacity("mine", "one", "n1", "1Gi"));
     settle(&mut world, &with_topology());
     assert_eq!(world.capacities.len(), 5);
-    let twin = world.capacities.iter().find(|capacity| place_of(capacity) == place("one", "a")).unwrap();
-    let mut twin = (**twin).clone();
-    twin.metadata.name = Some("zzz".into());
-    world.apply_any(Object::from(twin));
+    let duplicate = world.capacities.iter().find(|capacity| place_of(capacity) == place("one", "a")).unwrap();
+    let mut duplicate = (**duplicate).clone();
+    duplicate.metadata.name = Some("zzz".into());
+    world.apply_any(Object::from(duplicate));
     assert_eq!(world.capacities.len(), 6);
     settle(&mut world, &with_topology());
     assert_eq!(world.capacities.len(), 5);
@@ -173,14 +173,14 @@ fn the_driver_is_asked_when_something_happened_and_now_and_then() {
         (!actions.is_empty(), again.unwrap())
     };
     assert_eq!(asks(&questions, Duration::ZERO), (true, PERIOD), "after a start");
-    questions.ask(&place, now());
+    questions.mark_stale(&place, now());
     let second = Duration::from_secs(1);
     assert_eq!(asks(&questions, second), (false, PERIOD - second));
     assert_eq!(asks(&questions, PERIOD), (true, PERIOD));
     questions.doubt(&place);
     assert_eq!(asks(&questions, PAUSE / 2), (false, PAUSE / 2), "changes are gathered");
     assert_eq!(asks(&questions, second), (true, PERIOD));
-    questions.ask(&place, now() + second);
+    questions.mark_stale(&place, now() + second);
     assert!(!asks(&questions, second).0);
 }
 
@@ -216,7 +216,7 @@ fn asked_after(volume: &PersistentVolume, world: &World, segments: &DriverSegmen
     let settings = with_topology();
     let mut questions = Questions::default();
     let all = places(world, &settings, segments);
-    all.iter().for_each(|place| questions.ask(place, now()));
+    all.iter().for_each(|place| questions.mark_stale(place, now()));
     let doubtful = affected(volume, world, &settings, segments);
     doubtful.iter().for_each(|place| questions.doubt(place));
     let asks =
@@ -271,7 +271,7 @@ fn the_driver_gets_the_parameters_of_the_class_as_they_are() {
     let mut world = zones();
     let parameters = [("csi.storage.k8s.io/fstype", "xfs"), ("pool", "fast")];
     let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    world.apply(StorageClass { parameters: Some(parameters.clone().into()), ..late_class("one", DRIVER) });
+    world.apply(StorageClass { parameters: Some(parameters.clone().into()), ..wait_for_first_consumer_class("one", DRIVER) });
     let segments = DriverSegments::of(&world, &with_topology());
     let questions = Questions::default();
     let (actions, _) = plan(&place("one", "a"), &world, &with_topology(), &segments, &questions, now());

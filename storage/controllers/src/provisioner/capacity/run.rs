@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::{
     plan::{
-        Action, Place, Questions, affected, in_segment, is_ours, of_class, place_of, places, plan, publishes,
+        Action, Place, Questions, affected, in_segment, is_owned, of_class, place_of, places, plan, publishes,
     },
     segments::DriverSegments,
 };
@@ -30,7 +30,7 @@ use crate::{
     context::Context,
     provisioner::Settings,
     rpc::RpcFailure,
-    shell::{Controller, Done, Plan},
+    shell::{Controller, ActionOutcome, Plan},
 };
 
 /// The controller that publishes capacities.
@@ -64,7 +64,7 @@ impl Controller for Capacities {
         ])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<Place> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Place> {
         let settings = &self.settings;
         let mut segments = self.segments(world);
         match change.kind {
@@ -90,7 +90,7 @@ impl Controller for Capacities {
             }
             Kind::Capacity => {
                 let states = change.states::<CSIStorageCapacity>();
-                states.filter(|capacity| is_ours(capacity, settings)).map(|c| place_of(c)).collect()
+                states.filter(|capacity| is_owned(capacity, settings)).map(|c| place_of(c)).collect()
             }
             Kind::CsiDriver
             | Kind::Pod
@@ -106,18 +106,18 @@ impl Controller for Capacities {
     fn plan(&self, place: &Place, world: &World, now: Timestamp) -> Plan<Action> {
         let segments = self.segments(world);
         let mut questions = self.questions();
-        let (actions, again) = plan(place, world, &self.settings, &segments, &questions, now);
-        if again.is_none() {
+        let (actions, requeue_after) = plan(place, world, &self.settings, &segments, &questions, now);
+        if requeue_after.is_none() {
             questions.forget(place);
         }
-        Plan { actions, again }
+        Plan { actions, requeue_after }
     }
 
-    async fn act(&self, context: &Context, place: &Place, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, place: &Place, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
             Action::Withdraw(capacity) => {
                 context.delete(&*capacity).await?;
-                Ok(Done::Wrote)
+                Ok(ActionOutcome::Changed)
             }
             Action::Measure { published, wanted, parameters } => {
                 let mut measured = *wanted;
@@ -147,7 +147,7 @@ impl Capacities {
         capacity: &mut CSIStorageCapacity,
     ) -> Result<(), Failure> {
         // Before the call: changes during the call may not be in the response.
-        self.questions().ask(place, Timestamp::now());
+        self.questions().mark_stale(place, Timestamp::now());
         let segments = &place.segment;
         let request = GetCapacityRequest {
             parameters,
@@ -213,22 +213,22 @@ async fn publish(
     context: &Context,
     published: Option<&CSIStorageCapacity>,
     measured: &CSIStorageCapacity,
-) -> Result<Done, Failure> {
+) -> Result<ActionOutcome, Failure> {
     let Some(published) = published else {
         context.create(measured).await?;
-        return Ok(Done::Wrote);
+        return Ok(ActionOutcome::Changed);
     };
     let numbers = |of: &CSIStorageCapacity| {
         let bytes = |quantity: &Option<_>| quantity.as_ref().and_then(quantity::bytes);
         (bytes(&of.capacity), bytes(&of.maximum_volume_size))
     };
     if numbers(published) == numbers(measured) {
-        return Ok(Done::Nothing);
+        return Ok(ActionOutcome::Unchanged);
     }
     let patch = json!({
         "capacity": measured.capacity,
         "maximumVolumeSize": measured.maximum_volume_size,
     });
     context.patch(published, patch).await?;
-    Ok(Done::Wrote)
+    Ok(ActionOutcome::Changed)
 }

@@ -11,7 +11,7 @@ use super::plan::plan;
 use crate::{
     Failure,
     context::Context,
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 /// The controller that removes the sources' finalizers.
@@ -31,7 +31,7 @@ impl Controller for Sources {
         KindSet::of(&[Kind::Claim])
     }
 
-    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
         let made_from = change.states::<PersistentVolumeClaim>().filter_map(|claim| data_source(claim));
         let claims = made_from.filter_map(|source| match source {
             DataSource::Claim(key) => Some(key),
@@ -44,9 +44,9 @@ impl Controller for Sources {
         Vec::from_iter(plan(key, world)).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, claim: Self::Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &ObjectKey, claim: Self::Action) -> Result<ActionOutcome, Failure> {
         // The provisioners of several drivers do so at the same moment.
         context.release(&*claim, CLONE_PROTECTION).await?;
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }

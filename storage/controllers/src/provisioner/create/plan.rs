@@ -15,7 +15,7 @@ use super::{
     topology::TopologyError,
 };
 use crate::{
-    claims::{self, binds_late, class_name, selected_node},
+    claims::{self, waits_for_first_consumer, class_name, selected_node},
     provisioner::Settings,
     rpc::Certainty,
 };
@@ -131,7 +131,7 @@ pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settin
     if class.provisioner != settings.driver.name {
         return None;
     }
-    if binds_late(class) && selected_node(claim).is_none() {
+    if waits_for_first_consumer(class) && selected_node(claim).is_none() {
         return None;
     }
     // A volume with a populator is created by the populator.

@@ -112,9 +112,9 @@ fn refusal(claim: PersistentVolumeClaim, world: &World) -> Refusal {
 }
 
 #[test]
-fn whose_turn_it_is() {
+fn the_responsible_provisioner_acts() {
     let immediate = || world(testing::class("fast", DRIVER));
-    let late = || world(testing::late_class("fast", DRIVER));
+    let late = || world(testing::wait_for_first_consumer_class("fast", DRIVER));
     let mut foreign = asking();
     testing::annotate(&mut foreign.metadata, STORAGE_PROVISIONER, "other.driver");
     let mut beta = testing::claim("data", "fast", "1Gi");
@@ -172,8 +172,8 @@ fn block_volumes_and_extra_metadata() {
     let spec = claim.spec.get_or_insert_default();
     spec.volume_mode = Some("Block".into());
     spec.access_modes = Some(vec!["ReadWriteOnce".into(), "ReadWriteMany".into()]);
-    let wishes = Provisioning { extra_create_metadata: true, ..Provisioning::default() };
-    let settings = Settings { wishes, ..capable(&[], &[Rpc::SingleNodeMultiWriter]) };
+    let options = Provisioning { extra_create_metadata: true, ..Provisioning::default() };
+    let settings = Settings { options, ..capable(&[], &[Rpc::SingleNodeMultiWriter]) };
     let job = job(claim, &world(with_parameters(&[("fsType", "ext4")])), &settings);
     let modes: Vec<Mode> = job
         .request
@@ -245,8 +245,8 @@ fn volumes_are_read_only_if_that_is_configured() {
         (&["ReadWriteOnce"], true, None),
     ] {
         for rpcs in [&[][..], &[Rpc::PublishReadonly][..]] {
-            let wishes = Provisioning { controller_publish_readonly, ..Provisioning::default() };
-            let settings = Settings { wishes, ..capable(&[], rpcs) };
+            let options = Provisioning { controller_publish_readonly, ..Provisioning::default() };
+            let settings = Settings { options, ..capable(&[], rpcs) };
             let mut claim = asking();
             let modes = modes.iter().map(ToString::to_string);
             claim.spec.get_or_insert_default().access_modes = Some(modes.collect());
@@ -332,7 +332,7 @@ fn zones_asked(
     strict: bool,
 ) -> Result<(String, String), String> {
     let settings = Settings {
-        wishes: Provisioning { strict_topology: strict, ..Provisioning::default() },
+        options: Provisioning { strict_topology: strict, ..Provisioning::default() },
         ..settings(&[Service::VolumeAccessibilityConstraints])
     };
     let names =
@@ -403,7 +403,7 @@ fn what_follows_a_failure() {
     ] {
         assert_eq!(after_failure(certainty, may_reschedule), next, "{certainty:?} {may_reschedule}");
     }
-    let late = zones(testing::late_class("fast", DRIVER));
+    let late = zones(testing::wait_for_first_consumer_class("fast", DRIVER));
     assert!(
         job(selecting("a1"), &late, &settings(&[Service::VolumeAccessibilityConstraints])).may_reschedule
     );
@@ -418,7 +418,7 @@ fn now() -> Timestamp {
 fn a_call_in_doubt_is_repeated_whatever_has_changed() {
     type Change = fn(&mut World);
     let settings = settings(&[Service::VolumeAccessibilityConstraints]);
-    let late = || zones(testing::late_class("fast", DRIVER));
+    let late = || zones(testing::wait_for_first_consumer_class("fast", DRIVER));
     let first = job(selecting("a1"), &late(), &settings);
     let known = Known::InDoubt(Box::new(first.clone()));
     let planned = |claim: Option<PersistentVolumeClaim>, change: Change| {

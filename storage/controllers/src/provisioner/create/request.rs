@@ -96,7 +96,7 @@ pub enum Refusal {
 
 /// A driver's response that cannot become a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum UnusableVolume {
     /// Less than requested.
     #[error("created volume capacity {got} less than requested capacity {wanted}")]
     TooSmall {
@@ -163,7 +163,7 @@ impl Job {
                 claim_name,
                 allowed,
                 selected,
-                settings.wishes,
+                settings.options,
             )?
         } else {
             None
@@ -221,14 +221,14 @@ impl Job {
     }
 
     /// The PersistentVolume from the driver's response. A capacity of 0 means that the driver does not know it.
-    pub fn finish(&self, answer: Volume) -> Result<PersistentVolume, Unfit> {
+    pub fn finish(&self, answer: Volume) -> Result<PersistentVolume, UnusableVolume> {
         let wanted = self.request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
         let got = if answer.capacity_bytes == 0 { wanted } else { answer.capacity_bytes };
         if got < wanted {
-            return Err(Unfit::TooSmall { got, wanted });
+            return Err(UnusableVolume::TooSmall { got, wanted });
         }
         if self.request.volume_content_source.is_some() && answer.content_source.is_none() {
-            return Err(Unfit::NoContent);
+            return Err(UnusableVolume::NoContent);
         }
         let mut volume = self.volume.clone();
         if let Some(spec) = &mut volume.spec {
@@ -285,7 +285,7 @@ fn annotations(
 /// capabilities.
 fn is_read_only(spec: &PersistentVolumeClaimSpec, settings: &Settings) -> bool {
     let modes = spec.access_modes.as_deref().unwrap_or_default();
-    settings.wishes.controller_publish_readonly && matches!(modes, [only] if only == "ReadOnlyMany")
+    settings.options.controller_publish_readonly && matches!(modes, [only] if only == "ReadOnlyMany")
 }
 
 fn check_supported(spec: &PersistentVolumeClaimSpec) -> Result<(), Refusal> {
@@ -368,7 +368,7 @@ fn driver_parameters(
             Some(_) => return Err(Refusal::UnknownParameter(key.clone())),
         }
     }
-    if settings.wishes.extra_create_metadata {
+    if settings.options.extra_create_metadata {
         let meta = &claim.metadata;
         for (key, value) in [
             ("pvc/name", meta.name.as_deref()),

@@ -24,7 +24,7 @@ use crate::{
     context::Context,
     provisioner::{Settings, meter},
     rpc::{Certainty, RpcFailure, credentials},
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 /// A claim, distinguished from later ones with the same name.
@@ -69,7 +69,7 @@ impl Controller for Claims {
         ])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<ClaimId> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<ClaimId> {
         match change.kind {
             Kind::Claim => {
                 let claim = change.object::<PersistentVolumeClaim>().map(|claim| id(claim));
@@ -106,26 +106,26 @@ impl Controller for Claims {
     fn plan(&self, id: &ClaimId, world: &World, now: Timestamp) -> Plan<Action> {
         let claim = world.claims.get(&id.key).filter(|claim| claim.metadata.uid.as_deref() == Some(&id.uid));
         let known = self.known().get(&id.uid).cloned();
-        let (action, again) = plan_known(claim, known.as_ref(), world, &self.settings, now);
-        if action.is_none() && again.is_none() {
+        let (action, requeue_after) = plan_known(claim, known.as_ref(), world, &self.settings, now);
+        if action.is_none() && requeue_after.is_none() {
             self.known().remove(&id.uid);
         }
-        Plan { actions: Vec::from_iter(action), again }
+        Plan { actions: Vec::from_iter(action), requeue_after }
     }
 
-    async fn act(&self, context: &Context, id: &ClaimId, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, id: &ClaimId, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
             Action::Provision(job) => self.provision(context, id, &job).await,
             Action::Hold(source) => {
                 let mut finalizers = source.metadata.finalizers.clone().unwrap_or_default();
                 finalizers.push(CLONE_PROTECTION.to_owned());
                 context.patch(&*source, json!({"metadata": {"finalizers": finalizers}})).await?;
-                Ok(Done::Wrote)
+                Ok(ActionOutcome::Changed)
             }
             Action::LeaveToPopulator(claim) => {
                 let message = "Assuming an external populator will provision the volume";
                 context.event(&*claim, EventType::Normal, "Provisioning", message);
-                Ok(Done::Nothing)
+                Ok(ActionOutcome::Unchanged)
             }
             Action::Refuse { claim, refusal } => {
                 failed(context, &claim, &refusal.to_string());
@@ -144,7 +144,7 @@ impl Claims {
         Self { driver, settings, known: Mutex::default() }
     }
 
-    async fn provision(&self, context: &Context, id: &ClaimId, job: &Job) -> Result<Done, Failure> {
+    async fn provision(&self, context: &Context, id: &ClaimId, job: &Job) -> Result<ActionOutcome, Failure> {
         let began = Instant::now();
         let message =
             format!("External provisioner is provisioning volume for claim {:?}", id.key.to_string());
@@ -163,26 +163,26 @@ impl Claims {
         let handle = answer.volume_id.clone();
         let volume = match job.finish(answer) {
             Ok(volume) => volume,
-            Err(unfit) => {
+            Err(unusable) => {
                 let request = DeleteVolumeRequest { volume_id: handle.clone(), secrets };
                 let message = match self.clean_up(request).await {
-                    Ok(()) => unfit.to_string(),
+                    Ok(()) => unusable.to_string(),
                     Err(failure) => format!(
-                        "{unfit}. Cleanup of volume {} failed, volume is orphaned: {failure}. Its volume handle is \
+                        "{unusable}. Cleanup of volume {} failed, volume is orphaned: {failure}. Its volume handle is \
                          {handle:?}",
                         job.request.name
                     ),
                 };
                 failed(context, &job.claim, &message);
-                return Err(Failure::Later(message.into()));
+                return Err(Failure::Transient(message.into()));
             }
         };
         match context.create(&volume).await {
             // Stale: it exists already, from an attempt with a lost response.
-            Ok(()) | Err(Failure::Stale) => {}
-            Err(Failure::Later(error)) => {
+            Ok(()) | Err(Failure::Conflict) => {}
+            Err(Failure::Transient(error)) => {
                 failed(context, &job.claim, &error.to_string());
-                return Err(Failure::Later(error));
+                return Err(Failure::Transient(error));
             }
         }
         self.known().remove(&id.uid);
@@ -190,7 +190,7 @@ impl Claims {
         info!(claim = %id.key, handle, "provisioned");
         let message = format!("Successfully provisioned volume {}", job.request.name);
         context.event(&*job.claim, EventType::Normal, "ProvisioningSucceeded", message);
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 
     async fn not_created(
@@ -199,7 +199,7 @@ impl Claims {
         id: &ClaimId,
         job: &Job,
         failure: RpcFailure,
-    ) -> Result<Done, Failure> {
+    ) -> Result<ActionOutcome, Failure> {
         let message = match failure.certainty {
             Certainty::Infeasible => format!(
                 "Volume provisioning failed with infeasible error. Retries will be delayed. {failure}"
@@ -271,8 +271,8 @@ fn failed(context: &Context, claim: &PersistentVolumeClaim, message: &str) {
 }
 
 /// Clears the claim's selected node, so that the scheduler chooses again.
-async fn reschedule(context: &Context, claim: &PersistentVolumeClaim) -> Result<Done, Failure> {
+async fn reschedule(context: &Context, claim: &PersistentVolumeClaim) -> Result<ActionOutcome, Failure> {
     let patch = json!({"metadata": {"annotations": {SELECTED_NODE: null}}});
     context.patch(claim, patch).await?;
-    Ok(Done::Wrote)
+    Ok(ActionOutcome::Changed)
 }

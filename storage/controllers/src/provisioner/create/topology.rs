@@ -68,7 +68,7 @@ pub fn requirement(
     claim: &str,
     allowed: &[TopologySelectorTerm],
     selected: Option<&str>,
-    wishes: Provisioning,
+    options: Provisioning,
 ) -> Result<Option<TopologyRequirement>, TopologyError> {
     let allowed = flatten(allowed);
     let selected = match selected {
@@ -76,7 +76,7 @@ pub fn requirement(
         None => None,
     };
     let requisite: BTreeSet<Segments> = match &selected {
-        Some((node, here)) if wishes.strict_topology => {
+        Some((node, here)) if options.strict_topology => {
             if !allowed.is_empty() && !allowed.iter().any(|term| is_subset(term, here)) {
                 return Err(TopologyError::NotAllowed { node: (*node).to_owned() });
             }
@@ -84,7 +84,7 @@ pub fn requirement(
         }
         Some(_) | None if !allowed.is_empty() => allowed,
         Some((_, here)) => everywhere(world, &here.keys().cloned().collect::<Vec<_>>()),
-        None if !wishes.immediate_topology => return Ok(None),
+        None if !options.immediate_topology => return Ok(None),
         None => everywhere(world, &keys_of_any_node(world, driver)),
     };
     if requisite.is_empty() {

@@ -80,7 +80,7 @@ pub fn plan(
     let volume = world.volumes.named(name)?;
     let spec = volume.spec.as_ref()?;
     let csi = spec.csi.as_ref()?;
-    if !is_ours(volume, &driver.name, &csi.driver) {
+    if !is_of_driver(volume, &driver.name, &csi.driver) {
         return None;
     }
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -112,7 +112,7 @@ pub fn plan(
 
 /// A volume with a provisioner annotation belongs to that provisioner; one without belongs to its driver.
 /// Upstream: `isProvisionerForVolume`.
-fn is_ours(volume: &PersistentVolume, driver: &str, source: &str) -> bool {
+fn is_of_driver(volume: &PersistentVolume, driver: &str, source: &str) -> bool {
     let annotations = volume.metadata.annotations.as_ref();
     let maker = annotations.and_then(|all| all.get(PROVISIONED_BY)).map_or(source, String::as_str);
     maker == driver && source == driver
@@ -187,23 +187,23 @@ mod tests {
 
     #[test]
     fn one_step_at_a_time() {
-        let ours = [PROTECTION, PROVISIONER_FINALIZER];
+        let finalizers = [PROTECTION, PROVISIONER_FINALIZER];
         for (volume, attached, deleted, expected) in [
-            (volume("Bound", "Delete", &ours), true, false, "nothing"),
+            (volume("Bound", "Delete", &finalizers), true, false, "nothing"),
             (volume("Bound", "Delete", &[PROTECTION]), true, false, "add finalizer"),
-            (volume("Bound", "Retain", &ours), true, false, "remove finalizer"),
+            (volume("Bound", "Retain", &finalizers), true, false, "remove finalizer"),
             (volume("Released", "Retain", &[PROTECTION]), false, false, "nothing"),
-            (volume("Released", "Delete", &ours), true, false, "nothing"),
-            (volume("Released", "Delete", &ours), false, false, "DeleteVolume"),
+            (volume("Released", "Delete", &finalizers), true, false, "nothing"),
+            (volume("Released", "Delete", &finalizers), false, false, "DeleteVolume"),
             (volume("Released", "Delete", &[PROTECTION]), false, false, "DeleteVolume"),
-            (volume("Released", "Delete", &ours), false, true, "remove finalizer"),
+            (volume("Released", "Delete", &finalizers), false, true, "remove finalizer"),
             (volume("Released", "Delete", &[PROTECTION]), false, true, "delete object"),
-            (deleting(volume("Released", "Delete", &[]), &ours), false, false, "DeleteVolume"),
-            (deleting(volume("Released", "Delete", &[]), &ours), false, true, "remove finalizer"),
+            (deleting(volume("Released", "Delete", &[]), &finalizers), false, false, "DeleteVolume"),
+            (deleting(volume("Released", "Delete", &[]), &finalizers), false, true, "remove finalizer"),
             (deleting(volume("Released", "Delete", &[]), &[PROTECTION]), false, false, "nothing"),
             (deleting(volume("Bound", "Delete", &[]), &[PROTECTION]), false, false, "nothing"),
-            (volume("Available", "Delete", &ours), false, false, "nothing"),
-            (volume("Failed", "Delete", &ours), false, false, "nothing"),
+            (volume("Available", "Delete", &finalizers), false, false, "nothing"),
+            (volume("Failed", "Delete", &finalizers), false, false, "nothing"),
         ] {
             let what = format!("{:?} attached {attached} deleted {deleted}", volume.metadata);
             assert_eq!(planned(volume, attached, deleted), expected, "{what}");

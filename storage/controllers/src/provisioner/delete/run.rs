@@ -21,7 +21,7 @@ use crate::{
     context::Context,
     provisioner::{Settings, meter},
     rpc::{RpcFailure, credentials},
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 /// The controller that deletes volumes.
@@ -49,7 +49,7 @@ impl Controller for Volumes {
         KindSet::of(&[Kind::Volume, Kind::Attachment])
     }
 
-    fn wakes(&self, change: &Change, _: &World) -> Vec<String> {
+    fn map_to_keys(&self, change: &Change, _: &World) -> Vec<String> {
         match change.kind {
             Kind::Volume => {
                 if change.new.is_none()
@@ -87,7 +87,7 @@ impl Controller for Volumes {
         action.into_iter().collect::<Vec<_>>().into()
     }
 
-    async fn act(&self, context: &Context, _: &String, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &String, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
             Action::AddFinalizer(volume) => {
                 let mut finalizers = volume.metadata.finalizers.clone().unwrap_or_default();
@@ -121,7 +121,7 @@ impl Controller for Volumes {
                 return Err(failed(context, &volume, refusal));
             }
         }
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 

@@ -30,7 +30,7 @@ use crate::{
         run::{owners, uid},
     },
     rpc::{Certainty, DriverInfo, RpcFailure, credentials},
-    shell::{About, Controller, Done, Plan},
+    shell::{About, Controller, ActionOutcome, Plan},
 };
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -58,7 +58,7 @@ impl Controller for Modifier {
         KindSet::of(&[Kind::Claim, Kind::Volume, Kind::AttributesClass])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
         if let Some(claim) = change.object::<PersistentVolumeClaim>() {
             if change.new.is_none() {
                 self.known().remove(uid(claim));
@@ -78,7 +78,7 @@ impl Controller for Modifier {
         plan(key, world, &self.info, &known, now).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
             Action::MarkPending(claim, why) => {
                 let status = json!({ "modifyVolumeStatus": { "status": Progress::Pending.name() } });
@@ -139,7 +139,7 @@ impl Controller for Modifier {
                 context.event(&*claim, EventType::Normal, "VolumeModifyCancelled", "Cancelled modify.");
             }
         }
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 
@@ -155,7 +155,7 @@ impl Modifier {
         pair: &Pair,
         class: String,
         error: AnyError,
-    ) -> Result<Done, Failure> {
+    ) -> Result<ActionOutcome, Failure> {
         let now = Timestamp::now();
         let failure = error.downcast_ref::<RpcFailure>();
         // What never reached the driver changes nothing about it.
@@ -177,7 +177,7 @@ impl Modifier {
             "modifyVolumeStatus": { "status": progress.name(), "targetVolumeAttributesClassName": class },
             "conditions": with_conditions(&pair.claim, vec![modifying, failed]),
         });
-        if let Err(Failure::Later(cause)) = context.patch_status(&*pair.claim, status).await {
+        if let Err(Failure::Transient(cause)) = context.patch_status(&*pair.claim, status).await {
             warn!(claim = words(&pair.claim), cause, "the error cannot be written to its status");
         }
         let mut message = error.to_string();
@@ -185,7 +185,7 @@ impl Modifier {
             message = format!("{message}. Still modifying to VAC {class}");
         }
         context.event(&*pair.claim, EventType::Warning, "VolumeModifyFailed", message);
-        Err(Failure::Later(error))
+        Err(Failure::Transient(error))
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.

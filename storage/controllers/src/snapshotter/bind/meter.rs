@@ -80,11 +80,11 @@ impl Measured {
 
     fn end(&self, operation: Operation, snapshot: &VolumeSnapshot, world: &World, status: &str) {
         if let Some(took) = self.under_way.end(&(operation, uid(snapshot))) {
-            self.told(operation, snapshot, world, status, took);
+            self.record(operation, snapshot, world, status, took);
         }
     }
 
-    fn told(&self, operation: Operation, of: &VolumeSnapshot, world: &World, status: &str, took: Duration) {
+    fn record(&self, operation: Operation, of: &VolumeSnapshot, world: &World, status: &str, took: Duration) {
         let found = of.content().and_then(|content| world.snapshot_contents.named(content));
         let class = of.spec.volume_snapshot_class_name.as_deref();
         let class = class.and_then(|class| world.snapshot_classes.named(class));

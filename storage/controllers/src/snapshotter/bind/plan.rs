@@ -77,7 +77,7 @@ pub enum Action {
         trouble: Trouble,
     },
     /// Emit an event that the snapshot stays until the claims provisioned from it have their volumes.
-    TellInUse(Arc<VolumeSnapshot>),
+    ReportInUse(Arc<VolumeSnapshot>),
     /// Request the group of a snapshot that is being deleted: while it exists, its members stay.
     FindGroup {
         /// The snapshot.
@@ -219,13 +219,13 @@ fn report(snapshot: &Arc<VolumeSnapshot>, content: &VolumeSnapshotContent) -> Op
         restore_size: old.restore_size.or_else(|| known.restore_size.map(quantity::from_bytes)),
         volume_group_snapshot_name: old.volume_group_snapshot_name,
     };
-    let news = snapshot.status.as_ref() != Some(&status);
-    news.then(|| Action::Report { snapshot: snapshot.clone(), status: Box::new(status) })
+    let is_new = snapshot.status.as_ref() != Some(&status);
+    is_new.then(|| Action::Report { snapshot: snapshot.clone(), status: Box::new(status) })
 }
 
 /// Writes the error, unless the snapshot has it already.
 fn fail(snapshot: &Arc<VolumeSnapshot>, trouble: Trouble) -> Option<Action> {
-    let said = snapshot.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
-    let news = said != Some(trouble.to_string().as_str());
-    news.then(|| Action::Fail { snapshot: snapshot.clone(), trouble })
+    let current_error = snapshot.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
+    let is_new = current_error != Some(trouble.to_string().as_str());
+    is_new.then(|| Action::Fail { snapshot: snapshot.clone(), trouble })
 }

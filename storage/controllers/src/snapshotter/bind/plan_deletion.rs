@@ -26,13 +26,13 @@ pub fn plan_deletion(
     world: &World,
     is_ungrouped: bool,
 ) -> Option<Action> {
-    const OURS: [&str; 2] = [SNAPSHOT_SOURCE_PROTECTION, SNAPSHOT_BOUND_PROTECTION];
-    if !OURS.iter().any(|ours| has(&snapshot.metadata, ours)) {
+    const FINALIZERS: [&str; 2] = [SNAPSHOT_SOURCE_PROTECTION, SNAPSHOT_BOUND_PROTECTION];
+    if !FINALIZERS.iter().any(|finalizer| has(&snapshot.metadata, finalizer)) {
         return None;
     }
     let content = content_of(snapshot, world);
     if content.is_some() && is_source(key, snapshot, world) {
-        return Some(Action::TellInUse(snapshot.clone()));
+        return Some(Action::ReportInUse(snapshot.clone()));
     }
     let group = snapshot.status.as_ref().and_then(|status| status.volume_group_snapshot_name.clone());
     if let Some(group) = group
@@ -49,7 +49,7 @@ pub fn plan_deletion(
         }
     }
     let mut finalizers = snapshot.metadata.finalizers.clone().unwrap_or_default();
-    finalizers.retain(|held| !OURS.contains(&held.as_str()) && !(is_ungrouped && held == GROUP_PROTECTION));
+    finalizers.retain(|held| !FINALIZERS.contains(&held.as_str()) && !(is_ungrouped && held == GROUP_PROTECTION));
     Some(Action::SetFinalizers { snapshot: snapshot.clone(), finalizers })
 }
 

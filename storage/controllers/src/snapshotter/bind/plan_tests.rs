@@ -71,7 +71,7 @@ fn step_of(world: &World, is_ungrouped: bool) -> String {
         Some(Action::HoldContent(_)) => "hold content".into(),
         Some(Action::Report { status, .. }) => format!("report {:?}", status.ready_to_use.unwrap()),
         Some(Action::Fail { trouble, .. }) => trouble.reason().into(),
-        Some(Action::TellInUse(_)) => "in use".into(),
+        Some(Action::ReportInUse(_)) => "in use".into(),
         Some(Action::FindGroup { group, .. }) => format!("find {group}"),
         Some(Action::Announce(_)) => "announce".into(),
         Some(Action::DeleteContent(_)) => "delete content".into(),

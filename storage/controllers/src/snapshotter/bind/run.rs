@@ -32,7 +32,7 @@ use super::{
 use crate::{
     claims::{claim_ref, ref_key},
     context::{Context, Failure},
-    shell::{Controller, Done, Plan},
+    shell::{Controller, ActionOutcome, Plan},
 };
 
 /// A key of the reconciler.
@@ -86,7 +86,7 @@ impl Controller for Snapshots {
         KindSet::of(&[Kind::Snapshot, Kind::SnapshotContent, Kind::SnapshotClass, Kind::Claim, Kind::Volume])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<Key> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Key> {
         self.measured.changed(change, world);
         match change.kind {
             Kind::Snapshot => {
@@ -149,7 +149,7 @@ impl Controller for Snapshots {
         Vec::from_iter(action).into()
     }
 
-    async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
             Action::SetClass { snapshot, class } => {
                 context.patch(&*snapshot, json!({"spec": {"volumeSnapshotClassName": class}})).await?;
@@ -190,10 +190,10 @@ impl Controller for Snapshots {
                 self.measured.reported(&snapshot, &status, &context.informer.read());
             }
             Action::Fail { snapshot, trouble } => fail(context, &snapshot, &trouble).await?,
-            Action::TellInUse(snapshot) => {
+            Action::ReportInUse(snapshot) => {
                 let message = "Snapshot is being used to restore a PVC";
                 context.event(&*snapshot, EventType::Warning, "SnapshotDeletePending", message);
-                return Ok(Done::Nothing);
+                return Ok(ActionOutcome::Unchanged);
             }
             // Groups are not watched, so one that exists is requested again after the backoff.
             Action::FindGroup { snapshot, group } => {
@@ -213,7 +213,7 @@ impl Controller for Snapshots {
             }
             Action::DeleteContent(content) => context.delete(&*content).await?,
         }
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 

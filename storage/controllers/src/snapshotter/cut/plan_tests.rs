@@ -59,7 +59,7 @@ fn step(content: VolumeSnapshotContent, memory: &Memory, rpcs: &[Rpc]) -> String
 }
 
 #[test]
-fn a_snapshot_is_cut_and_goes() {
+fn a_snapshot_is_created_and_deleted() {
     let nothing = Memory::default();
     let found = |ready| {
         let found = Found { handle: "h".into(), ready, created: 1, size: 1 };
@@ -129,7 +129,7 @@ fn a_snapshot_is_asked_for_with_the_secret_that_made_it() {
 }
 
 #[test]
-fn kept_snapshots_are_let_go_of_and_those_of_others_left_alone() {
+fn finalizers_of_retained_snapshots_are_removed_and_foreign_ones_ignored() {
     let mut kept = going(cut(content(&[SNAPSHOT_BEING_DELETED]), true));
     kept.spec.deletion_policy = "Retain".into();
     assert_eq!(step(kept, &Memory::default(), &[]), "release");

@@ -25,7 +25,7 @@ use crate::{
     Failure,
     context::Context,
     rpc::{Certainty, RpcFailure, credentials},
-    shell::{Controller, Done, Plan},
+    shell::{Controller, ActionOutcome, Plan},
     snapshotter::Settings,
 };
 
@@ -69,9 +69,9 @@ impl Controller for Contents {
         KindSet::of(&[Kind::SnapshotContent, Kind::SnapshotClass])
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<String> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<String> {
         match change.kind {
-            Kind::SnapshotContent => self.wakes_of_content(change),
+            Kind::SnapshotContent => self.keys_for_content(change),
             Kind::SnapshotClass => {
                 let contents = world.snapshot_contents.by(ContentBy::Class, &change.key.name);
                 contents.filter_map(|content| content.metadata.name.clone()).collect()
@@ -94,11 +94,11 @@ impl Controller for Contents {
     fn plan(&self, name: &String, world: &World, now: Timestamp) -> Plan<Action> {
         let uid = world.snapshot_contents.named(name).and_then(|content| content.metadata.uid.as_ref());
         let memory = uid.and_then(|uid| Some(self.memory().get(uid)?.0.clone())).unwrap_or_default();
-        let (action, again) = plan(name, world, &self.settings, &memory, now);
-        Plan { actions: action.into_iter().collect(), again }
+        let (action, requeue_after) = plan(name, world, &self.settings, &memory, now);
+        Plan { actions: action.into_iter().collect(), requeue_after }
     }
 
-    async fn act(&self, context: &Context, _: &String, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, _: &String, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
             Action::Announce(content) => {
                 let annotations = json!({ SNAPSHOT_BEING_CREATED: "yes" });
@@ -139,7 +139,7 @@ impl Controller for Contents {
                 if let Err(error) = deleted.await {
                     let message = format!("Failed to delete snapshot: {error}");
                     context.event(&*content, EventType::Warning, "SnapshotDeleteError", message);
-                    return Err(Failure::Later(error));
+                    return Err(Failure::Transient(error));
                 }
                 self.memory().entry(uid(&content).to_owned()).or_default().0.deleted = true;
             }
@@ -155,7 +155,7 @@ impl Controller for Contents {
                 return Err(obstacle.into());
             }
         }
-        Ok(Done::Wrote)
+        Ok(ActionOutcome::Changed)
     }
 }
 
@@ -165,7 +165,7 @@ impl Contents {
     }
 
     /// An error written by this controller is no reason to retry before the backoff is over.
-    fn wakes_of_content(&self, change: &Change) -> Vec<String> {
+    fn keys_for_content(&self, change: &Change) -> Vec<String> {
         match change.both::<VolumeSnapshotContent>() {
             (Some(old), Some(new)) if but_for_failures(old) == but_for_failures(new) => Vec::new(),
             (_, Some(_)) => vec![change.key.name.clone()],
@@ -228,7 +228,7 @@ impl Contents {
         content: &VolumeSnapshotContent,
         creates: bool,
         error: AnyError,
-    ) -> Result<Done, Failure> {
+    ) -> Result<ActionOutcome, Failure> {
         let name = content.metadata.name.as_deref().unwrap_or_default();
         let what = if creates {
             let volume = content.spec.source.volume_handle.as_deref().unwrap_or_default();
@@ -259,12 +259,12 @@ impl Contents {
             let key = claimcheck_informer::key_of(content);
             let current = context.informer.read().snapshot_contents.get(&key).cloned();
             if let Some(current) = current
-                && let Err(Failure::Later(cause)) = settle(context, &current).await
+                && let Err(Failure::Transient(cause)) = settle(context, &current).await
             {
                 warn!(content = name, cause, "cannot remove the annotation of the ended CreateSnapshot");
             }
         }
-        Err(Failure::Later(error))
+        Err(Failure::Transient(error))
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.
@@ -311,8 +311,8 @@ async fn failed(
     message: &str,
     handle: Option<&str>,
 ) {
-    let said = content.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
-    if said == Some(message) {
+    let current_error = content.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
+    if current_error == Some(message) {
         return;
     }
     context.event(content, EventType::Warning, reason, message);
@@ -321,7 +321,7 @@ async fn failed(
     if let Some(handle) = handle {
         status["snapshotHandle"] = handle.into();
     }
-    if let Err(Failure::Later(cause)) = context.patch_status(content, status).await {
+    if let Err(Failure::Transient(cause)) = context.patch_status(content, status).await {
         warn!(content = content.metadata.name, cause, "the error cannot be written to its status");
     }
 }

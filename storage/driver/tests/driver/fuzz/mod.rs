@@ -251,10 +251,10 @@ fn play(steps: &[Step]) -> Result<(usize, usize), TestCaseError> {
         for effect in &effects[seen..] {
             let (_, path) = effect.split_once(' ').unwrap();
             let path = Path::new(path);
-            let ours =
+            let is_own_path =
                 path.starts_with(place.state()) || path.starts_with("/fake") || path.starts_with("/dev");
             let recorded = path == place.staging();
-            prop_assert!(ours || recorded || named.iter().any(|named| named == path), "{effect}: {step:?}");
+            prop_assert!(is_own_path || recorded || named.iter().any(|named| named == path), "{effect}: {step:?}");
         }
         seen = effects.len();
     }

@@ -181,7 +181,7 @@ impl Load {
     }
 
     /// What there was of it.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         format!(
             "{} snapshots, {} copies, {} growths, {} calls repeated",
             self.snapshots.get(),

@@ -106,7 +106,7 @@ async fn kills(place: Rc<Place>, kills: usize) {
     for worker in workers {
         lives += worker.await.unwrap();
     }
-    println!("{kills} kills in {:?}: {lives} lives, {}", began.elapsed(), load.told());
+    println!("{kills} kills in {:?}: {lives} lives, {}", began.elapsed(), load.summary());
 
     let mut expected: Vec<String> = kept.iter().map(|kept| kept.life.id()).collect();
     expected.sort();

@@ -223,7 +223,7 @@ impl Host for FakeHost {
         Ok(())
     }
 
-    fn let_go(&self, target: &Path) -> io::Result<()> {
+    fn unmount_lazy(&self, target: &Path) -> io::Result<()> {
         self.unmount(target)
     }
 
@@ -306,8 +306,8 @@ impl Host for FakeHost {
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
         let Some(file) = RealHost.file_id(image)? else { return Ok(Vec::new()) };
         let kernel = self.kernel.lock().unwrap();
-        let ours = kernel.loops.iter().enumerate().filter(|(_, (backing, _))| *backing == file);
-        Ok(ours
+        let attached = kernel.loops.iter().enumerate().filter(|(_, (backing, _))| *backing == file);
+        Ok(attached
             .filter_map(|(number, (_, wanted))| match wanted {
                 Some(LoopUse::Raw { read_only }) => {
                     Some(RawLoop { path: device(number), read_only: *read_only })

@@ -34,10 +34,10 @@ pub(crate) use downward::{field, resource};
 pub use mount::Filling;
 pub(crate) use mount::write;
 pub(crate) use objects::fetch;
-pub use objects::{Known, News, Objects, Snapshot, Values};
+pub use objects::{Known, ObjectUpdate, Objects, Snapshot, Values};
 pub use payload::{Files, PayloadError};
 pub use token::{Bearer, TokenError};
-pub(crate) use token::{TokenWish, request as request_token};
+pub(crate) use token::{TokenSpec, request as request_token};
 
 /// Upstream's default mode of files, and the lifetime of a token in seconds.
 const DEFAULT_MODE: u32 = 0o644;
@@ -164,14 +164,14 @@ impl Content {
     }
 
     /// The tokens that it contains.
-    pub(crate) fn tokens(&self) -> Vec<TokenWish> {
-        let wish = |source: &Source| match source {
+    pub(crate) fn tokens(&self) -> Vec<TokenSpec> {
+        let token_spec = |source: &Source| match source {
             Source::Token { audience, expiration, .. } => {
-                Some(TokenWish { audience: audience.clone(), expiration: Some(*expiration) })
+                Some(TokenSpec { audience: audience.clone(), expiration: Some(*expiration) })
             }
             Source::Object { .. } | Source::Downward(_) => None,
         };
-        self.sources.iter().filter_map(wish).collect()
+        self.sources.iter().filter_map(token_spec).collect()
     }
 }
 

@@ -33,8 +33,8 @@ pub(crate) async fn write<H: Host>(
     filling: &Filling,
 ) -> Result<Option<Duration>, OperationError> {
     let mut tokens = Vec::new();
-    for wish in filling.content.tokens() {
-        tokens.push(token::request(&executor.client, &mount.pod, &wish).await?);
+    for token_spec in filling.content.tokens() {
+        tokens.push(token::request(&executor.client, &mount.pod, &token_spec).await?);
     }
     let facts = payload::Facts {
         objects: &filling.objects,

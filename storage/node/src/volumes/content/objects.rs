@@ -41,15 +41,15 @@ pub enum Known {
 pub type Snapshot = BTreeMap<ObjectRef, Known>;
 
 /// A change of an object.
-pub type News = (ObjectRef, Known);
+pub type ObjectUpdate = (ObjectRef, Known);
 
 /// The receiver of changes; returns `false` when it has been dropped.
-pub type Tell = Arc<dyn Fn(News) -> bool + Send + Sync>;
+pub type Notify = Arc<dyn Fn(ObjectUpdate) -> bool + Send + Sync>;
 
 /// The objects in use.
 pub struct Objects {
     client: Client,
-    tell: Tell,
+    notify: Notify,
     watched: BTreeMap<ObjectRef, Watched>,
     by_volume: BTreeMap<VolumeKey, BTreeSet<ObjectRef>>,
 }
@@ -74,8 +74,8 @@ impl Drop for Watch {
 
 impl Objects {
     /// No object is used; changes of used ones must be passed to [`Objects::learn`].
-    pub fn new(client: Client, tell: Tell) -> Self {
-        Self { client, tell, watched: BTreeMap::new(), by_volume: BTreeMap::new() }
+    pub fn new(client: Client, notify: Notify) -> Self {
+        Self { client, notify, watched: BTreeMap::new(), by_volume: BTreeMap::new() }
     }
 
     /// The volume uses exactly these objects.
@@ -88,7 +88,7 @@ impl Objects {
             let watched = self.watched.entry(object.clone()).or_insert_with(|| Watched {
                 users: BTreeSet::new(),
                 known: None,
-                _watch: Watch(start(&self.client, object, &self.tell)),
+                _watch: Watch(start(&self.client, object, &self.notify)),
             });
             watched.users.insert(volume.clone());
         }
@@ -115,7 +115,7 @@ impl Objects {
     }
 
     /// Processes a change; returns the affected volumes.
-    pub fn learn(&mut self, (object, known): News) -> BTreeSet<VolumeKey> {
+    pub fn learn(&mut self, (object, known): ObjectUpdate) -> BTreeSet<VolumeKey> {
         let Some(watched) = self.watched.get_mut(&object) else { return BTreeSet::new() };
         // What was read once stands until there is something newer to read.
         let outage = matches!((&watched.known, &known), (Some(_), Known::Unreadable(_)));
@@ -139,11 +139,11 @@ impl Objects {
     }
 }
 
-fn start(client: &Client, object: &ObjectRef, tell: &Tell) -> AbortHandle {
-    let (client, object, tell) = (client.clone(), object.clone(), tell.clone());
+fn start(client: &Client, object: &ObjectRef, notify: &Notify) -> AbortHandle {
+    let (client, object, notify) = (client.clone(), object.clone(), notify.clone());
     let task = match object.kind {
-        ObjectKind::ConfigMap => tokio::spawn(follow::<ConfigMap>(client, object, tell, of_config_map)),
-        ObjectKind::Secret => tokio::spawn(follow::<Secret>(client, object, tell, of_secret)),
+        ObjectKind::ConfigMap => tokio::spawn(follow::<ConfigMap>(client, object, notify, of_config_map)),
+        ObjectKind::Secret => tokio::spawn(follow::<Secret>(client, object, notify, of_secret)),
     };
     task.abort_handle()
 }
@@ -169,7 +169,7 @@ pub(crate) async fn fetch(client: &Client, object: &ObjectRef) -> Known {
 }
 
 /// Reports all changes of the object, beginning with its current state.
-async fn follow<K>(client: Client, object: ObjectRef, tell: Tell, values: fn(K) -> Values)
+async fn follow<K>(client: Client, object: ObjectRef, notify: Notify, values: fn(K) -> Values)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send,
     K: 'static,
@@ -193,7 +193,7 @@ where
             Ok(watcher::Event::Delete(_)) => Known::Absent,
             Err(error) => Known::Unreadable(error.to_string()),
         };
-        if !tell((object.clone(), known)) {
+        if !notify((object.clone(), known)) {
             return;
         }
     }

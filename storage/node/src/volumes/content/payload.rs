@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_as_upstream_tells_it() {
+    fn missing_keys_are_reported_as_upstream() {
         let none = json!({"key": "none", "path": "n"});
         let rows = [
             (json!({"name": "v", "configMap": {"name": "none"}}), "configmap \"none\" not found"),

@@ -20,7 +20,7 @@ const RENEW_AT: f64 = 0.8;
 
 /// A token request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TokenWish {
+pub(crate) struct TokenSpec {
     /// Its audience; `None` for the API server.
     pub audience: Option<String>,
     /// Its lifetime in seconds; `None` for the API server's default.
@@ -47,19 +47,19 @@ pub struct TokenError {
 }
 
 /// Requests a token that is bound to the pod.
-pub(crate) async fn request(client: &Client, pod: &PodRef, wish: &TokenWish) -> Result<Bearer, TokenError> {
+pub(crate) async fn request(client: &Client, pod: &PodRef, token_spec: &TokenSpec) -> Result<Bearer, TokenError> {
     let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &pod.key.namespace);
     let account = if pod.service_account.is_empty() { "default" } else { &pod.service_account };
     let request = TokenRequest {
         spec: Some(TokenRequestSpec {
-            audiences: Some(wish.audience.iter().cloned().collect()),
+            audiences: Some(token_spec.audience.iter().cloned().collect()),
             bound_object_ref: Some(BoundObjectReference {
                 api_version: Some("v1".into()),
                 kind: Some("Pod".into()),
                 name: Some(pod.key.name.clone()),
                 uid: Some(pod.uid.to_string()),
             }),
-            expiration_seconds: wish.expiration,
+            expiration_seconds: token_spec.expiration,
             ..TokenRequestSpec::default()
         }),
         ..TokenRequest::default()
@@ -95,10 +95,10 @@ mod tests {
     use super::*;
 
     /// The paths and bodies of requests.
-    type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+    type Requests = Arc<Mutex<Vec<(String, Value)>>>;
 
     /// A client of an API server that answers every request so; what it is asked is kept.
-    fn client(answer: Value) -> (Client, Asked) {
+    fn client(answer: Value) -> (Client, Requests) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let kept = asked.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -121,8 +121,8 @@ mod tests {
                 "audiences": []}, "status": status,
         }));
         let pod = PodRef { key: ObjectKey::new("ns", "p"), uid: "u".into(), service_account: "robot".into() };
-        let wish = TokenWish { audience: Some("vault".into()), expiration: Some(600) };
-        let token = request(&client, &pod, &wish).await.unwrap();
+        let token_spec = TokenSpec { audience: Some("vault".into()), expiration: Some(600) };
+        let token = request(&client, &pod, &token_spec).await.unwrap();
         let expires = "2020-01-01T00:00:00Z".to_owned();
         assert_eq!(token, Bearer { text: "t".into(), expires, renew: Duration::ZERO });
         let (path, body) = asked.lock().unwrap().pop().unwrap();
@@ -133,8 +133,8 @@ mod tests {
             json!({"audiences": ["vault"], "boundObjectRef": bound, "expirationSeconds": 600})
         );
         // Without an account the namespace's default one.
-        let nobody = PodRef { service_account: String::new(), ..pod };
-        request(&client, &nobody, &wish).await.unwrap();
+        let without_account = PodRef { service_account: String::new(), ..pod };
+        request(&client, &without_account, &token_spec).await.unwrap();
         assert!(asked.lock().unwrap()[0].0.ends_with("/serviceaccounts/default/token"));
     }
 

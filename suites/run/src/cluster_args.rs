@@ -9,19 +9,19 @@ use claimcheck_suites::testdriver::{Class, TestDriver};
 use clap::{Args, ValueEnum};
 
 use crate::component_args::ComponentArgs;
-use crate::existing_place::ExistingArgs;
-use crate::kind_place::KindArgs;
-use crate::place::{Driver, Place, choice};
+use crate::existing_target::ExistingArgs;
+use crate::kind_target::KindArgs;
+use crate::cluster_target::{Driver, ClusterTarget, choice};
 use claimcheck_suites::FsType;
 use claimcheck_suites::pod_security::PodSecurity;
 use claimcheck_suites::{IMAGE, PullSecret, Workload};
 
 /// The cluster of a run.
 #[derive(Clone, Debug, Args)]
-pub struct PlaceArgs {
+pub struct ClusterArgs {
     /// Kind of cluster
     #[arg(long, value_enum, default_value_t, env = "CLAIMCHECK_CLUSTER")]
-    cluster: Which,
+    cluster: ClusterOption,
     /// Driver under test: `builtin`, or `exec:COMMAND` for your own driver, started once per node, with placeholders
     /// {endpoint} or {socket}, {node_id}, {state_dir} and {node_root}; embedded and envtest
     #[arg(long, default_value = "builtin", env = "CLAIMCHECK_DRIVER")]
@@ -40,7 +40,7 @@ pub struct PlaceArgs {
     nodes: Option<u16>,
     /// Storage controllers to run; envtest and kind [default: ours]
     #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
-    controllers: Option<Whose>,
+    controllers: Option<ControllerSource>,
     /// File system that a user-provided driver supports: ext3, ext4, xfs, or block for raw block volumes; can be
     /// repeated
     #[arg(long = "fs-type", value_name = "NAME", value_enum)]
@@ -99,7 +99,7 @@ impl From<FsKind> for FsType {
 
 /// The storage controllers to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Whose {
+enum ControllerSource {
     /// The built-in controllers, in place of those of Kubernetes that they can replace
     #[default]
     Ours,
@@ -107,18 +107,18 @@ enum Whose {
     Stock,
 }
 
-impl From<Whose> for Controllers {
-    fn from(whose: Whose) -> Self {
-        match whose {
-            Whose::Ours => Self::Ours,
-            Whose::Stock => Self::Stock,
+impl From<ControllerSource> for Controllers {
+    fn from(source: ControllerSource) -> Self {
+        match source {
+            ControllerSource::Ours => Self::Builtin,
+            ControllerSource::Stock => Self::Stock,
         }
     }
 }
 
 /// The kinds of cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Which {
+enum ClusterOption {
     /// Built-in components on this machine, without Docker
     #[default]
     Embedded,
@@ -132,10 +132,10 @@ enum Which {
 
 /// Invalid or conflicting arguments.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
+pub enum ClusterArgsError {
     /// An argument for another kind of cluster.
     #[error("{argument} is for --cluster {wanted}, not {given}")]
-    Misplaced {
+    WrongCluster {
         /// The argument.
         argument: &'static str,
         /// The kind of cluster that accepts it.
@@ -145,7 +145,7 @@ pub enum PlaceError {
     },
     /// An argument that requires a user-provided driver.
     #[error("{argument} is for a user-provided driver: add --driver exec:COMMAND")]
-    Lonely {
+    NeedsExternalDriver {
         /// The argument.
         argument: &'static str,
     },
@@ -153,7 +153,7 @@ pub enum PlaceError {
     #[error(
         "--allow-disruptive requires --install: it disrupts only the components installed by it, never others"
     )]
-    NotOurs,
+    DisruptsOthers,
     /// On an existing cluster, images cannot be loaded onto the nodes.
     #[error(
         "--install needs --image NAME: a claimcheck image (ci/Dockerfile, `claimcheck image`) that the nodes can pull"
@@ -179,13 +179,13 @@ fn file_systems(kinds: &[FsKind]) -> Vec<FsType> {
     kinds.iter().copied().map(FsType::from).collect()
 }
 
-impl PlaceError {
+impl ClusterArgsError {
     /// The exit code for this error: 2 for an invalid command line, 3 for a cluster that cannot be started.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Misplaced { .. }
-            | Self::Lonely { .. }
-            | Self::NotOurs
+            Self::WrongCluster { .. }
+            | Self::NeedsExternalDriver { .. }
+            | Self::DisruptsOthers
             | Self::NoImage
             | Self::Name(_)
             | Self::Config(_)
@@ -195,15 +195,15 @@ impl PlaceError {
     }
 }
 
-impl PlaceArgs {
+impl ClusterArgs {
     /// The workload of the pods.
     pub fn workload(&self) -> Workload {
-        let there = match self.cluster {
-            Which::Kind => self.components.image_name().to_owned(),
-            Which::Existing if self.existing.installs() => self.components.image_name().to_owned(),
-            Which::Embedded | Which::Envtest | Which::Existing => IMAGE.to_owned(),
+        let default_image = match self.cluster {
+            ClusterOption::Kind => self.components.image_name().to_owned(),
+            ClusterOption::Existing if self.existing.installs() => self.components.image_name().to_owned(),
+            ClusterOption::Embedded | ClusterOption::Envtest | ClusterOption::Existing => IMAGE.to_owned(),
         };
-        let image = self.workload_image.clone().unwrap_or(there);
+        let image = self.workload_image.clone().unwrap_or(default_image);
         let pull_secret = self.image_pull_secret.clone();
         Workload { image, pull_secret, security: self.pod_security, ..Workload::default() }
     }
@@ -211,8 +211,8 @@ impl PlaceArgs {
     /// Whether its nodes are virtual, so that the run requires private namespaces.
     pub fn is_virtual(&self) -> bool {
         match self.cluster {
-            Which::Embedded | Which::Envtest => true,
-            Which::Kind | Which::Existing => false,
+            ClusterOption::Embedded | ClusterOption::Envtest => true,
+            ClusterOption::Kind | ClusterOption::Existing => false,
         }
     }
 
@@ -220,30 +220,30 @@ impl PlaceArgs {
     ///
     /// # Errors
     /// They conflict with each other, or name missing programs.
-    pub fn place(self) -> Result<Place, PlaceError> {
+    pub fn place(self) -> Result<ClusterTarget, ClusterArgsError> {
         self.fit()?;
         let config = self.driver_config.as_deref().map(TestDriver::read).transpose()?.map(Arc::new);
         let class = config.as_deref().map(TestDriver::class);
         if let (true, Some(Class::Existing(name))) = (self.is_virtual(), class) {
-            return Err(PlaceError::NoClassYet(name.clone()));
+            return Err(ClusterArgsError::NoClassYet(name.clone()));
         }
         let nodes = usize::from(self.nodes.unwrap_or(NODES));
         let controllers = Controllers::from(self.controllers.unwrap_or_default());
         Ok(match self.cluster {
-            Which::Embedded => Place::Embedded { api: Api::Ours, nodes, driver: self.virtual_driver(config) },
-            Which::Envtest => Place::Embedded {
+            ClusterOption::Embedded => ClusterTarget::Embedded { api: Api::Builtin, nodes, driver: self.virtual_driver(config) },
+            ClusterOption::Envtest => ClusterTarget::Embedded {
                 api: Api::Stock(Assets::find(controllers)?),
                 nodes,
                 driver: self.virtual_driver(config),
             },
-            Which::Kind => {
+            ClusterOption::Kind => {
                 let place = self.kind.place(self.nodes.map(usize::from), self.components, controllers)?;
-                Place::Kind { place, config }
+                ClusterTarget::Kind { place, config }
             }
-            Which::Existing => {
+            ClusterOption::Existing => {
                 let class = config.as_deref().map(choice);
                 let place = self.existing.place(class, file_systems(&self.fs_types), &self.components);
-                Place::Existing { place, config }
+                ClusterTarget::Existing { place, config }
             }
         })
     }
@@ -263,38 +263,38 @@ impl PlaceArgs {
     }
 
     /// Checks that the kind of cluster accepts every argument.
-    fn fit(&self) -> Result<(), PlaceError> {
-        let is_theirs = self.driver != DriverCommand::Builtin;
-        if self.driver_controller.is_some() && self.is_virtual() && !is_theirs {
-            return Err(PlaceError::Lonely { argument: "--driver-controller" });
+    fn fit(&self) -> Result<(), ClusterArgsError> {
+        let is_external = self.driver != DriverCommand::Builtin;
+        if self.driver_controller.is_some() && self.is_virtual() && !is_external {
+            return Err(ClusterArgsError::NeedsExternalDriver { argument: "--driver-controller" });
         }
-        if !self.fs_types.is_empty() && self.cluster != Which::Existing && !is_theirs {
-            return Err(PlaceError::Lonely { argument: "--fs-type" });
+        if !self.fs_types.is_empty() && self.cluster != ClusterOption::Existing && !is_external {
+            return Err(ClusterArgsError::NeedsExternalDriver { argument: "--fs-type" });
         }
-        let (on_kind, existing) = (self.cluster == Which::Kind, self.cluster == Which::Existing);
-        let has_stock = matches!(self.cluster, Which::Envtest | Which::Kind);
-        let takes = [
-            ("--driver", is_theirs, self.is_virtual(), "embedded"),
+        let (on_kind, existing) = (self.cluster == ClusterOption::Kind, self.cluster == ClusterOption::Existing);
+        let has_stock = matches!(self.cluster, ClusterOption::Envtest | ClusterOption::Kind);
+        let restricted = [
+            ("--driver", is_external, self.is_virtual(), "embedded"),
             ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
             ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
             ("--controllers", self.controllers.is_some(), has_stock, "envtest or kind"),
         ];
-        let misplaced = takes.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
-        let misplaced = misplaced.map(|(argument, _, _, wanted)| (argument, wanted));
+        let wrong_cluster = restricted.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
+        let wrong_cluster = wrong_cluster.map(|(argument, _, _, wanted)| (argument, wanted));
         let of_existing = self.existing.given().filter(|_| !existing).map(|argument| (argument, "existing"));
         let of_kind = self.kind.given().filter(|_| !on_kind).map(|argument| (argument, "kind"));
         let of_either = self.components.given().filter(|_| !on_kind && !self.existing.installs());
         let of_either = of_either.map(|argument| (argument, "kind, or existing with --install"));
         let given = match self.cluster {
-            Which::Embedded => "embedded",
-            Which::Envtest => "envtest",
-            Which::Kind => "kind",
-            Which::Existing => "existing",
+            ClusterOption::Embedded => "embedded",
+            ClusterOption::Envtest => "envtest",
+            ClusterOption::Kind => "kind",
+            ClusterOption::Existing => "existing",
         };
-        match misplaced.or(of_existing).or(of_kind).or(of_either) {
-            Some((argument, wanted)) => Err(PlaceError::Misplaced { argument, wanted, given }),
-            None if self.existing.disrupts_others() => Err(PlaceError::NotOurs),
-            None if self.existing.installs() && !self.components.names_image() => Err(PlaceError::NoImage),
+        match wrong_cluster.or(of_existing).or(of_kind).or(of_either) {
+            Some((argument, wanted)) => Err(ClusterArgsError::WrongCluster { argument, wanted, given }),
+            None if self.existing.disrupts_others() => Err(ClusterArgsError::DisruptsOthers),
+            None if self.existing.installs() && !self.components.names_image() => Err(ClusterArgsError::NoImage),
             None => Ok(()),
         }
     }

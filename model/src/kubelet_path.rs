@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The meaning of a path. In the order in which a volume reaches its pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum KubeletPath {
     /// A staging path, named after the volume handle (Kubernetes 1.24 and later).
     Stage {
         /// The driver's name.
@@ -32,7 +32,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl KubeletPath {
     /// Parses a path, independent of the kubelet's root directory; none if it does not belong to a CSI volume.
     ///
     /// `volumeDevices/<volume>/dev/<pod>` yields none: the kubelet binds the device there after publishing.
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn the_kubelets_paths_are_read() {
-        let publish = || Some(Place::Publish { pod: "u1".into(), volume: "pv1".into() });
-        let stage_of = || Some(Place::StageOf { volume: "pv1".into() });
+        let publish = || Some(KubeletPath::Publish { pod: "u1".into(), volume: "pv1".into() });
+        let stage_of = || Some(KubeletPath::StageOf { volume: "pv1".into() });
         let csi = "plugins/kubernetes.io/csi";
         let cases = [
             ("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv1/mount".to_owned(), publish()),
@@ -75,7 +75,7 @@ mod tests {
             (format!("/cc/n/n1/kubelet/{csi}/volumeDevices/publish/pv1/u1"), publish()),
             (
                 format!("/var/lib/kubelet/{csi}/d.io/ab12/globalmount"),
-                Some(Place::Stage { driver: "d.io".into(), handle_sha256: "ab12".into() }),
+                Some(KubeletPath::Stage { driver: "d.io".into(), handle_sha256: "ab12".into() }),
             ),
             (format!("/var/lib/kubelet/{csi}/pv/pv1/globalmount"), stage_of()),
             (format!("/var/lib/kubelet/{csi}/volumeDevices/staging/pv1"), stage_of()),
@@ -85,7 +85,7 @@ mod tests {
             ("/".to_owned(), None),
         ];
         for (path, wanted) in cases {
-            assert_eq!(Place::of(Path::new(&path)), wanted, "{path}");
+            assert_eq!(KubeletPath::of(Path::new(&path)), wanted, "{path}");
         }
     }
 }

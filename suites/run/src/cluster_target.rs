@@ -4,25 +4,25 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{
-    Abilities, Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, Takes,
-    Telling,
+    ClusterCapabilities, Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, SupportedCalls,
+    Instrumentation,
 };
-use claimcheck_harness::Lane;
+use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
 use claimcheck_model::{Capability, ClusterKind};
 use claimcheck_report::RunFolder;
 use claimcheck_suites::testdriver::{Class, TestDriver};
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use crate::existing_place::ExistingPlace;
-use crate::kind_place::KindPlace;
+use crate::existing_target::ExistingTarget;
+use crate::kind_target::KindTarget;
 use claimcheck_suites::FsType;
 use claimcheck_suites::pod_security::PodSecurity;
 use claimcheck_suites::{Environment, FileSystems};
 
 /// The cluster of a run.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum ClusterTarget {
     /// Virtual nodes on this machine, with built-in components.
     Embedded {
         /// The embedded API server, or a stock one.
@@ -35,14 +35,14 @@ pub enum Place {
     /// A kind cluster created for the run, with the built-in driver.
     Kind {
         /// The cluster.
-        place: KindPlace,
+        place: KindTarget,
         /// The driver file (`--driver-config`).
         config: Option<Arc<TestDriver>>,
     },
     /// An existing cluster, with the driver installed there.
     Existing {
         /// The cluster.
-        place: ExistingPlace,
+        place: ExistingTarget,
         /// The driver file (`--driver-config`).
         config: Option<Arc<TestDriver>>,
     },
@@ -65,14 +65,14 @@ pub struct Driver {
 
 impl Driver {
     /// Whether it is the built-in driver, all properties of which are known.
-    fn is_ours(&self) -> bool {
+    fn is_builtin(&self) -> bool {
         self.command == DriverCommand::Builtin
     }
 
     /// The fields of its CSIDriver object that do not follow from its declared capabilities.
     fn policy(&self) -> DriverPolicy {
         let Some(config) = &self.config else {
-            return DriverPolicy { inline: self.is_ours(), ..DriverPolicy::default() };
+            return DriverPolicy { inline: self.is_builtin(), ..DriverPolicy::default() };
         };
         let can = config.capabilities();
         let can = |capability| can.get(&capability) == Some(&true);
@@ -99,7 +99,7 @@ impl Driver {
             logs: folder.cluster_dir()?,
             listen,
             kubeconfig: folder.kubeconfig(),
-            telling: Telling::default(),
+            instrumentation: Instrumentation::default(),
         })
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn choice(config: &TestDriver) -> ClassChoice {
     }
 }
 
-impl Place {
+impl ClusterTarget {
     /// The driver file (`--driver-config`).
     pub fn config(&self) -> Option<&Arc<TestDriver>> {
         match self {
@@ -136,7 +136,7 @@ impl Place {
     /// The kind of cluster, as reports name it.
     pub fn kind(&self) -> ClusterKind {
         match self {
-            Self::Embedded { api: Api::Ours, .. } => ClusterKind::Embedded,
+            Self::Embedded { api: Api::Builtin, .. } => ClusterKind::Embedded,
             Self::Embedded { api: Api::Stock(_), .. } => ClusterKind::Envtest,
             Self::Kind { .. } => ClusterKind::Kind,
             Self::Existing { .. } => ClusterKind::Existing,
@@ -144,13 +144,13 @@ impl Place {
     }
 
     /// The message to print before the cluster is started, if any.
-    pub fn foreword(&self) -> Option<String> {
+    pub fn startup_notice(&self) -> Option<String> {
         let idle = self.config().map(|config| config.without_effect()).filter(|fields| !fields.is_empty());
         let idle =
             idle.map(|fields| format!("no case uses these fields of --driver-config: {}", fields.join(", ")));
         let wait = match self {
-            Self::Kind { place, .. } => Some(place.foreword()),
-            Self::Existing { place, .. } => place.foreword(),
+            Self::Kind { place, .. } => Some(place.startup_notice()),
+            Self::Existing { place, .. } => place.startup_notice(),
             Self::Embedded { .. } => None,
         };
         let lines: Vec<String> = idle.into_iter().chain(wait).collect();
@@ -158,10 +158,10 @@ impl Place {
     }
 
     /// The message to print at the end of a run if anything is kept.
-    pub fn afterword(&self) -> Option<String> {
+    pub fn shutdown_notice(&self) -> Option<String> {
         match self {
-            Self::Kind { place, .. } => place.afterword(),
-            Self::Existing { place, .. } => place.afterword(),
+            Self::Kind { place, .. } => place.shutdown_notice(),
+            Self::Existing { place, .. } => place.shutdown_notice(),
             Self::Embedded { .. } => None,
         }
     }
@@ -169,10 +169,10 @@ impl Place {
     /// The storage controllers that run, if the run chooses them.
     pub fn controllers(&self) -> Option<Controllers> {
         match self {
-            Self::Embedded { api: Api::Ours, .. } => Some(Controllers::Ours),
+            Self::Embedded { api: Api::Builtin, .. } => Some(Controllers::Builtin),
             Self::Embedded { api: Api::Stock(assets), .. } => {
                 let stock = assets.controller_manager.is_some();
-                Some(if stock { Controllers::Stock } else { Controllers::Ours })
+                Some(if stock { Controllers::Stock } else { Controllers::Builtin })
             }
             Self::Kind { place, .. } => Some(place.controllers()),
             Self::Existing { .. } => None,
@@ -196,8 +196,8 @@ impl Place {
     ///
     /// # Errors
     /// It cannot be started or used.
-    pub async fn bring_up(&self, folder: &RunFolder, telling: Telling) -> Result<Cluster> {
-        let cluster = self.start(folder, telling).await?;
+    pub async fn bring_up(&self, folder: &RunFolder, instrumentation: Instrumentation) -> Result<Cluster> {
+        let cluster = self.start(folder, instrumentation).await?;
         match self.config() {
             Some(config) if config.name() != cluster.driver_name() => {
                 let (wanted, is) = (config.name().to_owned(), cluster.driver_name().to_owned());
@@ -208,12 +208,12 @@ impl Place {
         }
     }
 
-    async fn start(&self, folder: &RunFolder, telling: Telling) -> Result<Cluster> {
+    async fn start(&self, folder: &RunFolder, instrumentation: Instrumentation) -> Result<Cluster> {
         let failed = || format!("the {} cluster cannot be started", self.kind().name());
         match self {
             Self::Embedded { api, nodes, driver } => {
                 let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-                let options = Options { telling, ..driver.on(api.clone(), *nodes, listen, folder)? };
+                let options = Options { instrumentation, ..driver.on(api.clone(), *nodes, listen, folder)? };
                 // Boxed: bringing up a cluster is a large future, and is awaited once.
                 let embedded = Box::pin(Embedded::up(&options)).await.with_context(failed)?;
                 Ok(Cluster::Embedded(Box::new(embedded)))
@@ -232,8 +232,8 @@ impl Place {
 
     /// What is known of the cluster before it is started: enough to list the cases and, for virtual nodes, to predict
     /// which of them will run.
-    pub fn expected(&self, lane: Option<Lane>) -> Environment {
-        self.described(self.by_kind(lane))
+    pub fn expected(&self, privilege: Option<Privilege>) -> Environment {
+        self.described(self.by_kind(privilege))
     }
 
     /// The same, with the properties from the driver file.
@@ -244,33 +244,33 @@ impl Place {
         }
     }
 
-    fn by_kind(&self, lane: Option<Lane>) -> Environment {
+    fn by_kind(&self, privilege: Option<Privilege>) -> Environment {
         match self {
             Self::Embedded { nodes, driver, .. } => {
-                let builtin = driver.is_ours();
+                let builtin = driver.is_builtin();
                 let file_systems = if builtin {
                     FileSystems {
-                        ext3: loop_devices(lane).and(program("mkfs.ext3", E2FSPROGS)),
-                        ext4: loop_devices(lane).and(program("mkfs.ext4", E2FSPROGS)),
-                        xfs: loop_devices(lane).and(program("mkfs.xfs", XFSPROGS)),
-                        block: loop_devices(lane),
+                        ext3: loop_devices(privilege).and(program("mkfs.ext3", E2FSPROGS)),
+                        ext4: loop_devices(privilege).and(program("mkfs.ext4", E2FSPROGS)),
+                        xfs: loop_devices(privilege).and(program("mkfs.xfs", XFSPROGS)),
+                        block: loop_devices(privilege),
                     }
                 } else {
-                    FileSystems::told(&driver.file_systems)
+                    FileSystems::given(&driver.file_systems)
                 };
-                let ours = self.controllers() == Some(Controllers::Ours);
-                let abilities = Abilities { retracts: ours, ..Embedded::ABILITIES };
+                let builtin_controllers = self.controllers() == Some(Controllers::Builtin);
+                let cluster_capabilities = ClusterCapabilities { retracts: builtin_controllers, ..Embedded::CAPABILITIES };
                 let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
-                Environment { nodes: *nodes, builtin, inline, abilities, file_systems, ..UNKNOWN }
+                Environment { nodes: *nodes, builtin, inline, cluster_capabilities, file_systems, ..UNKNOWN }
             }
             Self::Kind { place, .. } => Environment {
                 nodes: place.workers(),
                 builtin: true,
                 inline: Ok(()),
-                abilities: Abilities {
-                    retracts: place.controllers() == Controllers::Ours,
+                cluster_capabilities: ClusterCapabilities {
+                    retracts: place.controllers() == Controllers::Builtin,
                     upstream_sidecars: place.has_upstream_sidecars(),
-                    ..Real::ABILITIES_ON_KIND
+                    ..Real::CAPABILITIES_ON_KIND
                 },
                 // The image of the built-in driver contains the programs.
                 file_systems: FileSystems {
@@ -286,14 +286,14 @@ impl Place {
     }
 
     /// The capabilities of the running cluster.
-    pub fn environment(&self, lane: Lane, cluster: &Cluster) -> Environment {
+    pub fn environment(&self, privilege: Privilege, cluster: &Cluster) -> Environment {
         let declared = cluster.declared();
         self.described(Environment {
             nodes: cluster.nodes().len(),
-            apart: cluster.reach().apart(),
-            takes: declared.takes,
+            topology_keys: cluster.reachable_nodes().topology_keys(),
+            supported_calls: declared.supported_calls,
             declared: declared.capabilities.clone(),
-            ..self.by_kind(Some(lane))
+            ..self.by_kind(Some(privilege))
         })
     }
 }
@@ -336,14 +336,14 @@ const NO_INLINE: &str = "support for CSI inline volumes is unknown: use --driver
 const UNKNOWN: Environment = Environment {
     nodes: usize::MAX,
     builtin: false,
-    apart: None,
-    takes: Takes::ALL,
+    topology_keys: None,
+    supported_calls: SupportedCalls::ALL,
     declared: BTreeMap::new(),
     pod_security: PodSecurity::Privileged,
     classes: Ok(()),
     inline: Err(NO_INLINE),
     largest_file: None,
-    abilities: Real::ABILITIES,
+    cluster_capabilities: Real::CAPABILITIES,
     file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
 };
 
@@ -351,11 +351,11 @@ const E2FSPROGS: &str = "needs mkfs: apt-get install e2fsprogs";
 const XFSPROGS: &str = "needs mkfs.xfs: apt-get install xfsprogs";
 
 /// Whether image-backed volumes can be created on this machine.
-fn loop_devices(lane: Option<Lane>) -> Result<(), &'static str> {
-    match lane {
-        Some(Lane::User) => Err("needs root: unprivileged users have no loop devices"),
+fn loop_devices(privilege: Option<Privilege>) -> Result<(), &'static str> {
+    match privilege {
+        Some(Privilege::User) => Err("needs root: unprivileged users have no loop devices"),
         _ if !Path::new("/dev/loop-control").exists() => Err("needs loop devices: modprobe loop"),
-        Some(Lane::Root) | None => Ok(()),
+        Some(Privilege::Root) | None => Ok(()),
     }
 }
 

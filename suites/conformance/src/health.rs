@@ -12,12 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use claimcheck_csi::{Driver, Endpoint, NotReady, NotReadyCause, tap::NoAnswer};
+use claimcheck_csi::{Driver, Endpoint, NotReady, NotReadyCause, tap::NoResponse};
 use tokio::sync::Mutex;
 
 use crate::{
     process::Restart,
-    suite::{ConnectError, Known, Suite},
+    driver_under_test::{ConnectError, Known, DriverUnderTest},
 };
 
 /// Maximum time to detect that no process listens.
@@ -28,7 +28,7 @@ const HANGS: Duration = Duration::from_secs(5);
 const COMES_BACK: Duration = Duration::from_secs(10);
 
 /// Calls without a response from the driver.
-pub(crate) type Unanswered = BTreeSet<(&'static str, NoAnswer)>;
+pub(crate) type Unanswered = BTreeSet<(&'static str, NoResponse)>;
 
 /// How a driver failed unexpectedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) enum End {
 
 impl End {
     /// As a sentence, with the calls that were in progress.
-    pub(crate) fn told(&self, calls: &Unanswered) -> String {
+    pub(crate) fn describe(&self, calls: &Unanswered) -> String {
         let calls: BTreeSet<&str> = calls.iter().map(|(call, _)| *call).collect();
         let during = match calls.into_iter().collect::<Vec<_>>().join(" or ") {
             none if none.is_empty() => "while no call was in progress".to_owned(),
@@ -66,33 +66,33 @@ impl End {
 
 /// The state of the driver after a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum DriverHealth {
     /// It runs.
-    Well,
+    Healthy,
     /// It failed, and was restarted.
-    Ended(End),
+    Restarted(End),
     /// It failed and did not become ready again; this case is the first to detect it.
-    Gone(End, String),
+    Lost(End, String),
     /// An earlier case has found that it is lost.
-    NotThere(String),
+    Unavailable(String),
 }
 
 /// The known failures of the driver.
 #[derive(Debug, Default)]
-pub(crate) struct Ends {
+pub(crate) struct DriverFailures {
     /// Lets one case at a time check and restart the driver.
-    looking: Mutex<()>,
-    seen: std::sync::Mutex<Seen>,
+    checking: Mutex<()>,
+    seen: std::sync::Mutex<Observed>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     ends: Vec<(Instant, End)>,
     gone: Option<String>,
 }
 
-impl Ends {
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+impl DriverFailures {
+    fn seen(&self) -> std::sync::MutexGuard<'_, Observed> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,47 +107,47 @@ impl Ends {
     }
 }
 
-impl Suite {
+impl DriverUnderTest {
     /// The state of the driver since then, given the calls without a response. If it failed, it is restarted, or
     /// expected to be restarted externally.
-    pub(crate) async fn life_since(&self, then: Instant, calls: &Unanswered) -> Life {
-        let _looking = self.ends.looking.lock().await;
-        if let Some(why) = self.ends.gone() {
-            return Life::NotThere(why);
+    pub(crate) async fn health_since(&self, then: Instant, calls: &Unanswered) -> DriverHealth {
+        let _checking = self.failures.checking.lock().await;
+        if let Some(why) = self.failures.gone() {
+            return DriverHealth::Unavailable(why);
         }
         if let Some(end) = self.end(calls, then).await {
-            let again = self.start_anew(&end).await;
+            let again = self.start_again(&end).await;
             self.forget_late();
-            let mut seen = self.ends.seen();
+            let mut seen = self.failures.seen();
             seen.ends.push((Instant::now(), end.clone()));
             if let Err(error) = again {
-                let why = format!("{} and does not become ready again: {error}", end.told(calls));
+                let why = format!("{} and does not become ready again: {error}", end.describe(calls));
                 seen.gone = Some(why.clone());
-                return Life::Gone(end, why);
+                return DriverHealth::Lost(end, why);
             }
         }
-        self.ends.since(then).map_or(Life::Well, Life::Ended)
+        self.failures.since(then).map_or(DriverHealth::Healthy, DriverHealth::Restarted)
     }
 
     /// How the driver failed, if it did and the failure is not yet known.
     async fn end(&self, calls: &Unanswered, then: Instant) -> Option<End> {
-        let any = |why| calls.iter().any(|(_, no_answer)| *no_answer == why);
+        let any = |why| calls.iter().any(|(_, no_response)| *no_response == why);
         if let Some(Restart::Processes(processes)) = &self.restart {
             for process in processes.lock().await.iter_mut() {
-                if let Some(status) = process.ended(any(NoAnswer::Broken)).await {
+                if let Some(status) = process.ended(any(NoResponse::Broken)).await {
                     return Some(End::Exited(status.to_string()));
                 }
             }
         }
         // The started process may be a wrapper that outlives the driver.
-        if any(NoAnswer::Broken) {
+        if any(NoResponse::Broken) {
             for driver in self.drivers() {
                 if let Err(NotReady { last: NotReadyCause::Connect(_), .. }) = driver.wait_ready(LOOK).await {
                     return Some(End::Refuses(driver.endpoint().clone()));
                 }
             }
         }
-        if any(NoAnswer::Late) {
+        if any(NoResponse::Late) {
             for driver in self.drivers() {
                 if driver.wait_ready(HANGS).await.is_err() {
                     return Some(End::Hangs);
@@ -155,10 +155,10 @@ impl Suite {
             }
         }
         // Unless the calls were lost in a failure that another case has detected.
-        (any(NoAnswer::Broken) && self.ends.since(then).is_none()).then_some(End::Returned)
+        (any(NoResponse::Broken) && self.failures.since(then).is_none()).then_some(End::Returned)
     }
 
-    async fn start_anew(&self, end: &End) -> Result<(), ConnectError> {
+    async fn start_again(&self, end: &End) -> Result<(), ConnectError> {
         match (&self.restart, end) {
             (None, _) | (_, End::Returned) => self.ready(COMES_BACK).await,
             (Some(_), _) => self.restart().await,
@@ -203,21 +203,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_told_with_the_calls_that_were_under_way() {
+    fn a_driver_failure_is_reported_with_the_calls_in_progress() {
         let calls = Unanswered::from([
-            ("CreateSnapshot", NoAnswer::Broken),
-            ("CreateSnapshot", NoAnswer::Late),
-            ("CreateVolume", NoAnswer::Broken),
+            ("CreateSnapshot", NoResponse::Broken),
+            ("CreateSnapshot", NoResponse::Late),
+            ("CreateVolume", NoResponse::Broken),
         ]);
         assert_eq!(
-            End::Exited("exit status: 1".to_owned()).told(&calls),
+            End::Exited("exit status: 1".to_owned()).describe(&calls),
             "the driver process exited unexpectedly during a call of CreateSnapshot or CreateVolume (exit status: 1)"
         );
-        let refuses = End::Refuses(Endpoint::Tcp("x:1".to_owned())).told(&Unanswered::new());
+        let refuses = End::Refuses(Endpoint::Tcp("x:1".to_owned())).describe(&Unanswered::new());
         assert!(
             refuses.contains("while no call was in progress (no process listens at tcp://x:1"),
             "{refuses}"
         );
-        assert!(End::Hangs.told(&calls).contains("hangs during a call of"));
+        assert!(End::Hangs.describe(&calls).contains("hangs during a call of"));
     }
 }

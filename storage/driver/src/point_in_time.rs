@@ -83,11 +83,11 @@ impl Driver {
     /// Copies all volumes as of one point in time, and returns that time. Existing copies are replaced.
     ///
     /// A single directory is at worst copied while it changes, as any backup program would.
-    pub(crate) fn cut(&self, copies: &[Copy<'_>]) -> Result<SystemTime> {
+    pub(crate) fn copy_at_one_time(&self, copies: &[Copy<'_>]) -> Result<SystemTime> {
         let until = Instant::now() + LIMIT;
         let mut attempt = 1;
         loop {
-            match (self.cut_once(copies, until)?, copies) {
+            match (self.copy_once(copies, until)?, copies) {
                 (Round::At(moment), _) => return Ok(moment),
                 (Round::Disturbed(..), _) if attempt < ATTEMPTS => {}
                 (Round::Disturbed(moment, volume), [one]) if one.volume.kind == Kind::Directory => {
@@ -106,7 +106,7 @@ impl Driver {
         }
     }
 
-    fn cut_once(&self, copies: &[Copy<'_>], until: Instant) -> Result<Round> {
+    fn copy_once(&self, copies: &[Copy<'_>], until: Instant) -> Result<Round> {
         let mut frozen = Vec::new();
         let mut watched = Vec::new();
         for copy in copies.iter().filter(|copy| copy.volume.has_writers()) {
@@ -230,7 +230,7 @@ impl Driver {
     fn remove_mark(&self, mark: &Path) -> Result<()> {
         if self.host.mounted(mark).doing("look at", mark)?.is_some() {
             self.host.thaw(mark).doing("thaw the file system at", mark)?;
-            self.host.let_go(mark).doing("unmount", mark)?;
+            self.host.unmount_lazy(mark).doing("unmount", mark)?;
         }
         self.host.remove_dir(mark).doing("remove", mark)
     }

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 /// How the namespaces were created; decides which cases can run and is shown in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Lane {
+pub enum Privilege {
     /// As root: loop devices, file systems, any owner.
     Root,
     /// As an unprivileged user in a user namespace: bind mounts and tmpfs, one user id, no loop devices.
     User,
 }
 
-impl Lane {
+impl Privilege {
     /// One line for the report.
     pub fn describe(self) -> &'static str {
         match self {

@@ -13,7 +13,7 @@ pub struct BadArgument {
 }
 
 /// A value parser for clap that accepts any value.
-pub(crate) fn unshown(text: &str) -> Result<SecretString, Infallible> {
+pub(crate) fn redacted(text: &str) -> Result<SecretString, Infallible> {
     Ok(text.into())
 }
 

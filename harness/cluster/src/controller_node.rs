@@ -18,8 +18,8 @@ const CONTROLLERS: &str = "app.kubernetes.io/part-of=claimcheck,app.kubernetes.i
 
 /// Watches whether the controllers leave their node. Dropping it stops the watch.
 #[derive(Debug)]
-pub(super) struct Home {
-    left: Arc<OnceLock<String>>,
+pub(super) struct ControllerNodeWatch {
+    moved: Arc<OnceLock<String>>,
     watching: JoinHandle<()>,
 }
 
@@ -29,11 +29,11 @@ pub(super) async fn node(pods: &Api<Pod>) -> kube::Result<Option<String>> {
     Ok(found.items.iter().find_map(place).map(str::to_owned))
 }
 
-impl Home {
+impl ControllerNodeWatch {
     /// Starts watching; a move is logged immediately, and can be queried.
     pub(super) fn watch(pods: Api<Pod>, node: String) -> Self {
-        let left = Arc::new(OnceLock::new());
-        let noted = left.clone();
+        let moved = Arc::new(OnceLock::new());
+        let noted = moved.clone();
         let watching = tokio::spawn(async move {
             let config = watcher::Config::default().labels(CONTROLLERS);
             let mut changes = std::pin::pin!(watcher(pods, config).default_backoff());
@@ -53,16 +53,16 @@ impl Home {
                 }
             }
         });
-        Self { left, watching }
+        Self { moved, watching }
     }
 
     /// A note on existing volumes, if the controllers have moved.
-    pub(super) fn left(&self) -> Option<&str> {
-        self.left.get().map(String::as_str)
+    pub(super) fn moved(&self) -> Option<&str> {
+        self.moved.get().map(String::as_str)
     }
 }
 
-impl Drop for Home {
+impl Drop for ControllerNodeWatch {
     fn drop(&mut self) {
         self.watching.abort();
     }

@@ -6,7 +6,7 @@ use tonic::{Status, codegen::StdError};
 
 /// Why a call has no response: the source of its status. A driver may return the same codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-pub enum NoAnswer {
+pub enum NoResponse {
     /// The connection failed or broke.
     #[error("the connection failed")]
     Broken,
@@ -15,7 +15,7 @@ pub enum NoAnswer {
     Late,
 }
 
-impl NoAnswer {
+impl NoResponse {
     /// Why a call has no response; `None` if the status is the driver's.
     pub fn of(status: &Status) -> Option<Self> {
         status.source()?.downcast_ref().copied()
@@ -29,13 +29,13 @@ impl NoAnswer {
 
 /// The status of a call past its deadline.
 pub(super) fn deadline_exceeded() -> Status {
-    NoAnswer::Late.status(Status::deadline_exceeded("the driver did not answer in time"))
+    NoResponse::Late.status(Status::deadline_exceeded("the driver did not answer in time"))
 }
 
 /// The status of a call with an interrupted response.
 pub(super) fn broken(status: Status) -> Status {
     let message = format!("the connection to the driver broke: {}", status.message());
-    NoAnswer::Broken.status(Status::unavailable(message))
+    NoResponse::Broken.status(Status::unavailable(message))
 }
 
 /// The status of a call that could not be sent.
@@ -46,7 +46,7 @@ pub(super) fn unanswered(error: StdError) -> Status {
         message = format!("{message}: {error}");
         source = error.source();
     }
-    NoAnswer::Broken.status(Status::unavailable(message))
+    NoResponse::Broken.status(Status::unavailable(message))
 }
 
 #[cfg(test)]
@@ -54,10 +54,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_driver_answers_is_told_from_what_it_does_not() {
-        assert_eq!(NoAnswer::of(&deadline_exceeded()), Some(NoAnswer::Late));
-        assert_eq!(NoAnswer::of(&broken(Status::internal("x"))), Some(NoAnswer::Broken));
-        assert_eq!(NoAnswer::of(&unanswered("refused".into())), Some(NoAnswer::Broken));
-        assert_eq!(NoAnswer::of(&Status::unavailable("busy")), None);
+    fn errors_of_the_driver_are_distinguished_from_missing_responses() {
+        assert_eq!(NoResponse::of(&deadline_exceeded()), Some(NoResponse::Late));
+        assert_eq!(NoResponse::of(&broken(Status::internal("x"))), Some(NoResponse::Broken));
+        assert_eq!(NoResponse::of(&unanswered("refused".into())), Some(NoResponse::Broken));
+        assert_eq!(NoResponse::of(&Status::unavailable("busy")), None);
     }
 }

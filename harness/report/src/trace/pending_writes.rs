@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_model::{ApiWrite, Stamp, Written};
+use claimcheck_model::{ApiWrite, Stamp, LifecycleObject};
 
 /// The maximum number of objects; beyond it the oldest is dropped, so that memory is bounded in long loads.
 const OBJECTS: usize = 100_000;
@@ -18,13 +18,13 @@ const WRITES: usize = 1000;
 
 /// The writes that are not part of a trace yet.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    writes: BTreeMap<Written, Vec<ApiWrite>>,
+pub(super) struct PendingWrites {
+    writes: BTreeMap<LifecycleObject, Vec<ApiWrite>>,
     /// For each object, those that refer to it.
-    referrers: BTreeMap<Written, BTreeSet<Written>>,
+    referrers: BTreeMap<LifecycleObject, BTreeSet<LifecycleObject>>,
 }
 
-impl Ledger {
+impl PendingWrites {
     /// Records a write.
     pub fn enter(&mut self, write: &ApiWrite) {
         for target in write.refers_to.iter().flatten() {
@@ -45,8 +45,8 @@ impl Ledger {
     /// Removes and returns the writes of these objects and of those that refer to them, in order of time, if they
     /// began by `end`: later ones belong to an object of the same name. A pod with other claims keeps its writes for
     /// these.
-    pub fn take(&mut self, roots: impl IntoIterator<Item = Written>, end: Option<Stamp>) -> Vec<ApiWrite> {
-        let mut todo: Vec<Written> = roots.into_iter().collect();
+    pub fn take(&mut self, roots: impl IntoIterator<Item = LifecycleObject>, end: Option<Stamp>) -> Vec<ApiWrite> {
+        let mut todo: Vec<LifecycleObject> = roots.into_iter().collect();
         let mut objects = BTreeSet::new();
         while let Some(object) = todo.pop() {
             todo.extend(self.referrers.remove(&object).unwrap_or_default());
@@ -78,23 +78,23 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_model::{ObjectKey, WrittenKind};
+    use claimcheck_model::{ObjectKey, LifecycleObjectKind};
 
     use super::*;
 
-    fn object(kind: WrittenKind, name: &str) -> Written {
-        Written { kind, key: ObjectKey::cluster(name) }
+    fn object(kind: LifecycleObjectKind, name: &str) -> LifecycleObject {
+        LifecycleObject { kind, key: ObjectKey::cluster(name) }
     }
 
-    fn claim(name: &str) -> Written {
-        object(WrittenKind::Claim, name)
+    fn claim(name: &str) -> LifecycleObject {
+        object(LifecycleObjectKind::Claim, name)
     }
 
     fn stamp(at: u64) -> Stamp {
         Stamp { mono_ns: at, wall_ns: at }
     }
 
-    fn write(object: &Written, at: u64, refers_to: Option<&[Written]>) -> ApiWrite {
+    fn write(object: &LifecycleObject, at: u64, refers_to: Option<&[LifecycleObject]>) -> ApiWrite {
         ApiWrite {
             agent: "a".into(),
             verb: "patch".into(),
@@ -112,10 +112,10 @@ mod tests {
     }
 
     #[test]
-    fn a_life_takes_all_that_refers_to_it_in_whatever_order_it_is_told() {
-        let (volume, attachment) = (object(WrittenKind::Volume, "v"), object(WrittenKind::Attachment, "a"));
-        let pod = object(WrittenKind::Pod, "p");
-        let told = [
+    fn a_lifecycle_collects_all_referring_writes_in_any_order() {
+        let (volume, attachment) = (object(LifecycleObjectKind::Volume, "v"), object(LifecycleObjectKind::Attachment, "a"));
+        let pod = object(LifecycleObjectKind::Pod, "p");
+        let events = [
             // A binding does not contain the pod, and is reported before the creation of the pod.
             write(&pod, 4, None),
             write(&attachment, 5, Some(std::slice::from_ref(&volume))),
@@ -123,40 +123,40 @@ mod tests {
             write(&volume, 2, Some(&[claim("c")])),
             write(&claim("c"), 1, Some(&[])),
             write(&claim("other"), 1, Some(&[])),
-            write(&object(WrittenKind::Pod, "other"), 1, Some(&[claim("other")])),
+            write(&object(LifecycleObjectKind::Pod, "other"), 1, Some(&[claim("other")])),
         ];
-        let mut orders = vec![told.to_vec()];
-        orders.push(told.iter().rev().cloned().collect());
+        let mut orders = vec![events.to_vec()];
+        orders.push(events.iter().rev().cloned().collect());
         for order in orders {
-            let mut ledger = Ledger::default();
-            order.iter().for_each(|write| ledger.enter(write));
-            assert_eq!(starts(&ledger.take([claim("c")], None)), [1, 2, 3, 4, 5]);
-            assert_eq!(starts(&ledger.take([claim("c")], None)), [0; 0]);
-            assert_eq!(ledger.take([claim("other")], None).len(), 2);
-            assert!(ledger.writes.is_empty() && ledger.referrers.is_empty(), "{ledger:?}");
+            let mut pending = PendingWrites::default();
+            order.iter().for_each(|write| pending.enter(write));
+            assert_eq!(starts(&pending.take([claim("c")], None)), [1, 2, 3, 4, 5]);
+            assert_eq!(starts(&pending.take([claim("c")], None)), [0; 0]);
+            assert_eq!(pending.take([claim("other")], None).len(), 2);
+            assert!(pending.writes.is_empty() && pending.referrers.is_empty(), "{pending:?}");
         }
     }
 
     #[test]
-    fn a_pod_of_two_claims_is_told_of_both() {
-        let pod = object(WrittenKind::Pod, "p");
-        let mut ledger = Ledger::default();
-        ledger.enter(&write(&pod, 1, Some(&[claim("a"), claim("b")])));
-        ledger.enter(&write(&pod, 2, None));
-        assert_eq!(starts(&ledger.take([claim("a")], Some(stamp(9)))), [1, 2]);
-        assert_eq!(starts(&ledger.take([claim("b")], Some(stamp(9)))), [1, 2]);
-        assert!(ledger.writes.is_empty() && ledger.referrers.is_empty(), "{ledger:?}");
+    fn a_write_to_a_pod_of_two_claims_belongs_to_both() {
+        let pod = object(LifecycleObjectKind::Pod, "p");
+        let mut pending = PendingWrites::default();
+        pending.enter(&write(&pod, 1, Some(&[claim("a"), claim("b")])));
+        pending.enter(&write(&pod, 2, None));
+        assert_eq!(starts(&pending.take([claim("a")], Some(stamp(9)))), [1, 2]);
+        assert_eq!(starts(&pending.take([claim("b")], Some(stamp(9)))), [1, 2]);
+        assert!(pending.writes.is_empty() && pending.referrers.is_empty(), "{pending:?}");
     }
 
     #[test]
     fn a_namesake_that_came_later_keeps_its_writes() {
-        let pod = object(WrittenKind::Pod, "p");
-        let mut ledger = Ledger::default();
+        let pod = object(LifecycleObjectKind::Pod, "p");
+        let mut pending = PendingWrites::default();
         for at in [1, 5] {
-            ledger.enter(&write(&claim("c"), at, Some(&[])));
-            ledger.enter(&write(&pod, at + 1, Some(&[claim("c")])));
+            pending.enter(&write(&claim("c"), at, Some(&[])));
+            pending.enter(&write(&pod, at + 1, Some(&[claim("c")])));
         }
-        assert_eq!(starts(&ledger.take([claim("c")], Some(stamp(4)))), [1, 2]);
-        assert_eq!(starts(&ledger.take([claim("c")], Some(stamp(8)))), [5, 6]);
+        assert_eq!(starts(&pending.take([claim("c")], Some(stamp(4)))), [1, 2]);
+        assert_eq!(starts(&pending.take([claim("c")], Some(stamp(8)))), [5, 6]);
     }
 }

@@ -19,7 +19,7 @@ use claimcheck_model::Phase;
 use serde::Serialize;
 
 use super::{
-    bootstrap::{self, Memory, Part, Unit},
+    bootstrap::{self, Dependence, Part, Unit},
     phase::{Chance, ENOUGH, Judged, PhaseLine, sorted},
     rank::{difference, quantile, score, shift_of},
     read::{Run, Sample, Side},
@@ -50,17 +50,17 @@ const OF_RUN: f64 = 0.015;
 /// minutes, phases became longer by the power of 0.8 to 1.3 of what the others did.
 const ELASTICITY: f64 = 0.15;
 /// The same for a driver, which varies more: it may compute, or wait for a cloud API.
-const OWN_WAY: f64 = 0.35;
+const DRIVER_ELASTICITY: f64 = 0.35;
 /// The smallest change worth reporting, as a share of a phase.
 pub(super) const A_FIFTH: f64 = 0.2;
 /// The 5th percentile of the normal distribution, in standard deviations below the mean.
-const NINETEEN_IN_TWENTY: f64 = 1.645;
+const POWER_95: f64 = 1.645;
 /// The variance of a median relative to that of a mean.
 const OF_MEDIAN: f64 = std::f64::consts::FRAC_PI_2;
 
 /// A phase on the second side, or a part of it, relative to the other phases.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Beside {
+pub struct RelativeChange {
     /// Its increase relative to the other phases, as a share.
     pub ratio: f64,
     /// The p-value.
@@ -74,7 +74,7 @@ pub struct Beside {
 
 /// The increase of a phase on the second side, adjusted for the other phases at the time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Lag {
+pub(super) struct RelativeShift {
     /// A difference of logarithms.
     shift: f64,
     /// The same without the adjustment.
@@ -91,32 +91,32 @@ pub(super) struct Lag {
 
 /// The baseline of a phase on both sides: logarithms of seconds.
 #[derive(Clone, Copy, Debug)]
-struct Usual {
+struct Baseline {
     middle: f64,
     spread: f64,
 }
 
 /// The baseline of each phase that may be a covariate, and their course during each run.
-pub(super) struct Company {
-    usual: BTreeMap<Phase, Usual>,
-    moments: [Vec<Moments>; 2],
+pub(super) struct Covariates {
+    baselines: BTreeMap<Phase, Baseline>,
+    windows: [Vec<Windows>; 2],
     /// The peak number of concurrent volumes.
-    abreast: f64,
+    concurrency: f64,
 }
 
-impl Company {
+impl Covariates {
     /// None if there are too few phases.
     pub(super) fn of(sides: [&Side; 2]) -> Option<Self> {
-        let usual = |&phase: &Phase| Some((phase, Usual::of(phase, sides)?));
-        let usual: BTreeMap<_, _> = Phase::ALL.iter().filter_map(usual).collect();
-        let moments = sides.map(|side| side.runs.iter().map(|run| Moments::of(run, &usual)).collect());
-        let abreast = sides.iter().flat_map(|side| &side.runs).map(abreast).fold(1.0, f64::max);
-        (usual.len() > COMPANIONS).then_some(Self { usual, moments, abreast })
+        let baselines = |&phase: &Phase| Some((phase, Baseline::of(phase, sides)?));
+        let baselines: BTreeMap<_, _> = Phase::ALL.iter().filter_map(baselines).collect();
+        let windows = sides.map(|side| side.runs.iter().map(|run| Windows::of(run, &baselines)).collect());
+        let concurrency = sides.iter().flat_map(|side| &side.runs).map(concurrency).fold(1.0, f64::max);
+        (baselines.len() > COMPANIONS).then_some(Self { baselines, windows, concurrency })
     }
 
     /// Compares a phase, or a part of it, adjusted for its covariates. None if it is too short or too rare.
-    pub(super) fn lag(&self, phase: Phase, sides: [&Side; 2], take: fn(&Sample) -> f64) -> Option<Lag> {
-        self.usual.get(&phase)?;
+    pub(super) fn relative(&self, phase: Phase, sides: [&Side; 2], take: fn(&Sample) -> f64) -> Option<RelativeShift> {
+        self.baselines.get(&phase)?;
         let as_is = sides.map(|side| {
             let samples = side.runs.iter().filter_map(|run| run.samples.get(&phase)).flatten();
             sorted(samples.map(|sample| logarithm(take(sample))).collect())
@@ -125,13 +125,13 @@ impl Company {
             return None;
         }
         let evened = |side: usize, longer: f64| -> Vec<Vec<f64>> {
-            let of = |(run, moments): (&Run, &Moments)| {
+            let of = |(run, windows): (&Run, &Windows)| {
                 let samples = run.samples.get(&phase).map(Vec::as_slice).unwrap_or_default().iter();
                 let of =
-                    |sample: &Sample| logarithm(take(sample) + longer) - moments.beside(phase, sample.end_ns);
+                    |sample: &Sample| logarithm(take(sample) + longer) - windows.deviation_of_others(phase, sample.end_ns);
                 samples.map(of).collect()
             };
-            sides[side].runs.iter().zip(&self.moments[side]).map(of).collect()
+            sides[side].runs.iter().zip(&self.windows[side]).map(of).collect()
         };
         let runs = [0, 1].map(|side| evened(side, 0.0));
         let [xs, ys] = runs.each_ref().map(|runs| sorted(runs.concat()));
@@ -143,38 +143,38 @@ impl Company {
                     let sum = score(&sorted(unit.to_vec()), own, &xs, &ys, shift);
                     Part { sum, count: unit.len() as f64 }
                 };
-                bootstrap::units(&runs, unit, Memory::Short { abreast: self.abreast })
+                bootstrap::units(&runs, unit, Dependence::Short { concurrency: self.concurrency })
                     .into_iter()
                     .map(part)
                     .collect()
             };
             Chance::of_parts([parts(&runs[0], shift), parts(&runs[1], 0.0)])
         };
-        let stretches = chance(Unit::Stretch);
-        let [low, high] = [stretches.spread, -stretches.spread].map(|by| shift_of(&xs, &ys, by));
+        let blocks = chance(Unit::Stretch);
+        let [low, high] = [blocks.spread, -blocks.spread].map(|by| shift_of(&xs, &ys, by));
         let spread = (high - low) / 2.0;
         let least: f64 = sides.iter().map(|side| OF_RUN * OF_RUN / side.runs.len() as f64).sum();
         let of_runs = match bootstrap::unit(sides) {
             Unit::Run => {
-                let more = (chance(Unit::Run).spread / stretches.spread).powi(2) - 1.0;
+                let more = (chance(Unit::Run).spread / blocks.spread).powi(2) - 1.0;
                 least.max(spread * spread * more)
             }
             Unit::Stretch => least,
         };
         let a_fifth = sorted(evened(0, A_FIFTH * quantile(&as_is[0], 0.5).exp()).concat());
-        Some(Lag {
+        Some(RelativeShift {
             shift,
             as_is: difference(&as_is[0], &as_is[1], 0.5),
             of_a_fifth: shift_of(&xs, &a_fifth, 0.0),
             spread,
             of_runs,
-            freedom: stretches.freedom,
+            freedom: blocks.freedom,
         })
     }
 }
 
 /// The number of concurrent volumes of a run; the phases of one volume are sequential.
-fn abreast(run: &Run) -> f64 {
+fn concurrency(run: &Run) -> f64 {
     let samples = || run.samples.values().flatten();
     let [first, last] =
         [samples().map(|sample| sample.end_ns).min(), samples().map(|sample| sample.end_ns).max()];
@@ -183,7 +183,7 @@ fn abreast(run: &Run) -> f64 {
     if elapsed > 0.0 { busy / elapsed } else { 1.0 }
 }
 
-impl Usual {
+impl Baseline {
     fn of(phase: Phase, sides: [&Side; 2]) -> Option<Self> {
         let of = |side: &Side| {
             let samples = side.runs.iter().filter_map(|run| run.samples.get(&phase)).flatten();
@@ -208,30 +208,30 @@ impl Usual {
 }
 
 /// The course of the phases during a run.
-struct Moments {
+struct Windows {
     all: Sums,
     of: BTreeMap<Phase, Sums>,
 }
 
-impl Moments {
-    fn of(run: &Run, usual: &BTreeMap<Phase, Usual>) -> Self {
-        let of = |(&phase, usual): (&Phase, &Usual)| {
-            let far = FAR * usual.spread;
+impl Windows {
+    fn of(run: &Run, baselines: &BTreeMap<Phase, Baseline>) -> Self {
+        let of = |(&phase, baselines): (&Phase, &Baseline)| {
+            let far = FAR * baselines.spread;
             let samples = run.samples.get(&phase)?.iter().map(|sample| Sum {
                 end_ns: sample.end_ns,
-                distance: (logarithm(sample.total) - usual.middle).clamp(-far, far) * usual.weight(),
-                weight: usual.weight(),
+                distance: (logarithm(sample.total) - baselines.middle).clamp(-far, far) * baselines.weight(),
+                weight: baselines.weight(),
                 count: 1.0,
             });
             Some((phase, samples.collect::<Vec<_>>()))
         };
-        let of: BTreeMap<Phase, Vec<Sum>> = usual.iter().filter_map(of).collect();
+        let of: BTreeMap<Phase, Vec<Sum>> = baselines.iter().filter_map(of).collect();
         let all = of.values().flatten().copied().collect();
         Self { all: Sums::of(all), of: of.into_iter().map(|(phase, of)| (phase, Sums::of(of))).collect() }
     }
 
     /// The deviation of all other phases from their baseline around that time, as a logarithm.
-    fn beside(&self, phase: Phase, end_ns: u64) -> f64 {
+    fn deviation_of_others(&self, phase: Phase, end_ns: u64) -> f64 {
         let but_own = |of: &dyn Fn(&Sums) -> Sum| {
             let own = self.of.get(&phase).map_or_else(Sum::default, of);
             of(&self.all).less(own)
@@ -285,7 +285,7 @@ impl Sums {
     }
 }
 
-impl Lag {
+impl RelativeShift {
     /// The variance of the shift, given this disagreement of the others.
     fn variance(&self, disagreement: f64) -> f64 {
         self.spread * self.spread + disagreement
@@ -293,7 +293,7 @@ impl Lag {
 
     /// The shift without the component common to the others, and its standard error, where the power of what the
     /// others did by which it takes to another machine is known so well.
-    fn beside(&self, others: &[Self], elasticity: f64) -> (f64, f64) {
+    fn adjusted(&self, others: &[Self], elasticity: f64) -> (f64, f64) {
         let (mut common, mut disagree) = (0.0, 0.0);
         // The precision of each depends on their disagreement, which is known once their median is.
         for _ in 0..2 {
@@ -313,43 +313,43 @@ impl Lag {
 /// Compares each phase, and Kubernetes' part in it, with the other phases, where `doubt` is the family-wise error
 /// rate.
 pub(super) fn judge(lines: &mut [PhaseLine], doubt: f64) {
-    let companions: Vec<Option<Lag>> = lines.iter().map(|line| line.total.sure_lag()).collect();
+    let companions: Vec<Option<RelativeShift>> = lines.iter().map(|line| line.total.certain_shift()).collect();
     let mut all = Vec::new();
     for (at, line) in lines.iter_mut().enumerate() {
         let others = [&companions[..at], &companions[at + 1..]].concat();
-        let others: Vec<Lag> = others.into_iter().flatten().collect();
+        let others: Vec<RelativeShift> = others.into_iter().flatten().collect();
         // A driver responds to machine speed in its own way, so the smaller Kubernetes' share of a phase, the less is
         // known.
         let driver = line.driver.map_or(0.0, |driver| driver.p50[0] / line.total.p50[0]).min(1.0);
         let parts = [(Some(&mut line.total), driver), (line.overhead.as_mut(), 0.0)];
         for (judged, driver) in parts {
             let Some(judged) = judged else { continue };
-            let Some(lag) = judged.sure_lag().filter(|_| others.len() >= COMPANIONS) else { continue };
-            let (shift, error) = lag.beside(&others, ELASTICITY + OWN_WAY * driver);
-            let p = student::two_sided(shift / error, lag.freedom);
-            let beside = Beside { ratio: shift.exp_m1(), p, p_holm: p, finds: 0.0 };
-            all.push((lag, error, judged.beside.insert(beside)));
+            let Some(relative) = judged.certain_shift().filter(|_| others.len() >= COMPANIONS) else { continue };
+            let (shift, error) = relative.adjusted(&others, ELASTICITY + DRIVER_ELASTICITY * driver);
+            let p = student::two_sided(shift / error, relative.freedom);
+            let beside = RelativeChange { ratio: shift.exp_m1(), p, p_holm: p, finds: 0.0 };
+            all.push((relative, error, judged.beside.insert(beside)));
         }
     }
     let corrected = holm(&all.iter().map(|(.., beside)| Some(beside.p)).collect::<Vec<_>>());
     let each = doubt / all.len() as f64;
-    for ((lag, error, beside), p_holm) in all.into_iter().zip(corrected.into_iter().flatten()) {
+    for ((relative, error, beside), p_holm) in all.into_iter().zip(corrected.into_iter().flatten()) {
         beside.p_holm = p_holm;
-        let found = (student::critical(1.0 - each, lag.freedom) + NINETEEN_IN_TWENTY) * error;
-        beside.finds = A_FIFTH * found / lag.of_a_fifth;
+        let found = (student::critical(1.0 - each, relative.freedom) + POWER_95) * error;
+        beside.finds = A_FIFTH * found / relative.of_a_fifth;
     }
 }
 
 impl Judged {
     /// Its lag, if its standard error can be estimated.
-    fn sure_lag(&self) -> Option<Lag> {
-        self.lag.filter(|lag| lag.spread > 0.0)
+    fn certain_shift(&self) -> Option<RelativeShift> {
+        self.relative.filter(|relative| relative.spread > 0.0)
     }
 }
 
 /// The weighted median of the shifts.
-fn middle(all: &[Lag], disagreement: f64) -> f64 {
-    let weighted = |lag: &Lag| (lag.shift, lag.variance(disagreement).recip());
+fn middle(all: &[RelativeShift], disagreement: f64) -> f64 {
+    let weighted = |relative: &RelativeShift| (relative.shift, relative.variance(disagreement).recip());
     let mut weighted: Vec<(f64, f64)> = all.iter().map(weighted).collect();
     weighted.sort_by(|a, b| a.0.total_cmp(&b.0));
     let half = weighted.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
@@ -362,12 +362,12 @@ fn middle(all: &[Lag], disagreement: f64) -> f64 {
 }
 
 /// The variance of the shifts beyond the sampling error.
-fn disagreement(all: &[Lag], common: f64) -> f64 {
-    let seen = median(all, |lag| (lag.shift - common).powi(2)) / MEDIAN_OF_CHI_SQUARED;
-    (seen - median(all, |lag| lag.spread * lag.spread)).max(0.0)
+fn disagreement(all: &[RelativeShift], common: f64) -> f64 {
+    let seen = median(all, |relative| (relative.shift - common).powi(2)) / MEDIAN_OF_CHI_SQUARED;
+    (seen - median(all, |relative| relative.spread * relative.spread)).max(0.0)
 }
 
-fn median(all: &[Lag], of: impl Fn(&Lag) -> f64) -> f64 {
+fn median(all: &[RelativeShift], of: impl Fn(&RelativeShift) -> f64) -> f64 {
     let values = sorted(all.iter().map(of).collect());
     if values.is_empty() { 0.0 } else { quantile(&values, 0.5) }
 }
@@ -382,15 +382,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_volumes_are_abreast_as_phases_take_of_the_time() {
+    fn concurrency_is_busy_time_per_elapsed_time() {
         let sample =
             |second: u64| Sample { end_ns: second * 1_000_000_000, total: 1.5, driver: 0.0, overhead: 1.5 };
         let of = |seconds: u64| {
             let samples =
                 [Phase::Attach, Phase::Stage].map(|phase| (phase, (0..=seconds).map(sample).collect()));
-            abreast(&Run { samples: samples.into(), ..Run::default() })
+            concurrency(&Run { samples: samples.into(), ..Run::default() })
         };
         assert!((of(1000) - 3.0).abs() < 0.01, "{}", of(1000));
-        assert_eq!((of(0), abreast(&Run::default())), (1.0, 1.0), "in no time");
+        assert_eq!((of(0), concurrency(&Run::default())), (1.0, 1.0), "in no time");
     }
 }

@@ -16,11 +16,11 @@ use crate::{
 
 /// The time that a pod waits for its volumes before each FailedMount event.
 /// Upstream: `podAttachAndMountTimeout` in `pkg/kubelet/volumemanager/volume_manager.go`.
-const PATIENCE: Duration = Duration::from_secs(123);
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);
 
 impl<H: Host> VolumeManager<H> {
     /// An operation failed.
-    pub(super) fn tell_failure(&self, key: &VolumeKey, operation: &Operation, error: &str) {
+    pub(super) fn report_failure(&self, key: &VolumeKey, operation: &Operation, error: &str) {
         let Some(desired) = self.desired.get(key) else { return };
         let name = volume_name(key, self.actual.get(key), &desired.spec);
         let block = matches!(&desired.spec, VolumeSpec::Csi(volume) if volume.form != Form::Filesystem);
@@ -42,15 +42,15 @@ impl<H: Host> VolumeManager<H> {
     }
 
     /// A volume waits for a driver that is not registered.
-    pub(super) fn tell_no_driver(&self, key: &VolumeKey) {
+    pub(super) fn report_missing_driver(&self, key: &VolumeKey) {
         let driver = key.driver().unwrap_or_default();
         let message = format!("driver name {driver} not found in the list of registered CSI drivers");
-        self.tell_failure(key, &Operation::MountDevice, &message);
+        self.report_failure(key, &Operation::MountDevice, &message);
     }
 
     /// A volume can never be mounted in its present state. The message is upstream's, where the same wait that
     /// otherwise times out ends at once.
-    pub(super) fn tell_problem(&self, pod: &Pod, problem: &Problem) {
+    pub(super) fn report_problem(&self, pod: &Pod, problem: &Problem) {
         let volume = &problem.volume;
         let message = format!(
             "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to \
@@ -61,24 +61,24 @@ impl<H: Host> VolumeManager<H> {
     }
 
     /// The pod waits for its volumes, from `now` if it does not yet.
-    pub(super) fn be_patient(&mut self, pod: &Pod, now: Moment) {
-        self.patience.entry(uid_of(pod)).or_insert((reference(pod), now + PATIENCE));
+    pub(super) fn start_wait(&mut self, pod: &Pod, now: Moment) {
+        self.waits.entry(uid_of(pod)).or_insert((reference(pod), now + MOUNT_TIMEOUT));
     }
 
     /// Emits events for the pods that have waited for long; they continue to wait, unless the node is full: then they
     /// are rejected, and the driver's limit is updated for the scheduler.
-    pub(super) fn tell_waiting(&mut self, now: Moment) {
+    pub(super) fn report_waiting(&mut self, now: Moment) {
         let late: Vec<PodUid> = self
-            .patience
+            .waits
             .iter()
             .filter(|(_, (_, until))| *until <= now)
             .map(|(uid, _)| uid.clone())
             .collect();
         for pod in late {
-            let Some(missing) = self.what_is_missing(&pod) else { continue };
+            let Some(missing) = self.unmounted_volumes(&pod) else { continue };
             let exhausted = self.exhausted(&pod);
-            let Some((object, until)) = self.patience.get_mut(&pod) else { continue };
-            *until = now + PATIENCE;
+            let Some((object, until)) = self.waits.get_mut(&pod) else { continue };
+            *until = now + MOUNT_TIMEOUT;
             match exhausted {
                 None => {
                     let message = format!(
@@ -106,7 +106,7 @@ impl<H: Host> VolumeManager<H> {
     }
 
     /// Upstream: `WaitForAttachAndMount`; the message is its.
-    fn what_is_missing(&self, pod: &PodUid) -> Option<String> {
+    fn unmounted_volumes(&self, pod: &PodUid) -> Option<String> {
         let population = self.populations.get(pod)?;
         let mut unmounted: BTreeSet<&str> = BTreeSet::new();
         let mut unattached = BTreeSet::new();

@@ -17,7 +17,7 @@ const STATE_DIR: &str = "--state-dir=/var/lib/claimcheck";
 
 /// The parameters of an additional driver.
 #[derive(Clone, Copy, Debug)]
-pub struct FurtherDriver<'a> {
+pub struct AdditionalDriver<'a> {
     /// Its CSI driver name.
     pub name: &'a str,
     /// Additional arguments of the built-in driver; `{node_id}` stands for the node.
@@ -26,7 +26,7 @@ pub struct FurtherDriver<'a> {
     pub attacher: bool,
 }
 
-impl FurtherDriver<'_> {
+impl AdditionalDriver<'_> {
     /// The sidecar controllers that call it.
     fn controllers(&self) -> Vec<&'static str> {
         ["provisioner", "resizer"].into_iter().chain(self.attacher.then_some("attacher")).collect()
@@ -41,7 +41,7 @@ impl FurtherDriver<'_> {
 
 /// The objects of an additional driver: its node plugin, and a pod with its sidecars. There is one lease for all
 /// controllers of an installation, so these take part in no election, and there is one of them.
-pub fn further(options: &Options, driver: FurtherDriver) -> Vec<DynamicObject> {
+pub fn additional_driver_objects(options: &Options, driver: AdditionalDriver) -> Vec<DynamicObject> {
     let options = Options { driver_name: driver.name.to_owned(), driver_args: Vec::new(), ..options.clone() };
     let mut objects = resolve::resolve(&options.overlay());
     objects.retain(|object| object["metadata"]["name"] == NODE || object["metadata"]["name"] == CONTROLLERS);
@@ -58,7 +58,7 @@ pub fn further(options: &Options, driver: FurtherDriver) -> Vec<DynamicObject> {
 }
 
 /// The object's name, and the label by which its pods are found.
-fn rename(object: &mut Value, driver: &FurtherDriver) {
+fn rename(object: &mut Value, driver: &AdditionalDriver) {
     let places = ["/metadata/labels", "/spec/selector/matchLabels", "/spec/template/metadata/labels"];
     for place in places {
         if let Some(labels) = object.pointer_mut(place)
@@ -72,7 +72,7 @@ fn rename(object: &mut Value, driver: &FurtherDriver) {
 }
 
 /// The container of the driver has another name: disruptions find the first driver by its container name.
-fn node_plugin(template: &mut Value, driver: &FurtherDriver) {
+fn node_plugin(template: &mut Value, driver: &AdditionalDriver) {
     let name = driver.named(DRIVER);
     if template["metadata"]["labels"][TAP] == DRIVER {
         template["metadata"]["labels"][TAP] = name.clone().into();
@@ -90,19 +90,19 @@ fn node_plugin(template: &mut Value, driver: &FurtherDriver) {
     }
 }
 
-fn controllers(pod: &mut Value, driver: &FurtherDriver) {
+fn controllers(pod: &mut Value, driver: &AdditionalDriver) {
     let wanted = driver.controllers();
     let containers = list(&mut pod["containers"]);
     containers.retain_mut(|container| match container["name"].as_str() {
         Some("controllers") => {
             let args = list(&mut container["args"]);
             // The containers that remain with upstream sidecars belong to the cluster, not to a driver.
-            let ours = args.iter().any(|arg| arg == "provisioner");
+            let has_builtin_provisioner = args.iter().any(|arg| arg == "provisioner");
             let options = |arg: &Value| arg.as_str().is_some_and(|arg| arg.starts_with("--"));
             let elects = |arg: &Value| arg.as_str().is_some_and(|arg| arg.starts_with("--leader-elect"));
             args.retain(|arg| options(arg) && !elects(arg));
             args.splice(0..0, ["controller"].iter().chain(&wanted).map(|&word| word.into()));
-            ours
+            has_builtin_provisioner
         }
         Some(name) => name.strip_prefix("csi-").is_some_and(|name| wanted.contains(&name)),
         None => false,

@@ -4,11 +4,11 @@ use claimcheck_driver::Args;
 use clap::Parser;
 use serde_json::{Value, json};
 
-use super::{FurtherDriver, Options, Sidecars, Variant, further, objects};
+use super::{AdditionalDriver, Options, Sidecars, Variant, additional_driver_objects, objects};
 
 const NAME: &str = "zoned.claimcheck.dev";
-const DRIVER: FurtherDriver =
-    FurtherDriver { name: NAME, args: &["--topology", "zone={node_id}"], attacher: true };
+const DRIVER: AdditionalDriver =
+    AdditionalDriver { name: NAME, args: &["--topology", "zone={node_id}"], attacher: true };
 
 fn all() -> impl Iterator<Item = Options> {
     let variants = Variant::ALL.into_iter();
@@ -35,14 +35,14 @@ fn arguments(container: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_further_driver_has_pods_of_its_own() {
+fn an_additional_driver_has_separate_pods() {
     for options in all() {
-        let further = values(further(&options, DRIVER));
-        let kinds: Vec<_> = further.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+        let additional = values(additional_driver_objects(&options, DRIVER));
+        let kinds: Vec<_> = additional.iter().map(|object| object["kind"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["DaemonSet", "Deployment"], "{}", options.overlay());
         let mut first = values(objects(&options));
         first.retain(|object| object["spec"]["template"].is_object());
-        for workload in &further {
+        for workload in &additional {
             assert!(is_about(workload, workload));
             for other in &first {
                 assert_ne!(workload["metadata"]["name"], other["metadata"]["name"]);
@@ -56,8 +56,8 @@ fn a_further_driver_has_pods_of_its_own() {
 fn the_driver_has_its_name_its_state_and_what_it_is_to_be() {
     for options in all() {
         let options = Options { faults: Some("/var/lib/claimcheck/f".to_owned()), ..options };
-        let further = values(further(&options, DRIVER));
-        let node = &further[0];
+        let additional = values(additional_driver_objects(&options, DRIVER));
+        let node = &additional[0];
         let driver = &containers(node)[0];
         assert_eq!(driver["name"], "driver-zoned", "disruptions of the first driver do not affect it");
         assert_eq!(driver["env"][0], json!({ "name": "DRIVER_NAME", "value": NAME }));
@@ -79,19 +79,19 @@ fn the_driver_has_its_name_its_state_and_what_it_is_to_be() {
 }
 
 #[test]
-fn the_sidecars_are_those_that_the_driver_wants() {
+fn the_sidecars_are_those_that_the_driver_requires() {
     for options in all() {
         for attacher in [true, false] {
-            let further = values(further(&options, FurtherDriver { attacher, ..DRIVER }));
-            let pod = containers(&further[1]);
+            let additional = values(additional_driver_objects(&options, AdditionalDriver { attacher, ..DRIVER }));
+            let pod = containers(&additional[1]);
             let wanted: &[&str] = match (options.sidecars, attacher) {
-                (Sidecars::Ours, _) => &["controllers"],
+                (Sidecars::Builtin, _) => &["controllers"],
                 (Sidecars::Upstream, true) => &["csi-provisioner", "csi-attacher", "csi-resizer"],
                 (Sidecars::Upstream, false) => &["csi-provisioner", "csi-resizer"],
             };
             let names: Vec<_> = pod.iter().map(|container| container["name"].as_str().unwrap()).collect();
             assert_eq!(names, wanted, "{}", options.overlay());
-            if options.sidecars == Sidecars::Ours {
+            if options.sidecars == Sidecars::Builtin {
                 let words = arguments(&pod[0]);
                 let roles: &[&str] = match attacher {
                     true => {

@@ -11,14 +11,14 @@ type Segment = BTreeMap<String, String>;
 
 /// The nodes from which one volume is accessible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct ReachableNodes {
     /// Their names.
     pub nodes: Vec<String>,
     /// Their topology segment; empty if it includes all nodes with the driver.
     pub segment: Segment,
 }
 
-impl Reach {
+impl ReachableNodes {
     /// Of these nodes, which all have the driver, those of one topology segment: that of the node `around`, or else
     /// the largest one, and of equally large ones the first.
     pub(super) fn of(world: &World, driver: &str, nodes: &[String], around: Option<&str>) -> Self {
@@ -42,7 +42,7 @@ impl Reach {
     }
 
     /// The driver's topology keys; none if it has no topology.
-    pub fn apart(&self) -> Option<String> {
+    pub fn topology_keys(&self) -> Option<String> {
         let keys: Vec<&str> = self.segment.keys().map(String::as_str).collect();
         (!keys.is_empty()).then(|| keys.join(", "))
     }
@@ -115,13 +115,13 @@ mod tests {
         ];
         for (zones, around, nodes, zone) in table {
             let (world, names) = world(zones);
-            let reach = Reach::of(&world, "d", &names, around);
-            assert_eq!(reach.nodes, nodes, "{zones:?}");
-            assert_eq!(reach.segment.get("zone").map(String::as_str), zone, "{zones:?}");
-            assert_eq!(reach.apart().as_deref(), zone.map(|_| "zone"), "{zones:?}");
-            assert_eq!(reach.allowed_topologies().is_some(), zone.is_some(), "{zones:?}");
+            let reachable_nodes = ReachableNodes::of(&world, "d", &names, around);
+            assert_eq!(reachable_nodes.nodes, nodes, "{zones:?}");
+            assert_eq!(reachable_nodes.segment.get("zone").map(String::as_str), zone, "{zones:?}");
+            assert_eq!(reachable_nodes.topology_keys().as_deref(), zone.map(|_| "zone"), "{zones:?}");
+            assert_eq!(reachable_nodes.allowed_topologies().is_some(), zone.is_some(), "{zones:?}");
             // The topology of another driver is not known, so it is not restricted.
-            assert_eq!(Reach::of(&world, "e", &names, around).nodes, names, "{zones:?}");
+            assert_eq!(ReachableNodes::of(&world, "e", &names, around).nodes, names, "{zones:?}");
         }
     }
 

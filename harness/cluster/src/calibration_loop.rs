@@ -26,28 +26,28 @@ const MESSAGE: [u8; 64] = [0; 64];
 const WORK: u32 = 2;
 
 /// The calibration loop in the background of a run.
-pub struct Yardstick {
+pub struct CalibrationLoop {
     /// The loop ends when this is dropped.
     stop: Sender<()>,
     working: JoinHandle<io::Result<Calibration>>,
 }
 
-impl Yardstick {
+impl CalibrationLoop {
     /// Starts the loop on a separate thread.
     pub fn start() -> Self {
         let (stop, stopped) = mpsc::channel();
         let working = thread::spawn(move || {
             let (mut reader, mut writer) = io::pipe()?;
-            let mut pace = Calibration { work: WORK, ..Calibration::default() };
+            let mut calibration = Calibration { work: WORK, ..Calibration::default() };
             let began = processor_time();
             let mut read = MESSAGE;
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 writer.write_all(&MESSAGE)?;
                 reader.read_exact(&mut read)?;
-                pace.times += 1;
+                calibration.times += 1;
             }
-            pace.seconds = processor_time() - began;
-            Ok(pace)
+            calibration.seconds = processor_time() - began;
+            Ok(calibration)
         });
         Self { stop, working }
     }
@@ -55,8 +55,8 @@ impl Yardstick {
     /// Stops the loop; none without a complete iteration, or without a pipe.
     pub fn finish(self) -> Option<Calibration> {
         drop(self.stop);
-        let pace = self.working.join().ok()?.ok()?;
-        (pace.times > 0).then_some(pace)
+        let calibration = self.working.join().ok()?.ok()?;
+        (calibration.times > 0).then_some(calibration)
     }
 }
 
@@ -71,11 +71,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_takes_time_and_ends_when_it_is_told_to() {
-        let yardstick = Yardstick::start();
+    fn the_loop_measures_time_and_ends_when_stopped() {
+        let calibration_loop = CalibrationLoop::start();
         thread::sleep(EVERY * 3);
-        let pace = yardstick.finish().expect("there was time for a round");
-        assert!(pace.times >= 1 && pace.seconds > 0.0, "{pace:?}");
-        assert_eq!(Yardstick::start().finish(), None, "no time to work");
+        let calibration = calibration_loop.finish().expect("there was time for a round");
+        assert!(calibration.times >= 1 && calibration.seconds > 0.0, "{calibration:?}");
+        assert_eq!(CalibrationLoop::start().finish(), None, "no time to work");
     }
 }

@@ -80,15 +80,15 @@ impl KindArgs {
         workers: Option<usize>,
         components: ComponentArgs,
         controllers: Controllers,
-    ) -> Result<KindPlace, OwnedError> {
+    ) -> Result<KindTarget, OwnedError> {
         let name = cluster_name(self.name.as_deref())?;
-        Ok(KindPlace { name, args: self, components, workers, controllers })
+        Ok(KindTarget { name, args: self, components, workers, controllers })
     }
 }
 
 /// A kind cluster to be created or reused.
 #[derive(Clone, Debug)]
-pub struct KindPlace {
+pub struct KindTarget {
     name: String,
     args: KindArgs,
     components: ComponentArgs,
@@ -96,7 +96,7 @@ pub struct KindPlace {
     controllers: Controllers,
 }
 
-impl KindPlace {
+impl KindTarget {
     /// Whether the sidecars are those of kubernetes-csi.
     pub fn has_upstream_sidecars(&self) -> bool {
         self.components.has_upstream_sidecars()
@@ -135,7 +135,7 @@ impl KindPlace {
     }
 
     /// The message to print before the cluster is created, which takes a while.
-    pub fn foreword(&self) -> String {
+    pub fn startup_notice(&self) -> String {
         format!(
             "creating kind cluster {}: this takes one or two minutes, longer if its image must be pulled",
             self.name
@@ -143,7 +143,7 @@ impl KindPlace {
     }
 
     /// The message to print at the end of a run if the cluster is kept.
-    pub fn afterword(&self) -> Option<String> {
+    pub fn shutdown_notice(&self) -> Option<String> {
         let stays = self.components.keep || self.args.reuse;
         stays.then(|| format!("{0} is kept: `claimcheck cluster down {0}` deletes it", self.name))
     }
@@ -155,7 +155,7 @@ impl KindPlace {
     pub async fn bring_up(&self, folder: &RunFolder) -> Result<Real> {
         let options = self.options(folder)?;
         let variant = match options.controllers {
-            Controllers::Ours => Variant::Kind,
+            Controllers::Builtin => Variant::Kind,
             Controllers::Stock => Variant::Stock,
         };
         let components = self.components.components(variant);
@@ -165,8 +165,8 @@ impl KindPlace {
 
     fn options(&self, folder: &RunFolder) -> Result<KindOptions> {
         let args = self.args.clone();
-        let further = args.load_images.iter().map(|image| component_args::given(image));
-        let images = std::iter::once(self.components.image(args.base_image)).chain(further).collect();
+        let loaded = args.load_images.iter().map(|image| component_args::given(image));
+        let images = std::iter::once(self.components.image(args.base_image)).chain(loaded).collect();
         Ok(KindOptions {
             tools: Tools::from_environment(),
             store: Store::of_user()?,

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, fmt, fs, io, path::Path};
 
-use claimcheck_driver::host::left::{self, LeftLoop};
+use claimcheck_driver::host::left::{self, AttachedLoop};
 use claimcheck_substrate::STATE_DIR;
 use rustix::{
     fs::{major, minor},
@@ -19,7 +19,7 @@ const ALL_PROCESSES: &str = "pid:[4026531836]";
 
 /// The loop devices of dead runs cannot be determined, so that none is detached.
 #[derive(Debug, thiserror::Error)]
-pub enum DeadLoopsError {
+pub enum OrphanedLoopDevicesError {
     /// Not root, or no `/sys`.
     #[error("cannot look for loop devices of dead runs")]
     Devices(#[source] io::Error),
@@ -29,7 +29,7 @@ pub enum DeadLoopsError {
          outside of containers, or detach it with `losetup --detach`",
         .0.path.display()
     )]
-    Unseen(LeftLoop),
+    Unseen(AttachedLoop),
     /// The mounts of a process cannot be read.
     #[error("cannot read the mounts of all processes")]
     Mounts(#[source] io::Error),
@@ -37,13 +37,13 @@ pub enum DeadLoopsError {
 
 /// The result for a loop device of a dead run.
 #[derive(Debug)]
-pub struct DeadLoop {
-    device: LeftLoop,
+pub struct OrphanedLoopDevice {
+    device: AttachedLoop,
     /// Whether it was detached.
     pub detached: io::Result<()>,
 }
 
-impl fmt::Display for DeadLoop {
+impl fmt::Display for OrphanedLoopDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, file) = (self.device.path.display(), self.device.file.display());
         match &self.detached {
@@ -57,34 +57,34 @@ impl fmt::Display for DeadLoop {
 ///
 /// # Errors
 /// They cannot be determined.
-pub fn detach_dead_loops() -> Result<Vec<DeadLoop>, DeadLoopsError> {
+pub fn detach_orphaned_loop_devices() -> Result<Vec<OrphanedLoopDevice>, OrphanedLoopDevicesError> {
     if !geteuid().is_root() {
         return Ok(Vec::new());
     }
     // Before the mounts: a device that was attached by now has its mount in a table that is read later, unless
     // the run is dead.
-    let mut devices = left::below(Path::new(STATE_DIR)).map_err(DeadLoopsError::Devices)?;
+    let mut devices = left::below(Path::new(STATE_DIR)).map_err(OrphanedLoopDevicesError::Devices)?;
     if devices.is_empty() {
         return Ok(Vec::new());
     }
-    let mounted = mounted().map_err(DeadLoopsError::Mounts)?;
+    let mounted = mounted().map_err(OrphanedLoopDevicesError::Mounts)?;
     devices.retain(|device| !mounted.contains(&file_system(device)));
-    let seen = fs::read_link("/proc/self/ns/pid").map_err(DeadLoopsError::Mounts)?;
+    let seen = fs::read_link("/proc/self/ns/pid").map_err(OrphanedLoopDevicesError::Mounts)?;
     match devices.first() {
-        Some(first) if seen != Path::new(ALL_PROCESSES) => Err(DeadLoopsError::Unseen(first.clone())),
-        _ => Ok(devices.into_iter().map(DeadLoop::of).collect()),
+        Some(first) if seen != Path::new(ALL_PROCESSES) => Err(OrphanedLoopDevicesError::Unseen(first.clone())),
+        _ => Ok(devices.into_iter().map(OrphanedLoopDevice::of).collect()),
     }
 }
 
-impl DeadLoop {
-    fn of(device: LeftLoop) -> Self {
+impl OrphanedLoopDevice {
+    fn of(device: AttachedLoop) -> Self {
         let detached = device.detach();
         Self { device, detached }
     }
 }
 
 /// The file system of the file behind a device, as in mount tables.
-fn file_system(device: &LeftLoop) -> String {
+fn file_system(device: &AttachedLoop) -> String {
     format!("{}:{}", major(device.id.device), minor(device.id.device))
 }
 
@@ -124,7 +124,7 @@ mod tests {
     fn what_is_mounted_is_seen() {
         let root = stat("/").unwrap();
         let id = claimcheck_driver::host::FileId { device: root.st_dev, inode: root.st_ino };
-        let device = LeftLoop { path: "/dev/loop0".into(), file: "/cc/image".into(), id };
+        let device = AttachedLoop { path: "/dev/loop0".into(), file: "/cc/image".into(), id };
         assert!(mounted().unwrap().contains(&file_system(&device)), "{}", file_system(&device));
         assert!(!mounted().unwrap().contains("4095:1048575"));
     }

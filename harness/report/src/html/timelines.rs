@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use claimcheck_model::{CaseId, Event, Evidence, Outcome, Phase, PhaseSample, RpcSummary, Stamp};
+use claimcheck_model::{CaseId, Event, FailureDump, Outcome, Phase, PhaseSample, RpcSummary, Stamp};
 use serde::Serialize;
 
 /// The maximum number of rows on a page: a soak test has too many volumes to display.
@@ -10,20 +10,20 @@ const ROWS: usize = 5_000;
 
 /// The lifecycles of the volumes of a run, and the durations of their phases.
 #[derive(Debug, Default)]
-pub(super) struct Lives {
+pub(super) struct Timelines {
     samples: Vec<PhaseSample>,
     calls: Vec<RpcSummary>,
     /// The case that a namespace belongs to.
     cases: HashMap<String, CaseId>,
     /// The conditions that each case waited for.
-    steps: HashMap<CaseId, Vec<Waited>>,
+    steps: HashMap<CaseId, Vec<StepLine>>,
     /// The evidence of failed cases.
-    evidence: HashMap<CaseId, Evidence>,
+    evidence: HashMap<CaseId, FailureDump>,
 }
 
 /// A step of a case.
 #[derive(Debug)]
-pub(super) struct Waited {
+pub(super) struct StepLine {
     /// The condition.
     pub what: String,
     /// The duration of the wait, seconds.
@@ -105,7 +105,7 @@ impl Names {
     }
 }
 
-impl Lives {
+impl Timelines {
     /// Records an event.
     pub fn observe(&mut self, event: &Event) {
         match event {
@@ -115,8 +115,8 @@ impl Lives {
                 self.cases.insert(namespace.clone(), case.clone());
             }
             Event::Step { case, what, seconds, failed, .. } => {
-                let waited = Waited { what: what.clone(), seconds: *seconds, failed: failed.clone() };
-                self.steps.entry(case.clone()).or_default().push(waited);
+                let step = StepLine { what: what.clone(), seconds: *seconds, failed: failed.clone() };
+                self.steps.entry(case.clone()).or_default().push(step);
             }
             Event::Evidence(evidence) => drop(self.evidence.insert(evidence.case.clone(), evidence.clone())),
             _ => {}
@@ -124,12 +124,12 @@ impl Lives {
     }
 
     /// The conditions that a case waited for, in order.
-    pub fn steps(&self, case: &CaseId) -> &[Waited] {
+    pub fn steps(&self, case: &CaseId) -> &[StepLine] {
         self.steps.get(case).map_or(&[], Vec::as_slice)
     }
 
     /// The evidence of a failed case.
-    pub fn evidence(&self, case: &CaseId) -> Option<&Evidence> {
+    pub fn evidence(&self, case: &CaseId) -> Option<&FailureDump> {
         self.evidence.get(case)
     }
 
@@ -280,16 +280,16 @@ mod tests {
         SubjectIds { claim: String::new(), volume, pod, node }
     }
 
-    fn lives(events: &[Event]) -> Timeline {
-        let mut lives = Lives::default();
-        events.iter().for_each(|event| lives.observe(event));
-        lives.timeline()
+    fn timeline_of(events: &[Event]) -> Timeline {
+        let mut timelines = Timelines::default();
+        events.iter().for_each(|event| timelines.observe(event));
+        timelines.timeline()
     }
 
     #[test]
     fn a_pods_phases_are_in_the_rows_of_all_its_volumes() {
         let case = CaseId::new("multi_volume", "two volumes");
-        let timeline = lives(&[
+        let timeline = timeline_of(&[
             Event::CaseStarted { case: case.clone(), namespace: "ns".into() },
             sample(Phase::Provision, "ns/b", ids("pv-b", "", ""), 300, 500),
             sample(Phase::Provision, "ns/a", ids("pv-a", "", ""), 100, 400),
@@ -317,7 +317,7 @@ mod tests {
             let start = at(start);
             Event::Rpc(RpcSummary { driver, method, code, volume, node, start, seconds: 20e-6, retry: false })
         };
-        let timeline = lives(&[
+        let timeline = timeline_of(&[
             call("Probe", "", 90),
             call("CreateVolume", "pv", 110),
             call("NodeStageVolume", "h-pv", 250),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ended_has_no_length_and_what_nobody_saw_no_bar() {
+    fn an_aborted_phase_has_no_length_and_an_unobserved_one_no_bar() {
         let event = |outcome| {
             let Event::Phase(mut sample) = sample(Phase::Attach, "ns/c", ids("pv", "", ""), 0, 1) else {
                 unreachable!("it is a phase")
@@ -337,7 +337,7 @@ mod tests {
             sample.outcome = outcome;
             Event::Phase(sample)
         };
-        let timeline = lives(&[event(Outcome::Aborted { start: at(7) }), event(Outcome::Unobserved)]);
+        let timeline = timeline_of(&[event(Outcome::Aborted { start: at(7) }), event(Outcome::Unobserved)]);
         assert_eq!(timeline.rows[0].bars, [Bar(Phase::Attach as usize, 0, None, 0, None)]);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::resources::Shelf;
+use crate::resources::Storage;
 use crate::store::{Key, Store};
 use crate::time;
 
@@ -16,15 +16,15 @@ const SERVICE_ACCOUNT: &str = "default";
 const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// Creates the default objects in an empty store.
-pub fn furnish_cluster(store: &Store, ca_pem: &str) {
+pub fn bootstrap_cluster(store: &Store, ca_pem: &str) {
     for name in NAMESPACES {
         let namespace = json!({
             "metadata": metadata(name, json!({ "labels": { "kubernetes.io/metadata.name": name } })),
             "spec": { "finalizers": ["kubernetes"] },
             "status": { "phase": "Active" },
         });
-        store.create(Shelf::Namespaces, Key::cluster(name), namespace).expect("the store is empty");
-        furnish_namespace(store, name, ca_pem);
+        store.create(Storage::Namespaces, Key::cluster(name), namespace).expect("the store is empty");
+        bootstrap_namespace(store, name, ca_pem);
     }
     // Mirrors SystemPriorityClasses in pkg/apis/scheduling/v1/helpers.go.
     for (name, value, description) in [
@@ -46,7 +46,7 @@ pub fn furnish_cluster(store: &Store, ca_pem: &str) {
             "description": description,
             "preemptionPolicy": "PreemptLowerPriority",
         });
-        store.create(Shelf::PriorityClasses, Key::cluster(name), class).expect("the store is empty");
+        store.create(Storage::PriorityClasses, Key::cluster(name), class).expect("the store is empty");
     }
 }
 
@@ -54,7 +54,7 @@ pub fn furnish_cluster(store: &Store, ca_pem: &str) {
 ///
 /// Stock Kubernetes has two controllers for that, and rejects pods that are created before. Here both exist as
 /// soon as the namespace does.
-pub fn furnish_namespace(store: &Store, namespace: &str, ca_pem: &str) {
+pub fn bootstrap_namespace(store: &Store, namespace: &str, ca_pem: &str) {
     let account = json!({ "metadata": metadata(SERVICE_ACCOUNT, json!({ "namespace": namespace })) });
     let about = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
                  endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
@@ -63,17 +63,17 @@ pub fn furnish_namespace(store: &Store, namespace: &str, ca_pem: &str) {
         "namespace": namespace, "annotations": { "kubernetes.io/description": about },
     });
     let ca = json!({ "metadata": metadata(ROOT_CA, annotations), "data": { "ca.crt": ca_pem } });
-    for (shelf, name, object) in
-        [(Shelf::ServiceAccounts, SERVICE_ACCOUNT, account), (Shelf::ConfigMaps, ROOT_CA, ca)]
+    for (storage, name, object) in
+        [(Storage::ServiceAccounts, SERVICE_ACCOUNT, account), (Storage::ConfigMaps, ROOT_CA, ca)]
     {
         // It is there already, or the namespace is going away: both are fine.
-        store.create(shelf, Key::new(namespace, name), object).ok();
+        store.create(storage, Key::new(namespace, name), object).ok();
     }
 }
 
-/// Whether [`furnish_namespace`] creates this object.
-pub fn belongs_to_namespace(shelf: Shelf, key: &Key) -> bool {
-    matches!((shelf, &*key.name), (Shelf::ServiceAccounts, SERVICE_ACCOUNT) | (Shelf::ConfigMaps, ROOT_CA))
+/// Whether [`bootstrap_namespace`] creates this object.
+pub fn belongs_to_namespace(storage: Storage, key: &Key) -> bool {
+    matches!((storage, &*key.name), (Storage::ServiceAccounts, SERVICE_ACCOUNT) | (Storage::ConfigMaps, ROOT_CA))
 }
 
 fn metadata(name: &str, more: Value) -> Value {

@@ -8,20 +8,20 @@ use kube::Client;
 use tokio::sync::{Mutex, OnceCell};
 
 use super::{
-    equip::registered,
-    further::{DeployError, FurtherDriver, Turn, declare},
-    observer::{Observer, On},
+    install_components::registered,
+    additional_driver::{DeployError, AdditionalDriver, DriverLease, declare},
+    observer::{Observer, Trigger},
 };
-use claimcheck_deploy::install::{self, further};
+use claimcheck_deploy::install::{self, additional_driver_objects};
 
 /// The additional drivers of a cluster, by name.
 #[derive(Debug, Default)]
-pub(super) struct FurtherDrivers(Mutex<BTreeMap<&'static str, Deployed>>);
+pub(super) struct AdditionalDrivers(Mutex<BTreeMap<&'static str, Deployed>>);
 
 /// A driver, once it is deployed: the lock grants exclusive use.
 type Deployed = Arc<OnceCell<Arc<Mutex<()>>>>;
 
-impl FurtherDrivers {
+impl AdditionalDrivers {
     /// Deploys a driver, unless it exists already, and waits for exclusive use.
     ///
     /// # Errors
@@ -31,19 +31,19 @@ impl FurtherDrivers {
         client: &Client,
         observer: &Observer,
         options: &install::Options,
-        wanted: &FurtherDriver,
-    ) -> Result<Turn, DeployError> {
+        wanted: &AdditionalDriver,
+    ) -> Result<DriverLease, DeployError> {
         // Other cases may deploy other drivers meanwhile.
         let deployed = self.0.lock().await.entry(wanted.name).or_default().clone();
-        let turn = deployed.get_or_try_init(|| start(client, observer, options, wanted)).await?;
-        Ok(Turn::shared(turn.clone()).await)
+        let lease = deployed.get_or_try_init(|| start(client, observer, options, wanted)).await?;
+        Ok(DriverLease::shared(lease.clone()).await)
     }
 
     /// Removes them, if the cluster is kept.
     pub(super) async fn remove(self, client: &Client, options: &install::Options) {
         for name in self.0.into_inner().into_keys() {
-            let driver = install::FurtherDriver { name, args: &[], attacher: true };
-            if let Err(error) = install::remove_objects(client, options, further(options, driver)).await {
+            let driver = install::AdditionalDriver { name, args: &[], attacher: true };
+            if let Err(error) = install::remove_objects(client, options, additional_driver_objects(options, driver)).await {
                 tracing::error!(%error, name, "an additional driver was not removed");
             }
         }
@@ -54,14 +54,14 @@ async fn start(
     client: &Client,
     observer: &Observer,
     options: &install::Options,
-    wanted: &FurtherDriver,
+    wanted: &AdditionalDriver,
 ) -> Result<Arc<Mutex<()>>, DeployError> {
     let name = wanted.name;
     declare(client, wanted).await?;
-    let driver = install::FurtherDriver { name, args: wanted.args, attacher: wanted.attacher };
-    install::install_objects(client, options, further(options, driver)).await?;
-    let on = [On::Any(Kind::Node), On::Any(Kind::CsiNode)];
+    let driver = install::AdditionalDriver { name, args: wanted.args, attacher: wanted.attacher };
+    install::install_objects(client, options, additional_driver_objects(options, driver)).await?;
+    let on = [Trigger::Any(Kind::Node), Trigger::Any(Kind::CsiNode)];
     let what = format!("driver {name} to be registered on all nodes");
-    observer.until(&what, options.patience, &on, |world| registered(world, name)).await?;
+    observer.until(&what, options.timeout, &on, |world| registered(world, name)).await?;
     Ok(Arc::default())
 }

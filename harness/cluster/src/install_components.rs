@@ -6,9 +6,9 @@ use tracing::info;
 
 use super::{
     kind_disrupt::Components,
-    observer::{Observer, On, Seen, WaitError},
+    observer::{Observer, Trigger, Check, WaitError},
     real::{ClassChoice, Real, RealError, is_ready},
-    unregistered::{Said, by_registrars},
+    unregistered::{NodeLogLine, by_registrars},
 };
 use claimcheck_deploy::install::{self, InstallError, nodes::takes_driver};
 
@@ -25,19 +25,19 @@ pub(super) const COMPONENTS: Components = Components {
 
 /// The components could not be installed.
 #[derive(Debug, thiserror::Error)]
-pub enum EquipError {
+pub enum InstallComponentsError {
     /// They do not run.
     #[error(transparent)]
     Install(#[from] InstallError),
     /// The driver is not registered with all kubelets.
-    #[error("{wait}{}", said.iter().map(|said| format!("\n  {said}")).collect::<String>())]
+    #[error("{wait}{}", log_lines.iter().map(|log_lines| format!("\n  {log_lines}")).collect::<String>())]
     Registration {
         /// The timeout, and the nodes without the driver.
         wait: WaitError,
         /// Those nodes.
         nodes: Vec<String>,
         /// The relevant log lines of these nodes.
-        said: Vec<Said>,
+        log_lines: Vec<NodeLogLine>,
     },
     /// They cannot be used.
     #[error(transparent)]
@@ -45,33 +45,33 @@ pub enum EquipError {
 }
 
 /// Installs the components, and waits until pods can use them.
-pub(super) async fn equip(
+pub(super) async fn install_components(
     client: Client,
     components: &install::Options,
     class: &ClassChoice,
-) -> Result<Real, EquipError> {
+) -> Result<Real, InstallComponentsError> {
     info!(variant = %components.variant, "installed the components");
     install::install(&client, components).await?;
     let observer = Observer::start(client.clone()).await;
-    let on = [On::Any(Kind::Node), On::Any(Kind::CsiNode)];
+    let on = [Trigger::Any(Kind::Node), Trigger::Any(Kind::CsiNode)];
     let driver = &components.driver_name;
     let what = format!("driver {driver} to be registered on all nodes");
-    let registered = observer.until(&what, components.patience, &on, |world| registered(world, driver));
+    let registered = observer.until(&what, components.timeout, &on, |world| registered(world, driver));
     if let Err(wait) = registered.await {
         let nodes = observer.look(|world| lacking(world, driver));
-        let said = by_registrars(&client, components, &nodes).await;
-        return Err(EquipError::Registration { wait, nodes, said });
+        let log_lines = by_registrars(&client, components, &nodes).await;
+        return Err(InstallComponentsError::Registration { wait, nodes, log_lines });
     }
-    let ours = ClassChoice::Named(CLASS.to_owned());
-    let class = if *class == ClassChoice::Default { &ours } else { class };
+    let builtin = ClassChoice::Named(CLASS.to_owned());
+    let class = if *class == ClassChoice::Default { &builtin } else { class };
     Ok(Real::of(client, observer, class)?)
 }
 
 /// Whether the driver is registered with all working kubelets that require it.
-pub(super) fn registered(world: &World, driver: &str) -> Seen<()> {
+pub(super) fn registered(world: &World, driver: &str) -> Check<()> {
     match lacking(world, driver) {
-        nodes if nodes.is_empty() => Seen::Yes(()),
-        nodes => Seen::NotYet(format!("not on {}", nodes.join(", "))),
+        nodes if nodes.is_empty() => Check::Yes(()),
+        nodes => Check::NotYet(format!("not on {}", nodes.join(", "))),
     }
 }
 

@@ -20,10 +20,10 @@ use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
 use crate::{
     case::{Access, Need},
     config::{Config, Map},
-    expect::said,
+    expect::status_text,
     fixture::{Step, Trace},
-    life::Ends,
-    offers::Offers,
+    health::DriverFailures,
+    capabilities::DriverCapabilities,
     process::{ProcessError, Restart},
     traffic,
 };
@@ -63,9 +63,9 @@ pub struct Endpoints {
 
 /// The driver under test. Shared by all cases of a run.
 #[derive(Debug)]
-pub struct Suite {
+pub struct DriverUnderTest {
     pub(crate) config: Config,
-    pub(crate) offers: Offers,
+    pub(crate) capabilities: DriverCapabilities,
     pub(crate) controller: Driver,
     pub(crate) node: Driver,
     pub(crate) second: Option<Driver>,
@@ -77,7 +77,7 @@ pub struct Suite {
     pub(crate) staging: PathBuf,
     pub(crate) targets: PathBuf,
     pub(crate) restart: Option<Restart>,
-    pub(crate) ends: Ends,
+    pub(crate) failures: DriverFailures,
     known: Mutex<Known>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Known {
     /// Leftovers that every case leaves, and the case that reports each.
     pub traces: BTreeMap<Trace, CaseId>,
     /// Calls with errors that contained a secret.
-    pub told_secrets: BTreeSet<String>,
+    pub leaked_secrets: BTreeSet<String>,
     /// Calls with errors that had details.
     pub details: BTreeSet<String>,
     /// Calls without a response, and the case that reports each.
@@ -98,7 +98,7 @@ pub(crate) struct Known {
     pub late: BTreeSet<&'static str>,
 }
 
-impl Suite {
+impl DriverUnderTest {
     /// Connects to a driver, waits until it is ready (for at most `patience`) and reads its capabilities. Calls are
     /// emitted to `events`; the handle ends once the suite and all of its cases are dropped.
     ///
@@ -108,11 +108,11 @@ impl Suite {
         mut config: Config,
         endpoints: Endpoints,
         restart: Option<Restart>,
-        patience: Duration,
+        timeout: Duration,
         events: UnboundedSender<Event>,
     ) -> Result<(Arc<Self>, JoinHandle<()>), ConnectError> {
         let (tap, records) = Tap::channel();
-        let telling = tokio::spawn(traffic::tell(records, events));
+        let emitting = tokio::spawn(traffic::emit_calls(records, events));
         let limit = config.call_limit();
         let to = |endpoint: Endpoint, who: &str| Driver::new(endpoint, tap.clone(), who).with_deadline(limit);
         let node = to(endpoints.node, "node");
@@ -120,13 +120,13 @@ impl Suite {
         let controller = endpoints.controller.map_or_else(|| node.clone(), |at| to(at, "controller"));
         let second = endpoints.second.map(|at| to(at, "second node"));
         for driver in [Some(&node), Some(&controller), second.as_ref()].into_iter().flatten() {
-            driver.wait_ready(patience).await?;
+            driver.wait_ready(timeout).await?;
         }
-        let silent = |(call, status): (_, Status)| ConnectError::Silent { call, answer: said(&status) };
-        let mut offers = Offers::ask(&controller, &node).await.map_err(silent)?;
+        let silent = |(call, status): (_, Status)| ConnectError::Silent { call, answer: status_text(&status) };
+        let mut capabilities = DriverCapabilities::query(&controller, &node).await.map_err(silent)?;
         if let Some(second) = &second {
             let info = second.node().node_get_info(claimcheck_csi::v1::NodeGetInfoRequest {}).await;
-            offers.second = Some(info.map_err(|status| silent(("NodeGetInfo", status)))?.into_inner());
+            capabilities.second = Some(info.map_err(|status| silent(("NodeGetInfo", status)))?.into_inner());
         }
         let run = format!("{:08x}", fastrand::u32(..));
         let marker = format!("cc-marker-{run}-secret");
@@ -141,19 +141,19 @@ impl Suite {
         };
         let (staging, targets) =
             (below(&config.staging_dir, "staging"), below(&config.target_dir, "targets"));
-        offers.files = config.paths.is_none();
-        offers.restart = restart.is_some();
-        offers.two_endpoints = two_endpoints;
-        offers.mutable = !config.mutable_parameters.is_empty();
-        offers.tokens = !config.token_audience.is_empty();
-        offers.invalid_mutable = !config.invalid_mutable_parameters.is_empty();
-        offers.accesses = match config.access_types.is_empty() {
+        capabilities.files = config.paths.is_none();
+        capabilities.restart = restart.is_some();
+        capabilities.two_endpoints = two_endpoints;
+        capabilities.mutable = !config.mutable_parameters.is_empty();
+        capabilities.tokens = !config.token_audience.is_empty();
+        capabilities.invalid_mutable = !config.invalid_mutable_parameters.is_empty();
+        capabilities.accesses = match config.access_types.is_empty() {
             true => vec![Access::Mount, Access::Block],
             false => config.access_types.clone(),
         };
-        let mut suite = Self {
+        let mut driver = Self {
             config,
-            offers,
+            capabilities,
             controller,
             node,
             second,
@@ -162,13 +162,13 @@ impl Suite {
             staging,
             targets,
             restart,
-            ends: Ends::default(),
+            failures: DriverFailures::default(),
             known: Mutex::default(),
         };
-        if suite.config.access_types.is_empty() {
-            suite.offers.accesses = suite.taken().await;
+        if driver.config.access_types.is_empty() {
+            driver.capabilities.accesses = driver.taken().await;
         }
-        Ok((Arc::new(suite), telling))
+        Ok((Arc::new(driver), emitting))
     }
 
     /// Removes the directories that all cases share, if they are empty. No case may run: it could be creating its own
@@ -183,12 +183,12 @@ impl Suite {
 
     /// The number of cases that may run at a time: at most `wanted`, and within the node's volume limit.
     pub fn parallel(&self, wanted: usize) -> usize {
-        wanted.min(self.offers.node_limit() / ATTACHED_BY_A_CASE).max(1)
+        wanted.min(self.capabilities.node_limit() / ATTACHED_BY_A_CASE).max(1)
     }
 
     /// The capabilities of the driver.
-    pub fn offers(&self) -> &Offers {
-        &self.offers
+    pub fn capabilities(&self) -> &DriverCapabilities {
+        &self.capabilities
     }
 
     /// The access types that the driver supports, detected by creating volumes: CSI has no capability for them. An
@@ -196,7 +196,7 @@ impl Suite {
     async fn taken(&self) -> Vec<Access> {
         use claimcheck_csi::v1::controller_service_capability::rpc::Type;
         use claimcheck_csi::{Code, v1::DeleteVolumeRequest};
-        if !self.offers.has(Need::Controller(Type::CreateDeleteVolume)) {
+        if !self.capabilities.has(Need::Controller(Type::CreateDeleteVolume)) {
             return vec![Access::Mount, Access::Block];
         }
         let mut taken = Vec::new();
@@ -225,7 +225,7 @@ impl Suite {
     /// The topology in which volumes must be accessible.
     pub(crate) fn topology(&self) -> Option<Topology> {
         match self.config.topology.is_empty() {
-            true => self.offers.info.accessible_topology.clone(),
+            true => self.capabilities.info.accessible_topology.clone(),
             false => Some(Topology { segments: self.config.topology.clone() }),
         }
     }

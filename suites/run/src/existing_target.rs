@@ -111,7 +111,7 @@ impl ExistingArgs {
         class: Option<ClassChoice>,
         file_systems: Vec<FsType>,
         components: &ComponentArgs,
-    ) -> ExistingPlace {
+    ) -> ExistingTarget {
         let class = class.or(self.storage_class.map(ClassChoice::Named)).unwrap_or_default();
         let target = Target { kubeconfig: self.kubeconfig, context: self.context, class };
         let install = self.install.map(|installed| {
@@ -121,19 +121,19 @@ impl ExistingArgs {
             }
             Install { components: options, keep: components.keep, disrupt: self.allow_disruptive }
         });
-        ExistingPlace { target, file_systems, install }
+        ExistingTarget { target, file_systems, install }
     }
 }
 
 /// An existing cluster.
 #[derive(Clone, Debug)]
-pub struct ExistingPlace {
+pub struct ExistingTarget {
     target: Target,
     file_systems: Vec<FsType>,
     install: Option<Install>,
 }
 
-impl ExistingPlace {
+impl ExistingTarget {
     /// The storage class of `--storage-class`.
     pub(crate) fn storage_class(&self) -> Option<&str> {
         match &self.target.class {
@@ -143,7 +143,7 @@ impl ExistingPlace {
     }
 
     /// The message to print before anything is installed.
-    pub fn foreword(&self) -> Option<String> {
+    pub fn startup_notice(&self) -> Option<String> {
         let Install { components, keep, .. } = self.install.as_ref()?;
         Some(format!(
             "installing driver, sidecars and observers (manifests/{}, image {}) in namespace {}; {}",
@@ -155,7 +155,7 @@ impl ExistingPlace {
     }
 
     /// The message to print at the end of a run if components are kept.
-    pub fn afterword(&self) -> Option<String> {
+    pub fn shutdown_notice(&self) -> Option<String> {
         let Install { components, keep, .. } = self.install.as_ref()?;
         let overlay = components.overlay();
         keep.then(|| {
@@ -185,9 +185,9 @@ impl ExistingPlace {
             Some(_) if self.target.class == ClassChoice::Default => {
                 FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) }
             }
-            Some(_) | None => FileSystems::told(&self.file_systems),
+            Some(_) | None => FileSystems::given(&self.file_systems),
         };
-        let abilities = self.install.as_ref().map_or(unknown.abilities, Install::abilities);
-        Environment { file_systems, abilities, ..unknown }
+        let cluster_capabilities = self.install.as_ref().map_or(unknown.cluster_capabilities, Install::cluster_capabilities);
+        Environment { file_systems, cluster_capabilities, ..unknown }
     }
 }

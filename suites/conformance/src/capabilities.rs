@@ -14,7 +14,7 @@ use crate::case::{Access, Need};
 
 /// The capabilities of a driver. Lists are as the driver sent them, including duplicates.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Offers {
+pub struct DriverCapabilities {
     /// The driver's name.
     pub name: String,
     /// Declared by the plugin.
@@ -47,7 +47,7 @@ pub struct Offers {
     pub tokens: bool,
 }
 
-impl Offers {
+impl DriverCapabilities {
     /// The maximum number of volumes of the node; `usize::MAX` if it reports no limit.
     pub(crate) fn node_limit(&self) -> usize {
         match usize::try_from(self.info.max_volumes_per_node) {
@@ -60,7 +60,7 @@ impl Offers {
     ///
     /// # Errors
     /// A mandatory call that failed.
-    pub(crate) async fn ask(controller: &Driver, node: &Driver) -> Result<Self, (&'static str, Status)> {
+    pub(crate) async fn query(controller: &Driver, node: &Driver) -> Result<Self, (&'static str, Status)> {
         let failed = |rpc| move |status| (rpc, status);
         let info = controller.identity().get_plugin_info(GetPluginInfoRequest {}).await;
         let name = info.map_err(failed("GetPluginInfo"))?.into_inner().name;

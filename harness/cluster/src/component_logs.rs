@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::supervisor::Supervised;
 
 /// The label selector of the components' pods.
-const OURS: &str = "app.kubernetes.io/part-of=claimcheck";
+const COMPONENTS: &str = "app.kubernetes.io/part-of=claimcheck";
 /// How many last lines of a pod's log are searched: those about a case are recent.
 const LOOKED_AT: i64 = 5_000;
 
@@ -24,14 +24,14 @@ pub(super) fn by_processes<'a>(
     processes: impl Iterator<Item = &'a Supervised>,
     names: &[String],
 ) -> Vec<Log> {
-    processes.filter_map(|process| Log::about(process.name(), &process.said(), names)).collect()
+    processes.filter_map(|process| Log::about(process.name(), &process.output(), names)).collect()
 }
 
 /// The log lines of the components' pods in this namespace about some objects, as far as permitted.
 pub(super) async fn by_pods(client: &Client, namespace: &str, names: &[String]) -> Vec<Log> {
     let lately = LogParams { tail_lines: Some(LOOKED_AT), ..LogParams::default() };
-    let said = logs(client, namespace, &lately).await;
-    said.into_iter().filter_map(|(of, text)| Log::about(of, &text, names)).collect()
+    let logs = logs(client, namespace, &lately).await;
+    logs.into_iter().filter_map(|(of, text)| Log::about(of, &text, names)).collect()
 }
 
 /// Writes the logs of the components' pods in this namespace: one file per container.
@@ -49,22 +49,22 @@ pub(super) async fn write(client: &Client, namespace: &str, folder: &Path) {
 /// The logs of all containers of the components' pods: `pod/container`, and its log.
 async fn logs(client: &Client, namespace: &str, params: &LogParams) -> Vec<(String, String)> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let ours = match pods.list(&ListParams::default().labels(OURS)).await {
+    let pods_of_components = match pods.list(&ListParams::default().labels(COMPONENTS)).await {
         Ok(list) => list.items,
         Err(error) => {
             warn!(namespace, %error, "cannot list the components' pods");
             return Vec::new();
         }
     };
-    let containers = ours.iter().flat_map(|pod| {
+    let containers = pods_of_components.iter().flat_map(|pod| {
         let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
         containers.map(|container| (pod.name_any(), container.name.clone()))
     });
-    let said = containers.map(async |(pod, container)| {
+    let logs = containers.map(async |(pod, container)| {
         let params = LogParams { container: Some(container.clone()), ..params.clone() };
         let text = pods.logs(&pod, &params).await;
         let text = text.inspect_err(|error| warn!(pod, container, %error, "cannot read the container's log"));
         Some((format!("{pod}/{container}"), text.ok()?))
     });
-    join_all(said).await.into_iter().flatten().collect()
+    join_all(logs).await.into_iter().flatten().collect()
 }

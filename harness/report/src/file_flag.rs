@@ -8,13 +8,13 @@ use std::{
 /// A file given by a flag cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag} {}: cannot be read: {source}", path.display())]
-pub struct Unreadable {
+pub struct FileFlagError {
     flag: &'static str,
     path: PathBuf,
     source: io::Error,
 }
 
 /// Its content.
-pub(crate) fn read(flag: &'static str, path: &Path) -> Result<String, Unreadable> {
-    fs::read_to_string(path).map_err(|source| Unreadable { flag, path: path.to_owned(), source })
+pub(crate) fn read(flag: &'static str, path: &Path) -> Result<String, FileFlagError> {
+    fs::read_to_string(path).map_err(|source| FileFlagError { flag, path: path.to_owned(), source })
 }

@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use claimcheck_model::{
-    ApiWrite, CaseId, Event, ObjectKey, Outcome, Phase, PhaseSample, RpcSummary, Stamp, Written, WrittenKind,
+    ApiWrite, CaseId, Event, ObjectKey, Outcome, Phase, PhaseSample, RpcSummary, Stamp, LifecycleObject, LifecycleObjectKind,
 };
 
-use super::{ledger::Ledger, otlp::Span, spans::spans};
+use super::{pending_writes::PendingWrites, otlp::Span, spans::spans};
 
 /// The maximum number of volumes that are not deleted yet, and of volumes with calls but no phase; beyond it
 /// the oldest is dropped, so that memory is bounded in long loads.
@@ -19,11 +19,11 @@ const CALLS: usize = 1000;
 const LINGER: f64 = 2.0;
 
 /// A volume as identified by calls: driver, and handle or name.
-type Called = (String, String);
+type CalledVolume = (String, String);
 
 /// The collected data of one volume.
 #[derive(Debug, Default)]
-pub(super) struct Life {
+pub(super) struct Lifecycle {
     pub phases: Vec<PhaseSample>,
     pub calls: Vec<RpcSummary>,
     pub writes: Vec<ApiWrite>,
@@ -33,21 +33,21 @@ pub(super) struct Life {
 
 /// The volumes that are not deleted yet, and events that may belong to them.
 #[derive(Debug, Default)]
-pub(super) struct Lives {
+pub(super) struct Lifecycles {
     /// By the claim's uid.
-    lives: BTreeMap<String, Life>,
-    calls: BTreeMap<Called, Vec<RpcSummary>>,
-    writes: Ledger,
+    lifecycles: BTreeMap<String, Lifecycle>,
+    calls: BTreeMap<CalledVolume, Vec<RpcSummary>>,
+    writes: PendingWrites,
     /// By namespace.
     cases: BTreeMap<String, CaseId>,
     /// Claims with a deleted volume, and when that was reported.
     ending: VecDeque<(Stamp, String)>,
     /// Claims with a completed trace, so that late events create no second trace; in order of completion.
-    left: VecDeque<String>,
-    has_left: BTreeSet<String>,
+    completed: VecDeque<String>,
+    is_complete: BTreeSet<String>,
 }
 
-impl Lives {
+impl Lifecycles {
     /// Records an event received at `now`; returns the traces of deleted volumes.
     pub fn observe(&mut self, event: &Event, now: Stamp) -> Vec<Vec<Span>> {
         match event {
@@ -66,8 +66,8 @@ impl Lives {
             Event::ApiWrite(write) => self.writes.enter(write),
             Event::Phase(sample) if !sample.subject.claim.is_empty() => {
                 let claim = &sample.subject.claim;
-                if let Some(life) = self.life(claim) {
-                    life.phases.push(sample.clone());
+                if let Some(lifecycle) = self.lifecycle(claim) {
+                    lifecycle.phases.push(sample.clone());
                     if sample.phase == Phase::Delete {
                         self.ending.push_back((now, claim.clone()));
                     }
@@ -81,8 +81,8 @@ impl Lives {
         {
             traces.extend(self.leave(&claim));
         }
-        while self.lives.len() > VOLUMES
-            && let Some(first) = self.lives.keys().next().cloned()
+        while self.lifecycles.len() > VOLUMES
+            && let Some(first) = self.lifecycles.keys().next().cloned()
         {
             traces.extend(self.leave(&first));
         }
@@ -91,47 +91,47 @@ impl Lives {
 
     /// The traces of the remaining volumes.
     pub fn finish(&mut self) -> Vec<Vec<Span>> {
-        let claims: Vec<String> = self.lives.keys().cloned().collect();
+        let claims: Vec<String> = self.lifecycles.keys().cloned().collect();
         claims.iter().filter_map(|claim| self.leave(claim)).collect()
     }
 
     /// The data of a claim's volume, unless its trace is complete.
-    fn life(&mut self, claim: &str) -> Option<&mut Life> {
-        (!self.has_left.contains(claim)).then(|| self.lives.entry(claim.to_owned()).or_default())
+    fn lifecycle(&mut self, claim: &str) -> Option<&mut Lifecycle> {
+        (!self.is_complete.contains(claim)).then(|| self.lifecycles.entry(claim.to_owned()).or_default())
     }
 
     /// The trace of one volume, if there is any data; removes its calls.
     fn leave(&mut self, claim: &str) -> Option<Vec<Span>> {
-        let mut life = self.lives.remove(claim)?;
-        for sample in &life.phases {
+        let mut lifecycle = self.lifecycles.remove(claim)?;
+        for sample in &lifecycle.phases {
             // CreateVolume identifies the volume by name, the others by handle.
             for called in [&sample.handle, &sample.subject.volume] {
                 let of_volume = self.calls.remove(&(sample.driver.clone(), called.clone()));
-                life.calls.extend(of_volume.into_iter().flatten());
+                lifecycle.calls.extend(of_volume.into_iter().flatten());
             }
         }
-        life.calls.sort_by_key(|call| call.start);
-        life.writes = self.writes.take(objects(&life.phases), end(&life.phases));
-        let namespaces = life.phases.iter().filter_map(|sample| sample.claim.split_once('/'));
-        life.case = namespaces.filter_map(|(namespace, _)| self.cases.get(namespace)).next().cloned();
-        self.has_left.insert(claim.to_owned());
-        self.left.push_back(claim.to_owned());
-        if self.left.len() > VOLUMES
-            && let Some(first) = self.left.pop_front()
+        lifecycle.calls.sort_by_key(|call| call.start);
+        lifecycle.writes = self.writes.take(objects(&lifecycle.phases), end(&lifecycle.phases));
+        let namespaces = lifecycle.phases.iter().filter_map(|sample| sample.claim.split_once('/'));
+        lifecycle.case = namespaces.filter_map(|(namespace, _)| self.cases.get(namespace)).next().cloned();
+        self.is_complete.insert(claim.to_owned());
+        self.completed.push_back(claim.to_owned());
+        if self.completed.len() > VOLUMES
+            && let Some(first) = self.completed.pop_front()
         {
-            self.has_left.remove(&first);
+            self.is_complete.remove(&first);
         }
-        Some(spans(claim, &life)).filter(|spans| !spans.is_empty())
+        Some(spans(claim, &lifecycle)).filter(|spans| !spans.is_empty())
     }
 }
 
 /// The claim and the volume of these phases.
-fn objects(phases: &[PhaseSample]) -> BTreeSet<Written> {
+fn objects(phases: &[PhaseSample]) -> BTreeSet<LifecycleObject> {
     let claims = phases.iter().filter_map(|sample| sample.claim.split_once('/'));
-    let claims = claims.map(|(namespace, name)| (WrittenKind::Claim, ObjectKey::new(namespace, name)));
+    let claims = claims.map(|(namespace, name)| (LifecycleObjectKind::Claim, ObjectKey::new(namespace, name)));
     let volumes = phases.iter().map(|sample| &sample.subject.volume).filter(|name| !name.is_empty());
-    let volumes = volumes.map(|name| (WrittenKind::Volume, ObjectKey::cluster(name)));
-    claims.chain(volumes).map(|(kind, key)| Written { kind, key }).collect()
+    let volumes = volumes.map(|name| (LifecycleObjectKind::Volume, ObjectKey::cluster(name)));
+    claims.chain(volumes).map(|(kind, key)| LifecycleObject { kind, key }).collect()
 }
 
 /// When the volume was deleted, if observed.

@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_millis(500);
 
 /// The parameters of an additional driver.
 #[derive(Clone, Debug)]
-pub struct FurtherDriver {
+pub struct AdditionalDriver {
     /// Its name, which also identifies it.
     pub name: &'static str,
     /// Arguments of the built-in driver, in addition to endpoint, node and state directory. `{node_id}` stands for the
@@ -80,18 +80,18 @@ pub enum DeployError {
 }
 
 /// A running additional driver. Dropping it kills its processes.
-pub(super) struct Further {
+pub(super) struct RunningDriver {
     pub on_nodes: Vec<NodeDriver>,
     pub controllers: Arc<Supervised>,
     pub plugin: Plugin,
     pub client: DriverClient,
-    turn: Arc<Mutex<()>>,
+    lease: Arc<Mutex<()>>,
 }
 
 /// Exclusive use of an additional driver, with its controllers running: changes to a driver's limits by one case would
 /// affect another. Dropping it releases the driver.
 #[derive(Debug)]
-pub struct Turn {
+pub struct DriverLease {
     _held: OwnedMutexGuard<()>,
     _then: Option<StopWhenIdle>,
 }
@@ -99,46 +99,46 @@ pub struct Turn {
 /// Stops the controllers of a driver, when dropped, unless the driver is used again soon.
 #[derive(Debug)]
 struct StopWhenIdle {
-    turn: Arc<Mutex<()>>,
+    lease: Arc<Mutex<()>>,
     controllers: Arc<Supervised>,
     runtime: Handle,
 }
 
-impl Turn {
+impl DriverLease {
     /// Waits for exclusive use, and starts the driver's controllers.
-    pub(super) async fn of(turn: Arc<Mutex<()>>, controllers: Arc<Supervised>) -> Self {
-        let held = turn.clone().lock_owned().await;
+    pub(super) async fn of(lease: Arc<Mutex<()>>, controllers: Arc<Supervised>) -> Self {
+        let held = lease.clone().lock_owned().await;
         controllers.disrupt(Disruption::Start).await;
-        let then = StopWhenIdle { turn, controllers, runtime: Handle::current() };
+        let then = StopWhenIdle { lease, controllers, runtime: Handle::current() };
         Self { _held: held, _then: Some(then) }
     }
 
     /// Waits for exclusive use of a driver with permanently running controllers.
-    pub(super) async fn shared(turn: Arc<Mutex<()>>) -> Self {
-        Self { _held: turn.lock_owned().await, _then: None }
+    pub(super) async fn shared(lease: Arc<Mutex<()>>) -> Self {
+        Self { _held: lease.lock_owned().await, _then: None }
     }
 }
 
 impl Drop for StopWhenIdle {
     fn drop(&mut self) {
-        let (turn, controllers) = (self.turn.clone(), self.controllers.clone());
+        let (lease, controllers) = (self.lease.clone(), self.controllers.clone());
         self.runtime.spawn(async move {
             tokio::time::sleep(IDLE).await;
             // The driver may be in use again, which requires them.
-            if let Ok(_held) = turn.try_lock() {
+            if let Ok(_held) = lease.try_lock() {
                 controllers.disrupt(Disruption::Stop).await;
             }
         });
     }
 }
 
-impl Further {
+impl RunningDriver {
     /// Starts the driver on all nodes, and the controllers that call it.
     pub(super) async fn start(
         common: &Common,
         nodes: &[Node],
         client: &Client,
-        wanted: &FurtherDriver,
+        wanted: &AdditionalDriver,
     ) -> Result<Self, DeployError> {
         let name = wanted.name;
         declare(client, wanted).await?;
@@ -146,7 +146,7 @@ impl Further {
             directory: name.to_owned(),
             command: command(wanted),
             controller: None,
-            state_dir: beside(&common.plugin.state_dir, name),
+            state_dir: sibling_directory(&common.plugin.state_dir, name),
         };
         let on_nodes = nodes.iter().map(|node| {
             let started = NodeDriver::start(common, &node.paths, node.namespace.clone(), &plugin);
@@ -167,17 +167,17 @@ impl Further {
         let spec = common.component(format!("controllers {name}"), args, None);
         let controllers = Arc::new(common.start(spec)?);
         let client = DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
-        Ok(Self { on_nodes, controllers, plugin, client, turn: Arc::default() })
+        Ok(Self { on_nodes, controllers, plugin, client, lease: Arc::default() })
     }
 
     /// The lock for exclusive use.
-    pub(super) fn turn(&self) -> impl Future<Output = Turn> + Send + use<> {
-        Turn::of(self.turn.clone(), self.controllers.clone())
+    pub(super) fn lease(&self) -> impl Future<Output = DriverLease> + Send + use<> {
+        DriverLease::of(self.lease.clone(), self.controllers.clone())
     }
 }
 
 /// Creates the driver's CSIDriver object, if requested.
-pub(super) async fn declare(client: &Client, wanted: &FurtherDriver) -> Result<(), DeployError> {
+pub(super) async fn declare(client: &Client, wanted: &AdditionalDriver) -> Result<(), DeployError> {
     let (name, Some(spec)) = (wanted.name, &wanted.spec) else { return Ok(()) };
     let mut object: CSIDriver =
         serde_json::from_value(json!({ "metadata": { "name": name }, "spec": {} })).expect("a CSIDriver");
@@ -190,14 +190,14 @@ pub(super) async fn declare(client: &Client, wanted: &FurtherDriver) -> Result<(
 }
 
 /// The built-in driver under another name.
-fn command(wanted: &FurtherDriver) -> DriverCommand {
+fn command(wanted: &AdditionalDriver) -> DriverCommand {
     let named = ["--driver-name", wanted.name];
     let words = BUILTIN.iter().chain(&named).chain(wanted.args);
     DriverCommand::Ourselves(words.map(|&word| word.to_owned()).collect())
 }
 
 /// A separate state directory, which is deleted with the run, and is distinct from those of other runs.
-fn beside(state_dir: &Path, name: &str) -> std::path::PathBuf {
+fn sibling_directory(state_dir: &Path, name: &str) -> std::path::PathBuf {
     let run = state_dir.file_name().unwrap_or_default().display().to_string();
     Path::new(STATE_DIR).join(format!("{run}-{name}"))
 }
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_controllers_of_a_driver_run_while_somebody_has_it() {
+    async fn the_controllers_of_a_driver_run_while_it_is_leased() {
         let folder = tempfile::tempdir().unwrap();
         let spec = ProcessSpec {
             name: "controllers".to_owned(),
@@ -219,21 +219,21 @@ mod tests {
             log: folder.path().join("controllers.log"),
             namespace: None,
         };
-        let (tell, _ends) = tokio::sync::mpsc::unbounded_channel();
-        let controllers = Arc::new(Supervised::start(spec, tell).unwrap());
+        let (sender, _ends) = tokio::sync::mpsc::unbounded_channel();
+        let controllers = Arc::new(Supervised::start(spec, sender).unwrap());
         let lock = Arc::<Mutex<()>>::default();
-        let turn = || Turn::of(lock.clone(), controllers.clone());
+        let lease = || DriverLease::of(lock.clone(), controllers.clone());
 
         let first_process = controllers.pid();
-        drop(turn().await);
-        let next = turn().await;
+        drop(lease().await);
+        let next = lease().await;
         tokio::time::sleep(2 * IDLE).await;
         assert_eq!(controllers.pid(), first_process, "the driver was used again soon enough");
         drop(next);
         while controllers.pid().is_some() {
             tokio::time::sleep(IDLE / 10).await;
         }
-        let _last = turn().await;
+        let _last = lease().await;
         assert!(controllers.pid().is_some_and(|pid| Some(pid) != first_process), "started again");
     }
 }
