@@ -180,7 +180,8 @@ fn without_nulls(value: &Value) -> Value {
                 value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty) || *value == 0
             };
             let kept = fields.iter().filter(|(_, value)| !empty(value));
-            let mut kept: Vec<_> = kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect();
+            let value_of = |key: &str, value| if key == IDENTITY { "<identity>".into() } else { without_nulls(value) };
+            let mut kept: Vec<_> = kept.map(|(key, value)| (key.clone(), value_of(key, value))).collect();
             kept.sort_by(|a, b| a.0.cmp(&b.0));
             Value::Object(kept.into_iter().collect())
         }
