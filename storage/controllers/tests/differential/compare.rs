@@ -14,7 +14,7 @@ use crate::{normalise::Normal, run::Outcome};
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
-    /// What differs: `field`, `event`, `call`, `order` or `step`, and which.
+    /// What differs: `field`, `event`, `call`, `more calls`, `fewer calls`, `order` or `step`, and which.
     pub what: String,
     pub built_in: String,
     pub stock: String,
@@ -55,6 +55,11 @@ pub fn differences(built_in: &(Outcome, Normal), stock: &(Outcome, Normal)) -> V
         calls.map(|((of, method), calls)| (format!("call {method} {of}"), calls.join(" > "))).collect()
     };
     each(&mut found, &calls(built_in), &calls(stock));
+    for (key, &count) in &built_in.counts {
+        let other = stock.counts.get(key).copied().unwrap_or(count);
+        let which = if count > other { "more" } else { "fewer" };
+        push(&mut found, format!("{which} calls {} {}", key.1, key.0), count.to_string(), other.to_string());
+    }
     let order = |normal: &Normal| -> BTreeMap<String, String> {
         normal.order.iter().map(|(of, methods)| (format!("order {of}"), methods.join(" > "))).collect()
     };
@@ -168,16 +173,13 @@ pub fn report(found: &[Difference], built_in: &Normal, stock: &Normal) -> String
     text
 }
 
+/// Whether a pattern with `*` matches the whole text.
 fn glob(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
         Some((head, tail)) => {
             let Some(rest) = text.strip_prefix(head) else { return false };
-            if tail.is_empty() {
-                return true;
-            }
-            let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
-            ends.into_iter().any(|at| glob(tail, &rest[at..]))
+            tail.is_empty() || rest.char_indices().any(|(at, _)| glob(tail, &rest[at..]))
         }
     }
 }

@@ -144,7 +144,10 @@ impl<'a> Runner<'a> {
         }
         if let Some(object) = what.strip_prefix("event ") {
             let key = self.key(object);
-            let of = json!({ "involvedObject": { "kind": key.0, "name": key.2 }, "reason": step.reason });
+            let mut of = json!({ "involvedObject": { "kind": key.0, "name": key.2 }, "reason": step.reason });
+            if !key.1.is_empty() {
+                of["involvedObject"]["namespace"] = json!(key.1);
+            }
             let found = |store: &Store| {
                 let mut events = store.latest.iter().filter(|(key, _)| key.0 == "Event");
                 events.any(|(_, event)| matches(event, &of)).then_some(())
