@@ -67,6 +67,30 @@ pub fn differences(built_in: &(Outcome, Normal), stock: &(Outcome, Normal)) -> V
     found
 }
 
+/// The differences at the end: objects that exist and their fields, and the volumes that the driver was left with.
+pub fn final_differences(built_in: &Normal, stock: &Normal) -> Vec<Difference> {
+    let last = |normal: &Normal| -> BTreeMap<String, String> {
+        let exists = |object: &str| {
+            let key = (object.to_owned(), "(object)".to_owned());
+            normal.fields.get(&key).and_then(|values| values.last()).is_some_and(|last| last == "exists")
+        };
+        let fields = normal.fields.iter().filter(|((object, _), _)| exists(object));
+        let fields = fields.filter_map(|((object, field), values)| {
+            let last = values.last().filter(|value| *value != "-")?;
+            Some((format!("field {object} {field}"), last.clone()))
+        });
+        let calls = normal.order.iter().filter_map(|(of, methods)| {
+            let effects = ["CreateVolume", "DeleteVolume"];
+            let last = methods.iter().rfind(|method| effects.contains(&method.as_str()))?;
+            Some((format!("last call {of}"), last.clone()))
+        });
+        fields.chain(calls).collect()
+    };
+    let mut found = Vec::new();
+    each(&mut found, &last(built_in), &last(stock));
+    found
+}
+
 fn each(found: &mut Vec<Difference>, built_in: &BTreeMap<String, String>, stock: &BTreeMap<String, String>) {
     let keys: BTreeSet<&String> = built_in.keys().chain(stock.keys()).collect();
     for key in keys {

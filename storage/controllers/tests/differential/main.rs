@@ -14,6 +14,7 @@ mod compare;
 mod driver;
 mod normalise;
 mod objects;
+mod random;
 mod record;
 mod run;
 mod scenario;
@@ -23,6 +24,7 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -91,6 +93,15 @@ fn main() -> ExitCode {
             eprintln!("differences.yaml: nothing matches any more: {} / {}", known.scenario, known.what);
         }
         return ExitCode::FAILURE;
+    }
+    let number = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seconds) = number("CLAIMCHECK_DIFFERENTIAL_RANDOM") {
+        let first = number("CLAIMCHECK_DIFFERENTIAL_SEED").unwrap_or(1);
+        let reports = runtime.block_on(random::run(&test, Duration::from_secs(seconds), first));
+        if !reports.is_empty() {
+            eprintln!("{}", reports.join("\n\n"));
+            return ExitCode::FAILURE;
+        }
     }
     conclusion.exit_code()
 }

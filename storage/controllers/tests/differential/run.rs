@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Write as _, time::Duration};
 use claimcheck_model::unique_volume_name;
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -54,6 +54,9 @@ impl<'a> Runner<'a> {
         for (number, step) in self.scenario.steps.iter().enumerate() {
             let title = format!("{} {}", number + 1, step.title());
             let result = self.step(step).await;
+            if let Some(milliseconds) = step.rest {
+                self.side.record.quiet(name, Duration::from_millis(milliseconds), SETTLED).await;
+            }
             outcome.push((title, result.err().unwrap_or_else(|| "done".into())));
         }
         let quiet = Duration::from_millis(self.scenario.quiet);
@@ -233,6 +236,13 @@ impl<'a> Runner<'a> {
         let uids = self.uids.get(&(kind.short, name.to_owned())).cloned().unwrap_or_default();
         number.map_or(uids.last(), |number| uids.get(number)).cloned().unwrap_or_else(|| "no-uid".into())
     }
+}
+
+/// Deletes all objects of a kind in a namespace, at once.
+pub async fn clear(side: &Side, namespace: &str, kind: &Kind) {
+    let api: Api<DynamicObject> = Api::namespaced_with(side.client.clone(), namespace, &kind.resource());
+    let params = DeleteParams::default().grace_period(0);
+    let _: Result<_, kube::Error> = api.delete_collection(&params, &ListParams::default()).await;
 }
 
 fn split(object: &str) -> (&'static Kind, &str) {

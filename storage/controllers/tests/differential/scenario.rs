@@ -33,7 +33,7 @@ pub struct Scenario {
 }
 
 fn quiet() -> u64 {
-    2000
+    3000
 }
 
 /// The answers to the next calls of each method; then calls succeed.
@@ -98,6 +98,8 @@ pub struct Step {
     pub count: Option<usize>,
     /// Of `until`: the deadline in seconds.
     pub within: Option<u64>,
+    /// Afterwards waits until nothing has happened for so many milliseconds, whatever came of the step.
+    pub rest: Option<u64>,
     /// The API server rejects it.
     #[serde(default)]
     pub rejected: bool,
