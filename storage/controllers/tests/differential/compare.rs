@@ -36,13 +36,16 @@ pub fn differences(built_in: &(Outcome, Normal), stock: &(Outcome, Normal)) -> V
     let objects = |normal: &Normal| -> BTreeSet<String> { normal.writes.keys().cloned().collect() };
     let (ours, theirs) = (objects(built_in), objects(stock));
     for object in ours.symmetric_difference(&theirs) {
-        let has = |objects: &BTreeSet<String>| if objects.contains(object) { "exists" } else { "-" }.to_owned();
+        let has =
+            |objects: &BTreeSet<String>| if objects.contains(object) { "exists" } else { "-" }.to_owned();
         push(&mut found, format!("object {object}"), has(&ours), has(&theirs));
     }
     let both: BTreeSet<&String> = ours.intersection(&theirs).collect();
     let histories = |normal: &Normal| -> BTreeMap<String, String> {
         let fields = normal.fields.iter().filter(|((object, _), _)| both.contains(object));
-        fields.map(|((object, field), values)| (format!("field {object} {field}"), values.join(" > "))).collect()
+        fields
+            .map(|((object, field), values)| (format!("field {object} {field}"), values.join(" > ")))
+            .collect()
     };
     each(&mut found, &histories(built_in), &histories(stock));
     let events = |normal: &Normal| -> BTreeMap<String, String> {
@@ -149,7 +152,8 @@ pub struct Table {
 impl Table {
     pub fn read(file: &Path) -> Self {
         let text = std::fs::read_to_string(file).unwrap();
-        let known: Vec<Known> = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let known: Vec<Known> =
+            serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let empty = known.iter().find(|known| known.reason.is_empty() || known.upstream.is_empty());
         assert!(empty.is_none(), "an entry without reason or upstream: {empty:?}");
         Self { known, used: Mutex::default() }
@@ -158,7 +162,8 @@ impl Table {
     /// Those that the table does not have.
     pub fn unknown(&self, scenario: &str, found: Vec<Difference>) -> Vec<Difference> {
         let covered = |difference: &Difference| {
-            let matching = self.known.iter().enumerate().filter(|(_, known)| known.covers(scenario, difference));
+            let matching =
+                self.known.iter().enumerate().filter(|(_, known)| known.covers(scenario, difference));
             let matching: Vec<usize> = matching.map(|(number, _)| number).collect();
             self.used.lock().unwrap().extend(&matching);
             !matching.is_empty()
@@ -170,7 +175,10 @@ impl Table {
     pub fn unused(&self) -> Vec<&Known> {
         let used = self.used.lock().unwrap();
         let entries = self.known.iter().enumerate();
-        entries.filter(|(number, known)| !used.contains(number) && !known.sometimes).map(|(_, known)| known).collect()
+        entries
+            .filter(|(number, known)| !used.contains(number) && !known.sometimes)
+            .map(|(_, known)| known)
+            .collect()
     }
 }
 

@@ -205,7 +205,7 @@ impl Controller for Driver {
     ) -> Result<Response<CreateVolumeResponse>, Status> {
         let request = request.into_inner();
         let volume_id = self.handle(&request.name, &request.parameters);
-        let range = request.capacity_range.clone().unwrap_or_default();
+        let range = request.capacity_range.unwrap_or_default();
         let source = request.volume_content_source.as_ref().and_then(|source| source.r#type.clone());
         let source = source.map(|source| match source {
             volume_content_source::Type::Snapshot(of) => format!("snapshot {}", of.snapshot_id),
@@ -232,7 +232,11 @@ impl Controller for Driver {
         let volume = Volume {
             volume_id,
             capacity_bytes: with.get("capacity").and_then(Value::as_i64).unwrap_or(range.required_bytes),
-            content_source: if with.get("forget-source").is_some() { None } else { request.volume_content_source },
+            content_source: if with.get("forget-source").is_some() {
+                None
+            } else {
+                request.volume_content_source
+            },
             volume_context: [("made".to_owned(), "yes".to_owned())].into(),
             accessible_topology,
         };
@@ -307,8 +311,7 @@ impl Controller for Driver {
         request: Request<CreateSnapshotRequest>,
     ) -> Result<Response<CreateSnapshotResponse>, Status> {
         let CreateSnapshotRequest { name, source_volume_id, secrets, parameters } = request.into_inner();
-        let arguments =
-            json!({ "name": name, "secrets": secrets, "parameters": parameters });
+        let arguments = json!({ "name": name, "secrets": secrets, "parameters": parameters });
         let with = self.answer("CreateSnapshot", &source_volume_id, arguments).await?;
         let of = parameters.get("csi.storage.k8s.io/volumesnapshot/name").map_or("", String::as_str);
         let scenario = source_volume_id.split_once('.').map_or("", |(scenario, _)| scenario);

@@ -16,7 +16,14 @@ const KEYED: [(&str, &str); 3] =
 const SETS: [&str; 2] = ["finalizers", "volumesInUse"];
 /// Fields of metadata that are the API server's.
 const SERVER: [&str; 8] = [
-    "uid", "resourceVersion", "managedFields", "generation", "creationTimestamp", "name", "namespace", "selfLink",
+    "uid",
+    "resourceVersion",
+    "managedFields",
+    "generation",
+    "creationTimestamp",
+    "name",
+    "namespace",
+    "selfLink",
 ];
 /// Who made a volume: a time and a random number with stock controllers.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
@@ -112,7 +119,10 @@ fn without_cycles(values: &[String]) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for value in values {
         kept.push(value.clone());
-        if let [.., a, b, c, d] = kept.as_slice() && a == c && b == d {
+        if let [.., a, b, c, d] = kept.as_slice()
+            && a == c
+            && b == d
+        {
             kept.truncate(kept.len() - 2);
         }
     }
@@ -167,7 +177,9 @@ fn flatten(value: &Value, path: &str, names: &Names, fields: &mut Fields) {
         Value::String(text) if is_time(text) => drop(fields.insert(path.to_owned(), "<time>".into())),
         Value::String(text) => drop(fields.insert(path.to_owned(), names.replace(text))),
         // In nanoseconds; of an existing snapshot the time at which its object was seen.
-        Value::Number(_) if path == "status.creationTime" => drop(fields.insert(path.to_owned(), "<time>".into())),
+        Value::Number(_) if path == "status.creationTime" => {
+            drop(fields.insert(path.to_owned(), "<time>".into()))
+        }
         other => drop(fields.insert(path.to_owned(), names.replace(&other.to_string()))),
     }
 }
@@ -183,7 +195,8 @@ fn without_nulls(value: &Value) -> Value {
                 value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty) || *value == 0
             };
             let kept = fields.iter().filter(|(_, value)| !empty(value));
-            let value_of = |key: &str, value| if key == IDENTITY { "<identity>".into() } else { without_nulls(value) };
+            let value_of =
+                |key: &str, value| if key == IDENTITY { "<identity>".into() } else { without_nulls(value) };
             let mut kept: Vec<_> = kept.map(|(key, value)| (key.clone(), value_of(key, value))).collect();
             kept.sort_by(|a, b| a.0.cmp(&b.0));
             Value::Object(kept.into_iter().collect())

@@ -89,7 +89,9 @@ impl Kind {
                 "metadata": { "annotations": { "volumes.kubernetes.io/controller-managed-attach-detach": "true" } },
                 "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
             }),
-            "csi-node" => json!({ "spec": { "drivers": [{ "name": DRIVER, "nodeID": full, "topologyKeys": [] }] } }),
+            "csi-node" => {
+                json!({ "spec": { "drivers": [{ "name": DRIVER, "nodeID": full, "topologyKeys": [] }] } })
+            }
             "class" => json!({ "provisioner": DRIVER, "allowVolumeExpansion": true }),
             "attributes-class" => json!({ "driverName": DRIVER, "parameters": { "class": name } }),
             "driver" => json!({ "spec": {} }),
@@ -118,4 +120,3 @@ pub fn cluster_name(scenario: &str, name: &str) -> String {
         None => format!("{scenario}.{name}"),
     }
 }
-

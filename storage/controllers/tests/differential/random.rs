@@ -54,7 +54,9 @@ impl Numbers {
 fn scenario(seed: u64, steps: Vec<Step>, attempt: usize) -> Scenario {
     Scenario {
         name: format!("random-{seed}-{attempt}"),
-        given: ["class c", "snapshot-class s", "node a", "node b", "attributes-class gold"].map(str::to_owned).into(),
+        given: ["class c", "snapshot-class s", "node a", "node b", "attributes-class gold"]
+            .map(str::to_owned)
+            .into(),
         driver: Default::default(),
         alone: false,
         quiet: 4000,
@@ -91,10 +93,14 @@ fn step(numbers: &mut Numbers) -> Step {
             let with = json!({ "spec": { "volumeAttributesClassName": "$s.gold" } });
             Step { patch: Some(format!("claim {claim}")), with, ..Step::default() }
         }
-        10 => object("snapshot snap".into(), json!({ "spec": { "source": { "persistentVolumeClaimName": claim } } })),
+        10 => object(
+            "snapshot snap".into(),
+            json!({ "spec": { "source": { "persistentVolumeClaimName": claim } } }),
+        ),
         11 => delete("snapshot snap".into()),
         12 => {
-            let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "snap" });
+            let source =
+                json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "snap" });
             object("claim copy".into(), json!({ "spec": { "dataSource": source } }))
         }
         _ => {
@@ -113,13 +119,18 @@ fn step(numbers: &mut Numbers) -> Step {
 /// Runs it on both sides; the differences at its end.
 async fn differences(test: &Test, scenario: &Scenario) -> Vec<Difference> {
     let _shared = test.alone.read().await;
-    let (mut built_in, mut stock) = (Runner::new(&test.built_in, scenario), Runner::new(&test.stock, scenario));
+    let (mut built_in, mut stock) =
+        (Runner::new(&test.built_in, scenario), Runner::new(&test.stock, scenario));
     let (one, other) = tokio::join!(built_in.run(), stock.run());
     let normals = (normal(&test.built_in.record, &scenario.name), normal(&test.stock.record, &scenario.name));
     let mut found = final_differences(&normals.0, &normals.1);
     for ((title, one), (_, other)) in one.iter().zip(&other) {
         if (one == "done") != (other == "done") {
-            found.push(Difference { what: format!("step {title}"), built_in: one.clone(), stock: other.clone() });
+            found.push(Difference {
+                what: format!("step {title}"),
+                built_in: one.clone(),
+                stock: other.clone(),
+            });
         }
     }
     // What a deletion leaves on one side would disturb nothing, but would take time: claims and pods are removed.
@@ -153,7 +164,8 @@ async fn shrunk(test: &Test, seed: u64) -> Option<String> {
             (steps, found) = (fewer, of_fewer);
         }
     }
-    let titles: Vec<String> = steps.iter().map(|step| format!("  {} {}{}", step.title(), step.with, script(step))).collect();
+    let titles: Vec<String> =
+        steps.iter().map(|step| format!("  {} {}{}", step.title(), step.with, script(step))).collect();
     let found: Vec<String> = found.iter().map(ToString::to_string).collect();
     let kind = if repeats { "ends differently" } else { "ended differently once, and not again" };
     Some(format!("seed {seed} {kind}:\n{}\n{}", titles.join("\n"), found.join("\n")))
@@ -161,7 +173,11 @@ async fn shrunk(test: &Test, seed: u64) -> Option<String> {
 
 fn script(step: &Step) -> String {
     let answers = step.driver.iter().flatten();
-    answers.map(|(method, answers)| format!(" {method}: {} x{}", answers[0].fail.as_deref().unwrap_or(""), answers[0].times)).collect()
+    answers
+        .map(|(method, answers)| {
+            format!(" {method}: {} x{}", answers[0].fail.as_deref().unwrap_or(""), answers[0].times)
+        })
+        .collect()
 }
 
 /// Runs random scenarios for so long; the reports about those that end differently.

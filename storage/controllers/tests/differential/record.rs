@@ -76,8 +76,16 @@ impl Store {
             "Event" => {
                 let kind = Kind::named(&text("/involvedObject/kind")?)?;
                 let namespace = text("/involvedObject/namespace").unwrap_or_default();
-                let of = (kind.kind, if kind.namespaced { namespace } else { String::new() }, text("/involvedObject/name")?);
-                if kind.namespaced { Some(of.1) } else { self.owners.get(&of).cloned().or_else(|| prefix(&of.2)) }
+                let of = (
+                    kind.kind,
+                    if kind.namespaced { namespace } else { String::new() },
+                    text("/involvedObject/name")?,
+                );
+                if kind.namespaced {
+                    Some(of.1)
+                } else {
+                    self.owners.get(&of).cloned().or_else(|| prefix(&of.2))
+                }
             }
             "VolumeAttachment" => prefix(&text("/spec/nodeName")?),
             _ if !key.1.is_empty() => Some(key.1.clone()),

@@ -42,7 +42,8 @@ impl<'a> Runner<'a> {
         let name = &self.scenario.name;
         self.side.driver.follow(name, &self.scenario.driver);
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-        let request = http::Request::post("/api/v1/namespaces").body(namespace.to_string().into_bytes()).unwrap();
+        let request =
+            http::Request::post("/api/v1/namespaces").body(namespace.to_string().into_bytes()).unwrap();
         self.side.client.request_text(request).await.unwrap();
         for object in &self.scenario.given {
             self.create(object, &json!({})).await.unwrap();
@@ -161,7 +162,8 @@ impl<'a> Runner<'a> {
         let has = step.has.as_ref().map(|has| self.filled(has)).unwrap_or_default();
         let found = |store: &Store| {
             let object = store.latest.get(&key);
-            let holds = if step.gone { object.is_none() } else { object.is_some_and(|object| matches(object, &has)) };
+            let holds =
+                if step.gone { object.is_none() } else { object.is_some_and(|object| matches(object, &has)) };
             holds.then_some(())
         };
         self.side.record.until(limit, found).await.ok_or_else(|| "not in time".to_owned())
@@ -191,9 +193,9 @@ impl<'a> Runner<'a> {
         match value {
             Value::String(text) => json!(self.fill(text)),
             Value::Array(items) => items.iter().map(|item| self.filled(item)).collect(),
-            Value::Object(fields) => {
-                Value::Object(fields.iter().map(|(key, value)| (self.fill(key), self.filled(value))).collect())
-            }
+            Value::Object(fields) => Value::Object(
+                fields.iter().map(|(key, value)| (self.fill(key), self.filled(value))).collect(),
+            ),
             other => other.clone(),
         }
     }
@@ -259,7 +261,11 @@ pub fn matches(object: &Value, has: &Value) -> bool {
         }
         Value::Array(items) => {
             let of = object.as_array().map(Vec::as_slice).unwrap_or_default();
-            if items.is_empty() { of.is_empty() } else { items.iter().all(|item| of.iter().any(|one| matches(one, item))) }
+            if items.is_empty() {
+                of.is_empty()
+            } else {
+                items.iter().all(|item| of.iter().any(|one| matches(one, item)))
+            }
         }
         plain => object == plain,
     }

@@ -134,7 +134,8 @@ pub fn read(folder: &Path) -> Vec<Scenario> {
         let text = std::fs::read_to_string(file).unwrap();
         // Steps that scenarios share are aliases, which are no attack here.
         let options = serde_saphyr::options! { budget: None };
-        serde_saphyr::from_str_with_options(&text, options).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+        serde_saphyr::from_str_with_options(&text, options)
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
     };
     let all: Vec<Scenario> = files.iter().flat_map(of_file).collect();
     let mut names: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();

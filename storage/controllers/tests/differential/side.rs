@@ -247,7 +247,11 @@ fn etcd_arguments(data: &str, store: SocketAddr) -> Vec<String> {
 }
 
 /// As in `harness/cluster/src/stock.rs`.
-fn apiserver_arguments(file: &impl Fn(&str) -> String, address: SocketAddr, store: SocketAddr) -> Vec<String> {
+fn apiserver_arguments(
+    file: &impl Fn(&str) -> String,
+    address: SocketAddr,
+    store: SocketAddr,
+) -> Vec<String> {
     vec![
         format!("--etcd-servers=http://{store}"),
         format!("--bind-address={}", address.ip()),
@@ -285,8 +289,8 @@ async fn install_crds(client: &Client) {
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
     for name in CRDS {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join(format!("../../manifests/snapshots/crds/{name}.yaml"));
+        let file =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../manifests/snapshots/crds/{name}.yaml"));
         let crd: Value = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
         let full = crd["metadata"]["name"].as_str().unwrap().to_owned();
         api.patch(&full, &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await.unwrap();
