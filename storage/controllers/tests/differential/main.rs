@@ -99,7 +99,7 @@ fn main() -> ExitCode {
         let first = number("CLAIMCHECK_DIFFERENTIAL_SEED").unwrap_or(1);
         let reports = runtime.block_on(random::run(&test, Duration::from_secs(seconds), first));
         if !reports.is_empty() {
-            eprintln!("{}", reports.join("\n\n"));
+            eprintln!("{} random scenarios differ", reports.len());
             return ExitCode::FAILURE;
         }
     }

@@ -142,8 +142,8 @@ async fn differences(test: &Test, scenario: &Scenario) -> Vec<Difference> {
     test.table.unknown(&scenario.name, found)
 }
 
-/// Removes steps for as long as the end differs.
-async fn shrunk(test: &Test, seed: u64) -> Option<String> {
+/// Removes steps for as long as the end differs, and time remains.
+async fn shrunk(test: &Test, seed: u64, end: Instant) -> Option<String> {
     let mut steps = steps(seed);
     let mut found = differences(test, &scenario(seed, steps.clone(), 0)).await;
     if found.is_empty() {
@@ -154,7 +154,7 @@ async fn shrunk(test: &Test, seed: u64) -> Option<String> {
     let again = differences(test, &scenario(seed, steps.clone(), attempt)).await;
     let repeats = !again.is_empty();
     let mut at = steps.len();
-    while repeats && at > 0 {
+    while repeats && at > 0 && Instant::now() < end {
         at -= 1;
         attempt += 1;
         let mut fewer = steps.clone();
@@ -168,7 +168,10 @@ async fn shrunk(test: &Test, seed: u64) -> Option<String> {
         steps.iter().map(|step| format!("  {} {}{}", step.title(), step.with, script(step))).collect();
     let found: Vec<String> = found.iter().map(ToString::to_string).collect();
     let kind = if repeats { "ends differently" } else { "ended differently once, and not again" };
-    Some(format!("seed {seed} {kind}:\n{}\n{}", titles.join("\n"), found.join("\n")))
+    let report = format!("seed {seed} {kind}:\n{}\n{}\n", titles.join("\n"), found.join("\n"));
+    // At once, since the others may take long.
+    eprintln!("{report}");
+    Some(report)
 }
 
 fn script(step: &Step) -> String {
@@ -184,7 +187,7 @@ fn script(step: &Step) -> String {
 pub async fn run(test: &Test, limit: Duration, first: u64) -> Vec<String> {
     let end = Instant::now() + limit;
     let seeds = (first..).take_while(|_| Instant::now() < end);
-    let results = stream::iter(seeds).map(|seed| shrunk(test, seed)).buffer_unordered(CONCURRENT);
+    let results = stream::iter(seeds).map(|seed| shrunk(test, seed, end + limit)).buffer_unordered(CONCURRENT);
     let all: Vec<Option<String>> = results.collect().await;
     println!("{} random scenarios from seed {first}", all.len());
     all.into_iter().flatten().collect()
