@@ -34,13 +34,13 @@ pub fn differences(built_in: &(Outcome, Normal), stock: &(Outcome, Normal)) -> V
     }
     let (built_in, stock) = (&built_in.1, &stock.1);
     let objects = |normal: &Normal| -> BTreeSet<String> { normal.writes.keys().cloned().collect() };
-    let (ours, theirs) = (objects(built_in), objects(stock));
-    for object in ours.symmetric_difference(&theirs) {
+    let (of_built_in, of_stock) = (objects(built_in), objects(stock));
+    for object in of_built_in.symmetric_difference(&of_stock) {
         let has =
             |objects: &BTreeSet<String>| if objects.contains(object) { "exists" } else { "-" }.to_owned();
-        push(&mut found, format!("object {object}"), has(&ours), has(&theirs));
+        push(&mut found, format!("object {object}"), has(&of_built_in), has(&of_stock));
     }
-    let both: BTreeSet<&String> = ours.intersection(&theirs).collect();
+    let both: BTreeSet<&String> = of_built_in.intersection(&of_stock).collect();
     let histories = |normal: &Normal| -> BTreeMap<String, String> {
         let fields = normal.fields.iter().filter(|((object, _), _)| both.contains(object));
         fields

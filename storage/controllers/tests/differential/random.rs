@@ -187,7 +187,8 @@ fn script(step: &Step) -> String {
 pub async fn run(test: &Test, limit: Duration, first: u64) -> Vec<String> {
     let end = Instant::now() + limit;
     let seeds = (first..).take_while(|_| Instant::now() < end);
-    let results = stream::iter(seeds).map(|seed| shrunk(test, seed, end + limit)).buffer_unordered(CONCURRENT);
+    let results =
+        stream::iter(seeds).map(|seed| shrunk(test, seed, end + limit)).buffer_unordered(CONCURRENT);
     let all: Vec<Option<String>> = results.collect().await;
     println!("{} random scenarios from seed {first}", all.len());
     all.into_iter().flatten().collect()
