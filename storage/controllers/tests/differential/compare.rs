@@ -1,0 +1,217 @@
+//! Compares the two sides, and knows which differences are permitted.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{self, Write as _},
+    path::Path,
+    sync::Mutex,
+};
+
+use serde::Deserialize;
+
+use crate::{normalise::Normal, run::Outcome};
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Difference {
+    /// What differs: `field`, `event`, `call`, `more calls`, `fewer calls`, `order` or `step`, and which.
+    pub what: String,
+    pub built_in: String,
+    pub stock: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n    built-in: {}\n    stock:    {}", self.what, self.built_in, self.stock)
+    }
+}
+
+/// All differences of a scenario.
+pub fn differences(built_in: &(Outcome, Normal), stock: &(Outcome, Normal)) -> Vec<Difference> {
+    let mut found = Vec::new();
+    for ((title, one), (_, other)) in built_in.0.iter().zip(&stock.0) {
+        push(&mut found, format!("step {title}"), one.clone(), other.clone());
+    }
+    let (built_in, stock) = (&built_in.1, &stock.1);
+    let objects = |normal: &Normal| -> BTreeSet<String> { normal.writes.keys().cloned().collect() };
+    let (of_built_in, of_stock) = (objects(built_in), objects(stock));
+    for object in of_built_in.symmetric_difference(&of_stock) {
+        let has =
+            |objects: &BTreeSet<String>| if objects.contains(object) { "exists" } else { "-" }.to_owned();
+        push(&mut found, format!("object {object}"), has(&of_built_in), has(&of_stock));
+    }
+    let both: BTreeSet<&String> = of_built_in.intersection(&of_stock).collect();
+    let histories = |normal: &Normal| -> BTreeMap<String, String> {
+        let fields = normal.fields.iter().filter(|((object, _), _)| both.contains(object));
+        fields
+            .map(|((object, field), values)| (format!("field {object} {field}"), values.join(" > ")))
+            .collect()
+    };
+    each(&mut found, &histories(built_in), &histories(stock));
+    let events = |normal: &Normal| -> BTreeMap<String, String> {
+        let by = |by: &BTreeSet<String>| by.iter().cloned().collect::<Vec<_>>().join(", ");
+        normal.events.iter().map(|(event, from)| (format!("event {event}"), by(from))).collect()
+    };
+    each(&mut found, &events(built_in), &events(stock));
+    let calls = |normal: &Normal| -> BTreeMap<String, String> {
+        let calls = normal.calls.iter();
+        calls.map(|((of, method), calls)| (format!("call {method} {of}"), calls.join(" > "))).collect()
+    };
+    each(&mut found, &calls(built_in), &calls(stock));
+    for (key, &count) in &built_in.counts {
+        let other = stock.counts.get(key).copied().unwrap_or(count);
+        let which = if count > other { "more" } else { "fewer" };
+        push(&mut found, format!("{which} calls {} {}", key.1, key.0), count.to_string(), other.to_string());
+    }
+    let order = |normal: &Normal| -> BTreeMap<String, String> {
+        normal.order.iter().map(|(of, methods)| (format!("order {of}"), methods.join(" > "))).collect()
+    };
+    each(&mut found, &order(built_in), &order(stock));
+    found
+}
+
+/// The differences at the end: objects that exist and their fields, and the volumes that the driver was left with.
+pub fn final_differences(built_in: &Normal, stock: &Normal) -> Vec<Difference> {
+    let last = |normal: &Normal| -> BTreeMap<String, String> {
+        let exists = |object: &str| {
+            let key = (object.to_owned(), "(object)".to_owned());
+            normal.fields.get(&key).and_then(|values| values.last()).is_some_and(|last| last == "exists")
+        };
+        let fields = normal.fields.iter().filter(|((object, _), _)| exists(object));
+        let fields = fields.filter_map(|((object, field), values)| {
+            let last = values.last().filter(|value| *value != "-")?;
+            Some((format!("field {object} {field}"), last.clone()))
+        });
+        let calls = normal.order.iter().filter_map(|(of, methods)| {
+            let effects = ["CreateVolume", "DeleteVolume"];
+            let last = methods.iter().rfind(|method| effects.contains(&method.as_str()))?;
+            Some((format!("last call {of}"), last.clone()))
+        });
+        fields.chain(calls).collect()
+    };
+    let mut found = Vec::new();
+    each(&mut found, &last(built_in), &last(stock));
+    found
+}
+
+fn each(found: &mut Vec<Difference>, built_in: &BTreeMap<String, String>, stock: &BTreeMap<String, String>) {
+    let keys: BTreeSet<&String> = built_in.keys().chain(stock.keys()).collect();
+    for key in keys {
+        let value = |of: &BTreeMap<String, String>| of.get(key).cloned().unwrap_or_else(|| "-".into());
+        push(found, key.clone(), value(built_in), value(stock));
+    }
+}
+
+fn push(found: &mut Vec<Difference>, what: String, built_in: String, stock: String) {
+    if built_in != stock {
+        found.push(Difference { what, built_in, stock });
+    }
+}
+
+/// A permitted difference.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    /// The scenarios, with `*` for any text.
+    pub scenario: String,
+    /// What differs, with `*` for any text.
+    pub what: String,
+    /// The values, with `*` for any text.
+    #[serde(default = "any")]
+    pub built_in: String,
+    #[serde(default = "any")]
+    pub stock: String,
+    /// Why it is permitted.
+    pub reason: String,
+    /// The file and function, or the issue, of upstream.
+    pub upstream: String,
+    /// It depends on timing, so that it need not occur in every run.
+    #[serde(default)]
+    pub sometimes: bool,
+}
+
+fn any() -> String {
+    "*".to_owned()
+}
+
+impl Known {
+    fn covers(&self, scenario: &str, difference: &Difference) -> bool {
+        glob(&self.scenario, scenario)
+            && glob(&self.what, &difference.what)
+            && glob(&self.built_in, &difference.built_in)
+            && glob(&self.stock, &difference.stock)
+    }
+}
+
+/// The table of permitted differences, and which of them occurred.
+pub struct Table {
+    known: Vec<Known>,
+    used: Mutex<BTreeSet<usize>>,
+}
+
+impl Table {
+    pub fn read(file: &Path) -> Self {
+        let text = std::fs::read_to_string(file).unwrap();
+        let known: Vec<Known> =
+            serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let empty = known.iter().find(|known| known.reason.is_empty() || known.upstream.is_empty());
+        assert!(empty.is_none(), "an entry without reason or upstream: {empty:?}");
+        Self { known, used: Mutex::default() }
+    }
+
+    /// Those that the table does not have.
+    pub fn unknown(&self, scenario: &str, found: Vec<Difference>) -> Vec<Difference> {
+        let covered = |difference: &Difference| {
+            let matching =
+                self.known.iter().enumerate().filter(|(_, known)| known.covers(scenario, difference));
+            let matching: Vec<usize> = matching.map(|(number, _)| number).collect();
+            self.used.lock().unwrap().extend(&matching);
+            !matching.is_empty()
+        };
+        found.into_iter().filter(|difference| !covered(difference)).collect()
+    }
+
+    /// Entries that match nothing any more.
+    pub fn unused(&self) -> Vec<&Known> {
+        let used = self.used.lock().unwrap();
+        let entries = self.known.iter().enumerate();
+        entries
+            .filter(|(number, known)| !used.contains(number) && !known.sometimes)
+            .map(|(_, known)| known)
+            .collect()
+    }
+}
+
+/// The report about a scenario: its differences, and the writes to objects that differ.
+pub fn report(found: &[Difference], built_in: &Normal, stock: &Normal) -> String {
+    let mut text = String::new();
+    for difference in found {
+        writeln!(text, "{difference}").unwrap();
+    }
+    for object in built_in.writes.keys().chain(stock.writes.keys()).collect::<BTreeSet<_>>() {
+        let field = format!("field {object} ");
+        if !found.iter().any(|difference| difference.what.starts_with(&field)) {
+            continue;
+        }
+        for (side, normal) in [("built-in", built_in), ("stock", stock)] {
+            writeln!(text, "  writes to {object}, {side}:").unwrap();
+            for write in normal.writes.get(object).into_iter().flatten() {
+                let created = write.iter().any(|change| change == "(object)=exists");
+                let write = if created { "created".to_owned() } else { write.join(", ") };
+                writeln!(text, "    {write}").unwrap();
+            }
+        }
+    }
+    text
+}
+
+/// Whether a pattern with `*` matches the whole text.
+fn glob(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((head, tail)) => {
+            let Some(rest) = text.strip_prefix(head) else { return false };
+            tail.is_empty() || rest.char_indices().any(|(at, _)| glob(tail, &rest[at..]))
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! A scripted CSI driver without storage: it answers as the scenario of the volume says, and records its calls.
+//!
+//! The scenario of a call is in the volume's handle, which begins with its name and a dot.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use claimcheck_csi::v1::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerServiceCapability,
+    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateSnapshotRequest,
+    CreateSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest,
+    DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetPluginCapabilitiesRequest,
+    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, PluginCapability,
+    ProbeRequest, ProbeResponse, Snapshot, Topology, Volume, VolumeCapability,
+    controller_server::Controller,
+    controller_service_capability::{self, Rpc, rpc},
+    identity_server::Identity,
+    plugin_capability::{self, Service, service},
+    volume_capability::{AccessType, access_mode::Mode},
+    volume_content_source,
+};
+use serde_json::{Value, json};
+use tonic::{Code, Request, Response, Status};
+
+use crate::{
+    objects::{DRIVER, TOPOLOGY_DRIVER},
+    record::{Call, Record},
+    scenario::{Answer, Script},
+};
+
+type Pending = HashMap<(String, String), VecDeque<Answer>>;
+
+/// The driver of one side; clones are the same.
+#[derive(Clone)]
+pub struct Driver {
+    record: Record,
+    topology: bool,
+    script: Arc<Mutex<Pending>>,
+    /// Handles by the names of CreateVolume.
+    handles: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+impl Driver {
+    pub fn new(record: Record) -> Self {
+        Self { record, topology: false, script: Arc::default(), handles: Arc::default() }
+    }
+
+    /// The same script and record under the name of the driver with topology.
+    pub fn with_topology(&self) -> Self {
+        Self { topology: true, ..self.clone() }
+    }
+
+    /// From now on calls of the scenario are answered so.
+    pub fn follow(&self, scenario: &str, script: &Script) {
+        for (method, answers) in script {
+            let key = (scenario.to_owned(), method.clone());
+            self.script.lock().unwrap().insert(key, answers.clone().into());
+        }
+    }
+
+    fn next(&self, scenario: &str, method: &str) -> Answer {
+        let mut script = self.script.lock().unwrap();
+        let Some(answers) = script.get_mut(&(scenario.to_owned(), method.to_owned())) else {
+            return Answer::default();
+        };
+        let Some(first) = answers.front_mut() else { return Answer::default() };
+        let answer = first.clone();
+        match first.times {
+            0 => {}
+            1 => drop(answers.pop_front()),
+            _ => first.times -= 1,
+        }
+        answer
+    }
+
+    /// Records the call, and answers with the fields that the script says, or its error.
+    async fn answer(&self, method: &'static str, of: &str, arguments: Value) -> Result<Value, Status> {
+        let scenario = of.split_once('.').map_or("", |(scenario, _)| scenario).to_owned();
+        let answer = self.next(&scenario, method);
+        self.record.call(Call { scenario, method, of: of.to_owned(), arguments });
+        if answer.hang {
+            std::future::pending::<()>().await;
+        }
+        if let Some(late) = answer.late {
+            tokio::time::sleep(Duration::from_millis(late)).await;
+        }
+        match answer.fail {
+            None => Ok(answer.with),
+            Some(text) => {
+                let (code, message) = text.split_once(' ').unwrap_or((&text, ""));
+                Err(Status::new(code_of(code), message))
+            }
+        }
+    }
+
+    /// The handle of a volume: scenario and claim, and a number if the claim was created again.
+    fn handle(&self, name: &str, parameters: &BTreeMap<String, String>) -> String {
+        let of = |key: &str| parameters.get(key).map_or("", String::as_str);
+        let base =
+            format!("{}.{}", of("csi.storage.k8s.io/pvc/namespace"), of("csi.storage.k8s.io/pvc/name"));
+        let mut handles = self.handles.lock().unwrap();
+        if let Some(known) = handles.get(name) {
+            return known.clone();
+        }
+        let taken: Vec<&String> = handles.values().collect();
+        let handle = (1..)
+            .map(|number| if number == 1 { base.clone() } else { format!("{base}-{number}") })
+            .find(|handle| !taken.contains(&handle))
+            .unwrap();
+        handles.insert(name.to_owned(), handle.clone());
+        handle
+    }
+}
+
+fn code_of(name: &str) -> Code {
+    match name {
+        "INTERNAL" => Code::Internal,
+        "INVALID_ARGUMENT" => Code::InvalidArgument,
+        "NOT_FOUND" => Code::NotFound,
+        "ALREADY_EXISTS" => Code::AlreadyExists,
+        "OUT_OF_RANGE" => Code::OutOfRange,
+        "RESOURCE_EXHAUSTED" => Code::ResourceExhausted,
+        "FAILED_PRECONDITION" => Code::FailedPrecondition,
+        "UNAVAILABLE" => Code::Unavailable,
+        "ABORTED" => Code::Aborted,
+        "DEADLINE_EXCEEDED" => Code::DeadlineExceeded,
+        "UNAUTHENTICATED" => Code::Unauthenticated,
+        "PERMISSION_DENIED" => Code::PermissionDenied,
+        _ => panic!("the code {name} is not in driver.rs"),
+    }
+}
+
+fn capability(capability: &VolumeCapability) -> Value {
+    let mode = capability.access_mode.as_ref().map(|mode| Mode::try_from(mode.mode).unwrap().as_str_name());
+    match &capability.access_type {
+        Some(AccessType::Mount(mount)) => {
+            json!({ "mode": mode, "fs": mount.fs_type, "flags": mount.mount_flags, "group": mount.volume_mount_group })
+        }
+        Some(AccessType::Block(_)) => json!({ "mode": mode, "block": true }),
+        None => json!({ "mode": mode }),
+    }
+}
+
+fn topologies(topologies: &[Topology]) -> Value {
+    topologies.iter().map(|topology| json!(topology.segments)).collect()
+}
+
+#[tonic::async_trait]
+impl Identity for Driver {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        let name = if self.topology { TOPOLOGY_DRIVER } else { DRIVER };
+        let vendor_version = "1".into();
+        Ok(Response::new(GetPluginInfoResponse { name: name.into(), vendor_version, ..Default::default() }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        let topology = self.topology.then_some(service::Type::VolumeAccessibilityConstraints);
+        let services = [service::Type::ControllerService].into_iter().chain(topology);
+        let capabilities = services.map(|service| PluginCapability {
+            r#type: Some(plugin_capability::Type::Service(Service { r#type: service.into() })),
+        });
+        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities: capabilities.collect() }))
+    }
+
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        Ok(Response::new(ProbeResponse { ready: Some(true) }))
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for Driver {
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
+        let rpcs = [
+            rpc::Type::CreateDeleteVolume,
+            rpc::Type::PublishUnpublishVolume,
+            rpc::Type::CreateDeleteSnapshot,
+            rpc::Type::CloneVolume,
+            rpc::Type::ExpandVolume,
+            rpc::Type::ModifyVolume,
+            rpc::Type::SingleNodeMultiWriter,
+        ];
+        let capabilities = rpcs.map(|rpc| ControllerServiceCapability {
+            r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: rpc.into() })),
+        });
+        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities: capabilities.into() }))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Result<Response<CreateVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let volume_id = self.handle(&request.name, &request.parameters);
+        let range = request.capacity_range.unwrap_or_default();
+        let source = request.volume_content_source.as_ref().and_then(|source| source.r#type.clone());
+        let source = source.map(|source| match source {
+            volume_content_source::Type::Snapshot(of) => format!("snapshot {}", of.snapshot_id),
+            volume_content_source::Type::Volume(of) => format!("volume {}", of.volume_id),
+        });
+        let topology = request.accessibility_requirements.clone();
+        let arguments = json!({
+            "name": request.name,
+            "required": range.required_bytes,
+            "limit": range.limit_bytes,
+            "capabilities": request.volume_capabilities.iter().map(capability).collect::<Value>(),
+            "parameters": request.parameters,
+            "mutable": request.mutable_parameters,
+            "secrets": request.secrets,
+            "source": source,
+            "requisite": topology.as_ref().map(|topology| sorted(topologies(&topology.requisite))),
+            "preferred": topology.as_ref().map(|topology| sorted(topologies(&topology.preferred))),
+        });
+        let with = self.answer("CreateVolume", &volume_id, arguments).await?;
+        let accessible_topology = match with.get("topology") {
+            Some(chosen) => vec![Topology { segments: serde_json::from_value(chosen.clone()).unwrap() }],
+            None => Vec::new(),
+        };
+        let volume = Volume {
+            volume_id,
+            capacity_bytes: with.get("capacity").and_then(Value::as_i64).unwrap_or(range.required_bytes),
+            content_source: if with.get("forget-source").is_some() {
+                None
+            } else {
+                request.volume_content_source
+            },
+            volume_context: [("made".to_owned(), "yes".to_owned())].into(),
+            accessible_topology,
+        };
+        Ok(Response::new(CreateVolumeResponse { volume: Some(volume) }))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Result<Response<DeleteVolumeResponse>, Status> {
+        let DeleteVolumeRequest { volume_id, secrets } = request.into_inner();
+        self.answer("DeleteVolume", &volume_id, json!({ "secrets": secrets })).await?;
+        Ok(Response::new(DeleteVolumeResponse {}))
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        request: Request<ControllerPublishVolumeRequest>,
+    ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let arguments = json!({
+            "node": request.node_id,
+            "capability": request.volume_capability.as_ref().map(capability),
+            "readonly": request.readonly,
+            "secrets": request.secrets,
+            "context": request.volume_context,
+        });
+        self.answer("ControllerPublishVolume", &request.volume_id, arguments).await?;
+        let publish_context = [("device".to_owned(), "/dev/fake".to_owned())].into();
+        Ok(Response::new(ControllerPublishVolumeResponse { publish_context }))
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
+        let ControllerUnpublishVolumeRequest { volume_id, node_id, secrets } = request.into_inner();
+        let arguments = json!({ "node": node_id, "secrets": secrets });
+        self.answer("ControllerUnpublishVolume", &volume_id, arguments).await?;
+        Ok(Response::new(ControllerUnpublishVolumeResponse {}))
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<ControllerExpandVolumeRequest>,
+    ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let required = request.capacity_range.unwrap_or_default().required_bytes;
+        let arguments = json!({
+            "required": required,
+            "secrets": request.secrets,
+            "capability": request.volume_capability.as_ref().map(capability),
+        });
+        let with = self.answer("ControllerExpandVolume", &request.volume_id, arguments).await?;
+        let capacity_bytes = with.get("capacity").and_then(Value::as_i64).unwrap_or(required);
+        let node_expansion_required = with.get("node").is_some();
+        Ok(Response::new(ControllerExpandVolumeResponse { capacity_bytes, node_expansion_required }))
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        request: Request<ControllerModifyVolumeRequest>,
+    ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
+        let ControllerModifyVolumeRequest { volume_id, secrets, mutable_parameters } = request.into_inner();
+        let arguments = json!({ "secrets": secrets, "mutable": mutable_parameters });
+        self.answer("ControllerModifyVolume", &volume_id, arguments).await?;
+        Ok(Response::new(ControllerModifyVolumeResponse {}))
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        let CreateSnapshotRequest { name, source_volume_id, secrets, parameters } = request.into_inner();
+        let arguments = json!({ "name": name, "secrets": secrets, "parameters": parameters });
+        let with = self.answer("CreateSnapshot", &source_volume_id, arguments).await?;
+        let of = parameters.get("csi.storage.k8s.io/volumesnapshot/name").map_or("", String::as_str);
+        let scenario = source_volume_id.split_once('.').map_or("", |(scenario, _)| scenario);
+        let snapshot = Snapshot {
+            snapshot_id: format!("{scenario}.snapshot-of-{of}"),
+            source_volume_id: source_volume_id.clone(),
+            size_bytes: with.get("size").and_then(Value::as_i64).unwrap_or(1 << 30),
+            creation_time: Some(prost_types::Timestamp { seconds: 1_767_323_045, nanos: 0 }),
+            ready_to_use: with.get("unready").is_none(),
+            ..Snapshot::default()
+        };
+        Ok(Response::new(CreateSnapshotResponse { snapshot: Some(snapshot) }))
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        let DeleteSnapshotRequest { snapshot_id, secrets } = request.into_inner();
+        self.answer("DeleteSnapshot", &snapshot_id, json!({ "secrets": secrets })).await?;
+        Ok(Response::new(DeleteSnapshotResponse {}))
+    }
+}
+
+/// The provisioner starts at a place that depends on a hash of the claim's name, or at random.
+fn sorted(mut list: Value) -> Value {
+    if let Some(list) = list.as_array_mut() {
+        list.sort_by_key(Value::to_string);
+    }
+    list
+}

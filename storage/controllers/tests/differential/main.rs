@@ -1,0 +1,148 @@
+//! The built-in controllers compared with upstream's: every scenario runs with both, and what they do must be equal.
+//!
+//! Each side is an upstream API server with etcd; the scenario does what users, the scheduler and kubelets do, and a
+//! scripted driver answers the controllers. `scenarios/` has the scenarios, `differences.yaml` the permitted
+//! differences. Requires the programs in `KUBEBUILDER_ASSETS` and `CLAIMCHECK_SIDECARS`; prints one line without.
+//!
+//! `cargo test -p claimcheck-controllers --test differential -- <part of a name>` runs some. Logs of all programs are
+//! kept if `CLAIMCHECK_DIFFERENTIAL_LOGS` names a folder; with `CLAIMCHECK_DIFFERENTIAL_ALL` permitted differences fail,
+//! too. For random scenarios see `random.rs`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
+
+mod compare;
+mod driver;
+mod normalise;
+mod objects;
+mod random;
+mod record;
+mod run;
+mod scenario;
+mod side;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::{runtime::Handle, sync::RwLock};
+
+use crate::{
+    compare::{Table, differences, report},
+    normalise::normal,
+    run::Runner,
+    scenario::Scenario,
+    side::{Controllers, Programs, Side},
+};
+
+/// Scenarios that run at the same time; they mostly wait.
+const CONCURRENT: usize = 16;
+
+struct Test {
+    built_in: Side,
+    stock: Side,
+    table: Table,
+    /// Held for writing by a scenario that runs alone.
+    alone: RwLock<()>,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(CONCURRENT);
+    let programs = match Programs::find() {
+        Ok(programs) => programs,
+        Err(missing) => {
+            println!("skipped: the comparison with stock controllers: {missing}");
+            return ExitCode::SUCCESS;
+        }
+    };
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential");
+    let scenarios = scenario::read(&here.join("scenarios"));
+    let table = Table::read(&here.join("differences.yaml"));
+    if arguments.list {
+        let trials = scenarios.into_iter().map(|scenario| Trial::test(scenario.name, || Ok(()))).collect();
+        return libtest_mimic::run(&arguments, trials).exit_code();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    // Not in TMPDIR, which may be long: the path of a unix socket ends at 108 bytes.
+    let temporary = tempfile::tempdir_in("/tmp").unwrap();
+    let folder = std::env::var_os("CLAIMCHECK_DIFFERENTIAL_LOGS").map(PathBuf::from);
+    let folder = folder.unwrap_or_else(|| temporary.path().to_owned());
+    let (one, other) = (folder.join("o"), folder.join("s"));
+    let (built_in, stock) = runtime.block_on(async {
+        tokio::join!(
+            Side::start(Controllers::BuiltIn, &programs, &one),
+            Side::start(Controllers::Stock, &programs, &other),
+        )
+    });
+    let test = Arc::new(Test { built_in, stock, table, alone: RwLock::new(()) });
+    runtime.block_on(started(&test));
+    let trial = |scenario: Scenario| {
+        let (test, handle) = (test.clone(), runtime.handle().clone());
+        Trial::test(scenario.name.clone(), move || run_blocking(&handle, &test, &scenario))
+    };
+    let trials = scenarios.into_iter().map(trial).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let unused = test.table.unused();
+    let whole = conclusion.num_filtered_out == 0 && conclusion.num_ignored == 0;
+    if whole && !unused.is_empty() {
+        for known in unused {
+            eprintln!("differences.yaml: nothing matches any more: {} / {}", known.scenario, known.what);
+        }
+        return ExitCode::FAILURE;
+    }
+    let number = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
+    if let Some(seconds) = number("CLAIMCHECK_DIFFERENTIAL_RANDOM") {
+        let first = number("CLAIMCHECK_DIFFERENTIAL_SEED").unwrap_or(1);
+        let reports = runtime.block_on(random::run(&test, Duration::from_secs(seconds), first));
+        if !reports.is_empty() {
+            eprintln!("{} random scenarios differ", reports.len());
+            return ExitCode::FAILURE;
+        }
+    }
+    conclusion.exit_code()
+}
+
+fn run_blocking(handle: &Handle, test: &Test, scenario: &Scenario) -> Result<(), Failed> {
+    handle.block_on(run_one(test, scenario)).map_err(Failed::from)
+}
+
+/// Runs it on both sides, and reports differences that the table does not have.
+async fn run_one(test: &Test, scenario: &Scenario) -> Result<(), String> {
+    let (_shared, _alone) = match scenario.alone {
+        true => (None, Some(test.alone.write().await)),
+        false => (Some(test.alone.read().await), None),
+    };
+    let on = async |side: &Side| {
+        let outcome = Runner::new(side, scenario).run().await;
+        (outcome, normal(&side.record, &scenario.name))
+    };
+    let (built_in, stock) = tokio::join!(on(&test.built_in), on(&test.stock));
+    let failed: Vec<String> = built_in
+        .0
+        .iter()
+        .zip(&stock.0)
+        .filter(|((_, one), (_, other))| one != "done" && one == other)
+        .map(|((title, outcome), _)| format!("step {title}: {outcome} on both sides"))
+        .collect();
+    let all = differences(&built_in, &stock);
+    let unknown = test.table.unknown(&scenario.name, all.clone());
+    let unknown = if std::env::var_os("CLAIMCHECK_DIFFERENTIAL_ALL").is_some() { all } else { unknown };
+    if unknown.is_empty() && failed.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{}\n{}", failed.join("\n"), report(&unknown, &built_in.1, &stock.1)))
+}
+
+/// Waits until both sides work. What they do meanwhile is not compared.
+async fn started(test: &Test) {
+    let probe: Scenario = serde_saphyr::from_str(include_str!("probe.yaml")).unwrap();
+    let (mut built_in, mut stock) = (Runner::new(&test.built_in, &probe), Runner::new(&test.stock, &probe));
+    let (built_in, stock) = tokio::join!(built_in.run(), stock.run());
+    for (title, outcome) in built_in.iter().chain(&stock) {
+        assert_eq!(outcome, "done", "the controllers do not start: {title}");
+    }
+}

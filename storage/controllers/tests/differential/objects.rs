@@ -1,0 +1,122 @@
+//! The kinds of objects in scenarios, and what an object has if its scenario does not say otherwise.
+
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+/// The driver of all volumes, without topology.
+pub const DRIVER: &str = "main.csi";
+/// A driver with topology, for provisioning only.
+pub const TOPOLOGY_DRIVER: &str = "topology.csi";
+
+/// A kind of objects.
+#[derive(Debug)]
+pub struct Kind {
+    /// Its name in scenarios.
+    pub short: &'static str,
+    pub kind: &'static str,
+    group: &'static str,
+    plural: &'static str,
+    pub namespaced: bool,
+    /// Whether changes of its objects are compared.
+    pub recorded: bool,
+}
+
+const fn kind(
+    short: &'static str,
+    kind: &'static str,
+    group: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+) -> Kind {
+    Kind { short, kind, group, plural, namespaced, recorded: true }
+}
+
+const STORAGE: &str = "storage.k8s.io";
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+
+pub const KINDS: [Kind; 14] = [
+    kind("claim", "PersistentVolumeClaim", "", "persistentvolumeclaims", true),
+    kind("volume", "PersistentVolume", "", "persistentvolumes", false),
+    kind("pod", "Pod", "", "pods", true),
+    kind("node", "Node", "", "nodes", false),
+    kind("attachment", "VolumeAttachment", STORAGE, "volumeattachments", false),
+    kind("class", "StorageClass", STORAGE, "storageclasses", false),
+    kind("attributes-class", "VolumeAttributesClass", STORAGE, "volumeattributesclasses", false),
+    kind("csi-node", "CSINode", STORAGE, "csinodes", false),
+    kind("driver", "CSIDriver", STORAGE, "csidrivers", false),
+    kind("snapshot", "VolumeSnapshot", SNAPSHOTS, "volumesnapshots", true),
+    kind("content", "VolumeSnapshotContent", SNAPSHOTS, "volumesnapshotcontents", false),
+    kind("snapshot-class", "VolumeSnapshotClass", SNAPSHOTS, "volumesnapshotclasses", false),
+    kind("event", "Event", "", "events", true),
+    Kind { recorded: false, ..kind("secret", "Secret", "", "secrets", true) },
+];
+
+impl Kind {
+    /// The kind of this name in scenarios, or in Kubernetes.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        KINDS.iter().find(|kind| kind.short == name || kind.kind == name)
+    }
+
+    pub fn resource(&self) -> ApiResource {
+        let gvk = GroupVersionKind::gvk(self.group, "v1", self.kind);
+        ApiResource::from_gvk_with_plural(&gvk, self.plural)
+    }
+
+    fn api_version(&self) -> String {
+        if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) }
+    }
+
+    /// An object of this kind, with `changes` merged into it. Names of cluster-scoped objects begin with the
+    /// scenario's name and a dot.
+    pub fn object(&self, scenario: &str, name: &str, changes: &Value) -> Value {
+        let full = if self.namespaced { name.to_owned() } else { cluster_name(scenario, name) };
+        let mut object = match self.short {
+            "claim" => json!({ "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": { "requests": { "storage": "1Gi" } },
+                "storageClassName": format!("{scenario}.c"),
+            } }),
+            "volume" => json!({ "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": { "storage": "1Gi" },
+                "storageClassName": format!("{scenario}.c"),
+                "persistentVolumeReclaimPolicy": "Retain",
+                "csi": { "driver": DRIVER, "volumeHandle": format!("{scenario}.{name}") },
+            } }),
+            // Which node is said by the scenario: it is the scheduler, too.
+            "pod" => json!({ "spec": { "containers": [{ "name": "c", "image": "none" }] } }),
+            "node" => json!({
+                "metadata": { "annotations": { "volumes.kubernetes.io/controller-managed-attach-detach": "true" } },
+                "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+            }),
+            "csi-node" => {
+                json!({ "spec": { "drivers": [{ "name": DRIVER, "nodeID": full, "topologyKeys": [] }] } })
+            }
+            "class" => json!({ "provisioner": DRIVER, "allowVolumeExpansion": true }),
+            "attributes-class" => json!({ "driverName": DRIVER, "parameters": { "class": name } }),
+            "driver" => json!({ "spec": {} }),
+            "snapshot" => json!({ "spec": { "volumeSnapshotClassName": format!("{scenario}.s") } }),
+            "snapshot-class" => json!({ "driver": DRIVER, "deletionPolicy": "Delete" }),
+            "content" => json!({ "spec": { "driver": DRIVER, "deletionPolicy": "Retain" } }),
+            _ => json!({}),
+        };
+        if !changes.is_null() {
+            json_patch::merge(&mut object, changes);
+        }
+        object["apiVersion"] = json!(self.api_version());
+        object["kind"] = json!(self.kind);
+        object["metadata"]["name"] = json!(full);
+        if self.namespaced {
+            object["metadata"]["namespace"] = json!(scenario);
+        }
+        object
+    }
+}
+
+/// The name of a cluster-scoped object of a scenario. A leading `=` stands for a name that all scenarios share.
+pub fn cluster_name(scenario: &str, name: &str) -> String {
+    match name.strip_prefix('=') {
+        Some(shared) => shared.to_owned(),
+        None => format!("{scenario}.{name}"),
+    }
+}
