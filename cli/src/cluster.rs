@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use claimcheck_cluster::{Api, Embedded, Options};
 use claimcheck_model::ClusterKind;
 use claimcheck_report::RunFolder;
-use claimcheck_run::{KindTarget, ClusterTarget, ClusterArgs, interrupt};
+use claimcheck_run::{ClusterArgs, ClusterTarget, KindTarget, interrupt};
 
 use crate::kind;
 

@@ -9,7 +9,9 @@ use std::{
 
 use anyhow::{Context, Result};
 use claimcheck_cluster::DriverCommand;
-use claimcheck_conformance::{Case, Config, Endpoints, Planned, Restart, Runner, DriverUnderTest, catalogue, plan};
+use claimcheck_conformance::{
+    Case, Config, DriverUnderTest, Endpoints, Planned, Restart, Runner, catalogue, plan,
+};
 use claimcheck_harness::{Privilege, STATE_DIR};
 use claimcheck_model::{ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::Metrics;
@@ -69,7 +71,7 @@ fn explain(name: &str) -> ExitCode {
         cases.retain(|case| case.id().to_string() == name);
     }
     // A row that runs with each access type is two cases in sequence.
-    cases.dedup_by_key(|case: &mut Case| (case.driver, case.row.name));
+    cases.dedup_by_key(|case: &mut Case| (case.suite, case.row.name));
     if cases.is_empty() {
         return no_case(name);
     }
@@ -147,7 +149,8 @@ async fn connect(
     events: mpsc::UnboundedSender<Event>,
 ) -> Result<(Arc<DriverUnderTest>, tokio::task::JoinHandle<()>)> {
     let restart = started.restart.clone();
-    let connected = DriverUnderTest::connect(config, started.endpoints.clone(), restart, READY_TIMEOUT, events).await;
+    let connected =
+        DriverUnderTest::connect(config, started.endpoints.clone(), restart, READY_TIMEOUT, events).await;
     connected.map_err(|error| local_driver::last_words(error.into(), started.log.as_deref()))
 }
 

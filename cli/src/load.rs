@@ -6,7 +6,7 @@ use anyhow::Result;
 use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
-use claimcheck_run::{Options, Output, OutputArgs, ClusterArgs, Run, interrupt};
+use claimcheck_run::{ClusterArgs, Options, Output, OutputArgs, Run, interrupt};
 use claimcheck_suites::load::{ClassError, Spec};
 use jiff::SignedDuration;
 

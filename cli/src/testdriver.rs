@@ -9,14 +9,14 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{DriverDescription, DriverCommand, describe_driver};
+use claimcheck_cluster::{DriverCommand, DriverDescription, describe_driver};
 use claimcheck_conformance::Endpoints;
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
 use claimcheck_harness::STATE_DIR;
 use claimcheck_model::Capability;
 use claimcheck_run::interrupt;
 use claimcheck_suites::load::bytes;
-use claimcheck_suites::testdriver::{ClassOption, Content, Origin, DriverOptions, class, draft};
+use claimcheck_suites::testdriver::{ClassOption, Content, DriverOptions, Origin, class, draft};
 use clap::ArgGroup;
 
 use crate::{

@@ -29,7 +29,10 @@ fn addresses_that_make_no_sense_are_not_repeated() {
         let output = claimcheck(&["run", flag, "htp://ann:p4ss@host/"]);
         let printed = output_of(&output);
         assert_eq!(output.status.code(), Some(2), "{printed}");
-        assert!(printed.contains(&format!("{flag}: write {wanted}")) && !printed.contains("p4ss"), "{printed}");
+        assert!(
+            printed.contains(&format!("{flag}: write {wanted}")) && !printed.contains("p4ss"),
+            "{printed}"
+        );
     }
 }
 
@@ -225,7 +228,11 @@ fn stock_programs_that_are_missing_are_named_with_their_remedy() {
         }
         let output = command.output().expect("the binary runs");
         assert_eq!(output.status.code(), Some(3), "{}", output_of(&output));
-        assert!(output_of(&output).contains(missing) && output_of(&output).contains(remedy), "{}", output_of(&output));
+        assert!(
+            output_of(&output).contains(missing) && output_of(&output).contains(remedy),
+            "{}",
+            output_of(&output)
+        );
         assert_eq!(output_of(&output).trim().lines().count(), 1, "{}", output_of(&output));
     }
 }

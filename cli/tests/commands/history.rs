@@ -45,7 +45,11 @@ fn two_runs_make_a_trend_and_a_third_is_excluded() {
     let home = tempfile::tempdir().expect("a folder");
     let home = home.path();
     let empty = history(home, &[]);
-    assert!(empty.status.success() && output_of(&empty).contains("no matching runs in"), "{}", output_of(&empty));
+    assert!(
+        empty.status.success() && output_of(&empty).contains("no matching runs in"),
+        "{}",
+        output_of(&empty)
+    );
     run(home, &["--out", "first"]);
     run(home, &["--out", "second"]);
     run(home, &["--out", "third", "--no-history"]);
@@ -89,7 +93,10 @@ fn a_phase_that_is_none_is_answered_with_those_that_are() {
     let output = history(home.path(), &["provisoin"]);
     assert_eq!(output.status.code(), Some(2), "{}", output_of(&output));
     let printed = output_of(&output);
-    assert!(printed.contains("provisoin") && printed.contains("'provision'") && printed.contains("unstage"), "{printed}");
+    assert!(
+        printed.contains("provisoin") && printed.contains("'provision'") && printed.contains("unstage"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -106,7 +113,8 @@ fn a_broken_history_is_named_and_fails_no_run() {
     assert!(stderr.contains(&file.display().to_string()) && stderr.contains("move it away"), "{stderr}");
 
     let stderr = output_of(&run(home, &["--out", "first"]));
-    let warning: Vec<&str> = stderr.lines().filter(|line| line.contains("not added to the history")).collect();
+    let warning: Vec<&str> =
+        stderr.lines().filter(|line| line.contains("not added to the history")).collect();
     assert_eq!(warning.len(), 1, "{stderr}");
     assert!(warning[0].contains("history.ndjson") && warning[0].contains("move it away"), "{stderr}");
     assert_eq!(fs::read_to_string(&file).expect("a file"), words, "it is left as it is");

@@ -122,7 +122,10 @@ fn clusters_are_listed_pruned_and_taken_down() {
     assert_eq!(output_of(&machine.cluster(&["prune"])), "nothing to delete\n");
     let refused = machine.cluster(&["down", "living"]);
     assert_eq!(refused.status.code(), Some(3));
-    assert!(output_of(&refused).contains("cluster claimcheck-living is in use by an active run"), "{refused:?}");
+    assert!(
+        output_of(&refused).contains("cluster claimcheck-living is in use by an active run"),
+        "{refused:?}"
+    );
     let down = machine.cluster(&["down", "kept"]);
     assert_eq!(output_of(&down), "claimcheck-kept was deleted\n");
     assert_eq!(fs::read_to_string(machine.0.path().join("containers")).unwrap(), "");
@@ -161,7 +164,10 @@ fn additional_images_are_loaded_onto_the_nodes() {
 fn a_missing_engine_is_reported() {
     let output = Machine::with(&[]).cluster(&["prune"]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(output_of(&output).contains("a container engine is not on the PATH: install Docker"), "{output:?}");
+    assert!(
+        output_of(&output).contains("a container engine is not on the PATH: install Docker"),
+        "{output:?}"
+    );
 }
 
 #[test]
@@ -195,7 +201,8 @@ fn all_preflight_findings_are_reported_together() {
     assert!(output_of(&up).contains("kind is not on the PATH"), "{up:?}");
     let embedded = machine.command().args(["run", "--keep"]).output().unwrap();
     assert!(
-        output_of(&embedded).contains("--keep is for --cluster kind, or existing with --install, not embedded"),
+        output_of(&embedded)
+            .contains("--keep is for --cluster kind, or existing with --install, not embedded"),
         "{embedded:?}"
     );
 }
@@ -206,7 +213,10 @@ fn an_interrupted_creation_leaves_nothing() {
         let machine = Machine::with(&["kind", "docker"]);
         let output = machine.run_until_created_halfway().end_by(signal);
         assert_eq!(output.status.code(), Some(130), "{output:?}");
-        assert!(!output_of(&output).contains("PASS"), "there is no verdict on a run that never began: {output:?}");
+        assert!(
+            !output_of(&output).contains("PASS"),
+            "there is no verdict on a run that never began: {output:?}"
+        );
         assert_eq!((machine.containers().as_str(), machine.store().records().len()), ("", 0));
     }
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use claimcheck_deploy::rbac::RULES;
-use claimcheck_model::{ClockState, Event, LoggedEvent, Outcome, Phase, KubeletPath, TransitionKind};
+use claimcheck_model::{ClockState, Event, KubeletPath, LoggedEvent, Outcome, Phase, TransitionKind};
 use claimcheck_observe::{Change, Record};
 use nix::{
     sys::signal::{Signal, kill},

@@ -142,7 +142,8 @@ fn an_unreachable_target_is_reported_and_changes_nothing() {
     let printed = stderr(&output);
     assert!(output.status.success(), "{printed}");
     assert!(
-        printed.contains(&format!("--push-gateway http://{nowhere}/")) && printed.contains("cannot be reached"),
+        printed.contains(&format!("--push-gateway http://{nowhere}/"))
+            && printed.contains("cannot be reached"),
         "{printed}"
     );
     assert!(!printed.contains("secret"), "{printed}");

@@ -9,7 +9,7 @@ use std::{
 
 use claimcheck_csi::{
     Driver, Endpoint,
-    tap::{CallId, CallEdge, Tap, TapLine, TapRecord},
+    tap::{CallEdge, CallId, Tap, TapLine, TapRecord},
     v1::NodeUnpublishVolumeRequest,
 };
 use claimcheck_model::Stamp;
@@ -89,7 +89,8 @@ fn a_tap_requires_unix_sockets_and_a_node_name() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let connect = ["--connect", "unix:///run/driver.sock"];
-    let (code, words) = run_tap(&[&connect[..], &["--listen", "tcp://0.0.0.0:1", "--node-name", "n"]].concat());
+    let (code, words) =
+        run_tap(&[&connect[..], &["--listen", "tcp://0.0.0.0:1", "--node-name", "n"]].concat());
     assert!(code == Some(3) && words.contains("a tap must listen on a unix socket"), "{words}");
     let (code, words) = run_tap(&[&connect[..], &["--listen", "unix:///run/csi.sock"]].concat());
     assert!(code == Some(2) && words.contains("--node-name"), "{words}");

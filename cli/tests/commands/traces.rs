@@ -204,5 +204,8 @@ fn a_collector_that_is_down_costs_one_line() {
     let printed = run(&format!("http://{}", unused.local_addr().expect("bound")), "embedded");
     let warnings: Vec<&str> = printed.lines().filter(|line| line.contains("did not reach")).collect();
     assert_eq!(warnings.len(), 1, "{printed}");
-    assert!(warnings[0].starts_with("warning: 1 of 1 traces") && warnings[0].contains("refused"), "{printed}");
+    assert!(
+        warnings[0].starts_with("warning: 1 of 1 traces") && warnings[0].contains("refused"),
+        "{printed}"
+    );
 }

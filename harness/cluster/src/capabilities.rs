@@ -71,7 +71,10 @@ pub struct DescribeDriverError(#[source] Box<Status>);
 ///
 /// # Errors
 /// It does not return its name.
-pub async fn describe_driver(at_controller: &Driver, at_node: &Driver) -> Result<DriverDescription, DescribeDriverError> {
+pub async fn describe_driver(
+    at_controller: &Driver,
+    at_node: &Driver,
+) -> Result<DriverDescription, DescribeDriverError> {
     let (info, responses) = tokio::join!(
         async { at_controller.identity().get_plugin_info(GetPluginInfoRequest {}).await },
         Responses::of(at_controller, at_node)

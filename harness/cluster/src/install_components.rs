@@ -6,7 +6,7 @@ use tracing::info;
 
 use super::{
     kind_disrupt::Components,
-    observer::{Observer, Trigger, Check, WaitError},
+    observer::{Check, Observer, Trigger, WaitError},
     real::{ClassChoice, Real, RealError, is_ready},
     unregistered::{NodeLogLine, by_registrars},
 };

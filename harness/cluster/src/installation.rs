@@ -10,11 +10,10 @@ use kube::{Api, Client, api::ListParams};
 use tracing::{error, info, warn};
 
 use super::{
-    ClusterCapabilities,
-    install_components::{InstallComponentsError, install_components},
+    ClusterCapabilities, component_logs,
     controller_node::{self, ControllerNodeWatch},
+    install_components::{InstallComponentsError, install_components},
     real::{Real, RealError, Target},
-    component_logs,
 };
 use claimcheck_deploy::install::{self, InstallError, Variant};
 use claimcheck_kind::{StockController, Version};
@@ -114,7 +113,8 @@ impl Real {
         let (target, components, logs) = (target.clone(), components.clone(), logs.to_owned());
         let stays = *keep || before.is_some();
         let cluster_capabilities = install.cluster_capabilities();
-        let mut installation = Installation { target, components, stays, logs, controller_node: None, cluster_capabilities };
+        let mut installation =
+            Installation { target, components, stays, logs, controller_node: None, cluster_capabilities };
         match Box::pin(installation.install_components(client)).await {
             Ok(real) => Ok(real.with(installation)),
             Err(error) => {

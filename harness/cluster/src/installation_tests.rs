@@ -59,7 +59,10 @@ async fn components_exist_during_a_run_and_are_removed_after_it() {
     let machine = Machine::new().await;
     machine.node("a", json!([]), true).await;
     let real = installed(&machine, &wanted()).await.unwrap();
-    assert_eq!((real.driver_name(), &real.reachable_nodes().nodes), ("claimcheck.csi.dev", &["a".to_owned()].to_vec()));
+    assert_eq!(
+        (real.driver_name(), &real.reachable_nodes().nodes),
+        ("claimcheck.csi.dev", &["a".to_owned()].to_vec())
+    );
     assert_eq!(real.cluster_capabilities(), Real::CAPABILITIES);
     assert!(left(&machine).await > 0);
     real.leave(true).await;

@@ -15,8 +15,9 @@ use tracing::{error, info, warn};
 
 use super::{kind_image::Image, kind_loops};
 use claimcheck_kind::{
-    ClusterLock, Cluster, ConfigError, Controllers, Create, Engine, Kind, PreflightRequest, OwnedCluster, OwnedError, Preflight,
-    ProgramError, Prerequisites, Store, Teardown, TeardownError, Tools, ClusterSpec, cluster_name, preflight,
+    Cluster, ClusterLock, ClusterSpec, ConfigError, Controllers, Create, Engine, Kind, OwnedCluster,
+    OwnedError, Preflight, PreflightRequest, Prerequisites, ProgramError, Store, Teardown, TeardownError,
+    Tools, cluster_name, preflight,
 };
 
 /// The timeout for the first control plane to become ready, once its image is pulled.

@@ -8,8 +8,8 @@ use kube::Client;
 use tokio::sync::{Mutex, OnceCell};
 
 use super::{
+    additional_driver::{AdditionalDriver, DeployError, DriverLease, declare},
     install_components::registered,
-    additional_driver::{DeployError, AdditionalDriver, DriverLease, declare},
     observer::{Observer, Trigger},
 };
 use claimcheck_deploy::install::{self, additional_driver_objects};
@@ -43,7 +43,9 @@ impl AdditionalDrivers {
     pub(super) async fn remove(self, client: &Client, options: &install::Options) {
         for name in self.0.into_inner().into_keys() {
             let driver = install::AdditionalDriver { name, args: &[], attacher: true };
-            if let Err(error) = install::remove_objects(client, options, additional_driver_objects(options, driver)).await {
+            if let Err(error) =
+                install::remove_objects(client, options, additional_driver_objects(options, driver)).await
+            {
                 tracing::error!(%error, name, "an additional driver was not removed");
             }
         }

@@ -43,7 +43,8 @@ pub(super) fn loop_devices(state_dir: &Path, of: &[String]) -> Vec<Leak> {
             let file = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
             let file = file.trim();
             let is_of_run = Path::new(file).starts_with(state_dir) && named(file, of);
-            is_of_run.then(|| leak(LeakKind::LoopDevice, &format!("{} on {file}", device.file_name().display())))
+            is_of_run
+                .then(|| leak(LeakKind::LoopDevice, &format!("{} on {file}", device.file_name().display())))
         })
         .collect()
 }

@@ -9,27 +9,28 @@
 //!          └─ Real       real nodes: an existing cluster (kubeconfig), or one created by kind
 //! ```
 
+mod additional_driver;
 mod api_disrupt;
+pub mod calibration_loop;
 mod call_faults;
 mod capabilities;
+mod component_logs;
 mod control_plane;
 mod controller_manager;
+mod controller_node;
 mod controllers;
-mod orphaned_loop_devices;
 mod driver_command;
 mod embedded;
-mod install_components;
 pub mod faults;
-mod additional_driver;
-mod controller_node;
+mod install_components;
 mod installation;
 #[cfg(test)]
 mod installation_tests;
 mod kind;
+mod kind_additional_driver;
 mod kind_disrupt;
 #[cfg(test)]
 mod kind_disrupt_tests;
-mod kind_additional_driver;
 mod kind_image;
 mod kind_loops;
 #[cfg(test)]
@@ -42,15 +43,14 @@ mod observer;
 mod on_kind;
 #[cfg(test)]
 mod on_kind_tests;
+mod orphaned_loop_devices;
 mod reachable_nodes;
 mod real;
-mod component_logs;
 mod secrets;
 mod stock;
 mod supervisor;
 mod unregistered;
 pub mod usage;
-pub mod calibration_loop;
 
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
@@ -59,19 +59,21 @@ use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Rule, Stamp};
 use kube::Client;
 use tokio::sync::mpsc;
 
-pub use capabilities::{DescribeDriverError, DriverDescription, DriverCapabilities, SupportedCalls, describe_driver, declared_by};
+pub use additional_driver::{AdditionalDriver, DeployError, DriverLease};
+pub use capabilities::{
+    DescribeDriverError, DriverCapabilities, DriverDescription, SupportedCalls, declared_by, describe_driver,
+};
 pub use control_plane::{Api, ControlPlaneError};
-pub use orphaned_loop_devices::{OrphanedLoopDevice, OrphanedLoopDevicesError, detach_orphaned_loop_devices};
 pub use driver_command::{DriverCommand, DriverCommandError, PlaceholderValues};
-pub use embedded::{DriverPolicy, Embedded, Options, Instrumentation, UpError};
+pub use embedded::{DriverPolicy, Embedded, Instrumentation, Options, UpError};
 pub use install_components::InstallComponentsError;
-pub use additional_driver::{DeployError, AdditionalDriver, DriverLease};
 pub use installation::{Install, InstallationError};
 pub use kind::{Collected, KindCluster, KindError, KindOptions};
 pub use kind_disrupt::{Components, DisruptError};
 pub use kind_image::Image;
-pub use observer::{Observer, Trigger, Check, WaitError};
+pub use observer::{Check, Observer, Trigger, WaitError};
 pub use on_kind::{KIND_FAULTS, OnKindError};
+pub use orphaned_loop_devices::{OrphanedLoopDevice, OrphanedLoopDevicesError, detach_orphaned_loop_devices};
 pub use reachable_nodes::ReachableNodes;
 pub use real::{ClassChoice, Real, RealError, Target};
 pub use stock::{Assets, AssetsError, StockError};

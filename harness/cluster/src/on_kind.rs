@@ -12,9 +12,9 @@ use tracing::{error, info, warn};
 
 use super::{
     ClusterCapabilities, NoFaults,
+    additional_driver::{AdditionalDriver, DeployError, DriverLease},
     call_faults::CallFaults,
     install_components::{InstallComponentsError, install_components},
-    additional_driver::{DeployError, AdditionalDriver, DriverLease},
     kind::{Collected, KindCluster, KindError, KindOptions},
     kind_additional_driver::AdditionalDrivers,
     objects,
@@ -69,7 +69,12 @@ impl Real {
         match Box::pin(equipped).await {
             Ok(real) => Ok(real.on(OnKind::new(kind, components))),
             Err(mut error) => {
-                if let OnKindError::Components(InstallComponentsError::Registration { nodes, log_lines, .. }) = &mut error {
+                if let OnKindError::Components(InstallComponentsError::Registration {
+                    nodes,
+                    log_lines,
+                    ..
+                }) = &mut error
+                {
                     log_lines.extend(by_kubelets(kind.engine(), &components.driver_name, nodes).await);
                 }
                 end(kind, true).await;
@@ -94,7 +99,12 @@ pub(super) struct OnKind {
 
 impl OnKind {
     fn new(nodes: KindCluster, components: install::Options) -> Self {
-        Self { nodes, components, additional_drivers: AdditionalDrivers::default(), call_faults: Mutex::default() }
+        Self {
+            nodes,
+            components,
+            additional_drivers: AdditionalDrivers::default(),
+            call_faults: Mutex::default(),
+        }
     }
 
     /// Its abilities: everything that its owner can do.

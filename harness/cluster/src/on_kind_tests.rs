@@ -112,7 +112,10 @@ async fn a_run_has_nodes_and_the_builtin_driver_and_leaves_nothing() {
         (real.driver_name(), &real.reachable_nodes().nodes),
         (DRIVER, &["claimcheck-a-worker".to_owned()].to_vec())
     );
-    assert_eq!(real.cluster_capabilities(), ClusterCapabilities { retracts: true, ..Real::CAPABILITIES_ON_KIND });
+    assert_eq!(
+        real.cluster_capabilities(),
+        ClusterCapabilities { retracts: true, ..Real::CAPABILITIES_ON_KIND }
+    );
     real.disrupt(&Victim::NodeAgent("claimcheck-a-worker".to_owned()), Disruption::Kill).await.unwrap();
     real.leave(false).await;
     assert_eq!(machine.left(), NOTHING);

@@ -71,7 +71,9 @@ pub fn detach_orphaned_loop_devices() -> Result<Vec<OrphanedLoopDevice>, Orphane
     devices.retain(|device| !mounted.contains(&file_system(device)));
     let seen = fs::read_link("/proc/self/ns/pid").map_err(OrphanedLoopDevicesError::Mounts)?;
     match devices.first() {
-        Some(first) if seen != Path::new(ALL_PROCESSES) => Err(OrphanedLoopDevicesError::Unseen(first.clone())),
+        Some(first) if seen != Path::new(ALL_PROCESSES) => {
+            Err(OrphanedLoopDevicesError::Unseen(first.clone()))
+        }
         _ => Ok(devices.into_iter().map(OrphanedLoopDevice::of).collect()),
     }
 }

@@ -13,14 +13,14 @@ use kube::{
 };
 
 use super::{
-    ClusterCapabilities, DriverCapabilities, DisruptError, Disruption, NoFaults, SupportedCalls, Victim, api_disrupt,
+    ClusterCapabilities, DisruptError, Disruption, DriverCapabilities, NoFaults, SupportedCalls, Victim,
+    additional_driver::{AdditionalDriver, DeployError, DriverLease},
+    api_disrupt, component_logs,
     install_components::COMPONENTS,
-    additional_driver::{DeployError, AdditionalDriver, DriverLease},
     installation::Installation,
     observer::Observer,
     on_kind::OnKind,
     reachable_nodes::ReachableNodes,
-    component_logs,
 };
 use crate::faults::FaultSpec;
 
@@ -169,7 +169,15 @@ impl Real {
                 reachable_nodes.nodes.len() + without_driver.len(),
             );
         }
-        Ok(Self { client, observer, class, reachable_nodes, without_driver, declared, owned: OwnedParts::Nothing })
+        Ok(Self {
+            client,
+            observer,
+            class,
+            reachable_nodes,
+            without_driver,
+            declared,
+            owned: OwnedParts::Nothing,
+        })
     }
 
     /// The same cluster, tested with another class.
@@ -212,7 +220,9 @@ impl Real {
     /// Whether the built-in provisioner, attacher and resizer call the driver's controller.
     pub(super) fn has_our_sidecars(&self) -> bool {
         match &self.owned {
-            OwnedParts::Nodes(_) | OwnedParts::Components(_) => !self.cluster_capabilities().upstream_sidecars,
+            OwnedParts::Nodes(_) | OwnedParts::Components(_) => {
+                !self.cluster_capabilities().upstream_sidecars
+            }
             OwnedParts::Nothing => false,
         }
     }
@@ -228,7 +238,9 @@ impl Real {
     /// Its nodes were not created by claimcheck, or the disruption is not supported.
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
         match &self.owned {
-            OwnedParts::Nodes(kind) => kind.nodes().disrupt(&self.client, &COMPONENTS, victim, disruption).await,
+            OwnedParts::Nodes(kind) => {
+                kind.nodes().disrupt(&self.client, &COMPONENTS, victim, disruption).await
+            }
             OwnedParts::Components(installation) if installation.cluster_capabilities.disrupt => {
                 api_disrupt::disrupt(&self.client, &COMPONENTS, victim, disruption).await
             }
@@ -255,7 +267,9 @@ impl Real {
         match &self.owned {
             OwnedParts::Nodes(kind) => kind.set_faults(specs).await,
             OwnedParts::Nothing | OwnedParts::Components(_) if specs.is_empty() => Ok(()),
-            OwnedParts::Nothing | OwnedParts::Components(_) => Err(NoFaults::NotHere { of: "requests and calls" }),
+            OwnedParts::Nothing | OwnedParts::Components(_) => {
+                Err(NoFaults::NotHere { of: "requests and calls" })
+            }
         }
     }
 

@@ -180,7 +180,8 @@ mod tests {
             (Some("I1 began\n"), "E1 cannot listen"),
             (None, UNREAD),
         ] {
-            let log_lines = by_registrars(&with_log(text), &components, &["n2".to_owned(), "n3".to_owned()]).await;
+            let log_lines =
+                by_registrars(&with_log(text), &components, &["n2".to_owned(), "n3".to_owned()]).await;
             let lines: Vec<String> = log_lines.iter().map(NodeLogLine::to_string).collect();
             let missing = "node n3, registrar: no pod of DaemonSet claimcheck-node on this node";
             assert_eq!(lines, [format!("node n2, registrar: {expected}"), missing.to_owned()]);
@@ -198,7 +199,10 @@ mod tests {
         let nodes: Vec<String> = (0..5).map(|number| format!("n{number}")).collect();
         let log_lines = by_kubelets(&fake.engine(), "d.example", &nodes).await;
         assert_eq!(log_lines.len(), 3, "{log_lines:?}");
-        assert_eq!(log_lines[0].to_string(), "node n0, kubelet: E1122 11:00:01 plugin d.example: err=\"socket\"");
+        assert_eq!(
+            log_lines[0].to_string(),
+            "node n0, kubelet: E1122 11:00:01 plugin d.example: err=\"socket\""
+        );
         fake.rule("docker exec", "echo nothing of interest; exit 0");
         let log_lines = by_kubelets(&fake.engine(), "d.example", &nodes[..1]).await;
         assert_eq!(log_lines[0].to_string(), "node n0, kubelet: no log line about d.example");

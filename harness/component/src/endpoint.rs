@@ -30,7 +30,11 @@ impl FromStr for HttpEndpoint {
 
     fn from_str(text: &str) -> Result<Self, InvalidEndpoint> {
         if let Some(path) = text.strip_prefix("unix://") {
-            return if path.starts_with('/') { Ok(Self::Unix(path.into())) } else { Err(InvalidEndpoint(None)) };
+            return if path.starts_with('/') {
+                Ok(Self::Unix(path.into()))
+            } else {
+                Err(InvalidEndpoint(None))
+            };
         }
         match text.strip_prefix(':').map(str::parse) {
             // Dual-stack: the kernel accepts IPv4 there, too.

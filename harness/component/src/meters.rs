@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use claimcheck_csi::tap::{CallId, CallEdge, TapRecord, code_name};
+use claimcheck_csi::tap::{CallEdge, CallId, TapRecord, code_name};
 use claimcheck_model::{
     Meter,
     meter::{Collector, Recorder},
@@ -19,7 +19,7 @@ use prometheus::{GaugeVec, HistogramVec, IntCounterVec, Registry};
 use tokio::sync::mpsc;
 
 use claimcheck_report::metrics::{Register, text};
-use claimcheck_report::serve::{PageRequest, Page, Site};
+use claimcheck_report::serve::{Page, PageRequest, Site};
 
 /// Health and metrics of one process. Clones are the same.
 #[derive(Clone, Default)]
@@ -253,7 +253,7 @@ mod tests {
         let meters = Meters::new();
         let seen = Arc::new(AtomicU64::new(0));
         let counter = seen.clone();
-        meters.meter().count(move || {
+        meters.meter().collect(move || {
             let nth = counter.fetch_add(1, Ordering::Relaxed);
             let node = format!("node-{nth}");
             std::future::ready(vec![Reading::new(&metric::ATTACHABLE_IN_USE, &[node.as_str(), "p"], 2.0)])

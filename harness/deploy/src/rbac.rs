@@ -318,8 +318,9 @@ mod tests {
 
     #[test]
     fn rights_over_nodes_are_granted_on_request() {
-        let text =
-            |disrupt, stock_metrics| manifest(&RoleOptions { disrupt, stock_metrics, ..RoleOptions::default() });
+        let text = |disrupt, stock_metrics| {
+            manifest(&RoleOptions { disrupt, stock_metrics, ..RoleOptions::default() })
+        };
         for (with, without, right) in [
             (text(true, false), text(false, true), "nodes/status"),
             (text(false, true), text(true, false), "nodes/proxy"),

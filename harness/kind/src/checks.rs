@@ -112,7 +112,9 @@ pub(super) fn name(name: &str, holder: Option<Holder>, reuse: bool) -> Option<Fi
     let down = format!("`claimcheck cluster down {name}`");
     let (what, remedy) = match holder? {
         Holder::Other => ("already exists and was not created by claimcheck", other.to_owned()),
-        Holder::Claimcheck { standing: Standing::InUse, .. } => ("is in use by an active run", other.to_owned()),
+        Holder::Claimcheck { standing: Standing::InUse, .. } => {
+            ("is in use by an active run", other.to_owned())
+        }
         Holder::Claimcheck { standing: Standing::Abandoned, .. } => {
             ("was left by a run that was killed", "`claimcheck cluster prune` deletes it".to_owned())
         }

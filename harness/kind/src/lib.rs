@@ -29,7 +29,7 @@ mod version;
 pub use answers::{Container, Info};
 pub use checks::{Finding, Preflight};
 pub use cli::{Create, Kind};
-pub use config::{Cluster, ConfigError, Controllers, DATA_DIR, DEFAULT_WORKERS, ClusterSpec};
+pub use config::{Cluster, ClusterSpec, ConfigError, Controllers, DATA_DIR, DEFAULT_WORKERS};
 pub use engine::{CLUSTER_LABEL, Engine, EngineError, NETWORK};
 pub use kubeadm::{JsonPatch, NODE_STATUS_PERIOD_S, StockController};
 pub use owned::{ClusterLock, NAME_PREFIX, OwnedError, Record, Standing, Store, cluster_name};

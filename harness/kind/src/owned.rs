@@ -167,7 +167,12 @@ impl Store {
     ///
     /// # Errors
     /// A record of a cluster of this name exists.
-    pub fn claim(&self, name: &str, engine: &str, network_was_there: bool) -> Result<ClusterLock, OwnedError> {
+    pub fn claim(
+        &self,
+        name: &str,
+        engine: &str,
+        network_was_there: bool,
+    ) -> Result<ClusterLock, OwnedError> {
         let (lock, known) = self.lock(name)?;
         if known.is_some() {
             return Err(OwnedError::Exists { name: name.to_owned() });

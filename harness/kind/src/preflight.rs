@@ -1,7 +1,7 @@
 //! Checks whether a cluster can be created, before anything is.
 
 use super::{
-    state::Info,
+    answers::Info,
     checks::{self, Holder, Preflight},
     cli::Kind,
     engine::Engine,
@@ -48,7 +48,11 @@ struct EngineState {
 ///
 /// # Errors
 /// All failed checks together.
-pub async fn preflight(tools: &Tools, store: &Store, needs: &PreflightRequest) -> Result<Prerequisites, Preflight> {
+pub async fn preflight(
+    tools: &Tools,
+    store: &Store,
+    needs: &PreflightRequest,
+) -> Result<Prerequisites, Preflight> {
     let mut against = Vec::new();
     let engine = match Engine::find(tools) {
         Ok(engine) => engine,
@@ -84,7 +88,14 @@ pub async fn preflight(tools: &Tools, store: &Store, needs: &PreflightRequest) -
         (Some((kind, kind_version)), Some(EngineState { info, network_was_there, holder }))
             if against.is_empty() =>
         {
-            Ok(Prerequisites { kind, kind_version, engine, info, network_was_there, exists: holder.is_some() })
+            Ok(Prerequisites {
+                kind,
+                kind_version,
+                engine,
+                info,
+                network_was_there,
+                exists: holder.is_some(),
+            })
         }
         _ => Err(Preflight(against)),
     }
@@ -102,7 +113,11 @@ fn free(root: &str) -> Option<u64> {
     Some(there.f_bavail.saturating_mul(there.f_frsize))
 }
 
-async fn query(engine: &Engine, store: &Store, needs: &PreflightRequest) -> Result<EngineState, ProgramError> {
+async fn query(
+    engine: &Engine,
+    store: &Store,
+    needs: &PreflightRequest,
+) -> Result<EngineState, ProgramError> {
     let info = engine.info().await?;
     let network_was_there = engine.has_network().await?;
     let existing = list(engine, store).await?.into_iter().find(|known| known.name == needs.name);

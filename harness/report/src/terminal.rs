@@ -89,7 +89,10 @@ impl Progress {
             }
             Event::Ended(end) => self.say(|paint| {
                 let last_line = end.last_lines.last().map(|line| format!(": {line}")).unwrap_or_default();
-                paint.red(&format!("  ! {} exited ({}) and is restarted{last_line}", end.component, end.status))
+                paint.red(&format!(
+                    "  ! {} exited ({}) and is restarted{last_line}",
+                    end.component, end.status
+                ))
             }),
             Event::RunFinished { .. }
             | Event::Phase(_)

@@ -42,7 +42,7 @@ fn text(of: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_model::{CaseId, ComponentEnd, FailureDump, Log, Stamp, ObjectEvent};
+    use claimcheck_model::{CaseId, ComponentEnd, FailureDump, Log, ObjectEvent, Stamp};
     use serde_json::json;
 
     use super::*;

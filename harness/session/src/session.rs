@@ -17,10 +17,11 @@ use claimcheck_model::{CaseId, CaseResult, Event, Leak, ObjectKey, Stamp, Usage}
 use claimcheck_substrate::Privilege;
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use claimcheck_cluster::usage;
 use claimcheck_cluster::calibration_loop::CalibrationLoop;
+use claimcheck_cluster::usage;
 use claimcheck_cluster::{
-    Cluster, DeployError, DisruptError, Disruption, AdditionalDriver, Observer, Trigger, Check, DriverLease, Victim,
+    AdditionalDriver, Check, Cluster, DeployError, DisruptError, Disruption, DriverLease, Observer, Trigger,
+    Victim,
 };
 use claimcheck_component::client::AGENT;
 use claimcheck_component::writes::{ApiWriteRecorder, recording_client};
@@ -56,7 +57,11 @@ pub struct Session {
 
 impl Session {
     /// Starts observing a cluster and emits `events`.
-    pub async fn start(mut cluster: Cluster, privilege: Privilege, events: mpsc::UnboundedSender<Event>) -> Self {
+    pub async fn start(
+        mut cluster: Cluster,
+        privilege: Privilege,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Self {
         let records = cluster.take_records();
         let tapped = match &cluster {
             Cluster::Embedded(_) => records.is_some(),

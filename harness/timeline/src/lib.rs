@@ -29,14 +29,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use claimcheck_informer::DataSource;
-use claimcheck_model::{Event, Outcome, KubeletPath, Rule, Stamp, TransitionKind};
+use claimcheck_model::{Event, KubeletPath, Outcome, Rule, Stamp, TransitionKind};
 
 use calls::{CallLog, NodeVolumeKey};
 use measure::{Done, Facts, SubjectKey};
 use sets::Sets;
 use state::{State, Touched};
 
-use crate::evidence::{Observation, Mount, Object, Rpc};
+use crate::evidence::{Mount, Object, Observation, Rpc};
 
 /// Whether CSI calls are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +155,9 @@ impl Timeline {
     fn settle(&mut self, subjects: &BTreeSet<SubjectKey>, last: bool) -> Vec<Event> {
         let facts = self.facts();
         let mut settled = Vec::new();
-        let measured =
-            subjects.iter().flat_map(|subject| facts.phases(subject).into_iter().map(move |phase| (subject, phase)));
+        let measured = subjects
+            .iter()
+            .flat_map(|subject| facts.phases(subject).into_iter().map(move |phase| (subject, phase)));
         for (subject, measured) in measured {
             let outcome = match (measured.start, measured.end) {
                 (Some(start), Some(end)) => facts.outcome(&measured, start, end),
@@ -209,7 +210,8 @@ impl Timeline {
         let mut subjects = BTreeSet::from([SubjectKey::Claim(uid.to_owned())]);
         let Some(claim) = self.state.claims.get(uid) else { return subjects };
         subjects.extend(claim.pods.iter().cloned().map(SubjectKey::Pod));
-        subjects.extend(self.state.snapshots.of(&claim.key).map(|(uid, _)| SubjectKey::Snapshot(uid.clone())));
+        subjects
+            .extend(self.state.snapshots.of(&claim.key).map(|(uid, _)| SubjectKey::Snapshot(uid.clone())));
         subjects.extend(self.made_from(&DataSource::Claim(claim.key.clone())));
         let attachments = self.state.attachments_of.get(&claim.volume);
         subjects.extend(attachments.into_iter().flatten().cloned().map(SubjectKey::Attachment));
@@ -278,19 +280,21 @@ impl Timeline {
                 subjects.extend(self.on_node(volume, &mount.node));
                 subjects.insert(SubjectKey::Pod(pod.clone()));
             }
-            place @ (KubeletPath::Stage { .. } | KubeletPath::StageOf { .. }) => match self.state.handle_at(place) {
-                Some(handle) => {
-                    let key = (handle, mount.node.clone());
-                    self.calls.mounted_on_node(key.clone(), mount);
-                    subjects.extend(self.concerned_by_stage(&key, mount.at));
-                    subjects.insert(SubjectKey::NodeVolume(key));
+            place @ (KubeletPath::Stage { .. } | KubeletPath::StageOf { .. }) => {
+                match self.state.handle_at(place) {
+                    Some(handle) => {
+                        let key = (handle, mount.node.clone());
+                        self.calls.mounted_on_node(key.clone(), mount);
+                        subjects.extend(self.concerned_by_stage(&key, mount.at));
+                        subjects.insert(SubjectKey::NodeVolume(key));
+                    }
+                    None if mount.mounted || self.early.contains_key(place) => {
+                        self.early.entry(place.clone()).or_default().push(mount.clone());
+                    }
+                    // The claim was removed.
+                    None => {}
                 }
-                None if mount.mounted || self.early.contains_key(place) => {
-                    self.early.entry(place.clone()).or_default().push(mount.clone());
-                }
-                // The claim was removed.
-                None => {}
-            },
+            }
         }
         subjects
     }

@@ -54,7 +54,9 @@ impl<'a> Facts<'a> {
     pub fn phases(&self, subject: &'a SubjectKey) -> Vec<Measured<'a>> {
         let mut phases = match subject {
             SubjectKey::Claim(uid) => self.state.claims.get(uid).map(|claim| self.of_claim(uid, claim)),
-            SubjectKey::Attachment(uid) => self.state.attachments.get(uid).map(|one| self.of_attachment(uid, one)),
+            SubjectKey::Attachment(uid) => {
+                self.state.attachments.get(uid).map(|one| self.of_attachment(uid, one))
+            }
             SubjectKey::NodeVolume(key) => Some(self.of_node_volume(key)),
             SubjectKey::Pod(uid) => self.state.pods.get(uid).map(|pod| self.of_pod(uid, pod)),
             SubjectKey::Snapshot(uid) => self.of_snapshot(uid),
@@ -162,10 +164,17 @@ impl<'a> Facts<'a> {
         let point_in_time = content.and_then(|content| content.point_in_time);
         let wanted = latest([Some(snapshot.created), claim.bound]);
         let volume = content.map(|content| &content.volume);
-        let mut phases = vec![measured(Phase::SnapshotCreate, "CreateSnapshot", volume, wanted, point_in_time)];
+        let mut phases =
+            vec![measured(Phase::SnapshotCreate, "CreateSnapshot", volume, wanted, point_in_time)];
         if point_in_time.is_some() {
             // Until a snapshot is ready, its CreateSnapshot is repeated.
-            phases.push(measured(Phase::SnapshotReady, "CreateSnapshot", volume, point_in_time, snapshot.ready));
+            phases.push(measured(
+                Phase::SnapshotReady,
+                "CreateSnapshot",
+                volume,
+                point_in_time,
+                snapshot.ready,
+            ));
         }
         Some(phases)
     }

@@ -83,7 +83,12 @@ impl Snapshots {
     }
 
     /// Records a content; returns the uid of its snapshot, if it has a source volume.
-    pub fn observe_content(&mut self, object: &VolumeSnapshotContent, fact: Fact, gone: bool) -> Option<String> {
+    pub fn observe_content(
+        &mut self,
+        object: &VolumeSnapshotContent,
+        fact: Fact,
+        gone: bool,
+    ) -> Option<String> {
         let snapshot = object.spec.volume_snapshot_ref.uid.clone()?;
         let volume = object.spec.source.volume_handle.clone()?;
         let known = self.contents.entry(snapshot.clone()).or_default();

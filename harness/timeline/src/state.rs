@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_informer::{DataSource, data_source, is_terminal, pod_claims, quantity};
 use claimcheck_model::{
-    OUT_OF_SERVICE, ObjectKey, KubeletPath, SELECTED_NODE, STORAGE_PROVISIONER, Stamp, VolumeMode,
+    KubeletPath, OUT_OF_SERVICE, ObjectKey, SELECTED_NODE, STORAGE_PROVISIONER, Stamp, VolumeMode,
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
@@ -146,7 +146,13 @@ impl State {
         }
     }
 
-    fn observe_claim(&mut self, uid: String, object: &PersistentVolumeClaim, fact: Fact, gone: bool) -> Touched {
+    fn observe_claim(
+        &mut self,
+        uid: String,
+        object: &PersistentVolumeClaim,
+        fact: Fact,
+        gone: bool,
+    ) -> Touched {
         let known = self.claims.entry(uid.clone()).or_default();
         let (spec, status) = (object.spec.as_ref(), object.status.as_ref());
         known.key = key(&object.metadata);
@@ -260,7 +266,13 @@ impl State {
         Touched::Claim(claim)
     }
 
-    fn observe_attachment(&mut self, uid: String, object: &VolumeAttachment, fact: Fact, gone: bool) -> Touched {
+    fn observe_attachment(
+        &mut self,
+        uid: String,
+        object: &VolumeAttachment,
+        fact: Fact,
+        gone: bool,
+    ) -> Touched {
         let known = self.attachments.entry(uid.clone()).or_default();
         known.name = object.metadata.name.clone().unwrap_or_default();
         known.volume = object.spec.source.persistent_volume_name.clone().unwrap_or_default();

@@ -20,7 +20,7 @@ use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::Store;
 use crate::tokens::Signer;
-use crate::{discovery, bootstrap, openapi};
+use crate::{bootstrap, discovery, openapi};
 
 /// Maximum size of a body; upstream allows 3 MiB.
 const BODY_LIMIT: usize = 3 << 20;

@@ -73,7 +73,10 @@ pub fn bootstrap_namespace(store: &Store, namespace: &str, ca_pem: &str) {
 
 /// Whether [`bootstrap_namespace`] creates this object.
 pub fn belongs_to_namespace(storage: Storage, key: &Key) -> bool {
-    matches!((storage, &*key.name), (Storage::ServiceAccounts, SERVICE_ACCOUNT) | (Storage::ConfigMaps, ROOT_CA))
+    matches!(
+        (storage, &*key.name),
+        (Storage::ServiceAccounts, SERVICE_ACCOUNT) | (Storage::ConfigMaps, ROOT_CA)
+    )
 }
 
 fn metadata(name: &str, more: Value) -> Value {

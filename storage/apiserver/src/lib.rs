@@ -18,11 +18,11 @@
 mod admission;
 mod api;
 mod audit;
+mod bootstrap;
 mod discovery;
 mod encoding;
 mod faults;
 mod fields;
-mod bootstrap;
 mod gc;
 mod handlers;
 pub mod kubeconfig;

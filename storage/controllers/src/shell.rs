@@ -221,7 +221,9 @@ async fn work<C: Controller>(
         match carry_out(controller, context, key, plan.actions).await {
             Ok(ActionOutcome::Changed) => did = true,
             Err(Failure::Conflict) => {}
-            Ok(ActionOutcome::Unchanged) => return (plan.requeue_after.map_or(Outcome::Done, Outcome::After), did),
+            Ok(ActionOutcome::Unchanged) => {
+                return (plan.requeue_after.map_or(Outcome::Done, Outcome::After), did);
+            }
             Err(Failure::Transient(error)) => {
                 warn!(error = chain(&*error), "reconciliation failed, retrying with backoff");
                 return (Outcome::Retry, true);

@@ -18,7 +18,7 @@ use tower::service_fn;
 
 use crate::{
     context::{Context, Failure, Tuning},
-    shell::{self, Controller, ActionOutcome, Plan},
+    shell::{self, ActionOutcome, Controller, Plan},
 };
 
 /// After the first resync and before the second.

@@ -103,7 +103,7 @@ impl EventRecorder {
             api_version: object.api_version.clone().unwrap_or_default(),
             resource_version: object.resource_version.clone(),
             field_path: object.field_path.clone(),
-            event_type: event_type,
+            event_type,
             reason: reason.into(),
             message: message.into(),
         };

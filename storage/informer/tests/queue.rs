@@ -188,7 +188,8 @@ async fn a_queue_has_the_metrics_of_client_go() {
     let backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) };
     let queue = Queue::new(backoff).metered("q", &Meter::new(notes.clone()));
     let [collector] = &notes.collectors()[..] else { panic!("one census") };
-    let counted = async || collector.read().await.into_iter().map(|reading| reading.value).collect::<Vec<_>>();
+    let counted =
+        async || collector.read().await.into_iter().map(|reading| reading.value).collect::<Vec<_>>();
     queue.add("a");
     queue.add("a");
     queue.add("b");

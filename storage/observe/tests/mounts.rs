@@ -239,7 +239,8 @@ fn a_burst_is_seen_whole() {
         "for i in $(seq 100); do p=\"pods/u$i/volumes/kubernetes.io~csi/pv 1/mount\"; mkdir -p \"$p\"; ";
     namespace.run(&format!("{all} mount -t tmpfs none \"$p\"; done"));
     let came = mark(&mut namespace, &mut watched, "z-between");
-    let places: std::collections::BTreeSet<KubeletPath> = came.iter().map(|record| record.place.clone()).collect();
+    let places: std::collections::BTreeSet<KubeletPath> =
+        came.iter().map(|record| record.place.clone()).collect();
     assert_eq!((came.len(), places.len()), (100, 100));
     assert!(came.iter().all(|record| record.change == Change::Mounted));
     assert!(came.is_sorted_by_key(|record| (record.at, record.seq)));

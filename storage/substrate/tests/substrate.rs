@@ -17,7 +17,7 @@ use std::{
 };
 
 use claimcheck_runtime::{Args, Client, ContainerSpec, Exit, Mount, Runtime, State, serve};
-use claimcheck_substrate::{Privilege, NodeNamespace, ProcessSpec, isolate};
+use claimcheck_substrate::{NodeNamespace, Privilege, ProcessSpec, isolate};
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
@@ -60,8 +60,9 @@ fn trials() -> Vec<Trial> {
         let privilege = if root { "root" } else { "user" };
         let ignored = root && !geteuid().is_root();
         let mut add = |name: &str, test: fn(bool) -> Result<(), Failed>| {
-            trials
-                .push(Trial::test(format!("{name}[{privilege}]"), move || test(root)).with_ignored_flag(ignored));
+            trials.push(
+                Trial::test(format!("{name}[{privilege}]"), move || test(root)).with_ignored_flag(ignored),
+            );
         };
         add("hundreds_of_pods", hundreds_of_pods);
         add("kill_9_leaves_nothing", kill_9_leaves_nothing);
@@ -180,7 +181,8 @@ fn nothing_left(tag: &str) -> Result<(), Failed> {
 fn leftovers(tag: &str) -> Vec<String> {
     let mut left: Vec<String> = processes(tag).iter().map(|pid| format!("process {pid}")).collect();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let is_of_run = |line: &&str| line.contains(" claimcheck ") || line.contains("/cc/") || line.contains(tag);
+    let is_of_run =
+        |line: &&str| line.contains(" claimcheck ") || line.contains("/cc/") || line.contains(tag);
     left.extend(mounts.lines().filter(is_of_run).map(|line| format!("mount {line}")));
     for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
@@ -230,7 +232,10 @@ async fn node(privilege: Privilege) -> Result<ExitCode, Box<dyn std::error::Erro
         name: role.to_owned(),
         program: env::current_exe().expect("the test binary has a path"),
         args: Vec::new(),
-        env: vec![(ROLE.to_owned(), OsString::from(role)), ("LANE".to_owned(), format!("{privilege:?}").into())],
+        env: vec![
+            (ROLE.to_owned(), OsString::from(role)),
+            ("LANE".to_owned(), format!("{privilege:?}").into()),
+        ],
         log: PathBuf::from(format!("/cc/{role}.log")),
         namespace,
     };

@@ -71,7 +71,8 @@ impl Pattern {
     /// Dynamic provisioning, Immediate, raw block volumes.
     pub const BLOCK: Self = Self::dynamic(FsType::Block, Binding::Immediate);
     /// The same with WaitForFirstConsumer.
-    pub const BLOCK_WAIT_FOR_FIRST_CONSUMER: Self = Self::dynamic(FsType::Block, Binding::WaitForFirstConsumer);
+    pub const BLOCK_WAIT_FOR_FIRST_CONSUMER: Self =
+        Self::dynamic(FsType::Block, Binding::WaitForFirstConsumer);
     /// Pre-provisioned volumes.
     pub const STATIC: Self =
         Self { provisioning: Provisioning::PreProvisioned, fs: FsType::Default, binding: Binding::Immediate };

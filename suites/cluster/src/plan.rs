@@ -283,34 +283,85 @@ mod tests {
             ),
             (Environment { builtin: false, ..ALL }, "variant of the built-in driver"),
             (
-                Environment { cluster_capabilities: ClusterCapabilities { disrupt: false, ..ALL.cluster_capabilities }, ..ALL },
+                Environment {
+                    cluster_capabilities: ClusterCapabilities { disrupt: false, ..ALL.cluster_capabilities },
+                    ..ALL
+                },
                 "does not allow",
             ),
             (
-                Environment { cluster_capabilities: ClusterCapabilities { configure: false, ..ALL.cluster_capabilities }, ..ALL },
+                Environment {
+                    cluster_capabilities: ClusterCapabilities {
+                        configure: false,
+                        ..ALL.cluster_capabilities
+                    },
+                    ..ALL
+                },
                 "cannot be changed",
             ),
-            (Environment { cluster_capabilities: ClusterCapabilities { agents: false, ..ALL.cluster_capabilities }, ..ALL }, "node agents"),
+            (
+                Environment {
+                    cluster_capabilities: ClusterCapabilities { agents: false, ..ALL.cluster_capabilities },
+                    ..ALL
+                },
+                "node agents",
+            ),
             (Environment { pod_security: PodSecurity::Baseline, ..ALL }, "--pod-security baseline"),
             (
-                Environment { cluster_capabilities: ClusterCapabilities { additional_drivers: false, ..ALL.cluster_capabilities }, ..ALL },
+                Environment {
+                    cluster_capabilities: ClusterCapabilities {
+                        additional_drivers: false,
+                        ..ALL.cluster_capabilities
+                    },
+                    ..ALL
+                },
                 "no additional",
             ),
             (
-                Environment { cluster_capabilities: ClusterCapabilities { retracts: false, ..ALL.cluster_capabilities }, ..ALL },
+                Environment {
+                    cluster_capabilities: ClusterCapabilities { retracts: false, ..ALL.cluster_capabilities },
+                    ..ALL
+                },
                 "do not remove such",
             ),
             (
-                Environment { cluster_capabilities: ClusterCapabilities { upstream_sidecars: true, ..ALL.cluster_capabilities }, ..ALL },
+                Environment {
+                    cluster_capabilities: ClusterCapabilities {
+                        upstream_sidecars: true,
+                        ..ALL.cluster_capabilities
+                    },
+                    ..ALL
+                },
                 "kubernetes-csi's sidecars behave differently",
             ),
             (
-                Environment { cluster_capabilities: ClusterCapabilities { tap: false, ..ALL.cluster_capabilities }, ..ALL },
+                Environment {
+                    cluster_capabilities: ClusterCapabilities { tap: false, ..ALL.cluster_capabilities },
+                    ..ALL
+                },
                 "cannot be observed",
             ),
-            (Environment { supported_calls: SupportedCalls { create: false, ..SupportedCalls::ALL }, ..ALL }, "does not create volumes"),
-            (Environment { supported_calls: SupportedCalls { attach: false, ..SupportedCalls::ALL }, ..ALL }, "does not attach volumes"),
-            (Environment { supported_calls: SupportedCalls { stage: false, ..SupportedCalls::ALL }, ..ALL }, "does not stage volumes"),
+            (
+                Environment {
+                    supported_calls: SupportedCalls { create: false, ..SupportedCalls::ALL },
+                    ..ALL
+                },
+                "does not create volumes",
+            ),
+            (
+                Environment {
+                    supported_calls: SupportedCalls { attach: false, ..SupportedCalls::ALL },
+                    ..ALL
+                },
+                "does not attach volumes",
+            ),
+            (
+                Environment {
+                    supported_calls: SupportedCalls { stage: false, ..SupportedCalls::ALL },
+                    ..ALL
+                },
+                "does not stage volumes",
+            ),
             (Environment { classes: Err("no classes"), ..ALL }, "no classes"),
             (Environment { inline: Err("no inline"), ..ALL }, "no inline"),
             (Environment { largest_file: Some(1 << 20), ..ALL }, "writes a file of 100 MiB"),

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use crate::testdriver::TestDriver;
 use anyhow::{Context, Result, bail};
-use claimcheck_cluster::{Cluster, Trigger, Check};
+use claimcheck_cluster::{Check, Cluster, Trigger};
 use claimcheck_informer::Kind;
 use claimcheck_model::ObjectKey;
 use futures::future::try_join_all;

@@ -18,12 +18,12 @@ use thiserror::Error;
 use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
 
 use crate::{
+    capabilities::DriverCapabilities,
     case::{Access, Need},
     config::{Config, Map},
     expect::status_text,
     fixture::{Step, Trace},
     health::DriverFailures,
-    capabilities::DriverCapabilities,
     process::{ProcessError, Restart},
     traffic,
 };
@@ -122,7 +122,8 @@ impl DriverUnderTest {
         for driver in [Some(&node), Some(&controller), second.as_ref()].into_iter().flatten() {
             driver.wait_ready(timeout).await?;
         }
-        let silent = |(call, status): (_, Status)| ConnectError::Silent { call, answer: status_text(&status) };
+        let silent =
+            |(call, status): (_, Status)| ConnectError::Silent { call, answer: status_text(&status) };
         let mut capabilities = DriverCapabilities::query(&controller, &node).await.map_err(silent)?;
         if let Some(second) = &second {
             let info = second.node().node_get_info(claimcheck_csi::v1::NodeGetInfoRequest {}).await;

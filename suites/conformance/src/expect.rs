@@ -92,8 +92,10 @@ pub(crate) fn raced<T>(
         );
         return Ok(fine);
     };
-    let odd =
-        format!("one of several concurrent {what} calls returned {}, expected OK or Aborted", status_text(&odd));
+    let odd = format!(
+        "one of several concurrent {what} calls returned {}, expected OK or Aborted",
+        status_text(&odd)
+    );
     ensure!(!fine.is_empty() || !also.is_empty(), "{odd}, and none returned OK");
     f.warn(odd);
     Ok(fine)

@@ -16,8 +16,8 @@ use claimcheck_csi::{Driver, Endpoint, NotReady, NotReadyCause, tap::NoResponse}
 use tokio::sync::Mutex;
 
 use crate::{
+    driver_under_test::{ConnectError, DriverUnderTest, Known},
     process::Restart,
-    driver_under_test::{ConnectError, Known, DriverUnderTest},
 };
 
 /// Maximum time to detect that no process listens.

@@ -4,8 +4,8 @@ use claimcheck_model::CaseId;
 use serde::Serialize;
 
 use crate::{
-    case::{Case, Need},
     capabilities::DriverCapabilities,
+    case::{Case, Need},
     spec::Strength,
 };
 
@@ -66,7 +66,8 @@ pub fn plan(cases: &[Case], filters: &[String], capabilities: Option<&DriverCapa
         filters.is_empty() || filters.iter().any(|filter| id.contains(filter.as_str()))
     };
     let planned = |case: &Case| {
-        let missing = capabilities.and_then(|capabilities| case.needs().find(|&need| !capabilities.has(need)));
+        let missing =
+            capabilities.and_then(|capabilities| case.needs().find(|&need| !capabilities.has(need)));
         Planned { case: *case, missing }
     };
     cases.iter().filter(wanted).map(planned).collect()
@@ -115,7 +116,8 @@ mod tests {
         const NEEDS: &[Need] = &[Need::Controller(ControllerType::GetCapacity), Need::Restart];
         let row = Row::new("x", spec::CAPACITY, |_| Box::pin(async { Ok(()) })).needs(NEEDS).each();
         let cases = row.cases("s", "about s");
-        let mut capabilities = DriverCapabilities { accesses: vec![Access::Mount], ..DriverCapabilities::default() };
+        let mut capabilities =
+            DriverCapabilities { accesses: vec![Access::Mount], ..DriverCapabilities::default() };
         let missing = |capabilities: &DriverCapabilities| plan(&cases, &[], Some(capabilities)).map_missing();
         assert_eq!(missing(&capabilities), [Some(NEEDS[0]), Some(NEEDS[0])]);
         capabilities.controller.push(ControllerType::GetCapacity as i32);

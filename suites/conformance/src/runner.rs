@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     case::Schedule,
+    driver_under_test::DriverUnderTest,
     expect::skip,
     fixture::{Finding, Fixture, Step},
-    health::{End, DriverHealth, Unanswered},
+    health::{DriverHealth, End, Unanswered},
     plan::Planned,
     rows::CREATE,
     spec,
-    driver_under_test::DriverUnderTest,
     verdict::{Breaks, verdict},
 };
 
@@ -80,7 +80,8 @@ impl Runner {
     /// Runs all cases, each in its phase.
     pub async fn run_all(self: &Arc<Self>, planned: &[Planned]) {
         for schedule in [Schedule::First, Schedule::Parallel, Schedule::Serial, Schedule::Last] {
-            let due: Vec<Planned> = planned.iter().filter(|it| it.case.row.schedule == schedule).copied().collect();
+            let due: Vec<Planned> =
+                planned.iter().filter(|it| it.case.row.schedule == schedule).copied().collect();
             if schedule == Schedule::Parallel && self.parallel > 1 {
                 self.run_parallel(due).await;
                 continue;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use claimcheck_csi::tap::{CallId, CallEdge, TapRecord, code_name};
+use claimcheck_csi::tap::{CallEdge, CallId, TapRecord, code_name};
 use claimcheck_model::{Event, RpcSummary, Stamp};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 

@@ -8,10 +8,10 @@ use claimcheck_kind::Controllers;
 use claimcheck_suites::testdriver::{Class, TestDriver};
 use clap::{Args, ValueEnum};
 
+use crate::cluster_target::{ClusterTarget, Driver, choice};
 use crate::component_args::ComponentArgs;
 use crate::existing_target::ExistingArgs;
 use crate::kind_target::KindArgs;
-use crate::cluster_target::{Driver, ClusterTarget, choice};
 use claimcheck_suites::FsType;
 use claimcheck_suites::pod_security::PodSecurity;
 use claimcheck_suites::{IMAGE, PullSecret, Workload};
@@ -230,7 +230,9 @@ impl ClusterArgs {
         let nodes = usize::from(self.nodes.unwrap_or(NODES));
         let controllers = Controllers::from(self.controllers.unwrap_or_default());
         Ok(match self.cluster {
-            ClusterOption::Embedded => ClusterTarget::Embedded { api: Api::Builtin, nodes, driver: self.virtual_driver(config) },
+            ClusterOption::Embedded => {
+                ClusterTarget::Embedded { api: Api::Builtin, nodes, driver: self.virtual_driver(config) }
+            }
             ClusterOption::Envtest => ClusterTarget::Embedded {
                 api: Api::Stock(Assets::find(controllers)?),
                 nodes,
@@ -271,7 +273,8 @@ impl ClusterArgs {
         if !self.fs_types.is_empty() && self.cluster != ClusterOption::Existing && !is_external {
             return Err(ClusterArgsError::NeedsExternalDriver { argument: "--fs-type" });
         }
-        let (on_kind, existing) = (self.cluster == ClusterOption::Kind, self.cluster == ClusterOption::Existing);
+        let (on_kind, existing) =
+            (self.cluster == ClusterOption::Kind, self.cluster == ClusterOption::Existing);
         let has_stock = matches!(self.cluster, ClusterOption::Envtest | ClusterOption::Kind);
         let restricted = [
             ("--driver", is_external, self.is_virtual(), "embedded"),
@@ -294,7 +297,9 @@ impl ClusterArgs {
         match wrong_cluster.or(of_existing).or(of_kind).or(of_either) {
             Some((argument, wanted)) => Err(ClusterArgsError::WrongCluster { argument, wanted, given }),
             None if self.existing.disrupts_others() => Err(ClusterArgsError::DisruptsOthers),
-            None if self.existing.installs() && !self.components.names_image() => Err(ClusterArgsError::NoImage),
+            None if self.existing.installs() && !self.components.names_image() => {
+                Err(ClusterArgsError::NoImage)
+            }
             None => Ok(()),
         }
     }

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{
-    ClusterCapabilities, Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, SupportedCalls,
-    Instrumentation,
+    Api, ClassChoice, Cluster, ClusterCapabilities, DriverCommand, DriverPolicy, Embedded, Instrumentation,
+    Options, Real, SupportedCalls,
 };
 use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
@@ -259,7 +259,8 @@ impl ClusterTarget {
                     FileSystems::given(&driver.file_systems)
                 };
                 let builtin_controllers = self.controllers() == Some(Controllers::Builtin);
-                let cluster_capabilities = ClusterCapabilities { retracts: builtin_controllers, ..Embedded::CAPABILITIES };
+                let cluster_capabilities =
+                    ClusterCapabilities { retracts: builtin_controllers, ..Embedded::CAPABILITIES };
                 let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
                 Environment { nodes: *nodes, builtin, inline, cluster_capabilities, file_systems, ..UNKNOWN }
             }

@@ -17,9 +17,9 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use tokio::runtime::Runtime;
 
+use crate::cluster_args::ClusterArgs;
 use crate::interrupt;
 use crate::output_args::{Output, OutputArgs};
-use crate::cluster_args::ClusterArgs;
 use crate::run::{Options, Run};
 use claimcheck_suites::catalogue;
 use claimcheck_suites::{Planned, plan};
@@ -69,7 +69,7 @@ pub fn main(folders: &Path) -> ExitCode {
         let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
-    logging::start(logging::Style::Person { verbosity: 0 }, logging::Format::of_environment());
+    logging::start(logging::Style::Human { verbosity: 0 }, logging::Format::of_environment());
     let options = Options {
         filters: Vec::new(),
         place,

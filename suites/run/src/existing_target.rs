@@ -187,7 +187,8 @@ impl ExistingTarget {
             }
             Some(_) | None => FileSystems::given(&self.file_systems),
         };
-        let cluster_capabilities = self.install.as_ref().map_or(unknown.cluster_capabilities, Install::cluster_capabilities);
+        let cluster_capabilities =
+            self.install.as_ref().map_or(unknown.cluster_capabilities, Install::cluster_capabilities);
         Environment { file_systems, cluster_capabilities, ..unknown }
     }
 }

@@ -6,6 +6,8 @@
 //! OutputArgs ─> Output (thresholds, ..) ├──> Run::bring_up ──> Runner, load ──> Reporter ──> Outcome
 //! ```
 
+mod cluster_args;
+mod cluster_target;
 mod component_args;
 pub mod e2e;
 mod existing_target;
@@ -14,18 +16,16 @@ pub mod interrupt;
 mod kind_target;
 mod otlp_args;
 mod output_args;
-mod cluster_target;
-mod cluster_args;
 mod push_args;
-mod run;
 mod redacted;
+mod run;
 
+pub use cluster_args::{ClusterArgs, ClusterArgsError};
+pub use cluster_target::{ClusterTarget, Driver};
 pub use history_args::{HistoryArgs, HistoryFile};
 pub use kind_target::{KindArgs, KindTarget};
 pub use otlp_args::OtlpError;
 pub use output_args::{Output, OutputArgs, OutputError};
-pub use cluster_target::{Driver, ClusterTarget};
-pub use cluster_args::{ClusterArgs, ClusterArgsError};
 pub use push_args::PushError;
-pub use run::{Options, Outcome, Run, planned};
 pub use redacted::BadArgument;
+pub use run::{Options, Outcome, Run, planned};

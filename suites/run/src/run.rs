@@ -144,7 +144,11 @@ impl Run {
     ///
     /// # Errors
     /// The cluster or the driver does not start, or the run folder cannot be created.
-    pub async fn start(options: &Options, privilege: Privilege, interrupted: CancellationToken) -> Result<Self> {
+    pub async fn start(
+        options: &Options,
+        privilege: Privilege,
+        interrupted: CancellationToken,
+    ) -> Result<Self> {
         Self::bring_up(options, Work::Cases, privilege, interrupted).await
     }
 
@@ -168,7 +172,8 @@ impl Run {
         };
         let reporter = reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone());
         let (events, reporting) = reporter.remembering(options.history.clone()).start();
-        let instrumentation = Instrumentation { metrics: options.metrics_addr.is_some(), writes: options.otlp.is_some() };
+        let instrumentation =
+            Instrumentation { metrics: options.metrics_addr.is_some(), writes: options.otlp.is_some() };
         let cluster = options.place.bring_up(&folder, instrumentation).await?;
         let ready = Stamp::now();
         // Four random characters: enough to distinguish the few runs on one cluster.
@@ -182,9 +187,12 @@ impl Run {
             Work::Load => Vec::new(),
         };
         // The privileges of this process on its machine do not affect real nodes.
-        let privilege_entry = options.place.is_virtual().then(|| ("lane".to_owned(), privilege.describe().to_owned()));
-        let controllers =
-            options.place.controllers().map(|controllers| ("controllers".to_owned(), controllers.name().to_owned()));
+        let privilege_entry =
+            options.place.is_virtual().then(|| ("lane".to_owned(), privilege.describe().to_owned()));
+        let controllers = options
+            .place
+            .controllers()
+            .map(|controllers| ("controllers".to_owned(), controllers.name().to_owned()));
         let period =
             options.place.node_status_period().map(|period| ("node_status_period".to_owned(), period));
         let without = cluster.nodes_without_driver().len();
@@ -229,7 +237,8 @@ impl Run {
         // Sending fails only if the reporter has stopped, which `finish` reports.
         let _ = events.send(Event::RunStarted(info));
         let session = Session::start(cluster, privilege, events.clone()).await;
-        let session = Arc::new(if options.otlp.is_some() { session.with_api_write_recording() } else { session });
+        let session =
+            Arc::new(if options.otlp.is_some() { session.with_api_write_recording() } else { session });
         let workload = options.workload().where_driver_is(session.cluster());
         let config = options.place.config().cloned();
         let runner =
@@ -241,7 +250,11 @@ impl Run {
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub async fn start_load(options: &Options, privilege: Privilege, interrupted: CancellationToken) -> Result<Self> {
+    pub async fn start_load(
+        options: &Options,
+        privilege: Privilege,
+        interrupted: CancellationToken,
+    ) -> Result<Self> {
         Self::bring_up(options, Work::Load, privilege, interrupted).await
     }
 

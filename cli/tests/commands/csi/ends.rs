@@ -23,7 +23,12 @@ fn driver(socket: &str, more: &str) -> String {
 /// optional second one the controller's.
 ///
 /// The namespaces limit the effects of failures: processes and mounts of drivers end with them.
-fn run_with_script(script: &str, sockets: &[&str], arguments: &[&str], folder: &Path) -> (Option<i32>, Value) {
+fn run_with_script(
+    script: &str,
+    sockets: &[&str],
+    arguments: &[&str],
+    folder: &Path,
+) -> (Option<i32>, Value) {
     let mut unshare = Command::new("unshare");
     if !is_root() {
         unshare.args(["--user", "--map-root-user"]);
@@ -92,7 +97,8 @@ fn a_driver_that_does_not_return_ends_the_run() {
     let script = format!("{} &", driver("csi.sock", "--defect crash-in-call"));
     // One at a time, so that the order of cases is known.
     let arguments = ["--parallel", "1"];
-    let (code, summary) = run_with_script(&script, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
+    let (code, summary) =
+        run_with_script(&script, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
     let failed = ended(&summary, "failed");
     let [(case, why)] = &failed[..] else { panic!("one case must report it: {failed:#?}") };
     assert_eq!(case, STRIKES);
@@ -119,7 +125,8 @@ fn an_externally_started_driver_is_restarted_by_the_restart_command() {
     let start = format!("{} & echo $! > pid", driver("csi.sock", "--defect crash-in-call"));
     let restart = format!("kill -9 $(cat pid); {start}");
     let arguments = ["--restart-command", &restart, "replays::"];
-    let (code, summary) = run_with_script(&start, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
+    let (code, summary) =
+        run_with_script(&start, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
     told_once(
         &summary,
         "the driver went away during a call of NodeGetVolumeStats (no process listens at unix://",

@@ -21,20 +21,20 @@ use tokio::sync::{Mutex, mpsc};
 
 pub(super) use self::up::writing;
 pub use self::{
-    options::{DriverPolicy, Options, Instrumentation},
+    options::{DriverPolicy, Instrumentation, Options},
     up::UpError,
 };
 use super::{
-    ClusterCapabilities, DriverCapabilities, Disruption, NoFaults, Victim,
+    ClusterCapabilities, Disruption, DriverCapabilities, NoFaults, Victim,
+    additional_driver::{AdditionalDriver, DeployError, DriverLease, RunningDriver},
     call_faults::CallFaults,
+    component_logs,
     control_plane::ControlPlane,
     controllers::Controllers,
-    additional_driver::{DeployError, RunningDriver, AdditionalDriver, DriverLease},
     leaks,
     node::{Common, Node},
     observer::Observer,
     reachable_nodes::ReachableNodes,
-    component_logs,
     supervisor::Supervised,
 };
 use crate::faults::{self, FaultSpec};
@@ -233,7 +233,9 @@ impl Embedded {
     pub async fn logs_mentioning(&self, names: &[String]) -> Vec<Log> {
         let additional = self.additional_drivers.lock().await;
         let others = additional.values().flat_map(|additional| {
-            [&*additional.controllers].into_iter().chain(additional.on_nodes.iter().map(|driver| &driver.process))
+            [&*additional.controllers]
+                .into_iter()
+                .chain(additional.on_nodes.iter().map(|driver| &driver.process))
         });
         let of_nodes = self.nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
         let processes = self.controllers.processes().iter().chain(of_nodes).chain(&self.driver_controller);
@@ -249,7 +251,8 @@ impl Embedded {
         let lease = {
             let mut deployed = self.additional_drivers.lock().await;
             if !deployed.contains_key(wanted.name) {
-                let additional = RunningDriver::start(&self.common, &self.nodes, &self.client, wanted).await?;
+                let additional =
+                    RunningDriver::start(&self.common, &self.nodes, &self.client, wanted).await?;
                 self.registered(wanted.name).await?;
                 deployed.insert(wanted.name, additional);
             }

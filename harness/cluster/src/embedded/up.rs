@@ -36,7 +36,7 @@ use crate::{
     controllers::Controllers,
     node::{Common, Node},
     node_driver::Plugin,
-    observer::{Observer, Trigger, Check, WaitError},
+    observer::{Check, Observer, Trigger, WaitError},
     reachable_nodes::{self, ReachableNodes},
     supervisor::Supervised,
 };
@@ -198,7 +198,9 @@ impl Embedded {
         let nodes = self.nodes();
         // Topology keys alone have no effect: the driver must declare VOLUME_ACCESSIBILITY_CONSTRAINTS.
         match self.declared.capabilities.get(&Capability::Topology) {
-            Some(true) => self.observer.look(|world| ReachableNodes::of(world, &self.driver_name, &nodes, None)),
+            Some(true) => {
+                self.observer.look(|world| ReachableNodes::of(world, &self.driver_name, &nodes, None))
+            }
             Some(false) | None => ReachableNodes { nodes, ..ReachableNodes::default() },
         }
     }

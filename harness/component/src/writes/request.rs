@@ -1,7 +1,7 @@
 //! Determines the write of a request from its line and the request and response bodies. Pure.
 
 use claimcheck_informer::pod_claims;
-use claimcheck_model::{ApiWrite, ObjectKey, Stamp, LifecycleObject, LifecycleObjectKind};
+use claimcheck_model::{ApiWrite, LifecycleObject, LifecycleObjectKind, ObjectKey, Stamp};
 use http::{Method, Request, header::USER_AGENT};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, Pod},

@@ -1,7 +1,7 @@
 //! The records of requests, as a table; and those of a real client, through the socket, for a server's responses.
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_model::{ApiWrite, Stamp, LifecycleObjectKind};
+use claimcheck_model::{ApiWrite, LifecycleObjectKind, Stamp};
 use http::Request;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::{
@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{ApiWriteRecorder, listen, request::PendingWrite, recording_client};
+use super::{ApiWriteRecorder, listen, recording_client, request::PendingWrite};
 use crate::client::{AGENT, client};
 
 fn line(write: &ApiWrite) -> String {
@@ -72,7 +72,11 @@ fn writes_are_distinguished_from_reads_and_name_their_object() {
             "patch persistentvolumeclaims ns/data 200",
         ),
     ] {
-        assert_eq!(recorded(method, path, sent, answered), Some(format!("agent: {expected}")), "{method} {path}");
+        assert_eq!(
+            recorded(method, path, sent, answered),
+            Some(format!("agent: {expected}")),
+            "{method} {path}"
+        );
     }
     for (method, path) in [
         ("GET", pods),

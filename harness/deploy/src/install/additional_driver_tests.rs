@@ -82,7 +82,8 @@ fn the_driver_has_its_name_its_state_and_what_it_is_to_be() {
 fn the_sidecars_are_those_that_the_driver_requires() {
     for options in all() {
         for attacher in [true, false] {
-            let additional = values(additional_driver_objects(&options, AdditionalDriver { attacher, ..DRIVER }));
+            let additional =
+                values(additional_driver_objects(&options, AdditionalDriver { attacher, ..DRIVER }));
             let pod = containers(&additional[1]);
             let wanted: &[&str] = match (options.sidecars, attacher) {
                 (Sidecars::Builtin, _) => &["controllers"],

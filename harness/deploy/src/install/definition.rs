@@ -8,7 +8,7 @@ use kube::{
     runtime::wait::{Error, await_condition, conditions::is_crd_established},
 };
 
-use super::apply::{Change, apply_one, is_missing, is_managed};
+use super::apply::{Change, apply_one, is_managed, is_missing};
 
 /// Whether the object defines a kind.
 pub(super) fn is_definition(object: &DynamicObject) -> bool {

@@ -8,13 +8,13 @@
 //! The manifests are the only source, the same as for `kubectl apply -k manifests/overlays/<variant>`.
 //! Start with [`install`], which requires only a client; [`objects`] returns what it would apply.
 
+mod additional_driver;
+#[cfg(test)]
+mod additional_driver_tests;
 mod apply;
 mod blocker;
 mod definition;
 mod files;
-mod additional_driver;
-#[cfg(test)]
-mod additional_driver_tests;
 pub mod nodes;
 mod reasons;
 mod resolve;
@@ -29,10 +29,10 @@ use claimcheck_driver::DRIVER_NAME;
 use kube::{Client, core::DynamicObject};
 use serde_json::Value;
 
+pub use additional_driver::{AdditionalDriver, additional_driver_objects};
 pub use apply::{Applied, Change};
 pub use blocker::Blocker;
 pub use claimcheck_model::NAMESPACE;
-pub use additional_driver::{AdditionalDriver, additional_driver_objects};
 pub use substitute::KUBELET_DIR;
 
 /// The Deployment of the controllers, with [`REPLICAS`] replicas.

@@ -380,7 +380,10 @@ mod tests {
             "numberMisscheduled": 0, "numberReady": ready, "numberAvailable": ready,
             "updatedNumberScheduled": wanted,
         }));
-        rollout.see(RolloutEvent::Workload("DaemonSet n/d".to_owned(), Some(Workload::DaemonSet(Box::new(set)))));
+        rollout.see(RolloutEvent::Workload(
+            "DaemonSet n/d".to_owned(),
+            Some(Workload::DaemonSet(Box::new(set))),
+        ));
         for (number, (ready, node)) in nodes.iter().enumerate() {
             let status = |is: bool| if is { "True" } else { "False" };
             let pod = json!({

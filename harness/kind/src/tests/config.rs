@@ -5,10 +5,13 @@ use std::{fs, path::Path};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
-use crate::{Cluster, ConfigError, Controllers, ClusterSpec};
+use crate::{Cluster, ClusterSpec, ConfigError, Controllers};
 
 fn wanted() -> ClusterSpec {
-    ClusterSpec { data: "/home/ci/.local/state/claimcheck/kind/claimcheck-a/data".into(), ..ClusterSpec::default() }
+    ClusterSpec {
+        data: "/home/ci/.local/state/claimcheck/kind/claimcheck-a/data".into(),
+        ..ClusterSpec::default()
+    }
 }
 
 fn read(text: &str) -> Result<Cluster, ConfigError> {

@@ -3,7 +3,10 @@
 use insta::assert_snapshot;
 
 use crate::testing::Fake;
-use crate::{PreflightRequest, OwnedCluster, OwnedError, Preflight, Standing, TeardownError, down, list, preflight, prune};
+use crate::{
+    OwnedCluster, OwnedError, Preflight, PreflightRequest, Standing, TeardownError, down, list, preflight,
+    prune,
+};
 
 const NAME: &str = "claimcheck-a";
 
@@ -55,7 +58,8 @@ async fn preflight_reports_an_unresponsive_engine() {
 /// Creates a cluster as a run does, with its record.
 async fn create(fake: &Fake) -> OwnedCluster {
     let claim = fake.store().claim(NAME, "docker", false).unwrap();
-    let (owned, created) = OwnedCluster::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
+    let (owned, created) =
+        OwnedCluster::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
     created.unwrap();
     owned
 }
@@ -85,7 +89,8 @@ async fn kind_s_network_stays_where_it_was_there_before_or_is_used() {
 
     let fake = Fake::new();
     let claim = fake.store().claim(NAME, "docker", true).unwrap();
-    let (owned, created) = OwnedCluster::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
+    let (owned, created) =
+        OwnedCluster::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
     created.unwrap();
     owned.delete().await.unwrap();
     assert_eq!((fake.containers().as_str(), fake.networks().as_str()), ("", "kind\n"));
@@ -114,7 +119,8 @@ async fn a_failed_creation_is_retained_for_its_logs_and_then_deleted() {
     let half = format!("echo '{NAME}-worker|{NAME}|Up 1 second|ours' >>\"$FAKE/containers\"");
     fake.rule("kind create", &format!("{half}; echo 'ERROR: no' >&2; exit 1"));
     let claim = fake.store().claim(NAME, "docker", false).unwrap();
-    let (owned, created) = OwnedCluster::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
+    let (owned, created) =
+        OwnedCluster::create(&fake.kind(), fake.teardown(), claim, &fake.create(NAME)).await;
     assert!(created.unwrap_err().to_string().contains("ERROR: no"));
     assert_eq!(fake.containers().lines().count(), 1);
     drop(owned);

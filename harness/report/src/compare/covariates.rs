@@ -115,7 +115,12 @@ impl Covariates {
     }
 
     /// Compares a phase, or a part of it, adjusted for its covariates. None if it is too short or too rare.
-    pub(super) fn relative(&self, phase: Phase, sides: [&Side; 2], take: fn(&Sample) -> f64) -> Option<RelativeShift> {
+    pub(super) fn relative(
+        &self,
+        phase: Phase,
+        sides: [&Side; 2],
+        take: fn(&Sample) -> f64,
+    ) -> Option<RelativeShift> {
         self.baselines.get(&phase)?;
         let as_is = sides.map(|side| {
             let samples = side.runs.iter().filter_map(|run| run.samples.get(&phase)).flatten();
@@ -127,8 +132,9 @@ impl Covariates {
         let evened = |side: usize, longer: f64| -> Vec<Vec<f64>> {
             let of = |(run, windows): (&Run, &Windows)| {
                 let samples = run.samples.get(&phase).map(Vec::as_slice).unwrap_or_default().iter();
-                let of =
-                    |sample: &Sample| logarithm(take(sample) + longer) - windows.deviation_of_others(phase, sample.end_ns);
+                let of = |sample: &Sample| {
+                    logarithm(take(sample) + longer) - windows.deviation_of_others(phase, sample.end_ns)
+                };
                 samples.map(of).collect()
             };
             sides[side].runs.iter().zip(&self.windows[side]).map(of).collect()
@@ -313,7 +319,8 @@ impl RelativeShift {
 /// Compares each phase, and Kubernetes' part in it, with the other phases, where `doubt` is the family-wise error
 /// rate.
 pub(super) fn judge(lines: &mut [PhaseLine], doubt: f64) {
-    let companions: Vec<Option<RelativeShift>> = lines.iter().map(|line| line.total.certain_shift()).collect();
+    let companions: Vec<Option<RelativeShift>> =
+        lines.iter().map(|line| line.total.certain_shift()).collect();
     let mut all = Vec::new();
     for (at, line) in lines.iter_mut().enumerate() {
         let others = [&companions[..at], &companions[at + 1..]].concat();
@@ -324,7 +331,9 @@ pub(super) fn judge(lines: &mut [PhaseLine], doubt: f64) {
         let parts = [(Some(&mut line.total), driver), (line.overhead.as_mut(), 0.0)];
         for (judged, driver) in parts {
             let Some(judged) = judged else { continue };
-            let Some(relative) = judged.certain_shift().filter(|_| others.len() >= COMPANIONS) else { continue };
+            let Some(relative) = judged.certain_shift().filter(|_| others.len() >= COMPANIONS) else {
+                continue;
+            };
             let (shift, error) = relative.adjusted(&others, ELASTICITY + DRIVER_ELASTICITY * driver);
             let p = student::two_sided(shift / error, relative.freedom);
             let beside = RelativeChange { ratio: shift.exp_m1(), p, p_holm: p, finds: 0.0 };

@@ -21,8 +21,8 @@
 
 mod bootstrap;
 mod cases;
-mod covariates;
 mod counts;
+mod covariates;
 mod differences;
 mod html;
 mod markdown;
@@ -42,8 +42,8 @@ use serde::Serialize;
 
 pub use bootstrap::Unit;
 pub use cases::{CaseChange, Change};
-pub use covariates::RelativeChange;
 pub use counts::Count;
+pub use covariates::RelativeChange;
 pub use differences::Difference;
 pub use phase::{Judged, Measure, PhaseLine};
 pub use read::{ReadError, Run, Side};

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{
     Options,
     bootstrap::{self, Dependence, Part, Unit},
-    covariates::{RelativeChange, Covariates, RelativeShift},
+    covariates::{Covariates, RelativeChange, RelativeShift},
     rank::{above, difference, quantile},
     read::{Sample, Side},
     student,

@@ -11,7 +11,7 @@ use super::{
         summary::{CaseLine, Summary},
         tables::human,
     },
-    timelines::{Timelines, StepLine},
+    timelines::{StepLine, Timelines},
 };
 
 /// Failed cases with all details, before the passed ones.

@@ -12,9 +12,9 @@
 
 mod cases;
 mod charts;
-mod timelines;
 mod rebuild;
 mod sections;
+mod timelines;
 mod trend;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -22,8 +22,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::summary::Summary;
 use crate::history::Entry;
 pub(crate) use charts::{DOWN, UP};
-use timelines::Timelines;
 pub use rebuild::{RebuildError, rebuild};
+use timelines::Timelines;
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");

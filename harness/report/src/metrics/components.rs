@@ -23,7 +23,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::UnixStream, time::timeout};
 
-use crate::serve::{PageRequest, Page};
+use crate::serve::{Page, PageRequest};
 
 /// The timeout of a component: one that hangs, maybe on purpose, must not block the scraper.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -175,7 +175,8 @@ mod tests {
             target("node", "node-1", "/components/node@node-1/metrics"),
         ]);
         assert_eq!(page("/targets").await, Some(Page::json(&expected)));
-        let unknown = components.page(PageRequest { path: "/targets", host: "h:1" }, &RunInfo::default()).await;
+        let unknown =
+            components.page(PageRequest { path: "/targets", host: "h:1" }, &RunInfo::default()).await;
         assert_eq!(unknown, Some(Page::json(&json!([]))), "their cluster is not known yet");
         assert_eq!(page("/components/controllers/metrics").await, Some(Page::ok("c")));
         assert_eq!(page("/components/node@node-1/metrics").await, Some(Page::ok("n")));

@@ -26,7 +26,7 @@ use prometheus::{
 };
 pub use register::Register;
 
-use crate::serve::{PageRequest, Page, Site, serve};
+use crate::serve::{Page, PageRequest, Site, serve};
 
 /// The metrics of one run. Clones are the same.
 #[derive(Clone, Debug)]

@@ -5,10 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use claimcheck_model::{
-    ApiWrite, CaseId, Event, ObjectKey, Outcome, Phase, PhaseSample, RpcSummary, Stamp, LifecycleObject, LifecycleObjectKind,
+    ApiWrite, CaseId, Event, LifecycleObject, LifecycleObjectKind, ObjectKey, Outcome, Phase, PhaseSample,
+    RpcSummary, Stamp,
 };
 
-use super::{pending_writes::PendingWrites, otlp::Span, spans::spans};
+use super::{otlp::Span, pending_writes::PendingWrites, spans::spans};
 
 /// The maximum number of volumes that are not deleted yet, and of volumes with calls but no phase; beyond it
 /// the oldest is dropped, so that memory is bounded in long loads.
@@ -128,7 +129,8 @@ impl Lifecycles {
 /// The claim and the volume of these phases.
 fn objects(phases: &[PhaseSample]) -> BTreeSet<LifecycleObject> {
     let claims = phases.iter().filter_map(|sample| sample.claim.split_once('/'));
-    let claims = claims.map(|(namespace, name)| (LifecycleObjectKind::Claim, ObjectKey::new(namespace, name)));
+    let claims =
+        claims.map(|(namespace, name)| (LifecycleObjectKind::Claim, ObjectKey::new(namespace, name)));
     let volumes = phases.iter().map(|sample| &sample.subject.volume).filter(|name| !name.is_empty());
     let volumes = volumes.map(|name| (LifecycleObjectKind::Volume, ObjectKey::cluster(name)));
     claims.chain(volumes).map(|(kind, key)| LifecycleObject { kind, key }).collect()

@@ -10,9 +10,9 @@
 mod collector;
 mod credentials;
 mod export;
-mod pending_writes;
 mod lifecycles;
 mod otlp;
+mod pending_writes;
 mod sender;
 mod spans;
 

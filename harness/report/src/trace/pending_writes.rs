@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_model::{ApiWrite, Stamp, LifecycleObject};
+use claimcheck_model::{ApiWrite, LifecycleObject, Stamp};
 
 /// The maximum number of objects; beyond it the oldest is dropped, so that memory is bounded in long loads.
 const OBJECTS: usize = 100_000;
@@ -45,7 +45,11 @@ impl PendingWrites {
     /// Removes and returns the writes of these objects and of those that refer to them, in order of time, if they
     /// began by `end`: later ones belong to an object of the same name. A pod with other claims keeps its writes for
     /// these.
-    pub fn take(&mut self, roots: impl IntoIterator<Item = LifecycleObject>, end: Option<Stamp>) -> Vec<ApiWrite> {
+    pub fn take(
+        &mut self,
+        roots: impl IntoIterator<Item = LifecycleObject>,
+        end: Option<Stamp>,
+    ) -> Vec<ApiWrite> {
         let mut todo: Vec<LifecycleObject> = roots.into_iter().collect();
         let mut objects = BTreeSet::new();
         while let Some(object) = todo.pop() {
@@ -78,7 +82,7 @@ impl PendingWrites {
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_model::{ObjectKey, LifecycleObjectKind};
+    use claimcheck_model::{LifecycleObjectKind, ObjectKey};
 
     use super::*;
 
@@ -113,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_lifecycle_collects_all_referring_writes_in_any_order() {
-        let (volume, attachment) = (object(LifecycleObjectKind::Volume, "v"), object(LifecycleObjectKind::Attachment, "a"));
+        let (volume, attachment) =
+            (object(LifecycleObjectKind::Volume, "v"), object(LifecycleObjectKind::Attachment, "a"));
         let pod = object(LifecycleObjectKind::Pod, "p");
         let events = [
             // A binding does not contain the pod, and is reported before the creation of the pod.

@@ -69,7 +69,9 @@ async fn post(
     }
     let why = format!("it returned {status}");
     Err(match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::Permanent(format!("{why}: {CREDENTIALS}")),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Failure::Permanent(format!("{why}: {CREDENTIALS}"))
+        }
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE

@@ -10,8 +10,8 @@ use std::{
 
 use claimcheck_apiserver::Certificates;
 use claimcheck_model::{
-    ApiWrite, CaseId, Event, ObjectKey, Outcome, Phase, PhaseSample, RpcSummary, Source, Stamp, SubjectIds,
-    VolumeMode, LifecycleObject, LifecycleObjectKind,
+    ApiWrite, CaseId, Event, LifecycleObject, LifecycleObjectKind, ObjectKey, Outcome, Phase, PhaseSample,
+    RpcSummary, Source, Stamp, SubjectIds, VolumeMode,
 };
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
@@ -80,7 +80,8 @@ fn call(method: &str, volume: &str, node: &str, from: u64, to: u64, code: &str) 
 
 fn write(verb: &str, kind: LifecycleObjectKind, subresource: &str, from: u64, to: u64, code: u16) -> Event {
     let claim = LifecycleObject { kind: LifecycleObjectKind::Claim, key: ObjectKey::new("ns", "data") };
-    let key = if kind == LifecycleObjectKind::Volume { ObjectKey::cluster("pvc-uid") } else { claim.key.clone() };
+    let key =
+        if kind == LifecycleObjectKind::Volume { ObjectKey::cluster("pvc-uid") } else { claim.key.clone() };
     Event::ApiWrite(ApiWrite {
         agent: "claimcheck".into(),
         verb: verb.into(),
@@ -205,7 +206,9 @@ fn a_trace_waits_for_stragglers_and_later_ones_make_no_second() {
     assert!(lifecycles.observe(&other, at(1000)).is_empty(), "there may be more to come");
     let left = lifecycles.observe(&other, at(2080));
     assert_eq!((left.len(), &left[0]), (1, &trace()));
-    for late in [phase(Phase::Unstage, "n", 50, 60), write("delete", LifecycleObjectKind::Pod, "", 50, 60, 200)] {
+    for late in
+        [phase(Phase::Unstage, "n", 50, 60), write("delete", LifecycleObjectKind::Pod, "", 50, 60, 200)]
+    {
         assert!(lifecycles.observe(&late, at(2090)).is_empty());
     }
     assert!(lifecycles.finish().is_empty());

@@ -3,8 +3,8 @@
 use std::{fs, path::Path, process::Command};
 
 use claimcheck_model::{
-    CaseId, CaseResult, ClusterKind, Event, FailureDump, Leak, LeakKind, Log, LoggedEvent, Outcome, Phase,
-    PhaseSample, RpcSummary, RunInfo, Source, Stamp, SubjectIds, ObjectEvent, VolumeMode,
+    CaseId, CaseResult, ClusterKind, Event, FailureDump, Leak, LeakKind, Log, LoggedEvent, ObjectEvent,
+    Outcome, Phase, PhaseSample, RpcSummary, RunInfo, Source, Stamp, SubjectIds, VolumeMode,
 };
 use claimcheck_report::history::History;
 use claimcheck_report::{Quantiles, Summary, rebuild};

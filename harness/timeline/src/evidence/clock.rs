@@ -179,7 +179,8 @@ mod tests {
         clock.arrived(stamp(5 * SECOND, 0), stamp(105 * SECOND + 30_000_000, 0));
         clock.arrived(stamp(6 * SECOND, 0), stamp(106 * SECOND + 10_000_000, 0));
         clock.arrived(stamp(7 * SECOND, 0), stamp(107 * SECOND + 90_000_000, 0));
-        let local = clock.to_local(stamp(6 * SECOND, 0), stamp(106 * SECOND + 10_000_000, 7 * SECOND)).unwrap();
+        let local =
+            clock.to_local(stamp(6 * SECOND, 0), stamp(106 * SECOND + 10_000_000, 7 * SECOND)).unwrap();
         assert_eq!(local, stamp(106 * SECOND + 10_000_000, 7 * SECOND));
         assert_eq!(clock.known(stamp(0, 0)), None, "the offset of the clocks is not known");
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use claimcheck_csi::tap::{CallId, CallEdge, TapRecord};
+use claimcheck_csi::tap::{CallEdge, CallId, TapRecord};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
     watch,

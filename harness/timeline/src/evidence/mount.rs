@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    Observation, Mount,
+    Mount, Observation,
     clock::{Clocks, Reading, SharedClock},
     logs::{Line, Log, each_running},
     reason,

@@ -7,7 +7,7 @@ use claimcheck_model::{ClockState, Event, NodeClock};
 use kube::Client;
 use tokio::{sync::mpsc::UnboundedSender, task::JoinSet};
 
-use super::{Observation, InFlight, Observers, Stock, clock::Clocks, mount::mounts, scrape, taps::taps};
+use super::{InFlight, Observation, Observers, Stock, clock::Clocks, mount::mounts, scrape, taps::taps};
 
 /// The maximum latency of the last records at the end of a run.
 const LAST_RECORDS: Duration = Duration::from_secs(1);

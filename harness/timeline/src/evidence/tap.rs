@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use claimcheck_csi::tap::{CallId, CallEdge, TapRecord, code_name};
+use claimcheck_csi::tap::{CallEdge, CallId, TapRecord, code_name};
 use claimcheck_model::Stamp;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
@@ -111,7 +111,8 @@ mod tests {
     fn start_and_end_become_one_call_on_the_components_node() {
         let mut pairs = Pairs::new(|_| true);
         assert_eq!(pairs.take(record(1, CallEdge::Start, 5)), []);
-        let calls = pairs.take(record(1, CallEdge::End { code: Code::Ok, message: None, injected: false }, 9));
+        let calls =
+            pairs.take(record(1, CallEdge::End { code: Code::Ok, message: None, injected: false }, 9));
         assert_eq!((calls[0].node.as_str(), calls[0].start.mono_ns), ("n1", 5));
         assert_eq!(calls[0].succeeded().map(|at| at.mono_ns), Some(9));
         assert_eq!(pairs.unfinished().count(), 0);
@@ -122,7 +123,11 @@ mod tests {
         let mut pairs = Pairs::new(|pid| pid != 1);
         pairs.take(record(1, CallEdge::Start, 5));
         let calls = pairs.take(record(2, CallEdge::Start, 7));
-        assert_eq!(pairs.take(record(3, CallEdge::Start, 8)), [], "process 2 is running as the same component");
+        assert_eq!(
+            pairs.take(record(3, CallEdge::Start, 8)),
+            [],
+            "process 2 is running as the same component"
+        );
         assert_eq!((calls.len(), calls[0].end.is_none(), calls[0].start.mono_ns), (1, true, 5));
         let again = pairs.take(record(2, CallEdge::Start, 9));
         assert_eq!((again.len(), again[0].start.mono_ns), (1, 7), "another process of another container");

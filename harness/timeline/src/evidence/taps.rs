@@ -8,7 +8,7 @@ use kube::{Api, Client, api::ListParams};
 use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 
 use super::{
-    Observation, InFlight,
+    InFlight, Observation,
     clock::{Clocks, SharedClock},
     logs::{Line, Log, each_running},
     tap::Pairs,
@@ -112,7 +112,7 @@ mod tests {
 
     use claimcheck_csi::{
         Code,
-        tap::{CallId, CallEdge},
+        tap::{CallEdge, CallId},
     };
     use serde_json::json;
     use tokio::sync::mpsc::unbounded_channel;

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
-use super::{Change, Observation, Object};
+use super::{Change, Object, Observation};
 
 /// Watches every kind that delimits a phase, and sends each change as it arrives, until the receiver is
 /// dropped. Failed watches are restarted with backoff: objects missing from a new list are sent as deleted.

@@ -7,7 +7,7 @@ mod order;
 use std::{collections::BTreeMap, path::Path};
 
 use claimcheck_model::{
-    Event, LeakKind, OUT_OF_SERVICE, Outcome, Phase, KubeletPath, Rule, Source, Stamp,
+    Event, KubeletPath, LeakKind, OUT_OF_SERVICE, Outcome, Phase, Rule, Source, Stamp,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -15,7 +15,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde_json::{Value, json};
 
 use super::{Tap, Timeline};
-use crate::evidence::{Change, Observation, Mount, Object, Rpc, RpcEnd};
+use crate::evidence::{Change, Mount, Object, Observation, Rpc, RpcEnd};
 
 fn stamp(ms: u64) -> Stamp {
     Stamp { mono_ns: ms * 1_000_000, wall_ns: ms * 1_000_000 }
@@ -32,7 +32,11 @@ fn ok(method: &str, node: &str, target: &str, start: u64, end: u64) -> Observati
 }
 
 /// An object of a kind at `ms`, which is also its resourceVersion.
-fn seen<K: serde::de::DeserializeOwned + Into<Object>>(ms: u64, gone: bool, mut object: Value) -> Observation {
+fn seen<K: serde::de::DeserializeOwned + Into<Object>>(
+    ms: u64,
+    gone: bool,
+    mut object: Value,
+) -> Observation {
     object["metadata"]["resourceVersion"] = json!(ms.to_string());
     let object = serde_json::from_value::<K>(object).unwrap().into();
     Observation::Watch(Box::new(Change { at: stamp(ms), object, gone }))
@@ -316,7 +320,8 @@ fn rules_are_judged_by_time_not_by_arrival() {
     // A node that is known to be down is not waited for.
     let down = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}});
     let down: Node = serde_json::from_value(down).unwrap();
-    let down = Observation::Watch(Box::new(Change { at: Stamp::default(), object: down.into(), gone: false }));
+    let down =
+        Observation::Watch(Box::new(Change { at: Stamp::default(), object: down.into(), gone: false }));
     let early = ok("ControllerUnpublishVolume", "n1", "", 6, 7);
     assert_eq!(broken(&[s.clone(), p.clone(), down, early]), []);
 

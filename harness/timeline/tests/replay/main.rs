@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 
 use claimcheck_model::{Event, Outcome, Phase, PhaseSample, Source, TransitionKind};
-use claimcheck_timeline::evidence::{Observation, Object};
+use claimcheck_timeline::evidence::{Object, Observation};
 use claimcheck_timeline::{Tap, Timeline};
 use proptest::prelude::*;
 use recording::Recording;

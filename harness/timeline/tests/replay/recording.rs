@@ -9,7 +9,7 @@
 use std::{io::Read, path::Path};
 
 use claimcheck_model::{KubeletPath, Stamp};
-use claimcheck_timeline::evidence::{Change, Observation, Mount, Object, Rpc, RpcEnd};
+use claimcheck_timeline::evidence::{Change, Mount, Object, Observation, Rpc, RpcEnd};
 use serde::Deserialize;
 use serde_json::Value;
 

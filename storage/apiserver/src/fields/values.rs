@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::set::{SetEntry, Set, Step};
+use super::set::{Set, SetEntry, Step};
 use crate::schema::{Identity, Shape};
 
 /// The step to an item of a list.

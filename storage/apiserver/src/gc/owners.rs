@@ -1,7 +1,7 @@
 //! Owners and their dependents.
 
 use super::delete;
-use crate::handlers::{FOREGROUND, DeleteOptions, Propagation};
+use crate::handlers::{DeleteOptions, FOREGROUND, Propagation};
 use crate::resources::Storage;
 use crate::store::{Key, Object, Store};
 
@@ -58,7 +58,8 @@ pub fn release(store: &Store, owner: &str) {
         let Some((storage, object)) = found.filter(|(_, object)| waits(object)) else { return };
         collect_dependents(store, owner);
         let mut dependents = store.dependents(owner).into_iter();
-        if dependents.any(|(storage, key)| store.get(storage, &key).is_some_and(|held| blocks(&held, owner))) {
+        if dependents.any(|(storage, key)| store.get(storage, &key).is_some_and(|held| blocks(&held, owner)))
+        {
             return;
         }
         let mut free = object.value.clone();

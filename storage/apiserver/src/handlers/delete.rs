@@ -11,7 +11,7 @@ use super::{Call, list, options};
 use crate::resources::{Resource, Storage};
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
-use crate::store::{Key, Object, VersionConflict, Store};
+use crate::store::{Key, Object, Store, VersionConflict};
 use crate::time;
 
 /// The finalizer of foreground deletion.
@@ -112,7 +112,12 @@ pub fn delete(store: &Store, resource: &Resource, key: &Key, options: &DeleteOpt
     }
 }
 
-fn attempt(store: &Store, resource: &Resource, old: &Arc<Object>, options: &DeleteOptions) -> Result<Outcome, VersionConflict> {
+fn attempt(
+    store: &Store,
+    resource: &Resource,
+    old: &Arc<Object>,
+    options: &DeleteOptions,
+) -> Result<Outcome, VersionConflict> {
     let storage = resource.storage;
     let grace = grace_period(storage, &old.value, options.grace);
     let finalizers = finalizers_for(old, options.propagation);

@@ -20,7 +20,7 @@ mod watch;
 
 use form::Form;
 
-pub use delete::{FOREGROUND, DeleteOptions, Propagation, delete_object};
+pub use delete::{DeleteOptions, FOREGROUND, Propagation, delete_object};
 pub use form::metadata_of;
 
 use http::StatusCode;

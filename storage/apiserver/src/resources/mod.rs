@@ -333,7 +333,9 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resourc
 
 /// The row with the stored shape of the objects of `shelf`.
 pub fn stored(storage: Storage) -> &'static Resource {
-    ALL.iter().find(|r| r.storage == storage && r.view.is_none()).expect("every shelf has a row without a view")
+    ALL.iter()
+        .find(|r| r.storage == storage && r.view.is_none())
+        .expect("every shelf has a row without a view")
 }
 
 /// Sets `object[field]` unless it is set.

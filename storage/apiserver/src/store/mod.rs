@@ -204,7 +204,12 @@ impl Store {
     ///
     /// # Errors
     /// [`VersionConflict`] if it has another version, or was deleted.
-    pub fn replace(&self, storage: Storage, expected: &Object, value: Value) -> Result<Arc<Object>, VersionConflict> {
+    pub fn replace(
+        &self,
+        storage: Storage,
+        expected: &Object,
+        value: Value,
+    ) -> Result<Arc<Object>, VersionConflict> {
         let mut state = self.write();
         let previous = state.current(storage, expected)?;
         let object = self.enter(&mut state, storage, previous.key.clone(), value, Some(previous));
@@ -218,7 +223,12 @@ impl Store {
     ///
     /// # Errors
     /// [`VersionConflict`] if it has another version, or was deleted.
-    pub fn remove(&self, storage: Storage, expected: &Object, last: Value) -> Result<Arc<Object>, VersionConflict> {
+    pub fn remove(
+        &self,
+        storage: Storage,
+        expected: &Object,
+        last: Value,
+    ) -> Result<Arc<Object>, VersionConflict> {
         let mut state = self.write();
         let previous = state.current(storage, expected)?;
         Ok(self.take(&mut state, storage, previous, last))
@@ -229,7 +239,12 @@ impl Store {
     ///
     /// # Errors
     /// [`VersionConflict`] if it has another version, or was deleted.
-    pub fn settle(&self, storage: Storage, expected: &Object, value: Value) -> Result<Arc<Object>, VersionConflict> {
+    pub fn settle(
+        &self,
+        storage: Storage,
+        expected: &Object,
+        value: Value,
+    ) -> Result<Arc<Object>, VersionConflict> {
         match expected.is_deleting() && object::is_free(storage, &value) {
             true => self.remove(storage, expected, value),
             false => self.replace(storage, expected, value),

@@ -234,7 +234,8 @@ async fn lists_and_watches_come_in_the_form_asked_for() {
     assert_eq!(events[1]["object"]["kind"], "PartialObjectMetadata");
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
     let events = lines(&fixture, watch, table).await;
-    let has_columns: Vec<_> = events.iter().map(|event| event["object"]["columnDefinitions"].is_array()).collect();
+    let has_columns: Vec<_> =
+        events.iter().map(|event| event["object"]["columnDefinitions"].is_array()).collect();
     assert_eq!(has_columns, [true, false], "columns come once");
     assert_eq!(events[1]["object"]["rows"][0]["cells"][0], "b");
     let refused = &lines(&fixture, "", "application/vnd.kubernetes.protobuf").await[0];

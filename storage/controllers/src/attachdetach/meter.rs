@@ -94,12 +94,16 @@ impl Measured {
                 let attach = now.and_then(|now| now.attach_error.as_ref());
                 if attach.is_some() && attach != before.and_then(|before| before.attach_error.as_ref()) {
                     let so_far = self.under_way.so_far(&Operation::Attach(name(new)));
-                    so_far.into_iter().for_each(|took| self.record(new, StorageOperation::Attach, false, took));
+                    so_far
+                        .into_iter()
+                        .for_each(|took| self.record(new, StorageOperation::Attach, false, took));
                 }
                 let detach = now.and_then(|now| now.detach_error.as_ref());
                 if detach.is_some() && detach != before.and_then(|before| before.detach_error.as_ref()) {
                     let so_far = self.under_way.so_far(&Operation::Detach(name(new)));
-                    so_far.into_iter().for_each(|took| self.record(new, StorageOperation::Detach, false, took));
+                    so_far
+                        .into_iter()
+                        .for_each(|took| self.record(new, StorageOperation::Detach, false, took));
                 }
             }
             (None, _) => {}

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     Failure,
     context::Context,
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// The attach/detach controller.

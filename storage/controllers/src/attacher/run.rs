@@ -33,7 +33,7 @@ use crate::{
     Failure, Options,
     context::Context,
     rpc::{DriverInfo, RpcFailure, credentials},
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// A key of the reconciler.

@@ -17,8 +17,8 @@ use super::{
     fit,
 };
 use crate::claims::{
-    annotation, waits_for_first_consumer, claim_phase, claim_ref, class_name, default_class, is_deleting, is_meant_for,
-    lacks_class, name, ref_uid, satisfies, selected_node, volume_name, volume_phase,
+    annotation, claim_phase, claim_ref, class_name, default_class, is_deleting, is_meant_for, lacks_class,
+    name, ref_uid, satisfies, selected_node, volume_name, volume_phase, waits_for_first_consumer,
 };
 
 type Claim = Arc<PersistentVolumeClaim>;

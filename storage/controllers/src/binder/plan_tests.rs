@@ -5,7 +5,8 @@ use std::sync::Arc;
 use claimcheck_informer::{
     World,
     testing::{
-        self, NAMESPACE, annotate, bind, claim, claim_ref, class, deleting, wait_for_first_consumer_class, pod, volume, world,
+        self, NAMESPACE, annotate, bind, claim, claim_ref, class, deleting, pod, volume,
+        wait_for_first_consumer_class, world,
     },
 };
 use claimcheck_model::{DEFAULT_CLASS, ObjectKey, PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER};
@@ -79,7 +80,8 @@ fn an_immediate_claim_asks_its_provisioner_once() {
 
 #[test]
 fn a_wait_for_first_consumer_claim_waits_for_its_node() {
-    let mut world = world([claim("c", "late", "1Gi").into(), wait_for_first_consumer_class("late", "csi.test").into()]);
+    let mut world =
+        world([claim("c", "late", "1Gi").into(), wait_for_first_consumer_class("late", "csi.test").into()]);
     // A free volume is the scheduler's to choose.
     world.apply(volume("v", "late", "1Gi"));
     assert_eq!(claim_steps(&world), ["event WaitForFirstConsumer"]);
@@ -97,7 +99,9 @@ fn a_wait_for_first_consumer_claim_waits_for_its_node() {
 
 #[test]
 fn a_late_claim_names_the_pods_that_it_waits_for() {
-    let late = || world([claim("c", "late", "1Gi").into(), wait_for_first_consumer_class("late", "csi.test").into()]);
+    let late = || {
+        world([claim("c", "late", "1Gi").into(), wait_for_first_consumer_class("late", "csi.test").into()])
+    };
     let mut ended = pod("ended", "", &["c"]);
     ended.status.as_mut().unwrap().phase = Some("Failed".into());
     let of_no_use = [pod("running", "n1", &["c"]), ended, deleting(pod("going", "", &["c"]), &["f"])];

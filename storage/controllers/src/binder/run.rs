@@ -14,7 +14,7 @@ use super::{
 use crate::{
     claims::{claim_ref, matches, ref_key, volume_class, volume_name},
     context::{Context, Failure},
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// A key of the reconciler.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use super::plan::{Action, Step, plan};
 use crate::{
     context::{Context, Failure},
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// The claims of generic ephemeral volumes.

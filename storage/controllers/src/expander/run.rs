@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use super::plan::{Action, plan};
 use crate::{
     context::{Context, Failure},
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// Reports which component expands a claim's volume.

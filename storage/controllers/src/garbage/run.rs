@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use super::plan::{Collect, plan};
 use crate::{
     context::{Context, Failure},
-    shell::{Controller, ActionOutcome, Plan},
+    shell::{ActionOutcome, Controller, Plan},
 };
 
 /// Claims owned by pods.
@@ -41,7 +41,12 @@ impl Controller for Garbage {
         plan(key, world).into_iter().collect::<Vec<_>>().into()
     }
 
-    async fn act(&self, context: &Context, key: &ObjectKey, action: Collect) -> Result<ActionOutcome, Failure> {
+    async fn act(
+        &self,
+        context: &Context,
+        key: &ObjectKey,
+        action: Collect,
+    ) -> Result<ActionOutcome, Failure> {
         for pod in &action.owners {
             context.refresh::<Pod>(pod).await?;
         }

@@ -17,13 +17,13 @@ use serde_json::json;
 use tracing::info;
 
 use super::{
-    health::{LEASE_NAMESPACE, Heartbeat},
+    health::{Heartbeat, LEASE_NAMESPACE},
     plan::{Action, Memory, evicting, plan},
 };
 use crate::{
     attachdetach::is_out_of_service,
     context::{Context, Failure},
-    shell::{Controller, ActionOutcome, Plan},
+    shell::{ActionOutcome, Controller, Plan},
 };
 
 /// The node lifecycle controller.
@@ -75,7 +75,8 @@ impl Controller for NodeLifecycle {
         if planned.memory != Memory::default() {
             memories.insert(name.clone(), planned.memory);
         }
-        let requeue_after = planned.wake_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
+        let requeue_after =
+            planned.wake_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
         Plan { actions: planned.actions, requeue_after }
     }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     context::{Context, Failure},
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// The protection of claims.
@@ -60,7 +60,12 @@ impl Controller for Claims {
         Vec::from_iter(plan_claim(key, world)).into()
     }
 
-    async fn act(&self, context: &Context, key: &ObjectKey, action: ClaimAction) -> Result<ActionOutcome, Failure> {
+    async fn act(
+        &self,
+        context: &Context,
+        key: &ObjectKey,
+        action: ClaimAction,
+    ) -> Result<ActionOutcome, Failure> {
         match action {
             ClaimAction::Protect(finalizers) => set(context, finalizers).await,
             ClaimAction::Release(finalizers) => {
@@ -98,7 +103,12 @@ impl Controller for Volumes {
         Vec::from_iter(plan_volume(key, world)).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<ActionOutcome, Failure> {
+    async fn act(
+        &self,
+        context: &Context,
+        _: &ObjectKey,
+        action: Self::Action,
+    ) -> Result<ActionOutcome, Failure> {
         set(context, action).await
     }
 }
@@ -130,12 +140,20 @@ impl Controller for AttributesClasses {
         Vec::from_iter(plan_class(key, world)).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<ActionOutcome, Failure> {
+    async fn act(
+        &self,
+        context: &Context,
+        _: &ObjectKey,
+        action: Self::Action,
+    ) -> Result<ActionOutcome, Failure> {
         set(context, action).await
     }
 }
 
-async fn set<K: Watchable + Cached>(context: &Context, action: SetFinalizers<K>) -> Result<ActionOutcome, Failure> {
+async fn set<K: Watchable + Cached>(
+    context: &Context,
+    action: SetFinalizers<K>,
+) -> Result<ActionOutcome, Failure> {
     let patch = json!({"metadata": {"finalizers": action.finalizers}});
     context.patch(&*action.object, patch).await?;
     Ok(ActionOutcome::Changed)

@@ -20,7 +20,9 @@ impl<A> From<Decision<A>> for Plan<A> {
         match decision {
             Decision::Rest => Vec::new().into(),
             Decision::Act(action) => vec![action].into(),
-            Decision::Again(requeue_after) => Self { actions: Vec::new(), requeue_after: Some(requeue_after) },
+            Decision::Again(requeue_after) => {
+                Self { actions: Vec::new(), requeue_after: Some(requeue_after) }
+            }
         }
     }
 }

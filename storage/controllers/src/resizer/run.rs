@@ -28,7 +28,7 @@ use crate::{
     claims::{annotation, claim_phase, claim_ref, name, ref_key},
     context::Context,
     rpc::{Certainty, DriverInfo, RpcFailure, credentials},
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -218,7 +218,12 @@ impl Resizer {
     }
 
     /// Emits an event about a failure, and writes it to the claim if it is final.
-    async fn failed(&self, context: &Context, pair: &Pair, error: AnyError) -> Result<ActionOutcome, Failure> {
+    async fn failed(
+        &self,
+        context: &Context,
+        pair: &Pair,
+        error: AnyError,
+    ) -> Result<ActionOutcome, Failure> {
         self.measured.ended(&pair.claim, false);
         let refusal = error.downcast_ref::<RpcFailure>().map_or(Refusal::Uncertain, refusal);
         let asked = growth::allocated(&pair.claim).filter(|_| refusal == Refusal::Infeasible);

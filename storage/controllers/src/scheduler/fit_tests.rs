@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use claimcheck_informer::{
     Object, World, key_of,
     testing::{
-        DRIVER, NAMESPACE, attachment, bind, capacity, claim, class, csi_driver, csi_node, wait_for_first_consumer_class, node,
-        only_on, pod, volume, world,
+        DRIVER, NAMESPACE, attachment, bind, capacity, claim, class, csi_driver, csi_node, node, only_on,
+        pod, volume, wait_for_first_consumer_class, world,
     },
 };
 use claimcheck_model::ObjectKey;
@@ -202,7 +202,13 @@ fn a_volume_counts_until_it_is_detached() {
     ]);
     let going = with(base, [attachment("a", "left", "n1", true).into()]);
     assert_eq!(outcome(&going), "0/1 nodes are available: 1 node(s) exceed max volume count.");
-    assert!(decide(&going, "p", &Reservations::default()).filter_failure.unwrap().cluster_events.contains(&ClusterEvent::Detached));
+    assert!(
+        decide(&going, "p", &Reservations::default())
+            .filter_failure
+            .unwrap()
+            .cluster_events
+            .contains(&ClusterEvent::Detached)
+    );
     assert_eq!(outcome(&with(going, [attachment("a", "v-c", "n1", true).into()])), "n1", "its own");
 }
 

@@ -8,7 +8,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use claimcheck_informer::{PodBy, World};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Taint, Toleration};
 
-use super::{late, limits, parked::ClusterEvent, reservations::Reservations, resources, volumes::PodVolumes, zones};
+use super::{
+    late, limits, parked::ClusterEvent, reservations::Reservations, resources, volumes::PodVolumes, zones,
+};
 use crate::{
     claims::name,
     selector::{holds, picks, reaches},

@@ -57,7 +57,12 @@ pub struct UnschedulablePods {
 impl UnschedulablePods {
     /// Records that no node fits the pod, and the changes that may help. The result for one pod applies to its
     /// class.
-    pub fn add(&mut self, pod: &ObjectKey, equivalence_class: EquivalenceClass, cluster_events: BTreeSet<ClusterEvent>) {
+    pub fn add(
+        &mut self,
+        pod: &ObjectKey,
+        equivalence_class: EquivalenceClass,
+        cluster_events: BTreeSet<ClusterEvent>,
+    ) {
         self.successors.remove(pod);
         if self.classes.get(pod).is_some_and(|old| *old != equivalence_class) {
             self.take(pod);
@@ -91,8 +96,9 @@ impl UnschedulablePods {
 
     /// The pods to try after a change: one for each class that it may help.
     pub fn helped_by(&self, cluster_event: ClusterEvent) -> impl Iterator<Item = ObjectKey> {
-        let helped =
-            self.groups.values().filter(move |group| cluster_event == ClusterEvent::Node || group.cluster_events.contains(&cluster_event));
+        let helped = self.groups.values().filter(move |group| {
+            cluster_event == ClusterEvent::Node || group.cluster_events.contains(&cluster_event)
+        });
         helped.filter_map(|group| group.pods.first().cloned())
     }
 
@@ -196,12 +202,22 @@ mod tests {
         let mut unschedulable = UnschedulablePods::default();
         unschedulable.add(&key("a"), 1, [ClusterEvent::PodGone].into());
         unschedulable.add(&key("b"), 1, [ClusterEvent::Detached].into());
-        assert_eq!((enqueued(&unschedulable, ClusterEvent::PodGone).len(), enqueued(&unschedulable, ClusterEvent::Detached).len()), (0, 1));
+        assert_eq!(
+            (
+                enqueued(&unschedulable, ClusterEvent::PodGone).len(),
+                enqueued(&unschedulable, ClusterEvent::Detached).len()
+            ),
+            (0, 1)
+        );
         unschedulable.add(&key("b"), 2, [ClusterEvent::Detached].into());
         assert_eq!(enqueued(&unschedulable, ClusterEvent::Detached), ["a", "b"]);
         for pod in ["a", "b"] {
             assert_eq!(unschedulable.leave(&key(pod)), None);
         }
-        assert!(unschedulable.groups.is_empty() && unschedulable.classes.is_empty() && unschedulable.successors.is_empty());
+        assert!(
+            unschedulable.groups.is_empty()
+                && unschedulable.classes.is_empty()
+                && unschedulable.successors.is_empty()
+        );
     }
 }

@@ -42,7 +42,9 @@ const CHOOSE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The decision for a pod.
 pub fn plan(key: &ObjectKey, world: &World, reserved: &Reservations, now: Timestamp) -> Decision {
-    let Some(pod) = world.pods.get(key).filter(|pod| is_of_scheduler(pod)) else { return Decision::default() };
+    let Some(pod) = world.pods.get(key).filter(|pod| is_of_scheduler(pod)) else {
+        return Decision::default();
+    };
     if let Some(pause) = reserved.pause(key, now) {
         return Decision { requeue_after: Some(pause), ..Decision::default() };
     }
@@ -101,7 +103,8 @@ fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Res
             Err(filter_failure) => *reasons.entry(filter_failure).or_default() += 1,
         }
     }
-    let cluster_events: BTreeSet<_> = reasons.keys().flat_map(|filter_failure| filter_failure.cluster_events()).copied().collect();
+    let cluster_events: BTreeSet<_> =
+        reasons.keys().flat_map(|filter_failure| filter_failure.cluster_events()).copied().collect();
     let mut words: Vec<String> =
         reasons.into_iter().map(|(filter_failure, count)| format!("{count} {filter_failure}")).collect();
     words.sort();
@@ -109,7 +112,10 @@ fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Res
     let preempt = victims.map(|victim| Action::Preempt { victim: victim.clone(), preemptor: pod.clone() });
     Decision {
         actions: report_unfit(pod, &words.join(", "), world).into_iter().chain(preempt).collect(),
-        filter_failure: Some(NoNode { equivalence_class: equivalence_class(pod, volumes, world), cluster_events }),
+        filter_failure: Some(NoNode {
+            equivalence_class: equivalence_class(pod, volumes, world),
+            cluster_events,
+        }),
         requeue_after: Some(RETRY_UNSCHEDULABLE),
         node: None,
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use claimcheck_informer::{
     Object, World,
     testing::{
-        DRIVER, NAMESPACE, annotate, bind, claim, claim_ref, class, csi_driver, csi_node, deleting,
-        wait_for_first_consumer_class, node, only_on, pod, volume, world,
+        DRIVER, NAMESPACE, annotate, bind, claim, claim_ref, class, csi_driver, csi_node, deleting, node,
+        only_on, pod, volume, wait_for_first_consumer_class, world,
     },
 };
 use claimcheck_model::{ObjectKey, SELECTED_NODE};
@@ -215,7 +215,8 @@ fn provisioning_that_failed_on_a_node_is_tried_where_there_is_room() {
 
 #[test]
 fn free_volumes_are_taken_before_new_ones_are_made() {
-    let base = with(with(two_nodes(), wait_for_first_consumer_class("late", DRIVER)), pod("p", "", &["c", "d"]));
+    let base =
+        with(with(two_nodes(), wait_for_first_consumer_class("late", DRIVER)), pod("p", "", &["c", "d"]));
     let world = with(with(base, claim("c", "late", "2Gi")), claim("d", "late", "1Gi"));
     let one = with(world, with_affinity(volume("v", "late", "3Gi"), "n1"));
     assert_eq!(steps(&one), ["v -> d", "c on n1"], "the smaller claim chooses first");
@@ -305,7 +306,9 @@ fn a_node_is_given_up_for_claims_that_are_not_bound_in_time() {
     let late = later(&world, &reserved, 600);
     assert_eq!((&late.node, late.requeue_after), (&None, Some(Duration::from_secs(1))));
     let message = "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
-    let [Action::Report(pod, Reason::SchedulerError, reported_message)] = &late.actions[..] else { panic!("{late:?}") };
+    let [Action::Report(pod, Reason::SchedulerError, reported_message)] = &late.actions[..] else {
+        panic!("{late:?}")
+    };
     assert_eq!(reported_message, message);
     let mut reported = (**pod).clone();
     let status = unscheduled(pod, Reason::SchedulerError, message, now());
@@ -316,7 +319,10 @@ fn a_node_is_given_up_for_claims_that_are_not_bound_in_time() {
     // The claim still names its node.
     reserved.release(&key("p"));
     let requeue_after = later(&world, &reserved, 601);
-    assert_eq!((requeue_after.node.as_deref(), requeue_after.requeue_after), (Some("n1"), Some(BIND_TIMEOUT)));
+    assert_eq!(
+        (requeue_after.node.as_deref(), requeue_after.requeue_after),
+        (Some("n1"), Some(BIND_TIMEOUT))
+    );
 }
 
 #[test]
@@ -371,7 +377,8 @@ fn nodes_that_do_not_take_the_pod_say_why() {
 
 #[test]
 fn after_a_setback_another_node_is_tried_and_none_in_a_hurry() {
-    let base = with(with(two_nodes(), wait_for_first_consumer_class("late", DRIVER)), claim("c", "late", "1Gi"));
+    let base =
+        with(with(two_nodes(), wait_for_first_consumer_class("late", DRIVER)), claim("c", "late", "1Gi"));
     let world = with(base, pod("p", "", &["c"]));
     let mut reserved = Reservations::default();
     reserved.set(&key("p"), "n1", now());

@@ -64,14 +64,19 @@ impl Reservations {
     pub fn set_back(&mut self, pod: &ObjectKey, node: &str, now: Timestamp) {
         self.release(pod);
         let provisioning_failures = self.provisioning_failures.entry(pod.clone());
-        let provisioning_failures = provisioning_failures.or_insert_with(|| ProvisioningFailures { until: now, nodes: BTreeMap::new() });
+        let provisioning_failures = provisioning_failures
+            .or_insert_with(|| ProvisioningFailures { until: now, nodes: BTreeMap::new() });
         *provisioning_failures.nodes.entry(node.to_owned()).or_default() += 1;
         provisioning_failures.until = now + BACKOFF.delay(provisioning_failures.nodes.values().sum());
     }
 
     /// The number of failures to provision the pod's volumes for a node.
     pub fn provisioning_failures(&self, pod: &ObjectKey, node: &str) -> u32 {
-        self.provisioning_failures.get(pod).and_then(|provisioning_failures| provisioning_failures.nodes.get(node)).copied().unwrap_or(0)
+        self.provisioning_failures
+            .get(pod)
+            .and_then(|provisioning_failures| provisioning_failures.nodes.get(node))
+            .copied()
+            .unwrap_or(0)
     }
 
     /// The remaining delay after the pod's last failure, if any.

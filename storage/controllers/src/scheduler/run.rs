@@ -26,7 +26,7 @@ use crate::{
     binder::point_volume,
     claims::{claim_ref, ref_key, selected_node, volume_name, volume_phase},
     context::{Context, Failure, Verb},
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// The scheduler. Pods are decided on one at a time, each seeing the choices for those before it, and written
@@ -104,7 +104,9 @@ impl Controller for Scheduler {
         }
         let successors: Vec<_> = keys.iter().filter_map(|key| state.unschedulable.next_after(key)).collect();
         keys.extend(successors);
-        keys.extend(cluster_event.into_iter().flat_map(|cluster_event| state.unschedulable.helped_by(cluster_event)));
+        keys.extend(
+            cluster_event.into_iter().flat_map(|cluster_event| state.unschedulable.helped_by(cluster_event)),
+        );
         keys
     }
 
@@ -116,7 +118,9 @@ impl Controller for Scheduler {
             None => state.reserved.release(key),
         }
         match decision.filter_failure {
-            Some(NoNode { equivalence_class, cluster_events }) => state.unschedulable.add(key, equivalence_class, cluster_events),
+            Some(NoNode { equivalence_class, cluster_events }) => {
+                state.unschedulable.add(key, equivalence_class, cluster_events)
+            }
             None if decision.node.is_some() => state.unschedulable.place(key),
             None => {}
         }
@@ -209,7 +213,11 @@ fn waiting_for_volume(change: &Change, world: &World) -> Vec<ObjectKey> {
 
 /// The pods without node that use a claim.
 fn waiting_for<'a>(claim: &ObjectKey, world: &'a World) -> impl Iterator<Item = ObjectKey> + use<'a> {
-    world.pods.by(PodBy::Claim, &claim.to_string()).filter(|pod| is_of_scheduler(pod)).map(|pod| key_of(&**pod))
+    world
+        .pods
+        .by(PodBy::Claim, &claim.to_string())
+        .filter(|pod| is_of_scheduler(pod))
+        .map(|pod| key_of(&**pod))
 }
 
 /// The pods without node that use an unbound claim of a class.

@@ -10,7 +10,9 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 
-use crate::claims::{waits_for_first_consumer, claim_phase, class_name, is_bound, is_deleting, is_owned_by, volume_name};
+use crate::claims::{
+    claim_phase, class_name, is_bound, is_deleting, is_owned_by, volume_name, waits_for_first_consumer,
+};
 
 /// The claims of a pod, by their requirements.
 #[derive(Debug, Default)]

@@ -133,7 +133,9 @@ async fn unschedulable_pods_are_retried_in_turn_when_capacity_is_free() {
     for n in 1..4 {
         cluster.pod(&format!("user-{n}"), "", &format!("data-{n}")).await;
     }
-    cluster.wait_for_event("FailedScheduling", "0/2 nodes are available: 2 node(s) exceed max volume count.").await;
+    cluster
+        .wait_for_event("FailedScheduling", "0/2 nodes are available: 2 node(s) exceed max volume count.")
+        .await;
     // Two places on the other node: two of the three, the second since the first was placed.
     limit("b", 2).await;
     let placed = |world: &World| {

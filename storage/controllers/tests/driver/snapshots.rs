@@ -139,7 +139,10 @@ async fn a_snapshot_that_might_exist_is_not_lost_with_its_object() {
     cluster
         .until("the snapshot says why", |world| {
             let status = |s: &VolumeSnapshot| s.status.clone()?.error?.message;
-            world.snapshots.iter().any(|s| status(s).is_some_and(|messages| messages.contains("DeadlineExceeded")))
+            world
+                .snapshots
+                .iter()
+                .any(|s| status(s).is_some_and(|messages| messages.contains("DeadlineExceeded")))
         })
         .await;
     delete_snapshot(&cluster, "s").await;
@@ -174,7 +177,10 @@ async fn a_snapshot_of_an_impossible_time_is_not_ready_and_can_be_deleted() {
     cluster
         .until("the snapshot says why", |world| {
             let status = |s: &VolumeSnapshot| s.status.clone()?.error?.message;
-            world.snapshots.iter().any(|s| status(s).is_some_and(|messages| messages.contains("creation_time")))
+            world
+                .snapshots
+                .iter()
+                .any(|s| status(s).is_some_and(|messages| messages.contains("creation_time")))
         })
         .await;
     let snapshot = cluster.namespaced::<VolumeSnapshot>().get("s").await.unwrap();

@@ -51,7 +51,7 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
-    use crate::tap::{CallId, CallEdge};
+    use crate::tap::{CallEdge, CallId};
 
     #[tokio::test]
     async fn lines_are_numbered_and_read_back() {

@@ -48,7 +48,7 @@ pub use fault_file::write_faults;
 pub use line::{TapLine, write_lines};
 pub use listen::{FaultControl, listen};
 pub use no_response::NoResponse;
-pub use record::{CallId, CallEdge, TapRecord};
+pub use record::{CallEdge, CallId, TapRecord};
 pub use redact::without_tokens;
 pub use service::Tapped;
 

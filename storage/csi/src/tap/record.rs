@@ -105,7 +105,11 @@ mod tests {
         let record = TapRecord {
             at: Stamp { mono_ns: 1, wall_ns: 2 },
             id: CallId { pid: 7, seq: 3 },
-            edge: CallEdge::End { code: Code::NotFound, message: Some("no such volume".into()), injected: false },
+            edge: CallEdge::End {
+                code: Code::NotFound,
+                message: Some("no such volume".into()),
+                injected: false,
+            },
             component: "attacher".into(),
             method: "/csi.v1.Controller/ControllerPublishVolume".into(),
             driver: None,

@@ -23,7 +23,7 @@ use super::{
     facts::{self, Facts, ResponseField},
     fault::FaultAction,
     no_response::{broken, deadline_exceeded, unanswered},
-    record::{CallId, CallEdge, TapRecord},
+    record::{CallEdge, CallId, TapRecord},
 };
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";

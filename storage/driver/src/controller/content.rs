@@ -7,12 +7,12 @@ use claimcheck_csi::v1::{
 
 use crate::{
     capability::Capability,
-    point_in_time::Copy,
     driver::Driver,
     error::{Doing, Error, Result},
     fields,
     filesystem::FsType,
     parameters::Kind,
+    point_in_time::Copy,
     store::Lock,
     volume::{Source, Volume},
 };

@@ -19,11 +19,11 @@ use super::{
 };
 use crate::{
     capability::Capability,
-    point_in_time::Copy,
     driver::Driver,
     error::{Error, Result},
     fields,
     id::{GroupId, VolumeId},
+    point_in_time::Copy,
     secrets::Call,
     snapshot::{Group, Snapshot},
     volume::Volume,

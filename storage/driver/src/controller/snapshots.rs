@@ -11,12 +11,12 @@ use tracing::warn;
 
 use super::page::{Page, page};
 use crate::{
-    point_in_time::Copy,
     driver::Driver,
     error::{Error, Result},
     fields,
     id::{SnapshotId, VolumeId},
     parameters,
+    point_in_time::Copy,
     secrets::Call,
     snapshot::Snapshot,
     store::{Id, Lock},

@@ -120,7 +120,10 @@ fn a_group_is_one_thing() {
             claimcheck_csi::v1::DeleteVolumeRequest { volume_id: volume.clone(), ..Default::default() };
         driver.delete(request).unwrap();
     }
-    assert_eq!(driver.create_group(group_request("g", &[&a, &b, &c])).unwrap().group_snapshot.unwrap(), group);
+    assert_eq!(
+        driver.create_group(group_request("g", &[&a, &b, &c])).unwrap().group_snapshot.unwrap(),
+        group
+    );
     let of_c = group.snapshots.iter().find(|snapshot| snapshot.source_volume_id == c).unwrap();
     driver.create(copy_of("directory", "restored", of_snapshot(&of_c.snapshot_id))).unwrap();
 

@@ -58,7 +58,8 @@ fn snapshot(driver: &Driver, name: &str) -> String {
 }
 
 fn blocks(received: &Received) -> Vec<i64> {
-    received.0
+    received
+        .0
         .iter()
         .flat_map(|range| (range.byte_offset..range.byte_offset + range.size_bytes).step_by(4096))
         .collect()

@@ -18,7 +18,7 @@ use k8s_openapi::{
 
 use super::{
     containers::{Attempt, ContainerId, ContainerState, Containers, Ended},
-    plan::{TerminationReason, Eviction, View},
+    plan::{Eviction, TerminationReason, View},
     restarts::{Need, Restarts, is_sidecar},
 };
 
@@ -122,7 +122,9 @@ pub fn compute(view: &View<'_>) -> PodStatus {
         pod_ips: pod_ip.map(|ip| vec![PodIP { ip }]).or(before.pod_ips.clone()),
         start_time: before.start_time.clone().or_else(|| Some(time(view.first_seen))),
         observed_generation: pod.metadata.generation,
-        reason: termination_reason.map(|termination_reason| termination_reason.reason().to_owned()).or(before.reason.clone()),
+        reason: termination_reason
+            .map(|termination_reason| termination_reason.reason().to_owned())
+            .or(before.reason.clone()),
         message: termination_reason.map(TerminationReason::message).or(before.message.clone()),
         ..before
     }
@@ -336,8 +338,11 @@ fn conditions(view: &View<'_>, phase: Phase, initialized: bool) -> Vec<PodCondit
         let scheduled = Condition { kind: "PodScheduled", unmet: None, reason: None };
         all.push(scheduled.to_api(before, view.now));
     }
-    let evicted = view.termination_reason().filter(|termination_reason| matches!(termination_reason, TerminationReason::Evicted(Eviction::OverLimit(_))));
-    if let Some(termination_reason) = evicted.filter(|_| !others.iter().any(|other| other.type_ == DISRUPTED)) {
+    let evicted = view.termination_reason().filter(|termination_reason| {
+        matches!(termination_reason, TerminationReason::Evicted(Eviction::OverLimit(_)))
+    });
+    if let Some(termination_reason) = evicted.filter(|_| !others.iter().any(|other| other.type_ == DISRUPTED))
+    {
         // KEP-3329.
         all.push(PodCondition {
             type_: DISRUPTED.to_owned(),

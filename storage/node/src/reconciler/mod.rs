@@ -13,9 +13,9 @@ mod limits;
 mod manager;
 mod meter;
 mod plan;
+mod report;
 mod run;
 mod size;
-mod report;
 mod wake;
 mod work;
 

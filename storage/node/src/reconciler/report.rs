@@ -68,12 +68,8 @@ impl<H: Host> VolumeManager<H> {
     /// Emits events for the pods that have waited for long; they continue to wait, unless the node is full: then they
     /// are rejected, and the driver's limit is updated for the scheduler.
     pub(super) fn report_waiting(&mut self, now: Moment) {
-        let late: Vec<PodUid> = self
-            .waits
-            .iter()
-            .filter(|(_, (_, until))| *until <= now)
-            .map(|(uid, _)| uid.clone())
-            .collect();
+        let late: Vec<PodUid> =
+            self.waits.iter().filter(|(_, (_, until))| *until <= now).map(|(uid, _)| uid.clone()).collect();
         for pod in late {
             let Some(missing) = self.unmounted_volumes(&pod) else { continue };
             let exhausted = self.exhausted(&pod);

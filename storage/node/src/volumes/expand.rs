@@ -56,7 +56,8 @@ pub(crate) async fn expand<H: Host>(
     let writer = ClaimStatusWriter { executor, key: &growth.claim };
     let mut claim = writer.read().await?;
     if !growth.written && Progress::of(&claim) != Progress::NodeAtWork {
-        claim = writer.write(&claim, json!({"allocatedResourceStatuses": says(Progress::NodeAtWork)})).await?;
+        claim =
+            writer.write(&claim, json!({"allocatedResourceStatuses": says(Progress::NodeAtWork)})).await?;
     }
     let staged = driver.capabilities.has(Capability::StageUnstageVolume);
     let staging = executor.layout.staged(&volume.driver, &volume.handle, &volume.form).target;

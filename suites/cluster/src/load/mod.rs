@@ -32,7 +32,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{fixture::delete, workload::Workload};
-use plan::{Target, Progress, Step};
+use plan::{Progress, Step, Target};
 use unit::{LoadContext, Unit};
 
 pub use class::ClassError;

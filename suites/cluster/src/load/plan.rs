@@ -55,7 +55,8 @@ pub(super) fn next(target: &Target, progress: &Progress) -> Step {
         return Step::Remove;
     }
     let volumes = if churns { target.unit_volumes } else { target.unit_volumes.min(missing) };
-    let busy = if target.hold { progress.rising } else { progress.rising + progress.standing + progress.going };
+    let busy =
+        if target.hold { progress.rising } else { progress.rising + progress.standing + progress.going };
     // A unit starts even if it exceeds the concurrency limit; otherwise it would never start.
     if more && (busy == 0 || busy + volumes <= target.concurrency) {
         return Step::Create(volumes);
@@ -113,7 +114,12 @@ mod tests {
                 Progress { created: 10, standing: 6, going: 4, ..FROM },
                 Wait,
             ),
-            ("hold: interrupted", hold, Progress { created: 5, standing: 5, interrupted: true, ..FROM }, Remove),
+            (
+                "hold: interrupted",
+                hold,
+                Progress { created: 5, standing: 5, interrupted: true, ..FROM },
+                Remove,
+            ),
             ("churn continues", churn, Progress { created: 99, going: 3, ..time_left }, Create(1)),
             ("the time is over", churn, Progress { created: 99, going: 3, ..FROM }, Wait),
             ("the time is over, too few were created", Target { churn: true, ..TEN }, FROM, Create(1)),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{Trigger, Check};
+use claimcheck_cluster::{Check, Trigger};
 use claimcheck_harness::Session;
 use claimcheck_informer::Kind;
 use claimcheck_model::{Event, Leak, LoadEvent, ObjectKey, VolumeStep};

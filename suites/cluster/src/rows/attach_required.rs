@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Variant, TestPod},
+    fixture::{Fixture, TestPod, Variant},
 };
 
 const SUITE: &str = "attach_required";

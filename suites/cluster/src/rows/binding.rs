@@ -263,7 +263,8 @@ async fn claim_binds_to_available_volume_on_scheduling(t: Arc<Fixture>) -> Resul
     for (node, volume) in nodes[..2].iter().zip(&volumes).rev() {
         let claim = t.claim(&format!("late-{node}")).await?;
         let reader = format!("reader-{node}");
-        let output = t.output(&TestPod::run_to_completion(&reader, &claim, "cat /data/node").on(node)).await?;
+        let output =
+            t.output(&TestPod::run_to_completion(&reader, &claim, "cat /data/node").on(node)).await?;
         ensure!(&output == node, "the pod on {node} read {output:?}");
         let taken = t.bound(&claim).await?.name_any();
         ensure!(&taken == volume, "the claim for {node} is bound to {taken} instead of {volume}");
@@ -278,7 +279,8 @@ async fn claim_binds_to_available_volume_on_scheduling(t: Arc<Fixture>) -> Resul
 async fn volume_freed_on(t: &Fixture, node: &str) -> Result<String> {
     let claim = t.claim(&format!("first-{node}")).await?;
     let writer = format!("writer-{node}");
-    t.output(&TestPod::run_to_completion(&writer, &claim, &format!("echo {node} > /data/node")).on(node)).await?;
+    t.output(&TestPod::run_to_completion(&writer, &claim, &format!("echo {node} > /data/node")).on(node))
+        .await?;
     let volume = t.bound(&claim).await?;
     if volume.spec.as_ref().is_some_and(|spec| spec.node_affinity.is_some()) {
         return Err(Skip("the driver sets the node affinity of its volumes itself".to_owned()).into());

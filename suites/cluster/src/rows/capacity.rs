@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Fixture, Variant, TestPod},
+    fixture::{Fixture, TestPod, Variant},
 };
 
 const SUITE: &str = "capacity";
@@ -49,7 +49,8 @@ pub(super) const ROWS: &[Case] = &[
 ];
 
 async fn published(t: Arc<Fixture>) -> Result<()> {
-    let small = t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+    let small =
+        t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     for node in t.nodes() {
         t.capacity_of(&small, &node, |bytes| bytes == 256 << 20).await?;
     }
@@ -58,7 +59,8 @@ async fn published(t: Arc<Fixture>) -> Result<()> {
 
 async fn used_up(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
-    let small = t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+    let small =
+        t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     let claim = t.claim_of_driver(&small, "claim", "200Mi").await?;
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "").on(&node)).await?;
     t.capacity_of(&small, &node, |bytes| bytes == 56 << 20).await?;
@@ -68,7 +70,8 @@ async fn used_up(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn fits_nowhere(t: Arc<Fixture>) -> Result<()> {
-    let small = t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+    let small =
+        t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     let claim = t.claim_of_driver(&small, "claim", "300Mi").await?;
     t.pod(&TestPod::long_running("pod", &claim, "")).await?;
     t.event_saying("pod", &["FailedScheduling"], "did not have enough free storage").await?;
@@ -77,7 +80,8 @@ async fn fits_nowhere(t: Arc<Fixture>) -> Result<()> {
 
 async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
-    let small = t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+    let small =
+        t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     let first = t.claim_of_driver(&small, "first", "200Mi").await?;
     t.ready_pod(&TestPod::long_running("first", &first, "").on(&nodes[0])).await?;
     let second = t.claim_of_driver(&small, "second", "200Mi").await?;

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Fixture, VolumeSource, TestPod},
+    fixture::{Fixture, TestPod, VolumeSource},
 };
 
 const SUITE: &str = "clone";
@@ -105,7 +105,8 @@ async fn in_one_pod_with_source(t: Arc<Fixture>) -> Result<()> {
 async fn waits(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let clone = t.claim_from("clone", VolumeSource::Claim(&claim), &t.usual_size()).await?;
-    let reader = t.pod(&TestPod::run_to_completion("reader", &clone, "ls /data | grep -c file || true")).await?;
+    let reader =
+        t.pod(&TestPod::run_to_completion("reader", &clone, "ls /data | grep -c file || true")).await?;
     t.event_saying("clone", &["ProvisioningFailed"], "must have a status of Bound").await?;
     write(&t, &claim, "there").await?;
     t.ended(&reader).await.map(drop)

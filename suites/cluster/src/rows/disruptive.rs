@@ -80,7 +80,8 @@ pub(super) const ROWS: &[Case] = &[
 async fn pod_outlives_agent(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
+    let pod =
+        t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
     let before = container(&t.pod_now(&pod).await?)?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
     // The new kubelet has taken over once it runs another pod with the same volume.
@@ -118,7 +119,8 @@ async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
 async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
+    let pod =
+        t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
     let volume = t.bound(&claim).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
     let deleted = t.force_delete_pod(&pod).await;

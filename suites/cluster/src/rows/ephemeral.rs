@@ -72,8 +72,13 @@ async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
 async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let script = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
     let source = source(&t).await?;
-    let output =
-        t.script_output(&Script::run_to_completion("pod", script).mounted("data", source, json!({ "readOnly": true }))).await?;
+    let output = t
+        .script_output(&Script::run_to_completion("pod", script).mounted(
+            "data",
+            source,
+            json!({ "readOnly": true }),
+        ))
+        .await?;
     ensure!(output == "Read-only file system", "unexpected pod output {output:?}");
     t.adopt_claim("pod-data").await.map(drop)
 }
@@ -90,8 +95,9 @@ async fn two_pods(t: Arc<Fixture>) -> Result<()> {
 
 async fn several(t: Arc<Fixture>) -> Result<()> {
     let script = "echo 1 > /v/first/file && echo 2 > /v/second/file && cat /v/*/file";
-    let wanted =
-        Script::run_to_completion("pod", script).volume("first", source(&t).await?).volume("second", source(&t).await?);
+    let wanted = Script::run_to_completion("pod", script)
+        .volume("first", source(&t).await?)
+        .volume("second", source(&t).await?);
     let output = t.script_output(&wanted).await?;
     ensure!(output == "1\n2", "unexpected pod output {output:?}");
     for name in ["pod-first", "pod-second"] {

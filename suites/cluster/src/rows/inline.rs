@@ -42,7 +42,8 @@ async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
 async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let (source, _) = t.inline_volume(0);
     let script = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
-    let wanted = Script::run_to_completion("pod", script).mounted("data", source, json!({ "readOnly": true }));
+    let wanted =
+        Script::run_to_completion("pod", script).mounted("data", source, json!({ "readOnly": true }));
     let output = t.script_output(&wanted).await?;
     ensure!(output == "Read-only file system", "unexpected pod output {output:?}");
     Ok(())
@@ -64,7 +65,11 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
     let writes = "echo 1 > /v/first/file && echo 2 > /v/second/file && cat /v/first/file /v/second/file";
     let writable = ![one, two].iter().any(|volume| volume.read_only || volume.shared);
     let script = if writable { writes } else { "ls /v/first /v/second > /dev/null; echo 1; echo 2" };
-    let output = t.script_output(&Script::run_to_completion("pod", script).volume("first", first).volume("second", second)).await?;
+    let output = t
+        .script_output(
+            &Script::run_to_completion("pod", script).volume("first", first).volume("second", second),
+        )
+        .await?;
     ensure!(output == "1\n2", "unexpected pod output {output:?}");
     Ok(())
 }

@@ -83,8 +83,9 @@ async fn two_volumes(t: &Fixture, first: &str, second: &str) -> Result<()> {
     t.output(&TestPod::run_to_completion("writer", &a, write).also(&b).on(first)).await?;
     t.remove_named_pod("writer").await?;
     // In reverse order, so that no path finds its data by chance.
-    let output =
-        t.output(&TestPod::run_to_completion("reader", &b, "cat /data/file /data1/file").also(&a).on(second)).await?;
+    let output = t
+        .output(&TestPod::run_to_completion("reader", &b, "cat /data/file /data1/file").also(&a).on(second))
+        .await?;
     ensure!(output == "on-b\non-a", "unexpected output of the reader {output:?}");
     Ok(())
 }
@@ -94,7 +95,8 @@ async fn reader_with_writer(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     t.ready_pod(&TestPod::long_running("writer", &claim, "echo shared > /data/file").on(&node)).await?;
     let script = "cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused";
-    let output = t.output(&TestPod::run_to_completion("reader", &claim, script).read_only().on(&node)).await?;
+    let output =
+        t.output(&TestPod::run_to_completion("reader", &claim, script).read_only().on(&node)).await?;
     ensure!(output == "shared\nrefused", "unexpected output of the reader {output:?}");
     Ok(())
 }
@@ -132,7 +134,8 @@ async fn five_pods(t: Arc<Fixture>) -> Result<()> {
         async move { t.ready_pod(&wanted).await }
     });
     let pods = futures::future::try_join_all(pods).await?;
-    let count = t.output(&TestPod::run_to_completion("count", &claim, "ls /data | grep -c pod-").on(&node)).await?;
+    let count =
+        t.output(&TestPod::run_to_completion("count", &claim, "ls /data | grep -c pod-").on(&node)).await?;
     ensure!(count == "5", "the pods wrote {count} files instead of 5");
     t.remove_named_pod("count").await?;
     futures::future::try_join_all(pods.iter().map(|pod| t.remove_pod(pod))).await?;

@@ -90,7 +90,8 @@ async fn empty_dir_in_memory(t: Arc<Fixture>) -> Result<()> {
                   head -c 2000000 /dev/zero > /v/dir/large 2> /dev/null || echo refused\n\
                   test \"$(wc -c < /v/dir/large)\" -lt 600000 && echo full";
     let memory = json!({ "emptyDir": { "medium": "Memory", "sizeLimit": "1Mi" } });
-    equal(&t, &Script::run_to_completion("pod", script).volume("dir", memory), "tmpfs\nfits\nrefused\nfull").await
+    equal(&t, &Script::run_to_completion("pod", script).volume("dir", memory), "tmpfs\nfits\nrefused\nfull")
+        .await
 }
 
 async fn config_map(t: Arc<Fixture>) -> Result<()> {
@@ -103,7 +104,12 @@ async fn config_map(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "configMap": { "name": "map", "items": items, "defaultMode": 0o644 } });
     let script = "cd /v/map; ls; cat plain; echo; cat below/secretive; echo\n\
                   stat -L -c %a plain below/secretive";
-    equal(&t, &Script::run_to_completion("pod", script).volume("map", source), "below\nplain\none\ntwo\n644\n440").await
+    equal(
+        &t,
+        &Script::run_to_completion("pod", script).volume("map", source),
+        "below\nplain\none\ntwo\n644\n440",
+    )
+    .await
 }
 
 async fn config_map_changes(t: Arc<Fixture>) -> Result<()> {
@@ -151,7 +157,12 @@ async fn secret(t: Arc<Fixture>) -> Result<()> {
     let script = "cat /v/secret/password; echo; stat -L -c %a /v/secret/password\n\
                   touch /v/secret/other 2> /dev/null && echo written || echo refused\n\
                   awk '$2 == \"/v/secret\" { print $3 }' /proc/mounts";
-    equal(&t, &Script::run_to_completion("pod", script).volume("secret", source), "hunter2\n440\nrefused\ntmpfs").await
+    equal(
+        &t,
+        &Script::run_to_completion("pod", script).volume("secret", source),
+        "hunter2\n440\nrefused\ntmpfs",
+    )
+    .await
 }
 
 async fn downward_api(t: Arc<Fixture>) -> Result<()> {
@@ -161,8 +172,9 @@ async fn downward_api(t: Arc<Fixture>) -> Result<()> {
         field("namespace", "metadata.namespace"),
         field("labels", "metadata.labels"),
     ]);
-    let wanted = Script::run_to_completion("pod", "cd /v/me; cat name; echo; cat namespace; echo; cat labels")
-        .volume("me", json!({ "downwardAPI": { "items": items } }));
+    let wanted =
+        Script::run_to_completion("pod", "cd /v/me; cat name; echo; cat namespace; echo; cat labels")
+            .volume("me", json!({ "downwardAPI": { "items": items } }));
     equal(&t, &wanted, &format!("pod\n{}\napp=\"pod\"", t.namespace())).await
 }
 

@@ -429,7 +429,9 @@ async fn named_part(t: Arc<Fixture>) -> Result<()> {
         let pod = t.pod_like(wanted).await?;
         t.ended(&pod).await?;
     }
-    let output = t.output(&TestPod::run_to_completion("reader", &claim, "cd /data; ls -d of-*; cat of-*/file")).await?;
+    let output = t
+        .output(&TestPod::run_to_completion("reader", &claim, "cd /data; ls -d of-*; cat of-*/file"))
+        .await?;
     ensure!(output == "of-a\nof-b\na\nb", "the reader found {output:?}");
     Ok(())
 }
@@ -437,10 +439,12 @@ async fn named_part(t: Arc<Fixture>) -> Result<()> {
 async fn ended_gives_up(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
     let claim = t.claim("claim").await?;
-    let first = t.pod(&TestPod::run_to_completion("first", &claim, "echo kept > /data/file").on(&nodes[0])).await?;
+    let first =
+        t.pod(&TestPod::run_to_completion("first", &claim, "echo kept > /data/file").on(&nodes[0])).await?;
     t.ended(&first).await?;
     // The first pod is not deleted, but its node has released the volume.
-    let output = t.output(&TestPod::run_to_completion("second", &claim, "cat /data/file").on(&nodes[1])).await?;
+    let output =
+        t.output(&TestPod::run_to_completion("second", &claim, "cat /data/file").on(&nodes[1])).await?;
     ensure!(output == "kept", "the second pod found {output:?}");
     let seen = t.pod_now(&first).await?;
     ensure!(phase(&seen) == "Succeeded", "the first pod is {}", phase(&seen));

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Fixture, VolumeSource, Policy, TestPod},
+    fixture::{Fixture, Policy, TestPod, VolumeSource},
 };
 
 const SUITE: &str = "restore";
@@ -156,8 +156,9 @@ async fn read_by_many(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "persistentVolumeClaimName": claim.name });
     t.snapshot_like("snapshot", json!({ "source": source, "volumeSnapshotClassName": class })).await?;
     t.ready_snapshot("snapshot").await?;
-    let restored =
-        t.claim_from_as("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size(), "ReadOnlyMany").await?;
+    let restored = t
+        .claim_from_as("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size(), "ReadOnlyMany")
+        .await?;
     let script = "cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused";
     let nodes = t.nodes();
     let readers = nodes.iter().take(2).enumerate().map(|(n, node)| {
@@ -168,6 +169,9 @@ async fn read_by_many(t: Arc<Fixture>) -> Result<()> {
         }
     });
     let output = try_join_all(readers).await?;
-    ensure!(output.iter().all(|output| output == "read\nrefused"), "unexpected output of the readers {output:?}");
+    ensure!(
+        output.iter().all(|output| output == "read\nrefused"),
+        "unexpected output of the readers {output:?}"
+    );
     Ok(())
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Claim, Fixture, VolumeSource, Policy, Script, TestPod},
+    fixture::{Claim, Fixture, Policy, Script, TestPod, VolumeSource},
 };
 
 const SUITE: &str = "snapshottable";
@@ -56,7 +56,11 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(of_ephemeral),
     ),
-    snapshot("a snapshot reports an error until its source PVC is Bound", Pattern::WAIT_FOR_FIRST_CONSUMER, case!(of_unbound)),
+    snapshot(
+        "a snapshot reports an error until its source PVC is Bound",
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
+        case!(of_unbound),
+    ),
     snapshot(
         "a snapshot reports an error until its VolumeSnapshotClass exists",
         Pattern::IMMEDIATE,
@@ -277,7 +281,8 @@ async fn many(t: Arc<Fixture>) -> Result<()> {
             for round in [0, 2] {
                 let name = format!("snapshot-{volume}-{round}");
                 let restored = format!("restored-{volume}-{round}");
-                let restored = t.claim_from(&restored, VolumeSource::Snapshot(&name), &t.usual_size()).await?;
+                let restored =
+                    t.claim_from(&restored, VolumeSource::Snapshot(&name), &t.usual_size()).await?;
                 expect(t, &restored, &format!("{volume}-{round}")).await?;
             }
             anyhow::Ok(())

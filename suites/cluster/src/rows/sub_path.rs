@@ -48,8 +48,11 @@ fn with_part<'a>(name: &'a str, script: &'a str, claim: &Claim, part: &str) -> S
 async fn made(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     t.script_output(&with_part("pod", "echo deep > /v/data/file", &claim, "a/b")).await?;
-    let output =
-        t.script_output(&Script::run_to_completion("reader", "cat /v/data/a/b/file").volume("data", source(&claim))).await?;
+    let output = t
+        .script_output(
+            &Script::run_to_completion("reader", "cat /v/data/a/b/file").volume("data", source(&claim)),
+        )
+        .await?;
     ensure!(output == "deep", "the whole volume contains {output:?}");
     Ok(())
 }
@@ -71,7 +74,8 @@ async fn existing_file(t: Arc<Fixture>) -> Result<()> {
 async fn two_parts(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     t.script_output(&with_part("one", "echo 1 > /v/data/file", &claim, "one")).await?;
-    t.script_output(&with_part("two", "test ! -e /v/data/file; echo 2 > /v/data/file", &claim, "two")).await?;
+    t.script_output(&with_part("two", "test ! -e /v/data/file; echo 2 > /v/data/file", &claim, "two"))
+        .await?;
     let output = t.script_output(&with_part("reader", "cat /v/data/file", &claim, "one")).await?;
     ensure!(output == "1", "the first subPath contains {output:?}");
     Ok(())
@@ -81,7 +85,9 @@ async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let claim = prepared(&t, "mkdir /v/data/dir").await?;
     let mount = json!({ "subPath": "dir", "readOnly": true });
     let script = "touch /v/data/file 2> /dev/null && echo written || echo refused";
-    let output = t.script_output(&Script::run_to_completion("pod", script).mounted("data", source(&claim), mount)).await?;
+    let output = t
+        .script_output(&Script::run_to_completion("pod", script).mounted("data", source(&claim), mount))
+        .await?;
     ensure!(output == "refused", "unexpected pod output {output:?}");
     Ok(())
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Fixture, Variant, TestPod, ZONE},
+    fixture::{Fixture, TestPod, Variant, ZONE},
 };
 
 const SUITE: &str = "topology";
@@ -69,7 +69,8 @@ fn allowing(zone: &str, binding: &str) -> Value {
 }
 
 async fn volume_follows_pod(t: Arc<Fixture>) -> Result<()> {
-    let zoned = t.install_driver(Variant::Zoned, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+    let zoned =
+        t.install_driver(Variant::Zoned, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     for node in t.nodes() {
         let claim = t.claim_of_driver(&zoned, &node, "1Mi").await?;
         t.ready_pod(&TestPod::long_running(&node, &claim, SCRIPT).on(&node)).await?;
@@ -125,7 +126,8 @@ async fn conflict(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn two_volumes(t: Arc<Fixture>) -> Result<()> {
-    let zoned = t.install_driver(Variant::Zoned, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+    let zoned =
+        t.install_driver(Variant::Zoned, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     let first = t.claim_of_driver(&zoned, "first", "1Mi").await?;
     let second = t.claim_of_driver(&zoned, "second", "1Mi").await?;
     let script = "echo 1 > /data/file && echo 2 > /data1/file";

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, FsType, Needs, Pattern, Run},
-    fixture::{Claim, Fixture, Script, Variant, TestPod, refusal},
+    fixture::{Claim, Fixture, Script, TestPod, Variant, refusal},
 };
 
 const SUITE: &str = "volume_expand";
@@ -213,7 +213,8 @@ async fn ephemeral(t: Arc<Fixture>) -> Result<()> {
         "resources": { "requests": { "storage": t.usual_size() } },
     });
     let source = json!({ "ephemeral": { "volumeClaimTemplate": { "spec": spec } } });
-    let pod = t.script(&Script::long_running("pod", "echo here > /v/data/file").volume("data", source)).await?;
+    let pod =
+        t.script(&Script::long_running("pod", "echo here > /v/data/file").volume("data", source)).await?;
     t.ready(&pod).await?;
     let claim = t.adopt_claim("pod-data").await?;
     t.grow(&claim).await?;

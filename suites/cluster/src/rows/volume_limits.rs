@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Variant, TestPod},
+    fixture::{Fixture, TestPod, Variant},
 };
 
 const SUITE: &str = "volume_limits";
@@ -70,7 +70,8 @@ async fn beyond_the_limit(t: Arc<Fixture>) -> Result<()> {
 
 async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
-    let limited = t.install_driver(Variant::Limited, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await?;
+    let limited =
+        t.install_driver(Variant::Limited, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await?;
     let full = &nodes[0];
     for name in ["first", "second"] {
         let claim = t.claim_of_driver(&limited, name, "1Mi").await?;

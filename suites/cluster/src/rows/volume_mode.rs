@@ -176,10 +176,12 @@ async fn both_on_other_node(t: Arc<Fixture>) -> Result<()> {
 async fn both(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let (device, files) = (t.claim("device").await?, file_system(t).await?);
     let write = format!("{WRITE} | tee /data1/sum");
-    let written = t.output(&TestPod::run_to_completion("writer", &device, &write).also(&files).on(first)).await?;
+    let written =
+        t.output(&TestPod::run_to_completion("writer", &device, &write).also(&files).on(first)).await?;
     t.remove_named_pod("writer").await?;
     let read = format!("{READ} | cmp - /data1/sum && cat /data1/sum");
-    let read = t.output(&TestPod::run_to_completion("reader", &device, &read).also(&files).on(second)).await?;
+    let read =
+        t.output(&TestPod::run_to_completion("reader", &device, &read).also(&files).on(second)).await?;
     ensure!(
         written.len() >= 64 && read == written,
         "written {written:?} on {first}, read {read:?} on {second}"
@@ -203,11 +205,13 @@ async fn file_system(t: &Fixture) -> Result<Claim> {
 async fn two_pods(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = t.claim("claim").await?;
-    let writer = t.ready_pod(&TestPod::long_running("writer", &claim, "echo here > /dev/data").on(&node)).await?;
+    let writer =
+        t.ready_pod(&TestPod::long_running("writer", &claim, "echo here > /dev/data").on(&node)).await?;
     let reader = TestPod::long_running("reader", &claim, "test \"$(head -c 4 /dev/data)\" = here").on(&node);
     let reader = t.ready_pod(&reader).await?;
     t.remove_pod(&writer).await?;
-    let still = t.output(&TestPod::run_to_completion("third", &claim, "head -c 4 /dev/data").on(&node)).await?;
+    let still =
+        t.output(&TestPod::run_to_completion("third", &claim, "head -c 4 /dev/data").on(&node)).await?;
     ensure!(still == "here", "the third pod read {still:?}");
     t.remove_pod(&reader).await
 }
@@ -218,7 +222,8 @@ async fn outlives_agent(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /dev/data").on(&node)).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
     // The new kubelet has taken over once it runs another pod with the same volume.
-    let other = t.output(&TestPod::run_to_completion("other", &claim, "head -c 4 /dev/data").on(&node)).await?;
+    let other =
+        t.output(&TestPod::run_to_completion("other", &claim, "head -c 4 /dev/data").on(&node)).await?;
     ensure!(other == "here", "the other pod read {other:?}");
     t.remove_named_pod("other").await?;
     t.remove_pod(&pod).await?;

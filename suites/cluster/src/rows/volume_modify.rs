@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Claim, Fixture, InstalledDriver, Variant, TestPod},
+    fixture::{Claim, Fixture, InstalledDriver, TestPod, Variant},
 };
 
 const SUITE: &str = "volume_modify";

@@ -66,7 +66,8 @@ async fn kept_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let written = t.ended(&writer).await?;
     ensure!(written.len() >= 64, "the writer printed {written:?} instead of a checksum");
     t.remove_pod(&writer).await?;
-    let read = t.output(&TestPod::run_to_completion("reader", &claim, "sha256sum < /data/file").on(second)).await?;
+    let read =
+        t.output(&TestPod::run_to_completion("reader", &claim, "sha256sum < /data/file").on(second)).await?;
     ensure!(read == written, "written {written} on {first}, read {read} on {second}");
     Ok(())
 }

@@ -9,9 +9,9 @@
 //! Every field affects cases, or [`TestDriver::without_effect`] lists it. [`draft`] generates such a file from the
 //! capabilities that a driver declares.
 
+mod builtin;
 mod error;
 mod file;
-mod builtin;
 #[cfg(test)]
 mod tests;
 mod timeouts;
@@ -30,10 +30,10 @@ use claimcheck_informer::quantity;
 use claimcheck_model::Capability;
 use k8s_openapi::{api::storage::v1::StorageClass, apimachinery::pkg::api::resource::Quantity};
 
+pub use builtin::Content;
 pub use error::TestDriverError;
 pub use file::{AccessMode, ClassSource, File, InlineVolume, StressTestOptions};
-pub use builtin::Content;
-pub use write::{ClassOption, Draft, Origin, DriverOptions, class, draft};
+pub use write::{ClassOption, Draft, DriverOptions, Origin, class, draft};
 
 /// The default minimum volume size (`loadDriverDefinition` in upstream's `external.go`).
 const SMALLEST: &str = "5Gi";

@@ -18,11 +18,11 @@ use claimcheck_model::Capability;
 use serde_json::{Map, Value};
 
 use super::{
+    builtin::{self, Content},
     file::{
         AttributesSource, ClassSource, DriverInfo, Empty, File, InlineVolume, SizeRange,
         SnapshotStressTestOptions, StressTestOptions,
     },
-    builtin::{self, Content},
 };
 use claimcheck_cluster::{DriverDescription, declared_by};
 
@@ -138,7 +138,11 @@ pub fn draft(description: &DriverDescription, options: &DriverOptions, content: 
         name: description.name.clone(),
         max_file_size: options.largest_file.unwrap_or(LARGEST_FILE),
         supported_size_range: SizeRange {
-            min: options.smallest.clone().or(content.map(|_| builtin::SMALLEST.to_owned())).unwrap_or_default(),
+            min: options
+                .smallest
+                .clone()
+                .or(content.map(|_| builtin::SMALLEST.to_owned()))
+                .unwrap_or_default(),
             max: options.largest.clone().unwrap_or_default(),
             ..SizeRange::default()
         },
@@ -229,7 +233,12 @@ fn existing(name: &str) -> ClassSource {
 }
 
 /// The value of a capability, by precedence: set by the caller, known, declared, assumed; otherwise false.
-fn settle(capability: Capability, description: &DriverDescription, options: &DriverOptions, content: Option<Content>) -> (bool, Origin) {
+fn settle(
+    capability: Capability,
+    description: &DriverDescription,
+    options: &DriverOptions,
+    content: Option<Content>,
+) -> (bool, Origin) {
     if let Some(&value) = options.capabilities.get(&capability) {
         return (value, Origin::Override);
     }
@@ -245,7 +254,12 @@ fn settle(capability: Capability, description: &DriverDescription, options: &Dri
 }
 
 /// The value of a capability that the driver does not report.
-fn guess(capability: Capability, description: &DriverDescription, options: &DriverOptions, content: Option<Content>) -> (bool, Origin) {
+fn guess(
+    capability: Capability,
+    description: &DriverDescription,
+    options: &DriverOptions,
+    content: Option<Content>,
+) -> (bool, Origin) {
     let assumed = |why| (true, Origin::Assumed(why));
     let unknown = |what| (false, Origin::Unknown(what));
     let can = |other| settle(other, description, options, content).0;

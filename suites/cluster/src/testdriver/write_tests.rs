@@ -8,10 +8,10 @@ use proptest::{collection, option, prelude::*, sample};
 
 use super::{
     builtin,
-    write::{ClassOption, Draft, Origin, DriverOptions, class, draft},
+    write::{ClassOption, Draft, DriverOptions, Origin, class, draft},
     *,
 };
-use claimcheck_cluster::{DriverDescription, DriverCapabilities, SupportedCalls};
+use claimcheck_cluster::{DriverCapabilities, DriverDescription, SupportedCalls};
 
 /// A driver that declares these capabilities, as far as they can be declared. A driver that expands volumes and
 /// declares neither online nor offline expansion reports neither.
@@ -22,7 +22,11 @@ fn description(name: &str, declares: &[Capability], supported_calls: SupportedCa
     let can_be_declared = Capability::ALL.iter().filter(|of| claimcheck_cluster::declared_by(**of).is_some());
     let answered = can_be_declared.filter(|of| !(silent && when.contains(of)));
     let capabilities = answered.map(|of| (*of, declares.contains(of))).collect();
-    DriverDescription { name: name.to_owned(), declared: DriverCapabilities { capabilities, supported_calls }, topology_keys: Vec::new() }
+    DriverDescription {
+        name: name.to_owned(),
+        declared: DriverCapabilities { capabilities, supported_calls },
+        topology_keys: Vec::new(),
+    }
 }
 
 /// The capabilities that the built-in driver declares with the arguments of a cluster.
@@ -50,7 +54,8 @@ fn read(draft: &Draft) -> File {
 
 #[test]
 fn the_builtin_driver_as_it_is_written() {
-    let options = DriverOptions { class: ClassOption::Existing("claimcheck-image".into()), ..DriverOptions::default() };
+    let options =
+        DriverOptions { class: ClassOption::Existing("claimcheck-image".into()), ..DriverOptions::default() };
     let content = Content::of_class(Some("claimcheck-image"), &BTreeMap::new());
     let written = draft(&builtin_driver(), &options, Some(content));
     assert_eq!(read(&written), written.file);
@@ -138,7 +143,11 @@ fn the_known_capabilities_of_the_builtin_driver_are_correct() {
     for (content, of_file_systems, of_devices) in contents {
         let known = |capability| builtin::known(content, capability).unwrap().0;
         let mounted = |mode| accepts(of_file_systems, mode, "filesystem");
-        assert_eq!(known(Capability::Block), accepts(of_devices, "single_node_writer", "block"), "{content:?}");
+        assert_eq!(
+            known(Capability::Block),
+            accepts(of_devices, "single_node_writer", "block"),
+            "{content:?}"
+        );
         assert_eq!(known(Capability::Rwx), mounted("multi_node_multi_writer"), "{content:?}");
         assert_eq!(known(Capability::CapReadOnlyMany), mounted("multi_node_reader_only"), "{content:?}");
     }

@@ -10,7 +10,7 @@ use claimcheck_csi::{
 use super::{ATTACH, CREATE, STAGE, case};
 use crate::{
     case::Row,
-    expect::{Answer, status_text, skip},
+    expect::{Answer, skip, status_text},
     fixture::{Fixture, with_mode},
     spec,
 };

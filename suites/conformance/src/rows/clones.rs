@@ -10,7 +10,7 @@ use super::{CLONE, CREATE, case};
 use crate::{
     case::{Need, Row, Schedule},
     expect::Answer,
-    fixture::{Fixture, VolumeOnNode, Step, from_volume},
+    fixture::{Fixture, Step, VolumeOnNode, from_volume},
     spec,
 };
 
@@ -38,7 +38,11 @@ async fn made(f: &Fixture) -> Result<()> {
 impl Fixture {
     /// Checks that the content_source of a volume is its source. CSI allows a volume without a content_source, which
     /// Kubernetes' external-provisioner treats as an error.
-    pub(super) fn check_content_source(&self, made: Volume, source: Option<VolumeContentSource>) -> Result<()> {
+    pub(super) fn check_content_source(
+        &self,
+        made: Volume,
+        source: Option<VolumeContentSource>,
+    ) -> Result<()> {
         if made.content_source.is_none() {
             self.warn("CreateVolume returned no content_source: Kubernetes treats such a volume as empty");
         } else {

@@ -8,7 +8,7 @@ use tokio::time::{Duration, sleep};
 use super::{ATTACH, CLONE, CREATE, EXPAND, GROUPS, MODIFY, NODE_EXPAND, SNAPSHOT, STAGE, case};
 use crate::{
     case::{Need, Row, Schedule},
-    expect::{Answer, NOT_FOUND, raced, status_text, same},
+    expect::{Answer, NOT_FOUND, raced, same, status_text},
     fixture::{Fixture, Step, from_volume},
     spec,
 };
@@ -188,7 +188,10 @@ where
             }
             answer => {
                 if let Some(odd) = odd {
-                    f.warn(format!("a call that succeeded after retries first returned {}", status_text(&odd)));
+                    f.warn(format!(
+                        "a call that succeeded after retries first returned {}",
+                        status_text(&odd)
+                    ));
                 }
                 return answer;
             }

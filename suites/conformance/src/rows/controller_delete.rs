@@ -9,7 +9,7 @@ use claimcheck_csi::{
 use super::{ATTACH, CREATE, STAGE, case};
 use crate::{
     case::Row,
-    expect::{Answer, INVALID, NOT_FOUND, status_text, skip},
+    expect::{Answer, INVALID, NOT_FOUND, skip, status_text},
     fixture::{Fixture, with_mode},
     spec,
 };

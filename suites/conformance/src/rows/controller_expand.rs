@@ -172,7 +172,8 @@ async fn impossible(f: &Fixture) -> Result<()> {
 async fn reported_size(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
     f.grow(&volume).await?;
-    let (reported, grown) = (f.get(&volume).await?.volume.unwrap_or_default().capacity_bytes, f.config().grown());
+    let (reported, grown) =
+        (f.get(&volume).await?.volume.unwrap_or_default().capacity_bytes, f.config().grown());
     ensure!(
         reported == 0 || reported >= grown,
         "a volume was expanded to {grown} bytes, but ControllerGetVolume returns {reported}"

@@ -12,7 +12,7 @@ use claimcheck_csi::{
 use super::{ATTACH, CAPACITY, CONDITION, CREATE, GET, LIST, LIST_NODES, TOPOLOGY, case};
 use crate::{
     case::{Row, Schedule},
-    expect::{Answer, INVALID, NOT_FOUND, status_text, skip},
+    expect::{Answer, INVALID, NOT_FOUND, skip, status_text},
     fixture::Fixture,
     pages::Pages,
     spec,

@@ -6,7 +6,7 @@ use claimcheck_csi::Code;
 use super::{ATTACH, CREATE, READONLY, case};
 use crate::{
     case::{Need, Row, Schedule},
-    expect::{Answer, INVALID, NOT_FOUND, status_text, skip},
+    expect::{Answer, INVALID, NOT_FOUND, skip, status_text},
     fixture::Fixture,
     spec,
     verdict::Breaks,

@@ -270,7 +270,8 @@ async fn restore(f: &Fixture) -> Result<()> {
         f.write(source, 0, "later").await?;
         let member = group.snapshots.iter().find(|snapshot| snapshot.source_volume_id == source.id());
         let Some(member) = member else { bail!("volume {:?} has no snapshot in its group", source.id()) };
-        let restored = f.publish_all(f.make(f.create_from(from_snapshot(&member.snapshot_id))).await?).await?;
+        let restored =
+            f.publish_all(f.make(f.create_from(from_snapshot(&member.snapshot_id))).await?).await?;
         f.must_hold(&restored, 0, text, "in a volume restored from a snapshot of a group").await?;
     }
     Ok(())
@@ -309,7 +310,8 @@ async fn one_moment(f: &Fixture) -> Result<()> {
     for source in [&one, &two] {
         let member = group.snapshots.iter().find(|snapshot| snapshot.source_volume_id == source.id());
         let Some(member) = member else { bail!("volume {:?} has no snapshot in its group", source.id()) };
-        let restored = f.publish_all(f.make(f.create_from(from_snapshot(&member.snapshot_id))).await?).await?;
+        let restored =
+            f.publish_all(f.make(f.create_from(from_snapshot(&member.snapshot_id))).await?).await?;
         let mut count = 0;
         for round in 0..ROUNDS {
             count += u64::from(f.holds(&restored, round, "round").await?);

@@ -123,7 +123,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("error messages of the whole run contain no secrets", spec::SECRET, case!(no_secrets))
         .also(&[spec::LEAKAGE])
         .schedule(Schedule::Last),
-    Row::new("errors of the whole run have no details", spec::DETAILS, case!(no_details)).schedule(Schedule::Last),
+    Row::new("errors of the whole run have no details", spec::DETAILS, case!(no_details))
+        .schedule(Schedule::Last),
     Row::new("Probe after all other cases succeeds", spec::SERVICE, case!(still_there))
         .also(&[spec::PROBE])
         .schedule(Schedule::Last),
@@ -240,7 +241,8 @@ async fn volume_ids(f: &Fixture, ids: impl IntoIterator<Item = String>, kind: &s
     let wrong_anyway =
         |(call, answer, may_work): Answered| harmless(f, call, answer, may_work).err().map(|_| call);
     let unknown = f.unknown_volume();
-    let leaking: BTreeSet<&str> = volume_calls(f, &unknown).await.into_iter().filter_map(wrong_anyway).collect();
+    let leaking: BTreeSet<&str> =
+        volume_calls(f, &unknown).await.into_iter().filter_map(wrong_anyway).collect();
     for id in ids {
         for (call, answer, may_work) in volume_calls(f, &id).await {
             if !leaking.contains(call) {
@@ -539,14 +541,22 @@ async fn failing_secrets(f: &Fixture) -> Result<()> {
     let _ = f.node_publish_volume(f.publish_request(&placed)).await;
     let _ = f.node_expand_volume(f.node_expand_request(&placed)).await;
     let leaking: Vec<String> = f.driver().known().leaked_secrets.difference(&before).cloned().collect();
-    ensure!(leaking.is_empty(), "errors of these calls contain the value of a secret: {}", leaking.join(", "));
+    ensure!(
+        leaking.is_empty(),
+        "errors of these calls contain the value of a secret: {}",
+        leaking.join(", ")
+    );
     Ok(())
 }
 
 async fn no_secrets(f: &Fixture) -> Result<()> {
     let leaking = f.driver().known().leaked_secrets.clone();
     let leaking: Vec<String> = leaking.into_iter().collect();
-    ensure!(leaking.is_empty(), "errors of these calls contained the value of a secret: {}", leaking.join(", "));
+    ensure!(
+        leaking.is_empty(),
+        "errors of these calls contained the value of a secret: {}",
+        leaking.join(", ")
+    );
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use super::{CREATE, EXPAND, GET_SNAPSHOT, LIST_SNAPSHOTS, SNAPSHOT, case};
 use crate::{
     case::{Need, Row, Schedule},
     expect::{Answer, INVALID, NOT_FOUND, skip},
-    fixture::{Fixture, VolumeOnNode, Step, from_snapshot},
+    fixture::{Fixture, Step, VolumeOnNode, from_snapshot},
     pages::Pages,
     spec,
     verdict::{Breaks, breaking},

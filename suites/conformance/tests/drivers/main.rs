@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_conformance::{Access, Config, Endpoints, Runner, DriverUnderTest, catalogue, plan};
+use claimcheck_conformance::{Access, Config, DriverUnderTest, Endpoints, Runner, catalogue, plan};
 use claimcheck_csi::Endpoint;
 use claimcheck_model::{CaseResult, Event};
 use tokio::sync::mpsc;
@@ -77,10 +77,10 @@ async fn run(traits: Traits, strict: bool, case: &str) -> Outcome {
     let (events, mut received) = mpsc::unbounded_channel();
     let patience = Duration::from_secs(60);
     let connected = DriverUnderTest::connect(config, endpoints, None, patience, events.clone()).await;
-    let (driver, telling) = connected.unwrap();
-    let planned = plan(&catalogue(), &[case.to_owned()], Some(driver.capabilities()));
+    let (under_test, telling) = connected.unwrap();
+    let planned = plan(&catalogue(), &[case.to_owned()], Some(under_test.capabilities()));
     assert_eq!(planned.len(), 1, "{case}");
-    let runner = Runner::new(driver, 1, strict, events, CancellationToken::new());
+    let runner = Runner::new(under_test, 1, strict, events, CancellationToken::new());
     runner.run_all(&planned).await;
     drop(runner);
     telling.await.unwrap();

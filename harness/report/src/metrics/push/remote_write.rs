@@ -49,7 +49,12 @@ struct Sample {
 }
 
 /// Writes the current values of all series; `target` are the labels that a scrape would have added.
-pub(super) fn write(to: &PushUrl, families: &[MetricFamily], target: &[(&str, &str)], now_ms: i64) -> PushRequest {
+pub(super) fn write(
+    to: &PushUrl,
+    families: &[MetricFamily],
+    target: &[(&str, &str)],
+    now_ms: i64,
+) -> PushRequest {
     let request = WriteRequest { timeseries: series(families, target, now_ms) };
     let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec());
     let mut headers = HeaderMap::new();

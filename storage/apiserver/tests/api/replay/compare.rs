@@ -27,8 +27,9 @@ pub fn compare(recorded: &RecordedResponse, returned: &RecordedResponse) -> Vec<
     let mut found = Vec::new();
     differ("status", &recorded.status.into(), &returned.status.into(), &mut found);
     for header in ["content-type", "cache-control", "warning", "retry-after"] {
-        let value =
-            |answer: &RecordedResponse| answer.headers.get(header).map_or(Value::Null, |value| value.as_str().into());
+        let value = |answer: &RecordedResponse| {
+            answer.headers.get(header).map_or(Value::Null, |value| value.as_str().into())
+        };
         differ(&format!("headers.{header}"), &value(recorded), &value(returned), &mut found);
     }
     differ("body", &blind(&recorded.body, ""), &blind(&returned.body, ""), &mut found);
@@ -125,7 +126,11 @@ fn differ(path: &str, recorded: &Value, returned: &Value, found: &mut Vec<Differ
             }
         }
         _ if recorded != returned => {
-            found.push(Difference { path: path.to_owned(), recorded: recorded.clone(), returned: returned.clone() });
+            found.push(Difference {
+                path: path.to_owned(),
+                recorded: recorded.clone(),
+                returned: returned.clone(),
+            });
         }
         _ => {}
     }

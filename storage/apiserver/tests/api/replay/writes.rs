@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::compare::{self, Difference};
-use super::{RecordedResponse, RecordedRequest, JSON, Names, send};
+use super::{JSON, Names, RecordedRequest, RecordedResponse, send};
 use crate::harness::Fixture;
 
 const RECORDING: &[u8] = include_bytes!("../../data/writes.ndjson.gz");
@@ -86,14 +86,16 @@ async fn stock_components_could_work_here() {
         } else {
             write.response.as_ref().unwrap()
         };
-        let recorded = RecordedResponse { status: write.code, headers: returned.headers.clone(), body: body.clone() };
+        let recorded =
+            RecordedResponse { status: write.code, headers: returned.headers.clone(), body: body.clone() };
         names.learn(&recorded.body, &returned.body);
         // No token is issued here, so none is mounted into pods.
         let token = |difference: &Difference| {
             difference.path.contains("kube-api-access")
                 || difference.recorded.to_string().contains("kube-api-access")
         };
-        for difference in compare::compare(&recorded, &returned).into_iter().filter(|difference| !token(difference))
+        for difference in
+            compare::compare(&recorded, &returned).into_iter().filter(|difference| !token(difference))
         {
             failures.push(format!("{index} {} {} {}: {difference}", write.who, write.verb, write.uri));
         }

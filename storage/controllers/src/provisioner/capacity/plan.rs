@@ -19,7 +19,7 @@ use k8s_openapi::{
 
 use super::segments::DriverSegments;
 use crate::{
-    claims::{waits_for_first_consumer, name, volume_class},
+    claims::{name, volume_class, waits_for_first_consumer},
     provisioner::{Settings, create::topology::Segments},
 };
 

@@ -7,7 +7,7 @@ use claimcheck_csi::v1::{
 };
 use claimcheck_informer::{
     Object, World,
-    testing::{self, DRIVER, class, csi_driver, csi_node, wait_for_first_consumer_class, node, world},
+    testing::{self, DRIVER, class, csi_driver, csi_node, node, wait_for_first_consumer_class, world},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -271,7 +271,10 @@ fn the_driver_gets_the_parameters_of_the_class_as_they_are() {
     let mut world = zones();
     let parameters = [("csi.storage.k8s.io/fstype", "xfs"), ("pool", "fast")];
     let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    world.apply(StorageClass { parameters: Some(parameters.clone().into()), ..wait_for_first_consumer_class("one", DRIVER) });
+    world.apply(StorageClass {
+        parameters: Some(parameters.clone().into()),
+        ..wait_for_first_consumer_class("one", DRIVER)
+    });
     let segments = DriverSegments::of(&world, &with_topology());
     let questions = Questions::default();
     let (actions, _) = plan(&place("one", "a"), &world, &with_topology(), &segments, &questions, now());

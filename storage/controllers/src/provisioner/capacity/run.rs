@@ -30,7 +30,7 @@ use crate::{
     context::Context,
     provisioner::Settings,
     rpc::RpcFailure,
-    shell::{Controller, ActionOutcome, Plan},
+    shell::{ActionOutcome, Controller, Plan},
 };
 
 /// The controller that publishes capacities.

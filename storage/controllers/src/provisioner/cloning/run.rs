@@ -11,7 +11,7 @@ use super::plan::plan;
 use crate::{
     Failure,
     context::Context,
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// The controller that removes the sources' finalizers.
@@ -44,7 +44,12 @@ impl Controller for Sources {
         Vec::from_iter(plan(key, world)).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, claim: Self::Action) -> Result<ActionOutcome, Failure> {
+    async fn act(
+        &self,
+        context: &Context,
+        _: &ObjectKey,
+        claim: Self::Action,
+    ) -> Result<ActionOutcome, Failure> {
         // The provisioners of several drivers do so at the same moment.
         context.release(&*claim, CLONE_PROTECTION).await?;
         Ok(ActionOutcome::Changed)

@@ -15,7 +15,7 @@ use super::{
     topology::TopologyError,
 };
 use crate::{
-    claims::{self, waits_for_first_consumer, class_name, selected_node},
+    claims::{self, class_name, selected_node, waits_for_first_consumer},
     provisioner::Settings,
     rpc::Certainty,
 };

@@ -24,7 +24,7 @@ use crate::{
     context::Context,
     provisioner::{Settings, meter},
     rpc::{Certainty, RpcFailure, credentials},
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// A claim, distinguished from later ones with the same name.

@@ -21,7 +21,7 @@ use crate::{
     context::Context,
     provisioner::{Settings, meter},
     rpc::{RpcFailure, credentials},
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// The controller that deletes volumes.

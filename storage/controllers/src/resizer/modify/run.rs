@@ -30,7 +30,7 @@ use crate::{
         run::{owners, uid},
     },
     rpc::{Certainty, DriverInfo, RpcFailure, credentials},
-    shell::{About, Controller, ActionOutcome, Plan},
+    shell::{About, ActionOutcome, Controller, Plan},
 };
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;

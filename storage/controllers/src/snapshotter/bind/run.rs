@@ -32,7 +32,7 @@ use super::{
 use crate::{
     claims::{claim_ref, ref_key},
     context::{Context, Failure},
-    shell::{Controller, ActionOutcome, Plan},
+    shell::{ActionOutcome, Controller, Plan},
 };
 
 /// A key of the reconciler.

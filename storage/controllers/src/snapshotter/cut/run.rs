@@ -25,7 +25,7 @@ use crate::{
     Failure,
     context::Context,
     rpc::{Certainty, RpcFailure, credentials},
-    shell::{Controller, ActionOutcome, Plan},
+    shell::{ActionOutcome, Controller, Plan},
     snapshotter::Settings,
 };
 

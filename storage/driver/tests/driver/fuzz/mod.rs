@@ -254,7 +254,10 @@ fn play(steps: &[Step]) -> Result<(usize, usize), TestCaseError> {
             let is_own_path =
                 path.starts_with(place.state()) || path.starts_with("/fake") || path.starts_with("/dev");
             let recorded = path == place.staging();
-            prop_assert!(is_own_path || recorded || named.iter().any(|named| named == path), "{effect}: {step:?}");
+            prop_assert!(
+                is_own_path || recorded || named.iter().any(|named| named == path),
+                "{effect}: {step:?}"
+            );
         }
         seen = effects.len();
     }

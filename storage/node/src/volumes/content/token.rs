@@ -47,7 +47,11 @@ pub struct TokenError {
 }
 
 /// Requests a token that is bound to the pod.
-pub(crate) async fn request(client: &Client, pod: &PodRef, token_spec: &TokenSpec) -> Result<Bearer, TokenError> {
+pub(crate) async fn request(
+    client: &Client,
+    pod: &PodRef,
+    token_spec: &TokenSpec,
+) -> Result<Bearer, TokenError> {
     let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &pod.key.namespace);
     let account = if pod.service_account.is_empty() { "default" } else { &pod.service_account };
     let request = TokenRequest {
