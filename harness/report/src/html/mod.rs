@@ -3,7 +3,7 @@
 //! ```text
 //! summary.json  ─> Summary ─> verdict, tables, matrix            sections.rs
 //! events.ndjson ─> Lives   ─> charts                             charts.rs
-//!                          ├> the timeline, drawn by report.js   life.rs
+//!                          ├> the timeline, drawn by report.js   timelines.rs
 //!                          └> the waits of each case              cases.rs
 //! history       ─> Entry   ─> medians over previous runs          trend.rs
 //! ```
