@@ -1,5 +1,7 @@
 //! How lists are requested, and what becomes of the cache, with an API server that answers by a script.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
+
 use std::{
     collections::VecDeque,
     future::pending,

@@ -1,5 +1,7 @@
 //! The store: indexes follow every change, and nothing goes back in time but with the API server.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{

@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn a_node_is_in_the_zone_of_a_volume() {
-        let cases: [(&[(&str, &str)], &[(&str, &str)], bool); 9] = [
+        type Labels = &'static [(&'static str, &'static str)];
+        let cases: [(Labels, Labels, bool); 9] = [
             (&[], &[(ZONE, "a")], true),
             (&[(ZONE, "a")], &[], true),
             (&[(ZONE, "a")], &[(ZONE, "a")], true),

@@ -115,7 +115,8 @@ mod tests {
         };
         let mut updates = Allocatable::default();
         // (time, drivers with their periods, those that are due, the next time)
-        let rows: [(u64, &[(&str, u64)], &[&str], Option<u64>); 8] = [
+        type Row = (u64, &'static [(&'static str, u64)], &'static [&'static str], Option<u64>);
+        let rows: [Row; 8] = [
             (5, &[], &[], None),
             (5, &[("a", 10)], &[], Some(15)),
             (14, &[("a", 10), ("b", 60)], &[], Some(15)),

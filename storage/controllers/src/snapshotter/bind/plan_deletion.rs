@@ -50,7 +50,7 @@ pub fn plan_deletion(
     }
     let mut finalizers = snapshot.metadata.finalizers.clone().unwrap_or_default();
     finalizers
-        .retain(|held| !FINALIZERS.contains(&held.as_str()) && !(is_ungrouped && held == GROUP_PROTECTION));
+        .retain(|held| !FINALIZERS.contains(&held.as_str()) && (!is_ungrouped || held != GROUP_PROTECTION));
     Some(Action::SetFinalizers { snapshot: snapshot.clone(), finalizers })
 }
 
