@@ -8,7 +8,7 @@ use claimcheck_controllers::{
     leader::{Election, Elector, Timing, lease_name},
     named,
 };
-use clap::{ArgAction, Args};
+use clap::Args;
 use kube::Client;
 
 use super::go;
@@ -22,20 +22,10 @@ const NAMESPACE: &str = "kube-system";
 
 /// Arguments of leader election.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Leader election")]
+#[command(next_help_heading = "Leader election", mut_args = go::switch)]
 pub(super) struct ElectionArgs {
     /// Run only while holding a Lease; exit with an error when it is lost
-    #[arg(
-        long,
-        visible_alias = "leader-elect",
-        value_name = "BOOL",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        action = ArgAction::Set,
-        value_parser = go::boolean
-    )]
+    #[arg(long, visible_alias = "leader-elect", value_name = go::BOOL)]
     pub(super) leader_election: bool,
     /// Namespace of the Lease [default: that of this pod, or kube-system outside of a pod]
     #[arg(long, value_name = "NAMESPACE")]

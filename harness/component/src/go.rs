@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use clap::{Arg, ArgAction};
 use jiff::SignedDuration;
+
+/// The value name that marks an argument as a [`switch`].
+pub(super) const BOOL: &str = "BOOL";
 
 /// A duration above zero. Go: `time.ParseDuration`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -11,8 +15,19 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| "write a number and a unit, for example 500ms, 10s or 1m30s".to_owned())
 }
 
+/// Lets arguments with the value name [`BOOL`] be written as `--x` and `--x=false`; their default is false, unless they
+/// have another. Other arguments are left as they are. Go: `flag.BoolVar`.
+pub(super) fn switch(arg: Arg) -> Arg {
+    if arg.get_value_names().is_none_or(|names| names != [BOOL]) {
+        return arg;
+    }
+    let arg = if arg.get_default_values().is_empty() { arg.default_value("false") } else { arg };
+    let arg = arg.action(ArgAction::Set).value_parser(boolean).num_args(0..=1);
+    arg.require_equals(true).default_missing_value("true")
+}
+
 /// A truth value. Go: `strconv.ParseBool`.
-pub(super) fn boolean(text: &str) -> Result<bool, String> {
+fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),

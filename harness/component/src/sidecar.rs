@@ -10,7 +10,7 @@ use claimcheck_controllers::{
     Attaching, Calls, CapacityOwner, Naming, Options, Provisioning, RequestLimit, UidPart,
 };
 use claimcheck_model::Backoff;
-use clap::{ArgAction, Args, builder::NonEmptyStringValueParser};
+use clap::{Args, builder::NonEmptyStringValueParser};
 
 use super::go;
 
@@ -19,7 +19,7 @@ const REQUESTS: RequestLimit = RequestLimit { qps: 5.0, burst: 10 };
 
 /// Flags of upstream's sidecars.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Flags of upstream's sidecars")]
+#[command(next_help_heading = "Flags of upstream's sidecars", mut_args = go::switch)]
 pub(super) struct SidecarArgs {
     /// Timeout of a call to the driver [default: 10s for provisioner and resizer, 15s for attacher, 1m for
     /// snapshotter]
@@ -50,16 +50,7 @@ pub(super) struct SidecarArgs {
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     default_fstype: String,
     /// Provisioner, snapshotter: pass the names of PVC and PV, or snapshot and content, to the driver
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        action = ArgAction::Set,
-        value_parser = go::boolean
-    )]
+    #[arg(long, value_name = go::BOOL)]
     extra_create_metadata: bool,
     /// Provisioner: prefix of the names of volumes
     #[arg(long, value_name = "PREFIX", default_value = "pvc", value_parser = NonEmptyStringValueParser::new())]
@@ -68,52 +59,16 @@ pub(super) struct SidecarArgs {
     #[arg(long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
     volume_name_uuid_length: UidPart,
     /// Provisioner: volumes of PVCs with access mode ReadOnlyMany alone are read-only
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        action = ArgAction::Set,
-        value_parser = go::boolean
-    )]
+    #[arg(long, value_name = go::BOOL)]
     controller_publish_readonly: bool,
     /// Provisioner: for binding mode Immediate, pass the topology of all nodes to the driver, or none
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "true",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        action = ArgAction::Set,
-        value_parser = go::boolean
-    )]
+    #[arg(long, value_name = go::BOOL, default_value = "true")]
     immediate_topology: bool,
     /// Provisioner: request only the selected node's topology
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        action = ArgAction::Set,
-        value_parser = go::boolean
-    )]
+    #[arg(long, value_name = go::BOOL)]
     strict_topology: bool,
     /// Provisioner: publish the driver's GetCapacity as CSIStorageCapacity objects
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        action = ArgAction::Set,
-        value_parser = go::boolean
-    )]
+    #[arg(long, value_name = go::BOOL)]
     enable_capacity: bool,
     /// Provisioner: the namespace of CSIStorageCapacity objects [default: that of this pod, or kube-system outside
     /// of a pod]
@@ -132,16 +87,7 @@ pub(super) struct SidecarArgs {
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = go::duration)]
     capacity_poll_interval: Duration,
     /// Provisioner: publish capacities for StorageClasses with binding mode Immediate, too
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "false",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true,
-        action = ArgAction::Set,
-        value_parser = go::boolean
-    )]
+    #[arg(long, value_name = go::BOOL)]
     capacity_for_immediate_binding: bool,
     /// Attacher: interval in which VolumeAttachments are compared with the driver's ListVolumes
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = go::duration)]
