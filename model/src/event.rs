@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApiWrite, CaseId, CaseResult, ComponentEnd, FailureDump, LoadEvent, PhaseSample, RunInfo, Stamp,
-    StockMetrics,
+    ApiWrite, CaseId, CaseResult, ComponentEnd, FailureDump, LoadEvent, PhaseSample, RpcMethod, RunInfo,
+    Stamp, StockMetrics,
 };
 
 /// An event and the time at which the reporter received it.
@@ -57,7 +57,8 @@ pub enum Event {
         failed: Option<String>,
     },
     /// A case failed: its objects, Events and logs at that moment.
-    Evidence(FailureDump),
+    #[serde(alias = "evidence")]
+    FailureDump(FailureDump),
     /// A case finished; a skipped one finishes without having started.
     CaseFinished {
         /// The case.
@@ -104,28 +105,8 @@ pub enum Event {
     /// Metrics that an upstream component recorded itself during the run.
     Stock(StockMetrics),
     /// A component exited unexpectedly and is restarted.
-    Ended(ComponentEnd),
-    /// The speed of the machine during the run (calibration); emitted at the end.
-    Calibration(Calibration),
-}
-
-/// Machine speed: the cost of a fixed calibration workload, repeated throughout a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Calibration {
-    /// The version of the workload; 0 for versions of claimcheck that did not record it.
-    #[serde(default)]
-    pub work: u32,
-    /// The number of iterations.
-    pub times: u64,
-    /// Their total CPU time, seconds.
-    pub seconds: f64,
-}
-
-impl Calibration {
-    /// The CPU time of one iteration; seconds.
-    pub fn mean(&self) -> f64 {
-        self.seconds / self.times as f64
-    }
+    #[serde(alias = "ended")]
+    ComponentExited(ComponentEnd),
 }
 
 /// The set that a volume entered or left.
@@ -197,8 +178,8 @@ pub struct Transition {
 pub struct RpcSummary {
     /// The driver's name.
     pub driver: String,
-    /// The method without its service, `NodeStageVolume`.
-    pub method: String,
+    /// The method.
+    pub method: RpcMethod,
     /// The gRPC status code, `OK`; empty if the call never completed.
     pub code: String,
     /// The volume's handle, or its name for CreateVolume.
@@ -283,12 +264,14 @@ pub enum ClockState {
     /// The node did not respond: times of observations on it are upper bounds.
     Unknown {
         /// The reason.
-        why: String,
+        #[serde(alias = "why")]
+        reason: String,
     },
     /// The node's mounts are not watched: what only they show is not observed.
     Unobserved {
         /// The reason, and the remedy.
-        why: String,
+        #[serde(alias = "why")]
+        reason: String,
     },
 }
 
@@ -381,7 +364,9 @@ impl LeakKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CapabilityPlan, Outcome, Phase, SubjectIds, VolumeMode};
+    use crate::{
+        CapabilityPlan, LoadPlan, Outcome, Phase, StockComponent, StockState, SubjectIds, VolumeMode,
+    };
 
     #[test]
     fn a_line_of_the_log_reads_back() {
@@ -392,14 +377,14 @@ mod tests {
                 capabilities: vec![CapabilityPlan {
                     capability: crate::Capability::Rwx,
                     declared: Some(true),
-                    answered: None,
+                    supported: None,
                     cases: Vec::new(),
                 }],
                 ..RunInfo::default()
             }),
             Event::CaseFinished {
                 case: CaseId::new("volumes", "keeps data[dynamic]"),
-                result: CaseResult::Failed { why: "no".into() },
+                result: CaseResult::Failed { reason: "no".into(), cause: Some("it says no".into()) },
                 seconds: 0.5,
             },
             Event::Phase(PhaseSample {
@@ -416,6 +401,63 @@ mod tests {
         ];
         for event in events {
             let line = serde_json::to_string(&LoggedEvent { at, event: event.clone() }).unwrap();
+            assert_eq!(
+                serde_json::from_str::<LoggedEvent>(&line).unwrap(),
+                LoggedEvent { at, event },
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn lines_of_earlier_versions_are_read() {
+        let (at, case) = (Stamp { mono_ns: 1, wall_ns: 2 }, CaseId::new("volumes", "keeps data"));
+        let reason = || "no".to_owned();
+        let capability = CapabilityPlan {
+            capability: crate::Capability::Rwx,
+            declared: Some(true),
+            supported: Some(false),
+            cases: Vec::new(),
+        };
+        let finished = |result| Event::CaseFinished { case: case.clone(), result, seconds: 0.5 };
+        let run = Event::RunStarted(RunInfo {
+            capabilities: vec![capability],
+            environment: [("privilege".to_owned(), "root".to_owned())].into(),
+            ..RunInfo::default()
+        });
+        let stock = StockMetrics {
+            component: StockComponent::KubeControllerManager,
+            state: StockState::Absent { reason: reason() },
+        };
+        let clock = |state| Event::Clock(NodeClock { node: "n".into(), state });
+        let dump =
+            FailureDump { case: case.clone(), objects: Vec::new(), events: Vec::new(), logs: Vec::new() };
+        let earlier = [
+            (Event::ComponentExited(ComponentEnd::default()), r#""component_exited""#, r#""ended""#),
+            (Event::FailureDump(dump), r#""failure_dump""#, r#""evidence""#),
+            (Event::Load(LoadEvent::Started(LoadPlan::default())), r#""started""#, r#""began""#),
+            (
+                Event::Load(LoadEvent::Finished { seconds: 1.0, up_seconds: None }),
+                r#""finished""#,
+                r#""ended""#,
+            ),
+            (
+                Event::Load(LoadEvent::Failed { claims: Vec::new(), reason: reason() }),
+                r#""reason""#,
+                r#""why""#,
+            ),
+            (finished(CaseResult::failed(reason())), r#""reason""#, r#""why""#),
+            (finished(CaseResult::Skipped { reason: reason() }), r#""reason""#, r#""why""#),
+            (clock(ClockState::Unknown { reason: reason() }), r#""reason""#, r#""why""#),
+            (clock(ClockState::Unobserved { reason: reason() }), r#""reason""#, r#""why""#),
+            (Event::Stock(stock), r#""reason""#, r#""why""#),
+            (run.clone(), r#""supported""#, r#""answered""#),
+            (run, r#""privilege""#, r#""lane""#),
+        ];
+        for (event, name, earlier_name) in earlier {
+            let line = serde_json::to_string(&LoggedEvent { at, event: event.clone() }).unwrap();
+            assert_eq!(line.matches(name).count(), 1, "{line}");
+            let line = line.replace(name, earlier_name);
             assert_eq!(
                 serde_json::from_str::<LoggedEvent>(&line).unwrap(),
                 LoggedEvent { at, event },

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_components_log_the_last_lines_about_some_objects_are_kept() {
+    fn the_last_log_lines_about_some_objects_are_selected() {
         let lines: String = (0..100).map(|n| format!("{n} volume=pv-{}\n", n % 2)).collect();
         let log = Log::about("driver", &lines, &["pv-1".to_owned(), String::new()]).unwrap();
         assert_eq!((log.text.lines().count(), log.text.lines().next()), (50, Some("1 volume=pv-1")));

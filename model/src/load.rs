@@ -2,12 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Stamp;
+
 /// An event of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "load", rename_all = "snake_case")]
 pub enum LoadEvent {
     /// It starts; everything in the load's summary is measured from here.
-    Began(LoadPlan),
+    #[serde(alias = "began")]
+    Started(LoadPlan),
     /// Some volumes reached the next step.
     Volumes {
         /// The step.
@@ -22,7 +25,8 @@ pub enum LoadEvent {
         /// The claims, by namespace and name.
         claims: Vec<String>,
         /// The error.
-        why: String,
+        #[serde(alias = "why")]
+        reason: String,
     },
     /// A sample of the resource usage: taken at the start, periodically, and at the end.
     Usage {
@@ -31,11 +35,17 @@ pub enum LoadEvent {
         /// The usage.
         usage: Usage,
     },
+    /// A block starts: another load pauses until all volumes of the block are deleted or have failed.
+    Block {
+        /// When.
+        start: Stamp,
+    },
     /// All volumes are deleted or have failed.
-    Ended {
-        /// The time since the load started.
+    #[serde(alias = "ended")]
+    Finished {
+        /// The time since the load started, without pauses between blocks.
         seconds: f64,
-        /// The time until the last volume was ready; none if no volume became ready.
+        /// The time until the last volume was ready, without these pauses; none if no volume became ready.
         up_seconds: Option<f64>,
     },
 }

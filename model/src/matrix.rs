@@ -12,9 +12,9 @@ pub struct CapabilityPlan {
     pub capability: Capability,
     /// Whether the driver file, or else the driver itself declares it; none if neither does.
     pub declared: Option<bool>,
-    /// The driver's own answer, if the driver file declares something else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answered: Option<bool>,
+    /// Whether the driver itself declares it, if the driver file declares something else.
+    #[serde(default, alias = "answered", skip_serializing_if = "Option::is_none")]
+    pub supported: Option<bool>,
     /// The cases that exercise it.
     pub cases: Vec<CaseId>,
 }
@@ -27,9 +27,9 @@ pub struct CapabilityLine {
     /// Whether the driver file, or else the driver itself declares it; absent if neither does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<bool>,
-    /// The driver's own answer, if the driver file declares something else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answered: Option<bool>,
+    /// Whether the driver itself declares it, if the driver file declares something else.
+    #[serde(default, alias = "answered", skip_serializing_if = "Option::is_none")]
+    pub supported: Option<bool>,
     /// Whether a case that exercises it has passed.
     pub detected: bool,
     /// The number of those that passed.
@@ -39,6 +39,6 @@ pub struct CapabilityLine {
     /// The number that were skipped.
     pub skipped: u64,
     /// Why it was not exercised, or not by all of its cases.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
+    #[serde(alias = "why", skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }

@@ -43,6 +43,9 @@ pub const PROVISIONER_FINALIZER: &str = "external-provisioner.volume.kubernetes.
 /// Finalizer that holds a claim while another is cloned from it (provisioner).
 /// Upstream: external-provisioner `pkg/controller/controller.go`.
 pub const CLONE_PROTECTION: &str = "provisioner.storage.kubernetes.io/cloning-protection";
+/// Finalizer that holds a snapshot while volumes are created from it (provisioner); that of the snapshot controller
+/// is [`SNAPSHOT_SOURCE_PROTECTION`].
+pub const RESTORE_PROTECTION: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
 
 /// On a snapshot class: it is the default one of its driver.
 /// This and what follows upstream: external-snapshotter `pkg/utils/util.go`.
@@ -70,6 +73,29 @@ pub const SNAPSHOT_CONTENT_PROTECTION: &str =
     "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
 /// Finalizer that holds a claim while a snapshot is taken of it.
 pub const SNAPSHOT_CLAIM_PROTECTION: &str = "snapshot.storage.kubernetes.io/pvc-as-source-protection";
+/// Finalizer that holds a snapshot that was created with its group, until the group is deleted.
+pub const SNAPSHOT_IN_GROUP_PROTECTION: &str =
+    "snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection";
+
+/// On a class of group snapshots: it is the default one of its driver.
+pub const DEFAULT_GROUP_SNAPSHOT_CLASS: &str = "groupsnapshot.storage.kubernetes.io/is-default-class";
+/// On a content of a group: CreateVolumeGroupSnapshot was called, and its result is not known yet.
+pub const GROUP_SNAPSHOT_BEING_CREATED: &str =
+    "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created";
+/// On a content of a group: the group is being deleted, so its deletion policy applies.
+pub const GROUP_SNAPSHOT_BEING_DELETED: &str =
+    "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
+/// On a content of a group: the secret with which it is created and deleted.
+pub const GROUP_SNAPSHOT_SECRET_NAME: &str = "groupsnapshot.storage.kubernetes.io/deletion-secret-name";
+/// The namespace of [`GROUP_SNAPSHOT_SECRET_NAME`].
+pub const GROUP_SNAPSHOT_SECRET_NAMESPACE: &str =
+    "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace";
+/// Finalizer that holds a group of snapshots until its content is deleted.
+pub const GROUP_SNAPSHOT_BOUND_PROTECTION: &str =
+    "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-bound-protection";
+/// Finalizer that holds a content of a group until the driver has deleted the group.
+pub const GROUP_SNAPSHOT_CONTENT_PROTECTION: &str =
+    "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection";
 
 /// The finalizer that the attacher puts on volumes and attachments of `driver`:
 /// `external-attacher/` and the driver's name with dots as dashes.
@@ -92,6 +118,11 @@ pub fn csi_plugin(driver: &str) -> String {
 /// The name of the content that is created for a snapshot: `snapcontent-<uid>`.
 pub fn snapshot_content_name(snapshot_uid: &str) -> String {
     format!("snapcontent-{snapshot_uid}")
+}
+
+/// The name of the content that is created for a group of snapshots: `groupsnapcontent-<uid>`.
+pub fn group_snapshot_content_name(group_uid: &str) -> String {
+    format!("groupsnapcontent-{group_uid}")
 }
 
 /// The namespace of the built-in components in the manifests, and the default namespace of an installation.

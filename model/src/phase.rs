@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::CsiMethod;
+
 /// The object that a phase belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -63,7 +65,7 @@ pub struct PhaseInfo {
     /// The preferred source of its end.
     pub source: Source,
     /// The CSI call that is attributed to the driver, not to Kubernetes' overhead.
-    pub rpc: Option<&'static str>,
+    pub rpc: Option<CsiMethod>,
 }
 
 macro_rules! phases {
@@ -102,7 +104,7 @@ phases! {
     /// The provisioner calls CreateVolume and creates the PersistentVolume.
     Provision: "provision" of Claim,
         starts ["claim created", "WaitForFirstConsumer: selected-node set"],
-        ends "PV for it exists", by Watch, rpc Some("CreateVolume");
+        ends "PV for it exists", by Watch, rpc Some(CsiMethod::CreateVolume);
     /// The PersistentVolume controller binds claim and volume.
     Bind: "bind" of Claim,
         starts ["claim created", "PV exists"],
@@ -114,15 +116,15 @@ phases! {
     /// The volume is attached to the node; the controllers' own delays are included.
     Attach: "attach" of Attachment,
         starts ["nodeName set", "claim Bound", "ReadWriteOnce: detached from other nodes"],
-        ends "status.attached", by Watch, rpc Some("ControllerPublishVolume");
+        ends "status.attached", by Watch, rpc Some(CsiMethod::ControllerPublishVolume);
     /// The volume is staged on the node, once for all pods there.
     Stage: "stage" of NodeVolume,
         starts ["attached (or not attachable)", "pod on node"],
-        ends "NodeStageVolume OK, or global mount observed", by Csi, rpc Some("NodeStageVolume");
+        ends "NodeStageVolume OK, or global mount observed", by Csi, rpc Some(CsiMethod::NodeStageVolume);
     /// The volume is mounted into one pod.
     Publish: "publish" of PodVolume,
         starts ["staged (attached, if staging mounts nothing and no call is observed)", "pod on node"],
-        ends "NodePublishVolume OK, or pod mount observed", by Csi, rpc Some("NodePublishVolume");
+        ends "NodePublishVolume OK, or pod mount observed", by Csi, rpc Some(CsiMethod::NodePublishVolume);
     /// The pod's containers start.
     Start: "start" of Pod,
         starts ["all its volumes published"],
@@ -134,43 +136,43 @@ phases! {
     /// The volume is unmounted from one pod.
     Unpublish: "unpublish" of PodVolume,
         starts ["containers terminated"],
-        ends "NodeUnpublishVolume OK, or target unmounted", by Csi, rpc Some("NodeUnpublishVolume");
+        ends "NodeUnpublishVolume OK, or target unmounted", by Csi, rpc Some(CsiMethod::NodeUnpublishVolume);
     /// The volume is unstaged from the node after its last pod there.
     Unstage: "unstage" of NodeVolume,
         starts ["last unpublish"],
-        ends "NodeUnstageVolume OK, or global mount unmounted", by Csi, rpc Some("NodeUnstageVolume");
+        ends "NodeUnstageVolume OK, or global mount unmounted", by Csi, rpc Some(CsiMethod::NodeUnstageVolume);
     /// The volume is detached from the node.
     Detach: "detach" of Attachment,
         starts ["unstaged"],
-        ends "VolumeAttachment deleted", by Watch, rpc Some("ControllerUnpublishVolume");
+        ends "VolumeAttachment deleted", by Watch, rpc Some(CsiMethod::ControllerUnpublishVolume);
     /// The volume of a deleted claim is deleted; waiting for a volume that is still attached is part of `detach`.
     Delete: "delete" of Claim,
         starts ["claim deleted", "its VolumeAttachments deleted"],
-        ends "PV deleted", by Watch, rpc Some("DeleteVolume");
+        ends "PV deleted", by Watch, rpc Some(CsiMethod::DeleteVolume);
     /// The resizer calls ControllerExpandVolume.
     ControllerExpand: "controller_expand" of Claim,
         starts ["storage request raised"],
-        ends "PV capacity raised", by Watch, rpc Some("ControllerExpandVolume");
+        ends "PV capacity raised", by Watch, rpc Some(CsiMethod::ControllerExpandVolume);
     /// The kubelet expands the file system on the volume.
     NodeExpand: "node_expand" of Claim,
         starts ["FileSystemResizePending"],
-        ends "claim capacity raised", by Watch, rpc Some("NodeExpandVolume");
+        ends "claim capacity raised", by Watch, rpc Some(CsiMethod::NodeExpandVolume);
     /// The driver takes a snapshot.
     SnapshotCreate: "snapshot_create" of Snapshot,
         starts ["VolumeSnapshot created"],
-        ends "VolumeSnapshotContent has snapshotHandle", by Watch, rpc Some("CreateSnapshot");
+        ends "VolumeSnapshotContent has snapshotHandle", by Watch, rpc Some(CsiMethod::CreateSnapshot);
     /// The snapshot becomes usable.
     SnapshotReady: "snapshot_ready" of Snapshot,
         starts ["VolumeSnapshotContent has snapshotHandle"],
-        ends "readyToUse", by Watch, rpc Some("CreateSnapshot");
+        ends "readyToUse", by Watch, rpc Some(CsiMethod::CreateSnapshot);
     /// A claim is provisioned from a snapshot.
     Restore: "restore" of Claim,
         starts ["claim created", "snapshot readyToUse"],
-        ends "PV for it exists", by Watch, rpc Some("CreateVolume");
+        ends "PV for it exists", by Watch, rpc Some(CsiMethod::CreateVolume);
     /// A claim is cloned from another claim.
     Clone: "clone" of Claim,
         starts ["claim created", "source claim Bound"],
-        ends "PV for it exists", by Watch, rpc Some("CreateVolume");
+        ends "PV for it exists", by Watch, rpc Some(CsiMethod::CreateVolume);
 }
 
 impl Phase {

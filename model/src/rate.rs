@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dice_hit_as_often_as_the_rate_says() {
+    fn the_dice_hit_at_the_given_rate() {
         let step = u32::MAX / 10_000;
         let hits = |rate: &str| {
             let rate: Rate = rate.parse().unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::CapabilityPlan;
 
@@ -33,8 +33,23 @@ pub struct RunInfo {
     pub kubernetes_version: String,
     /// The declared capabilities, and the cases that exercise them.
     pub capabilities: Vec<CapabilityPlan>,
-    /// Further information for readers of the report: kernel, processors, lane, command line.
+    /// Further information for readers of the report: kernel, processors, privilege, command line.
+    #[serde(deserialize_with = "read_environment")]
     pub environment: BTreeMap<String, String>,
+}
+
+/// Reads the environment of a run: earlier versions of claimcheck wrote `privilege` as `lane`.
+///
+/// # Errors
+/// It is not a map of strings.
+pub fn read_environment<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    let mut environment = BTreeMap::<String, String>::deserialize(deserializer)?;
+    if let Some(privilege) = environment.remove("lane") {
+        environment.entry("privilege".to_owned()).or_insert(privilege);
+    }
+    Ok(environment)
 }
 
 /// Where the cluster comes from.
@@ -81,6 +96,11 @@ impl CaseId {
     pub fn new(suite: impl Into<String>, name: impl Into<String>) -> Self {
         Self { suite: suite.into(), name: name.into() }
     }
+
+    /// The end of the text of a skip reason or a warning that is a consequence of what this case reports.
+    pub fn reference(&self) -> String {
+        format!("see {self}")
+    }
 }
 
 impl fmt::Display for CaseId {
@@ -98,16 +118,26 @@ pub enum CaseResult {
     /// It failed.
     Failed {
         /// The expectation, and the observation.
-        why: String,
+        #[serde(alias = "why")]
+        reason: String,
+        /// What is wrong, in words that do not depend on the case: reports group failures by it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<String>,
     },
     /// It did not run.
     Skipped {
         /// The missing requirement.
-        why: String,
+        #[serde(alias = "why")]
+        reason: String,
     },
 }
 
 impl CaseResult {
+    /// A failure without a known cause.
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::Failed { reason: reason.into(), cause: None }
+    }
+
     /// The label value.
     pub const fn name(&self) -> &'static str {
         match self {

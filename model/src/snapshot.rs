@@ -5,76 +5,18 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    ClusterResourceScope, Metadata, NamespaceResourceScope, Resource,
     api::core::v1::ObjectReference,
-    apimachinery::pkg::{
-        api::resource::Quantity,
-        apis::meta::v1::{ObjectMeta, Time},
-    },
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
-use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
+use serde::{Deserialize, Serialize};
+
+use crate::custom_kinds::kinds;
 
 /// The group of all of them.
 pub const GROUP: &str = "snapshot.storage.k8s.io";
 
-/// From one list: the struct of each kind, and its implementation of an API object. Objects are serialized with their
-/// kind, as in k8s-openapi, and deserialized without checking it.
-macro_rules! kinds {
-    ($(
-        $(#[$doc:meta])*
-        $kind:ident in $plural:literal, $scope:ident {
-            $($(#[$must_doc:meta])* $must:ident as $must_json:literal: $must_type:ty,)*
-            ..
-            $($(#[$may_doc:meta])* $may:ident as $may_json:literal: $may_type:ty,)*
-        }
-    )*) => {
-        $(
-            $(#[$doc])*
-            #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-            pub struct $kind {
-                /// Name, namespace and the like.
-                pub metadata: ObjectMeta,
-                $($(#[$must_doc])* #[serde(rename = $must_json)] pub $must: $must_type,)*
-                $($(#[$may_doc])* #[serde(rename = $may_json, default)] pub $may: Option<$may_type>,)*
-            }
-
-            impl Resource for $kind {
-                const API_VERSION: &'static str = "snapshot.storage.k8s.io/v1";
-                const GROUP: &'static str = GROUP;
-                const KIND: &'static str = stringify!($kind);
-                const VERSION: &'static str = "v1";
-                const URL_PATH_SEGMENT: &'static str = $plural;
-                type Scope = $scope;
-            }
-
-            impl Metadata for $kind {
-                type Ty = ObjectMeta;
-                fn metadata(&self) -> &ObjectMeta {
-                    &self.metadata
-                }
-                fn metadata_mut(&mut self) -> &mut ObjectMeta {
-                    &mut self.metadata
-                }
-            }
-
-            impl Serialize for $kind {
-                fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                    let mut object = serializer.serialize_struct(Self::KIND, 5)?;
-                    object.serialize_field("apiVersion", Self::API_VERSION)?;
-                    object.serialize_field("kind", Self::KIND)?;
-                    object.serialize_field("metadata", &self.metadata)?;
-                    $(object.serialize_field($must_json, &self.$must)?;)*
-                    $(if let Some(value) = &self.$may {
-                        object.serialize_field($may_json, value)?;
-                    })*
-                    object.end()
-                }
-            }
-        )*
-    };
-}
-
 kinds! {
+    GROUP, "snapshot.storage.k8s.io/v1";
     /// A user's request for a snapshot of a claim, or for an existing snapshot.
     VolumeSnapshot in "volumesnapshots", NamespaceResourceScope {
         /// The desired snapshot.

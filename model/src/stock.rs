@@ -52,7 +52,8 @@ pub enum StockState {
     /// It was not scraped.
     Absent {
         /// The reason, in one line.
-        why: String,
+        #[serde(alias = "why")]
+        reason: String,
     },
 }
 

@@ -58,7 +58,7 @@ impl ApiArgs {
         config.connect_timeout = Some(Duration::from_secs(10));
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let client = metered(&Client::try_from(config)?, &host, meter);
-        Ok(match ApiWriteRecorder::of_environment().await {
+        Ok(match ApiWriteRecorder::of_environment() {
             Some(recorder) => recording_client(&client, &recorder, ""),
             None => client,
         })

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use claimcheck_csi::tap::{CallEdge, CallId, TapRecord, code_name};
+use claimcheck_csi::tap::{TapRecord, code_name};
 use claimcheck_model::{
     Meter,
     meter::{Collector, Recorder},
@@ -124,37 +124,22 @@ impl Meters {
 
     /// Records CSI calls in one of the `csi_*` histograms, until the sender is dropped.
     pub(super) fn follow(&self, mut records: mpsc::UnboundedReceiver<TapRecord>, metric: &'static Metric) {
-        let mut calls = Calls { meters: self.clone(), metric, began: HashMap::new() };
+        let meters = self.clone();
         tokio::spawn(async move {
             while let Some(record) = records.recv().await {
-                calls.enter(&record);
+                meters.called(&record, metric);
             }
         });
     }
-}
 
-/// Turns the two records of a call into one observation.
-struct Calls {
-    meters: Meters,
-    metric: &'static Metric,
-    /// The start of each call in progress.
-    began: HashMap<CallId, u64>,
-}
-
-impl Calls {
-    fn enter(&mut self, record: &TapRecord) {
-        let now = record.at.mono_ns;
-        match &record.edge {
-            CallEdge::Start => drop(self.began.insert(record.id, now)),
-            CallEdge::End { code, .. } => {
-                let Some(began) = self.began.remove(&record.id) else { return };
-                let seconds = now.saturating_sub(began) as f64 / 1e9;
-                let driver = record.driver.as_deref().unwrap_or("unknown-driver");
-                // The last label means that no in-tree plugin was migrated; drivers do not have it.
-                let labels = [driver, record.method.as_str(), code_name(*code), "false"];
-                self.meters.record(self.metric, &labels[..self.metric.labels.len()], seconds);
-            }
-        }
+    /// Records a call, if it has ended.
+    fn called(&self, call: &TapRecord, metric: &'static Metric) {
+        let Some(end) = &call.end else { return };
+        let seconds = end.at.mono_ns.saturating_sub(call.start.mono_ns) as f64 / 1e9;
+        let driver = call.driver.as_deref().unwrap_or("unknown-driver");
+        // The last label means that no in-tree plugin was migrated; drivers do not have it.
+        let labels = [driver, call.method.path(), code_name(end.code), "false"];
+        self.record(metric, &labels[..metric.labels.len()], seconds);
     }
 }
 
@@ -178,24 +163,22 @@ impl Site for Meters {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
-    use claimcheck_csi::Code;
-    use claimcheck_model::{Stamp, meter::Reading};
+    use claimcheck_csi::{
+        Code,
+        tap::{CallEnd, CallId},
+    };
+    use claimcheck_model::{CsiMethod, Stamp, meter::Reading};
 
     use super::*;
 
-    fn record(mono_ns: u64, edge: CallEdge) -> TapRecord {
-        TapRecord {
-            at: Stamp { mono_ns, wall_ns: 0 },
-            id: CallId { pid: 1, seq: 1 },
-            edge,
-            component: "provisioner".into(),
-            method: "/csi.v1.Controller/CreateVolume".into(),
-            driver: Some("d".into()),
-            volume_id: None,
-            volume_name: None,
-            node: None,
-            target: None,
-        }
+    fn call(end: Option<CallEnd>) -> TapRecord {
+        let (id, start) = (CallId { pid: 1, seq: 1 }, at(1_000));
+        let started = TapRecord::started(id, "provisioner", CsiMethod::CreateVolume, start);
+        TapRecord { driver: Some("d".into()), end, ..started }
+    }
+
+    fn at(ms: u64) -> Stamp {
+        Stamp { mono_ns: ms * 1_000_000, wall_ns: 0 }
     }
 
     async fn page(meters: &Meters, path: &str) -> Option<Page> {
@@ -228,12 +211,9 @@ mod tests {
         meter.increment(&metric::FORCED_DETACHES, &["timeout"]);
         meter.increment(&metric::FORCED_DETACHES, &["timeout"]);
         for metric in [&metric::CSI_SIDECAR_OPERATIONS, &metric::CSI_PLUGIN_OPERATIONS] {
-            let mut calls = Calls { meters: meters.clone(), metric, began: HashMap::new() };
-            let ended = CallEdge::End { code: Code::Ok, message: None, injected: false };
-            for record in [record(1_000_000_000, CallEdge::Start), record(1_250_000_000, ended)] {
-                calls.enter(&record);
-            }
-            assert!(calls.began.is_empty());
+            // Its start, and its end.
+            meters.called(&call(None), metric);
+            meters.called(&call(Some(CallEnd::new(at(1_250), Code::Ok))), metric);
         }
         let text = text(&meters.0.registry);
         for line in [

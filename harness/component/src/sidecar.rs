@@ -106,6 +106,18 @@ pub(super) struct SidecarArgs {
     /// Snapshotter: number of digits of the VolumeSnapshot's UID in the names of snapshots; -1 for all, with dashes
     #[arg(long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
     snapshot_name_uuid_length: UidPart,
+    /// Snapshotter: prefix of the names of group snapshots
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        default_value = "groupsnapshot",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    groupsnapshot_name_prefix: String,
+    /// Snapshotter: number of digits of the VolumeGroupSnapshot's UID in the names of group snapshots; -1 for all,
+    /// with dashes
+    #[arg(long, value_name = "N", default_value = "-1", allow_negative_numbers = true)]
+    groupsnapshot_name_uuid_length: UidPart,
 }
 
 impl SidecarArgs {
@@ -134,6 +146,10 @@ impl SidecarArgs {
             snapshot_names: Naming {
                 prefix: self.snapshot_name_prefix.clone(),
                 uid: self.snapshot_name_uuid_length,
+            },
+            group_snapshot_names: Naming {
+                prefix: self.groupsnapshot_name_prefix.clone(),
+                uid: self.groupsnapshot_name_uuid_length,
             },
             default_fs_type: self.default_fstype.clone(),
             attaching: Attaching { reconcile_sync: self.reconcile_sync, max_entries: self.max_entries },
@@ -213,6 +229,7 @@ mod tests {
         ];
         assert_eq!(off, [false; 5]);
         assert_eq!((options.volume_names, options.snapshot_names), (Naming::volumes(), Naming::snapshots()));
+        assert_eq!(options.group_snapshot_names, Naming::group_snapshots());
         let Attaching { reconcile_sync, max_entries } = options.attaching;
         assert_eq!((reconcile_sync, max_entries), (seconds(60), 0));
         assert_eq!(options.default_fs_type, "");
@@ -231,6 +248,8 @@ mod tests {
             "--volume-name-uuid-length=10",
             "--snapshot-name-prefix=snap",
             "--snapshot-name-uuid-length=-1",
+            "--groupsnapshot-name-prefix=group",
+            "--groupsnapshot-name-uuid-length=12",
             "--extra-create-metadata",
             "--immediate-topology=false",
             "--enable-capacity=true",
@@ -247,6 +266,8 @@ mod tests {
         assert_eq!(options.default_fs_type, "ext4");
         assert_eq!(options.volume_names, Naming { prefix: "vendor".into(), uid: UidPart::Digits(10) });
         assert_eq!(options.snapshot_names, Naming { prefix: "snap".into(), uid: UidPart::Whole });
+        let groups = Naming { prefix: "group".into(), uid: UidPart::Digits(12) };
+        assert_eq!(options.group_snapshot_names, groups);
         let provisioning = options.provisioning;
         assert!(provisioning.extra_create_metadata && provisioning.enable_capacity);
         assert!(!provisioning.immediate_topology && !provisioning.strict_topology);

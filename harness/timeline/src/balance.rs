@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_model::{LeakKind, Phase, SubjectIds};
+use claimcheck_model::{CsiMethod, LeakKind, Phase, SubjectIds};
 use serde::Serialize;
 
 use super::calls::Handle;
 use super::measure::SubjectKey;
+use super::objects::Claim;
 use super::sets::Counts;
 use super::snapshots::Snapshot;
 use super::{Tap, Timeline};
@@ -22,7 +23,7 @@ pub struct Balance {
     pub counts: Counts,
     /// The number of calls of each method for their volumes, including failed ones; those that an
     /// injected fault made fail are excluded.
-    pub calls: BTreeMap<String, u64>,
+    pub calls: BTreeMap<CsiMethod, u64>,
 }
 
 /// A phase that started and has not ended.
@@ -74,8 +75,11 @@ impl Timeline {
         let gone = self.state.volumes.get(&claim.volume).is_none_or(|volume| volume.gone.is_some());
         let gone = if gone { ", which no longer exists," } else { "" };
         left.extend(attachments.map(|attachment| {
-            let name = format!("{} of {}{gone} on {}", attachment.name, attachment.volume, attachment.node);
-            (LeakKind::Attachment, name)
+            let (volume, node) = (&attachment.volume, &attachment.node);
+            // A volume is not detached from a node that reports it as in use.
+            let mounted =
+                if self.is_mounted_in_pod(claim, node) { ", where it is still mounted" } else { "" };
+            (LeakKind::Attachment, format!("{} of {volume}{gone} on {node}{mounted}", attachment.name))
         }));
         if let Some(volume) = self.state.volumes.get(&claim.volume).filter(|volume| volume.claim == uid) {
             if volume.gone.is_none() {
@@ -96,6 +100,14 @@ impl Timeline {
             let open = facts.phases(subject).into_iter().filter(|m| m.start.is_some() && m.end.is_none());
             balance.open.extend(open.map(|m| OpenPhase { phase: m.occurrence.0, subject: m.occurrence.1 }));
         }
+    }
+
+    /// Whether a claim's volume is mounted in a pod on this node, by the calls or by the node's mount table.
+    fn is_mounted_in_pod(&self, claim: &Claim, node: &str) -> bool {
+        let pods =
+            claim.pods.iter().filter(|uid| self.state.pods.get(*uid).is_some_and(|pod| pod.node == node));
+        let mut volumes = pods.filter_map(|uid| self.calls.in_pods.get(&(uid.clone(), claim.volume.clone())));
+        volumes.any(|volume| volume.published.is_some() && volume.unpublished.is_none())
     }
 
     fn add_volume(&self, handle: (String, String), balance: &mut Balance) {
@@ -128,7 +140,8 @@ impl Timeline {
             balance.left.push((LeakKind::SnapshotContent, content.name.clone()));
         }
         if content.point_in_time.is_some() {
-            if self.tap == Tap::Present && !self.calls.deleted.contains(&content.handle) {
+            let deleted_as = content.group.as_ref().unwrap_or(&content.handle);
+            if self.tap == Tap::Present && !self.calls.deleted.contains(deleted_as) {
                 balance.left.push((LeakKind::BackendSnapshot, content.handle.1.clone()));
             }
             self.add_calls(&content.handle, balance);
@@ -137,7 +150,7 @@ impl Timeline {
 
     fn add_calls(&self, handle: &Handle, balance: &mut Balance) {
         for method in self.calls.methods(handle) {
-            *balance.calls.entry(method.to_owned()).or_default() += 1;
+            *balance.calls.entry(method).or_default() += 1;
         }
     }
 

@@ -3,30 +3,36 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use claimcheck_model::{Event, KubeletPath, RpcSummary, Source, Stamp};
+use claimcheck_csi::tap::{CallSummaries, TapRecord};
+use claimcheck_model::{CsiMethod, Event, KubeletPath, Source, Stamp};
 
 use super::fact::{Fact, Span};
-use crate::evidence::{Mount, Rpc};
+use crate::evidence::Mount;
 
 /// The methods that act on a volume handle.
-const METHODS: &[&str] = &[
-    "CreateVolume",
-    "ControllerPublishVolume",
-    "NodeStageVolume",
-    "NodePublishVolume",
-    "NodeExpandVolume",
-    "NodeUnpublishVolume",
-    "NodeUnstageVolume",
-    "ControllerUnpublishVolume",
-    "ControllerExpandVolume",
-    "DeleteVolume",
-    "CreateSnapshot",
-    "GetSnapshot",
-    "DeleteSnapshot",
+const METHODS: &[CsiMethod] = &[
+    CsiMethod::CreateVolume,
+    CsiMethod::ControllerPublishVolume,
+    CsiMethod::NodeStageVolume,
+    CsiMethod::NodePublishVolume,
+    CsiMethod::NodeExpandVolume,
+    CsiMethod::NodeUnpublishVolume,
+    CsiMethod::NodeUnstageVolume,
+    CsiMethod::ControllerUnpublishVolume,
+    CsiMethod::ControllerExpandVolume,
+    CsiMethod::DeleteVolume,
+    CsiMethod::CreateSnapshot,
+    CsiMethod::GetSnapshot,
+    CsiMethod::DeleteSnapshot,
 ];
 
 /// A driver's name and a volume handle (or, for CreateVolume, its name; or a snapshot handle).
 pub(super) type Handle = (String, String);
+
+/// The volume or snapshot of a call.
+pub(super) fn handle_of(call: &TapRecord) -> Handle {
+    (call.driver().to_owned(), call.volume().to_owned())
+}
 
 /// A volume on a node.
 pub(super) type NodeVolumeKey = (Handle, String);
@@ -54,7 +60,7 @@ pub(super) struct PodVolume {
 #[derive(Debug)]
 struct CallTime {
     /// One of [`METHODS`].
-    method: &'static str,
+    method: CsiMethod,
     node: String,
     target: String,
     span: Span,
@@ -62,7 +68,7 @@ struct CallTime {
 
 /// A selection of calls.
 pub(super) struct Calls<'a> {
-    pub method: &'static str,
+    pub method: CsiMethod,
     pub handle: Handle,
     /// Only those of one node; of all nodes if empty.
     pub node: &'a str,
@@ -76,12 +82,12 @@ pub(super) struct CallLog {
     pub on_nodes: BTreeMap<NodeVolumeKey, Vec<Cycle>>,
     pub in_pods: BTreeMap<PodVolumeKey, PodVolume>,
     call_times: HashMap<Handle, Vec<CallTime>>,
-    /// Snapshots that the driver has deleted.
+    /// Snapshots and groups of snapshots that the driver has deleted.
     pub deleted: BTreeSet<Handle>,
     /// Drivers with recorded calls: for others no calls are available.
     recorded_drivers: BTreeSet<String>,
-    /// Method, volume, node and target of calls that failed in their last attempt.
-    failed: BTreeSet<(String, Handle, String, String)>,
+    /// Knows the calls that failed in their last attempt.
+    summaries: CallSummaries,
 }
 
 impl CallLog {
@@ -92,48 +98,29 @@ impl CallLog {
 
     /// Records a call, and summarises it. `node` is the name of its node, while the call itself may have
     /// the driver's node id.
-    pub fn called(&mut self, rpc: &Rpc, node: &str) -> Event {
-        let handle: Handle = (rpc.driver.clone(), rpc.volume.clone());
+    pub fn called(&mut self, rpc: &TapRecord, node: &str) -> Event {
+        let handle = handle_of(rpc);
         let span =
             Span { start: rpc.start.mono_ns, end: rpc.end.as_ref().map_or(u64::MAX, |end| end.at.mono_ns) };
         // Calls with injected faults count neither as driver time nor as violations. Calls without a volume
         // belong to no claim, and would never be removed.
-        let method = METHODS.iter().find(|method| **method == rpc.method).filter(|_| !rpc.is_injected());
+        let method = rpc.method.csi().filter(|method| METHODS.contains(method) && !rpc.is_injected());
         if let Some(method) = method {
-            let call = CallTime { method, node: node.to_owned(), target: rpc.target.clone(), span };
+            let call = CallTime { method, node: node.to_owned(), target: rpc.target().to_owned(), span };
             self.call_times.entry(handle.clone()).or_default().push(call);
         }
-        if !self.recorded_drivers.contains(&rpc.driver) {
-            self.recorded_drivers.insert(rpc.driver.clone());
+        if !self.recorded_drivers.contains(rpc.driver()) {
+            self.recorded_drivers.insert(rpc.driver().to_owned());
         }
         self.facts_of(rpc, &handle);
-        let object = (rpc.method.clone(), handle, rpc.node.clone(), rpc.target.clone());
-        let retry =
-            if rpc.succeeded().is_some() { self.failed.remove(&object) } else { !self.failed.insert(object) };
-        Event::Rpc(RpcSummary {
-            driver: rpc.driver.clone(),
-            method: rpc.method.clone(),
-            code: rpc.end.as_ref().map(|end| end.code.clone()).unwrap_or_default(),
-            volume: rpc.volume.clone(),
-            node: rpc.node.clone(),
-            start: rpc.start,
-            seconds: rpc.end.as_ref().map_or(0.0, |end| end.at.seconds_since(rpc.start)),
-            retry,
-        })
+        Event::Rpc(self.summaries.summary_of(rpc))
     }
 
     /// Removes a volume's calls; returns the nodes and pods where it was.
     pub fn forget(&mut self, handle: &Handle) -> Vec<NodeVolumeKey> {
         self.call_times.remove(handle);
         self.deleted.remove(handle);
-        for method in METHODS.iter().map(|&method| method.to_owned()) {
-            let from = (method.clone(), handle.clone(), String::new(), String::new());
-            let failed = self.failed.range(from..);
-            let of_volume = failed.take_while(|(other, volume, ..)| *other == method && volume == handle);
-            for call in of_volume.cloned().collect::<Vec<_>>() {
-                self.failed.remove(&call);
-            }
-        }
+        self.summaries.forget(handle);
         let nodes = self.on_nodes.range((handle.clone(), String::new())..);
         let nodes: Vec<_> =
             nodes.take_while(|((volume, _), _)| volume == handle).map(|(k, _)| k.clone()).collect();
@@ -153,18 +140,20 @@ impl CallLog {
         }
     }
 
-    fn facts_of(&mut self, rpc: &Rpc, handle: &Handle) {
+    fn facts_of(&mut self, rpc: &TapRecord, handle: &Handle) {
         let done = rpc.succeeded().map(|at| Fact::unversioned(at, Source::Csi));
-        let pod_volume = match KubeletPath::of(Path::new(&rpc.target)) {
+        let pod_volume = match KubeletPath::of(Path::new(rpc.target())) {
             Some(KubeletPath::Publish { pod, volume }) => Some((pod, volume)),
             Some(KubeletPath::Stage { .. } | KubeletPath::StageOf { .. }) | None => None,
         };
-        match rpc.method.as_str() {
-            "NodeStageVolume" => self.staged((handle.clone(), rpc.node.clone()), done),
-            "NodeUnstageVolume" => self.unstaged((handle.clone(), rpc.node.clone()), done),
-            "NodePublishVolume" => {
+        match rpc.method.csi() {
+            Some(CsiMethod::NodeStageVolume) => self.staged((handle.clone(), rpc.node().to_owned()), done),
+            Some(CsiMethod::NodeUnstageVolume) => {
+                self.unstaged((handle.clone(), rpc.node().to_owned()), done)
+            }
+            Some(CsiMethod::NodePublishVolume) => {
                 let Some(key) = pod_volume else { return };
-                let on_node = self.on_nodes.get(&(handle.clone(), rpc.node.clone()));
+                let on_node = self.on_nodes.get(&(handle.clone(), rpc.node().to_owned()));
                 let staged =
                     on_node.and_then(|cycles| cycles.last()).is_some_and(|last| last.staged.is_some());
                 let volume = self.in_pods.entry(key).or_default();
@@ -174,12 +163,14 @@ impl CallLog {
                     volume.unstaged = !staged;
                 }
             }
-            "NodeUnpublishVolume" => {
+            Some(CsiMethod::NodeUnpublishVolume) => {
                 let Some(key) = pod_volume else { return };
                 let volume = self.in_pods.entry(key).or_default();
                 volume.unpublished = volume.unpublished.or(done);
             }
-            "DeleteSnapshot" if done.is_some() => drop(self.deleted.insert(handle.clone())),
+            Some(CsiMethod::DeleteSnapshot | CsiMethod::DeleteVolumeGroupSnapshot) if done.is_some() => {
+                self.deleted.insert(handle.clone());
+            }
             _ => {}
         }
     }
@@ -231,9 +222,13 @@ impl CallLog {
         };
         let after = |opposite| of_method(opposite).map(|span| span.end).max().unwrap_or_default();
         let from = match calls.method {
-            "CreateVolume" | "DeleteVolume" => 0,
-            "ControllerPublishVolume" => after("ControllerUnpublishVolume").min(from.mono_ns),
-            "ControllerUnpublishVolume" => after("ControllerPublishVolume").min(from.mono_ns),
+            CsiMethod::CreateVolume | CsiMethod::DeleteVolume => 0,
+            CsiMethod::ControllerPublishVolume => {
+                after(CsiMethod::ControllerUnpublishVolume).min(from.mono_ns)
+            }
+            CsiMethod::ControllerUnpublishVolume => {
+                after(CsiMethod::ControllerPublishVolume).min(from.mono_ns)
+            }
             _ => from.mono_ns,
         };
         of_method(calls.method).filter(|span| span.end >= from).collect()
@@ -241,7 +236,7 @@ impl CallLog {
 
     /// The methods of all calls for a volume. CreateVolume has only a name: it is stored under a handle of
     /// that name.
-    pub fn methods(&self, handle: &Handle) -> impl Iterator<Item = &'static str> {
+    pub fn methods(&self, handle: &Handle) -> impl Iterator<Item = CsiMethod> {
         self.call_times.get(handle).into_iter().flatten().map(|call| call.method)
     }
 

@@ -28,15 +28,16 @@ pub use sets::Counts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use claimcheck_csi::tap::TapRecord;
 use claimcheck_informer::DataSource;
-use claimcheck_model::{Event, KubeletPath, Outcome, Rule, Stamp, TransitionKind};
+use claimcheck_model::{CsiMethod, Event, KubeletPath, Outcome, Rule, Stamp, TransitionKind};
 
-use calls::{CallLog, NodeVolumeKey};
+use calls::{CallLog, NodeVolumeKey, handle_of};
 use measure::{Done, Facts, SubjectKey};
 use sets::Sets;
 use state::{State, Touched};
 
-use crate::evidence::{Mount, Object, Observation, Rpc};
+use crate::evidence::{Mount, Object, Observation};
 
 /// Whether CSI calls are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +97,7 @@ impl Timeline {
                 subjects
             }
             Observation::Rpc(rpc) => {
-                let node = self.state.node_name(&rpc.driver, &rpc.node).to_owned();
+                let node = self.state.node_name(rpc.driver(), rpc.node()).to_owned();
                 events.push(self.calls.called(rpc, &node));
                 events.extend(self.sets.apply(rpc, &node, self.state.is_lost(&node)));
                 self.concerned_by_call(rpc)
@@ -242,16 +243,16 @@ impl Timeline {
     }
 
     /// The subjects affected by a call. Controller calls end no phase: the resulting object changes do.
-    fn concerned_by_call(&self, rpc: &Rpc) -> BTreeSet<SubjectKey> {
-        let on_node = ((rpc.driver.clone(), rpc.volume.clone()), rpc.node.clone());
+    fn concerned_by_call(&self, rpc: &TapRecord) -> BTreeSet<SubjectKey> {
+        let on_node = (handle_of(rpc), rpc.node().to_owned());
         let mut subjects = BTreeSet::new();
-        match rpc.method.as_str() {
-            "NodePublishVolume" | "NodeUnpublishVolume" => {
-                if let Some(KubeletPath::Publish { pod, .. }) = KubeletPath::of(Path::new(&rpc.target)) {
+        match rpc.method.csi() {
+            Some(CsiMethod::NodePublishVolume | CsiMethod::NodeUnpublishVolume) => {
+                if let Some(KubeletPath::Publish { pod, .. }) = KubeletPath::of(Path::new(rpc.target())) {
                     subjects.insert(SubjectKey::Pod(pod));
                 }
             }
-            "NodeStageVolume" | "NodeUnstageVolume" => {
+            Some(CsiMethod::NodeStageVolume | CsiMethod::NodeUnstageVolume) => {
                 subjects.extend(self.concerned_by_stage(&on_node, rpc.start));
             }
             _ => return subjects,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use claimcheck_informer::DataSource;
-use claimcheck_model::{Outcome, Phase, PhaseSample, Stamp, SubjectIds};
+use claimcheck_model::{CsiMethod, Outcome, Phase, PhaseSample, Stamp, SubjectIds};
 
 use super::calls::{CallLog, Calls, Handle, NodeVolumeKey};
 use super::fact::{Fact, Span, last_known, latest};
@@ -88,7 +88,7 @@ impl<'a> Facts<'a> {
         let mut phases = Vec::new();
         if let Some((start, end)) = self.provision(claim) {
             let handle = (driver.to_owned(), claim.volume.clone());
-            let calls = Calls { method: "CreateVolume", handle, node: "", pod: "" };
+            let calls = Calls { method: CsiMethod::CreateVolume, handle, node: "", pod: "" };
             let phase = match claim.source {
                 Some(DataSource::Snapshot(_)) => Phase::Restore,
                 Some(DataSource::Claim(_)) => Phase::Clone,
@@ -100,7 +100,7 @@ impl<'a> Facts<'a> {
         phases.push(measured(Phase::Bind, 0, start, end, None));
         for (nth, expansion) in claim.expansions.iter().enumerate() {
             let grown = volume.and_then(|v| v.capacity.reached(expansion.bytes));
-            let calls = at_handle("ControllerExpandVolume");
+            let calls = at_handle(CsiMethod::ControllerExpandVolume);
             phases.push(measured(Phase::ControllerExpand, nth, Some(expansion.raised), grown, calls));
             if let Some(pending) = expansion.pending {
                 let grown = claim.capacity.reached(expansion.bytes);
@@ -109,14 +109,14 @@ impl<'a> Facts<'a> {
                     nth,
                     Some(pending),
                     grown,
-                    at_handle("NodeExpandVolume"),
+                    at_handle(CsiMethod::NodeExpandVolume),
                 ));
             }
         }
         if let Some(volume) = volume.filter(|v| v.reclaimed) {
             let attachments = self.state.attachments_of(&claim.volume).map(|attachment| attachment.gone);
             let start = latest(std::iter::once(claim.gone).chain(attachments));
-            phases.push(measured(Phase::Delete, 0, start, volume.gone, at_handle("DeleteVolume")));
+            phases.push(measured(Phase::Delete, 0, start, volume.gone, at_handle(CsiMethod::DeleteVolume)));
         }
         phases
     }
@@ -165,12 +165,12 @@ impl<'a> Facts<'a> {
         let wanted = latest([Some(snapshot.created), claim.bound]);
         let volume = content.map(|content| &content.volume);
         let mut phases =
-            vec![measured(Phase::SnapshotCreate, "CreateSnapshot", volume, wanted, point_in_time)];
+            vec![measured(Phase::SnapshotCreate, CsiMethod::CreateSnapshot, volume, wanted, point_in_time)];
         if point_in_time.is_some() {
             // Until a snapshot is ready, its CreateSnapshot is repeated.
             phases.push(measured(
                 Phase::SnapshotReady,
-                "CreateSnapshot",
+                CsiMethod::CreateSnapshot,
                 volume,
                 point_in_time,
                 snapshot.ready,
@@ -267,11 +267,15 @@ impl<'a> Facts<'a> {
         } else {
             cycle().and_then(|cycle| cycle.staged)
         };
-        let publish =
-            measured(Phase::Publish, "NodePublishVolume", latest([ready_on_node, pod.scheduled]), published);
+        let publish = measured(
+            Phase::Publish,
+            CsiMethod::NodePublishVolume,
+            latest([ready_on_node, pod.scheduled]),
+            published,
+        );
         let unpublished = known.and_then(|known| known.unpublished);
         let start = published.and(pod.terminated);
-        vec![publish, measured(Phase::Unpublish, "NodeUnpublishVolume", start, unpublished)]
+        vec![publish, measured(Phase::Unpublish, CsiMethod::NodeUnpublishVolume, start, unpublished)]
     }
 
     /// When the volume was attached to the node, as required by the operation there at `at`; any time
@@ -333,11 +337,17 @@ impl<'a> Facts<'a> {
             latest([self.first_pod(claim, &attachment.node, attachment.created), claim.bound])
         });
         let attach_from = last_known([wanted, self.freed(claim, attachment)]).filter(|_| wanted.is_some());
-        let attach = measured(Phase::Attach, "ControllerPublishVolume", attach_from, attachment.attached);
+        let attach =
+            measured(Phase::Attach, CsiMethod::ControllerPublishVolume, attach_from, attachment.attached);
         let mut phases = vec![attach];
         if attachment.attached.is_some() && attachment.deleting.is_some() {
             let start = self.unused(&handle, attachment);
-            phases.push(measured(Phase::Detach, "ControllerUnpublishVolume", start, attachment.gone));
+            phases.push(measured(
+                Phase::Detach,
+                CsiMethod::ControllerUnpublishVolume,
+                start,
+                attachment.gone,
+            ));
         }
         phases
     }
@@ -409,11 +419,11 @@ impl<'a> Facts<'a> {
                 driver: &volume.driver,
             };
             let start = latest([self.attached(name, volume, node, at), self.first_pod(claim, node, seen)]);
-            phases.push(measured(Phase::Stage, "NodeStageVolume", start, cycle.staged));
+            phases.push(measured(Phase::Stage, CsiMethod::NodeStageVolume, start, cycle.staged));
             if cycle.staged.is_some() {
                 let until = cycle.unstaged.map_or(FAR, |fact| fact.at);
                 let start = self.last_unpublish(handle, node, until).flatten();
-                phases.push(measured(Phase::Unstage, "NodeUnstageVolume", start, cycle.unstaged));
+                phases.push(measured(Phase::Unstage, CsiMethod::NodeUnstageVolume, start, cycle.unstaged));
             }
         }
         phases

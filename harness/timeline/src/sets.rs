@@ -4,10 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_model::{Event, Rule, Stamp, Transition, TransitionKind};
+use claimcheck_csi::tap::TapRecord;
+use claimcheck_model::{CsiMethod, Event, Rule, Stamp, Transition, TransitionKind};
 
-use super::calls::Handle;
-use crate::evidence::Rpc;
+use super::calls::{Handle, handle_of};
 
 /// The number of transitions of each kind.
 pub type Counts = BTreeMap<TransitionKind, u64>;
@@ -51,47 +51,53 @@ struct Suspect {
 impl Sets {
     /// Records a call. `node` is the name of its node, while the call itself has the driver's node id; `lost`: it
     /// cannot unmount its volumes.
-    pub fn apply(&mut self, rpc: &Rpc, node: &str, lost: bool) -> Vec<Event> {
+    pub fn apply(&mut self, rpc: &TapRecord, node: &str, lost: bool) -> Vec<Event> {
         let Some(when) = rpc.succeeded() else {
             self.doubt(rpc);
             return Vec::new();
         };
-        let mut step =
-            Step { rpc, when, volume: (rpc.driver.clone(), rpc.volume.clone()), events: Vec::new() };
-        match rpc.method.as_str() {
-            "ControllerPublishVolume" => {
-                let entered = self.attached.insert((step.volume.clone(), rpc.node.clone()));
+        let mut step = Step { rpc, when, volume: handle_of(rpc), events: Vec::new() };
+        match rpc.method.csi() {
+            Some(CsiMethod::ControllerPublishVolume) => {
+                let entered = self.attached.insert((step.volume.clone(), rpc.node().to_owned()));
                 self.entered(&mut step, entered, TransitionKind::Attach, Rule::AttachTwice);
             }
-            "NodeStageVolume" => {
-                self.stagers.insert(rpc.driver.clone());
-                let entered = self.staged.insert((step.volume.clone(), rpc.node.clone()));
+            Some(CsiMethod::NodeStageVolume) => {
+                self.stagers.insert(rpc.driver().to_owned());
+                let entered = self.staged.insert((step.volume.clone(), rpc.node().to_owned()));
                 self.entered(&mut step, entered, TransitionKind::Stage, Rule::StageTwice);
             }
-            "NodePublishVolume" => {
-                let staged = self.staged.contains(&(step.volume.clone(), rpc.node.clone()));
-                if !staged && self.stagers.contains(&rpc.driver) && !is_inline(&rpc.volume) {
+            Some(CsiMethod::NodePublishVolume) => {
+                let staged = self.staged.contains(&(step.volume.clone(), rpc.node().to_owned()));
+                if !staged && self.stagers.contains(rpc.driver()) && !is_inline(rpc.volume()) {
                     step.broke(Rule::PublishBeforeStage);
                 }
-                let entered =
-                    self.mounted.insert((step.volume.clone(), rpc.node.clone(), rpc.target.clone()));
+                let entered = self.mounted.insert((
+                    step.volume.clone(),
+                    rpc.node().to_owned(),
+                    rpc.target().to_owned(),
+                ));
                 self.entered(&mut step, entered, TransitionKind::Mount, Rule::PublishTwice);
             }
-            "NodeUnpublishVolume" => {
-                let left = self.mounted.remove(&(step.volume.clone(), rpc.node.clone(), rpc.target.clone()));
-                self.left(&mut step, left, TransitionKind::Unmount, &rpc.node);
+            Some(CsiMethod::NodeUnpublishVolume) => {
+                let left = self.mounted.remove(&(
+                    step.volume.clone(),
+                    rpc.node().to_owned(),
+                    rpc.target().to_owned(),
+                ));
+                self.left(&mut step, left, TransitionKind::Unmount, rpc.node());
             }
-            "NodeUnstageVolume" => {
-                let first = (step.volume.clone(), rpc.node.clone(), String::new());
+            Some(CsiMethod::NodeUnstageVolume) => {
+                let first = (step.volume.clone(), rpc.node().to_owned(), String::new());
                 let next = self.mounted.range(first..).next();
-                if next.is_some_and(|(volume, node, _)| *volume == step.volume && *node == rpc.node) {
+                if next.is_some_and(|(volume, node, _)| *volume == step.volume && node == rpc.node()) {
                     step.broke(Rule::UnstageBeforeUnpublish);
                 }
-                let left = self.staged.remove(&(step.volume.clone(), rpc.node.clone()));
-                self.left(&mut step, left, TransitionKind::Unstage, &rpc.node);
+                let left = self.staged.remove(&(step.volume.clone(), rpc.node().to_owned()));
+                self.left(&mut step, left, TransitionKind::Unstage, rpc.node());
             }
-            "ControllerUnpublishVolume" => self.detached(&mut step, node, lost),
-            "DeleteVolume" => {
+            Some(CsiMethod::ControllerUnpublishVolume) => self.detached(&mut step, node, lost),
+            Some(CsiMethod::DeleteVolume) => {
                 let next = self.attached.range((step.volume.clone(), String::new())..).next();
                 if next.is_some_and(|(volume, _)| *volume == step.volume) {
                     self.suspect(&step, Rule::DeleteBeforeDetach, "", TransitionKind::Detach);
@@ -104,7 +110,7 @@ impl Sets {
 
     /// Without a node the call detaches from all of them (CSI specification, ControllerUnpublishVolume).
     fn detached(&mut self, step: &mut Step<'_>, node: &str, lost: bool) {
-        let id = &step.rpc.node;
+        let id = step.rpc.node();
         if !lost && self.staged.contains(&(step.volume.clone(), node.to_owned())) {
             self.suspect(step, Rule::DetachBeforeUnstage, node, TransitionKind::Unstage);
         }
@@ -120,9 +126,10 @@ impl Sets {
     fn entered(&mut self, step: &mut Step<'_>, entered: bool, kind: TransitionKind, twice: Rule) {
         let doubted = self.doubts.remove(&doubt(kind, step.rpc));
         if entered {
-            self.transition(step, kind, &step.rpc.node.clone());
+            let node = step.rpc.node();
+            self.transition(step, kind, node);
         } else if !doubted && !self.repeatable.contains(&twice) {
-            let republished = twice == Rule::PublishTwice && self.republished.contains(&step.rpc.driver);
+            let republished = twice == Rule::PublishTwice && self.republished.contains(step.rpc.driver());
             if !republished {
                 step.broke(twice);
             }
@@ -130,11 +137,11 @@ impl Sets {
     }
 
     /// A failed call may nevertheless have taken effect.
-    fn doubt(&mut self, rpc: &Rpc) {
-        let undone = match rpc.method.as_str() {
-            "ControllerUnpublishVolume" => TransitionKind::Attach,
-            "NodeUnstageVolume" => TransitionKind::Stage,
-            "NodeUnpublishVolume" => TransitionKind::Mount,
+    fn doubt(&mut self, rpc: &TapRecord) {
+        let undone = match rpc.method.csi() {
+            Some(CsiMethod::ControllerUnpublishVolume) => TransitionKind::Attach,
+            Some(CsiMethod::NodeUnstageVolume) => TransitionKind::Stage,
+            Some(CsiMethod::NodeUnpublishVolume) => TransitionKind::Mount,
             _ => return,
         };
         self.doubts.insert(doubt(undone, rpc));
@@ -157,7 +164,7 @@ impl Sets {
     }
 
     fn transition(&mut self, step: &mut Step<'_>, kind: TransitionKind, node: &str) {
-        let event = self.count(kind, step.volume.clone(), step.when, node, &step.rpc.target);
+        let event = self.count(kind, step.volume.clone(), step.when, node, step.rpc.target());
         step.events.push(event);
     }
 
@@ -221,14 +228,14 @@ fn is_inline(volume: &str) -> bool {
 }
 
 /// The entry of a call. Only for mounts the target path is part of the key.
-fn doubt(kind: TransitionKind, rpc: &Rpc) -> (TransitionKind, Handle, String, String) {
-    let target = if kind == TransitionKind::Mount { rpc.target.clone() } else { String::new() };
-    (kind, (rpc.driver.clone(), rpc.volume.clone()), rpc.node.clone(), target)
+fn doubt(kind: TransitionKind, rpc: &TapRecord) -> (TransitionKind, Handle, String, String) {
+    let target = if kind == TransitionKind::Mount { rpc.target().to_owned() } else { String::new() };
+    (kind, handle_of(rpc), rpc.node().to_owned(), target)
 }
 
 /// One call being applied to the sets.
 struct Step<'a> {
-    rpc: &'a Rpc,
+    rpc: &'a TapRecord,
     when: Stamp,
     volume: Handle,
     events: Vec<Event>,
@@ -236,7 +243,7 @@ struct Step<'a> {
 
 impl Step<'_> {
     fn broke(&mut self, rule: Rule) {
-        let Rpc { method, volume, node, .. } = self.rpc;
+        let (method, volume, node) = (&self.rpc.method, self.rpc.volume(), self.rpc.node());
         self.events
             .push(Event::Violation { rule, detail: format!("{method} of volume {volume} on node {node}") });
     }

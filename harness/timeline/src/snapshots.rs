@@ -33,6 +33,8 @@ pub(super) struct Content {
     pub volume: Handle,
     /// The snapshot handle; empty until it is known.
     pub handle: Handle,
+    /// The handle of the group with which the driver creates and deletes it.
+    pub group: Option<Handle>,
     /// When the handle became known.
     pub point_in_time: Option<Fact>,
     pub gone: Option<Fact>,
@@ -94,6 +96,10 @@ impl Snapshots {
         let known = self.contents.entry(snapshot.clone()).or_default();
         known.name = object.metadata.name.clone().unwrap_or_default();
         known.volume = (object.spec.driver.clone(), volume);
+        let group = object.status.as_ref().and_then(|status| status.volume_group_snapshot_handle.clone());
+        if let Some(group) = group {
+            known.group = Some((object.spec.driver.clone(), group));
+        }
         if let Some(handle) = object.handle() {
             known.handle = (object.spec.driver.clone(), handle.to_owned());
             known.point_in_time.get_or_insert(fact);

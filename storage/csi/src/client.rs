@@ -34,7 +34,7 @@ pub const KUBELET_DEADLINE: Duration = Duration::from_secs(120);
 const MAX_HEADER_BYTES: u32 = 16 << 20;
 
 /// Delays between attempts to connect to a starting driver: from the first, doubling up to the last.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
 
 /// A channel to a driver under the tap.
 pub type DriverService = Tapped<Channel>;

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn names_the_error() {
         let long = format!("unix:///{}", "x".repeat(PATH_LIMIT));
         for (text, expected) in [
             ("unix://run/csi.sock", EndpointError::Relative("unix://run/csi.sock".into())),

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::{
         Endpoint, connect,
-        tap::{CallEdge, TapRecord},
+        tap::TapRecord,
         v1::{NodeUnpublishVolumeRequest, node_client::NodeClient},
     };
 
@@ -213,7 +213,7 @@ mod tests {
                 assert_eq!(answer.trailers().unwrap()["said-last"], "trailer");
                 assert_eq!(answer.to_bytes(), frame(bytes), "{path}");
                 let record = chain.records.recv().await.unwrap();
-                assert_eq!((record.method.as_str(), record.edge), (path, CallEdge::Start));
+                assert_eq!((record.method.path(), record.end), (path, None));
                 assert_eq!(chain.records.recv().await.unwrap().code(), Some(Code::Ok));
             }
         }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!((start.volume_id.as_deref(), start.target.as_deref()), (Some("v"), Some("/t")));
         assert_eq!((start.driver.as_deref(), start.component.as_str()), (Some("d.io"), "node/n1"));
         assert_eq!((start.id, Some(Code::Aborted)), (end.id, end.code()));
-        assert!(start.at <= end.at);
+        assert!(end.start == start.start && end.end.is_some_and(|end| start.start <= end.at));
     }
 
     #[tokio::test]

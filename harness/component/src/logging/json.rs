@@ -92,9 +92,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct Written(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for Written {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(text)
         }
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn a_line_has_the_fields_of_its_spans_and_its_own_win() {
-        let kept = Kept::default();
-        let writer = kept.clone();
+        let written = Written::default();
+        let writer = written.clone();
         let log = tracing_subscriber::fmt().with_writer(move || writer.clone());
         let log = log.fmt_fields(JsonFields::new()).event_format(Flat).finish();
         tracing::subscriber::with_default(log, || {
@@ -124,7 +124,7 @@ mod tests {
                 "second"
             );
         });
-        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let [first, second] = &lines[..] else { panic!("{text}") };
         assert_eq!((&first["message"], &first["level"]), (&"first".into(), &"INFO".into()));

@@ -2,8 +2,8 @@
 //! server.
 //!
 //! ```text
-//! component: client ─> request (the write, from request and response bodies) ────> socket ─┐
-//! main:      client ─> request ───────────────────────────────────────────────────────────┴─> Event::ApiWrite
+//! component: client ─> request (the write, from request and response bodies) ─> tap socket ─┐
+//! main:      client ─> request ────────────────────────────────────────────────────────────┴─> Event::ApiWrite
 //! ```
 //!
 //! Enabled only for runs with traces (`--otlp`); otherwise no body is read twice. A write lasts as long as its
@@ -11,10 +11,10 @@
 //! are not the built-in ones, are not recorded.
 
 mod client;
+mod recorder;
 mod request;
-mod socket;
 #[cfg(test)]
 mod tests;
 
 pub use client::recording_client;
-pub use socket::{ApiWriteRecorder, WRITES_ENV, listen};
+pub use recorder::{ApiWriteRecorder, WRITES_ENV};

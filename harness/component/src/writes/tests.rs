@@ -1,6 +1,7 @@
 //! The records of requests, as a table; and those of a real client, through the socket, for a server's responses.
 
 use claimcheck_apiserver as apiserver;
+use claimcheck_csi::tap::{self, Telemetry};
 use claimcheck_model::{ApiWrite, LifecycleObjectKind, Stamp};
 use http::Request;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -10,7 +11,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{ApiWriteRecorder, listen, recording_client, request::PendingWrite};
+use super::{ApiWriteRecorder, recording_client, request::PendingWrite};
 use crate::client::{AGENT, client};
 
 fn line(write: &ApiWrite) -> String {
@@ -98,9 +99,9 @@ async fn a_client_sends_its_writes_to_the_socket() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let server = apiserver::start(apiserver::Config::default()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("writes.sock");
-    let mut writes = listen(&path).unwrap();
-    let recorder = ApiWriteRecorder::connect(&path).await.unwrap();
+    let path = folder.path().join("tap.sock");
+    let Telemetry { mut writes, .. } = tap::listen(&path).unwrap();
+    let recorder = ApiWriteRecorder::connect(&path).unwrap();
     let client = recording_client(&client(&server.kubeconfig()).await.unwrap(), &recorder, AGENT);
     drop(recorder);
 

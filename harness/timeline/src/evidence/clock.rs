@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_says_how_far_the_wall_clock_is_ahead_and_how_well_that_is_known() {
+    fn the_report_has_the_offset_of_the_wall_clock_and_its_bound() {
         let mut clock = Clock::default();
         let wall = 1_000 * SECOND;
         let (asked, answered) = (stamp(SECOND, wall), stamp(SECOND + 4_000_000, wall + 4_000_000));

@@ -1,56 +1,145 @@
-//! CSI calls in progress: for cases that kill a component during a call.
+//! CSI calls in progress, the only table of them: for cases that kill a component during a call, and to know the calls
+//! that never end, since their process has exited.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, path::Path, sync::Arc};
 
-use claimcheck_csi::tap::{CallEdge, CallId, TapRecord};
-use tokio::sync::{
-    mpsc::{UnboundedReceiver, unbounded_channel},
-    watch,
-};
+use claimcheck_csi::tap::{CallId, TapRecord};
+use claimcheck_model::CsiMethod;
+use tokio::sync::watch;
 
-/// The key of a call among those of all components and drivers: in containers, processes have the same ids.
-type Key = (String, Option<String>, CallId);
+/// The processes among which a component and a call's id identify the call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Origin {
+    /// The processes of this machine.
+    Local,
+    /// The processes of a container, by its log. They succeed one another with the same process id.
+    Log(Arc<str>),
+}
+
+type Key = (Origin, String, CallId);
 
 /// The calls in progress. Clones share them.
 #[derive(Clone, Debug)]
 pub struct InFlight {
     calls: Arc<watch::Sender<HashMap<Key, TapRecord>>>,
+    /// Whether a process of this machine is running. Several may have the same component name: the provisioners of
+    /// several drivers.
+    is_running: fn(u32) -> bool,
 }
 
 impl Default for InFlight {
     fn default() -> Self {
-        Self { calls: Arc::new(watch::Sender::new(HashMap::new())) }
+        Self::new(|pid| Path::new("/proc").join(pid.to_string()).exists())
     }
 }
 
 impl InFlight {
-    /// Updates itself from these records, and forwards them.
-    pub fn watching(self, mut records: UnboundedReceiver<TapRecord>) -> UnboundedReceiver<TapRecord> {
-        let (onward, receiver) = unbounded_channel();
-        tokio::spawn(async move {
-            while let Some(record) = records.recv().await {
-                self.observe(&record);
-                if onward.send(record).is_err() {
-                    return;
-                }
-            }
-        });
-        receiver
+    fn new(is_running: fn(u32) -> bool) -> Self {
+        Self { calls: Arc::new(watch::Sender::new(HashMap::new())), is_running }
     }
 
-    /// Processes a record.
-    pub(super) fn observe(&self, record: &TapRecord) {
-        let key = (record.component.clone(), record.driver.clone(), record.id);
-        self.calls.send_modify(|calls| match record.edge {
-            CallEdge::Start => drop(calls.insert(key, record.clone())),
-            CallEdge::End { .. } => drop(calls.remove(&key)),
+    /// Processes a record. Returns the calls of which no further record will arrive: its own at its end; at its start
+    /// those of an earlier process of the same component, which were lost with it.
+    pub(super) fn record(&self, origin: &Origin, record: TapRecord) -> Vec<TapRecord> {
+        let mut over = Vec::new();
+        self.calls.send_modify(|calls| {
+            let key = (origin.clone(), record.component.clone(), record.id);
+            if record.end.is_some() {
+                calls.remove(&key);
+                over.push(record);
+                return;
+            }
+            if *origin == Origin::Local {
+                let is_lost = |(from, component, id): &Key| {
+                    from == origin
+                        && *component == record.component
+                        && id.pid != record.id.pid
+                        && !(self.is_running)(id.pid)
+                };
+                over.extend(calls.extract_if(|key, _| is_lost(key)).map(|(_, lost)| lost));
+            }
+            // In containers all processes have the same id, and their calls the same numbers.
+            over.extend(calls.insert(key, record));
         });
+        over
+    }
+
+    /// Removes the calls of all processes of an origin: they have exited.
+    pub(super) fn lost(&self, origin: &Origin) -> Vec<TapRecord> {
+        let mut lost = Vec::new();
+        self.calls.send_modify(|calls| {
+            lost.extend(calls.extract_if(|(from, ..), _| from == origin).map(|(_, call)| call));
+        });
+        lost
     }
 
     /// Waits until a call of `method` for volume `handle` is in progress.
-    pub async fn begun(&self, method: &str, handle: &str) {
-        let wanted = |call: &TapRecord| call.rpc() == method && call.volume_id.as_deref() == Some(handle);
+    pub async fn until_started(&self, method: CsiMethod, handle: &str) {
+        let wanted = |call: &TapRecord| call.method == method && call.volume_id.as_deref() == Some(handle);
         // `self` owns the sender, so waiting cannot fail.
         let _ = self.calls.subscribe().wait_for(|calls| calls.values().any(wanted)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_csi::{Code, tap::CallEnd};
+    use claimcheck_model::Stamp;
+
+    use super::*;
+
+    fn at(ns: u64) -> Stamp {
+        Stamp { mono_ns: ns, wall_ns: ns }
+    }
+
+    fn started(pid: u32, start: u64) -> TapRecord {
+        let id = CallId { pid, seq: 1 };
+        let started = TapRecord::started(id, "node/n1", CsiMethod::NodeStageVolume, at(start));
+        TapRecord { driver: Some("d".into()), volume_id: Some("v".into()), ..started }
+    }
+
+    fn starts(calls: Vec<TapRecord>) -> Vec<u64> {
+        let mut starts: Vec<u64> = calls.iter().map(|call| call.start.mono_ns).collect();
+        starts.sort_unstable();
+        starts
+    }
+
+    #[test]
+    fn a_call_is_over_with_its_end() {
+        let calls = InFlight::new(|_| true);
+        assert_eq!(calls.record(&Origin::Local, started(1, 5)), []);
+        let ended = TapRecord { end: Some(CallEnd::new(at(9), Code::Ok)), ..started(1, 5) };
+        assert_eq!(calls.record(&Origin::Local, ended.clone()), [ended]);
+        assert_eq!(calls.lost(&Origin::Local), []);
+    }
+
+    #[test]
+    fn calls_of_a_killed_process_never_end() {
+        let calls = InFlight::new(|pid| pid != 1);
+        let record = |pid, start| calls.record(&Origin::Local, started(pid, start));
+        record(1, 5);
+        let lost = record(2, 7);
+        assert_eq!(record(3, 8), [], "process 2 is running as the same component");
+        assert!(lost.iter().all(|call| call.end.is_none()));
+        assert_eq!(starts(lost), [5]);
+        assert_eq!(starts(record(2, 9)), [7], "another process of another container");
+        assert_eq!(starts(calls.lost(&Origin::Local)), [8, 9]);
+    }
+
+    #[test]
+    fn the_calls_of_two_containers_are_distinct() {
+        let calls = InFlight::default();
+        let (one, two) = (Origin::Log("one".into()), Origin::Log("two".into()));
+        assert_eq!(calls.record(&one, started(1, 5)), []);
+        assert_eq!(calls.record(&two, started(1, 6)), []);
+        assert_eq!(starts(calls.lost(&one)), [5]);
+        assert_eq!(starts(calls.lost(&two)), [6]);
+    }
+
+    #[tokio::test]
+    async fn a_call_can_be_waited_for() {
+        let calls = InFlight::default();
+        calls.record(&Origin::Local, started(std::process::id(), 5));
+        calls.until_started(CsiMethod::NodeStageVolume, "v").await;
     }
 }

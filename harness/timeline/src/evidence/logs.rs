@@ -94,11 +94,11 @@ enum End {
 }
 
 impl Log {
-    /// Passes each record written after `began` to `take`, until that returns false or the pod
+    /// Passes each record written after `started` to `take`, until that returns false or the pod
     /// is deleted. An interrupted log is reread from a little earlier.
-    pub async fn follow<L: Line>(&self, began: Instant, mut take: impl FnMut(L) -> bool) {
+    pub async fn follow<L: Line>(&self, started: Instant, mut take: impl FnMut(L) -> bool) {
         let mut newest = Newest::default();
-        let mut since = began;
+        let mut since = started;
         let mut failures = 0;
         loop {
             match self.read(&mut since, &mut newest, &mut take).await {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! watches (object changes) ─┐
-//! tap (one record per RPC) ─┼─> one channel ─> timeline
+//! tap (CSI calls)          ─┼─> one channel ─> timeline
 //! mount table (lines)      ─┘
 //! ```
 //!
@@ -27,6 +27,7 @@ pub use tap::calls;
 pub use taps::is_tapped;
 pub use watch::watch;
 
+use claimcheck_csi::tap::TapRecord;
 use claimcheck_model::{
     KubeletPath, Stamp,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
@@ -50,9 +51,15 @@ pub enum Observation {
     /// An object changed.
     Watch(Box<Change>),
     /// A CSI call ended, or its end can no longer arrive.
-    Rpc(Rpc),
+    Rpc(Box<TapRecord>),
     /// An entry was added to or removed from a node's mount table.
     Mount(Mount),
+}
+
+impl From<TapRecord> for Observation {
+    fn from(call: TapRecord) -> Self {
+        Self::Rpc(Box::new(call))
+    }
 }
 
 /// A change of an object.
@@ -128,49 +135,6 @@ object_from!(
     Snapshot: VolumeSnapshot,
     Content: VolumeSnapshotContent
 );
-
-/// A CSI call. Fields that the method does not have are empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rpc {
-    /// The driver's name.
-    pub driver: String,
-    /// The method without its service, `NodeStageVolume`.
-    pub method: String,
-    /// The volume handle; for CreateVolume the requested name, for DeleteSnapshot and GetSnapshot the
-    /// snapshot handle.
-    pub volume: String,
-    /// The node's name; for ControllerPublish and -Unpublish the node id of the request.
-    pub node: String,
-    /// The target path of publish and unpublish.
-    pub target: String,
-    /// The start of the call.
-    pub start: Stamp,
-    /// The end and result of the call; none if it never returned.
-    pub end: Option<RpcEnd>,
-}
-
-/// The result of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RpcEnd {
-    /// The end.
-    pub at: Stamp,
-    /// The gRPC status, `OK` or upstream's spelling of another (`DeadlineExceeded`).
-    pub code: String,
-    /// Whether it failed because of an injected fault.
-    pub injected: bool,
-}
-
-impl Rpc {
-    /// Whether it failed because of an injected fault, which is not the driver's failure.
-    pub fn is_injected(&self) -> bool {
-        self.end.as_ref().is_some_and(|end| end.injected)
-    }
-
-    /// When it succeeded; none if it did not.
-    pub fn succeeded(&self) -> Option<Stamp> {
-        self.end.as_ref().filter(|end| end.code == "OK").map(|end| end.at)
-    }
-}
 
 /// A change of a node's mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -70,10 +70,10 @@ pub(super) async fn mounts<I>(
     I: From<Observation> + Send + 'static,
 {
     let pods = Api::<Pod>::namespaced(client.clone(), &observers.namespace);
-    let began = Instant::now();
+    let started = Instant::now();
     each_running(pods, &observers.selector, evidence.closed(), |pod| {
         let observer = Observer::of(&client, &observers, &clocks, pod);
-        let follow = |observer: Observer| observer.follow(began, evidence.clone(), events.clone());
+        let follow = |observer: Observer| observer.follow(started, evidence.clone(), events.clone());
         observer.map(follow).into_iter().collect()
     })
     .await;
@@ -99,7 +99,7 @@ impl Observer {
 
     async fn follow<I: From<Observation>>(
         self,
-        began: Instant,
+        started: Instant,
         evidence: UnboundedSender<I>,
         events: UnboundedSender<Event>,
     ) {
@@ -110,7 +110,7 @@ impl Observer {
             None => true,
         };
         tokio::select! {
-            () = self.log.follow(began, take) => {}
+            () = self.log.follow(started, take) => {}
             () = self.ask_on(&events) => {}
         }
     }
@@ -149,7 +149,7 @@ impl Observer {
                 Err(why) => {
                     // The previous offset is still valid, but less precise.
                     let clock = self.clock.lock();
-                    state = clock.known(Stamp::now()).or(Some(ClockState::Unknown { why }));
+                    state = clock.known(Stamp::now()).or(Some(ClockState::Unknown { reason: why }));
                     break;
                 }
             }

@@ -174,9 +174,10 @@ async fn without_an_answer_a_time_is_the_latest_that_it_can_have_been() {
     let written = Stamp::now();
     let (mounts, mut events_sent, _) = followed(Script { logs: logs.into(), ..Script::default() }).await;
     assert!(mounts[0].at >= written, "{mounts:?}");
-    let Some(Event::Clock(NodeClock { state: ClockState::Unknown { why }, .. })) = events_sent.recv().await
+    let Some(Event::Clock(NodeClock { state: ClockState::Unknown { reason }, .. })) =
+        events_sent.recv().await
     else {
         panic!("no event reports that the clock is not known");
     };
-    assert_eq!(why, "pods \"observe-1:9465\" is forbidden");
+    assert_eq!(reason, "pods \"observe-1:9465\" is forbidden");
 }

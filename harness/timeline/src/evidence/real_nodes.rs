@@ -37,10 +37,10 @@ impl RealNodes {
         I: From<Observation> + Send + 'static,
     {
         for node in names.iter().cloned() {
-            let why =
+            let reason =
                 "no pod of claimcheck observe runs on it: kubectl apply -k manifests/observe".to_owned();
             // Without listeners the event is dropped.
-            let _ = events.send(Event::Clock(NodeClock { node, state: ClockState::Unobserved { why } }));
+            let _ = events.send(Event::Clock(NodeClock { node, state: ClockState::Unobserved { reason } }));
         }
         let clocks = Clocks::default();
         let mut following = JoinSet::new();

@@ -10,8 +10,9 @@ use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 use super::{
     InFlight, Observation,
     clock::{Clocks, SharedClock},
+    in_flight::Origin,
     logs::{Line, Log, each_running},
-    tap::Pairs,
+    tap::send,
 };
 
 /// The label of pods with a tap: its value is the name of the container that records calls, a tap or
@@ -45,10 +46,10 @@ pub(super) async fn taps<I>(client: Client, clocks: Clocks, in_flight: InFlight,
 where
     I: From<Observation> + Send + 'static,
 {
-    let began = Instant::now();
+    let run_start = Instant::now();
     each_running(Api::<Pod>::all(client.clone()), LABEL, evidence.closed(), |pod| {
         let tap = log(&client, pod)
-            .map(|(log, node)| follow(log, clocks.of(&node), in_flight.clone(), began, evidence.clone()));
+            .map(|(log, node)| follow(log, clocks.of(&node), in_flight.clone(), run_start, evidence.clone()));
         tap.into_iter().collect()
     })
     .await;
@@ -68,39 +69,39 @@ async fn follow<I: From<Observation>>(
     log: Log,
     clock: SharedClock,
     in_flight: InFlight,
-    began: Instant,
+    run_start: Instant,
     evidence: UnboundedSender<I>,
 ) {
-    // Successive processes of a container have the same process id.
-    let mut pairs = Pairs::new(|_| true);
-    log.follow(began, |line: TapLine| {
+    let origin = origin(&log);
+    log.follow(run_start, |line: TapLine| {
         // A process that writes its first line is a new one: the calls in progress of its predecessor are lost.
-        let dead = (line.seq == 0).then(|| std::mem::replace(&mut pairs, Pairs::new(|_| true)));
-        let mut dead = dead.into_iter().flat_map(Pairs::unfinished);
-        if !dead.all(|call| evidence.send(Observation::Rpc(call).into()).is_ok()) {
-            return false;
+        let mut over = if line.seq == 0 { in_flight.lost(&origin) } else { Vec::new() };
+        if let Some(record) = to_local(&clock, line, Stamp::now()) {
+            over.extend(in_flight.record(&origin, record));
         }
-        let calls = match to_local(&clock, line, Stamp::now()) {
-            Some(record) => {
-                in_flight.observe(&record);
-                pairs.take(record)
-            }
-            None => Vec::new(),
-        };
-        calls.into_iter().all(|call| evidence.send(Observation::Rpc(call).into()).is_ok())
+        send(over, &evidence)
     })
     .await;
-    for call in pairs.unfinished() {
-        // The run is over: the receiver was dropped.
-        let _ = evidence.send(Observation::Rpc(call).into());
-    }
+    // If the run is over, the receiver was dropped.
+    send(in_flight.lost(&origin), &evidence);
 }
 
-/// The record, with its time converted to the local clocks.
+fn origin(log: &Log) -> Origin {
+    let Log { namespace, pod, uid, container, .. } = log;
+    let (uid, container) = (uid.as_deref().unwrap_or_default(), container.as_deref().unwrap_or_default());
+    Origin::Log([namespace.as_str(), pod.as_str(), uid, container].join("/").into())
+}
+
+/// The record, with its times converted to the local clocks.
 fn to_local(clock: &SharedClock, line: TapLine, now: Stamp) -> Option<TapRecord> {
     let mut clock = clock.lock();
     clock.arrived(line.written, now);
-    Some(TapRecord { at: clock.to_local(line.record.at, now)?, ..line.record })
+    let mut record = line.record;
+    record.start = clock.to_local(record.start, now)?;
+    if let Some(end) = &mut record.end {
+        end.at = clock.to_local(end.at, now)?;
+    }
+    Some(record)
 }
 
 #[cfg(test)]
@@ -112,8 +113,9 @@ mod tests {
 
     use claimcheck_csi::{
         Code,
-        tap::{CallEdge, CallId},
+        tap::{CallEnd, CallId},
     };
+    use claimcheck_model::CsiMethod;
     use serde_json::json;
     use tokio::sync::mpsc::unbounded_channel;
 
@@ -121,20 +123,16 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn line(seq: u64, edge: CallEdge, at: Stamp) -> String {
+    fn line(seq: u64, start: Stamp, end: Option<Stamp>) -> String {
+        let id = CallId { pid: 1, seq: 1 };
         let record = TapRecord {
-            at,
-            id: CallId { pid: 1, seq: 1 },
-            edge,
-            component: "node/n1".into(),
-            method: "/csi.v1.Node/NodeStageVolume".into(),
             driver: Some("d.io".into()),
             volume_id: Some("v".into()),
-            volume_name: None,
-            node: None,
             target: Some("/staging".into()),
+            end: end.map(|at| CallEnd::new(at, Code::Ok)),
+            ..TapRecord::started(id, "node/n1", CsiMethod::NodeStageVolume, start)
         };
-        serde_json::to_string(&TapLine { written: at, seq, record }).unwrap() + "\n"
+        serde_json::to_string(&TapLine { written: end.unwrap_or(start), seq, record }).unwrap() + "\n"
     }
 
     /// A node that booted 100 s after this machine.
@@ -157,9 +155,8 @@ mod tests {
     async fn calls_become_evidence(unknown: usize) {
         let asked = Arc::new(AtomicUsize::new(0));
         let before = Stamp::now();
-        let start = line(0, CallEdge::Start, node_time(before));
-        let end = CallEdge::End { code: Code::Ok, message: None, injected: false };
-        let end = line(1, end, node_time(Stamp::now()));
+        let start = line(0, node_time(before), None);
+        let end = line(1, node_time(before), Some(node_time(Stamp::now())));
         let log = format!("{start}some other line\n{end}");
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let (path, query) =
@@ -207,7 +204,7 @@ mod tests {
         let following = tokio::spawn(taps(client, clocks, in_flight, evidence));
         let Some(Observation::Rpc(call)) = seen.recv().await else { panic!("no call") };
         following.abort();
-        assert_eq!((call.driver.as_str(), call.volume.as_str(), call.node.as_str()), ("d.io", "v", "n1"));
+        assert_eq!((call.driver(), call.volume(), call.node()), ("d.io", "v", "n1"));
         let end = call.succeeded().unwrap();
         assert!(call.start <= end && before <= end && end <= Stamp::now(), "{call:?}");
     }

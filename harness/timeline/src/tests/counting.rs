@@ -2,36 +2,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_model::{Event, TransitionKind};
+use claimcheck_csi::Code;
+use claimcheck_model::{CsiMethod, Event, TransitionKind};
 use proptest::prelude::*;
 
 use super::{
     super::{Tap, Timeline},
-    call, target,
+    call, of_volume, target,
 };
-use crate::evidence::{Observation, Rpc};
+use crate::evidence::Observation;
 
 /// A call of a made-up history: method, volume, node, target and whether it succeeds.
 type Made = (usize, u8, u8, u8, bool);
 
-const METHODS: [&str; 6] = [
-    "ControllerPublishVolume",
-    "NodeStageVolume",
-    "NodePublishVolume",
-    "NodeUnpublishVolume",
-    "NodeUnstageVolume",
-    "ControllerUnpublishVolume",
+const METHODS: [CsiMethod; 6] = [
+    CsiMethod::ControllerPublishVolume,
+    CsiMethod::NodeStageVolume,
+    CsiMethod::NodePublishVolume,
+    CsiMethod::NodeUnpublishVolume,
+    CsiMethod::NodeUnstageVolume,
+    CsiMethod::ControllerUnpublishVolume,
 ];
 
 fn made(index: u64, &(method, volume, node, pod, succeeds): &Made) -> Observation {
-    let target = if METHODS[method].contains("ublish") && method != 0 && method != 5 {
+    let target = if METHODS[method].as_str().contains("ublish") && method != 0 && method != 5 {
         target(&pod.to_string())
     } else {
         String::new()
     };
-    let code = if succeeds { "OK" } else { "Internal" };
-    let rpc = call(METHODS[method], &format!("n{node}"), &target, 2 * index, Some((2 * index + 1, code)));
-    Observation::Rpc(Rpc { volume: format!("h{volume}"), ..rpc })
+    let code = if succeeds { Code::Ok } else { Code::Internal };
+    let call = call(METHODS[method], &format!("n{node}"), &target, 2 * index, Some((2 * index + 1, code)));
+    of_volume(&format!("h{volume}"), call).into()
 }
 
 proptest! {

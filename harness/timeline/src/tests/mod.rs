@@ -6,8 +6,12 @@ mod order;
 
 use std::{collections::BTreeMap, path::Path};
 
+use claimcheck_csi::{
+    Code,
+    tap::{CallEnd, CallId, TapRecord},
+};
 use claimcheck_model::{
-    Event, KubeletPath, LeakKind, OUT_OF_SERVICE, Outcome, Phase, Rule, Source, Stamp,
+    CsiMethod, Event, KubeletPath, LeakKind, OUT_OF_SERVICE, Outcome, Phase, Rule, Source, Stamp,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -15,20 +19,31 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde_json::{Value, json};
 
 use super::{Tap, Timeline};
-use crate::evidence::{Change, Mount, Object, Observation, Rpc, RpcEnd};
+use crate::evidence::{Change, Mount, Object, Observation};
 
 fn stamp(ms: u64) -> Stamp {
     Stamp { mono_ns: ms * 1_000_000, wall_ns: ms * 1_000_000 }
 }
 
-fn call(method: &str, node: &str, target: &str, start: u64, end: Option<(u64, &str)>) -> Rpc {
-    let end = end.map(|(ms, code)| RpcEnd { at: stamp(ms), code: code.into(), injected: false });
-    let (driver, method, volume) = ("d".into(), method.into(), "h1".into());
-    Rpc { driver, method, volume, node: node.into(), target: target.into(), start: stamp(start), end }
+fn call(method: CsiMethod, node: &str, target: &str, start: u64, end: Option<(u64, Code)>) -> TapRecord {
+    let call = TapRecord::started(CallId { pid: 1, seq: 1 }, "", method, stamp(start));
+    let call = TapRecord {
+        driver: Some("d".into()),
+        node: Some(node.into()),
+        target: Some(target.into()),
+        end: end.map(|(ms, code)| CallEnd::new(stamp(ms), code)),
+        ..call
+    };
+    of_volume("h1", call)
 }
 
-fn ok(method: &str, node: &str, target: &str, start: u64, end: u64) -> Observation {
-    Observation::Rpc(call(method, node, target, start, Some((end, "OK"))))
+/// The same call for another volume, by its handle or requested name.
+fn of_volume(volume: &str, call: TapRecord) -> TapRecord {
+    TapRecord { volume_id: Some(volume.into()), volume_name: Some(volume.into()), ..call }
+}
+
+fn ok(method: CsiMethod, node: &str, target: &str, start: u64, end: u64) -> Observation {
+    call(method, node, target, start, Some((end, Code::Ok))).into()
 }
 
 /// An object of a kind at `ms`, which is also its resourceVersion.
@@ -140,7 +155,7 @@ fn the_drivers_call_is_better_evidence_of_a_start_than_a_late_watch() {
     evidence.extend([pod(10, "p1", None, false), pod(12, "p1", Some("n1"), false)]);
     evidence.push(attachment(14, "a1", "n1", false, false));
     // The node observed the attachment before the harness: staging ended before its precondition was received.
-    evidence.push(ok("NodeStageVolume", "n1", "", 20, 26));
+    evidence.push(ok(CsiMethod::NodeStageVolume, "n1", "", 20, 26));
     evidence.push(attachment(30, "a1", "n1", true, false));
     let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
     let stage = outcomes.iter().find(|(phase, _)| *phase == Phase::Stage).unwrap().1;
@@ -153,15 +168,18 @@ fn the_drivers_call_is_better_evidence_of_a_start_than_a_late_watch() {
 
 #[test]
 fn calls_that_a_late_watch_shows_before_their_phase_are_its_calls() {
-    let create = Rpc { volume: "pv1".into(), ..call("CreateVolume", "", "", 1, Some((4, "OK"))) };
-    let mut evidence = vec![Observation::Rpc(create)];
+    let create = of_volume("pv1", call(CsiMethod::CreateVolume, "", "", 1, Some((4, Code::Ok))));
+    let mut evidence: Vec<Observation> = vec![create.into()];
     evidence.extend([claim(11, "Pending", false), volume(13, false), claim(15, "Bound", false)]);
     // Attached, detached and attached again, each time before the cause is observed.
-    evidence.extend([ok("ControllerPublishVolume", "n1", "", 17, 19), pod(20, "p1", Some("n1"), false)]);
-    evidence.extend([attachment(24, "a1", "n1", false, false), attachment(25, "a1", "n1", true, false)]);
-    evidence.push(ok("ControllerUnpublishVolume", "n1", "", 40, 41));
     evidence
-        .extend([ok("ControllerPublishVolume", "n1", "", 42, 44), attachment(46, "a1", "n1", true, true)]);
+        .extend([ok(CsiMethod::ControllerPublishVolume, "n1", "", 17, 19), pod(20, "p1", Some("n1"), false)]);
+    evidence.extend([attachment(24, "a1", "n1", false, false), attachment(25, "a1", "n1", true, false)]);
+    evidence.push(ok(CsiMethod::ControllerUnpublishVolume, "n1", "", 40, 41));
+    evidence.extend([
+        ok(CsiMethod::ControllerPublishVolume, "n1", "", 42, 44),
+        attachment(46, "a1", "n1", true, true),
+    ]);
     evidence.extend([attachment(50, "a2", "n1", false, false), attachment(52, "a2", "n1", true, false)]);
     let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
     let calls: Vec<(Phase, u64, f64)> = outcomes
@@ -187,8 +205,8 @@ fn time_of_failed_and_retried_calls_is_the_drivers_and_waiting_between_them_is_n
     let mut evidence = bound();
     evidence.push(pod(10, "p1", Some("n1"), false));
     evidence.push(attachment(20, "a1", "n1", true, false));
-    evidence.push(Observation::Rpc(call("NodeStageVolume", "n1", "", 22, Some((25, "Aborted")))));
-    evidence.push(ok("NodeStageVolume", "n1", "", 35, 40));
+    evidence.push(call(CsiMethod::NodeStageVolume, "n1", "", 22, Some((25, Code::Aborted))).into());
+    evidence.push(ok(CsiMethod::NodeStageVolume, "n1", "", 35, 40));
     let mut timeline = Timeline::new(Tap::Present);
     let events: Vec<Event> = evidence.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
     let sample = events.iter().find_map(|event| match event {
@@ -223,7 +241,7 @@ fn a_driver_that_neither_attaches_nor_stages_has_no_such_phases() {
     )];
     evidence.extend(bound());
     evidence.push(pod(10, "p1", Some("n1"), false));
-    evidence.push(ok("NodePublishVolume", "n1", &target("p1"), 14, 16));
+    evidence.push(ok(CsiMethod::NodePublishVolume, "n1", &target("p1"), 14, 16));
     let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
     assert_eq!(millis(&outcomes, Phase::Publish), [6.0]);
     assert!(outcomes.iter().all(|(phase, _)| !matches!(phase, Phase::Attach | Phase::Stage)), "{outcomes:?}");
@@ -254,11 +272,11 @@ fn staged_again_after_unstage_is_another_stage_on_its_own_clock() {
         if at == 10 {
             evidence.push(attachment(12, "a1", "n1", true, false));
         }
-        evidence.push(ok("NodeStageVolume", "n1", "", at + 4, at + 6));
-        evidence.push(ok("NodePublishVolume", "n1", &target(pod_uid), at + 7, at + 9));
+        evidence.push(ok(CsiMethod::NodeStageVolume, "n1", "", at + 4, at + 6));
+        evidence.push(ok(CsiMethod::NodePublishVolume, "n1", &target(pod_uid), at + 7, at + 9));
         evidence.push(pod(at + 20, pod_uid, Some("n1"), true));
-        evidence.push(ok("NodeUnpublishVolume", "n1", &target(pod_uid), at + 22, at + 23));
-        evidence.push(ok("NodeUnstageVolume", "n1", "", at + 24, at + 28));
+        evidence.push(ok(CsiMethod::NodeUnpublishVolume, "n1", &target(pod_uid), at + 22, at + 23));
+        evidence.push(ok(CsiMethod::NodeUnstageVolume, "n1", "", at + 24, at + 28));
     }
     let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
     assert_eq!(millis(&outcomes, Phase::Stage), [4.0, 6.0]);
@@ -289,12 +307,12 @@ fn rules_are_judged_by_time_not_by_arrival() {
         rules.collect()
     };
     let broken = |calls: &[Observation]| broken_of(Timeline::new(Tap::Present), calls);
-    let staged = ok("NodeStageVolume", "n1", "", 1, 2);
-    let published = ok("NodePublishVolume", "n1", &target("p1"), 3, 4);
-    let unpublished = ok("NodeUnpublishVolume", "n1", &target("p1"), 5, 6);
-    let unstaged = ok("NodeUnstageVolume", "n1", "", 7, 8);
-    let detached = ok("ControllerUnpublishVolume", "n1", "", 9, 10);
-    let early = ok("ControllerUnpublishVolume", "n1", "", 6, 7);
+    let staged = ok(CsiMethod::NodeStageVolume, "n1", "", 1, 2);
+    let published = ok(CsiMethod::NodePublishVolume, "n1", &target("p1"), 3, 4);
+    let unpublished = ok(CsiMethod::NodeUnpublishVolume, "n1", &target("p1"), 5, 6);
+    let unstaged = ok(CsiMethod::NodeUnstageVolume, "n1", "", 7, 8);
+    let detached = ok(CsiMethod::ControllerUnpublishVolume, "n1", "", 9, 10);
+    let early = ok(CsiMethod::ControllerUnpublishVolume, "n1", "", 6, 7);
     let [s, p, up, us] = [&staged, &published, &unpublished, &unstaged].map(Clone::clone);
 
     // The record of the unstage comes from another process, after that of the later detach.
@@ -313,25 +331,27 @@ fn rules_are_judged_by_time_not_by_arrival() {
 
     // An inline ephemeral volume is never staged.
     let volume = format!("csi-{}", "0a".repeat(32));
-    let own = Rpc { volume, ..call("NodePublishVolume", "n1", &target("p2"), 3, Some((4, "OK"))) };
-    let gone = Rpc { method: "NodeUnpublishVolume".into(), ..own.clone() };
-    assert_eq!(broken(&[s.clone(), us.clone(), Observation::Rpc(own), Observation::Rpc(gone)]), []);
+    let own =
+        of_volume(&volume, call(CsiMethod::NodePublishVolume, "n1", &target("p2"), 3, Some((4, Code::Ok))));
+    let gone = TapRecord { method: CsiMethod::NodeUnpublishVolume.into(), ..own.clone() };
+    assert_eq!(broken(&[s.clone(), us.clone(), own.into(), gone.into()]), []);
 
     // A node that is known to be down is not waited for.
     let down = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}});
     let down: Node = serde_json::from_value(down).unwrap();
     let down =
         Observation::Watch(Box::new(Change { at: Stamp::default(), object: down.into(), gone: false }));
-    let early = ok("ControllerUnpublishVolume", "n1", "", 6, 7);
+    let early = ok(CsiMethod::ControllerUnpublishVolume, "n1", "", 6, 7);
     assert_eq!(broken(&[s.clone(), p.clone(), down, early]), []);
 
     // A failed call may have undone it, so it may be repeated; but not twice.
-    let failed =
-        |method, target: &str| Observation::Rpc(call(method, "n1", target, 7, Some((8, "DeadlineExceeded"))));
-    let unstaging = failed("NodeUnstageVolume", "");
+    let failed = |method, target: &str| -> Observation {
+        call(method, "n1", target, 7, Some((8, Code::DeadlineExceeded))).into()
+    };
+    let unstaging = failed(CsiMethod::NodeUnstageVolume, "");
     assert_eq!(broken(&[s.clone(), unstaging.clone(), s.clone()]), []);
     assert_eq!(broken(&[s.clone(), unstaging, s.clone(), s.clone()]), [Rule::StageTwice]);
-    let unpublishing = |pod: &str| failed("NodeUnpublishVolume", &target(pod));
+    let unpublishing = |pod: &str| failed(CsiMethod::NodeUnpublishVolume, &target(pod));
     assert_eq!(broken(&[s.clone(), p.clone(), unpublishing("p1"), p.clone()]), []);
     assert_eq!(broken(&[s, p.clone(), unpublishing("p2"), p]), [Rule::PublishTwice]);
 }
@@ -345,14 +365,33 @@ fn the_balance_of_a_claim_is_clean_only_when_everything_is_gone() {
     for evidence in bound() {
         timeline.feed(&evidence);
     }
-    timeline.feed(&ok("ControllerPublishVolume", "n1", "", 20, 21));
+    timeline.feed(&ok(CsiMethod::ControllerPublishVolume, "n1", "", 20, 21));
     assert_eq!(left(&timeline), [LeakKind::Claim, LeakKind::Volume, LeakKind::Attached]);
     timeline.feed(&claim(30, "Bound", true));
     timeline.feed(&volume(32, true));
     assert_eq!(left(&timeline), [LeakKind::Attached]);
     assert!(!timeline.balance(["never seen"]).is_clean());
-    timeline.feed(&ok("ControllerUnpublishVolume", "n1", "", 40, 41));
+    timeline.feed(&ok(CsiMethod::ControllerUnpublishVolume, "n1", "", 40, 41));
     assert!(timeline.balance(["cu1"]).is_clean(), "{:?}", timeline.balance(["cu1"]));
+}
+
+#[test]
+fn an_attachment_that_is_left_names_a_deleted_volume_and_its_mount() {
+    let mounted = |ms, mounted| {
+        let place = KubeletPath::of(Path::new(&target("p1"))).unwrap();
+        Observation::Mount(Mount { at: stamp(ms), node: "n1".into(), place, mounted })
+    };
+    let mut timeline = Timeline::new(Tap::Absent);
+    let left = |timeline: &Timeline| timeline.balance(["cu1"]).left;
+    let mut evidence = bound();
+    evidence.extend([pod(10, "p1", Some("n1"), false), attachment(12, "a1", "n1", true, false)]);
+    evidence.extend([mounted(16, true), gone_pod(20, "p1"), claim_gone(30), volume(32, true)]);
+    evidence.iter().for_each(|it| drop(timeline.feed(it)));
+    let name = "a1 of pv1, which no longer exists, on n1".to_owned();
+    let and_mounted = format!("{name}, where it is still mounted");
+    assert_eq!(left(&timeline), [(LeakKind::Attachment, and_mounted)]);
+    timeline.feed(&mounted(40, false));
+    assert_eq!(left(&timeline), [(LeakKind::Attachment, name)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -401,29 +440,29 @@ fn nothing_is_remembered_of_a_forgotten_claim() {
     let target = target("pu1");
     let life = [
         claim(1, "Pending", false),
-        ok("CreateVolume", "", "", 2, 3),
-        Observation::Rpc(Rpc { volume: "pv1".into(), ..call("CreateVolume", "", "", 2, Some((3, "OK"))) }),
+        ok(CsiMethod::CreateVolume, "", "", 2, 3),
+        of_volume("pv1", call(CsiMethod::CreateVolume, "", "", 2, Some((3, Code::Ok)))).into(),
         volume(4, false),
         claim(5, "Bound", false),
         pod(6, "pu1", None, false),
         pod(7, "pu1", Some("n1"), false),
         attachment(8, "au1", "n1", false, false),
-        Observation::Rpc(call("ControllerPublishVolume", "n1", "", 8, Some((9, "Internal")))),
-        ok("ControllerPublishVolume", "n1", "", 10, 11),
+        call(CsiMethod::ControllerPublishVolume, "n1", "", 8, Some((9, Code::Internal))).into(),
+        ok(CsiMethod::ControllerPublishVolume, "n1", "", 10, 11),
         attachment(12, "au1", "n1", true, false),
-        ok("NodeStageVolume", "n1", "", 13, 14),
-        ok("NodePublishVolume", "n1", &target, 15, 16),
+        ok(CsiMethod::NodeStageVolume, "n1", "", 13, 14),
+        ok(CsiMethod::NodePublishVolume, "n1", &target, 15, 16),
         pod(17, "pu1", Some("n1"), true),
-        ok("NodeUnpublishVolume", "n1", &target, 18, 19),
-        ok("NodeUnstageVolume", "n1", "", 20, 21),
-        ok("ControllerUnpublishVolume", "n1", "", 22, 23),
+        ok(CsiMethod::NodeUnpublishVolume, "n1", &target, 18, 19),
+        ok(CsiMethod::NodeUnstageVolume, "n1", "", 20, 21),
+        ok(CsiMethod::ControllerUnpublishVolume, "n1", "", 22, 23),
         attachment(24, "au1", "n1", true, true),
         gone_pod(25, "pu1"),
         claim(26, "Bound", true),
-        Observation::Rpc(call("DeleteVolume", "", "", 27, Some((28, "Internal")))),
+        call(CsiMethod::DeleteVolume, "", "", 27, Some((28, Code::Internal))).into(),
         volume(29, true),
         // A call without a volume.
-        Observation::Rpc(Rpc { volume: String::new(), ..call("NodeGetInfo", "", "", 30, Some((31, "OK"))) }),
+        of_volume("", call(CsiMethod::NodeGetInfo, "", "", 30, Some((31, Code::Ok)))).into(),
     ];
     let events: Vec<Event> = life.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
     assert!(
@@ -491,7 +530,7 @@ fn a_snapshot_is_measured_and_what_is_left_of_it_is_left_of_its_claim() {
         volume(10, false),
         claim(20, "Bound", false),
         snapshot(30, false, false),
-        ok("CreateSnapshot", "", "", 40, 50),
+        ok(CsiMethod::CreateSnapshot, "", "", 40, 50),
         // Created before its source was ready, it waits: that is not part of its provisioning.
         restored(55, "Pending"),
         content(60, Some("sh1"), false),
@@ -527,8 +566,49 @@ fn a_snapshot_is_measured_and_what_is_left_of_it_is_left_of_its_claim() {
     timeline.feed(&content(120, Some("sh1"), true));
     timeline.feed(&snapshot(130, true, true));
     assert_eq!(left(&timeline), [LeakKind::BackendSnapshot], "the driver still has it");
-    let mut deleted = call("DeleteSnapshot", "", "", 140, Some((150, "OK")));
-    deleted.volume = "sh1".into();
-    timeline.feed(&Observation::Rpc(deleted));
+    let deleted = call(CsiMethod::DeleteSnapshot, "", "", 140, Some((150, Code::Ok)));
+    timeline.feed(&of_volume("sh1", deleted).into());
     assert_eq!(left(&timeline), []);
+}
+
+#[test]
+fn a_snapshot_of_a_group_is_deleted_with_the_group() {
+    let mut timeline = Timeline::new(Tap::Present);
+    let member = |ms, gone| {
+        seen::<VolumeSnapshotContent>(
+            ms,
+            gone,
+            json!({
+                "metadata": { "name": "sc1", "uid": "scu1" },
+                "spec": {
+                    "deletionPolicy": "Delete",
+                    "driver": "d",
+                    "source": { "volumeHandle": "h1" },
+                    "volumeSnapshotRef": { "name": "s1", "namespace": "ns", "uid": "su1" },
+                },
+                "status": { "snapshotHandle": "sh1", "volumeGroupSnapshotHandle": "gh1" },
+            }),
+        )
+    };
+    let evidence = [
+        claim(0, "Pending", false),
+        volume(10, false),
+        claim(20, "Bound", false),
+        snapshot(30, false, false),
+        member(40, false),
+        snapshot(50, true, false),
+        member(60, true),
+        snapshot(70, true, true),
+    ];
+    for evidence in &evidence {
+        timeline.feed(evidence);
+    }
+    let left = |timeline: &Timeline| {
+        let left = timeline.balance(["cu1"]).left;
+        left.iter().filter(|(kind, _)| *kind == LeakKind::BackendSnapshot).count()
+    };
+    assert_eq!(left(&timeline), 1, "the driver still has it");
+    let deleted = call(CsiMethod::DeleteVolumeGroupSnapshot, "", "", 80, Some((90, Code::Ok)));
+    timeline.feed(&of_volume("gh1", deleted).into());
+    assert_eq!(left(&timeline), 0);
 }

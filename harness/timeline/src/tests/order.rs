@@ -1,7 +1,7 @@
 //! Watches and calls arrive on many connections with arbitrary relative delays: the reported phases of a lifecycle
 //! do not depend on that.
 
-use claimcheck_model::{Event, Outcome, Phase};
+use claimcheck_model::{CsiMethod, Event, Outcome, Phase};
 use proptest::prelude::*;
 
 use super::{
@@ -24,7 +24,10 @@ fn a_watch_that_is_behind_by_a_whole_life_hides_no_phase() {
         let pod =
             [pod(3, "pu1", None, false), pod(4, "pu1", Some("n1"), false), pod(9, "pu1", Some("n1"), true)];
         let claim = [claim(1, "Pending", false), volume(2, false), claim(3, "Bound", false)];
-        let calls = [ok("NodeStageVolume", "n1", "", 7, 7), ok("NodePublishVolume", "n1", &target, 8, 8)];
+        let calls = [
+            ok(CsiMethod::NodeStageVolume, "n1", "", 7, 7),
+            ok(CsiMethod::NodePublishVolume, "n1", &target, 8, 8),
+        ];
         (claim, pod, attached, calls, [claim_gone(20)])
     };
     let (claim, pod, attached, calls, gone) = life();
@@ -62,12 +65,12 @@ fn streams() -> [Vec<Observation>; 5] {
             attachment(24, "au1", "n1", true, true),
         ],
         vec![
-            ok("ControllerPublishVolume", "n1", "", 10, 11),
-            ok("NodeStageVolume", "n1", "", 13, 14),
-            ok("NodePublishVolume", "n1", &target, 15, 16),
-            ok("NodeUnpublishVolume", "n1", &target, 18, 19),
-            ok("NodeUnstageVolume", "n1", "", 20, 21),
-            ok("ControllerUnpublishVolume", "n1", "", 22, 23),
+            ok(CsiMethod::ControllerPublishVolume, "n1", "", 10, 11),
+            ok(CsiMethod::NodeStageVolume, "n1", "", 13, 14),
+            ok(CsiMethod::NodePublishVolume, "n1", &target, 15, 16),
+            ok(CsiMethod::NodeUnpublishVolume, "n1", &target, 18, 19),
+            ok(CsiMethod::NodeUnstageVolume, "n1", "", 20, 21),
+            ok(CsiMethod::ControllerUnpublishVolume, "n1", "", 22, 23),
         ],
     ]
 }

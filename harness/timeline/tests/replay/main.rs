@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use claimcheck_model::{Event, Outcome, Phase, PhaseSample, Source, TransitionKind};
+use claimcheck_model::{CsiMethod, Event, Outcome, Phase, PhaseSample, Source, TransitionKind};
 use claimcheck_timeline::evidence::{Object, Observation};
 use claimcheck_timeline::{Tap, Timeline};
 use proptest::prelude::*;
@@ -98,7 +98,7 @@ fn seconds(events: &[Event], evidence: &[Observation], phase: Phase, name: &str)
 
 /// Numbers read from the recording by hand: differences of the arrival times of the lines named.
 #[test]
-fn phases_are_as_long_as_the_recording_says() {
+fn phases_are_as_long_as_in_the_recording() {
     let evidence = Recording::load().evidence();
     let events = replay(Tap::Present, &evidence);
     let expected = [
@@ -174,7 +174,10 @@ fn attaches_and_mounts_balance_and_a_shared_claim_is_staged_once() {
     let balance = timeline.balance([shared.as_str()]);
     assert!(balance.is_clean(), "{balance:?}");
     assert_eq!((balance.counts[&Stage], balance.counts[&Mount], balance.counts[&Unmount]), (1, 2, 2));
-    assert_eq!((balance.calls["NodeStageVolume"], balance.calls["NodePublishVolume"]), (1, 2));
+    assert_eq!(
+        (balance.calls[&CsiMethod::NodeStageVolume], balance.calls[&CsiMethod::NodePublishVolume]),
+        (1, 2)
+    );
 
     // Stock Kubernetes called ControllerPublishVolume twice in the last life cycle.
     let violations = events.iter().filter(|event| matches!(event, Event::Violation { .. })).count();

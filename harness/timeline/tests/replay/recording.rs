@@ -8,8 +8,12 @@
 
 use std::{io::Read, path::Path};
 
-use claimcheck_model::{KubeletPath, Stamp};
-use claimcheck_timeline::evidence::{Change, Mount, Object, Observation, Rpc, RpcEnd};
+use claimcheck_csi::{
+    Code,
+    tap::{CallEnd, CallId, TapRecord},
+};
+use claimcheck_model::{CsiMethod, KubeletPath, Stamp};
+use claimcheck_timeline::evidence::{Change, Mount, Object, Observation};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -90,11 +94,11 @@ impl Recording {
                     evidence.push((line.mono_ns, Observation::Mount(mount)));
                 }
                 Stream::Rpc { text } => {
-                    let method = text.rsplit('/').next().unwrap();
-                    if let Some(rpc) = self.call(i, method) {
+                    let method = CsiMethod::from_name(text.rsplit('/').next().unwrap());
+                    if let Some(rpc) = method.and_then(|method| self.call(i, method)) {
                         let at = rpc.end.as_ref().unwrap().at.mono_ns;
                         // The effect of a call is observed after it.
-                        evidence.push((at - 1, Observation::Rpc(rpc)));
+                        evidence.push((at - 1, rpc.into()));
                     }
                 }
             }
@@ -104,7 +108,7 @@ impl Recording {
     }
 
     /// The call that the driver logged in line `i`.
-    fn call(&self, i: usize, method: &str) -> Option<Rpc> {
+    fn call(&self, i: usize, method: CsiMethod) -> Option<TapRecord> {
         let (before, after) = (&self.0[..i], &self.0[i + 1..]);
         let next_mount = |change| after.iter().find_map(|l| Some((l.csi_mount(change)?.to_owned(), l.at())));
         let volume_of = |path: &str| path.rsplit('/').nth(1).unwrap().to_owned();
@@ -113,11 +117,11 @@ impl Recording {
             found.unwrap_or_else(|| panic!("the {method} of line {i} has no effect"))
         };
         let (volume, target, end) = match method {
-            "CreateVolume" => {
+            CsiMethod::CreateVolume => {
                 let (object, at) = next("persistentvolumes", &["ADDED"], &|_| true);
                 return Some(rpc(method, name(object), "", self.0[i].at(), at));
             }
-            "ControllerPublishVolume" => {
+            CsiMethod::ControllerPublishVolume => {
                 let last =
                     before.iter().rev().find_map(|l| l.change("volumeattachments", &["ADDED", "MODIFIED"]));
                 let last = last.unwrap();
@@ -135,21 +139,21 @@ impl Recording {
                 )
             }
             // The kubelet calls the driver again only after staging has returned.
-            "NodeStageVolume" => (volume_of(&next_mount("added")?.0), String::new(), after[0].at()),
-            "NodePublishVolume" => {
+            CsiMethod::NodeStageVolume => (volume_of(&next_mount("added")?.0), String::new(), after[0].at()),
+            CsiMethod::NodePublishVolume => {
                 let (path, at) = next_mount("added")?;
                 (volume_of(&path), path, at)
             }
-            "NodeUnpublishVolume" => {
+            CsiMethod::NodeUnpublishVolume => {
                 let (path, at) = next_mount("removed")?;
                 (volume_of(&path), path, at)
             }
             // It has no prompt effect, and hostpath does nothing in it.
-            "NodeUnstageVolume" => {
+            CsiMethod::NodeUnstageVolume => {
                 let path = before.iter().rev().find_map(|l| l.csi_mount("removed")).unwrap();
                 (volume_of(path), String::new(), self.0[i].at())
             }
-            "ControllerUnpublishVolume" => {
+            CsiMethod::ControllerUnpublishVolume => {
                 let (object, at) = next("volumeattachments", &["DELETED"], &|_| true);
                 (
                     object["spec"]["source"]["persistentVolumeName"].as_str().unwrap().to_owned(),
@@ -157,12 +161,12 @@ impl Recording {
                     at,
                 )
             }
-            "DeleteVolume" => {
+            CsiMethod::DeleteVolume => {
                 let deleting = |o: &Value| o["metadata"]["deletionTimestamp"].is_string();
                 let (object, at) = next("persistentvolumes", &["MODIFIED"], &deleting);
                 (name(object).to_owned(), String::new(), at)
             }
-            "ControllerExpandVolume" => {
+            CsiMethod::ControllerExpandVolume => {
                 let (object, at) = next("persistentvolumes", &["MODIFIED"], &|_| true);
                 (name(object).to_owned(), String::new(), at)
             }
@@ -179,15 +183,18 @@ impl Recording {
     }
 }
 
-fn rpc(method: &str, volume: &str, target: &str, start: Stamp, end: Stamp) -> Rpc {
-    let (driver, method, volume) = (DRIVER.to_owned(), method.to_owned(), volume.to_owned());
-    let end = Some(RpcEnd { at: end, code: "OK".into(), injected: false });
-    let node = if method.starts_with("Node") || method.contains("Publish") || method.contains("Unpublish") {
-        NODE.to_owned()
-    } else {
-        String::new()
-    };
-    Rpc { driver, method, volume, node, target: target.to_owned(), start, end }
+fn rpc(method: CsiMethod, volume: &str, target: &str, start: Stamp, end: Stamp) -> TapRecord {
+    let name = method.as_str();
+    let node = name.starts_with("Node") || name.contains("Publish") || name.contains("Unpublish");
+    TapRecord {
+        driver: Some(DRIVER.to_owned()),
+        volume_id: Some(volume.to_owned()),
+        volume_name: Some(volume.to_owned()),
+        node: node.then(|| NODE.to_owned()),
+        target: Some(target.to_owned()),
+        end: Some(CallEnd::new(end, Code::Ok)),
+        ..TapRecord::started(CallId { pid: 1, seq: 1 }, "", method, start)
+    }
 }
 
 fn name(object: &Value) -> &str {

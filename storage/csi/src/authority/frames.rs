@@ -60,7 +60,7 @@ impl Default for State {
 }
 
 /// What the octets at the start of a frame are.
-enum Begun<'a> {
+enum FrameStart<'a> {
     /// Incomplete; this many are needed.
     Need(usize),
     /// A frame without headers, of this length.
@@ -143,17 +143,17 @@ impl Frames {
                     };
                     length
                 }
-                State::Frame => match Begun::read(rest) {
-                    Begun::Need(needed) => {
+                State::Frame => match FrameStart::read(rest) {
+                    FrameStart::Need(needed) => {
                         self.needed = needed;
                         self.held.extend(rest);
                         return kept;
                     }
-                    Begun::Other(length) => {
+                    FrameStart::Other(length) => {
                         self.state = State::Passing(length);
                         0
                     }
-                    Begun::Headers(headers) => match self.table.rewrite(&headers.block) {
+                    FrameStart::Headers(headers) => match self.table.rewrite(&headers.block) {
                         Ok(None) => headers.length,
                         Ok(Some(block)) => {
                             headers.write(&block, &mut self.ready);
@@ -162,7 +162,7 @@ impl Frames {
                         }
                         Err(_) => self.give_up(),
                     },
-                    Begun::Unknown => self.give_up(),
+                    FrameStart::Unknown => self.give_up(),
                 },
                 State::Passing(left) => {
                     let length = rest.len().min(left);
@@ -190,7 +190,7 @@ impl Frames {
     }
 }
 
-impl<'a> Begun<'a> {
+impl<'a> FrameStart<'a> {
     fn read(octets: &'a [u8]) -> Self {
         let Some(head) = Head::read(octets) else { return Self::Need(HEAD) };
         if head.kind != HEADERS {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Status, body::Body, codegen::Bytes};
 
 use super::{
-    no_response::{broken, deadline_exceeded},
+    no_response::{connection_lost, deadline_exceeded},
     service::{BODY_LIMIT, Call},
 };
 
@@ -21,7 +21,7 @@ pub struct TappedBody {
     inner: Body,
     call: Call,
     /// The data so far, if the response is read, and as long as a client would accept it.
-    kept: Option<Vec<u8>>,
+    recorded: Option<Vec<u8>>,
     deadline: Pin<Box<Sleep>>,
 }
 
@@ -31,16 +31,16 @@ impl TappedBody {
         if let Some(status) = Status::from_header_map(response.headers()) {
             call.end(&status);
         }
-        let kept = call.reads_response().then(Vec::new);
-        response.map(|inner| Self { inner, call, kept, deadline: Box::pin(sleep_until(deadline)) })
+        let recorded = call.reads_response().then(Vec::new);
+        response.map(|inner| Self { inner, call, recorded, deadline: Box::pin(sleep_until(deadline)) })
     }
 
     fn note(&mut self, frame: &Frame<Bytes>) {
-        if let (Some(kept), Some(data)) = (&mut self.kept, frame.data_ref()) {
-            if kept.len() + data.len() <= BODY_LIMIT {
-                kept.extend_from_slice(data);
+        if let (Some(recorded), Some(data)) = (&mut self.recorded, frame.data_ref()) {
+            if recorded.len() + data.len() <= BODY_LIMIT {
+                recorded.extend_from_slice(data);
             } else {
-                self.kept = None;
+                self.recorded = None;
             }
         }
         if let Some(trailers) = frame.trailers_ref() {
@@ -49,8 +49,8 @@ impl TappedBody {
     }
 
     fn end(&mut self, trailers: &HeaderMap) {
-        if let Some(kept) = self.kept.take() {
-            self.call.learn(&kept);
+        if let Some(recorded) = self.recorded.take() {
+            self.call.learn(&recorded);
         }
         self.call.end(&Status::from_header_map(trailers).unwrap_or_else(no_status));
     }
@@ -82,7 +82,7 @@ impl http_body::Body for TappedBody {
                 Some(Ok(frame))
             }
             Some(Err(status)) => {
-                let status = broken(status);
+                let status = connection_lost(status);
                 this.call.end(&status);
                 Some(Err(status))
             }

@@ -6,16 +6,16 @@
 
 use std::collections::BTreeMap;
 
+use claimcheck_model::{CsiMethod, RpcMethod};
 use prost::Message;
 use serde_json::Value;
 
-use super::redact;
 use crate::v1;
 
 /// Fields of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// The volume's id or, in calls about an existing snapshot, the snapshot's.
+    /// The volume's id or, in calls about an existing snapshot or group of snapshots, that one's.
     pub(super) volume_id: Option<String>,
     pub(super) volume_name: Option<String>,
     pub(super) node: Option<String>,
@@ -35,15 +35,15 @@ pub(super) enum ResponseField {
 
 /// One line per request: the RPC, its message, the fields, and the maps with secrets if it has any.
 macro_rules! requests {
-    ($($rpc:literal $message:ident { $($fact:ident: $field:ident),* } $([$($map:ident),+])?;)*) => {
+    ($($rpc:ident $message:ident { $($fact:ident: $field:ident),* } $([$($map:ident),+])?;)*) => {
         /// Whether a request of this RPC has fields to extract.
-        fn is_listed(rpc: &str) -> bool {
-            matches!(rpc, $($rpc)|*)
+        fn is_listed(rpc: CsiMethod) -> bool {
+            matches!(rpc, $(CsiMethod::$rpc)|*)
         }
 
-        fn read(rpc: &str, message: &[u8]) -> Option<Facts> {
+        fn read(rpc: CsiMethod, message: &[u8]) -> Option<Facts> {
             match rpc {
-                $($rpc => {
+                $(CsiMethod::$rpc => {
                     let message = v1::$message::decode(message).ok()?;
                     Some(Facts {
                         $($fact: present(message.$field),)*
@@ -62,78 +62,68 @@ macro_rules! requests {
 }
 
 requests! {
-    "Controller/CreateVolume" CreateVolumeRequest { volume_name: name } [secrets];
-    "Controller/DeleteVolume" DeleteVolumeRequest { volume_id: volume_id } [secrets];
-    "Controller/ControllerPublishVolume"
+    CreateVolume CreateVolumeRequest { volume_name: name } [secrets];
+    DeleteVolume DeleteVolumeRequest { volume_id: volume_id } [secrets];
+    ControllerPublishVolume
         ControllerPublishVolumeRequest { volume_id: volume_id, node: node_id } [secrets];
-    "Controller/ControllerUnpublishVolume"
+    ControllerUnpublishVolume
         ControllerUnpublishVolumeRequest { volume_id: volume_id, node: node_id } [secrets];
-    "Controller/ValidateVolumeCapabilities"
+    ValidateVolumeCapabilities
         ValidateVolumeCapabilitiesRequest { volume_id: volume_id } [secrets];
-    "Controller/ControllerGetVolume" ControllerGetVolumeRequest { volume_id: volume_id };
-    "Controller/ControllerModifyVolume" ControllerModifyVolumeRequest { volume_id: volume_id } [secrets];
-    "Controller/ControllerExpandVolume" ControllerExpandVolumeRequest { volume_id: volume_id } [secrets];
-    "Controller/CreateSnapshot" CreateSnapshotRequest { volume_id: source_volume_id } [secrets];
-    "Controller/DeleteSnapshot" DeleteSnapshotRequest { volume_id: snapshot_id } [secrets];
-    "Controller/ListSnapshots" ListSnapshotsRequest { volume_id: source_volume_id } [secrets];
-    "Controller/GetSnapshot" GetSnapshotRequest { volume_id: snapshot_id } [secrets];
-    "GroupController/CreateVolumeGroupSnapshot" CreateVolumeGroupSnapshotRequest {} [secrets];
-    "GroupController/DeleteVolumeGroupSnapshot" DeleteVolumeGroupSnapshotRequest {} [secrets];
-    "GroupController/GetVolumeGroupSnapshot" GetVolumeGroupSnapshotRequest {} [secrets];
-    "SnapshotMetadata/GetMetadataAllocated" GetMetadataAllocatedRequest {} [secrets];
-    "SnapshotMetadata/GetMetadataDelta" GetMetadataDeltaRequest {} [secrets];
-    "Node/NodeStageVolume"
+    ControllerGetVolume ControllerGetVolumeRequest { volume_id: volume_id };
+    ControllerModifyVolume ControllerModifyVolumeRequest { volume_id: volume_id } [secrets];
+    ControllerExpandVolume ControllerExpandVolumeRequest { volume_id: volume_id } [secrets];
+    CreateSnapshot CreateSnapshotRequest { volume_id: source_volume_id } [secrets];
+    DeleteSnapshot DeleteSnapshotRequest { volume_id: snapshot_id } [secrets];
+    ListSnapshots ListSnapshotsRequest { volume_id: source_volume_id } [secrets];
+    GetSnapshot GetSnapshotRequest { volume_id: snapshot_id } [secrets];
+    CreateVolumeGroupSnapshot CreateVolumeGroupSnapshotRequest {} [secrets];
+    DeleteVolumeGroupSnapshot DeleteVolumeGroupSnapshotRequest { volume_id: group_snapshot_id } [secrets];
+    GetVolumeGroupSnapshot GetVolumeGroupSnapshotRequest { volume_id: group_snapshot_id } [secrets];
+    GetMetadataAllocated GetMetadataAllocatedRequest {} [secrets];
+    GetMetadataDelta GetMetadataDeltaRequest {} [secrets];
+    NodeStageVolume
         NodeStageVolumeRequest { volume_id: volume_id, target: staging_target_path } [secrets];
-    "Node/NodeUnstageVolume" NodeUnstageVolumeRequest { volume_id: volume_id, target: staging_target_path };
-    "Node/NodePublishVolume"
+    NodeUnstageVolume NodeUnstageVolumeRequest { volume_id: volume_id, target: staging_target_path };
+    NodePublishVolume
         NodePublishVolumeRequest { volume_id: volume_id, target: target_path } [secrets, volume_context];
-    "Node/NodeUnpublishVolume" NodeUnpublishVolumeRequest { volume_id: volume_id, target: target_path };
-    "Node/NodeGetVolumeStats" NodeGetVolumeStatsRequest { volume_id: volume_id, target: volume_path };
-    "Node/NodeExpandVolume" NodeExpandVolumeRequest { volume_id: volume_id, target: volume_path } [secrets];
+    NodeUnpublishVolume NodeUnpublishVolumeRequest { volume_id: volume_id, target: target_path };
+    NodeGetVolumeStats NodeGetVolumeStatsRequest { volume_id: volume_id, target: volume_path };
+    NodeExpandVolume NodeExpandVolumeRequest { volume_id: volume_id, target: volume_path } [secrets];
 }
 
 /// The key of the service account tokens of a pod, which the kubelet passes in the volume context (KEP-1855) or in the
 /// secrets (KEP-5538). Upstream: `podServiceAccountTokenAttrs` in `pkg/volume/csi/csi_mounter.go`.
 const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
-const CREATE_VOLUME: &str = "Controller/CreateVolume";
-const GET_PLUGIN_INFO: &str = "Identity/GetPluginInfo";
-
 /// Whether the request of this method has fields to extract. All of CSI's requests are single messages.
-pub(super) fn reads_request(method: &str) -> bool {
-    rpc_of(method).is_some_and(is_listed)
+pub(super) fn reads_request(method: &RpcMethod) -> bool {
+    method.csi().is_some_and(is_listed)
 }
 
 /// Whether the response of this method has fields to extract.
-pub(super) fn reads_response(method: &str) -> bool {
-    matches!(rpc_of(method), Some(CREATE_VOLUME | GET_PLUGIN_INFO))
+pub(super) fn reads_response(method: &RpcMethod) -> bool {
+    matches!(method.csi(), Some(CsiMethod::CreateVolume | CsiMethod::GetPluginInfo))
 }
 
 /// The fields of the request body; none if it cannot be parsed.
-pub(super) fn of_request(method: &str, body: &[u8]) -> Facts {
-    rpc_of(method).zip(unframed(body)).and_then(|(rpc, message)| read(rpc, message)).unwrap_or_default()
+pub(super) fn of_request(method: &RpcMethod, body: &[u8]) -> Facts {
+    method.csi().zip(unframed(body)).and_then(|(rpc, message)| read(rpc, message)).unwrap_or_default()
 }
 
 /// The fields of the response body.
-pub(super) fn of_response(method: &str, body: &[u8]) -> Option<ResponseField> {
+pub(super) fn of_response(method: &RpcMethod, body: &[u8]) -> Option<ResponseField> {
     let message = unframed(body)?;
-    match rpc_of(method)? {
-        CREATE_VOLUME => {
+    match method.csi()? {
+        CsiMethod::CreateVolume => {
             let volume = v1::CreateVolumeResponse::decode(message).ok()?.volume?;
             present(volume.volume_id).map(ResponseField::VolumeId)
         }
-        GET_PLUGIN_INFO => {
+        CsiMethod::GetPluginInfo => {
             let info = v1::GetPluginInfoResponse::decode(message).ok()?;
             present(info.name).map(ResponseField::DriverName)
         }
         _ => None,
-    }
-}
-
-impl Facts {
-    /// A driver's message for a record: cut, and without the secrets of the request, in case it quotes one.
-    pub(super) fn cleaned(&self, text: &str) -> String {
-        redact::cleaned(text, &self.secrets)
     }
 }
 
@@ -152,10 +142,6 @@ fn sensitive(map: &str, values: BTreeMap<String, String>) -> Vec<String> {
 fn tokens(value: &str) -> Vec<String> {
     let by_audience: BTreeMap<String, Value> = serde_json::from_str(value).unwrap_or_default();
     by_audience.values().filter_map(|token| token["token"].as_str()).map(str::to_owned).collect()
-}
-
-fn rpc_of(method: &str) -> Option<&str> {
-    method.strip_prefix("/csi.v1.")
 }
 
 /// The message behind gRPC's prefix: a compression flag and four bytes of length.
@@ -201,7 +187,7 @@ mod tests {
             node_id: "n".into(),
             ..Default::default()
         };
-        let facts = of_request("/csi.v1.Controller/ControllerPublishVolume", &framed(&publish));
+        let facts = of_request(&CsiMethod::ControllerPublishVolume.into(), &framed(&publish));
         let expected = Facts { volume_id: Some("v".into()), node: Some("n".into()), ..Facts::default() };
         assert_eq!(facts, expected);
 
@@ -211,7 +197,7 @@ mod tests {
             target_path: "/target".into(),
             ..Default::default()
         };
-        let facts = of_request("/csi.v1.Node/NodePublishVolume", &framed(&publish));
+        let facts = of_request(&CsiMethod::NodePublishVolume.into(), &framed(&publish));
         let expected =
             Facts { volume_id: Some("v".into()), target: Some("/target".into()), ..Facts::default() };
         assert_eq!(facts, expected);
@@ -221,22 +207,22 @@ mod tests {
     fn new_volume_and_driver_are_read_from_responses() {
         let volume = v1::Volume { volume_id: "v".into(), ..Default::default() };
         let created = framed(&v1::CreateVolumeResponse { volume: Some(volume) });
-        let learned = of_response("/csi.v1.Controller/CreateVolume", &created);
+        let learned = of_response(&CsiMethod::CreateVolume.into(), &created);
         assert_eq!(learned, Some(ResponseField::VolumeId("v".into())));
-        assert_eq!(of_response("/csi.v1.Controller/DeleteVolume", &created), None);
+        assert_eq!(of_response(&CsiMethod::DeleteVolume.into(), &created), None);
     }
 
     #[test]
     fn an_unreadable_message_yields_nothing() {
         let whole = framed(&v1::DeleteVolumeRequest { volume_id: "volume".into(), ..Default::default() });
-        let method = "/csi.v1.Controller/DeleteVolume";
-        assert!(of_request(method, &whole).volume_id.is_some());
+        let method = RpcMethod::Csi(CsiMethod::DeleteVolume);
+        assert!(of_request(&method, &whole).volume_id.is_some());
         let mut compressed = whole.clone();
         compressed[0] = 1;
         for body in [&[][..], &whole[..3], &whole[..8], &compressed] {
-            assert_eq!(of_request(method, body), Facts::default());
+            assert_eq!(of_request(&method, body), Facts::default());
         }
-        assert_eq!(of_request("/other.v1.Service/DeleteVolume", &whole), Facts::default());
+        assert_eq!(of_request(&"/other.v1.Service/DeleteVolume".into(), &whole), Facts::default());
     }
 
     #[test]
@@ -247,7 +233,7 @@ mod tests {
         };
         let publish = |secrets, volume_context| {
             let request = v1::NodePublishVolumeRequest { secrets, volume_context, ..Default::default() };
-            of_request("/csi.v1.Node/NodePublishVolume", &framed(&request)).secrets
+            of_request(&CsiMethod::NodePublishVolume.into(), &framed(&request)).secrets
         };
         let all = ["t0ken", json];
         assert_eq!(publish(map(&[]), map(&[(TOKENS, json), ("storage", "fast")])), all);

@@ -12,7 +12,7 @@ use claimcheck_model::Rate;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
-use super::{code, facts::Facts, fault_file::FaultFile};
+use super::{code, fault_file::FaultFile, record::TapRecord};
 
 /// An ordered list of rules; the first that matches decides. JSON: the bare list, e.g.
 ///
@@ -115,12 +115,11 @@ impl FaultRule {
         Self { volume: Some(part.into()), ..self }
     }
 
-    fn matches(&self, component: &str, method: &str, facts: &Facts) -> bool {
-        let volumes = [&facts.volume_id, &facts.volume_name];
-        let last = method.rsplit('/').next();
-        let is_method = self.method == "*" || self.method == method || last == Some(&self.method);
+    fn matches(&self, call: &TapRecord) -> bool {
+        let volumes = [&call.volume_id, &call.volume_name];
+        let is_method = ["*", call.method.path(), call.method.as_str()].contains(&self.method.as_str());
         is_method
-            && self.component.as_ref().is_none_or(|c| c == component)
+            && self.component.as_ref().is_none_or(|component| *component == call.component)
             && self.volume.as_ref().is_none_or(|part| volumes.into_iter().flatten().any(|v| v.contains(part)))
     }
 }
@@ -165,14 +164,12 @@ impl Faults {
     }
 
     /// The fault of this call. Every matching rule counts it, down to the one that decides.
-    pub(super) fn next(&self, component: &str, method: &str, facts: &Facts) -> Option<FaultAction> {
+    pub(super) fn next(&self, call: &TapRecord) -> Option<FaultAction> {
         if let Some(file) = &self.0.file {
             file.refresh(|plan| self.set(plan));
         }
         let armed = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
-        let matches = |armed: &&Armed| {
-            armed.rule.matches(component, method, facts) && armed.rule.rate.hits(fastrand::u32(..))
-        };
+        let matches = |armed: &&Armed| armed.rule.matches(call) && armed.rule.rate.hits(fastrand::u32(..));
         armed.iter().filter(matches).find_map(|armed| {
             let nth = armed.matched.fetch_add(1, Ordering::Relaxed);
             let matched_count = nth.checked_sub(armed.rule.skip)?;
@@ -183,12 +180,20 @@ impl Faults {
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_model::{CsiMethod, Stamp};
+
     use super::*;
+    use crate::tap::CallId;
 
-    const STAGE: &str = "/csi.v1.Node/NodeStageVolume";
+    const STAGE: CsiMethod = CsiMethod::NodeStageVolume;
 
-    fn volume(id: &str) -> Facts {
-        Facts { volume_id: Some(id.into()), ..Facts::default() }
+    fn call(component: &str, method: CsiMethod, volume: Option<&str>) -> TapRecord {
+        let started = TapRecord::started(CallId { pid: 1, seq: 1 }, component, method, Stamp::default());
+        TapRecord { volume_id: volume.map(str::to_owned), ..started }
+    }
+
+    fn stage(volume: Option<&str>) -> TapRecord {
+        call("n", STAGE, volume)
     }
 
     #[test]
@@ -200,12 +205,13 @@ mod tests {
             ("node/a", STAGE, "vol-7", true),
             ("node/b", STAGE, "vol-7", false),
             ("node/a", STAGE, "vol-8", false),
-            ("node/a", "/csi.v1.Node/NodeUnstageVolume", "vol-7", false),
+            ("node/a", CsiMethod::NodeUnstageVolume, "vol-7", false),
         ] {
             let expected = hit.then_some(FaultAction::Hang);
-            assert_eq!(faults.next(component, method, &volume(id)), expected, "{component} {method} {id}");
+            let call = call(component, method, Some(id));
+            assert_eq!(faults.next(&call), expected, "{component} {method} {id}");
         }
-        assert_eq!(faults.next("node/a", STAGE, &Facts::default()), None);
+        assert_eq!(faults.next(&call("node/a", STAGE, None)), None);
     }
 
     #[test]
@@ -213,7 +219,7 @@ mod tests {
         let faults = Faults::default();
         let rule = FaultRule { rate: "10%".parse().unwrap(), ..FaultRule::new("*", FaultAction::Hang) };
         faults.set(rule.into());
-        let hits = (0..1000).filter(|_| faults.next("n", STAGE, &Facts::default()).is_some()).count();
+        let hits = (0..1000).filter(|_| faults.next(&stage(None)).is_some()).count();
         // With a fair dice, as unlikely to fail as one in 10^20.
         assert!((10..400).contains(&hits), "{hits}");
     }
@@ -221,10 +227,10 @@ mod tests {
     #[test]
     fn skip_and_count_make_a_window_and_later_rules_take_over() {
         let faults = Faults::default();
-        let hang = FaultRule { skip: 1, count: Some(2), ..FaultRule::new(STAGE, FaultAction::Hang) };
+        let hang = FaultRule { skip: 1, count: Some(2), ..FaultRule::new(STAGE.path(), FaultAction::Hang) };
         let lose = FaultRule::new("NodeStageVolume", FaultAction::DropAfter).times(1);
         faults.set(FaultPlan { rules: vec![hang, lose] });
-        let seen: Vec<_> = (0..5).map(|_| faults.next("n", STAGE, &volume("v"))).collect();
+        let seen: Vec<_> = (0..5).map(|_| faults.next(&stage(Some("v")))).collect();
         let (hang, lose) = (Some(FaultAction::Hang), Some(FaultAction::DropAfter));
         assert_eq!(seen, [lose, hang.clone(), hang, None, None]);
     }
@@ -232,7 +238,7 @@ mod tests {
     #[test]
     fn a_rule_that_stays_keeps_its_count_and_one_that_comes_back_starts_afresh() {
         let faults = Faults::default();
-        let next = |id| faults.next("n", STAGE, &volume(id));
+        let next = |id| faults.next(&stage(Some(id)));
         let once = |id: &str| FaultRule::new(STAGE, FaultAction::Hang).on_volume(id).times(1);
         faults.set(once("a").into());
         assert_eq!(next("a"), Some(FaultAction::Hang));

@@ -84,8 +84,10 @@ pub fn write_faults(path: &Path, plan: &FaultPlan) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_model::{CsiMethod, Stamp};
+
     use super::{
-        super::{facts::Facts, fault::*},
+        super::{CallId, TapRecord, fault::*},
         *,
     };
 
@@ -94,7 +96,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("faults.json");
         let faults = Faults::of_file(path.clone());
-        let next = || faults.next("n", "/csi.v1.Node/NodeStageVolume", &Facts::default());
+        let id = CallId { pid: 1, seq: 1 };
+        let call = TapRecord::started(id, "n", CsiMethod::NodeStageVolume, Stamp::default());
+        let next = || faults.next(&call);
         assert_eq!(next(), None, "a file that is absent holds no faults");
         let once = FaultRule::new("NodeStageVolume", FaultAction::Hang).times(1);
         write_faults(&path, &once.clone().into()).unwrap();

@@ -48,25 +48,20 @@ pub async fn write_lines(
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_model::CsiMethod;
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
-    use crate::tap::{CallEdge, CallId};
+    use crate::tap::CallId;
 
     #[tokio::test]
     async fn lines_are_numbered_and_read_back() {
         let (sender, records) = unbounded_channel();
+        let id = CallId { pid: 1, seq: 7 };
         let record = TapRecord {
-            at: Stamp::now(),
-            id: CallId { pid: 1, seq: 7 },
-            edge: CallEdge::Start,
-            component: "node/n".into(),
-            method: "/csi.v1.Node/NodeStageVolume".into(),
             driver: Some("d.io".into()),
             volume_id: Some("v\n".into()),
-            volume_name: None,
-            node: None,
-            target: None,
+            ..TapRecord::started(id, "node/n", CsiMethod::NodeStageVolume, Stamp::now())
         };
         sender.send(record.clone()).unwrap();
         sender.send(record.clone()).unwrap();
@@ -79,6 +74,6 @@ mod tests {
             .map(|l| serde_json::from_slice(l).unwrap())
             .collect();
         assert_eq!(lines.iter().map(|line| line.seq).collect::<Vec<_>>(), [0, 1]);
-        assert!(lines.iter().all(|line| line.record == record && line.written >= record.at));
+        assert!(lines.iter().all(|line| line.record == record && line.written >= record.start));
     }
 }

@@ -1,4 +1,5 @@
-//! The listener of the tap socket: collects the records of all processes, and sends them fault plans.
+//! The listener of the tap socket: collects the records of all processes, CSI calls and API writes, and sends them
+//! fault plans.
 
 use std::{
     collections::VecDeque,
@@ -8,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use claimcheck_model::ApiWrite;
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -37,23 +39,51 @@ pub(super) struct FaultsArmed {
 #[serde(untagged)]
 enum Line {
     Record(Box<TapRecord>),
+    Write(Box<ApiWrite>),
     Armed(FaultsArmed),
 }
 
-/// Listens at `path` and returns the records of every process that connects.
+/// The listening end of the tap socket.
+#[derive(Debug)]
+pub struct Telemetry {
+    /// The CSI calls of all processes.
+    pub records: mpsc::UnboundedReceiver<TapRecord>,
+    /// The API writes of the processes that record them.
+    pub writes: mpsc::UnboundedReceiver<ApiWrite>,
+    /// Sets the faults of all processes.
+    pub faults: FaultControl,
+}
+
+/// The senders to both receivers of a [`Telemetry`].
+#[derive(Clone, Debug)]
+struct Senders {
+    records: mpsc::UnboundedSender<TapRecord>,
+    writes: mpsc::UnboundedSender<ApiWrite>,
+}
+
+impl Senders {
+    /// Waits until both receivers are dropped.
+    async fn closed(&self) {
+        self.records.closed().await;
+        self.writes.closed().await;
+    }
+}
+
+/// Listens at `path` for the records of every process that connects.
 ///
 /// Records of one process arrive in order; those of different processes are ordered by their timestamps, not by
-/// arrival. A partial line of a killed process is dropped. Dropping the receiver ends listening and removes the
+/// arrival. A partial line of a killed process is dropped. Dropping both receivers ends listening and removes the
 /// socket file. Must be called within a tokio runtime.
 ///
 /// # Errors
 /// If the socket cannot be made; see [`BindError`].
-pub fn listen(path: &Path) -> Result<(mpsc::UnboundedReceiver<TapRecord>, FaultControl), BindError> {
+pub fn listen(path: &Path) -> Result<Telemetry, BindError> {
     let listener = Listener::bind(path)?;
-    let (records, receiver) = mpsc::unbounded_channel();
-    let control = FaultControl::default();
-    tokio::spawn(accept(listener, records, control.clone()));
-    Ok((receiver, control))
+    let (to_records, records) = mpsc::unbounded_channel();
+    let (to_writes, writes) = mpsc::unbounded_channel();
+    let faults = FaultControl::default();
+    tokio::spawn(accept(listener, Senders { records: to_records, writes: to_writes }, faults.clone()));
+    Ok(Telemetry { records, writes, faults })
 }
 
 /// Sets the faults of all processes at the tap socket; clones control the same.
@@ -111,14 +141,14 @@ impl FaultControl {
     }
 }
 
-async fn accept(mut listener: Listener, records: mpsc::UnboundedSender<TapRecord>, control: FaultControl) {
+async fn accept(mut listener: Listener, senders: Senders, control: FaultControl) {
     loop {
         tokio::select! {
-            () = records.closed() => return,
+            () = senders.closed() => return,
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
                     let commands = control.register();
-                    tokio::spawn(attend(stream, records.clone(), commands));
+                    tokio::spawn(attend(stream, senders.clone(), commands));
                 }
                 Err(error) => warn!(%error, "a process could not connect to the tap"),
             },
@@ -127,13 +157,9 @@ async fn accept(mut listener: Listener, records: mpsc::UnboundedSender<TapRecord
 }
 
 /// One process, from its connection to its end.
-async fn attend(
-    stream: UnixStream,
-    records: mpsc::UnboundedSender<TapRecord>,
-    commands: mpsc::UnboundedReceiver<Command>,
-) {
+async fn attend(stream: UnixStream, senders: Senders, commands: mpsc::UnboundedReceiver<Command>) {
     let (read, write) = stream.into_split();
-    if let Err(error) = exchange(read, write, &records, commands).await {
+    if let Err(error) = exchange(read, write, &senders, commands).await {
         debug!(%error, "a process disconnected from the tap");
     }
 }
@@ -141,14 +167,14 @@ async fn attend(
 async fn exchange(
     read: OwnedReadHalf,
     mut write: OwnedWriteHalf,
-    records: &mpsc::UnboundedSender<TapRecord>,
+    senders: &Senders,
     mut commands: mpsc::UnboundedReceiver<Command>,
 ) -> io::Result<()> {
     let mut lines = BufReader::new(read).lines();
     let mut unconfirmed = VecDeque::new();
     loop {
         tokio::select! {
-            () = records.closed() => return Ok(()),
+            () = senders.closed() => return Ok(()),
             Some(command) = commands.recv() => {
                 let mut line = serde_json::to_vec(&command.plan)?;
                 line.push(b'\n');
@@ -158,7 +184,8 @@ async fn exchange(
             line = lines.next_line() => {
                 let Some(line) = line? else { return Ok(()) };
                 match serde_json::from_str(&line) {
-                    Ok(Line::Record(record)) => drop(records.send(*record)),
+                    Ok(Line::Record(record)) => drop(senders.records.send(*record)),
+                    Ok(Line::Write(write)) => drop(senders.writes.send(*write)),
                     Ok(Line::Armed(FaultsArmed { .. })) => drop(unconfirmed.pop_front()),
                     Err(error) => debug!(%error, "ignoring a partial line from a process"),
                 }

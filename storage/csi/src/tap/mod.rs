@@ -5,15 +5,16 @@
 //!                        │  ^
 //!       facts (table) <──┤  └── Faults: delay, error, hang, drop_after
 //!                        v
-//!         Sink: none | socket ──/cc/tap.sock──> listen ─> TapRecord ...
+//!         Sink: none | socket ──/cc/tap.sock──> listen ─> TapRecord, ApiWrite ...
 //!            (tee: channel) ^────── fault plans ─────┘   (or in a file: fault_file)
 //! ```
 //!
 //! Messages of the driver are recorded without the secrets of their requests (`redact`). Of a body the tap keeps
 //! at most what gRPC accepts as a message.
 //!
-//! The end record is in the sink before the caller sees the result. So when a write to the API server that
-//! follows from an RPC is observed, the record of the RPC is on its way already.
+//! A call is recorded twice, when it starts and when it ends; the second record contains the first. It is in the sink
+//! before the caller sees the result. So when a write to the API server that follows from an RPC is observed, the
+//! record of the RPC is on its way already.
 
 mod body;
 mod code;
@@ -29,6 +30,7 @@ mod service;
 mod sink;
 #[cfg(test)]
 mod size_tests;
+mod summary;
 #[cfg(test)]
 mod timing_tests;
 
@@ -39,6 +41,7 @@ use std::{
     sync::Arc,
 };
 
+use claimcheck_model::ApiWrite;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -46,11 +49,12 @@ pub use code::{code_from_name, code_name};
 pub use fault::{FaultAction, FaultPlan, FaultRule, Faults};
 pub use fault_file::write_faults;
 pub use line::{TapLine, write_lines};
-pub use listen::{FaultControl, listen};
+pub use listen::{FaultControl, Telemetry, listen};
 pub use no_response::NoResponse;
-pub use record::{CallEdge, CallId, TapRecord};
-pub use redact::without_tokens;
+pub use record::{CallEnd, CallId, TapRecord};
+pub use redact::{without_secrets, without_tokens};
 pub use service::Tapped;
+pub use summary::CallSummaries;
 
 pub(crate) use service::Context;
 use sink::{Sink, Socket};
@@ -138,6 +142,11 @@ impl Tap {
         }
     }
 
+    /// Records a write to the API server, if the tap is a socket.
+    pub fn record_write(&self, write: &ApiWrite) {
+        self.sink.write_api_write(write);
+    }
+
     /// The same tap with this plan in force.
     pub fn with_faults(self, plan: FaultPlan) -> Self {
         self.faults.set(plan);
@@ -161,13 +170,19 @@ impl Tap {
 
 #[cfg(test)]
 mod tests {
-    use super::{facts::Facts, *};
+    use claimcheck_model::{CsiMethod, Stamp};
+
+    use super::*;
+
+    fn call(component: &str, method: CsiMethod) -> TapRecord {
+        TapRecord::started(CallId { pid: 1, seq: 1 }, component, method, Stamp::default())
+    }
 
     #[test]
     fn the_environment_accepts_valid_faults_only() {
         let plan = r#"[{"method":"NodeStageVolume","action":"hang"}]"#;
         let tap = Tap::asked_for(None, Some(plan.into())).unwrap();
-        let action = tap.faults().next("node/a", "/csi.v1.Node/NodeStageVolume", &Facts::default());
+        let action = tap.faults().next(&call("node/a", CsiMethod::NodeStageVolume));
         assert_eq!(action, Some(FaultAction::Hang));
 
         let nonsense = Tap::asked_for(None, Some(r#"[{"method":"NodeStageVolume"}]"#.into()));
@@ -180,18 +195,7 @@ mod tests {
     fn a_tee_gets_what_the_first_gets_and_obeys_the_same_faults() {
         let (first, mut received) = Tap::channel();
         let (tap, mut second) = first.clone().tee();
-        let record = TapRecord {
-            at: claimcheck_model::Stamp::default(),
-            id: CallId { pid: 1, seq: 1 },
-            edge: CallEdge::Start,
-            component: "attacher".into(),
-            method: "/csi.v1.Controller/ControllerPublishVolume".into(),
-            driver: None,
-            volume_id: None,
-            volume_name: None,
-            node: None,
-            target: None,
-        };
+        let record = call("attacher", CsiMethod::ControllerPublishVolume);
         tap.sink.write(record.clone());
         assert_eq!(received.try_recv().ok(), Some(record.clone()));
         drop(received);
@@ -201,7 +205,7 @@ mod tests {
 
         let plan = r#"[{"method":"NodeStageVolume","action":"hang"}]"#;
         first.faults().set(serde_json::from_str(plan).unwrap());
-        let action = tap.faults().next("node/a", "/csi.v1.Node/NodeStageVolume", &Facts::default());
+        let action = tap.faults().next(&call("node/a", CsiMethod::NodeStageVolume));
         assert_eq!(action, Some(FaultAction::Hang));
     }
 }

@@ -9,7 +9,7 @@ use tonic::{Status, codegen::StdError};
 pub enum NoResponse {
     /// The connection failed or broke.
     #[error("the connection failed")]
-    Broken,
+    ConnectionLost,
     /// The deadline has passed.
     #[error("the deadline has passed")]
     Late,
@@ -27,15 +27,16 @@ impl NoResponse {
     }
 }
 
-/// The status of a call past its deadline.
+/// The status of a call past its deadline, with the text of grpc-go (`FromContextError` in `status/status.go`), which
+/// upstream's components put into events and conditions.
 pub(super) fn deadline_exceeded() -> Status {
-    NoResponse::Late.status(Status::deadline_exceeded("the driver did not answer in time"))
+    NoResponse::Late.status(Status::deadline_exceeded("context deadline exceeded"))
 }
 
 /// The status of a call with an interrupted response.
-pub(super) fn broken(status: Status) -> Status {
+pub(super) fn connection_lost(status: Status) -> Status {
     let message = format!("the connection to the driver broke: {}", status.message());
-    NoResponse::Broken.status(Status::unavailable(message))
+    NoResponse::ConnectionLost.status(Status::unavailable(message))
 }
 
 /// The status of a call that could not be sent.
@@ -46,7 +47,7 @@ pub(super) fn unanswered(error: StdError) -> Status {
         message = format!("{message}: {error}");
         source = error.source();
     }
-    NoResponse::Broken.status(Status::unavailable(message))
+    NoResponse::ConnectionLost.status(Status::unavailable(message))
 }
 
 #[cfg(test)]
@@ -54,10 +55,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_missing_response_has_the_text_of_grpc_go() {
+        let status = deadline_exceeded();
+        let expected = (tonic::Code::DeadlineExceeded, "context deadline exceeded");
+        assert_eq!((status.code(), status.message()), expected);
+    }
+
+    #[test]
     fn errors_of_the_driver_are_distinguished_from_missing_responses() {
         assert_eq!(NoResponse::of(&deadline_exceeded()), Some(NoResponse::Late));
-        assert_eq!(NoResponse::of(&broken(Status::internal("x"))), Some(NoResponse::Broken));
-        assert_eq!(NoResponse::of(&unanswered("refused".into())), Some(NoResponse::Broken));
+        assert_eq!(NoResponse::of(&connection_lost(Status::internal("x"))), Some(NoResponse::ConnectionLost));
+        assert_eq!(NoResponse::of(&unanswered("refused".into())), Some(NoResponse::ConnectionLost));
         assert_eq!(NoResponse::of(&Status::unavailable("busy")), None);
     }
 }

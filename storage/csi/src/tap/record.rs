@@ -1,14 +1,14 @@
-//! The tap's records of an RPC: one when it starts, one when it ends.
+//! The tap's record of an RPC: written when it starts, and again, with its result, when it ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use claimcheck_model::Stamp;
-use serde::{Deserialize, Serialize};
+use claimcheck_model::{CsiMethod, RpcMethod, Stamp};
+use serde::{Deserialize, Serialize, Serializer};
 use tonic::Code;
 
 use super::code;
 
-/// Identifies an RPC; equal in its start and end records.
+/// Identifies an RPC; equal whenever it is recorded.
 ///
 /// Unique among the processes of one PID namespace; across namespaces only together with the component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -27,42 +27,20 @@ impl CallId {
     }
 }
 
-/// The edge of the RPC: start or end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "edge", rename_all = "snake_case")]
-pub enum CallEdge {
-    /// The request is about to be sent.
-    Start,
-    /// The caller is about to receive the result.
-    End {
-        /// The status code that the caller receives, by its gRPC name in JSON (`OK`, `DeadlineExceeded`).
-        #[serde(with = "code")]
-        code: Code,
-        /// The beginning of a failure's status message, with the secrets and tokens of the request removed.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        message: Option<String>,
-        /// A fault was injected, so that the call failed independent of the driver.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        injected: bool,
-    },
-}
-
-/// One line of the tap.
+/// A CSI call, and one line of the tap.
 ///
-/// Facts that the RPC does not have, or that are not known yet, are `None` (and absent from the JSON).
+/// It is recorded twice: first without an end, then with it. So a call has ended in every record with an end, and
+/// other records only show which calls are in progress. Facts that the RPC does not have, or that are not known yet,
+/// are `None` (and absent from the JSON).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapRecord {
-    /// The time, by the clocks of the calling process.
-    pub at: Stamp,
     /// The RPC.
     pub id: CallId,
-    /// Start or end, and the result.
-    #[serde(flatten)]
-    pub edge: CallEdge,
     /// The caller, e.g. `provisioner` or `node/<name>`.
     pub component: String,
-    /// The full method, e.g. `/csi.v1.Node/NodeStageVolume`.
-    pub method: String,
+    /// The method; in JSON its full path, e.g. `/csi.v1.Node/NodeStageVolume`.
+    #[serde(serialize_with = "as_path")]
+    pub method: RpcMethod,
     /// The driver's name, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
@@ -79,51 +57,151 @@ pub struct TapRecord {
     /// volume path of the other node calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// When the request was about to be sent, by the clocks of the calling process.
+    pub start: Stamp,
+    /// The end and result; `None` while the call is in progress, and for good if its caller was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<CallEnd>,
+}
+
+/// The end of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallEnd {
+    /// When the caller was about to receive the result.
+    pub at: Stamp,
+    /// The status code that the caller receives, by its gRPC name in JSON (`OK`, `DeadlineExceeded`).
+    #[serde(with = "code")]
+    pub code: Code,
+    /// The beginning of a failure's status message, with the secrets and tokens of the request removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// A fault was injected, so that the call failed independent of the driver.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub injected: bool,
+}
+
+impl CallEnd {
+    /// A call that returned `code` at a time, without an injected fault.
+    pub fn new(at: Stamp, code: Code) -> Self {
+        Self { at, code, message: None, injected: false }
+    }
 }
 
 impl TapRecord {
-    /// The method without its service, e.g. `NodeStageVolume`.
-    pub fn rpc(&self) -> &str {
-        self.method.rsplit('/').next().unwrap_or_default()
-    }
-
-    /// The status code of an end record.
-    pub fn code(&self) -> Option<Code> {
-        match self.edge {
-            CallEdge::Start => None,
-            CallEdge::End { code, .. } => Some(code),
+    /// A call that starts, without further facts.
+    pub fn started(
+        id: CallId,
+        component: impl Into<String>,
+        method: impl Into<RpcMethod>,
+        start: Stamp,
+    ) -> Self {
+        Self {
+            id,
+            component: component.into(),
+            method: method.into(),
+            driver: None,
+            volume_id: None,
+            volume_name: None,
+            node: None,
+            target: None,
+            start,
+            end: None,
         }
     }
+
+    /// The driver's name; empty if it is unknown.
+    pub fn driver(&self) -> &str {
+        self.driver.as_deref().unwrap_or_default()
+    }
+
+    /// The volume handle; for CreateVolume the requested name, for DeleteSnapshot and GetSnapshot the snapshot
+    /// handle. Empty if the call has none.
+    pub fn volume(&self) -> &str {
+        let volume = if self.method == CsiMethod::CreateVolume { &self.volume_name } else { &self.volume_id };
+        volume.as_deref().unwrap_or_default()
+    }
+
+    /// The name of the calling node; for ControllerPublishVolume and ControllerUnpublishVolume the node id of the
+    /// request. Empty if the call has none.
+    pub fn node(&self) -> &str {
+        // A tap on a node records controller calls, too, if one process serves both.
+        let here = self.component.strip_prefix("node/").filter(|_| self.method.is_node());
+        self.node.as_deref().or(here).unwrap_or_default()
+    }
+
+    /// The path on the node; empty if the call has none.
+    pub fn target(&self) -> &str {
+        self.target.as_deref().unwrap_or_default()
+    }
+
+    /// The status code, once it has ended.
+    pub fn code(&self) -> Option<Code> {
+        self.end.as_ref().map(|end| end.code)
+    }
+
+    /// When it succeeded; none if it did not.
+    pub fn succeeded(&self) -> Option<Stamp> {
+        self.end.as_ref().filter(|end| end.code == Code::Ok).map(|end| end.at)
+    }
+
+    /// Whether it failed because of an injected fault, which is not the driver's failure.
+    pub fn is_injected(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.injected)
+    }
+}
+
+fn as_path<S: Serializer>(method: &RpcMethod, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(method.path())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ID: CallId = CallId { pid: 7, seq: 3 };
+
     #[test]
     fn a_record_is_one_flat_line_of_json() {
+        let start = Stamp { mono_ns: 1, wall_ns: 2 };
         let record = TapRecord {
-            at: Stamp { mono_ns: 1, wall_ns: 2 },
-            id: CallId { pid: 7, seq: 3 },
-            edge: CallEdge::End {
-                code: Code::NotFound,
-                message: Some("no such volume".into()),
-                injected: false,
-            },
-            component: "attacher".into(),
-            method: "/csi.v1.Controller/ControllerPublishVolume".into(),
-            driver: None,
             volume_id: Some("v1".into()),
-            volume_name: None,
             node: Some("n1".into()),
-            target: None,
+            ..TapRecord::started(ID, "attacher", CsiMethod::ControllerPublishVolume, start)
         };
-        let line = serde_json::to_string(&record).unwrap();
-        assert_eq!(
-            line,
-            r#"{"at":{"mono_ns":1,"wall_ns":2},"id":{"pid":7,"seq":3},"edge":"end","code":"NotFound","message":"no such volume","component":"attacher","method":"/csi.v1.Controller/ControllerPublishVolume","volume_id":"v1","node":"n1"}"#
-        );
-        assert_eq!(serde_json::from_str::<TapRecord>(&line).unwrap(), record);
-        assert_eq!((record.rpc(), record.code()), ("ControllerPublishVolume", Some(Code::NotFound)));
+        let line = r#"{"id":{"pid":7,"seq":3},"component":"attacher","method":"/csi.v1.Controller/ControllerPublishVolume","volume_id":"v1","node":"n1","start":{"mono_ns":1,"wall_ns":2}}"#;
+        assert_eq!(serde_json::to_string(&record).unwrap(), line);
+        assert_eq!(serde_json::from_str::<TapRecord>(line).unwrap(), record);
+
+        let at = Stamp { mono_ns: 3, wall_ns: 4 };
+        let end = CallEnd { message: Some("no such volume".into()), ..CallEnd::new(at, Code::NotFound) };
+        let ended = TapRecord { end: Some(end), ..record };
+        let end = r#","end":{"at":{"mono_ns":3,"wall_ns":4},"code":"NotFound","message":"no such volume"}}"#;
+        let line = format!("{}{end}", &line[..line.len() - 1]);
+        assert_eq!(serde_json::to_string(&ended).unwrap(), line);
+        assert_eq!(serde_json::from_str::<TapRecord>(&line).unwrap(), ended);
+        assert_eq!((ended.code(), ended.succeeded()), (Some(Code::NotFound), None));
+    }
+
+    #[test]
+    fn volume_and_node_are_those_of_the_request_or_of_the_caller() {
+        let (id, name, node) = (Some("v1".to_owned()), Some("pvc-1".to_owned()), Some("id-1".to_owned()));
+        let call = |component: &str, method: &str, node| TapRecord {
+            volume_id: id.clone(),
+            volume_name: name.clone(),
+            node,
+            ..TapRecord::started(ID, component, method, Stamp::default())
+        };
+        for (call, volume, node) in [
+            // The id is that of the response: the claim's volume is identified by the requested name.
+            (call("provisioner", "CreateVolume", None), "pvc-1", ""),
+            (call("attacher", "ControllerPublishVolume", node.clone()), "v1", "id-1"),
+            (call("node/n1", "ControllerPublishVolume", node), "v1", "id-1"),
+            (call("node/n1", "NodeStageVolume", None), "v1", "n1"),
+            (call("node/n1", "/csi.v1.Node/NodeFromTheFuture", None), "v1", "n1"),
+            (call("node/n1", "DeleteVolume", None), "v1", ""),
+            (call("provisioner", "DeleteVolume", None), "v1", ""),
+        ] {
+            assert_eq!((call.volume(), call.node()), (volume, node), "{call:?}");
+        }
     }
 }

@@ -14,13 +14,24 @@ const LONGEST: usize = 4096;
 
 /// The beginning of `text`, without these secrets in any form in which programs quote a string, and without tokens.
 pub(super) fn cleaned(text: &str, secrets: &[String]) -> String {
+    without_tokens(&replaced(text, secrets, LONGEST)).into_owned()
+}
+
+/// `text` without these secrets, in any form in which programs quote a string.
+pub fn without_secrets(text: &str, secrets: &[String]) -> String {
+    replaced(text, secrets, usize::MAX)
+}
+
+/// The first `longest` bytes of `text`, without these secrets.
+fn replaced(text: &str, secrets: &[String], longest: usize) -> String {
     let mut forms: Vec<String> = secrets.iter().flat_map(|secret| forms(secret)).collect();
     // A secret may contain another.
-    forms.sort_unstable_by_key(|form| Reverse(form.len()));
+    forms.sort_unstable_by_key(|form| (Reverse(form.len()), form.clone()));
+    forms.dedup();
     let mut clean = String::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
-        if clean.len() >= LONGEST {
+        if clean.len() >= longest {
             clean.push('…');
             break;
         }
@@ -33,7 +44,7 @@ pub(super) fn cleaned(text: &str, secrets: &[String]) -> String {
             &rest[first.len_utf8()..]
         };
     }
-    without_tokens(&clean).into_owned()
+    clean
 }
 
 /// `text` without words that look like JSON Web Tokens: parts in base64url, joined by dots, of which the first is a
@@ -58,8 +69,8 @@ pub fn without_tokens(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// A secret as it is, in base64, and quoted as by Go's `%q` and `encoding/json`. A driver may have trimmed it: files of
-/// secrets often end with a newline.
+/// A secret as it is, in base64, and quoted as by Go's `%q` and `encoding/json`, and by Rust's `{:?}`. A driver may have
+/// trimmed it: files of secrets often end with a newline.
 fn forms(secret: &str) -> Vec<String> {
     let values = [secret, secret.trim()].into_iter().filter(|value| !value.trim().is_empty());
     let forms = values.flat_map(|value| {
@@ -68,7 +79,9 @@ fn forms(secret: &str) -> Vec<String> {
         let html = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
         // Without padding, so that both variants are found.
         let (base64, url) = (STANDARD_NO_PAD.encode(value), URL_SAFE_NO_PAD.encode(value));
-        [value.to_owned(), quoted(value), json, html, base64, url]
+        let rust = format!("{value:?}");
+        let rust = rust[1..rust.len() - 1].to_owned();
+        [value.to_owned(), quoted(value), rust, json, html, base64, url]
     });
     forms.collect()
 }
@@ -141,6 +154,13 @@ mod tests {
             assert_eq!(clean(&format!("{base64}=="), &[secret]), "***stripped***==", "{base64}");
         }
         assert_eq!(clean("login hunter2 failed", &["hunter2\n"]), "login ***stripped*** failed");
+    }
+
+    #[test]
+    fn secrets_are_removed_from_long_texts_as_rust_quotes_them() {
+        let (secret, long) = ("p\"q\u{1}", "x".repeat(2 * LONGEST));
+        let clean = without_secrets(&format!("{long}{secret:?}{long}"), &[secret.to_owned()]);
+        assert_eq!(clean, format!("{long}\"{STRIPPED}\"{long}"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_model::Stamp;
+use claimcheck_model::{RpcMethod, Stamp};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -22,8 +22,9 @@ use super::{
     body::TappedBody,
     facts::{self, Facts, ResponseField},
     fault::FaultAction,
-    no_response::{broken, deadline_exceeded, unanswered},
-    record::{CallEdge, CallId, TapRecord},
+    no_response::{connection_lost, deadline_exceeded, unanswered},
+    record::{CallEnd, CallId, TapRecord},
+    redact,
 };
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
@@ -96,8 +97,8 @@ where
         request.headers_mut().insert(GRPC_TIMEOUT, header_of(limit));
         limit
     });
-    let method = request.uri().path().to_owned();
-    let (request, facts) = match read(request).await {
+    let method = RpcMethod::from(request.uri().path());
+    let (request, facts) = match read(request, &method).await {
         Ok(read) => read,
         Err(status) => {
             Call::start(context, method, Facts::default()).end(&status);
@@ -145,7 +146,7 @@ where
     if lost {
         // The driver is done only when its answer is complete.
         while let Some(frame) = response.body_mut().frame().await {
-            frame.map_err(broken)?;
+            frame.map_err(connection_lost)?;
         }
         return Err(Status::unavailable("the answer was lost (injected fault)"));
     }
@@ -153,13 +154,13 @@ where
 }
 
 /// Extracts the fields of a request that has any; leaves every other unparsed.
-async fn read(request: Request<Body>) -> Result<(Request<Body>, Facts), Status> {
-    if !facts::reads_request(request.uri().path()) {
+async fn read(request: Request<Body>, method: &RpcMethod) -> Result<(Request<Body>, Facts), Status> {
+    if !facts::reads_request(method) {
         return Ok((request, Facts::default()));
     }
     let (head, body) = request.into_parts();
     let bytes = Limited::new(body, BODY_LIMIT).collect().await.map_err(unread)?.to_bytes();
-    let facts = facts::of_request(head.uri.path(), &bytes);
+    let facts = facts::of_request(method, &bytes);
     Ok((Request::from_parts(head, Body::new(Full::new(bytes))), facts))
 }
 
@@ -175,36 +176,39 @@ fn unread(error: StdError) -> Status {
 #[derive(Debug)]
 pub(super) struct Call {
     context: Arc<Context>,
-    id: CallId,
-    method: String,
-    facts: Facts,
+    /// As it was last recorded.
+    record: TapRecord,
+    /// The values of the request's secrets and tokens, only to remove them from messages.
+    secrets: Vec<String>,
     /// An injected fault makes it fail.
     injected: bool,
-    ended: bool,
 }
 
 impl Call {
-    fn start(context: Arc<Context>, method: String, facts: Facts) -> Self {
-        let call = Self { context, id: CallId::next(), method, facts, injected: false, ended: false };
-        call.record(CallEdge::Start);
+    fn start(context: Arc<Context>, method: RpcMethod, facts: Facts) -> Self {
+        let Facts { volume_id, volume_name, node, target, secrets } = facts;
+        let started = TapRecord::started(CallId::next(), context.component.as_str(), method, Stamp::now());
+        let record = TapRecord { volume_id, volume_name, node, target, ..started };
+        let mut call = Self { context, record, secrets, injected: false };
+        call.write();
         call
     }
 
     fn fault(&mut self) -> Option<FaultAction> {
-        let fault = self.context.tap.faults.next(&self.context.component, &self.method, &self.facts);
+        let fault = self.context.tap.faults.next(&self.record);
         self.injected = fault.as_ref().is_some_and(FaultAction::fails);
         fault
     }
 
     /// Whether the response body must be kept for [`Self::learn`].
     pub(super) fn reads_response(&self) -> bool {
-        facts::reads_response(&self.method)
+        facts::reads_response(&self.record.method)
     }
 
     /// Adds the fields of a successful response.
     pub(super) fn learn(&mut self, body: &[u8]) {
-        match facts::of_response(&self.method, body) {
-            Some(ResponseField::VolumeId(id)) => self.facts.volume_id = Some(id),
+        match facts::of_response(&self.record.method, body) {
+            Some(ResponseField::VolumeId(id)) => self.record.volume_id = Some(id),
             // A restarted driver returns the same name.
             Some(ResponseField::DriverName(name)) => drop(self.context.driver.set(name)),
             None => {}
@@ -213,33 +217,24 @@ impl Call {
 
     /// Whether its end is recorded.
     pub(super) fn is_over(&self) -> bool {
-        self.ended
+        self.record.end.is_some()
     }
 
     /// Records the end, unless it is recorded already.
     pub(super) fn end(&mut self, status: &Status) {
-        if mem::replace(&mut self.ended, true) {
+        if self.is_over() {
             return;
         }
-        let failed = status.code() != Code::Ok;
-        let message = failed.then(|| self.facts.cleaned(status.message()));
-        self.record(CallEdge::End { code: status.code(), message, injected: self.injected });
+        let code = status.code();
+        // In case the driver quotes one of the secrets.
+        let message = (code != Code::Ok).then(|| redact::cleaned(status.message(), &self.secrets));
+        self.record.end = Some(CallEnd { at: Stamp::now(), code, message, injected: self.injected });
+        self.write();
     }
 
-    fn record(&self, edge: CallEdge) {
-        let Facts { volume_id, volume_name, node, target, .. } = self.facts.clone();
-        self.context.tap.sink.write(TapRecord {
-            at: Stamp::now(),
-            id: self.id,
-            edge,
-            component: self.context.component.clone(),
-            method: self.method.clone(),
-            driver: self.context.driver.get().cloned(),
-            volume_id,
-            volume_name,
-            node,
-            target,
-        });
+    fn write(&mut self) {
+        self.record.driver = self.context.driver.get().cloned();
+        self.context.tap.sink.write(self.record.clone());
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use claimcheck_model::ApiWrite;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -38,6 +39,15 @@ impl Sink {
                 // A dropped receiver needs no more records.
                 drop(records.send(record));
             }
+        }
+    }
+
+    /// Delivers an API write. Only the socket has a receiver of them.
+    pub(super) fn write_api_write(&self, write: &ApiWrite) {
+        match self {
+            Self::None => {}
+            Self::Socket(socket) => socket.write_line(write),
+            Self::Tee(first, _) => first.write_api_write(write),
         }
     }
 }

@@ -46,7 +46,7 @@ async fn a_request_above_the_limit_is_rejected_and_recorded() {
 }
 
 #[tokio::test]
-async fn a_response_above_the_limit_passes_and_is_not_kept() {
+async fn a_response_above_the_limit_passes_and_is_not_recorded() {
     let volume = Some(Volume { volume_id: "v".into(), ..Default::default() });
     let message = CreateVolumeResponse { volume }.encode_to_vec();
     let prefix = u32::try_from(message.len()).unwrap().to_be_bytes();

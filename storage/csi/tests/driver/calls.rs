@@ -8,9 +8,10 @@ use std::{
 
 use claimcheck_csi::{
     Code, Driver, NotReadyCause, Server,
-    tap::{CallEdge, Tap, TapRecord},
+    tap::{CallEnd, Tap, TapRecord},
     v1::{self, snapshot_metadata_client::SnapshotMetadataClient},
 };
+use claimcheck_model::CsiMethod;
 use tokio::{runtime, sync::mpsc::UnboundedReceiver};
 
 use super::toy::{Toy, driver};
@@ -60,20 +61,19 @@ async fn a_call_is_two_records_and_the_end_knows_the_new_volume() {
 
     let [info_start, info_end, start, end] = drain(&mut records).try_into().unwrap();
     assert_eq!((info_start.driver, info_end.driver.as_deref()), (None, Some("toy.csi")));
-    assert_eq!(
-        (start.edge, end.edge),
-        (CallEdge::Start, CallEdge::End { code: Code::Ok, message: None, injected: false })
-    );
+    let at = end.end.as_ref().map(|end| end.at).unwrap();
+    assert_eq!((start.end, end.end), (None, Some(CallEnd::new(at, Code::Ok))));
     assert_eq!((start.volume_id, end.volume_id.as_deref()), (None, Some("vol-of-pvc-1")));
     assert_eq!(start.id, end.id);
     assert_ne!(start.id, info_start.id);
-    assert!(start.at <= end.at && info_end.at <= start.at);
+    assert!(start.start == end.start && start.start <= at);
+    assert!(info_end.end.is_some_and(|end| end.at <= start.start));
     for (driver, name, component, method) in [
         (start.driver, start.volume_name, start.component, start.method),
         (end.driver, end.volume_name, end.component, end.method),
     ] {
         assert_eq!((driver.as_deref(), name.as_deref()), (Some("toy.csi"), Some("pvc-1")));
-        assert_eq!((component.as_str(), method.as_str()), ("provisioner", "/csi.v1.Controller/CreateVolume"));
+        assert_eq!((component.as_str(), method), ("provisioner", CsiMethod::CreateVolume.into()));
     }
 }
 
@@ -92,10 +92,9 @@ async fn errors_keep_code_and_message_but_records_hold_no_secret() {
     let records = drain(&mut records);
     assert!(!serde_json::to_string(&records).unwrap().contains(SECRET));
     let message = r#"still in use, {"password": "***stripped***"}"#.to_owned();
-    assert_eq!(
-        records[1].edge,
-        CallEdge::End { code: Code::FailedPrecondition, message: Some(message), injected: false }
-    );
+    assert_eq!(records[0].end, None);
+    let end = records[1].end.as_ref().unwrap();
+    assert_eq!((end.code, end.message.as_ref()), (Code::FailedPrecondition, Some(&message)));
 }
 
 #[tokio::test]
@@ -113,9 +112,9 @@ async fn records_hold_no_token_of_a_pod() {
     let status = driver(&socket, tap).node().node_publish_volume(request).await.unwrap_err();
     assert!(status.message().contains(SECRET), "the caller gets what the driver said");
 
-    let CallEdge::End { message, .. } = &drain(&mut records)[1].edge else { panic!("the second is the end") };
+    let message = drain(&mut records).remove(1).end.and_then(|end| end.message);
     let expected = format!(r#"unusable: {{"{TOKENS}": "***stripped***"}}"#);
-    assert_eq!(message.as_deref(), Some(expected.as_str()));
+    assert_eq!(message.as_ref(), Some(&expected));
 }
 
 #[tokio::test]
@@ -198,7 +197,7 @@ async fn a_call_under_way_when_the_driver_dies_is_unavailable() {
         node.node_stage_volume(request).await
     });
     let start = records.recv().await.unwrap();
-    assert_eq!((start.rpc(), start.target.as_deref()), ("NodeStageVolume", Some("/staging")));
+    assert_eq!((start.method.csi(), start.target()), (Some(CsiMethod::NodeStageVolume), "/staging"));
     driver(&socket, Tap::none()).wait_ready(LONG).await.unwrap();
     process.shutdown_background();
     drop(running);

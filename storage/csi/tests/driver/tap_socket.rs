@@ -6,7 +6,7 @@ use std::{io::Write, os::unix::net::UnixStream, path::Path, sync::atomic::Orderi
 
 use claimcheck_csi::{
     Code,
-    tap::{self, FaultAction, FaultRule, Tap, TapError, TapRecord},
+    tap::{self, FaultAction, FaultRule, Tap, TapError, TapRecord, Telemetry},
     v1,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -30,7 +30,7 @@ async fn records_of_many_arrive_in_order_and_half_lines_do_no_harm() {
     let dir = tempfile::tempdir().unwrap();
     let (csi, path) = (dir.path().join("csi.sock"), dir.path().join("tap.sock"));
     let _running = Toy::default().serve(&csi);
-    let (mut records, _control) = tap::listen(&path).unwrap();
+    let Telemetry { mut records, .. } = tap::listen(&path).unwrap();
     let (a, b) = (Tap::connect(&path).unwrap(), Tap::connect(&path).unwrap());
 
     create(&csi, &a, "pvc-a").await.unwrap();
@@ -92,7 +92,7 @@ async fn plans_reach_processes_before_set_returns_and_those_that_come_later() {
     let (csi, path) = (dir.path().join("csi.sock"), dir.path().join("tap.sock"));
     let toy = Toy::default();
     let _running = toy.serve(&csi);
-    let (mut records, control) = tap::listen(&path).unwrap();
+    let Telemetry { mut records, faults: control, .. } = tap::listen(&path).unwrap();
     let (a, b) = (Tap::connect(&path).unwrap(), Tap::connect(&path).unwrap());
     // Both are registered once data of each has arrived.
     for tap in [&a, &b] {
@@ -124,12 +124,12 @@ async fn plans_reach_processes_before_set_returns_and_those_that_come_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listening_ends_with_its_receiver() {
+async fn listening_ends_with_its_receivers() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tap.sock");
-    let (records, _control) = tap::listen(&path).unwrap();
+    let telemetry = tap::listen(&path).unwrap();
     assert!(matches!(tap::listen(&path), Err(claimcheck_csi::BindError::InUse(_))));
-    drop(records);
+    drop(telemetry);
     while path.exists() {
         tokio::task::yield_now().await;
     }

@@ -175,7 +175,7 @@ fn measured(
         StockState::Measured { answered, of: after.len(), operations, volumes_left }
     } else {
         let none = || format!("no {} is reachable through the API", component.name());
-        StockState::Absent { why: why.unwrap_or_else(none) }
+        StockState::Absent { reason: why.unwrap_or_else(none) }
     };
     StockMetrics { component, state }
 }

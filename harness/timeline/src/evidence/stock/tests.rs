@@ -82,12 +82,12 @@ fn a_restarted_component_counts_from_zero() {
 
 #[test]
 fn forbidden_metrics_are_absent_with_the_reason() {
-    let why = "nodes \"n1\" is forbidden: User \"u\" cannot get resource \"nodes/proxy\"";
-    let absent = |why: &str| StockState::Absent { why: why.into() };
-    let (fine, refused) = (|| Ok(kubelet(1, 0, 0)), || Err(why));
+    let reason = "nodes \"n1\" is forbidden: User \"u\" cannot get resource \"nodes/proxy\"";
+    let absent = |reason: &str| StockState::Absent { reason: reason.into() };
+    let (fine, refused) = (|| Ok(kubelet(1, 0, 0)), || Err(reason));
     let cases = [
-        (readings([("n1", refused())]), readings([("n1", refused())]), absent(why)),
-        (readings([("n1", refused())]), readings([("n1", fine())]), absent(why)),
+        (readings([("n1", refused())]), readings([("n1", refused())]), absent(reason)),
+        (readings([("n1", refused())]), readings([("n1", fine())]), absent(reason)),
         (readings([]), readings([("n1", fine())]), absent("n1 did not exist when the run started")),
         (readings([]), readings([]), absent("no kubelet is reachable through the API")),
     ];
@@ -131,5 +131,5 @@ async fn both_components_are_queried_through_the_proxies() {
     let stock = scrape(&client, &["n1".to_owned()], DRIVER).await;
     let [kubelets, managers] = stock.since(&stock);
     assert!(matches!(kubelets.state, StockState::Measured { answered: 1, .. }), "{kubelets:?}");
-    assert_eq!(managers.state, StockState::Absent { why: "forbidden".into() });
+    assert_eq!(managers.state, StockState::Absent { reason: "forbidden".into() });
 }
