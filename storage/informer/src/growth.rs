@@ -110,8 +110,8 @@ impl Condition {
 /// Handling of existing expansion conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Old {
-    /// Kept.
-    Kept,
+    /// Retained.
+    Retained,
     /// Removed.
     Dropped,
 }
@@ -130,7 +130,7 @@ pub fn with_condition(
         let of_growth = Condition::ALL.iter().any(|known| known.name() == condition.type_);
         if new.as_ref().is_some_and(|new| new.type_ == condition.type_) {
             result.extend(new.take());
-        } else if !of_growth || old == Old::Kept {
+        } else if !of_growth || old == Old::Retained {
             result.push(condition.clone());
         }
     }
@@ -197,11 +197,11 @@ mod tests {
         for (before, old, new, after) in [
             (&[][..], Old::Dropped, resizing, &["Resizing"][..]),
             (&["NodeResizeError", "Other"], Old::Dropped, resizing, &["Other", "Resizing"]),
-            (&["Resizing", "Other"], Old::Kept, resizing, &["Resizing", "Other"]),
+            (&["Resizing", "Other"], Old::Retained, resizing, &["Resizing", "Other"]),
             (&["Resizing", "FileSystemResizePending", "Other"], Old::Dropped, None, &["Other"]),
             (
                 &["Resizing"],
-                Old::Kept,
+                Old::Retained,
                 Some((Condition::FileSystemResizePending, "wait")),
                 &["Resizing", "FileSystemResizePending"],
             ),

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_model::{
     ObjectKey,
+    group_snapshot::{
+        VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, owning_group,
+    },
     snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
 };
 use k8s_openapi::{
@@ -82,8 +85,10 @@ slots! {
     ClassBy { Provisioner, Default }
     AttachmentBy { Volume, Node }
     CapacityBy { Class, Place }
-    SnapshotBy { Claim, Content, Unready }
-    ContentBy { Snapshot, Class }
+    SnapshotBy { Claim, Content, Unready, Group }
+    ContentBy { Snapshot, Class, Group }
+    GroupBy { Content, Unready }
+    GroupContentBy { Group, Class, Handle }
 }
 
 /// Indexes of pods.
@@ -166,9 +171,11 @@ pub enum SnapshotBy {
     Content,
     /// [`UNREADY`] of those that are not ready to use.
     Unready,
+    /// The group that owns them, or that the status of others names, as `namespace/name`.
+    Group,
 }
 
-/// The term of snapshots that are not ready, in [`SnapshotBy::Unready`].
+/// The term of snapshots that are not ready, in [`SnapshotBy::Unready`] and [`GroupBy::Unready`].
 pub const UNREADY: &str = "";
 
 /// Indexes of the contents of snapshots.
@@ -178,6 +185,28 @@ pub enum ContentBy {
     Snapshot,
     /// Class name of those that are not ready to use.
     Class,
+    /// The handle of the group that they are part of.
+    Group,
+}
+
+/// Indexes of groups of snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupBy {
+    /// Their bound or requested content.
+    Content,
+    /// [`UNREADY`] of those that are not ready to use.
+    Unready,
+}
+
+/// Indexes of the contents of groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupContentBy {
+    /// The group they are bound to, or reserved for, as `namespace/name`.
+    Group,
+    /// Class name of those that are not ready to use.
+    Class,
+    /// The handle of the group in the storage system.
+    Handle,
 }
 
 /// The kind has no secondary index.
@@ -260,7 +289,7 @@ impl Indexed for PersistentVolumeClaim {
         );
         let Some(spec) = &self.spec else { return terms };
         let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
-        if phase.is_none_or(|phase| phase == "Pending")
+        if phase.is_none_or(|phase| phase == "Pending" || phase.is_empty())
             && let Some(source) = data_source(self)
         {
             terms.push(Term::new(ClaimBy::Source, source.to_string()));
@@ -390,7 +419,12 @@ impl Indexed for VolumeSnapshot {
         let content = self.content().or(source.volume_snapshot_content_name.as_deref());
         let content = content.map(|name| Term::new(SnapshotBy::Content, name));
         let unready = (!self.is_ready()).then(|| Term::new(SnapshotBy::Unready, UNREADY));
-        [claim, content, unready].into_iter().flatten().collect()
+        let status = self.status.as_ref();
+        let named = status.and_then(|status| status.volume_group_snapshot_name.as_deref());
+        let group = owning_group(self).or(named);
+        let group =
+            group.map(|name| Term::new(SnapshotBy::Group, ObjectKey::new(namespace, name).to_string()));
+        [claim, content, unready, group].into_iter().flatten().collect()
     }
 }
 
@@ -405,7 +439,38 @@ impl Indexed for VolumeSnapshotContent {
         );
         let snapshot = Term::new(ContentBy::Snapshot, key.to_string());
         let class = self.spec.volume_snapshot_class_name.as_ref().filter(|_| !self.is_ready());
-        [snapshot].into_iter().chain(class.map(|class| Term::new(ContentBy::Class, class))).collect()
+        let class = class.map(|class| Term::new(ContentBy::Class, class));
+        let group = self.status.as_ref().and_then(|status| status.volume_group_snapshot_handle.as_ref());
+        let group = group.map(|handle| Term::new(ContentBy::Group, handle));
+        [Some(snapshot), class, group].into_iter().flatten().collect()
+    }
+}
+
+impl Indexed for VolumeGroupSnapshot {
+    type By = GroupBy;
+
+    fn terms(&self) -> Vec<Term<GroupBy>> {
+        let requested = self.spec.source.volume_group_snapshot_content_name.as_deref();
+        let content = self.content().or(requested).map(|name| Term::new(GroupBy::Content, name));
+        let unready = (!self.is_ready()).then(|| Term::new(GroupBy::Unready, UNREADY));
+        [content, unready].into_iter().flatten().collect()
+    }
+}
+
+impl Indexed for VolumeGroupSnapshotContent {
+    type By = GroupContentBy;
+
+    fn terms(&self) -> Vec<Term<GroupContentBy>> {
+        let meant = &self.spec.volume_group_snapshot_ref;
+        let key = ObjectKey::new(
+            meant.namespace.clone().unwrap_or_default(),
+            meant.name.clone().unwrap_or_default(),
+        );
+        let group = Term::new(GroupContentBy::Group, key.to_string());
+        let class = self.spec.volume_group_snapshot_class_name.as_ref().filter(|_| !self.is_ready());
+        let class = class.map(|class| Term::new(GroupContentBy::Class, class));
+        let handle = self.handle().map(|handle| Term::new(GroupContentBy::Handle, handle));
+        [Some(group), class, handle].into_iter().flatten().collect()
     }
 }
 
@@ -420,4 +485,12 @@ macro_rules! unindexed {
     };
 }
 
-unindexed!(Node, CSIDriver, CSINode, Lease, VolumeAttributesClass, VolumeSnapshotClass);
+unindexed!(
+    Node,
+    CSIDriver,
+    CSINode,
+    Lease,
+    VolumeAttributesClass,
+    VolumeSnapshotClass,
+    VolumeGroupSnapshotClass
+);

@@ -13,6 +13,7 @@ use std::{
 
 use claimcheck_model::{
     ObjectKey,
+    group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent},
     snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
 };
 use k8s_openapi::api::{
@@ -111,6 +112,13 @@ impl Informer {
                     watchers.spawn(follow::<VolumeSnapshotContent>(client, fields, shared))
                 }
                 Kind::SnapshotClass => watchers.spawn(follow::<VolumeSnapshotClass>(client, fields, shared)),
+                Kind::GroupSnapshot => watchers.spawn(follow::<VolumeGroupSnapshot>(client, fields, shared)),
+                Kind::GroupSnapshotContent => {
+                    watchers.spawn(follow::<VolumeGroupSnapshotContent>(client, fields, shared))
+                }
+                Kind::GroupSnapshotClass => {
+                    watchers.spawn(follow::<VolumeGroupSnapshotClass>(client, fields, shared))
+                }
             };
         }
         Self { shared, _watchers: Arc::new(Mutex::new(watchers)) }
@@ -219,20 +227,34 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
                 shared.change(|world| K::store_mut(world).remove(&object).map(Change::from));
             }
             Err(error) => {
-                if !is_unserved(&error) {
+                let dispensable = is_unserved(&error) || (is_recent(K::CACHED_AS) && is_forbidden(&error));
+                if !dispensable {
                     warn!(kind = K::CACHED_AS.name(), %error, "the watch failed and will be restarted");
                 } else if !synced {
                     synced = true;
                     shared.pending.send_modify(|pending| *pending -= 1);
                     info!(
                         kind = K::CACHED_AS.name(),
-                        "not served by this API server; checking again periodically"
+                        %error,
+                        "not served by this API server, or not permitted; checking again periodically"
                     );
                 }
                 sleep(delays.next()).await;
             }
         }
     }
+}
+
+/// Kinds that earlier versions did not watch: a role that was written for those lacks the right to, and all that
+/// concerns other kinds must still work.
+fn is_recent(kind: Kind) -> bool {
+    matches!(kind, Kind::GroupSnapshot | Kind::GroupSnapshotContent | Kind::GroupSnapshotClass)
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    let (InitialListFailed(error) | WatchStartFailed(error)) = error else { return false };
+    matches!(error, kube::Error::Api(status) if status.is_forbidden())
 }
 
 /// Whether the API server does not serve the kind: one of a CRD is missing until the CRD exists.
@@ -281,7 +303,7 @@ impl Delays {
 mod tests {
     use kube::core::Status;
 
-    use super::{Delays, WATCH_BACKOFF, is_unserved, watcher};
+    use super::{Delays, WATCH_BACKOFF, is_forbidden, is_unserved, watcher};
 
     #[test]
     fn a_kind_is_not_served_whether_or_not_its_group_is() {
@@ -293,6 +315,8 @@ mod tests {
         // As the client reads what is no `Status`.
         assert!(answered("404 page not found", "Failed to parse error data", 404));
         assert!(!answered("volumesnapshots is forbidden", "Forbidden", 403));
+        let status = Status::failure("volumegroupsnapshots is forbidden", "Forbidden").with_code(403).boxed();
+        assert!(is_forbidden(&watcher::Error::WatchStartFailed(kube::Error::Api(status))));
         assert!(!answered("too old resource version", "Expired", 410));
     }
 

@@ -30,9 +30,9 @@ mod world;
 pub use claimcheck_model::Backoff;
 pub use events::{EventRecorder, EventType, reference};
 pub use index::{
-    AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, DEFAULT_CLASSES, Indexed, NoIndex, PodBy,
-    PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, attributes_classes, available_with,
-    capacity_place, is_terminal, pod_claims,
+    AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, DEFAULT_CLASSES, GroupBy, GroupContentBy, Indexed,
+    NoIndex, PodBy, PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, attributes_classes,
+    available_with, capacity_place, is_terminal, pod_claims,
 };
 pub use informer::{Informer, Options, Watchable, is_unserved};
 pub use queue::{Outcome, Queue};

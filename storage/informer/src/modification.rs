@@ -86,7 +86,7 @@ impl Condition {
         conditions(claim).iter().any(|found| found.type_ == self.name() && found.status == "True")
     }
 
-    /// The condition, with status True.
+    /// The condition, with status True. [`with_conditions`] sets its lastTransitionTime.
     pub fn with(
         self,
         reason: Option<&str>,
@@ -104,14 +104,25 @@ impl Condition {
     }
 }
 
-/// The claim's conditions with `new`, each in place of the one of its type. Upstream: `MergePVCConditions`.
+/// The claim's conditions with `new`, each in place of the one of its type. The lastTransitionTime of a condition that
+/// had the same status and reason before is kept. Upstream: `MergePVCConditions` in `pkg/util/util.go`.
 pub fn with_conditions(
     claim: &PersistentVolumeClaim,
     new: Vec<PersistentVolumeClaimCondition>,
 ) -> Vec<PersistentVolumeClaimCondition> {
-    let replaced = |old: &&PersistentVolumeClaimCondition| new.iter().any(|new| new.type_ == old.type_);
-    let kept = conditions(claim).iter().filter(|old| !replaced(old)).cloned();
-    kept.collect::<Vec<_>>().into_iter().chain(new).collect()
+    let mut merged = conditions(claim).to_vec();
+    for mut condition in new {
+        let old = merged.iter().position(|old| old.type_ == condition.type_);
+        let same = old.map(|index| &merged[index]);
+        let same = same.filter(|old| old.status == condition.status && old.reason == condition.reason);
+        condition.last_transition_time =
+            same.map_or_else(|| condition.last_probe_time.clone(), |old| old.last_transition_time.clone());
+        match old {
+            Some(index) => merged[index] = condition,
+            None => merged.push(condition),
+        }
+    }
+    merged
 }
 
 /// The claim's conditions without these.

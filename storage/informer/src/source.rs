@@ -6,7 +6,7 @@ use claimcheck_model::{ObjectKey, snapshot};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 /// The data source of a new volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DataSource {
     /// A VolumeSnapshot.
     Snapshot(ObjectKey),

@@ -31,6 +31,11 @@ use k8s_openapi::{
 };
 
 use claimcheck_model::{
+    group_snapshot::{
+        VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
+        VolumeGroupSnapshotContentSource, VolumeGroupSnapshotContentSpec, VolumeGroupSnapshotSource,
+        VolumeGroupSnapshotSpec,
+    },
     meter::{Collector, Recorder},
     metric::Metric,
     snapshot::{
@@ -289,6 +294,56 @@ pub fn snapshot_content(name: &str, snapshot: &VolumeSnapshot, policy: &str) -> 
 /// A snapshot class of [`DRIVER`].
 pub fn snapshot_class(name: &str, policy: &str) -> VolumeSnapshotClass {
     VolumeSnapshotClass {
+        metadata: cluster(name),
+        driver: DRIVER.into(),
+        deletion_policy: policy.into(),
+        parameters: None,
+    }
+}
+
+/// A group of snapshots of the claims with the label `group=<name>`, of a class.
+pub fn group_snapshot(name: &str, class: &str) -> VolumeGroupSnapshot {
+    let labels = [("group".to_owned(), name.to_owned())];
+    let selector = LabelSelector { match_labels: Some(labels.into()), ..LabelSelector::default() };
+    VolumeGroupSnapshot {
+        metadata: namespaced(name),
+        spec: VolumeGroupSnapshotSpec {
+            source: VolumeGroupSnapshotSource {
+                selector: Some(selector),
+                volume_group_snapshot_content_name: None,
+            },
+            volume_group_snapshot_class_name: Some(class.into()),
+        },
+        status: None,
+    }
+}
+
+/// A content of [`DRIVER`] that is bound to a group of these volumes, without a status.
+pub fn group_snapshot_content(
+    name: &str,
+    group: &VolumeGroupSnapshot,
+    volumes: &[&str],
+    policy: &str,
+) -> VolumeGroupSnapshotContent {
+    VolumeGroupSnapshotContent {
+        metadata: cluster(name),
+        spec: VolumeGroupSnapshotContentSpec {
+            deletion_policy: policy.into(),
+            driver: DRIVER.into(),
+            source: VolumeGroupSnapshotContentSource {
+                group_snapshot_handles: None,
+                volume_handles: Some(volumes.iter().map(|volume| (*volume).to_owned()).collect()),
+            },
+            volume_group_snapshot_class_name: group.spec.volume_group_snapshot_class_name.clone(),
+            volume_group_snapshot_ref: crate::reference(group),
+        },
+        status: None,
+    }
+}
+
+/// A class of group snapshots of [`DRIVER`].
+pub fn group_snapshot_class(name: &str, policy: &str) -> VolumeGroupSnapshotClass {
+    VolumeGroupSnapshotClass {
         metadata: cluster(name),
         driver: DRIVER.into(),
         deletion_policy: policy.into(),

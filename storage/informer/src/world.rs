@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use claimcheck_model::{
     ObjectKey,
+    group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent},
     snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
 };
 use k8s_openapi::api::{
@@ -150,6 +151,12 @@ kinds! {
     SnapshotContent snapshot_contents VolumeSnapshotContent,
     /// VolumeSnapshotClasses.
     SnapshotClass snapshot_classes VolumeSnapshotClass,
+    /// VolumeGroupSnapshots.
+    GroupSnapshot group_snapshots VolumeGroupSnapshot,
+    /// VolumeGroupSnapshotContents.
+    GroupSnapshotContent group_snapshot_contents VolumeGroupSnapshotContent,
+    /// VolumeGroupSnapshotClasses.
+    GroupSnapshotClass group_snapshot_classes VolumeGroupSnapshotClass,
 }
 
 impl World {

@@ -79,7 +79,7 @@ async fn failures_double_the_delay_up_to_the_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shorter_delay_is_kept_though_a_worker_waits_for_a_longer_one() {
+async fn a_shorter_delay_holds_though_a_worker_waits_for_a_longer_one() {
     let queue = Queue::default();
     queue.add_after("late", Duration::from_secs(100));
     let start = Instant::now();
@@ -103,7 +103,7 @@ async fn a_shorter_delay_is_kept_though_a_worker_waits_for_a_longer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outcomes_say_when_a_key_comes_again() {
+async fn outcomes_determine_when_a_key_is_requeued() {
     let queue = Queue::new(Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) });
     let start = Instant::now();
     let times = Arc::new(Mutex::new(Vec::new()));

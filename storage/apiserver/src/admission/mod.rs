@@ -7,6 +7,7 @@ pub mod class;
 pub mod config;
 mod difference;
 pub mod driver;
+pub mod group_snapshot;
 pub mod pod;
 pub mod snapshot;
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub fn validate(snapshot: &Value) -> Vec<FieldError> {
 /// The source of a snapshot is immutable.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let (old, new) = (&old["spec"]["source"], &new["spec"]["source"]);
-    kept(old, new, "spec.source", &["persistentVolumeClaimName", "volumeSnapshotContentName"])
+    immutable_once_set(old, new, "spec.source", &["persistentVolumeClaimName", "volumeSnapshotContentName"])
 }
 
 /// Validates a VolumeSnapshotContent.
@@ -55,8 +55,9 @@ pub fn validate_content(content: &Value) -> Vec<FieldError> {
 /// The source of a content is immutable.
 pub fn validate_content_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let (old, new) = (&old["spec"], &new["spec"]);
-    let mut errors = kept(&old["source"], &new["source"], "spec.source", &["volumeHandle", "snapshotHandle"]);
-    errors.extend(kept(old, new, "spec", &["sourceVolumeMode"]));
+    let handles = &["volumeHandle", "snapshotHandle"];
+    let mut errors = immutable_once_set(&old["source"], &new["source"], "spec.source", handles);
+    errors.extend(immutable_once_set(old, new, "spec", &["sourceVolumeMode"]));
     errors
 }
 
@@ -65,7 +66,8 @@ pub fn validate_class(class: &Value) -> Vec<FieldError> {
     check_policy(&class["deletionPolicy"], "deletionPolicy").into_iter().collect()
 }
 
-fn check_policy(policy: &Value, field: &str) -> Option<FieldError> {
+/// Validates a deletion policy.
+pub(super) fn check_policy(policy: &Value, field: &str) -> Option<FieldError> {
     let known = POLICIES.iter().any(|known| policy == known);
     (!known).then(|| FieldError::not_supported(field, policy, &POLICIES))
 }
@@ -77,7 +79,7 @@ fn one_of(source: &Value, fields: [&str; 2], must: &str) -> Option<FieldError> {
 }
 
 /// Fields that are immutable once they are set.
-fn kept(old: &Value, new: &Value, path: &str, fields: &[&str]) -> Vec<FieldError> {
+fn immutable_once_set(old: &Value, new: &Value, path: &str, fields: &[&str]) -> Vec<FieldError> {
     let changed = fields.iter().filter(|field| old[**field].is_string() && old[**field] != new[**field]);
     changed
         .map(|field| match new[*field].is_null() {
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_says_what_it_is_and_for_whom() {
+    fn a_content_has_a_source_and_a_reference() {
         let content = json!({ "spec": {
             "deletionPolicy": "Delete",
             "source": { "snapshotHandle": "h" },

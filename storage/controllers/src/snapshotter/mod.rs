@@ -1,4 +1,4 @@
-//! The snapshotter: snapshots of claims.
+//! The snapshotter: snapshots of claims, and of groups of claims.
 //!
 //! ```text
 //! VolumeSnapshot, claim, class ──bind──> VolumeSnapshotContent ──cut──> CreateSnapshot
@@ -7,19 +7,31 @@
 //! ```
 //!
 //! Two controllers, as upstream: `bind/` is that of a whole cluster (snapshot-controller), `cut/` that of a
-//! driver (csi-snapshotter). A snapshot that is not ready yet is polled. Groups of snapshots are neither created nor
-//! deleted, but their members are left to them.
+//! driver (csi-snapshotter). A snapshot that is not ready yet is polled. `group_bind/` and `group_cut/` are the same
+//! for groups: the driver creates and deletes all snapshots of a group in one call, and `group_bind/` creates a
+//! VolumeSnapshot and its content for each.
 //!
 //! Upstream: kubernetes-csi/external-snapshotter, `pkg/common-controller` and `pkg/sidecar-controller`.
 
 pub(crate) mod bind;
 pub(crate) mod cut;
+pub(crate) mod group_bind;
+pub(crate) mod group_cut;
 mod parameters;
 
-use std::error::Error;
+use std::{error::Error, time::Duration};
 
-use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
-use tracing::info;
+use claimcheck_csi::{
+    Driver,
+    v1::{
+        GroupControllerGetCapabilitiesRequest,
+        controller_service_capability::rpc::Type as Rpc,
+        group_controller_service_capability::{self, rpc::Type as GroupRpc},
+        plugin_capability::service::Type as Service,
+    },
+};
+use tonic::Code;
+use tracing::{info, warn};
 
 use crate::{
     Naming, Options,
@@ -35,30 +47,72 @@ pub struct Settings {
     pub driver: DriverInfo,
     /// `--extra-create-metadata`: pass the names of the snapshot and its content to the driver.
     pub extra_create_metadata: bool,
-    /// The names of snapshots in the driver.
+    /// The names of snapshots, or of groups of snapshots, in the driver.
     pub names: Naming,
 }
 
+/// Interval of GroupControllerGetCapabilities of a driver that does not respond.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// Runs for a driver until the future is dropped. Waits for the driver to respond first, and begins again if a
-/// restarted one has other capabilities; idle for one without snapshot support.
+/// restarted one has other capabilities; idle for one without support of snapshots and groups.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     loop {
         let (driver, info) = connect(&options, "snapshotter").await?;
+        let context = context.clone().signing_as(&format!("csi-snapshotter {}", info.name));
+        let settings = |names: &Naming| Settings {
+            driver: info.clone(),
+            extra_create_metadata: options.provisioning.extra_create_metadata,
+            names: names.clone(),
+        };
         let snapshots = async {
             if !info.can(Rpc::CreateDeleteSnapshot) {
                 info!(driver = info.name, "the driver does not declare CREATE_DELETE_SNAPSHOT");
                 std::future::pending::<()>().await;
             }
-            let settings = Settings {
-                driver: info.clone(),
-                extra_create_metadata: options.provisioning.extra_create_metadata,
-                names: options.snapshot_names.clone(),
-            };
-            shell::run(cut::Contents::new(driver.clone(), settings), context.clone()).await;
+            let contents = cut::Contents::new(driver.clone(), settings(&options.snapshot_names));
+            shell::run(contents, context.clone()).await;
+        };
+        let groups = async {
+            if !creates_groups(&driver, &info).await {
+                info!(
+                    driver = info.name,
+                    "the driver does not declare CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"
+                );
+                std::future::pending::<()>().await;
+            }
+            let contents = group_cut::Contents::new(driver.clone(), settings(&options.group_snapshot_names));
+            shell::run(contents, context.clone()).await;
         };
         tokio::select! {
             () = snapshots => {}
+            () = groups => {}
             () = info.outdated(&driver) => {}
         }
+    }
+}
+
+/// Whether the driver creates groups of snapshots. Only the snapshotter requests this: a driver that does not respond
+/// to it can still be used for everything else.
+async fn creates_groups(driver: &Driver, info: &DriverInfo) -> bool {
+    if !info.serves(Service::GroupControllerService) {
+        return false;
+    }
+    loop {
+        let request = GroupControllerGetCapabilitiesRequest {};
+        let error = match driver.group_controller().group_controller_get_capabilities(request).await {
+            Ok(response) => {
+                let declared = response.into_inner().capabilities.into_iter();
+                return declared.filter_map(|one| one.r#type).any(|one| match one {
+                    group_controller_service_capability::Type::Rpc(rpc) => {
+                        rpc.r#type() == GroupRpc::CreateDeleteGetVolumeGroupSnapshot
+                    }
+                });
+            }
+            Err(status) if status.code() == Code::Unimplemented => return false,
+            Err(status) => status,
+        };
+        warn!(%error, "the driver does not return the capabilities of its GroupController service; retrying");
+        tokio::time::sleep(RETRY).await;
     }
 }

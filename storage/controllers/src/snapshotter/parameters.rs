@@ -1,16 +1,21 @@
-//! A snapshot class's parameters: those for the driver, and secrets.
+//! The parameters of a class of snapshots or of groups: those for the driver, and secrets.
 //!
-//! Upstream: `GetSecretReference` and `RemovePrefixedParameters` in `pkg/utils/util.go`.
+//! Upstream: `GetSecretReference`, `GetGroupSnapshotSecretReference` and `RemovePrefixedParameters` in
+//! `pkg/utils/util.go`.
 
 use std::collections::BTreeMap;
 
-use claimcheck_model::snapshot::{VolumeSnapshot, VolumeSnapshotClass};
+use claimcheck_informer::key_of;
+use claimcheck_model::{
+    ObjectKey,
+    group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotClass},
+    snapshot::{VolumeSnapshot, VolumeSnapshotClass},
+};
 use k8s_openapi::api::core::v1::SecretReference;
 
-use crate::{
-    claims::name,
-    rpc::{RESERVED, SecretNameError, Templates},
-};
+use crate::rpc::{RESERVED, SecretNameError, Templates};
+
+type Parameters = BTreeMap<String, String>;
 
 /// A call that may require a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +24,39 @@ pub enum Purpose {
     Snapshot,
     /// GetSnapshot, ListSnapshots.
     List,
+    /// CreateVolumeGroupSnapshot, DeleteVolumeGroupSnapshot.
+    Group,
+    /// GetVolumeGroupSnapshot.
+    GroupGet,
 }
 
 impl Purpose {
+    const ALL: [Self; 4] = [Self::Snapshot, Self::List, Self::Group, Self::GroupGet];
+
     fn infix(self) -> &'static str {
         match self {
             Self::Snapshot => "snapshotter-",
             Self::List => "snapshotter-list-",
+            Self::Group => "group-snapshotter-",
+            Self::GroupGet => "group-snapshotter-get-",
+        }
+    }
+
+    /// Upstream's name of the secret: `SnapshotterSecretParams`, `GroupSnapshotterSecretParams` and the like.
+    fn secret(self) -> &'static str {
+        match self {
+            Self::Snapshot => "Snapshotter",
+            Self::List => "SnapshotterList",
+            Self::Group => "GroupSnapshotter",
+            Self::GroupGet => "GroupSnapshotterGet",
+        }
+    }
+
+    /// The beginning of the tokens in templates.
+    fn object(self) -> &'static str {
+        match self {
+            Self::Snapshot | Self::List => "volumesnapshot",
+            Self::Group | Self::GroupGet => "volumegroupsnapshot",
         }
     }
 }
@@ -43,31 +74,52 @@ pub fn secret(
     content: &str,
     snapshot: Option<&VolumeSnapshot>,
 ) -> Result<Option<SecretReference>, SecretNameError> {
-    let Some(parameters) = &class.parameters else { return Ok(None) };
-    let Some(templates) = Templates::of(parameters, purpose.infix())? else { return Ok(None) };
+    resolve(purpose, class.parameters.as_ref(), content, snapshot.map(key_of).as_ref())
+}
+
+/// The same for a class of groups.
+pub fn group_secret(
+    purpose: Purpose,
+    class: &VolumeGroupSnapshotClass,
+    content: &str,
+    group: Option<&VolumeGroupSnapshot>,
+) -> Result<Option<SecretReference>, SecretNameError> {
+    resolve(purpose, class.parameters.as_ref(), content, group.map(key_of).as_ref())
+}
+
+fn resolve(
+    purpose: Purpose,
+    parameters: Option<&Parameters>,
+    content: &str,
+    object: Option<&ObjectKey>,
+) -> Result<Option<SecretReference>, SecretNameError> {
+    let Some(parameters) = parameters else { return Ok(None) };
+    let Some(templates) = Templates::of(parameters, purpose.infix(), purpose.secret())? else {
+        return Ok(None);
+    };
     // Users choose the names of snapshots, so these must not choose the namespace.
-    let in_namespace = |token: &str| match token {
-        "volumesnapshotcontent.name" => Some(content),
-        "volumesnapshot.namespace" => snapshot?.metadata.namespace.as_deref(),
+    let in_namespace = |token: &str| match token.strip_prefix(purpose.object()) {
+        Some("content.name") => Some(content),
+        Some(".namespace") => object.map(|object| object.namespace.as_str()),
         _ => None,
     };
-    let in_name = |token: &str| match token {
-        "volumesnapshot.name" => snapshot.map(name),
-        other => in_namespace(other),
+    let in_name = |token: &str| match token.strip_prefix(purpose.object()) {
+        Some(".name") => object.map(|object| object.name.as_str()),
+        _ => in_namespace(token),
     };
     templates.resolve(in_name, in_namespace).map(Some)
 }
 
-/// The class's parameters for the driver.
-pub fn for_driver(class: &VolumeSnapshotClass) -> Result<BTreeMap<String, String>, UnknownParameter> {
+/// A class's parameters for the driver.
+pub fn for_driver(parameters: Option<&Parameters>) -> Result<Parameters, UnknownParameter> {
     let known = |key: &str| {
-        [Purpose::Snapshot, Purpose::List].iter().any(|purpose| {
+        Purpose::ALL.iter().any(|purpose| {
             let end = key.strip_prefix(purpose.infix());
             matches!(end, Some("secret-name" | "secret-namespace"))
         })
     };
     let mut passed = BTreeMap::new();
-    for (key, value) in class.parameters.iter().flatten() {
+    for (key, value) in parameters.into_iter().flatten() {
         match key.strip_prefix(RESERVED) {
             None => drop(passed.insert(key.clone(), value.clone())),
             Some(rest) if known(rest) => {}
@@ -99,7 +151,27 @@ mod tests {
         let found = secret(Purpose::Snapshot, &class, "c", Some(&snapshot)).unwrap().unwrap();
         assert_eq!((found.namespace.as_deref(), found.name.as_deref()), (Some("n"), Some("s-key")));
         assert_eq!(secret(Purpose::List, &class, "c", Some(&snapshot)), Ok(None));
-        assert_eq!(for_driver(&class).unwrap(), BTreeMap::from([("tier".to_owned(), "cold".to_owned())]));
+        let passed = for_driver(class.parameters.as_ref()).unwrap();
+        assert_eq!(passed, BTreeMap::from([("tier".to_owned(), "cold".to_owned())]));
+    }
+
+    #[test]
+    fn secrets_of_groups_have_their_own_parameters_and_tokens() {
+        let class = class(&[
+            ("csi.storage.k8s.io/group-snapshotter-secret-name", "${volumegroupsnapshot.name}-key"),
+            ("csi.storage.k8s.io/group-snapshotter-secret-namespace", "${volumegroupsnapshot.namespace}"),
+            ("csi.storage.k8s.io/group-snapshotter-get-secret-name", "${volumegroupsnapshotcontent.name}"),
+            ("csi.storage.k8s.io/group-snapshotter-get-secret-namespace", "${volumesnapshot.namespace}"),
+        ]);
+        let class = VolumeGroupSnapshotClass { parameters: class.parameters, ..Default::default() };
+        let mut group = VolumeGroupSnapshot::default();
+        group.metadata.name = Some("g".into());
+        group.metadata.namespace = Some("n".into());
+        let found = group_secret(Purpose::Group, &class, "c", Some(&group)).unwrap().unwrap();
+        assert_eq!((found.namespace.as_deref(), found.name.as_deref()), (Some("n"), Some("g-key")));
+        let refused = group_secret(Purpose::GroupGet, &class, "c", Some(&group));
+        assert!(matches!(refused, Err(SecretNameError::InvalidTokens { .. })), "a token of snapshots");
+        assert_eq!(for_driver(class.parameters.as_ref()), Ok(BTreeMap::new()));
     }
 
     #[test]
@@ -109,9 +181,9 @@ mod tests {
             ("csi.storage.k8s.io/snapshotter-secret-namespace", "${volumesnapshot.name}"),
         ]);
         let refused = secret(Purpose::Snapshot, &chosen, "c", Some(&VolumeSnapshot::default()));
-        assert!(matches!(refused, Err(SecretNameError::UnknownToken { .. })));
+        assert!(matches!(refused, Err(SecretNameError::InvalidTokens { .. })));
         let typo = class(&[("csi.storage.k8s.io/snapshoter-secret-name", "s")]);
         let key = "csi.storage.k8s.io/snapshoter-secret-name".to_owned();
-        assert_eq!(for_driver(&typo), Err(UnknownParameter(key)));
+        assert_eq!(for_driver(typo.parameters.as_ref()), Err(UnknownParameter(key)));
     }
 }

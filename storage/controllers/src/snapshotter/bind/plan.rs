@@ -1,25 +1,29 @@
 //! The next step of a snapshot, of a content, and of a claim that is the source of snapshots.
 //!
 //! ```text
-//! class ──> finalizers ──> claim held ──> content made (or found, and bound) ──> status follows the content's
+//! class ──> finalizer as a source ──> claim held ──> content made (or found, and bound)
+//!     ──> finalizer as bound ──> status follows the content's
 //! ```
+//!
+//! A snapshot that was created with its group waits for `group_bind/` to bind it.
 //!
 //! Upstream: `syncSnapshot` and `syncContent` in `pkg/common-controller/snapshot_controller.go`. Unlike there a
 //! snapshot that lost its content is not recreated: it would have other data.
 
 use std::sync::Arc;
 
-use claimcheck_informer::{SnapshotBy, World, quantity};
+use claimcheck_informer::{GroupContentBy, SnapshotBy, World, quantity};
 use claimcheck_model::{
     ObjectKey, SNAPSHOT_BOUND_PROTECTION, SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_CONTENT_PROTECTION,
     SNAPSHOT_SOURCE_PROTECTION,
+    group_snapshot::owning_group,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotStatus},
     snapshot_content_name,
 };
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::PersistentVolumeClaim,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
 };
 
 use super::{plan_deletion::plan_deletion, source, trouble::Trouble};
@@ -78,12 +82,27 @@ pub enum Action {
     },
     /// Emit an event that the snapshot stays until the claims provisioned from it have their volumes.
     ReportInUse(Arc<VolumeSnapshot>),
-    /// Request the group of a snapshot that is being deleted: while it exists, its members stay.
+    /// Make the group the owner of an imported snapshot that is part of it.
+    Own {
+        /// The snapshot.
+        snapshot: Arc<VolumeSnapshot>,
+        /// The reference to the group.
+        owner: OwnerReference,
+    },
+    /// Emit an event that a member of a group cannot be deleted alone.
+    ReportGrouped {
+        /// The snapshot.
+        snapshot: Arc<VolumeSnapshot>,
+        /// The group.
+        group: ObjectKey,
+    },
+    /// Request the group of a snapshot that is being deleted, which is not in the cache: while it exists, its members
+    /// stay.
     FindGroup {
         /// The snapshot.
         snapshot: Arc<VolumeSnapshot>,
-        /// The group's name, in the same namespace.
-        group: String,
+        /// The group.
+        group: ObjectKey,
     },
     /// Annotate the content that its snapshot is being deleted, for the driver's snapshotter.
     Announce(Arc<VolumeSnapshotContent>),
@@ -97,9 +116,11 @@ pub fn plan_snapshot(key: &ObjectKey, world: &World, is_ungrouped: bool) -> Opti
     let step = if is_deleting(&**snapshot) {
         return plan_deletion(key, snapshot, world, is_ungrouped);
     } else if let Some(content) = snapshot.content() {
-        follow(snapshot, world.snapshot_contents.named(content))
+        follow(snapshot, world.snapshot_contents.named(content), world)
     } else if let Some(content) = &snapshot.spec.source.volume_snapshot_content_name {
         find(snapshot, content, world)
+    } else if owning_group(snapshot).is_some() {
+        return None;
     } else {
         make(snapshot, world)
     };
@@ -125,19 +146,24 @@ pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<Action> {
 type Step = Result<Option<Action>, Trouble>;
 
 /// A snapshot that is bound.
-fn follow(snapshot: &Arc<VolumeSnapshot>, content: Option<&Arc<VolumeSnapshotContent>>) -> Step {
+fn follow(
+    snapshot: &Arc<VolumeSnapshot>,
+    content: Option<&Arc<VolumeSnapshotContent>>,
+    world: &World,
+) -> Step {
     let content = content.ok_or(Trouble::ContentMissing)?;
     if !content.is_bound_to(snapshot) {
         return Err(Trouble::Unbound);
     }
-    Ok(hold(snapshot, content.is_deleted_with_snapshot()).or_else(|| report(snapshot, content)))
+    let hold = hold(snapshot, content.is_deleted_with_snapshot());
+    Ok(hold.or_else(|| report(snapshot, content, world)).or_else(|| own(snapshot, world)))
 }
 
 /// A snapshot with a pre-provisioned content.
 fn find(snapshot: &Arc<VolumeSnapshot>, content: &str, world: &World) -> Step {
     let content = world.snapshot_contents.named(content).ok_or(Trouble::ContentMissing)?;
     if content.spec.source.snapshot_handle.is_none() {
-        return Err(Trouble::NotPreProvisioned);
+        return Err(Trouble::NotPreProvisioned(name(&**content).to_owned()));
     }
     let (meant, meta) = (&content.spec.volume_snapshot_ref, &snapshot.metadata);
     let uid = meant.uid.as_ref().filter(|uid| !uid.is_empty());
@@ -153,7 +179,7 @@ fn find(snapshot: &Arc<VolumeSnapshot>, content: &str, world: &World) -> Step {
         let (content, snapshot) = (content.clone(), snapshot.clone());
         return Ok(Some(Action::BindContent { content, snapshot }));
     }
-    Ok(report(snapshot, content))
+    Ok(report(snapshot, content, world))
 }
 
 /// A snapshot that must be created.
@@ -170,18 +196,21 @@ fn make(snapshot: &Arc<VolumeSnapshot>, world: &World) -> Step {
         if !content.is_bound_to(snapshot) {
             return Err(Trouble::Misbound(name(&**content).to_owned()));
         }
-        return Ok(hold(snapshot, content.is_deleted_with_snapshot()).or_else(|| report(snapshot, content)));
+        let hold = hold(snapshot, content.is_deleted_with_snapshot());
+        return Ok(hold.or_else(|| report(snapshot, content, world)));
     }
     let class = world.snapshot_classes.named(class_name);
     let class = class.ok_or_else(|| Trouble::NoClass(class_name.clone()))?;
-    if let Some(hold) = hold(snapshot, class.deletion_policy == "Delete") {
+    // The finalizer of bound snapshots follows when the content exists.
+    if let Some(hold) = hold(snapshot, false) {
         return Ok(Some(hold));
     }
-    let (claim, held) = source::held_claim(snapshot, world, SNAPSHOT_CLAIM_PROTECTION)?;
+    let of_source = |cause| Trouble::Source { snapshot: name(&**snapshot).to_owned(), cause };
+    let (claim, held) = source::held_claim(snapshot, world, SNAPSHOT_CLAIM_PROTECTION).map_err(of_source)?;
     if !held {
         return Ok(Some(Action::HoldClaim(claim.clone())));
     }
-    let content = Box::new(source::content(snapshot, claim, class, world)?);
+    let content = Box::new(source::content(snapshot, claim, class, world).map_err(of_source)?);
     Ok(Some(Action::CreateContent { snapshot: snapshot.clone(), content }))
 }
 
@@ -204,10 +233,29 @@ fn hold(snapshot: &Arc<VolumeSnapshot>, with_content: bool) -> Option<Action> {
     (finalizers.len() > before).then_some(Action::SetFinalizers { snapshot, finalizers })
 }
 
+/// Makes its group the owner of an imported snapshot. Upstream: `addVolumeGroupSnapshotOwnership`.
+fn own(snapshot: &Arc<VolumeSnapshot>, world: &World) -> Option<Action> {
+    if !snapshot.is_ready() || owning_group(snapshot).is_some() {
+        return None;
+    }
+    let group = snapshot.status.as_ref()?.volume_group_snapshot_name.as_ref()?;
+    let key = ObjectKey::new(snapshot.metadata.namespace.as_deref().unwrap_or_default(), group);
+    let owner = world.group_snapshots.get(&key)?.owner_reference();
+    Some(Action::Own { snapshot: snapshot.clone(), owner })
+}
+
+/// The name of the group with this handle in the storage system. Upstream: `updateSnapshotStatus`.
+fn group_name(handle: Option<&str>, driver: &str, world: &World) -> Option<String> {
+    let mut contents = world.group_snapshot_contents.by(GroupContentBy::Handle, handle?);
+    let content = contents.find(|content| content.spec.driver == driver)?;
+    content.spec.volume_group_snapshot_ref.name.clone()
+}
+
 /// The content's status, unless the snapshot has it already.
-fn report(snapshot: &Arc<VolumeSnapshot>, content: &VolumeSnapshotContent) -> Option<Action> {
+fn report(snapshot: &Arc<VolumeSnapshot>, content: &VolumeSnapshotContent, world: &World) -> Option<Action> {
     let old = snapshot.status.clone().unwrap_or_default();
     let known = content.status.clone().unwrap_or_default();
+    let group = group_name(known.volume_group_snapshot_handle.as_deref(), &content.spec.driver, world);
     let created = known.creation_time.and_then(|nanos| Timestamp::from_nanosecond(nanos.into()).ok());
     let status = VolumeSnapshotStatus {
         bound_volume_snapshot_content_name: old
@@ -217,7 +265,7 @@ fn report(snapshot: &Arc<VolumeSnapshot>, content: &VolumeSnapshotContent) -> Op
         error: known.error,
         ready_to_use: Some(known.ready_to_use.unwrap_or(false)),
         restore_size: old.restore_size.or_else(|| known.restore_size.map(quantity::from_bytes)),
-        volume_group_snapshot_name: old.volume_group_snapshot_name,
+        volume_group_snapshot_name: old.volume_group_snapshot_name.or(group),
     };
     let is_new = snapshot.status.as_ref() != Some(&status);
     is_new.then(|| Action::Report { snapshot: snapshot.clone(), status: Box::new(status) })

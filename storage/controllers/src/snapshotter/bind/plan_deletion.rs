@@ -6,18 +6,17 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{ClaimBy, DataSource, World};
+use claimcheck_informer::{ClaimBy, ContentBy, DataSource, World};
 use claimcheck_model::{
-    ObjectKey, SNAPSHOT_BEING_DELETED, SNAPSHOT_BOUND_PROTECTION, SNAPSHOT_SOURCE_PROTECTION,
+    ObjectKey, SNAPSHOT_BEING_DELETED, SNAPSHOT_BOUND_PROTECTION, SNAPSHOT_IN_GROUP_PROTECTION,
+    SNAPSHOT_SOURCE_PROTECTION,
+    group_snapshot::owning_group,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
     snapshot_content_name,
 };
 
 use super::plan::{Action, has};
 use crate::claims::{annotation, is_deleting, precedes_deletion};
-
-/// On a snapshot that was created with its group, until the group is deleted.
-const GROUP_PROTECTION: &str = "snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection";
 
 /// Plans a snapshot that is being deleted; `is_ungrouped`: its group was found to be deleted.
 pub fn plan_deletion(
@@ -27,18 +26,24 @@ pub fn plan_deletion(
     is_ungrouped: bool,
 ) -> Option<Action> {
     const FINALIZERS: [&str; 2] = [SNAPSHOT_SOURCE_PROTECTION, SNAPSHOT_BOUND_PROTECTION];
-    if !FINALIZERS.iter().any(|finalizer| has(&snapshot.metadata, finalizer)) {
+    let protections = FINALIZERS.iter().chain([&SNAPSHOT_IN_GROUP_PROTECTION]);
+    if !protections.copied().any(|finalizer| has(&snapshot.metadata, finalizer)) {
         return None;
     }
-    let content = content_of(snapshot, world);
+    let content = content_of(key, snapshot, world);
     if content.is_some() && is_source(key, snapshot, world) {
         return Some(Action::ReportInUse(snapshot.clone()));
     }
-    let group = snapshot.status.as_ref().and_then(|status| status.volume_group_snapshot_name.clone());
-    if let Some(group) = group
+    if let Some(group) = group_of(snapshot)
         && !is_ungrouped
     {
-        return Some(Action::FindGroup { snapshot: snapshot.clone(), group });
+        let snapshot = snapshot.clone();
+        return match world.group_snapshots.get(&group) {
+            // It deletes its members, and wakes them when it is gone.
+            Some(found) if is_deleting(&**found) => None,
+            Some(_) => Some(Action::ReportGrouped { snapshot, group }),
+            None => Some(Action::FindGroup { snapshot, group }),
+        };
     }
     if let Some(content) = content {
         if annotation(&**content, SNAPSHOT_BEING_DELETED).is_none() {
@@ -49,17 +54,35 @@ pub fn plan_deletion(
         }
     }
     let mut finalizers = snapshot.metadata.finalizers.clone().unwrap_or_default();
-    finalizers
-        .retain(|held| !FINALIZERS.contains(&held.as_str()) && (!is_ungrouped || held != GROUP_PROTECTION));
-    Some(Action::SetFinalizers { snapshot: snapshot.clone(), finalizers })
+    let before = finalizers.len();
+    let of_group = |held: &str| is_ungrouped && held == SNAPSHOT_IN_GROUP_PROTECTION;
+    finalizers.retain(|held| !FINALIZERS.contains(&held.as_str()) && !of_group(held));
+    let snapshot = snapshot.clone();
+    (finalizers.len() < before).then_some(Action::SetFinalizers { snapshot, finalizers })
+}
+
+/// The group that it is part of.
+fn group_of(snapshot: &VolumeSnapshot) -> Option<ObjectKey> {
+    let status = snapshot.status.as_ref();
+    let named = status.and_then(|status| status.volume_group_snapshot_name.as_deref());
+    let group = named.or_else(|| owning_group(snapshot))?;
+    Some(ObjectKey::new(snapshot.metadata.namespace.as_deref().unwrap_or_default(), group))
 }
 
 /// Its content, if the two are bound to each other: a content that is not recorded in its snapshot's status yet
-/// is found by its name.
-fn content_of<'w>(snapshot: &VolumeSnapshot, world: &'w World) -> Option<&'w Arc<VolumeSnapshotContent>> {
+/// is found by its name, and that of a member of a group, which is named after the volume, by its reference.
+fn content_of<'w>(
+    key: &ObjectKey,
+    snapshot: &VolumeSnapshot,
+    world: &'w World,
+) -> Option<&'w Arc<VolumeSnapshotContent>> {
     let made = || snapshot_content_name(snapshot.metadata.uid.as_deref().unwrap_or_default());
     let content = match snapshot.content() {
         Some(content) => world.snapshot_contents.named(content),
+        None if owning_group(snapshot).is_some() => {
+            let mut contents = world.snapshot_contents.by(ContentBy::Snapshot, &key.to_string());
+            contents.find(|content| content.is_bound_to(snapshot))
+        }
         None => world.snapshot_contents.named(&made()),
     };
     content.filter(|content| content.is_bound_to(snapshot))

@@ -5,13 +5,18 @@ use claimcheck_informer::{
     testing::{self, DRIVER, NAMESPACE, deleting},
 };
 use claimcheck_model::{
-    DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_BEING_DELETED, SNAPSHOT_BOUND_PROTECTION,
-    SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_SOURCE_PROTECTION,
+    DEFAULT_SNAPSHOT_CLASS, GROUP_SNAPSHOT_BOUND_PROTECTION, ObjectKey, SNAPSHOT_BEING_DELETED,
+    SNAPSHOT_BOUND_PROTECTION, SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_CONTENT_PROTECTION,
+    SNAPSHOT_IN_GROUP_PROTECTION, SNAPSHOT_SOURCE_PROTECTION,
+    group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotContentStatus},
     snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotContentStatus, VolumeSnapshotStatus},
 };
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
 
-use super::plan::{Action, plan_claim, plan_content, plan_snapshot};
+use super::{
+    plan::{Action, plan_claim, plan_content, plan_snapshot},
+    trouble::Trouble,
+};
 
 const BOTH: [&str; 2] = [SNAPSHOT_SOURCE_PROTECTION, SNAPSHOT_BOUND_PROTECTION];
 const CONTENT: &str = "snapcontent-uid-s";
@@ -72,6 +77,8 @@ fn step_of(world: &World, is_ungrouped: bool) -> String {
         Some(Action::Report { status, .. }) => format!("report {:?}", status.ready_to_use.unwrap()),
         Some(Action::Fail { trouble, .. }) => trouble.reason().into(),
         Some(Action::ReportInUse(_)) => "in use".into(),
+        Some(Action::Own { owner, .. }) => format!("own by {}", owner.name),
+        Some(Action::ReportGrouped { .. }) => "grouped".into(),
         Some(Action::FindGroup { group, .. }) => format!("find {group}"),
         Some(Action::Announce(_)) => "announce".into(),
         Some(Action::DeleteContent(_)) => "delete content".into(),
@@ -97,12 +104,16 @@ fn a_snapshot_is_made_step_by_step() {
     world.apply(testing::snapshot("s", "data", "gone"));
     assert_eq!(step(&world), "GetSnapshotClassFailed");
     world.apply(testing::snapshot("s", "data", "snap"));
-    assert_eq!(step(&world), "2 finalizers");
-    world.apply(held());
+    assert_eq!(step(&world), "1 finalizers", "as a source");
+    let mut source = held();
+    source.metadata.finalizers = Some(vec![SNAPSHOT_SOURCE_PROTECTION.to_owned()]);
+    world.apply(source);
     assert_eq!(step(&world), "hold claim");
     bound_claim(&mut world, true);
     assert_eq!(step(&world), format!("create {CONTENT} of Some(\"handle-pv\")"));
     world.apply(content("Delete"));
+    assert_eq!(step(&world), "2 finalizers", "as bound");
+    world.apply(held());
     assert_eq!(step(&world), "report false");
     world.apply(bound(held()));
     assert_eq!(step(&world), "nothing");
@@ -114,7 +125,7 @@ fn a_snapshot_is_made_step_by_step() {
 
 #[test]
 fn what_a_snapshot_cannot_be_made_of() {
-    let of = |change: fn(&mut PersistentVolumeClaim)| {
+    let world_of = |change: fn(&mut PersistentVolumeClaim)| {
         let mut world = World::default();
         bound_claim(&mut world, true);
         let mut claim = (**world.claims.get(&ObjectKey::new(NAMESPACE, "data")).unwrap()).clone();
@@ -122,13 +133,35 @@ fn what_a_snapshot_cannot_be_made_of() {
         world.apply(claim);
         world.apply(testing::snapshot_class("snap", "Delete"));
         world.apply(held());
-        step(&world)
+        world
     };
-    let refused = "SnapshotContentCreationFailed";
-    assert_eq!(of(|claim| claim.status.as_mut().unwrap().phase = Some("Pending".into())), refused);
-    assert_eq!(of(|claim| claim.spec.as_mut().unwrap().volume_name = Some("other".into())), refused);
-    assert_eq!(of(|claim| *claim = deleting(claim.clone(), &["other"])), refused);
-    assert!(of(|_| ()).starts_with("create"));
+    let (input, update) =
+        ("failed to get input parameters to create snapshot s:", "snapshot controller failed to update");
+    let pending = world_of(|claim| claim.status.as_mut().unwrap().phase = Some("Pending".into()));
+    let cause = "the PVC data is not yet bound to a PV, will not attempt to take a snapshot";
+    assert_eq!(trouble(&pending), format!("{input} {cause:?}"));
+    let elsewhere = world_of(|claim| claim.spec.as_mut().unwrap().volume_name = Some("other".into()));
+    let cause = r#"failed to retrieve PV other from the API server: "persistentvolumes \"other\" not found""#;
+    assert_eq!(trouble(&elsewhere), format!("{input} {cause:?}"));
+    let goes = world_of(|claim| *claim = deleting(claim.clone(), &["other"]));
+    let cause = "cannot add finalizer on claim because it is being deleted";
+    assert_eq!(trouble(&goes), format!("{update} data on API server: {cause}"));
+    let mut gone = world_of(|_| ());
+    assert!(step(&gone).starts_with("create"));
+    gone.claims.remove(&testing::claim("data", "fast", "1Gi"));
+    assert_eq!(trouble(&gone), format!("{update} s on API server: cannot get claim from snapshot"));
+}
+
+/// The error of `s`, without what all errors of its content begin with.
+fn trouble(world: &World) -> String {
+    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, false) {
+        Some(Action::Fail { trouble, .. }) => {
+            assert_eq!(trouble.reason(), "SnapshotContentCreationFailed");
+            let text = trouble.to_string();
+            text.strip_prefix("Failed to create snapshot content with error ").unwrap().to_owned()
+        }
+        other => panic!("expected an error, not {other:?}"),
+    }
 }
 
 #[test]
@@ -152,6 +185,24 @@ fn a_content_that_is_there_is_bound_if_it_is_meant() {
     );
     assert_eq!(of(|content| content.spec.source.snapshot_handle = None), "SnapshotContentMismatch");
     assert_eq!(step(&testing::world([snapshot.clone().into()])), "SnapshotContentMissing");
+}
+
+#[test]
+fn a_content_that_the_snapshot_cannot_have_is_the_subject_of_a_second_event() {
+    let key = ObjectKey::new(NAMESPACE, "s");
+    let of = |trouble: Trouble| trouble.of_finalizers(&key);
+    let content = || "c".to_owned();
+    let troubles =
+        [Trouble::Misbound(content()), Trouble::NotPreProvisioned(content()), Trouble::NotDynamic(content())];
+    let expected = [
+        "VolumeSnapshotContent [c] is bound to a different snapshot",
+        "snapshot default/s expects a pre-provisioned VolumeSnapshotContent c but gets a dynamically provisioned one",
+        "snapshot default/s expects a dynamically provisioned VolumeSnapshotContent c but gets a pre-provisioned one",
+    ];
+    for (trouble, expected) in troubles.into_iter().zip(expected) {
+        assert_eq!(of(trouble), Some(format!("Failed to check and update snapshot: {expected}")));
+    }
+    assert_eq!(of(Trouble::ContentMissing), None);
 }
 
 #[test]
@@ -186,13 +237,13 @@ fn a_snapshot_goes_after_its_content() {
 
 #[test]
 fn a_member_of_a_group_goes_after_its_group() {
-    let finalizers = [BOTH[0], BOTH[1], "snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection"];
+    let finalizers = [BOTH[0], BOTH[1], SNAPSHOT_IN_GROUP_PROTECTION];
     let mut member = deleting(bound(held()), &finalizers);
     member.status.as_mut().unwrap().volume_group_snapshot_name = Some("g".into());
     let kept = announced(content("Retain"));
     for (what, content, is_ungrouped, expected) in [
-        ("at first", content("Delete"), false, "find g"),
-        ("the content was announced", announced(content("Delete")), false, "find g"),
+        ("at first", content("Delete"), false, "find default/g"),
+        ("the content was announced", announced(content("Delete")), false, "find default/g"),
         ("the group is gone", content("Delete"), true, "announce"),
         ("then the content goes", announced(content("Delete")), true, "delete content"),
         ("or is kept", kept, true, "0 finalizers"),
@@ -200,10 +251,72 @@ fn a_member_of_a_group_goes_after_its_group() {
         let world = testing::world([member.clone().into(), content.into()]);
         assert_eq!(step_of(&world, is_ungrouped), expected, "{what}");
     }
-    assert_eq!(step_of(&testing::world([member.clone().into()]), false), "find g", "it has no content");
+    let bare = testing::world([member.clone().into()]);
+    assert_eq!(step_of(&bare, false), "find default/g", "it has no content");
+    let group = testing::group_snapshot("g", "groups");
+    let mut owned = member.clone();
+    owned.status = None;
+    owned.metadata.owner_references = Some(vec![group.owner_reference()]);
+    for (what, member) in [("named in the status", &member), ("owned", &owned)] {
+        let with = |group: VolumeGroupSnapshot| {
+            step(&testing::world([member.clone().into(), content("Delete").into(), group.into()]))
+        };
+        assert_eq!(with(group.clone()), "grouped", "{what}");
+        let going = deleting(group.clone(), &[GROUP_SNAPSHOT_BOUND_PROTECTION]);
+        assert_eq!(with(going), "nothing", "{what}: the group deletes it");
+    }
+    let mut of_member = content("Delete");
+    of_member.metadata.name = Some("snapcontent-of-a-volume".into());
+    let world = testing::world([owned.into(), of_member.into()]);
+    assert_eq!(step_of(&world, true), "announce", "the content is not in its status yet");
     member.status.as_mut().unwrap().volume_group_snapshot_name = None;
     let unmarked = testing::world([member.into()]);
     assert_eq!(step(&unmarked), "1 finalizers", "the group's stays");
+}
+
+#[test]
+fn a_member_of_a_group_is_left_to_it_until_it_is_bound() {
+    let group = testing::group_snapshot("g", "groups");
+    let mut member = testing::snapshot("s", "data", "");
+    member.spec.volume_snapshot_class_name = None;
+    member.metadata.owner_references = Some(vec![group.owner_reference()]);
+    let mut world = World::default();
+    bound_claim(&mut world, true);
+    world.apply(member.clone());
+    assert_eq!(step(&world), "nothing", "no second snapshot is created");
+    let mut bound = bound(member);
+    bound.metadata.finalizers = held().metadata.finalizers;
+    world.apply(bound);
+    let mut ready = content("Delete");
+    ready.status = Some(VolumeSnapshotContentStatus {
+        ready_to_use: Some(true),
+        volume_group_snapshot_handle: Some("h".into()),
+        ..VolumeSnapshotContentStatus::default()
+    });
+    world.apply(ready);
+    let mut of_group = testing::group_snapshot_content("gc", &group, &["handle-pv"], "Delete");
+    of_group.status = Some(VolumeGroupSnapshotContentStatus {
+        volume_group_snapshot_handle: Some("h".into()),
+        ..VolumeGroupSnapshotContentStatus::default()
+    });
+    world.apply(of_group);
+    let report = plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), &world, false);
+    let Some(Action::Report { status, .. }) = report else { panic!("expected a report, not {report:?}") };
+    assert_eq!(status.volume_group_snapshot_name.as_deref(), Some("g"));
+}
+
+#[test]
+fn an_imported_member_is_owned_by_its_group_once_both_exist() {
+    let mut member = bound(held());
+    let status = member.status.as_mut().unwrap();
+    status.ready_to_use = Some(true);
+    status.volume_group_snapshot_name = Some("g".into());
+    let mut ready = content("Delete");
+    ready.status = Some(VolumeSnapshotContentStatus { ready_to_use: Some(true), ..Default::default() });
+    let mut world = testing::world([member.into(), ready.into()]);
+    assert_eq!(step(&world), "nothing");
+    world.apply(testing::group_snapshot("g", "groups"));
+    assert_eq!(step(&world), "own by g");
 }
 
 #[test]

@@ -6,10 +6,12 @@ use std::{
 };
 
 use claimcheck_informer::{
-    Change, DataSource, EventType, Kind, KindSet, SnapshotBy, UNREADY, World, data_source, key_of,
+    Change, ContentBy, DataSource, EventType, GroupContentBy, Kind, KindSet, SnapshotBy, UNREADY, World,
+    data_source, key_of,
 };
 use claimcheck_model::{
     ObjectKey, SNAPSHOT_BEING_DELETED, SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_CONTENT_PROTECTION,
+    group_snapshot::VolumeGroupSnapshotContent,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotError, VolumeSnapshotStatus},
 };
 use jiff::Timestamp;
@@ -83,7 +85,15 @@ impl Controller for Snapshots {
     const NAME: &'static str = "snapshot-controller";
 
     fn kinds() -> KindSet {
-        KindSet::of(&[Kind::Snapshot, Kind::SnapshotContent, Kind::SnapshotClass, Kind::Claim, Kind::Volume])
+        KindSet::of(&[
+            Kind::Snapshot,
+            Kind::SnapshotContent,
+            Kind::SnapshotClass,
+            Kind::GroupSnapshot,
+            Kind::GroupSnapshotContent,
+            Kind::Claim,
+            Kind::Volume,
+        ])
     }
 
     fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Key> {
@@ -124,6 +134,16 @@ impl Controller for Snapshots {
                 let claim = claim.map(|claim| ref_key(claim).to_string());
                 claim.map(|claim| snapshots(SnapshotBy::Claim, &claim, world).collect()).unwrap_or_default()
             }
+            Kind::GroupSnapshot => {
+                let key = change.key.to_string();
+                let contents = world.group_snapshot_contents.by(GroupContentBy::Group, &key);
+                let imported = contents.flat_map(|content| members(content, world));
+                snapshots(SnapshotBy::Group, &key, world).chain(imported).collect()
+            }
+            Kind::GroupSnapshotContent => {
+                let contents = change.states::<VolumeGroupSnapshotContent>();
+                contents.flat_map(|content| members(content, world)).collect()
+            }
             Kind::Class
             | Kind::Pod
             | Kind::Node
@@ -132,7 +152,8 @@ impl Controller for Snapshots {
             | Kind::CsiNode
             | Kind::Capacity
             | Kind::Lease
-            | Kind::AttributesClass => Vec::new(),
+            | Kind::AttributesClass
+            | Kind::GroupSnapshotClass => Vec::new(),
         }
     }
 
@@ -195,12 +216,20 @@ impl Controller for Snapshots {
                 context.event(&*snapshot, EventType::Warning, "SnapshotDeletePending", message);
                 return Ok(ActionOutcome::Unchanged);
             }
-            // Groups are not watched, so one that exists is requested again after the backoff.
+            Action::Own { snapshot, owner } => {
+                let mut owners = snapshot.metadata.owner_references.clone().unwrap_or_default();
+                owners.push(owner);
+                context.patch(&*snapshot, json!({"metadata": {"ownerReferences": owners}})).await?;
+            }
+            Action::ReportGrouped { snapshot, group } => {
+                let message = Grouped { snapshot: key_of(&*snapshot), group }.to_string();
+                context.event(&*snapshot, EventType::Warning, "SnapshotDeletePending", message);
+                return Ok(ActionOutcome::Unchanged);
+            }
+            // Other versions of groups are not watched, so one that exists is requested again after the backoff.
             Action::FindGroup { snapshot, group } => {
-                let key = key_of(&*snapshot);
-                let group = ObjectKey::new(key.namespace.clone(), group);
                 if exists(&context.client, &group).await? {
-                    let grouped = Grouped { snapshot: key, group };
+                    let grouped = Grouped { snapshot: key_of(&*snapshot), group };
                     let message = grouped.to_string();
                     context.event(&*snapshot, EventType::Warning, "SnapshotDeletePending", message);
                     return Err(grouped.into());
@@ -237,6 +266,13 @@ async fn exists(client: &Client, group: &ObjectKey) -> kube::Result<bool> {
     Ok(false)
 }
 
+/// The snapshots with contents that are part of a group.
+fn members<'w>(group: &VolumeGroupSnapshotContent, world: &'w World) -> impl Iterator<Item = Key> + use<'w> {
+    let contents = group.handle().map(|handle| world.snapshot_contents.by(ContentBy::Group, handle));
+    let snapshots = contents.into_iter().flatten().map(|one| ref_key(&one.spec.volume_snapshot_ref));
+    snapshots.map(Key::Snapshot)
+}
+
 /// Snapshots found by an index.
 fn snapshots<'w>(by: SnapshotBy, term: &str, world: &'w World) -> impl Iterator<Item = Key> + use<'w> {
     world.snapshots.by(by, term).map(|snapshot| Key::Snapshot(key_of(&**snapshot)))
@@ -270,6 +306,9 @@ async fn report(
 async fn fail(context: &Context, snapshot: &VolumeSnapshot, trouble: &Trouble) -> Result<(), Failure> {
     let message = trouble.to_string();
     context.event(snapshot, EventType::Warning, trouble.reason(), message.clone());
+    if let Some(follows) = trouble.of_finalizers(&key_of(snapshot)) {
+        context.event(snapshot, EventType::Warning, "SnapshotFinalizerError", follows);
+    }
     let error = VolumeSnapshotError { message: Some(message), time: Some(Time(Timestamp::now())) };
     let mut status = json!({ "error": error });
     if trouble.unreadies() {

@@ -44,8 +44,11 @@ pub fn volume<'w>(
     if claim_phase(claim) != "Bound" {
         return Err(SourceTrouble::ClaimPending(name(claim).to_owned()));
     }
-    let volume = volume_name(claim).and_then(|name| world.volumes.named(name));
-    let volume = volume.filter(|volume| is_meant_for(volume, claim)).ok_or(SourceTrouble::BrokenBinding)?;
+    let wanted = volume_name(claim).unwrap_or_default();
+    let volume = world.volumes.named(wanted).ok_or_else(|| SourceTrouble::NoVolume(wanted.to_owned()))?;
+    if !is_meant_for(volume, claim) {
+        return Err(SourceTrouble::InvalidBinding);
+    }
     let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
     Ok((volume, csi.ok_or_else(|| SourceTrouble::NotCsi(name(&**volume).to_owned()))?))
 }

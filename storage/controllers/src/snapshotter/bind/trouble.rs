@@ -1,5 +1,7 @@
 //! Why a snapshot cannot be created or used, in upstream's words.
 
+use claimcheck_model::ObjectKey;
+
 use crate::rpc::SecretNameError;
 
 /// An error of a snapshot.
@@ -14,17 +16,22 @@ pub enum Trouble {
     #[error("Failed to set default snapshot class with error {0}")]
     DefaultClass(DefaultTrouble),
     /// Its source is missing or unsuitable.
-    #[error("Failed to create snapshot content with error {0}")]
-    Source(#[from] SourceTrouble),
+    #[error("Failed to create snapshot content with error {}", of_content(.snapshot, .cause))]
+    Source {
+        /// The snapshot's name.
+        snapshot: String,
+        /// The error.
+        cause: SourceTrouble,
+    },
     /// Its content does not exist.
     #[error("VolumeSnapshotContent is missing")]
     ContentMissing,
     /// A pre-provisioned content has the name of the one to be created.
     #[error("VolumeSnapshotContent {0} is pre-provisioned while expecting a dynamically provisioned one")]
     NotDynamic(String),
-    /// Its content was created for another snapshot.
+    /// Its content, of this name, was created for another snapshot.
     #[error("VolumeSnapshotContent is dynamically provisioned while expecting a pre-provisioned one")]
-    NotPreProvisioned,
+    NotPreProvisioned(String),
     /// The content belongs to another snapshot.
     #[error("VolumeSnapshotContent [{0}] is bound to a different snapshot")]
     Misbound(String),
@@ -54,14 +61,20 @@ pub enum SourceTrouble {
     #[error("failed to retrieve PVC {0} from the lister: \"persistentvolumeclaim \\\"{0}\\\" not found\"")]
     NoClaim(String),
     /// The claim is being deleted.
-    #[error("cannot add finalizer on claim {0} because it is being deleted")]
+    #[error(
+        "snapshot controller failed to update {0} on API server: cannot add finalizer on claim because it is \
+         being deleted"
+    )]
     ClaimGoes(String),
     /// The claim has no volume yet.
     #[error("the PVC {0} is not yet bound to a PV, will not attempt to take a snapshot")]
     ClaimPending(String),
-    /// The claim's volume was deleted, or belongs to another claim.
+    /// The claim's volume does not exist.
+    #[error("failed to retrieve PV {0} from the API server: \"persistentvolumes \\\"{0}\\\" not found\"")]
+    NoVolume(String),
+    /// The claim's volume belongs to another claim.
     #[error("claim in dataSource not bound or invalid")]
-    BrokenBinding,
+    InvalidBinding,
     /// The volume is not a CSI volume.
     #[error("cannot find CSI PersistentVolumeSource for volume {0}")]
     NotCsi(String),
@@ -82,15 +95,58 @@ pub enum SourceTrouble {
     Secret(#[from] SecretNameError),
 }
 
+/// The error of `createSnapshotContent` in `pkg/common-controller/snapshot_controller.go`, which wraps those of the
+/// functions that it calls.
+fn of_content(snapshot: &str, trouble: &SourceTrouble) -> String {
+    match trouble {
+        // `ensurePVCFinalizer`, which hides the cause.
+        SourceTrouble::NoClaim(_) => format!(
+            "snapshot controller failed to update {snapshot} on API server: cannot get claim from snapshot"
+        ),
+        // `getCreateSnapshotInput`.
+        SourceTrouble::ClaimPending(_)
+        | SourceTrouble::NoVolume(_)
+        | SourceTrouble::InvalidBinding
+        | SourceTrouble::Secret(_) => {
+            let quoted = trouble.to_string();
+            format!("failed to get input parameters to create snapshot {snapshot}: {quoted:?}")
+        }
+        SourceTrouble::ClaimGoes(_) | SourceTrouble::NotCsi(_) | SourceTrouble::OtherDriver { .. } => {
+            trouble.to_string()
+        }
+    }
+}
+
 impl Trouble {
+    /// The text of the event SnapshotFinalizerError, which follows the one about a content that the snapshot cannot
+    /// have. Upstream: `checkandAddSnapshotFinalizers`.
+    pub fn of_finalizers(&self, snapshot: &ObjectKey) -> Option<String> {
+        let (expected, content, found) = match self {
+            Self::Misbound(_) => return Some(format!("Failed to check and update snapshot: {self}")),
+            Self::NotPreProvisioned(content) => {
+                ("a pre-provisioned", content, "a dynamically provisioned one")
+            }
+            Self::NotDynamic(content) => ("a dynamically provisioned", content, "a pre-provisioned one"),
+            Self::NoClass(_)
+            | Self::DefaultClass(_)
+            | Self::Source { .. }
+            | Self::ContentMissing
+            | Self::Unbound => return None,
+        };
+        Some(format!(
+            "Failed to check and update snapshot: snapshot {snapshot} expects {expected} \
+             VolumeSnapshotContent {content} but gets {found}"
+        ))
+    }
+
     /// The reason of its event.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NoClass(_) => "GetSnapshotClassFailed",
             Self::DefaultClass(_) => "SetDefaultSnapshotClassFailed",
-            Self::Source(_) => "SnapshotContentCreationFailed",
+            Self::Source { .. } => "SnapshotContentCreationFailed",
             Self::ContentMissing => "SnapshotContentMissing",
-            Self::NotDynamic(_) | Self::NotPreProvisioned => "SnapshotContentMismatch",
+            Self::NotDynamic(_) | Self::NotPreProvisioned(_) => "SnapshotContentMismatch",
             Self::Misbound(_) => "SnapshotContentMisbound",
             Self::Unbound => "SnapshotMisbound",
         }

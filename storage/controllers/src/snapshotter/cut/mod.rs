@@ -7,3 +7,4 @@ mod plan_tests;
 mod run;
 
 pub use run::Contents;
+pub(crate) use run::nanoseconds;

@@ -39,6 +39,8 @@ pub struct Found {
     pub created: i64,
     /// The minimum size of a volume created from it, in bytes; 0 if unknown.
     pub size: i64,
+    /// The handle of the group that it is part of.
+    pub group: Option<String>,
 }
 
 /// State of a content that is not written yet.
@@ -70,7 +72,12 @@ pub enum Question {
 pub enum Action {
     /// Annotate that CreateSnapshot will be called, so that the content is not deleted before its result is
     /// known.
-    Announce(Arc<VolumeSnapshotContent>),
+    Announce {
+        /// The content.
+        content: Arc<VolumeSnapshotContent>,
+        /// The secret that the call requires.
+        secret: Option<SecretReference>,
+    },
     /// Call the driver.
     Ask {
         /// The content.
@@ -147,7 +154,7 @@ pub fn plan(
     if is_deleting(&**content) && !(in_flight && content.handle().is_none()) {
         return (deletion(content, memory), None);
     }
-    if let Some(found) = memory.found.as_ref().filter(|found| !says(content, found)) {
+    if let Some(found) = memory.found.as_ref().filter(|found| !reports(content, found)) {
         return (Some(Action::Report { content: content.clone(), found: found.clone() }), None);
     }
     if content.handle().is_some() && in_flight {
@@ -159,8 +166,9 @@ pub fn plan(
     if let Some(left) = memory.next.map(|next| now.duration_until(next)).filter(|left| left.is_positive()) {
         return (None, Some(left.unsigned_abs()));
     }
-    // The driver makes it with its group.
-    if is_of_group(content) && content.handle().is_none() {
+    // The driver makes it with its group, unless it is imported.
+    let imported = content.spec.source.snapshot_handle.is_some();
+    if is_of_group(content) && content.handle().is_none() && !imported {
         return (None, None);
     }
     let step = ask(content, world, settings, in_flight);
@@ -200,8 +208,7 @@ fn ask(
 ) -> Result<Action, Obstacle> {
     let source = &content.spec.source;
     let ask = |question, secret| Action::Ask { content: content.clone(), question, secret };
-    if is_of_group(content) {
-        let handle = content.handle().unwrap_or_default();
+    if let Some(handle) = content.handle().filter(|_| is_of_group(content)) {
         return Ok(ask(by_handle(handle, settings), annotated_secret(content)));
     }
     let Some(volume) = &source.volume_handle else {
@@ -212,7 +219,7 @@ fn ask(
         return Ok(ask(by_handle(source.snapshot_handle.as_deref().unwrap_or_default(), settings), secret));
     };
     let class = class_of(content, world)?;
-    let mut parameters = class.map(for_driver).transpose()?.unwrap_or_default();
+    let mut parameters = for_driver(class.and_then(|class| class.parameters.as_ref()))?;
     let of = &content.spec.volume_snapshot_ref;
     if settings.extra_create_metadata {
         for (key, value) in [
@@ -224,7 +231,7 @@ fn ask(
         }
     }
     if !in_flight && content.handle().is_none() {
-        return Ok(Action::Announce(content.clone()));
+        return Ok(Action::Announce { secret: annotated_secret(content), content: content.clone() });
     }
     let request = CreateSnapshotRequest {
         source_volume_id: volume.clone(),
@@ -274,6 +281,9 @@ fn annotated_secret(content: &VolumeSnapshotContent) -> Option<SecretReference> 
 }
 
 /// Whether the content has this response in its status.
-fn says(content: &VolumeSnapshotContent, found: &Found) -> bool {
-    content.handle() == Some(found.handle.as_str()) && content.is_ready() == found.ready
+fn reports(content: &VolumeSnapshotContent, found: &Found) -> bool {
+    let group = content.status.as_ref().and_then(|status| status.volume_group_snapshot_handle.as_ref());
+    content.handle() == Some(found.handle.as_str())
+        && content.is_ready() == found.ready
+        && (group.is_some() || found.group.is_none())
 }

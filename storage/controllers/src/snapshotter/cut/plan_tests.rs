@@ -44,7 +44,7 @@ fn step(content: VolumeSnapshotContent, memory: &Memory, rpcs: &[Rpc]) -> String
         (None, None) => "nothing".into(),
         (None, Some(again)) => format!("again in {again:?}"),
         (Some(action), _) => match action {
-            Action::Announce(_) => "announce".into(),
+            Action::Announce { .. } => "announce".into(),
             Action::Ask { question: Question::Create(request), .. } => format!("create {}", request.name),
             Action::Ask { question: Question::Get(_), .. } => "get".into(),
             Action::Ask { question: Question::List(_), .. } => "list".into(),
@@ -62,12 +62,17 @@ fn step(content: VolumeSnapshotContent, memory: &Memory, rpcs: &[Rpc]) -> String
 fn a_snapshot_is_created_and_deleted() {
     let nothing = Memory::default();
     let found = |ready| {
-        let found = Found { handle: "h".into(), ready, created: 1, size: 1 };
+        let found = Found { handle: "h".into(), ready, created: 1, size: 1, group: None };
         Memory { found: Some(found), ..Memory::default() }
     };
     let soon = NOW.saturating_add(SignedDuration::from_secs(1)).unwrap();
     let later = Memory { next: Some(soon), ..found(false) };
     let gone = Memory { deleted: true, ..Memory::default() };
+    let mut grouped = found(true);
+    grouped.found.as_mut().unwrap().group = Some("g".into());
+    let mut imported = content(&[SNAPSHOT_GROUP]);
+    imported.spec.source.volume_handle = None;
+    imported.spec.source.snapshot_handle = Some("h".into());
     let pending = [SNAPSHOT_BEING_CREATED];
     let deleted = [SNAPSHOT_BEING_DELETED];
     let both = [SNAPSHOT_BEING_CREATED, SNAPSHOT_BEING_DELETED];
@@ -80,12 +85,14 @@ fn a_snapshot_is_created_and_deleted() {
         ("it is not ready", cut(content(&[]), false), &found(false), "create snapshot-uid-s"),
         ("it was asked for just now", cut(content(&[]), false), &later, "again in 1s"),
         ("it is ready by now", cut(content(&[]), false), &found(true), "report true"),
+        ("the driver names its group", cut(content(&[]), true), &grouped, "report true"),
         ("it goes before it is certain", going(content(&both)), &nothing, "create snapshot-uid-s"),
         ("it goes", going(cut(content(&deleted), true)), &nothing, "delete h"),
         ("the driver deleted it", going(cut(content(&deleted), true)), &gone, "release"),
         ("it never was", going(content(&deleted)), &nothing, "release"),
         ("its snapshot stays", going(cut(content(&[]), true)), &nothing, "nothing"),
         ("its group is not made yet", content(&[SNAPSHOT_GROUP]), &nothing, "nothing"),
+        ("it is imported and names its group", imported, &nothing, "get"),
         ("its group is not ready", cut(content(&[SNAPSHOT_GROUP]), false), &nothing, "get"),
         ("its group stays", going(cut(content(&[SNAPSHOT_GROUP]), true)), &nothing, "nothing"),
         (
@@ -111,6 +118,14 @@ fn a_snapshot_is_asked_for_with_the_secret_that_made_it() {
     for (key, value) in [(SNAPSHOT_SECRET_NAME, "make"), (SNAPSHOT_SECRET_NAMESPACE, "system")] {
         testing::annotate(&mut made.metadata, key, value);
     }
+    let mut new = made.clone();
+    new.status = None;
+    let world = testing::world([new.into(), class.clone().into()]);
+    let (action, _) = plan("c", &world, &settings(&[]), &Memory::default(), NOW);
+    let Some(Action::Announce { secret, .. }) = action else {
+        panic!("expected to announce, not {action:?}")
+    };
+    assert_eq!(secret.and_then(|secret| secret.name).as_deref(), Some("make"), "it is read first");
     let mut there = made.clone();
     there.spec.source.volume_handle = None;
     there.spec.source.snapshot_handle = Some("h".into());

@@ -87,6 +87,9 @@ impl Controller for Contents {
             | Kind::Capacity
             | Kind::Lease
             | Kind::AttributesClass
+            | Kind::GroupSnapshot
+            | Kind::GroupSnapshotContent
+            | Kind::GroupSnapshotClass
             | Kind::Snapshot => Vec::new(),
         }
     }
@@ -100,7 +103,11 @@ impl Controller for Contents {
 
     async fn act(&self, context: &Context, _: &String, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
-            Action::Announce(content) => {
+            Action::Announce { content, secret } => {
+                // With the annotation the content could not be deleted as long as the secret does not exist.
+                if let Err(error) = credentials(&context.client, secret.as_ref()).await {
+                    return self.not_asked(context, &content, true, error.into()).await;
+                }
                 let annotations = json!({ SNAPSHOT_BEING_CREATED: "yes" });
                 context.patch(&*content, json!({"metadata": {"annotations": annotations}})).await?;
             }
@@ -112,14 +119,23 @@ impl Controller for Contents {
                 }
             }
             Action::Report { content, found } => {
-                let size = (found.size > 0).then_some(found.size);
-                let status = json!({
+                let known = content.status.clone().unwrap_or_default();
+                let mut status = json!({
                     "snapshotHandle": found.handle,
                     "readyToUse": found.ready,
-                    "creationTime": found.created,
-                    "restoreSize": size,
                     "error": null,
                 });
+                // As upstream, the first values stay: a driver that cannot be asked for a member of a group returns
+                // none (`updateSnapshotContentStatus`).
+                if known.creation_time.is_none() {
+                    status["creationTime"] = json!(found.created);
+                }
+                if known.restore_size.is_none() && found.size > 0 {
+                    status["restoreSize"] = json!(found.size);
+                }
+                if let Some(group) = &found.group {
+                    status["volumeGroupSnapshotHandle"] = json!(group);
+                }
                 context.patch_status(&*content, status).await?;
                 info!(
                     content = content.metadata.name,
@@ -137,7 +153,12 @@ impl Controller for Contents {
                     Ok::<(), AnyError>(())
                 };
                 if let Err(error) = deleted.await {
-                    let message = format!("Failed to delete snapshot: {error}");
+                    // Upstream has the error itself in its log only (`deleteCSISnapshotOperation`).
+                    let message = if error.is::<RpcFailure>() {
+                        "Failed to delete snapshot"
+                    } else {
+                        "Failed to get snapshot credentials"
+                    };
                     context.event(&*content, EventType::Warning, "SnapshotDeleteError", message);
                     return Err(Failure::Transient(error));
                 }
@@ -188,18 +209,25 @@ impl Contents {
         let snapshot = match question {
             Question::Create(mut request) => {
                 request.secrets = secrets;
-                controller.create_snapshot(*request).await.map_err(RpcFailure::from)?.into_inner().snapshot
+                let response = controller.create_snapshot(*request).await.map_err(RpcFailure::from)?;
+                // Upstream reads the group of existing snapshots only.
+                let group_snapshot_id = String::new();
+                response.into_inner().snapshot.map(|snapshot| Snapshot { group_snapshot_id, ..snapshot })
             }
+            // As upstream, the id stays the one of the request: that of another snapshot would be deleted later.
             Question::Get(mut request) => {
                 request.secrets = secrets;
-                controller.get_snapshot(request).await.map_err(RpcFailure::from)?.into_inner().snapshot
+                let snapshot_id = request.snapshot_id.clone();
+                let response = controller.get_snapshot(request).await.map_err(RpcFailure::from)?;
+                response.into_inner().snapshot.map(|snapshot| Snapshot { snapshot_id, ..snapshot })
             }
             Question::List(mut request) => {
                 request.secrets = secrets;
-                let handle = request.snapshot_id.clone();
+                let snapshot_id = request.snapshot_id.clone();
                 let list = controller.list_snapshots(request).await.map_err(RpcFailure::from)?.into_inner();
-                let entry = list.entries.into_iter().next().ok_or(BadAnswer::NotListed(handle))?;
-                entry.snapshot
+                let entry = list.entries.into_iter().next();
+                let entry = entry.ok_or_else(|| BadAnswer::NotListed(snapshot_id.clone()))?;
+                entry.snapshot.map(|snapshot| Snapshot { snapshot_id, ..snapshot })
             }
             Question::Trust(handle) => {
                 Some(Snapshot { snapshot_id: handle, ready_to_use: true, ..Snapshot::default() })
@@ -288,12 +316,13 @@ fn found(snapshot: Snapshot) -> Result<Found, BadAnswer> {
         })?,
     };
     let (handle, ready, size) = (snapshot.snapshot_id, snapshot.ready_to_use, snapshot.size_bytes);
-    Ok(Found { handle, ready, created, size })
+    let group = Some(snapshot.group_snapshot_id).filter(|group| !group.is_empty());
+    Ok(Found { handle, ready, created, size, group })
 }
 
 /// A `google.protobuf.Timestamp` in nanoseconds since 1970; none if it is out of range. Upstream's `UnixNano()` is
 /// undefined then.
-fn nanoseconds(seconds: i64, nanos: i32) -> Option<i64> {
+pub(crate) fn nanoseconds(seconds: i64, nanos: i32) -> Option<i64> {
     let nanos = Some(nanos).filter(|nanos| (0..1_000_000_000).contains(nanos))?;
     seconds.checked_mul(1_000_000_000)?.checked_add(nanos.into())
 }

@@ -1,0 +1,188 @@
+//! The claims and class of a group, and the content created from them.
+//!
+//! Upstream: `createGroupSnapshotContent`, `getVolumesFromVolumeGroupSnapshot` and `SetDefaultGroupSnapshotClass` in
+//! `pkg/common-controller/groupsnapshot_controller_helper.go`. Unlike there the expressions of a selector count, too,
+//! and not its labels alone.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use claimcheck_informer::{World, key_of, reference};
+use claimcheck_model::{
+    DEFAULT_GROUP_SNAPSHOT_CLASS, GROUP_SNAPSHOT_CONTENT_PROTECTION, GROUP_SNAPSHOT_SECRET_NAME,
+    GROUP_SNAPSHOT_SECRET_NAMESPACE,
+    group_snapshot::{
+        VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
+        VolumeGroupSnapshotContentSource, VolumeGroupSnapshotContentSpec,
+    },
+    group_snapshot_content_name,
+};
+use k8s_openapi::{
+    api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+};
+
+use super::trouble::{DefaultTrouble, SourceTrouble};
+use crate::{
+    claims::{annotation, claim_phase, is_meant_for, name, volume_name},
+    selector::selects,
+    snapshotter::parameters::{Purpose, group_secret},
+};
+
+/// The volumes of the claims that a group selects, ordered by the names of the claims.
+fn volumes<'w>(
+    group: &VolumeGroupSnapshot,
+    world: &'w World,
+) -> Result<Vec<&'w Arc<PersistentVolume>>, SourceTrouble> {
+    let selector = group.spec.source.selector.as_ref();
+    let is_selected = |claim: &&Arc<PersistentVolumeClaim>| {
+        claim.metadata.namespace == group.metadata.namespace
+            && selects(selector, claim.metadata.labels.as_ref())
+    };
+    let mut claims: Vec<&Arc<PersistentVolumeClaim>> = world.claims.iter().filter(is_selected).collect();
+    claims.sort_by(|a, b| name(&***a).cmp(name(&***b)));
+    if claims.is_empty() {
+        return Err(SourceTrouble::NoClaims(describe(selector)));
+    }
+    claims.into_iter().map(|claim| volume(claim, world)).collect()
+}
+
+fn volume<'w>(
+    claim: &PersistentVolumeClaim,
+    world: &'w World,
+) -> Result<&'w Arc<PersistentVolume>, SourceTrouble> {
+    if claim_phase(claim) != "Bound" {
+        return Err(SourceTrouble::ClaimPending(name(claim).to_owned()));
+    }
+    let wanted = volume_name(claim).unwrap_or_default();
+    let volume = world.volumes.named(wanted).ok_or_else(|| SourceTrouble::NoVolume(wanted.to_owned()))?;
+    match is_meant_for(volume, claim) {
+        true => Ok(volume),
+        false => Err(SourceTrouble::InvalidBinding),
+    }
+}
+
+fn csi(volume: &PersistentVolume) -> Option<&CSIPersistentVolumeSource> {
+    volume.spec.as_ref()?.csi.as_ref()
+}
+
+/// The name of the driver's only default class. Any volume has the driver: a group with volumes of several is refused
+/// later.
+pub fn default_class(group: &VolumeGroupSnapshot, world: &World) -> Result<String, DefaultTrouble> {
+    let volumes = volumes(group, world)?;
+    let csi = volumes.first().and_then(|volume| csi(volume));
+    let driver = &csi.ok_or_else(|| DefaultTrouble::NotCsi(key_of(group)))?.driver;
+    let is_default = |class: &&Arc<VolumeGroupSnapshotClass>| {
+        class.driver == *driver && annotation(&***class, DEFAULT_GROUP_SNAPSHOT_CLASS) == Some("true")
+    };
+    let mut defaults = world.group_snapshot_classes.iter().filter(is_default);
+    match (defaults.next(), defaults.count()) {
+        (None, _) => Err(DefaultTrouble::None),
+        (Some(class), 0) => Ok(name(&**class).to_owned()),
+        (Some(_), more) => Err(DefaultTrouble::Several(more + 1)),
+    }
+}
+
+/// The content to be created for a group. Upstream adds its finalizer in a second step.
+pub fn content(
+    group: &VolumeGroupSnapshot,
+    class: &VolumeGroupSnapshotClass,
+    world: &World,
+) -> Result<VolumeGroupSnapshotContent, SourceTrouble> {
+    let volumes = volumes(group, world)?;
+    let content = group_snapshot_content_name(group.metadata.uid.as_deref().unwrap_or_default());
+    let secret = group_secret(Purpose::Group, class, &content, Some(group))?;
+    let mut handles = Vec::new();
+    for volume in volumes {
+        let csi = csi(volume).ok_or_else(|| SourceTrouble::NotCsi(name(&**volume).to_owned()))?;
+        if csi.driver != class.driver {
+            return Err(SourceTrouble::OtherDriver {
+                class: class.driver.clone(),
+                volume: name(&**volume).to_owned(),
+                driver: csi.driver.clone(),
+            });
+        }
+        handles.push(csi.volume_handle.clone());
+    }
+    let annotations = secret.map(|secret| {
+        let named = |key: &str, value: Option<String>| (key.to_owned(), value.unwrap_or_default());
+        BTreeMap::from([
+            named(GROUP_SNAPSHOT_SECRET_NAME, secret.name),
+            named(GROUP_SNAPSHOT_SECRET_NAMESPACE, secret.namespace),
+        ])
+    });
+    Ok(VolumeGroupSnapshotContent {
+        metadata: ObjectMeta {
+            name: Some(content),
+            annotations,
+            finalizers: Some(vec![GROUP_SNAPSHOT_CONTENT_PROTECTION.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec: VolumeGroupSnapshotContentSpec {
+            deletion_policy: class.deletion_policy.clone(),
+            driver: class.driver.clone(),
+            source: VolumeGroupSnapshotContentSource {
+                group_snapshot_handles: None,
+                volume_handles: Some(handles),
+            },
+            volume_group_snapshot_class_name: class.metadata.name.clone(),
+            volume_group_snapshot_ref: reference(group),
+        },
+        status: None,
+    })
+}
+
+/// A selector as Kubernetes prints it (`FormatLabelSelector` in apimachinery `pkg/apis/meta/v1/helpers.go`).
+fn describe(selector: Option<&LabelSelector>) -> String {
+    let labels = selector.into_iter().flat_map(|selector| selector.match_labels.iter().flatten());
+    let labels = labels.map(|(key, value)| (key.clone(), format!("{key}={value}")));
+    let expressions = selector.into_iter().flat_map(|selector| selector.match_expressions.iter().flatten());
+    let expressions = expressions.map(|one| {
+        let key = &one.key;
+        let mut values = one.values.clone().unwrap_or_default();
+        values.sort();
+        let values = values.join(",");
+        let text = match one.operator.as_str() {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.clone(),
+        };
+        (key.clone(), text)
+    });
+    let mut all: Vec<(String, String)> = labels.chain(expressions).collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    match all.is_empty() {
+        true => "<none>".to_owned(),
+        false => all.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(","),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn selectors_are_printed_as_by_kubernetes() {
+        for (selector, expected) in [
+            (json!({}), "<none>"),
+            (json!({ "matchLabels": { "b": "2", "a": "1" } }), "a=1,b=2"),
+            (
+                json!({
+                    "matchLabels": { "m": "1" },
+                    "matchExpressions": [
+                        { "key": "z", "operator": "In", "values": ["y", "x"] },
+                        { "key": "n", "operator": "NotIn", "values": ["x"] },
+                        { "key": "e", "operator": "Exists" },
+                        { "key": "d", "operator": "DoesNotExist" },
+                    ],
+                }),
+                "!d,e,m=1,n notin (x),z in (x,y)",
+            ),
+        ] {
+            let selector: LabelSelector = serde_json::from_value(selector).unwrap();
+            assert_eq!(describe(Some(&selector)), expected);
+        }
+    }
+}

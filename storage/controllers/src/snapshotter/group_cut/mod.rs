@@ -1,0 +1,9 @@
+//! The snapshotter sidecar for groups: calls the driver to create and delete groups of snapshots. `plan.rs` decides the
+//! next step of a content; `run.rs` calls the driver and writes the results.
+
+pub(crate) mod plan;
+#[cfg(test)]
+mod plan_tests;
+mod run;
+
+pub use run::Contents;

@@ -1,0 +1,430 @@
+//! Calls the driver's CreateVolumeGroupSnapshot, GetVolumeGroupSnapshot and DeleteVolumeGroupSnapshot, and writes the
+//! results.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use claimcheck_csi::{
+    Driver,
+    v1::{DeleteVolumeGroupSnapshotRequest, Snapshot, VolumeGroupSnapshot},
+};
+use claimcheck_informer::{Backoff, Change, EventType, GroupContentBy, Kind, KindSet, World, key_of};
+use claimcheck_model::{
+    GROUP_SNAPSHOT_BEING_CREATED, GROUP_SNAPSHOT_CONTENT_PROTECTION,
+    group_snapshot::{VolumeGroupSnapshotContent, VolumeSnapshotInfo},
+    snapshot::VolumeSnapshotError,
+};
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta::v1::Time};
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::plan::{Action, Found, Memory, Question, plan};
+use crate::{
+    Failure,
+    context::Context,
+    rpc::{Certainty, RpcFailure, credentials},
+    shell::{ActionOutcome, Controller, Plan},
+    snapshotter::{Settings, cut::nanoseconds},
+};
+
+/// Polling interval of a group that is not ready.
+const POLLS: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(30) };
+
+/// The snapshotter of one driver, for groups.
+pub struct Contents {
+    driver: Driver,
+    settings: Settings,
+    /// By the content's uid; with the number of responses that the group is not ready.
+    memory: Mutex<HashMap<String, (Memory, u32)>>,
+}
+
+/// A driver's response that is not a group.
+#[derive(Debug, thiserror::Error)]
+enum BadAnswer {
+    #[error("the driver's answer has no group snapshot, or one without id")]
+    Nothing,
+    #[error("the driver's answer has a group snapshot without snapshots")]
+    NoMembers { handle: String },
+    #[error("the driver's answer has a snapshot without id or without source volume")]
+    Member { handle: String },
+    #[error(
+        "the driver's answer has a creation_time out of range: {seconds} s and {nanos} ns since 1970; it counts \
+         seconds, not milliseconds"
+    )]
+    Time { handle: String, members: Vec<VolumeSnapshotInfo>, seconds: i64, nanos: i32 },
+}
+
+impl BadAnswer {
+    /// The group, which exists, and its snapshots as far as they are usable.
+    fn existing(&self) -> Option<(&str, &[VolumeSnapshotInfo])> {
+        const NONE: &[VolumeSnapshotInfo] = &[];
+        match self {
+            Self::Nothing => None,
+            Self::NoMembers { handle } | Self::Member { handle } => Some((handle.as_str(), NONE)),
+            Self::Time { handle, members, .. } => Some((handle.as_str(), members.as_slice())),
+        }
+    }
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Controller for Contents {
+    type Key = String;
+    type Action = Action;
+
+    const NAME: &'static str = "group-snapshotter";
+    /// Number of concurrent calls; upstream's default is 10.
+    const WORKERS: usize = 32;
+    const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::GroupSnapshotContent, Kind::GroupSnapshotClass])
+    }
+
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<String> {
+        match change.kind {
+            Kind::GroupSnapshotContent => self.keys_for_content(change),
+            Kind::GroupSnapshotClass => {
+                let contents = world.group_snapshot_contents.by(GroupContentBy::Class, &change.key.name);
+                contents.filter_map(|content| content.metadata.name.clone()).collect()
+            }
+            Kind::Claim
+            | Kind::Volume
+            | Kind::Class
+            | Kind::Pod
+            | Kind::Node
+            | Kind::Attachment
+            | Kind::CsiDriver
+            | Kind::CsiNode
+            | Kind::Capacity
+            | Kind::Lease
+            | Kind::AttributesClass
+            | Kind::Snapshot
+            | Kind::SnapshotContent
+            | Kind::SnapshotClass
+            | Kind::GroupSnapshot => Vec::new(),
+        }
+    }
+
+    fn plan(&self, name: &String, world: &World, now: Timestamp) -> Plan<Action> {
+        let uid = world.group_snapshot_contents.named(name).and_then(|content| content.metadata.uid.as_ref());
+        let memory = uid.and_then(|uid| Some(self.memory().get(uid)?.0.clone())).unwrap_or_default();
+        let (action, requeue_after) = plan(name, world, &self.settings, &memory, now);
+        Plan { actions: action.into_iter().collect(), requeue_after }
+    }
+
+    async fn act(&self, context: &Context, _: &String, action: Action) -> Result<ActionOutcome, Failure> {
+        match action {
+            Action::Announce { content, secret } => {
+                // With the annotation the content could not be deleted as long as the secret does not exist.
+                if let Err(error) = credentials(&context.client, secret.as_ref()).await {
+                    return self.not_asked(context, &content, true, error.into()).await;
+                }
+                let annotations = json!({ GROUP_SNAPSHOT_BEING_CREATED: "yes" });
+                context.patch(&*content, json!({"metadata": {"annotations": annotations}})).await?;
+            }
+            Action::Ask { content, question, secret } => {
+                let creates = matches!(question, Question::Create(_));
+                match self.ask(context, question, secret).await {
+                    Ok(found) => self.learned(&content, found),
+                    Err(error) => return self.not_asked(context, &content, creates, error).await,
+                }
+            }
+            Action::Report { content, found } => report(context, &content, found).await?,
+            Action::Settle(content) => settle(context, &content).await?,
+            Action::Delete { content, handle, secret } => {
+                let deleted = async {
+                    let secrets = credentials(&context.client, secret.as_ref()).await?;
+                    let request = DeleteVolumeGroupSnapshotRequest {
+                        group_snapshot_id: handle,
+                        snapshot_ids: content.snapshot_handles(),
+                        secrets,
+                    };
+                    let mut driver = self.driver.group_controller();
+                    driver.delete_volume_group_snapshot(request).await.map_err(RpcFailure::from)?;
+                    Ok::<(), AnyError>(())
+                };
+                if let Err(error) = deleted.await {
+                    // Upstream has the error itself in its log only (`deleteCSIGroupSnapshotOperation`).
+                    let message = if error.is::<RpcFailure>() {
+                        "Failed to delete group snapshot"
+                    } else {
+                        "Failed to get snapshot credentials"
+                    };
+                    context.event(&*content, EventType::Warning, "GroupSnapshotDeleteError", message);
+                    return Err(Failure::Transient(error));
+                }
+                self.memory().entry(uid(&content).to_owned()).or_default().0.deleted = true;
+            }
+            Action::Release(content) => {
+                let mut finalizers = content.metadata.finalizers.clone().unwrap_or_default();
+                finalizers.retain(|held| held != GROUP_SNAPSHOT_CONTENT_PROTECTION);
+                context.patch(&*content, json!({"metadata": {"finalizers": finalizers}})).await?;
+                info!(content = content.metadata.name, "released");
+            }
+            Action::Fail { content, obstacle } => {
+                let message = format!("Failed to create group snapshot: {obstacle}");
+                failed(context, &content, "GroupSnapshotCreationFailed", &message, None).await;
+                return Err(obstacle.into());
+            }
+        }
+        Ok(ActionOutcome::Changed)
+    }
+}
+
+impl Contents {
+    pub fn new(driver: Driver, settings: Settings) -> Self {
+        Self { driver, settings, memory: Mutex::default() }
+    }
+
+    /// An error written by this controller is no reason to retry before the backoff is over.
+    fn keys_for_content(&self, change: &Change) -> Vec<String> {
+        match change.both::<VolumeGroupSnapshotContent>() {
+            (Some(old), Some(new)) if but_for_failures(old) == but_for_failures(new) => Vec::new(),
+            (_, Some(_)) => vec![change.key.name.clone()],
+            (Some(gone), None) => {
+                self.memory().remove(uid(gone));
+                Vec::new()
+            }
+            (None, None) => Vec::new(),
+        }
+    }
+
+    async fn ask(
+        &self,
+        context: &Context,
+        question: Question,
+        secret: Option<SecretReference>,
+    ) -> Result<Found, AnyError> {
+        let secrets = credentials(&context.client, secret.as_ref()).await?;
+        let mut driver = self.driver.group_controller();
+        let (group, creates) = match question {
+            Question::Create(mut request) => {
+                request.secrets = secrets;
+                let response = driver.create_volume_group_snapshot(*request).await;
+                (response.map_err(RpcFailure::from)?.into_inner().group_snapshot, true)
+            }
+            Question::Get(mut request) => {
+                request.secrets = secrets;
+                // As upstream, the id stays the one of the request: that of another group would be deleted later.
+                let group_snapshot_id = request.group_snapshot_id.clone();
+                let response = driver.get_volume_group_snapshot(request).await;
+                let group = response.map_err(RpcFailure::from)?.into_inner().group_snapshot;
+                (group.map(|group| VolumeGroupSnapshot { group_snapshot_id, ..group }), false)
+            }
+        };
+        let group = group.filter(|group| !group.group_snapshot_id.is_empty()).ok_or(BadAnswer::Nothing)?;
+        Ok(found(group, creates)?)
+    }
+
+    /// Records the driver's response, and when to poll again.
+    fn learned(&self, content: &VolumeGroupSnapshotContent, found: Found) {
+        let mut memory = self.memory();
+        let (memory, polls) = memory.entry(uid(content).to_owned()).or_default();
+        *polls += 1;
+        let pause = POLLS.delay(*polls);
+        memory.next =
+            (!found.ready).then(|| Timestamp::now().saturating_add(pause).unwrap_or(Timestamp::MAX));
+        memory.found = Some(found);
+    }
+
+    /// Writes the error of a call. The annotation of a CreateVolumeGroupSnapshot that may still be in progress stays,
+    /// and the content with it.
+    async fn not_asked(
+        &self,
+        context: &Context,
+        content: &VolumeGroupSnapshotContent,
+        creates: bool,
+        error: AnyError,
+    ) -> Result<ActionOutcome, Failure> {
+        let name = content.metadata.name.as_deref().unwrap_or_default();
+        let quoted = error.to_string();
+        let what = if creates {
+            let volumes = content.spec.source.volume_handles.as_deref().unwrap_or_default().join(" ");
+            format!("failed to take group snapshot of the volumes [{volumes}]: {quoted:?}")
+        } else {
+            format!("failed to list group snapshot for group snapshot content {name}: {quoted:?}")
+        };
+        // Upstream: `syncGroupSnapshotContent`, for which a content without a status is a new one.
+        let (reason, message) = if creates && content.status.is_none() {
+            ("GroupSnapshotCreationFailed", format!("Failed to create group snapshot: {what}"))
+        } else {
+            let message = format!("Failed to check and update group snapshot content: {what}");
+            ("GroupSnapshotContentCheckandUpdateFailed", message)
+        };
+        // A group that exists can be deleted, although it is not usable.
+        let existing = error.downcast_ref::<BadAnswer>().and_then(BadAnswer::existing);
+        failed(context, content, reason, &message, existing).await;
+        let over = error.downcast_ref::<RpcFailure>().is_some_and(|failure| match failure.certainty {
+            Certainty::Final | Certainty::Infeasible => true,
+            // Upstream: `isCSIFinalError`. Room may be short for the moment only.
+            Certainty::Exhausted | Certainty::Unknown => false,
+        });
+        if creates && over {
+            // The version that was decided on is gone with the write above.
+            let current = context.informer.read().group_snapshot_contents.get(&key_of(content)).cloned();
+            if let Some(current) = current
+                && let Err(Failure::Transient(cause)) = settle(context, &current).await
+            {
+                warn!(content = name, cause, "cannot remove the annotation of the ended call");
+            }
+        }
+        Err(Failure::Transient(error))
+    }
+
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn memory(&self) -> MutexGuard<'_, HashMap<String, (Memory, u32)>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn uid(content: &VolumeGroupSnapshotContent) -> &str {
+    content.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// A group without a creation time is assumed to have been created just now. Members are created from the snapshots of
+/// a new group only; those of an existing one are imported one by one.
+fn found(group: VolumeGroupSnapshot, creates: bool) -> Result<Found, BadAnswer> {
+    let handle = group.group_snapshot_id;
+    let members = match creates {
+        true => group.snapshots.into_iter().map(member).collect::<Option<Vec<_>>>(),
+        false => Some(Vec::new()),
+    };
+    let Some(members) = members else { return Err(BadAnswer::Member { handle }) };
+    if creates && members.is_empty() {
+        return Err(BadAnswer::NoMembers { handle });
+    }
+    let created = match group.creation_time.filter(|time| time.seconds > 0) {
+        None => i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX),
+        Some(time) => match nanoseconds(time.seconds, time.nanos) {
+            Some(created) => created,
+            None => {
+                let (seconds, nanos) = (time.seconds, time.nanos);
+                return Err(BadAnswer::Time { handle, members, seconds, nanos });
+            }
+        },
+    };
+    Ok(Found { handle, ready: group.ready_to_use, created, members })
+}
+
+/// A snapshot of a new group; none without its id or volume.
+fn member(snapshot: Snapshot) -> Option<VolumeSnapshotInfo> {
+    if snapshot.snapshot_id.is_empty() || snapshot.source_volume_id.is_empty() {
+        return None;
+    }
+    let time = snapshot.creation_time.filter(|time| time.seconds > 0);
+    Some(VolumeSnapshotInfo {
+        creation_time: time.and_then(|time| nanoseconds(time.seconds, time.nanos)),
+        ready_to_use: Some(snapshot.ready_to_use),
+        restore_size: Some(snapshot.size_bytes).filter(|size| *size > 0),
+        snapshot_handle: snapshot.snapshot_id,
+        volume_handle: snapshot.source_volume_id,
+    })
+}
+
+async fn report(
+    context: &Context,
+    content: &VolumeGroupSnapshotContent,
+    found: Found,
+) -> Result<(), Failure> {
+    let mut status = json!({
+        "volumeGroupSnapshotHandle": found.handle,
+        "readyToUse": found.ready,
+        "error": null,
+    });
+    let was_created = content.status.as_ref().is_some_and(|status| status.creation_time.is_some());
+    if !was_created && let Ok(created) = Timestamp::from_nanosecond(found.created.into()) {
+        status["creationTime"] = json!(Time(created));
+    }
+    // As upstream, the members of the first response are final: each is polled by itself.
+    if content.members().is_empty() && !found.members.is_empty() {
+        status["volumeSnapshotInfoList"] = json!(found.members);
+    }
+    context.patch_status(content, status).await?;
+    info!(content = content.metadata.name, handle = found.handle, ready = found.ready, "group snapshot");
+    Ok(())
+}
+
+async fn settle(context: &Context, content: &VolumeGroupSnapshotContent) -> Result<(), Failure> {
+    let annotations = json!({ GROUP_SNAPSHOT_BEING_CREATED: null });
+    context.patch(content, json!({"metadata": {"annotations": annotations}})).await
+}
+
+/// Writes an error to the content's status, unless it has it already, and a group that exists.
+async fn failed(
+    context: &Context,
+    content: &VolumeGroupSnapshotContent,
+    reason: &str,
+    message: &str,
+    existing: Option<(&str, &[VolumeSnapshotInfo])>,
+) {
+    let current_error = content.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
+    if current_error == Some(message) {
+        return;
+    }
+    context.event(content, EventType::Warning, reason, message);
+    let error = VolumeSnapshotError { message: Some(message.to_owned()), time: Some(Time(Timestamp::now())) };
+    let mut status = json!({ "error": error, "readyToUse": false });
+    if let Some((handle, members)) = existing {
+        status["volumeGroupSnapshotHandle"] = handle.into();
+        if content.members().is_empty() && !members.is_empty() {
+            status["volumeSnapshotInfoList"] = json!(members);
+        }
+    }
+    if let Err(Failure::Transient(cause)) = context.patch_status(content, status).await {
+        warn!(content = content.metadata.name, cause, "the error cannot be written to its status");
+    }
+}
+
+/// The content without the fields that failures change.
+fn but_for_failures(content: &VolumeGroupSnapshotContent) -> VolumeGroupSnapshotContent {
+    let mut content = content.clone();
+    content.metadata.resource_version = None;
+    if let Some(annotations) = &mut content.metadata.annotations {
+        annotations.remove(GROUP_SNAPSHOT_BEING_CREATED);
+    }
+    content.metadata.annotations = content.metadata.annotations.filter(|all| !all.is_empty());
+    if let Some(status) = &mut content.status {
+        status.error = None;
+        status.ready_to_use = status.ready_to_use.filter(|ready| *ready);
+    }
+    content.status = content.status.filter(|status| *status != Default::default());
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_without_usable_snapshots_is_an_error() {
+        let snapshot = |id: &str, volume: &str| Snapshot {
+            snapshot_id: id.into(),
+            source_volume_id: volume.into(),
+            size_bytes: 7,
+            ready_to_use: true,
+            ..Snapshot::default()
+        };
+        let of = |snapshots: Vec<Snapshot>, creates| {
+            let group = VolumeGroupSnapshot {
+                group_snapshot_id: "g".into(),
+                snapshots,
+                ready_to_use: true,
+                ..VolumeGroupSnapshot::default()
+            };
+            found(group, creates)
+        };
+        for snapshots in [Vec::new(), vec![snapshot("", "v")], vec![snapshot("s", "")]] {
+            let error = of(snapshots, true).unwrap_err();
+            let existing = error.existing().map(|(handle, members)| (handle, members.len()));
+            assert_eq!(existing, Some(("g", 0)), "it can be deleted: {error}");
+        }
+        assert!(of(Vec::new(), false).unwrap().members.is_empty(), "an existing one");
+        let members = of(vec![snapshot("s", "v")], true).unwrap().members;
+        assert_eq!((members[0].snapshot_handle.as_str(), members[0].restore_size), ("s", Some(7)));
+    }
+}
