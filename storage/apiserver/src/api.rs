@@ -105,7 +105,7 @@ impl Api {
         let mut received = Bytes::new();
         let answer = match self.dispatch(&head, &target, query, verb, body, &mut received).await {
             Ok(answer) => answer,
-            Err(status) => status.into_answer(),
+            Err(status) => status.into_answer(handlers::status_encoding(&head)),
         };
         self.audit.log(Entry {
             agent,

@@ -6,6 +6,7 @@
 //!               |  resources: one row per kind (defaults, validation, columns)
 //!               |  admission: what the cluster adds or refuses
 //!               |  schema: the fields of all kinds; fields: who owns them (server-side apply)
+//!               |  protobuf: bodies as client-go writes and reads them, by the numbers in schema
 //!               v
 //!            store: objects by key, one version counter, a ring of changes per resource
 //!               ^

@@ -1,4 +1,4 @@
-//! Responses: JSON objects, plain texts and watch streams.
+//! Responses: objects in JSON or protobuf, plain texts and watch streams.
 
 use std::convert::Infallible;
 
@@ -9,14 +9,54 @@ use http_body_util::{Either, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use serde_json::Value;
 
+use crate::protobuf;
+
 /// The body of a response: whole, or a stream of watch events.
 pub type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
 /// The response to a request.
 pub type Answer = Response<Body>;
 
-/// The media type of everything but health checks.
-pub const JSON: &str = "application/json";
+/// The media type of JSON.
+const JSON: &str = "application/json";
+
+/// The media type of Kubernetes' protobuf.
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The encoding of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// JSON.
+    Json,
+    /// Kubernetes' protobuf.
+    Protobuf,
+}
+
+impl Encoding {
+    /// The content type of an object.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => JSON,
+            Self::Protobuf => PROTOBUF,
+        }
+    }
+
+    /// The content type of a stream of watch events.
+    pub fn stream_type(self) -> &'static str {
+        match self {
+            Self::Json => JSON,
+            Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
+
+    /// An object, which has its kind.
+    pub fn encode(self, object: &Value) -> Bytes {
+        match self {
+            Self::Json => Bytes::from(object.to_string()),
+            Self::Protobuf => Bytes::from(protobuf::encode(object)),
+        }
+    }
+}
 
 /// `text` with a content type.
 pub fn bytes(status: StatusCode, content_type: &'static str, text: Bytes) -> Answer {
@@ -27,7 +67,12 @@ pub fn bytes(status: StatusCode, content_type: &'static str, text: Bytes) -> Ans
 
 /// A JSON value.
 pub fn json(status: StatusCode, value: &Value) -> Answer {
-    bytes(status, JSON, Bytes::from(value.to_string()))
+    object(status, Encoding::Json, value)
+}
+
+/// An object, which has its kind.
+pub fn object(status: StatusCode, encoding: Encoding, object: &Value) -> Answer {
+    bytes(status, encoding.media_type(), encoding.encode(object))
 }
 
 /// A plain text, for health checks and unknown paths.

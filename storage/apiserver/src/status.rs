@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::request::ObjectPath;
 use crate::resources::Resource;
-use crate::response::{self, Answer};
+use crate::response::{self, Answer, Encoding};
 
 /// Why a request failed. Boxed, since it is part of every handler's `Result`.
 #[derive(Debug)]
@@ -125,7 +125,8 @@ impl Status {
 
     /// 406: the client accepts no supported form of response.
     pub fn not_acceptable() -> Self {
-        let message = "only the following media types are accepted: application/json";
+        let message = "only the following media types are accepted: application/json, \
+                       application/vnd.kubernetes.protobuf";
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, None)
     }
 
@@ -197,12 +198,6 @@ impl Status {
     pub fn unsupported_body() -> Self {
         let message = "the body of the request was in an unknown format - accepted media types include: \
                        application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
-    }
-
-    /// 415: a kind in protobuf that upstream supports and this server does not.
-    pub fn protobuf_unsupported(why: &str) -> Self {
-        let message = format!("{why}: send JSON or YAML (with kubectl, create or apply a file with -f)");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
     }
 
@@ -307,8 +302,8 @@ impl Status {
     }
 
     /// The response that carries it.
-    pub fn into_answer(self) -> Answer {
-        let mut answer = response::json(self.0.code, &self.to_value());
+    pub fn into_answer(self, encoding: Encoding) -> Answer {
+        let mut answer = response::object(self.0.code, encoding, &self.to_value());
         if matches!(self.0.code, StatusCode::GATEWAY_TIMEOUT | StatusCode::TOO_MANY_REQUESTS) {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }

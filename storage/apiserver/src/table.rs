@@ -57,7 +57,8 @@ impl Table {
     }
 
     fn row(&self, object: &Value) -> Value {
-        let mut row = json!({ "cells": (self.resource.cells)(object) });
+        let cells: Vec<Value> = self.resource.columns.iter().map(|column| column.cell.of(object)).collect();
+        let mut row = json!({ "cells": cells });
         match self.include {
             Include::Nothing => {}
             Include::Metadata => row["object"] = metadata_of(object),

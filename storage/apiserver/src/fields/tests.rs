@@ -83,7 +83,7 @@ fn fields_that_are_no_longer_applied_are_removed() {
 }
 
 #[test]
-fn fields_of_other_managers_are_kept() {
+fn fields_of_other_managers_remain() {
     let both =
         World::new().apply("a", labels(json!({"x": "1", "y": "2"}))).apply("b", labels(json!({"x": "1"})));
     let left = both.apply("a", labels(json!({"y": "2"})));
@@ -94,7 +94,7 @@ fn fields_of_other_managers_are_kept() {
 }
 
 #[test]
-fn unowned_fields_are_kept() {
+fn unowned_fields_remain() {
     let mut world = World::new().apply("a", json!({"spec": {"nodeName": "n", "hostname": "h"}}));
     // A default that the server has set.
     world.object["spec"]["dnsPolicy"] = "ClusterFirst".into();

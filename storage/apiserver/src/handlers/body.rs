@@ -4,8 +4,9 @@ use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
 use super::{Call, duplicates};
-use crate::protobuf::{self, ProtobufError};
+use crate::protobuf;
 use crate::resources::{Decoded, Resource};
+use crate::response::PROTOBUF;
 use crate::status::{FieldError, Result, Status};
 
 /// The formats of a body.
@@ -36,7 +37,7 @@ impl Call<'_> {
         match self.media_type() {
             "" | "application/json" => Ok(Format::Json),
             "application/yaml" => Ok(Format::Yaml),
-            "application/vnd.kubernetes.protobuf" => Ok(Format::Protobuf),
+            PROTOBUF => Ok(Format::Protobuf),
             _ => Err(Status::unsupported_body()),
         }
     }
@@ -133,10 +134,15 @@ impl Call<'_> {
             }).map(|(value, twice)| {
                 (value, twice.into_iter().map(|field| format!("duplicate field \"{field}\"")).collect())
             }),
-            Format::Protobuf => protobuf::decode(&self.body).map(|value| (value, Vec::new())).map_err(|error| match error {
-                ProtobufError::Kind(_) => Status::protobuf_unsupported(&error.to_string()),
-                ProtobufError::Magic | ProtobufError::Malformed => Status::bad_request(error.to_string()),
-            }),
+            // Upstream reports unknown and duplicate fields of texts only.
+            Format::Protobuf => {
+                let value = protobuf::decode(&self.body).map_err(|error| {
+                    Status::bad_request(format!(
+                        "the object provided is unrecognized (must be of type {kind}): {error}"
+                    ))
+                })?;
+                Ok((value, Vec::new()))
+            }
             Format::Yaml => {
                 let text = String::from_utf8_lossy(&self.body);
                 duplicates::read_yaml(&text).map_err(|error| {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::update::WriteOutcome;
 use super::{Call, evict, ownership, token, warn};
 use crate::resources::{Resource, Storage};
-use crate::response::{self, Answer};
+use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::{CreateError, Key};
 use crate::{admission, bootstrap, names, time};
@@ -212,7 +212,7 @@ fn bind(call: &Call<'_>) -> Result<Answer> {
             let success = json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
             });
-            return Ok(response::json(StatusCode::CREATED, &success));
+            return Ok(call.answer_other(StatusCode::CREATED, &success));
         }
     }
 }

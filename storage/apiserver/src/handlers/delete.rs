@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Call, list, options};
 use crate::resources::{Resource, Storage};
-use crate::response::{self, Answer};
+use crate::response::Answer;
 use crate::status::{Result, Status};
 use crate::store::{Key, Object, Store, VersionConflict};
 use crate::time;
@@ -66,7 +66,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
             let success = json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
             });
-            Ok(response::json(StatusCode::OK, &success))
+            Ok(call.answer_other(StatusCode::OK, &success))
         }
         Outcome::Removed(object) | Outcome::Deleting(object) => Ok(call.answer(StatusCode::OK, &object)),
     }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::delete::delete;
 use super::{Call, options};
-use crate::response::{self, Answer};
+use crate::response::Answer;
 use crate::status::Result;
 
 /// Deletes the pod in the path with the options of the `Eviction` in the body.
@@ -16,5 +16,5 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let success = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
     });
-    Ok(response::json(StatusCode::CREATED, &success))
+    Ok(call.answer_other(StatusCode::CREATED, &success))
 }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::{Call, Form, metadata_of, options};
 use crate::encoding::{base64_url, unbase64};
-use crate::response::{self, Answer};
+use crate::protobuf;
+use crate::response::{self, Answer, Encoding};
 use crate::selectors::Selector;
 use crate::status::{Result, Status};
 use crate::store::{Key, Object};
@@ -111,21 +112,27 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
         }
     }
     let values = || selection.objects.iter().map(|object| &object.value);
-    match call.form() {
-        Ok(Form::Table(table)) => {
-            return response::json(StatusCode::OK, &table.render(values(), &metadata));
+    let accepted = call.accepted();
+    match (&accepted.form, accepted.encoding) {
+        (Form::Table(table), encoding) => {
+            return response::object(StatusCode::OK, encoding, &table.render(values(), &metadata));
         }
-        Ok(Form::Metadata) => {
+        (Form::Metadata, encoding) => {
             let list = json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata,
                 "items": values().map(metadata_of).collect::<Vec<_>>(),
             });
-            return response::json(StatusCode::OK, &list);
+            return response::object(StatusCode::OK, encoding, &list);
         }
-        // Another form would have been refused before.
-        Ok(Form::Whole) | Err(_) => {}
+        (Form::Whole, Encoding::Protobuf) => {
+            let kind = format!("{}List", resource.kind);
+            let items = selection.objects.iter().map(|object| resource.protobuf(object));
+            let list = protobuf::encode_list(&resource.api_version(), &kind, &metadata, items);
+            return response::bytes(StatusCode::OK, Encoding::Protobuf.media_type(), Bytes::from(list));
+        }
+        (Form::Whole, Encoding::Json) => {}
     }
     let size: usize = selection.objects.iter().map(|object| object.json().len() + 1).sum();
     let mut text = Vec::with_capacity(size + 256);
@@ -143,7 +150,7 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
         resource.write_item(object, &mut text, 0);
     }
     text.extend_from_slice(b"]}");
-    response::bytes(StatusCode::OK, response::JSON, Bytes::from(text))
+    response::bytes(StatusCode::OK, Encoding::Json.media_type(), Bytes::from(text))
 }
 
 /// The position of the next page. Opaque to clients, though its format is upstream's.

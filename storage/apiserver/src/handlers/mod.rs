@@ -18,10 +18,10 @@ mod token;
 mod update;
 mod watch;
 
-use form::Form;
+use form::{Accepted, Form};
 
 pub use delete::{DeleteOptions, FOREGROUND, Propagation, delete_object};
-pub use form::metadata_of;
+pub use form::{metadata_of, status_encoding};
 
 use http::StatusCode;
 use http::header::{HeaderValue, WARNING};
@@ -64,7 +64,7 @@ pub async fn dispatch(call: Call<'_>, verb: &'static str) -> Result<Answer> {
     }
     options::check_dry_run(&call.query, verb)?;
     if call.path.subresource.as_deref() != Some("log") {
-        call.form()?;
+        call.negotiate()?;
     }
     match verb {
         "get" if call.path.subresource.as_deref() == Some("log") => log::handle(&call).await,
@@ -102,17 +102,22 @@ impl Call<'_> {
         found.ok_or_else(|| Status::not_found(self.path.resource, &key.name))
     }
 
-    /// One object as the response. The form was negotiated before the request was executed.
+    /// One object as the response.
     fn answer(&self, status: StatusCode, object: &Object) -> Answer {
-        let mut text = Vec::with_capacity(object.json().len() + 64);
-        self.form().unwrap_or(Form::Whole).write(self.path.resource, object, &mut text);
-        response::bytes(status, response::JSON, Bytes::from(text))
+        let accepted = self.accepted();
+        let body = accepted.write(self.path.resource, object);
+        response::bytes(status, accepted.encoding.media_type(), Bytes::from(body))
     }
 
     /// One object that is not stored (a dry run) as the response.
     fn answer_value(&self, status: StatusCode, value: &Value) -> Answer {
-        let form = self.form().unwrap_or(Form::Whole);
-        response::json(status, &form.present(self.path.resource, value))
+        let Accepted { form, encoding } = self.accepted();
+        response::object(status, encoding, &form.present(self.path.resource, value))
+    }
+
+    /// An object of another kind, such as `Status`, as the response. It has no other forms.
+    fn answer_other(&self, status: StatusCode, object: &Value) -> Answer {
+        response::object(status, self.accepted().encoding, object)
     }
 }
 

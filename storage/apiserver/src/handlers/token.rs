@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Call;
 use crate::resources::{self, Storage};
-use crate::response::{self, Answer};
+use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Key;
 use crate::time;
@@ -78,7 +78,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     if bound.is_object() {
         answer["spec"]["boundObjectRef"] = bound.clone();
     }
-    Ok(response::json(StatusCode::CREATED, &answer))
+    Ok(call.answer_other(StatusCode::CREATED, &answer))
 }
 
 /// The object to which the token is bound, with its name in the claims.

@@ -108,7 +108,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
     match call.path.subresource.as_deref() {
         None => {
             (resource.default)(new);
-            for field in resource.kept {
+            for field in resource.retained {
                 if new["spec"][field].is_null() {
                     restore(&old.value["spec"], &mut new["spec"], field);
                 }

@@ -1,4 +1,4 @@
-//! watch: the changes of a collection since a version, as a stream of JSON lines.
+//! watch: the changes of a collection since a version, as a stream of JSON lines or protobuf frames.
 //!
 //! Every watch reads the history of its resource from its own position and sleeps on the version of the last
 //! change, so replay and live delivery are one loop, always in order, and a slow reader delays no other: when
@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, Form, options};
+use super::{Accepted, Call, Form, options};
 use crate::faults::Faults;
+use crate::protobuf;
 use crate::request::Query;
 use crate::resources::Resource;
-use crate::response::{self, Answer};
+use crate::response::{self, Answer, Encoding};
 use crate::selectors::Selector;
 use crate::status::{Result, Status};
 use crate::store::{Change, ChangeKind, Object, Store, TooOld};
@@ -61,7 +62,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         store: call.api.store.clone(),
         stop: call.api.stop.clone(),
         faults: call.api.faults.clone(),
-        writer: Writer { resource, form: call.form()?, headed: Cell::new(false) },
+        writer: Writer { resource, accepted: call.negotiate()?, headed: Cell::new(false) },
         selector,
         namespace: call.path.namespace.clone(),
         name: call.path.name.clone(),
@@ -75,7 +76,8 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         Start::After(version) => watch.position = version,
         Start::Present { bookmark } => watch.begin_with_present(bookmark),
     }
-    Ok(response::stream(response::JSON, watch.into_frames()))
+    let encoding = watch.writer.accepted.encoding;
+    Ok(response::stream(encoding.stream_type(), watch.into_frames()))
 }
 
 fn start(query: &Query, current: u64) -> Result<Start> {
@@ -190,7 +192,8 @@ impl Watch {
             }
             Err(TooOld { oldest }) => {
                 let message = format!("too old resource version: {} ({oldest})", self.position);
-                self.ready.push_back(line("ERROR", &Status::expired(message).to_value()));
+                let status = Status::expired(message).to_value();
+                self.ready.push_back(self.writer.event("ERROR", &status));
                 self.ended = true;
                 true
             }
@@ -232,7 +235,7 @@ impl Watch {
 /// The format of one watch's events.
 struct Writer {
     resource: &'static Resource,
-    form: Form,
+    accepted: Accepted,
     /// Whether the columns of the table have been sent.
     headed: Cell<bool>,
 }
@@ -240,24 +243,28 @@ struct Writer {
 impl Writer {
     /// Whether other watches of the same objects receive the same bytes.
     fn shares_frames(&self) -> bool {
-        matches!(self.form, Form::Whole) && self.resource.view.is_none()
+        let Accepted { form, encoding } = &self.accepted;
+        matches!((form, encoding), (Form::Whole, Encoding::Json)) && self.resource.view.is_none()
     }
 
     fn object(&self, kind: ChangeKind, object: &Object) -> Bytes {
-        if let Form::Table(table) = &self.form {
+        if let Form::Table(table) = &self.accepted.form {
             let metadata = json!({ "resourceVersion": object.version.to_string() });
             let rows = [&object.value];
             let table = match self.headed.replace(true) {
                 false => table.render(rows, &metadata),
                 true => table.render_rows(rows, &metadata),
             };
-            return line(kind.name(), &table);
+            return self.event(kind.name(), &table);
+        }
+        if self.accepted.encoding == Encoding::Protobuf {
+            return protobuf::watch_frame(kind.name(), &self.accepted.write(self.resource, object));
         }
         let mut text = Vec::with_capacity(object.json().len() + 96);
         text.extend_from_slice(b"{\"type\":\"");
         text.extend_from_slice(kind.name().as_bytes());
         text.extend_from_slice(b"\",\"object\":");
-        self.form.write(self.resource, object, &mut text);
+        self.accepted.append(self.resource, object, &mut text);
         text.extend_from_slice(b"}\n");
         Bytes::from(text)
     }
@@ -268,20 +275,28 @@ impl Writer {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
         let resource = self.resource;
-        let (kind, api_version, empty) = match &self.form {
+        let (kind, api_version, empty) = match &self.accepted.form {
             Form::Whole => (resource.kind, resource.api_version(), resource.empty),
             Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned(), ""),
             Form::Table(_) => {
                 ("Table", "meta.k8s.io/v1".to_owned(), r#","columnDefinitions":null,"rows":[]"#)
             }
         };
+        if self.accepted.encoding == Encoding::Protobuf {
+            let object = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
+            return self.event("BOOKMARK", &object);
+        }
         Bytes::from(format!(
             "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\
              \"metadata\":{metadata}{empty}}}}}\n"
         ))
     }
-}
 
-fn line(kind: &str, object: &Value) -> Bytes {
-    Bytes::from(format!("{}\n", json!({ "type": kind, "object": object })))
+    /// The event with an object that has its kind.
+    fn event(&self, kind: &str, object: &Value) -> Bytes {
+        match self.accepted.encoding {
+            Encoding::Json => Bytes::from(format!("{}\n", json!({ "type": kind, "object": object }))),
+            Encoding::Protobuf => protobuf::watch_frame(kind, &protobuf::encode(object)),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The cells of the tables that kubectl shows; one function per row of `columns.rs`, in its order.
+//! The cells of the tables that kubectl shows: a field of the object, or a function that computes it.
 //!
 //! Mirrors pkg/printers/internalversion/printers.go.
 
@@ -6,17 +6,70 @@ use serde_json::{Value, json};
 
 use crate::time;
 
-pub(super) fn name_and_age(object: &Value) -> Vec<Value> {
-    vec![name(object), age(object)]
+/// How the cell of a column is read from an object. Paths are JSON pointers.
+#[derive(Debug)]
+pub enum Cell {
+    /// A field as it is; null if it is not set.
+    Path(&'static str),
+    /// A field, or this text if it is not set.
+    PathOr(&'static str, &'static str),
+    /// A boolean field, or this value if it is not set.
+    Flag(&'static str, bool),
+    /// How many entries these lists and maps have together.
+    Count(&'static [&'static str]),
+    /// Computed from the object.
+    Computed(fn(&Value) -> Value),
 }
 
-pub(super) fn namespace(namespace: &Value) -> Vec<Value> {
-    vec![name(namespace), text(&namespace["status"]["phase"]), age(namespace)]
+impl Cell {
+    /// The cell of one object.
+    pub fn of(&self, object: &Value) -> Value {
+        match self {
+            Self::Path(path) => object.pointer(path).cloned().unwrap_or_default(),
+            Self::PathOr(path, unset) => or(object.pointer(path).unwrap_or(&Value::Null), unset),
+            Self::Flag(path, unset) => object.pointer(path).and_then(Value::as_bool).unwrap_or(*unset).into(),
+            Self::Count(paths) => {
+                let count: usize = paths.iter().filter_map(|path| object.pointer(path)).map(entries).sum();
+                count.into()
+            }
+            Self::Computed(compute) => compute(object),
+        }
+    }
 }
 
-pub(super) fn node(node: &Value) -> Vec<Value> {
-    let conditions = node["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-    let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
+/// How many entries a list or map has.
+fn entries(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => list.len(),
+        Value::Object(map) => map.len(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+pub(super) fn age(object: &Value) -> Value {
+    since(object["metadata"]["creationTimestamp"].as_str())
+}
+
+fn since(moment: Option<&str>) -> Value {
+    moment.and_then(time::seconds_since).map_or("<unknown>".into(), |seconds| time::human(seconds).into())
+}
+
+fn or(value: &Value, unset: &str) -> Value {
+    if value.is_null() { unset.into() } else { value.clone() }
+}
+
+/// The elements of a list, none if it is not set.
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// `a,b`, or `unset` if there is none.
+fn joined(values: &[&str], unset: &str) -> Value {
+    if values.is_empty() { unset.into() } else { values.join(",").into() }
+}
+
+pub(super) fn node_status(node: &Value) -> Value {
+    let ready = list(&node["status"]["conditions"]).iter().find(|condition| condition["type"] == "Ready");
     let mut status = match ready.map(|ready| ready["status"] == "True") {
         Some(true) => "Ready",
         Some(false) => "NotReady",
@@ -26,6 +79,10 @@ pub(super) fn node(node: &Value) -> Vec<Value> {
     if node["spec"]["unschedulable"] == true {
         status.push_str(",SchedulingDisabled");
     }
+    status.into()
+}
+
+pub(super) fn node_roles(node: &Value) -> Value {
     let labels = node["metadata"]["labels"].as_object();
     let roles: Vec<&str> = labels
         .into_iter()
@@ -33,40 +90,36 @@ pub(super) fn node(node: &Value) -> Vec<Value> {
         .filter_map(|(label, _)| label.strip_prefix("node-role.kubernetes.io/"))
         .filter(|role| !role.is_empty())
         .collect();
-    let address = |kind: &str| {
-        let addresses = node["status"]["addresses"].as_array().into_iter().flatten();
-        addresses
-            .clone()
-            .find(|address| address["type"] == kind)
-            .map_or(json!("<none>"), |a| a["address"].clone())
-    };
-    let info = |field: &str| or(&node["status"]["nodeInfo"][field], "<unknown>");
-    vec![
-        name(node),
-        status.into(),
-        if roles.is_empty() { "<none>".into() } else { roles.join(",").into() },
-        age(node),
-        text(&node["status"]["nodeInfo"]["kubeletVersion"]),
-        address("InternalIP"),
-        address("ExternalIP"),
-        info("osImage"),
-        info("kernelVersion"),
-        info("containerRuntimeVersion"),
-    ]
+    joined(&roles, "<none>")
 }
 
-pub(super) fn pod(pod: &Value) -> Vec<Value> {
+pub(super) fn internal_ip(node: &Value) -> Value {
+    node_address(node, "InternalIP")
+}
+
+pub(super) fn external_ip(node: &Value) -> Value {
+    node_address(node, "ExternalIP")
+}
+
+fn node_address(node: &Value, kind: &str) -> Value {
+    let address = list(&node["status"]["addresses"]).iter().find(|address| address["type"] == kind);
+    address.map_or(json!("<none>"), |address| address["address"].clone())
+}
+
+pub(super) fn ready_containers(pod: &Value) -> Value {
+    let total = list(&pod["spec"]["containers"]).len();
+    let containers = list(&pod["status"]["containerStatuses"]).iter();
+    format!("{}/{total}", containers.filter(|container| container["ready"] == true).count()).into()
+}
+
+pub(super) fn pod_status(pod: &Value) -> Value {
     let status = &pod["status"];
-    let total = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
-    let containers = status["containerStatuses"].as_array().map_or(&[][..], Vec::as_slice);
-    let ready = containers.iter().filter(|container| container["ready"] == true).count();
-    let restarts: i64 = containers.iter().filter_map(|container| container["restartCount"].as_i64()).sum();
-    let mut reason = text(&status["phase"]);
+    let mut reason = or(&status["phase"], "");
     if status["reason"].is_string() {
         reason = status["reason"].clone();
     }
     let mut running = false;
-    for container in containers.iter().rev() {
+    for container in list(&status["containerStatuses"]).iter().rev() {
         let state = &container["state"];
         if let Some(waiting) = state["waiting"]["reason"].as_str() {
             reason = waiting.into();
@@ -87,212 +140,67 @@ pub(super) fn pod(pod: &Value) -> Vec<Value> {
     if pod["metadata"]["deletionTimestamp"].is_string() {
         reason = if status["reason"] == "NodeLost" { "Unknown" } else { "Terminating" }.into();
     }
-    let gates = pod["spec"]["readinessGates"].as_array().map_or(&[][..], Vec::as_slice);
-    let open = gates.iter().filter(|gate| {
-        let conditions = status["conditions"].as_array().into_iter().flatten();
-        conditions.clone().any(|c| c["type"] == gate["conditionType"] && c["status"] == "True")
-    });
-    vec![
-        name(pod),
-        format!("{ready}/{total}").into(),
-        reason,
-        restarts.to_string().into(),
-        age(pod),
-        or(&status["podIP"], "<none>"),
-        or(&pod["spec"]["nodeName"], "<none>"),
-        or(&status["nominatedNodeName"], "<none>"),
-        if gates.is_empty() { "<none>".into() } else { format!("{}/{}", open.count(), gates.len()).into() },
-    ]
+    reason
 }
 
-pub(super) fn volume(volume: &Value) -> Vec<Value> {
-    let (spec, status) = (&volume["spec"], &volume["status"]);
-    let claim = match &spec["claimRef"] {
-        Value::Object(claim) => {
-            let part = |field: &str| claim.get(field).and_then(Value::as_str).unwrap_or_default();
-            format!("{}/{}", part("namespace"), part("name"))
-        }
-        _ => String::new(),
+pub(super) fn restarts(pod: &Value) -> Value {
+    let containers = list(&pod["status"]["containerStatuses"]).iter();
+    let restarts: i64 = containers.filter_map(|container| container["restartCount"].as_i64()).sum();
+    restarts.to_string().into()
+}
+
+pub(super) fn readiness_gates(pod: &Value) -> Value {
+    let gates = list(&pod["spec"]["readinessGates"]);
+    if gates.is_empty() {
+        return "<none>".into();
+    }
+    let conditions = list(&pod["status"]["conditions"]);
+    let open = |gate: &&Value| {
+        let condition = &gate["conditionType"];
+        conditions.iter().any(|c| c["type"] == *condition && c["status"] == "True")
     };
-    vec![
-        name(volume),
-        text(&spec["capacity"]["storage"]),
-        access_modes(&spec["accessModes"]),
-        text(&spec["persistentVolumeReclaimPolicy"]),
-        phase(volume),
-        claim.into(),
-        class_name(volume),
-        or(&spec["volumeAttributesClassName"], "<unset>"),
-        text(&status["reason"]),
-        age(volume),
-        or(&spec["volumeMode"], "<unset>"),
-    ]
+    format!("{}/{}", gates.iter().filter(open).count(), gates.len()).into()
 }
 
-pub(super) fn claim(claim: &Value) -> Vec<Value> {
-    let (spec, status) = (&claim["spec"], &claim["status"]);
-    // What the claim got is of interest once it has a volume.
-    let bound = spec["volumeName"].as_str().is_some_and(|volume| !volume.is_empty());
-    let blank = || Value::from("");
-    vec![
-        name(claim),
-        phase(claim),
-        text(&spec["volumeName"]),
-        if bound { or(&status["capacity"]["storage"], "0") } else { blank() },
-        if bound { access_modes(&status["accessModes"]) } else { blank() },
-        class_name(claim),
-        or(&spec["volumeAttributesClassName"], "<unset>"),
-        age(claim),
-        or(&spec["volumeMode"], "<unset>"),
-    ]
-}
-
-pub(super) fn event(event: &Value) -> Vec<Value> {
-    let first = [&event["firstTimestamp"], &event["eventTime"]].into_iter().find_map(Value::as_str);
-    let last =
-        [&event["series"]["lastObservedTime"], &event["lastTimestamp"]].into_iter().find_map(Value::as_str);
-    let object = &event["involvedObject"];
-    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
-    let source = &event["source"];
-    let component = source["component"].as_str().or(event["reportingComponent"].as_str()).unwrap_or_default();
-    let source = match source["host"].as_str().or(event["reportingInstance"].as_str()) {
-        Some(host) if !host.is_empty() => format!("{component}, {host}"),
-        _ => component.to_owned(),
-    };
-    let count = event["series"]["count"].as_i64().or(event["count"].as_i64()).unwrap_or(1);
-    vec![
-        since(last.or(first)),
-        text(&event["type"]),
-        text(&event["reason"]),
-        format!("{kind}/{}", object["name"].as_str().unwrap_or_default()).into(),
-        text(&object["fieldPath"]),
-        source.into(),
-        event["message"].as_str().unwrap_or_default().trim().into(),
-        since(first),
-        count.into(),
-        name(event),
-    ]
-}
-
-pub(super) fn lease(lease: &Value) -> Vec<Value> {
-    vec![name(lease), text(&lease["spec"]["holderIdentity"]), age(lease)]
-}
-
-pub(super) fn class(class: &Value) -> Vec<Value> {
-    let default = crate::admission::claim::is_default(class);
-    let title = class["metadata"]["name"].as_str().unwrap_or_default();
-    vec![
-        if default { format!("{title} (default)").into() } else { title.into() },
-        text(&class["provisioner"]),
-        text(&class["reclaimPolicy"]),
-        text(&class["volumeBindingMode"]),
-        (class["allowVolumeExpansion"] == true).into(),
-        age(class),
-    ]
-}
-
-pub(super) fn attachment(attachment: &Value) -> Vec<Value> {
-    let spec = &attachment["spec"];
-    vec![
-        name(attachment),
-        text(&spec["attacher"]),
-        text(&spec["source"]["persistentVolumeName"]),
-        text(&spec["nodeName"]),
-        (attachment["status"]["attached"] == true).into(),
-        age(attachment),
-    ]
-}
-
-pub(super) fn driver(driver: &Value) -> Vec<Value> {
-    let spec = &driver["spec"];
-    let flag = |field: &str, unset: bool| Value::from(spec[field].as_bool().unwrap_or(unset));
-    let requests = spec["tokenRequests"].as_array().into_iter().flatten();
-    let audiences: Vec<&str> = requests.filter_map(|request| request["audience"].as_str()).collect();
-    let modes = spec["volumeLifecycleModes"].as_array().into_iter().flatten();
-    let modes: Vec<&str> = modes.filter_map(Value::as_str).collect();
-    vec![
-        name(driver),
-        flag("attachRequired", true),
-        flag("podInfoOnMount", false),
-        flag("storageCapacity", false),
-        if audiences.is_empty() { "<unset>".into() } else { audiences.join(",").into() },
-        flag("requiresRepublish", false),
-        if modes.is_empty() { "<none>".into() } else { modes.join(",").into() },
-        age(driver),
-    ]
-}
-
-pub(super) fn csi_node(node: &Value) -> Vec<Value> {
-    vec![name(node), node["spec"]["drivers"].as_array().map_or(0, Vec::len).into(), age(node)]
-}
-
-pub(super) fn capacity(capacity: &Value) -> Vec<Value> {
-    vec![
-        name(capacity),
-        text(&capacity["storageClassName"]),
-        or(&capacity["capacity"], "<unset>"),
-        age(capacity),
-    ]
-}
-
-pub(super) fn attributes_class(class: &Value) -> Vec<Value> {
-    vec![name(class), text(&class["driverName"]), age(class)]
-}
-
-pub(super) fn config_map(map: &Value) -> Vec<Value> {
-    vec![name(map), (count(&map["data"]) + count(&map["binaryData"])).into(), age(map)]
-}
-
-pub(super) fn secret(secret: &Value) -> Vec<Value> {
-    vec![name(secret), text(&secret["type"]), count(&secret["data"]).into(), age(secret)]
-}
-
-pub(super) fn service_account(account: &Value) -> Vec<Value> {
-    vec![name(account), account["secrets"].as_array().map_or(0, Vec::len).into(), age(account)]
-}
-
-pub(super) fn priority_class(class: &Value) -> Vec<Value> {
-    let default = class["globalDefault"] == true;
-    let policy = text(&class["preemptionPolicy"]);
-    vec![name(class), class["value"].clone(), default.into(), age(class), policy]
-}
-
-fn count(entries: &Value) -> usize {
-    entries.as_object().map_or(0, serde_json::Map::len)
-}
-
-pub(super) fn name(object: &Value) -> Value {
-    text(&object["metadata"]["name"])
-}
-
-pub(super) fn age(object: &Value) -> Value {
-    since(object["metadata"]["creationTimestamp"].as_str())
-}
-
-pub(super) fn since(moment: Option<&str>) -> Value {
-    moment.and_then(time::seconds_since).map_or("<unknown>".into(), |seconds| time::human(seconds).into())
-}
-
-fn text(value: &Value) -> Value {
-    or(value, "")
-}
-
-fn or(value: &Value, unset: &str) -> Value {
-    if value.is_null() { unset.into() } else { value.clone() }
-}
-
-/// The phase, or Terminating.
-fn phase(object: &Value) -> Value {
+/// The phase of a volume or claim, or Terminating.
+pub(super) fn phase(object: &Value) -> Value {
     if object["metadata"]["deletionTimestamp"].is_string() {
         return "Terminating".into();
     }
-    text(&object["status"]["phase"])
+    or(&object["status"]["phase"], "")
 }
 
-/// The class, from the annotation or the field.
-fn class_name(object: &Value) -> Value {
+/// The class of a volume or claim, from the annotation or the field.
+pub(super) fn class_name(object: &Value) -> Value {
     let annotation = &object["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
-    if annotation.is_null() { text(&object["spec"]["storageClassName"]) } else { annotation.clone() }
+    if annotation.is_null() { or(&object["spec"]["storageClassName"], "") } else { annotation.clone() }
+}
+
+pub(super) fn volume_access_modes(volume: &Value) -> Value {
+    access_modes(&volume["spec"]["accessModes"])
+}
+
+pub(super) fn claim_of_volume(volume: &Value) -> Value {
+    match &volume["spec"]["claimRef"] {
+        Value::Object(claim) => {
+            let part = |field: &str| claim.get(field).and_then(Value::as_str).unwrap_or_default();
+            format!("{}/{}", part("namespace"), part("name")).into()
+        }
+        _ => "".into(),
+    }
+}
+
+pub(super) fn claim_capacity(claim: &Value) -> Value {
+    if has_volume(claim) { or(&claim["status"]["capacity"]["storage"], "0") } else { "".into() }
+}
+
+pub(super) fn claim_access_modes(claim: &Value) -> Value {
+    if has_volume(claim) { access_modes(&claim["status"]["accessModes"]) } else { "".into() }
+}
+
+/// What the claim got is of interest once it has a volume.
+fn has_volume(claim: &Value) -> bool {
+    claim["spec"]["volumeName"].as_str().is_some_and(|volume| !volume.is_empty())
 }
 
 /// `RWO,ROX,RWX,RWOP`, in upstream's order.
@@ -303,7 +211,93 @@ fn access_modes(modes: &Value) -> Value {
         ("ReadWriteMany", "RWX"),
         ("ReadWriteOncePod", "RWOP"),
     ];
-    let has = |mode: &str| modes.as_array().into_iter().flatten().any(|given| given == mode);
+    let has = |mode: &str| list(modes).iter().any(|given| given == mode);
     let given: Vec<&str> = short.into_iter().filter(|(mode, _)| has(mode)).map(|(_, short)| short).collect();
-    given.join(",").into()
+    joined(&given, "")
+}
+
+pub(super) fn last_seen(event: &Value) -> Value {
+    let last =
+        [&event["series"]["lastObservedTime"], &event["lastTimestamp"]].into_iter().find_map(Value::as_str);
+    since(last.or(first_time(event)))
+}
+
+pub(super) fn first_seen(event: &Value) -> Value {
+    since(first_time(event))
+}
+
+fn first_time(event: &Value) -> Option<&str> {
+    [&event["firstTimestamp"], &event["eventTime"]].into_iter().find_map(Value::as_str)
+}
+
+pub(super) fn event_object(event: &Value) -> Value {
+    let object = &event["involvedObject"];
+    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+    format!("{kind}/{}", object["name"].as_str().unwrap_or_default()).into()
+}
+
+pub(super) fn event_source(event: &Value) -> Value {
+    let source = &event["source"];
+    let component = source["component"].as_str().or(event["reportingComponent"].as_str()).unwrap_or_default();
+    match source["host"].as_str().or(event["reportingInstance"].as_str()) {
+        Some(host) if !host.is_empty() => format!("{component}, {host}").into(),
+        _ => component.into(),
+    }
+}
+
+pub(super) fn event_message(event: &Value) -> Value {
+    event["message"].as_str().unwrap_or_default().trim().into()
+}
+
+pub(super) fn event_count(event: &Value) -> Value {
+    event["series"]["count"].as_i64().or(event["count"].as_i64()).unwrap_or(1).into()
+}
+
+/// The name of a StorageClass, marked if it is the default.
+pub(super) fn class_title(class: &Value) -> Value {
+    let name = class["metadata"]["name"].as_str().unwrap_or_default();
+    if crate::admission::claim::is_default(class) { format!("{name} (default)").into() } else { name.into() }
+}
+
+pub(super) fn token_audiences(driver: &Value) -> Value {
+    let requests = list(&driver["spec"]["tokenRequests"]).iter();
+    let audiences: Vec<&str> = requests.filter_map(|request| request["audience"].as_str()).collect();
+    joined(&audiences, "<unset>")
+}
+
+pub(super) fn lifecycle_modes(driver: &Value) -> Value {
+    let modes = list(&driver["spec"]["volumeLifecycleModes"]).iter();
+    let modes: Vec<&str> = modes.filter_map(Value::as_str).collect();
+    joined(&modes, "<none>")
+}
+
+/// When a snapshot was created; null until the driver reports it.
+pub(super) fn snapshot_time(snapshot: &Value) -> Value {
+    snapshot["status"]["creationTime"].as_str().map_or(Value::Null, |time| since(Some(time)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_read_from_the_object() {
+        let object = json!({
+            "name": "a", "none": null, "yes": true, "list": [1, 2], "map": { "k": "v" },
+        });
+        for (cell, expected) in [
+            (Cell::Path("/name"), json!("a")),
+            (Cell::Path("/absent"), Value::Null),
+            (Cell::PathOr("/name", "-"), json!("a")),
+            (Cell::PathOr("/none", "-"), json!("-")),
+            (Cell::PathOr("/absent/below", "-"), json!("-")),
+            (Cell::Flag("/yes", false), json!(true)),
+            (Cell::Flag("/absent", true), json!(true)),
+            (Cell::Flag("/none", false), json!(false)),
+            (Cell::Count(&["/list", "/map", "/absent"]), json!(3)),
+            (Cell::Computed(phase), json!("")),
+        ] {
+            assert_eq!(cell.of(&object), expected, "{cell:?}");
+        }
+    }
 }

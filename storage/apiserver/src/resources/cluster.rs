@@ -7,7 +7,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
 
 use super::decode::decode;
-use super::{BASE, Resource, Storage, Subresource, cells, columns, default_to, status_of};
+use super::{BASE, Resource, Storage, Subresource, columns, default_to, status_of};
 use crate::admission::{class, config};
 use crate::encoding::base64;
 
@@ -24,7 +24,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: config::validate_config_map,
             validate_update: config::validate_config_map_update,
             columns: columns::CONFIG_MAP,
-            cells: cells::config_map,
             ..BASE
         },
         Resource {
@@ -46,7 +45,6 @@ pub(super) fn rows() -> Vec<Resource> {
             begin: |namespace| namespace["status"] = json!({ "phase": "Active" }),
             fields: &[super::Field { name: "status.phase", pointers: &["/status/phase"], unset: "" }],
             columns: columns::NAMESPACE,
-            cells: cells::namespace,
             empty: r#","spec":{},"status":{}"#,
             ..BASE
         },
@@ -61,7 +59,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: config::validate_secret,
             validate_update: config::validate_secret_update,
             columns: columns::SECRET,
-            cells: cells::secret,
             fields: &[super::Field { name: "type", pointers: &["/type"], unset: "" }],
             ..BASE
         },
@@ -83,7 +80,6 @@ pub(super) fn rows() -> Vec<Resource> {
             returns_deleted: true,
             decode: decode::<ServiceAccount>,
             columns: columns::SERVICE_ACCOUNT,
-            cells: cells::service_account,
             ..BASE
         },
         Resource {
@@ -95,7 +91,6 @@ pub(super) fn rows() -> Vec<Resource> {
             namespaced: true,
             decode: decode::<Lease>,
             columns: columns::LEASE,
-            cells: cells::lease,
             empty: r#","spec":{}"#,
             ..BASE
         },
@@ -111,7 +106,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: class::validate_priority,
             validate_update: class::validate_priority_update,
             columns: columns::PRIORITY_CLASS,
-            cells: cells::priority_class,
             empty: r#","value":0"#,
             ..BASE
         },

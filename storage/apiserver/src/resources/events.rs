@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Event;
 use serde_json::Value;
 
 use super::decode::{DecodeError, Decoded, decode};
-use super::{BASE, Field, Resource, Storage, cells, columns};
+use super::{BASE, Field, Resource, Storage, columns};
 
 /// Field of a core event, field of an `events.k8s.io` event.
 const RENAMED: [(&str, &str); 7] = [
@@ -70,7 +70,6 @@ fn base() -> Resource {
         short_names: &["ev"],
         namespaced: true,
         columns: columns::EVENT,
-        cells: cells::event,
         ..BASE
     }
 }

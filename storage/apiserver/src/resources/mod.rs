@@ -6,6 +6,7 @@ mod cluster;
 mod columns;
 mod decode;
 mod events;
+mod group_snapshots;
 mod node;
 mod pod;
 mod snapshots;
@@ -14,8 +15,10 @@ mod workloads;
 
 use std::sync::LazyLock;
 
+use hyper::body::Bytes;
 use serde_json::Value;
 
+use crate::protobuf;
 use crate::status::FieldError;
 
 pub use columns::Column;
@@ -76,11 +79,17 @@ pub enum Storage {
     SnapshotContents,
     /// `volumesnapshotclasses`
     SnapshotClasses,
+    /// `volumegroupsnapshots`
+    GroupSnapshots,
+    /// `volumegroupsnapshotcontents`
+    GroupSnapshotContents,
+    /// `volumegroupsnapshotclasses`
+    GroupSnapshotClasses,
 }
 
 impl Storage {
     /// The number of shelves.
-    pub const COUNT: usize = Self::SnapshotClasses as usize + 1;
+    pub const COUNT: usize = Self::GroupSnapshotClasses as usize + 1;
 
     /// Whether its objects are namespaced.
     pub fn namespaced(self) -> bool {
@@ -97,7 +106,8 @@ impl Storage {
             | Self::Deployments
             | Self::RoleBindings
             | Self::Roles
-            | Self::Snapshots => true,
+            | Self::Snapshots
+            | Self::GroupSnapshots => true,
             Self::Namespaces
             | Self::Nodes
             | Self::Volumes
@@ -110,7 +120,9 @@ impl Storage {
             | Self::ClusterRoleBindings
             | Self::ClusterRoles
             | Self::SnapshotContents
-            | Self::SnapshotClasses => false,
+            | Self::SnapshotClasses
+            | Self::GroupSnapshotContents
+            | Self::GroupSnapshotClasses => false,
         }
     }
 }
@@ -170,7 +182,7 @@ pub struct Resource {
     /// Whether a deletion returns the object instead of a `Status`.
     pub returns_deleted: bool,
     /// Fields of the spec that keep their value when an update omits them.
-    pub kept: &'static [&'static str],
+    pub retained: &'static [&'static str],
     /// Whether `metadata.generation` counts the changes of its spec.
     pub generation: bool,
     /// Whether names are DNS labels, which have no dots.
@@ -191,10 +203,8 @@ pub struct Resource {
     pub validate_update: fn(&Value, &Value) -> Vec<FieldError>,
     /// Additional fields for selectors.
     pub fields: &'static [Field],
-    /// The columns of its table.
+    /// The columns of its table, each with its cell.
     pub columns: &'static [Column],
-    /// The cells of one object, under `columns`.
-    pub cells: fn(&Value) -> Vec<Value>,
     /// Converts a stored object to this resource's shape; unset if that is the stored shape.
     pub view: Option<fn(Value) -> Value>,
     /// An empty object's body, for bookmarks.
@@ -214,7 +224,7 @@ const BASE: Resource = Resource {
     namespaced: false,
     subresources: &[],
     returns_deleted: false,
-    kept: &[],
+    retained: &[],
     generation: false,
     label_names: false,
     decode: |_, value| Ok(Decoded { value, faults: Vec::new() }),
@@ -226,7 +236,6 @@ const BASE: Resource = Resource {
     validate_update: |_, _| Vec::new(),
     fields: &[],
     columns: columns::NAME_AND_AGE,
-    cells: cells::name_and_age,
     view: None,
     empty: "",
 };
@@ -291,6 +300,20 @@ impl Resource {
         }
     }
 
+    /// Whether its objects have protobuf, which those of CRDs have not.
+    pub fn has_protobuf(&self) -> bool {
+        protobuf::supports(self.group, self.kind)
+    }
+
+    /// A stored object's protobuf message in this resource's shape, without its kind.
+    pub fn protobuf(&self, object: &crate::store::Object) -> Bytes {
+        let encode = |value: &Value| protobuf::message(self.group, self.kind, value);
+        match &self.view {
+            None => object.protobuf(encode).clone(),
+            Some(view) => Bytes::from(encode(&view(object.value.clone()))),
+        }
+    }
+
     /// A stored object in this resource's shape, with its kind.
     pub fn present(&self, value: &Value) -> Value {
         let mut value = match &self.view {
@@ -315,6 +338,7 @@ static ALL: LazyLock<Vec<Resource>> = LazyLock::new(|| {
         events::rows(),
         workloads::rows(),
         snapshots::rows(),
+        group_snapshots::rows(),
     ]
     .into_iter()
     .flatten()

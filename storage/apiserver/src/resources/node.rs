@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Node;
 
 use super::decode::decode;
-use super::{BASE, Field, Resource, Storage, cells, columns, status_of};
+use super::{BASE, Field, Resource, Storage, columns, status_of};
 
 pub(super) fn row() -> Resource {
     Resource {
@@ -17,7 +17,6 @@ pub(super) fn row() -> Resource {
         quantities: &["status/capacity/*", "status/allocatable/*"],
         fields: &[Field { name: "spec.unschedulable", pointers: &["/spec/unschedulable"], unset: "false" }],
         columns: columns::NODE,
-        cells: cells::node,
         empty: r#","spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{}}"#,
         ..BASE
     }

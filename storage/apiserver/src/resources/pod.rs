@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::decode::decode;
-use super::{BASE, Field, Resource, Storage, Subresource, cells, columns, default_to, status_of};
+use super::{BASE, Field, Resource, Storage, Subresource, columns, default_to, status_of};
 use crate::admission;
 use crate::status::FieldError;
 
@@ -33,7 +33,7 @@ pub(super) fn row() -> Resource {
             ]
         },
         returns_deleted: true,
-        kept: &["priority", "preemptionPolicy", "priorityClassName"],
+        retained: &["priority", "preemptionPolicy", "priorityClassName"],
         generation: true,
         decode: decode::<Pod>,
         quantities: &[
@@ -59,7 +59,6 @@ pub(super) fn row() -> Resource {
             Field { name: "status.nominatedNodeName", pointers: &["/status/nominatedNodeName"], unset: "" },
         ],
         columns: columns::POD,
-        cells: cells::pod,
         empty: r#","spec":{"containers":null},"status":{}"#,
         ..BASE
     }

@@ -7,7 +7,7 @@ use k8s_openapi::api::storage::v1::{
 use serde_json::{Value, json};
 
 use super::decode::decode;
-use super::{BASE, Field, Resource, Storage, cells, columns, default_to, status_of};
+use super::{BASE, Field, Resource, Storage, columns, default_to, status_of};
 use crate::admission::{attachment, claim, class, driver, volume};
 use crate::time;
 
@@ -36,7 +36,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: claim::validate,
             validate_update: claim::validate_update,
             columns: columns::CLAIM,
-            cells: cells::claim,
             empty: r#","spec":{"resources":{}},"status":{}"#,
             ..BASE
         },
@@ -68,7 +67,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: volume::validate,
             validate_update: volume::validate_update,
             columns: columns::VOLUME,
-            cells: cells::volume,
             empty: r#","spec":{},"status":{}"#,
             ..BASE
         },
@@ -82,7 +80,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: driver::validate,
             validate_update: driver::validate_update,
             columns: columns::DRIVER,
-            cells: cells::driver,
             empty: r#","spec":{}"#,
             ..STORAGE
         },
@@ -96,7 +93,6 @@ pub(super) fn rows() -> Vec<Resource> {
             default: |node| default_to(&mut node["spec"], "drivers", json!([])),
             validate: driver::validate_node,
             columns: columns::CSI_NODE,
-            cells: cells::csi_node,
             empty: r#","spec":{"drivers":null}"#,
             ..STORAGE
         },
@@ -111,7 +107,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: driver::validate_capacity,
             validate_update: driver::validate_capacity_update,
             columns: columns::CAPACITY,
-            cells: cells::capacity,
             empty: r#","storageClassName":"""#,
             ..STORAGE
         },
@@ -129,7 +124,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: class::validate,
             validate_update: class::validate_update,
             columns: columns::CLASS,
-            cells: cells::class,
             empty: r#","provisioner":"""#,
             ..STORAGE
         },
@@ -149,7 +143,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 Field { name: "spec.nodeName", pointers: &["/spec/nodeName"], unset: "" },
             ],
             columns: columns::ATTACHMENT,
-            cells: cells::attachment,
             empty: r#","spec":{"attacher":"","source":{},"nodeName":""},"status":{"attached":false}"#,
             ..STORAGE
         },
@@ -163,7 +156,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: class::validate_attributes,
             validate_update: class::validate_attributes_update,
             columns: columns::ATTRIBUTES_CLASS,
-            cells: cells::attributes_class,
             empty: r#","driverName":"""#,
             ..STORAGE
         },

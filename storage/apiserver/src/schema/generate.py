@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Writes types.txt: the fields of the kinds that are served, read from the sources of k8s-openapi.
+"""Writes types.txt: the fields of the kinds that are served, read from the sources of k8s-openapi and Kubernetes.
 
-    python3 generate.py ~/.cargo/registry/src/*/k8s-openapi-0.29.0/src/v1_37 > types.txt
+    python3 generate.py ~/.cargo/registry/src/*/k8s-openapi-0.29.0/src/v1_37 k8s.io > types.txt
 
 Fields, their JSON names, their types and which of them must be there are taken from the structs, how lists
-merge from the `DeepMerge` implementations. The tables below add the missing information.
+merge from the `DeepMerge` implementations, and their numbers in protobuf from the tags of Kubernetes' Go structs:
+`k8s.io` is a folder with checkouts of kubernetes/api and kubernetes/apimachinery of the same version. The tables
+below add the missing information.
 """
 
 import re
 import sys
 from pathlib import Path
 
-ROOT = Path(sys.argv[1])
+ROOT, GO = Path(sys.argv[1]), Path(sys.argv[2])
 KINDS = {
+    "authentication": "TokenRequest",
     "core": "Binding ConfigMap Event Namespace Node PersistentVolume PersistentVolumeClaim Pod Secret "
     "ServiceAccount",
     "coordination": "Lease",
@@ -34,6 +37,8 @@ SCALARS = {
     "crate::apimachinery::pkg::apis::meta::v1::MicroTime": "microtime",
     "crate::apimachinery::pkg::apis::meta::v1::FieldsV1": "any",
 }
+# Scalars with a zero value. The others are messages in protobuf.
+ZEROS = ["string", "bool", "int32", "int64", "bytes"]
 # `+structType=atomic`.
 ATOMIC = """ConfigMapKeySelector EvictionResponder FileKeySelector LabelSelector LocalObjectReference
 NodeSelector NodeSelectorTerm ObjectFieldSelector ObjectReference OwnerReference ResourceFieldSelector RoleRef
@@ -57,11 +62,19 @@ UNIONS = {("PodSpec", "volumes"), ("PodSpec", "resourceClaims")}
 # Values of keys that are left out.
 DEFAULTS = {("ContainerPort", "protocol"): "TCP"}
 
+# Kinds of meta/v1 that no OpenAPI document of Kubernetes describes, as k8s-openapi is made from these.
+UNDESCRIBED = {
+    "PartialObjectMetadata": ["  metadata ObjectMeta #1"],
+    "PartialObjectMetadataList": ["  items! [PartialObjectMetadata] #2", "  metadata ListMeta #1"],
+}
+
 HEADER = """# The fields of everything that is served, as of Kubernetes 1.37. Made by generate.py; do not edit.
 # A type's fields stand under it; `!` marks those that must be there; [x] is a list, {x} a map. Lists are
 # replaced as a whole unless they are a `set`, or a `map` by the keys named; `patch` names the key by which
 # strategic merge patches find an item, `retain` that they may say what of it stays, `default` what a key is
-# that is left out. An `atomic` type or map is replaced as a whole too."""
+# that is left out. An `atomic` type or map is replaced as a whole too. #3 is the number of a field in protobuf,
+# #2.3 a number in the message at #2, which JSON inlines; with `?` the zero value means that it is not set. The
+# kind and apiVersion of an object have no number, since the envelope contains them."""
 
 
 def source(folder, rust_name):
@@ -72,13 +85,38 @@ def source(folder, rust_name):
     return path.read_text()
 
 
+def go_structs(folder):
+    """By struct of a Go package, of each field: whether it is a pointer or list, the type, the JSON tag, the number."""
+    structs = {}
+    for path in (GO / folder).glob("*.go"):
+        for name, body in re.findall(r"^type (\w+) struct \{\n(.*?)^\}", path.read_text(), re.M | re.S):
+            structs[name] = re.findall(
+                r'^\t(?:\w+ +)?([*[]?)([^\s`]+) +`json:"([^",]*)([^"]*)"[^`]*?protobuf:"\w+,(\d+),', body, re.M)
+    return structs
+
+
+def numbers(folder, name):
+    """By JSON name: the number in protobuf, and whether Go has no other form of an unset field than zero."""
+    structs = go_structs(folder)
+    found = {}
+    for pointer, go, json, options, number in structs[name]:
+        fields = [(pointer, go, json, options, number)]
+        if not json:
+            fields = [(*field, f"{number}.{place}") for *field, place in structs[go]]
+        for pointer, _, json, options, place in fields:
+            assert json, f"{name} inlines {go}, which inlines another struct"
+            found[json] = f"#{place}" + ("?" if pointer != "*" and "omitempty" in options else "")
+    return found
+
+
 class Writer:
     def __init__(self):
         self.packages = {}
         self.todo = []
         for group, kinds in KINDS.items():
             self.todo += [(f"api/{group}/v1", kind) for kind in kinds.split()]
-        self.todo.append((META, "DeleteOptions"))
+        self.todo += [(META, "DeleteOptions"), (META, "Status")]
+        self.packages[META] = dict(UNDESCRIBED)
 
     def type_of(self, rust, folder):
         if rust in SCALARS:
@@ -103,6 +141,7 @@ class Writer:
         json = dict((field, name) for name, field in re.findall(r'"([^"]+)" => Field::Key_(\w+)', text))
         merge = re.search(r"impl crate::DeepMerge.*?\n\}", text, re.S)[0]
         lines = []
+        places = numbers(folder, name)
         if "impl crate::Resource for" in text:
             lines += ["  apiVersion string", "  kind string"]
         for field, rust in re.findall(r"^    pub (\w+): (.*),$", body[1] if body else "", re.M):
@@ -136,6 +175,12 @@ class Writer:
                 words.append("atomic")
             if (name, name_) in DEFAULTS:
                 words.append(f"default={DEFAULTS[name, name_]}")
+            place = places.get(name_)
+            # A map of lists has messages around its lists, for the sake of one field that no client sets.
+            if place and not kind.startswith("{["):
+                words.append(place if kind in ZEROS else place.rstrip("?"))
+            elif name_ not in ("apiVersion", "kind", "attestations"):
+                print(f"{name}.{name_} has no number: the checkouts are older than k8s-openapi", file=sys.stderr)
             lines.append(" ".join(words))
         return lines
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Field, Identity, Object, Patch, Scalar, Schema, Shape};
+use super::{Field, Identity, Number, Object, Patch, Scalar, Schema, Shape};
 
 /// The types in `text`, which is part of this program: an error in it is a bug in the program.
 pub fn read(text: &'static str) -> Schema {
@@ -54,8 +54,12 @@ fn read_field(line: &'static str, package: &'static str, places: &Places) -> Fie
     let mut words = line.split(' ');
     let name = words.next().unwrap_or_default();
     let mut shape = read_shape(words.next().unwrap_or_default(), package, places);
-    let (mut patch, mut default) = (Patch::Replace, None);
+    let (mut patch, mut default, mut number) = (Patch::Replace, None, None);
     for word in words {
+        if let Some(place) = word.strip_prefix('#') {
+            number = Some(read_number(place));
+            continue;
+        }
         match (word.split_once('=').unwrap_or((word, "")), &mut shape) {
             (("set", _), Shape::List { identity, .. }) => *identity = Identity::Value,
             (("map", keys), Shape::List { identity, .. }) => {
@@ -73,7 +77,15 @@ fn read_field(line: &'static str, package: &'static str, places: &Places) -> Fie
             _ => panic!("{line} has a word that is not understood"),
         }
     }
-    Field { name: name.trim_end_matches('!'), shape, required: name.ends_with('!'), patch, default }
+    Field { name: name.trim_end_matches('!'), shape, required: name.ends_with('!'), patch, default, number }
+}
+
+/// A place in protobuf, such as `3`, `3?` or `2.3`.
+fn read_number(place: &str) -> Number {
+    let digits = place.trim_end_matches('?');
+    let (outer, inner) = digits.split_once('.').map_or((digits, None), |(outer, inner)| (outer, Some(inner)));
+    let number = |digits: &str| -> u64 { digits.parse().expect("a number is in decimal digits") };
+    Number { outer: number(outer), inner: inner.map(number), zero_is_unset: digits != place }
 }
 
 fn read_shape(word: &'static str, package: &'static str, places: &Places) -> Shape {

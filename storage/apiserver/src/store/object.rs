@@ -1,4 +1,4 @@
-//! A stored object: its key, its version, its value, and its cached JSON text.
+//! A stored object: its key, its version, its value, and its cached encodings.
 
 use std::sync::OnceLock;
 
@@ -39,18 +39,24 @@ pub struct Object {
     /// The object, with `metadata.resourceVersion` set.
     pub value: Value,
     json: OnceLock<Bytes>,
+    protobuf: OnceLock<Bytes>,
 }
 
 impl Object {
     /// A state of the object at `key`.
     pub fn new(key: Key, version: u64, mut value: Value) -> Self {
         value["metadata"]["resourceVersion"] = version.to_string().into();
-        Self { key, version, value, json: OnceLock::new() }
+        Self { key, version, value, json: OnceLock::new(), protobuf: OnceLock::new() }
     }
 
     /// Its JSON text, without `kind` and `apiVersion`; serialized once for all readers.
     pub fn json(&self) -> &Bytes {
         self.json.get_or_init(|| Bytes::from(self.value.to_string()))
+    }
+
+    /// Its protobuf message, which `encode` returns; encoded once for all readers.
+    pub fn protobuf(&self, encode: impl FnOnce(&Value) -> Vec<u8>) -> &Bytes {
+        self.protobuf.get_or_init(|| Bytes::from(encode(&self.value)))
     }
 
     /// Its unique id.

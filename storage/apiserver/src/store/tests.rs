@@ -32,7 +32,7 @@ fn versions_rise_over_all_resources() {
 }
 
 #[test]
-fn only_the_newest_events_are_kept() {
+fn only_the_newest_events_are_stored() {
     let (store, _notices) = store(10);
     let create = |name: &str| store.create(Storage::Events, Key::new("a", name), object(name, &[])).unwrap();
     let first = create("first");

@@ -10,6 +10,7 @@ mod faults;
 mod harness;
 mod identity;
 mod logs;
+mod protobuf;
 mod replay;
 mod watches;
 mod writes;

@@ -1,10 +1,7 @@
 //! Writes that the recording does not show: resizing, retries, subresources, the event view, dry runs.
 
-use http::Request;
-use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::client::Body;
 use serde_json::{Value, json};
 
 use crate::harness::{Fixture, claim, create, pod, refusal};
@@ -206,26 +203,4 @@ async fn a_volume_remembers_when_its_phase_changed() {
     assert_eq!(time, past, "the writer knows better");
     assert_eq!(status(json!({ "phase": "Available", "message": "m" })).await, past, "the phase is the same");
     assert_ne!(status(json!({ "phase": "Bound" })).await, past);
-}
-
-#[tokio::test]
-async fn protobuf_is_read_for_what_kubectl_creates_and_refused_with_the_remedy() {
-    let fixture = Fixture::start().await;
-    // What `kubectl create namespace n` of 1.32 sends.
-    let namespace =
-        b"k8s\0\n\x0f\n\x02v1\x12\tNamespace\x12\x1b\n\x13\n\x01n\x12\0\x1a\0\"\0*\x002\x008\0B\0\x12\0\
-        \x1a\x02\n\0\x1a\0\"\0";
-    let pod = b"k8s\0\n\x09\n\x02v1\x12\x03Pod\x12\0\x1a\0\"\0";
-    for (path, body, code) in
-        [("/api/v1/namespaces", &namespace[..], 201), (PODS, &pod[..], 415), (PODS, &b"\x08\x01"[..], 400)]
-    {
-        let request = Request::post(path).header("content-type", "application/vnd.kubernetes.protobuf");
-        let request = request.body(Body::from(body.to_vec())).unwrap();
-        let response = fixture.client.send(request).await.unwrap();
-        let got = response.status().as_u16();
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        let answer: Value = serde_json::from_slice(&bytes).unwrap();
-        assert_eq!(got, code, "{answer}");
-        assert!(code != 415 || answer["message"].as_str().unwrap().contains("send JSON"), "{answer}");
-    }
 }

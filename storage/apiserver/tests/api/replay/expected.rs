@@ -47,6 +47,7 @@ const EXPECTED: &[Expected] = &[
     any("version", "body.compiler", BUILD),
     missing("groups", "body.groups[", NOT_SERVED),
     any("groups", "body.groups[snapshot.storage.k8s.io]", BY_CRD),
+    any("groups", "body.groups[groupsnapshot.storage.k8s.io]", BY_CRD),
     missing("aggregated discovery, core", "body.items[0].versions[v1].resources[", NOT_SERVED),
     missing("core resources", "body.resources[", NOT_SERVED),
     any("watch too old", "body[", EARLIER_RUN),
