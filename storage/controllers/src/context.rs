@@ -26,6 +26,19 @@ pub enum Failure {
     Transient(Box<dyn std::error::Error + Send + Sync>),
 }
 
+impl Failure {
+    /// Whether the API server rejected the request because the component lacks the permission.
+    pub fn is_forbidden(&self) -> bool {
+        match self {
+            Self::Conflict => false,
+            Self::Transient(error) => matches!(
+                error.downcast_ref::<Error>(),
+                Some(Error::Request { source: kube::Error::Api(status), .. }) if status.is_forbidden()
+            ),
+        }
+    }
+}
+
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::Transient(Box::new(error))

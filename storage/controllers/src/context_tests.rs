@@ -1,16 +1,17 @@
 //! The cache after a write that was decided on an outdated state.
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_informer::{Informer, KindSet, Options, key_of, testing::volume};
+use claimcheck_informer::{Informer, Kind, KindSet, Options, key_of, testing::volume};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{
     Api, Client, Config,
     api::{DeleteParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
+    core::Status,
 };
 use serde_json::json;
 
-use crate::context::{Context, Failure};
+use crate::context::{Context, Error, Failure, Verb};
 
 /// A cache that nothing is watched for, so that only the context fills it; and a volume in both.
 async fn cluster() -> (apiserver::Server, Context, Api<PersistentVolume>, PersistentVolume) {
@@ -102,11 +103,24 @@ async fn a_deletion_spares_the_successor_and_what_finalizers_hold() {
 #[tokio::test]
 async fn an_object_that_exists_already_is_read_instead() {
     let (_server, context, _, created) = cluster().await;
-    context.informer.forget(claimcheck_informer::Kind::Volume, &key_of(&created));
+    context.informer.forget(Kind::Volume, &key_of(&created));
     let mut again = volume("v", "", "1Gi");
     again.metadata.uid = None;
     assert!(matches!(context.create(&again).await, Err(Failure::Conflict)));
     again.metadata.name = Some("w".into());
     context.create(&again).await.unwrap();
     assert!(context.informer.read().volumes.named("w").is_some());
+}
+
+#[test]
+fn a_missing_permission_is_distinguished_from_other_failures() {
+    let rejected = |reason: &str, code| {
+        let source = kube::Error::Api(Status::failure("rejected", reason).with_code(code).boxed());
+        let key = key_of(&volume("v", "", "1Gi"));
+        Failure::from(Error::Request { verb: Verb::Patch, kind: Kind::Volume, key, source })
+    };
+    assert!(rejected("Forbidden", 403).is_forbidden());
+    assert!(!rejected("Invalid", 422).is_forbidden());
+    assert!(!Failure::from(std::io::Error::other("no disk")).is_forbidden());
+    assert!(!Failure::Conflict.is_forbidden());
 }

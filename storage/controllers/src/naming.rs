@@ -1,4 +1,4 @@
-//! Names in the driver that are derived from the uid of an object: those of volumes and snapshots.
+//! Names in the driver that are derived from the uid of an object: those of volumes, snapshots and groups of snapshots.
 
 use std::{num::ParseIntError, str::FromStr};
 
@@ -61,6 +61,11 @@ impl Naming {
         Self { prefix: "snapshot".to_owned(), uid: UidPart::Whole }
     }
 
+    /// The names of groups of snapshots by default.
+    pub fn group_snapshots() -> Self {
+        Self { prefix: "groupsnapshot".to_owned(), uid: UidPart::Whole }
+    }
+
     /// The name for the object with this uid.
     pub fn name(&self, uid: &str) -> String {
         let prefix = &self.prefix;
@@ -86,6 +91,7 @@ mod tests {
         assert_eq!(named("10"), "pvc-1234abcd00");
         assert_eq!(named("32"), "pvc-1234abcd00004000800000000000beef");
         assert_eq!(Naming::snapshots().name(uid), format!("snapshot-{uid}"));
+        assert_eq!(Naming::group_snapshots().name(uid), format!("groupsnapshot-{uid}"));
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct Options {
     pub volume_names: Naming,
     /// `--snapshot-name-prefix`, `--snapshot-name-uuid-length`: names of snapshots in the driver.
     pub snapshot_names: Naming,
+    /// `--groupsnapshot-name-prefix`, `--groupsnapshot-name-uuid-length`: names of groups of snapshots in the driver.
+    pub group_snapshot_names: Naming,
     /// `--default-fstype` of provisioner and attacher: the file system of volumes of classes, and of attached
     /// volumes, that name none; may be empty.
     pub default_fs_type: String,
@@ -52,6 +54,7 @@ impl Default for Options {
             provisioning: Provisioning::default(),
             volume_names: Naming::volumes(),
             snapshot_names: Naming::snapshots(),
+            group_snapshot_names: Naming::group_snapshots(),
             default_fs_type: String::new(),
             attaching: Attaching::default(),
             node_monitor_grace: None,

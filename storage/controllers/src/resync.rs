@@ -46,7 +46,7 @@ impl<K> Default for Causes<K> {
 
 impl<K: Hash + Eq + Clone> Causes<K> {
     /// A key has a reason to be planned.
-    pub fn wake(&self, key: &K) {
+    pub fn enqueue(&self, key: &K) {
         self.sets().enqueued.insert(key.clone());
     }
 
@@ -63,7 +63,7 @@ impl<K: Hash + Eq + Clone> Causes<K> {
     }
 
     /// Whether the key has had a reason to be planned since its reconciliation began.
-    pub fn is_woken(&self, key: &K) -> bool {
+    pub fn is_enqueued(&self, key: &K) -> bool {
         self.sets().enqueued.contains(key)
     }
 
@@ -82,11 +82,11 @@ mod tests {
         let causes = Causes::default();
         causes.resync(&"idle");
         causes.resync(&"busy");
-        causes.wake(&"busy");
+        causes.enqueue(&"busy");
         assert!(causes.begin(&"idle") && !causes.begin(&"busy") && !causes.begin(&"other"));
         assert!(!causes.begin(&"idle"), "once");
-        causes.wake(&"idle");
-        assert!(causes.is_woken(&"idle") && !causes.is_woken(&"busy"));
+        causes.enqueue(&"idle");
+        assert!(causes.is_enqueued(&"idle") && !causes.is_enqueued(&"busy"));
     }
 
     #[test]

@@ -94,6 +94,11 @@ pub trait Controller: Send + Sync + 'static {
     /// The keys that a change concerns. `world` includes the change, and perhaps later ones.
     fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Self::Key>;
 
+    /// Keys to plan at the start, in addition to those of all objects in the cache.
+    fn initial_keys(&self) -> Vec<Self::Key> {
+        Vec::new()
+    }
+
     /// Plans a key.
     fn plan(&self, key: &Self::Key, world: &World, now: Timestamp) -> Plan<Self::Action>;
 
@@ -115,11 +120,15 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     let queue = Queue::<C::Key>::new(backoff).metered(C::NAME, &context.meter);
     let causes = Arc::new(Causes::<C::Key>::default());
     let mut changes = context.informer.subscribe(C::kinds());
+    for key in controller.initial_keys() {
+        causes.enqueue(&key);
+        queue.add(key);
+    }
     let waking = async {
         while let Some(change) = changes.recv().await {
             let keys = controller.map_to_keys(&change, &context.informer.read());
             for key in keys {
-                causes.wake(&key);
+                causes.enqueue(&key);
                 queue.add(key);
             }
         }
@@ -132,7 +141,7 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
                 let began = Instant::now();
                 let outcome = reconcile(&*controller, &context, &causes, &key).await;
                 if outcome != Outcome::Done {
-                    causes.wake(&key);
+                    causes.enqueue(&key);
                 }
                 let result = if matches!(outcome, Outcome::Retry) { "failed" } else { "done" };
                 let took = began.elapsed().as_secs_f64();
@@ -193,7 +202,7 @@ async fn reconcile<C: Controller>(
         if by_resync {
             // The change that the plan is about may be so new that it has not woken the key yet.
             sleep(resync::LATENCY).await;
-            if causes.is_woken(key) {
+            if causes.is_enqueued(key) {
                 return Outcome::Done;
             }
         }

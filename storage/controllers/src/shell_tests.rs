@@ -130,7 +130,7 @@ impl Run {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resync_finds_what_no_change_woke_and_counts_it() {
+async fn a_resync_finds_what_no_change_enqueued_and_counts_it() {
     let run = Run::start().await;
     run.enter("v", "Pending");
     run.settle().await;

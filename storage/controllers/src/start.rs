@@ -133,10 +133,22 @@ impl Name {
             Self::Protection => &[Kind::Claim, Kind::Volume, Kind::Pod, Kind::AttributesClass],
             Self::Ephemeral | Self::Garbage => &[Kind::Claim, Kind::Pod],
             Self::NodeLifecycle => &[Kind::Pod, Kind::Node, Kind::Lease],
-            Self::SnapshotController => {
-                &[Kind::Claim, Kind::Volume, Kind::Snapshot, Kind::SnapshotContent, Kind::SnapshotClass]
-            }
-            Self::Snapshotter => &[Kind::SnapshotContent, Kind::SnapshotClass],
+            Self::SnapshotController => &[
+                Kind::Claim,
+                Kind::Volume,
+                Kind::Snapshot,
+                Kind::SnapshotContent,
+                Kind::SnapshotClass,
+                Kind::GroupSnapshot,
+                Kind::GroupSnapshotContent,
+                Kind::GroupSnapshotClass,
+            ],
+            Self::Snapshotter => &[
+                Kind::SnapshotContent,
+                Kind::SnapshotClass,
+                Kind::GroupSnapshotContent,
+                Kind::GroupSnapshotClass,
+            ],
         })
     }
 
@@ -326,7 +338,11 @@ fn start(
         }
         Name::SnapshotController => {
             let context = context("snapshot-controller");
-            running.spawn(endless(shell::run(snapshotter::bind::Snapshots::new(&context), context)));
+            let snapshots = shell::run(snapshotter::bind::Snapshots::new(&context), context.clone());
+            let groups = shell::run(snapshotter::group_bind::Groups, context);
+            running.spawn(endless(async {
+                tokio::join!(snapshots, groups);
+            }));
         }
         Name::Snapshotter => {
             running.spawn(ended(name, snapshotter::run(context("csi-snapshotter"), options)));

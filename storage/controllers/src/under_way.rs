@@ -19,21 +19,21 @@ impl<K> Default for UnderWay<K> {
 impl<K: Hash + Eq> UnderWay<K> {
     /// Begins an operation, unless it has begun already.
     pub fn begin(&self, operation: K) {
-        self.began().entry(operation).or_insert_with(Instant::now);
+        self.started().entry(operation).or_insert_with(Instant::now);
     }
 
     /// The duration so far, if it has begun; it continues.
     pub fn so_far(&self, operation: &K) -> Option<Duration> {
-        self.began().get(operation).map(Instant::elapsed)
+        self.started().get(operation).map(Instant::elapsed)
     }
 
     /// Ends an operation; returns its duration, if it had begun.
     pub fn end(&self, operation: &K) -> Option<Duration> {
-        self.began().remove(operation).map(|began| began.elapsed())
+        self.started().remove(operation).map(|started| started.elapsed())
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.
-    fn began(&self) -> MutexGuard<'_, HashMap<K, Instant>> {
+    fn started(&self) -> MutexGuard<'_, HashMap<K, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -26,8 +26,8 @@ pub(crate) mod plan;
 mod plan_gone;
 mod plan_in_tree;
 mod run;
+mod triggers;
 mod volume;
-mod wake;
 
 #[cfg(test)]
 mod plan_tests;

@@ -27,7 +27,7 @@ use super::{
     volume::{CsiVolume, attach_required, attachment_name},
 };
 
-/// How long a node that is not Ready may keep an unused volume before it is force-detached. Upstream:
+/// How long a node that is not Ready, or deleted, may keep an unused volume before it is force-detached. Upstream:
 /// `ReconcilerMaxWaitForUnmountDuration` in `pkg/controller/volume/attachdetach/config`.
 pub const MAX_WAIT_FOR_UNMOUNT: SignedDuration = SignedDuration::from_mins(6);
 
@@ -38,7 +38,7 @@ const STRAY: SignedDuration = SignedDuration::from_secs(1);
 /// State of a volume between plans; lost with the process, as upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// By node: since when the volume is not desired there but in use.
+    /// By node: since when the volume is not desired there but in use, or may be.
     unwanted_since: BTreeMap<String, Timestamp>,
     /// Uids of the pods with an event that the volume cannot be attached for them.
     refused: BTreeSet<String>,
@@ -47,6 +47,9 @@ pub struct Memory {
     /// Nodes with a list write of unknown outcome: the list may contain the volume, whatever the cache
     /// contains.
     doubtful: BTreeSet<String>,
+    /// Nodes that did not use the volume when they were last observed. Any other node that is deleted may still use
+    /// it, also one that was deleted while this controller did not run.
+    free_on: BTreeSet<String>,
 }
 
 impl Memory {
@@ -105,7 +108,7 @@ pub struct Plan {
     /// State for the next plan.
     pub memory: Memory,
     /// When to plan again even if nothing changes.
-    pub wake_at: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
 }
 
 /// Plans the volume with this name.
@@ -213,8 +216,11 @@ impl<'w> Planner<'w> {
         pods: Option<&Vec<Arc<Pod>>>,
     ) {
         let Some(object) = self.world.nodes.named(node) else {
-            return self.attached_to_lost_node(attachment, pods);
+            return self.attached_to_lost_node(node, attachment, pods);
         };
+        if !self.is_in_use(object) || is_out_of_service(object) {
+            self.plan.memory.free_on.insert(node.to_owned());
+        }
         if !is_managed(object) {
             return; // Its kubelet does not let the controller attach and detach there.
         }
@@ -233,10 +239,26 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Nothing runs on a node that does not exist, so its volumes can be detached as soon as its pods are gone.
-    fn attached_to_lost_node(&mut self, attachment: &Arc<VolumeAttachment>, pods: Option<&Vec<Arc<Pod>>>) {
+    /// A deleted node: its machine may still run and write to the volume. So a volume that it used is force-detached
+    /// after a timeout, as from a node that is not Ready. Upstream: `nodeDelete` in `attach_detach_controller.go`, and
+    /// `nodeIsHealthy` in `reconciler.go`.
+    fn attached_to_lost_node(
+        &mut self,
+        node: &str,
+        attachment: &Arc<VolumeAttachment>,
+        pods: Option<&Vec<Arc<Pod>>>,
+    ) {
+        let is_free = self.memory.free_on.contains(node);
+        if is_free {
+            self.plan.memory.free_on.insert(node.to_owned());
+        }
         match Stage::of(attachment) {
-            Stage::Attached | Stage::Attaching { .. } if pods.is_none() => self.detach(attachment),
+            Stage::Attached | Stage::Attaching { .. } if pods.is_none() => {
+                let until = if is_free { self.now } else { self.end_of_wait(node) };
+                if self.has_passed(until) {
+                    self.detach(attachment);
+                }
+            }
             Stage::Detaching { failed } => self.pending |= !failed,
             Stage::Attached | Stage::Attaching { .. } => {}
         }
@@ -245,7 +267,7 @@ impl<'w> Planner<'w> {
     /// No pod uses the volume here: wait until the node has unmounted it, remove it from the node's list, then
     /// detach.
     fn unwanted(&mut self, object: &Node, node: &str, attachment: &Arc<VolumeAttachment>) {
-        if self.is_kept(object, node) {
+        if self.has_to_stay(object, node) {
             return;
         }
         if self.is_listed(object) || self.is_doubtful(node) {
@@ -262,27 +284,34 @@ impl<'w> Planner<'w> {
     }
 
     /// Whether a node on which no pod uses the volume keeps it for now, since it has not unmounted it.
-    pub(super) fn is_kept(&mut self, object: &Node, node: &str) -> bool {
+    pub(super) fn has_to_stay(&mut self, object: &Node, node: &str) -> bool {
         self.is_in_use(object) && !self.may_force(object, node)
     }
 
     /// Whether the volume may be detached from a node that still uses it: at once with an out-of-service taint,
     /// else after a timeout if it is not Ready. A Ready node is waited for indefinitely.
     fn may_force(&mut self, object: &Node, node: &str) -> bool {
-        let since = *self.memory.unwanted_since.get(node).unwrap_or(&self.now);
-        self.plan.memory.unwanted_since.insert(node.to_owned(), since);
-        if is_out_of_service(object) {
-            return true;
-        }
-        let until = since.saturating_add(MAX_WAIT_FOR_UNMOUNT).unwrap_or(Timestamp::MAX);
-        if self.now < until {
-            self.wake_by(until);
-        }
-        self.now >= until && !is_ready(object)
+        let until = self.end_of_wait(node);
+        is_out_of_service(object) || (self.has_passed(until) && !is_ready(object))
     }
 
-    fn wake_by(&mut self, at: Timestamp) {
-        self.plan.wake_at = Some(self.plan.wake_at.map_or(at, |other| other.min(at)));
+    /// Until when the controller waits for the node to unmount the volume, which no pod uses there.
+    fn end_of_wait(&mut self, node: &str) -> Timestamp {
+        let since = *self.memory.unwanted_since.get(node).unwrap_or(&self.now);
+        self.plan.memory.unwanted_since.insert(node.to_owned(), since);
+        since.saturating_add(MAX_WAIT_FOR_UNMOUNT).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether a time has passed; if not, the volume is planned again then.
+    fn has_passed(&mut self, until: Timestamp) -> bool {
+        if self.now < until {
+            self.requeue_by(until);
+        }
+        self.now >= until
+    }
+
+    fn requeue_by(&mut self, at: Timestamp) {
+        self.plan.requeue_at = Some(self.plan.requeue_at.map_or(at, |other| other.min(at)));
     }
 
     /// Nodes without an attachment of the volume but with pods that use it.
@@ -299,7 +328,7 @@ impl<'w> Planner<'w> {
         }
         let strays = strays(volume, self.world);
         if !strays.is_empty() {
-            self.wake_by(self.now.saturating_add(STRAY).unwrap_or(Timestamp::MAX));
+            self.requeue_by(self.now.saturating_add(STRAY).unwrap_or(Timestamp::MAX));
             missing.retain(|(node, _)| !strays.contains(*node));
             holders.extend(strays);
         }

@@ -109,7 +109,7 @@ mod tests {
                 ),
                 vec![],
             ),
-            ("node gone", world(false, [attachment("a", true).into()]), vec!["detach a"]),
+            ("node gone", world(false, [attachment("a", true).into()]), vec![]),
             (
                 "the kubelet detaches",
                 world(false, [testing::node("a").into(), attachment("a", true).into()]),
@@ -149,7 +149,7 @@ mod tests {
         let refused = "Multi-Attach error for volume \"pv-2\" Volume is already exclusively attached to one node \
                        and can't be attached to another";
         assert_eq!(shorts(&waits), [format!("warn q: {refused}")]);
-        assert!(waits.wake_at.is_some(), "the attachment names another object");
+        assert!(waits.requeue_at.is_some(), "the attachment names another object");
         assert_eq!(run(&world), [""; 0], "in use");
 
         // On the same node the second object's pods use the attachment until they are gone.

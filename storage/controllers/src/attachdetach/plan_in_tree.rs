@@ -46,7 +46,7 @@ fn report(planner: &mut Planner<'_>, users: &Users, world: &World) {
             continue;
         }
         let managed = is_managed(object);
-        let unwanted = managed && pods.is_none() && !planner.is_kept(object, node);
+        let unwanted = managed && pods.is_none() && !planner.has_to_stay(object, node);
         if managed && (pods.is_some() || unwanted) {
             planner.list(object, node, pods);
         }

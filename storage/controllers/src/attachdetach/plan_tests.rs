@@ -245,7 +245,7 @@ fn detach_in_order() {
             world![node("a", false, false), testing::deleting(attachment("a", true), &["f"]), pod("p", "a")],
             vec![],
         ),
-        ("node gone", world![attachment("a", true)], vec!["detach a"]),
+        ("node gone", world![attachment("a", true)], vec![]),
         ("node gone, pod not", world![attachment("a", true), pod("p", "a")], vec![]),
         ("the kubelet detaches", world![testing::node("a"), attachment("a", true)], vec![]),
         ("user-created", world![node("a", false, false), testing::attachment("x", "pv", "a", true)], vec![]),
@@ -274,7 +274,7 @@ fn a_driver_that_stops_needing_attachments_loses_those_it_has() {
             world![node("a", false, false), pod("p", "a"), testing::attachment("x", "pv", "a", true)],
             vec![],
         ),
-        ("node gone", world![pod("p", "a"), attachment("a", true)], vec!["detach a"]),
+        ("node gone", world![pod("p", "a"), attachment("a", true)], vec![]),
     ] {
         let mut world = world;
         world.apply(testing::csi_driver(false));
@@ -291,11 +291,11 @@ fn a_volume_in_use_is_waited_for_unless_its_node_is_dead() {
     let dead = world![not_ready(node("a", true, true)), attachment("a", true)];
     let first = plan("pv", &dead, &memory, NOW);
     let limit = NOW + MAX_WAIT_FOR_UNMOUNT;
-    assert_eq!((shorts(&first), first.wake_at), (vec![], Some(limit)));
+    assert_eq!((shorts(&first), first.requeue_at), (vec![], Some(limit)));
     let early = plan("pv", &dead, &first.memory, limit - SignedDuration::from_secs(1));
-    assert_eq!((shorts(&early), early.wake_at), (vec![], Some(limit)));
+    assert_eq!((shorts(&early), early.requeue_at), (vec![], Some(limit)));
     let late = plan("pv", &dead, &early.memory, limit);
-    assert_eq!((shorts(&late), late.wake_at), (vec!["unlist on a".to_owned()], None));
+    assert_eq!((shorts(&late), late.requeue_at), (vec!["unlist on a".to_owned()], None));
     let unlisted = world![not_ready(node("a", false, true)), attachment("a", true)];
     assert_eq!(shorts(&plan("pv", &unlisted, &late.memory, limit)), ["detach a"]);
     let alive = world![node("a", true, true), attachment("a", true)];
@@ -303,6 +303,39 @@ fn a_volume_in_use_is_waited_for_unless_its_node_is_dead() {
     // Used in between, the wait restarts.
     let wanted = world![not_ready(node("a", true, true)), attachment("a", true), pod("p", "a")];
     assert_eq!(plan("pv", &wanted, &late.memory, limit).memory, Memory::default());
+}
+
+#[test]
+fn a_deleted_node_keeps_a_volume_that_it_used_for_the_longest_time() {
+    let limit = NOW + MAX_WAIT_FOR_UNMOUNT;
+    for (what, last, is_free) in [
+        ("in use", Some(node("a", true, true)), false),
+        ("in use, not Ready", Some(not_ready(node("a", true, true))), false),
+        ("unmounted", Some(node("a", true, false)), true),
+        ("shut down for certain", Some(out_of_service(node("a", true, true))), true),
+        ("deleted before the controller started", None, false),
+    ] {
+        let mut world = world![attachment("a", true), pod("p", "a")];
+        let mut memory = Memory::default();
+        if let Some(last) = last {
+            world.apply(last.clone());
+            memory = plan("pv", &world, &memory, NOW).memory;
+            world.nodes.remove(&last);
+        }
+        let used = plan("pv", &world, &memory, NOW);
+        assert_eq!((shorts(&used), used.requeue_at), (vec![], None), "{what}: a pod uses it");
+        world.pods.remove(&pod("p", "a"));
+        let first = plan("pv", &world, &used.memory, NOW);
+        if is_free {
+            assert_eq!((shorts(&first), first.requeue_at), (vec!["detach a".to_owned()], None), "{what}");
+            continue;
+        }
+        assert_eq!((shorts(&first), first.requeue_at), (vec![], Some(limit)), "{what}");
+        let early = plan("pv", &world, &first.memory, limit - SignedDuration::from_secs(1));
+        assert_eq!((shorts(&early), early.requeue_at), (vec![], Some(limit)), "{what}");
+        let late = plan("pv", &world, &early.memory, limit);
+        assert_eq!((shorts(&late), late.requeue_at), (vec!["detach a".to_owned()], None), "{what}");
+    }
 }
 
 fn failed_detach() -> VolumeAttachment {
@@ -460,7 +493,7 @@ fn after_a_failed_write_the_list_is_written_again_before_a_detach() {
 }
 
 #[test]
-fn terminated_pods_keep_their_volumes_where_the_node_says_so() {
+fn terminated_pods_keep_their_volumes_if_the_node_is_annotated() {
     let mut keeps = node("a", true, true);
     testing::annotate(&mut keeps.metadata, "volumes.kubernetes.io/keep-terminated-pod-volumes", "true");
     keeps.status.get_or_insert_default().volumes_in_use = None;

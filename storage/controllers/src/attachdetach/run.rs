@@ -20,7 +20,7 @@ use super::{
     meter::Measured,
     plan::{Action, Memory, plan},
     plan_in_tree::plan_in_tree,
-    wake::{KINDS, Key, concerned},
+    triggers::{KINDS, Key, concerned},
 };
 use crate::{
     Failure,
@@ -68,7 +68,7 @@ impl Controller for AttachDetach {
         if planned.memory != Memory::default() {
             self.memories().insert(key.clone(), planned.memory);
         }
-        let wait = planned.wake_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
+        let wait = planned.requeue_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
         Plan { actions: planned.actions, requeue_after: wait }
     }
 

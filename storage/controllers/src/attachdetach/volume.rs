@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_at_a_time_unless_a_mode_says_many() {
+    fn one_node_at_a_time_unless_a_mode_permits_many() {
         for (modes, shared) in [
             (&[][..], true),
             (&["ReadWriteOnce"], false),

@@ -16,7 +16,7 @@ pub type Published = HashMap<String, Vec<String>>;
 pub struct Listing {
     interval: SignedDuration,
     /// When the last call began; at first, when the attacher did.
-    began: Timestamp,
+    started: Timestamp,
     /// Its response; `None` if it is in progress or has failed.
     published: Option<Published>,
     /// Since when an attachment has nothing ahead, or was compared; by its uid.
@@ -27,17 +27,17 @@ impl Listing {
     /// The first list is due an interval from now.
     pub fn new(interval: Duration, now: Timestamp) -> Self {
         let interval = SignedDuration::try_from(interval).unwrap_or(SignedDuration::MAX);
-        Self { interval, began: now, published: None, settled: HashMap::new() }
+        Self { interval, started: now, published: None, settled: HashMap::new() }
     }
 
     /// The time until the next list; `None` if it is due.
     pub fn left(&self, now: Timestamp) -> Option<Duration> {
-        until(self.began, self.interval, now)
+        until(self.started, self.interval, now)
     }
 
     /// A list begins.
     pub fn begin(&mut self, now: Timestamp) {
-        (self.began, self.published) = (now, None);
+        (self.started, self.published) = (now, None);
     }
 
     /// The driver's response to it.
@@ -53,7 +53,7 @@ impl Listing {
     /// The list to compare a settled attachment with, which is returned once.
     pub fn unsettled(&mut self, uid: &str, now: Timestamp) -> Option<&Published> {
         let settled = self.settled.entry(uid.to_owned()).or_insert(now);
-        let published = self.published.as_ref().filter(|_| *settled < self.began)?;
+        let published = self.published.as_ref().filter(|_| *settled < self.started)?;
         *settled = now;
         Some(published)
     }
@@ -62,12 +62,12 @@ impl Listing {
     /// longer is looked at an interval later.
     pub fn next_look(&self, now: Timestamp) -> Duration {
         let span = self.interval.saturating_add(self.interval / 10);
-        until(self.began, span, now).unwrap_or(self.interval.unsigned_abs())
+        until(self.started, span, now).unwrap_or(self.interval.unsigned_abs())
     }
 }
 
-fn until(began: Timestamp, span: SignedDuration, now: Timestamp) -> Option<Duration> {
-    let left = began.saturating_add(span).unwrap_or(Timestamp::MAX).duration_since(now);
+fn until(started: Timestamp, span: SignedDuration, now: Timestamp) -> Option<Duration> {
+    let left = started.saturating_add(span).unwrap_or(Timestamp::MAX).duration_since(now);
     left.is_positive().then(|| left.unsigned_abs())
 }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_list_says_nothing_and_the_next_one_follows_after_the_interval() {
+    fn a_failed_list_proves_nothing_and_the_next_one_follows_after_the_interval() {
         let mut listing = Listing::new(Duration::from_secs(60), at(0));
         assert_eq!(listing.unsettled("va", at(1)), None);
         listing.begin(at(60));

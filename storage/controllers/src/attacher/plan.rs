@@ -102,9 +102,12 @@ pub enum Obstacle {
     /// The attachment names no volume, or two.
     #[error("the attachment must name a PersistentVolume or have an inline volume, not both")]
     BadSource,
+    /// No driver is registered on the node, or the node does not exist.
+    #[error("csinode.storage.k8s.io {0:?} not found")]
+    NoCsiNode(String),
     /// The driver is not on the node, or not yet.
-    #[error("CSINode {node} does not contain driver {driver}; is it running there?")]
-    NoNode {
+    #[error("CSINode {node} does not contain driver {driver}")]
+    NotOnNode {
         /// The node.
         node: String,
         /// The driver.
@@ -194,7 +197,7 @@ fn attach(
     {
         return Err(Obstacle::VolumeGoes(volume.metadata.name.clone().unwrap_or_default()));
     }
-    let node_id = node_id(attachment, world, driver).ok_or_else(|| no_node(attachment, driver))?;
+    let node_id = node_id(attachment, world, driver).ok_or_else(|| no_node_id(attachment, world, driver))?;
     let modes = source.spec.access_modes.as_deref().unwrap_or_default();
     let mode = access_mode(modes, driver.can(Rpc::SingleNodeMultiWriter))?;
     let block = source.spec.volume_mode.as_deref() == Some("Block");
@@ -228,7 +231,8 @@ fn detach(
         return Ok(Action::Release(attachment.clone()));
     }
     let source = Source::of(attachment, world, driver)?;
-    let node_id = last_node_id(attachment, world, driver).ok_or_else(|| no_node(attachment, driver))?;
+    let node_id =
+        last_node_id(attachment, world, driver).ok_or_else(|| no_node_id(attachment, world, driver))?;
     let request = ControllerUnpublishVolumeRequest {
         volume_id: source.csi.volume_handle.clone(),
         node_id,
@@ -292,6 +296,11 @@ fn annotated_id(attachment: &VolumeAttachment) -> Option<&String> {
     attachment.metadata.annotations.as_ref()?.get(NODE_ID)
 }
 
-fn no_node(attachment: &VolumeAttachment, driver: &DriverInfo) -> Obstacle {
-    Obstacle::NoNode { node: attachment.spec.node_name.clone(), driver: driver.name.clone() }
+/// Why the driver's node id is unknown. Upstream: `getNodeID` in `csi_handler.go`.
+fn no_node_id(attachment: &VolumeAttachment, world: &World, driver: &DriverInfo) -> Obstacle {
+    let node = attachment.spec.node_name.clone();
+    match world.csi_nodes.named(&node) {
+        None => Obstacle::NoCsiNode(node),
+        Some(_) => Obstacle::NotOnNode { node, driver: driver.name.clone() },
+    }
 }

@@ -84,7 +84,10 @@ fn one_step_at_a_time() {
     let published = Known::Published(BTreeMap::from([("path".into(), "/dev/x".into())]));
     let node = || testing::csi_node("node", None);
     let f = finalizer();
-    let no_driver = "fail: CSINode node does not contain driver csi.test; is it running there?";
+    let mut empty = node();
+    empty.spec.drivers.clear();
+    let no_driver = "fail: CSINode node does not contain driver csi.test";
+    let no_csi_node = "fail: csinode.storage.k8s.io \"node\" not found";
     for (what, world, known, expected) in [
         ("new", world![attachment(false), volume(&[]), node()], None, "hold attachment volume"),
         ("new, volume held", world![attachment(false), volume(&[&f]), node()], None, "hold attachment"),
@@ -99,7 +102,8 @@ fn one_step_at_a_time() {
             None,
             "fail: PersistentVolume \"pv\" is marked for deletion",
         ),
-        ("driver not on the node", world![attachment(false), volume(&[])], None, no_driver),
+        ("driver not on the node", world![attachment(false), volume(&[]), empty], None, no_driver),
+        ("no driver on the node", world![attachment(false), volume(&[])], None, no_csi_node),
         (
             "deleted before it was held",
             world![deleting(attachment(false), &["f"]), volume(&[])],
@@ -197,7 +201,7 @@ fn a_volume_without_attachment_is_attached_at_once_without_finalizers() {
 }
 
 #[test]
-fn the_request_says_what_the_volume_says() {
+fn the_request_matches_the_volume() {
     let mut volume = volume(&[&finalizer()]);
     let spec = volume.spec.get_or_insert_default();
     spec.access_modes = Some(vec!["ReadOnlyMany".into()]);

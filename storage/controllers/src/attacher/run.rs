@@ -32,7 +32,7 @@ use super::{
 use crate::{
     Failure, Options,
     context::Context,
-    rpc::{DriverInfo, RpcFailure, credentials},
+    rpc::{DriverInfo, RpcFailure, SecretError, credentials},
     shell::{About, ActionOutcome, Controller, Plan},
 };
 
@@ -48,6 +48,16 @@ pub enum Key {
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A secret that cannot be read. The text differs from that of the other sidecars. Upstream: `getCredentialsFromPV` in
+/// `pkg/controller/csi_handler.go`.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to load secret \"{namespace}/{name}\": {cause}")]
+struct NotLoaded {
+    namespace: String,
+    name: String,
+    cause: String,
+}
 
 /// The attacher of one driver.
 pub struct Attacher {
@@ -102,6 +112,9 @@ impl Controller for Attacher {
             | Kind::Snapshot
             | Kind::SnapshotContent
             | Kind::SnapshotClass
+            | Kind::GroupSnapshot
+            | Kind::GroupSnapshotContent
+            | Kind::GroupSnapshotClass
             | Kind::AttributesClass => Vec::new(),
         }
     }
@@ -136,7 +149,8 @@ impl Controller for Attacher {
             Action::Publish { attachment, mut request, secret } => {
                 self.default_fs_type(&mut request);
                 let published = async {
-                    request.secrets = credentials(&context.client, secret.as_ref()).await?;
+                    let secrets = credentials(&context.client, secret.as_ref()).await;
+                    request.secrets = secrets.map_err(of_secret)?;
                     let answer = self.driver.controller().controller_publish_volume(*request).await;
                     Ok(answer.map_err(RpcFailure::from)?.into_inner())
                 };
@@ -161,7 +175,8 @@ impl Controller for Attacher {
             }
             Action::Unpublish { attachment, mut request, secret } => {
                 let unpublished = async {
-                    request.secrets = credentials(&context.client, secret.as_ref()).await?;
+                    let secrets = credentials(&context.client, secret.as_ref()).await;
+                    request.secrets = secrets.map_err(of_secret)?;
                     let answer = self.driver.controller().controller_unpublish_volume(*request).await;
                     Ok(answer.map_err(RpcFailure::from)?)
                 };
@@ -365,6 +380,13 @@ impl Attacher {
 
     fn listing(&self) -> MutexGuard<'_, Listing> {
         self.listing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) fn of_secret(error: SecretError) -> AnyError {
+    match error {
+        SecretError::Get { namespace, name, cause } => NotLoaded { namespace, name, cause }.into(),
+        SecretError::NotText { .. } => error.into(),
     }
 }
 

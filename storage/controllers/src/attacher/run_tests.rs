@@ -33,11 +33,11 @@ use serde_json::json;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::run::{Attacher, Key};
+use super::run::{Attacher, Key, of_secret};
 use crate::{
     Attaching, Options,
     context::Context,
-    rpc::DriverInfo,
+    rpc::{DriverInfo, SecretError},
     shell::{self, Controller},
 };
 
@@ -237,4 +237,12 @@ async fn a_failed_call_is_not_repeated_for_what_does_not_concern_it() {
     annotate(&mut failed.metadata, "a", "b");
     let change = world.apply(failed);
     assert_eq!(enqueued(&attacher, change, &world), [va()]);
+}
+
+#[test]
+fn a_missing_secret_is_reported_in_the_words_of_upstreams_attacher() {
+    let (namespace, name) = ("ns".to_owned(), "key".to_owned());
+    let error = SecretError::Get { namespace, name, cause: r#"secrets "key" not found"#.into() };
+    assert_eq!(error.to_string(), r#"error getting secret key in namespace ns: secrets "key" not found"#);
+    assert_eq!(of_secret(error).to_string(), r#"failed to load secret "ns/key": secrets "key" not found"#);
 }

@@ -68,6 +68,8 @@ pub enum Action {
     UnpointVolume(Arc<PersistentVolume>),
     /// Write the volume's phase.
     SetVolumePhase(Arc<PersistentVolume>, VolumePhase),
+    /// Write the volume's phase as Failed, with this message.
+    FailVolume(Arc<PersistentVolume>, String),
     /// Set the claim's volumeName.
     PointClaim(Arc<PersistentVolumeClaim>, Arc<PersistentVolume>),
     /// Write the claim's status as Bound, with its capacity and access modes.
@@ -107,6 +109,10 @@ impl Action {
             Self::SetVolumePhase(volume, phase) => {
                 // This also clears the reason of an earlier failure.
                 let status = json!({"phase": phase.name(), "message": null, "reason": null});
+                Write::VolumeStatus(volume.clone(), status)
+            }
+            Self::FailVolume(volume, message) => {
+                let status = json!({"phase": VolumePhase::Failed.name(), "message": message, "reason": null});
                 Write::VolumeStatus(volume.clone(), status)
             }
             Self::PointClaim(claim, volume) => Write::Claim(claim.clone(), point_claim(claim, volume)),

@@ -14,8 +14,13 @@ use k8s_openapi::{
     api::core::v1::{PersistentVolume, PersistentVolumeClaim},
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
+use serde_json::{Value, json};
 
-use super::{action::Action, plan::plan_claim, plan_volume::plan_volume};
+use super::{
+    action::{Action, Write},
+    plan::plan_claim,
+    plan_volume::plan_volume,
+};
 
 /// A step in a few words.
 fn brief(action: &Action) -> String {
@@ -26,6 +31,7 @@ fn brief(action: &Action) -> String {
         Action::PointVolume(volume, claim) => format!("{} -> {}", of_volume(volume), of_claim(claim)),
         Action::UnpointVolume(volume) => format!("{} -> nothing", of_volume(volume)),
         Action::SetVolumePhase(volume, phase) => format!("{} {}", of_volume(volume), phase.name()),
+        Action::FailVolume(volume, _) => format!("{} Failed", of_volume(volume)),
         Action::PointClaim(claim, volume) => format!("{} -> {}", of_claim(claim), of_volume(volume)),
         Action::SetClaimBound(claim, _) => format!("{} Bound", of_claim(claim)),
         Action::SetClaimPending(claim) => format!("{} Pending", of_claim(claim)),
@@ -293,7 +299,7 @@ fn a_claim_that_names_its_volume_gets_that_one_or_waits() {
 }
 
 #[test]
-fn a_claim_that_cannot_be_served_says_why() {
+fn a_claim_that_cannot_be_served_has_a_reason() {
     let mut classless = claim("c", "", "1Gi");
     claim_spec(&mut classless).storage_class_name = None;
     let mut default = class("standard", "csi.test");
@@ -321,7 +327,7 @@ fn a_claim_that_cannot_be_served_says_why() {
 }
 
 #[test]
-fn a_claim_whose_volume_is_gone_is_lost() {
+fn a_claim_with_a_deleted_volume_is_lost() {
     let (claim, volume) = bound(|_, _| {});
     assert_eq!(
         claim_steps(&world([claim.clone().into()])),
@@ -353,7 +359,7 @@ fn a_bound_claims_capacity_is_left_to_the_resizer() {
     assert_eq!(claim_steps(&world([claim.clone().into(), volume.clone().into()])), [""; 0]);
     claim.status.as_mut().unwrap().access_modes = None;
     let action = plan_claim(&ObjectKey::new(NAMESPACE, "c"), &world([claim.into(), volume.into()]));
-    let Some(super::action::Write::ClaimStatus(_, status)) = action[0].write() else {
+    let Some(Write::ClaimStatus(_, status)) = action[0].write() else {
         panic!("expected a status, not {action:?}")
     };
     assert!(status.get("capacity").is_none(), "{status}");
@@ -433,4 +439,54 @@ fn the_reclaim_policy_decides_what_becomes_of_a_released_volume() {
         });
         assert_eq!(volume_steps(&world([volume.into()])), expected, "{policy}, provisioned: {provisioned}");
     }
+}
+
+#[test]
+fn a_failed_volume_has_the_message_of_its_event() {
+    let unmatched = r#"error getting deleter volume plugin for volume "v": no volume plugin matched"#;
+    let undeletable =
+        r#"error getting deleter volume plugin for volume "v": no deletable volume plugin matched"#;
+    let cases = [
+        ("Delete", json!({"local": {"path": "/mnt"}}), unmatched),
+        ("Delete", json!({"nfs": {"server": "none", "path": "/"}}), undeletable),
+        ("Recycle", json!({"local": {"path": "/mnt"}}), "No recycler plugin found for the volume!"),
+        ("Shred", json!({}), "Volume has unrecognized PersistentVolumeReclaimPolicy"),
+    ];
+    for (policy, source, expected) in cases {
+        let (_, volume) = bound(|_, volume| {
+            set_volume_phase(volume, "Released");
+            let mut spec = serde_json::to_value(volume.spec.take()).unwrap();
+            spec["csi"] = Value::Null;
+            json_patch::merge(&mut spec, &source);
+            volume.spec = serde_json::from_value(spec).unwrap();
+            volume_spec(volume).persistent_volume_reclaim_policy = Some(policy.into());
+        });
+        let actions = plan_volume(&ObjectKey::cluster("v"), &world([volume.into()]));
+        let Some(Write::VolumeStatus(_, status)) = actions[0].write() else {
+            panic!("expected a status, not {actions:?}")
+        };
+        assert_eq!(status, json!({"phase": "Failed", "message": expected, "reason": null}), "{policy}");
+        assert!(matches!(&actions[1], Action::Event(_, _, _, message) if message == expected), "{actions:?}");
+    }
+}
+
+#[test]
+fn a_volume_of_another_mode_than_its_claim_is_named_in_the_events_of_both() {
+    let (claim, volume) = bound(|claim, volume| {
+        claim_spec(claim).volume_name = None;
+        volume_spec(volume).volume_mode = Some("Block".into());
+    });
+    let actions = plan_volume(&ObjectKey::cluster("v"), &world([claim.into(), volume.into()]));
+    let messages: Vec<&str> = actions
+        .iter()
+        .map(|action| match action {
+            Action::Event(_, _, "VolumeMismatch", message) => message.as_str(),
+            other => panic!("expected an event, not {other:?}"),
+        })
+        .collect();
+    let expected = [
+        r#"Cannot bind PersistentVolume to requested PersistentVolumeClaim "c" due to incompatible volumeMode."#,
+        r#"Cannot bind PersistentVolume "v" to requested PersistentVolumeClaim due to incompatible volumeMode."#,
+    ];
+    assert_eq!(messages, expected);
 }

@@ -30,11 +30,22 @@ pub fn plan_volume(key: &ObjectKey, world: &World) -> Vec<Action> {
         Some(bound) if bound == name(&**volume) => set_phase(volume, VolumePhase::Bound),
         Some(_) => plan_unwanted(volume),
         None if serves(volume, claim) == Err(Mismatch::VolumeMode) => {
-            let message = "Cannot bind PersistentVolume to requested PersistentVolumeClaim due to incompatible \
-                           volumeMode.";
+            let of_volume = format!(
+                "Cannot bind PersistentVolume to requested PersistentVolumeClaim \"{}\" due to incompatible \
+                 volumeMode.",
+                name(&**claim)
+            );
+            let of_claim = format!(
+                "Cannot bind PersistentVolume \"{}\" to requested PersistentVolumeClaim due to incompatible \
+                 volumeMode.",
+                name(&**volume)
+            );
             let event =
-                |subject| Action::Event(subject, EventType::Warning, "VolumeMismatch", message.to_owned());
-            vec![event(Subject::Volume(volume.clone())), event(Subject::Claim(claim.clone()))]
+                |subject, message| Action::Event(subject, EventType::Warning, "VolumeMismatch", message);
+            vec![
+                event(Subject::Volume(volume.clone()), of_volume),
+                event(Subject::Claim(claim.clone()), of_claim),
+            ]
         }
         // The claim's plan finds this volume.
         None => Vec::new(),
@@ -78,23 +89,23 @@ fn plan_reclaim(volume: &Volume) -> Vec<Action> {
         Policy::Delete if annotation(&**volume, PROVISIONED_BY).is_some() => return Vec::new(),
         // Also one that an administrator made: its driver's provisioner deletes it (`findDeletablePlugin`).
         Policy::Delete if volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some()) => return Vec::new(),
-        Policy::Delete => (
-            "VolumeFailedDelete",
-            "the volume was not made by a provisioner, so there is none to delete it: delete the storage by \
-             hand, then this object",
-        ),
-        Policy::Recycle => (
-            "VolumeFailedRecycle",
-            "the reclaim policy Recycle is deprecated and not supported: use Delete with dynamic provisioning, \
-             or Retain",
-        ),
+        Policy::Delete => ("VolumeFailedDelete", undeletable(volume)),
+        Policy::Recycle => ("VolumeFailedRecycle", "No recycler plugin found for the volume!".to_owned()),
         Policy::Unknown => {
-            ("VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy")
+            let message = "Volume has unrecognized PersistentVolumeReclaimPolicy";
+            ("VolumeUnknownReclaimPolicy", message.to_owned())
         }
     };
-    let event =
-        Action::Event(Subject::Volume(volume.clone()), EventType::Warning, reason, message.to_owned());
-    set_phase(volume, VolumePhase::Failed).into_iter().chain([event]).collect()
+    let failed = Action::FailVolume(volume.clone(), message.clone());
+    vec![failed, Action::Event(Subject::Volume(volume.clone()), EventType::Warning, reason, message)]
+}
+
+/// Why no plugin deletes the volume. Of the in-tree plugins that can scrub or delete volumes, only those for NFS and
+/// hostPath are left upstream (`ProbeProvisionableRecyclableVolumePlugins`).
+fn undeletable(volume: &Volume) -> String {
+    let has_plugin = volume.spec.as_ref().is_some_and(|spec| spec.nfs.is_some() || spec.host_path.is_some());
+    let cause = if has_plugin { "no deletable volume plugin matched" } else { "no volume plugin matched" };
+    format!("error getting deleter volume plugin for volume \"{}\": {cause}", name(&**volume))
 }
 
 /// The reclaim policy of a volume after the deletion of its claim.

@@ -70,6 +70,9 @@ impl Controller for Binder {
             | Kind::Snapshot
             | Kind::SnapshotContent
             | Kind::SnapshotClass
+            | Kind::GroupSnapshot
+            | Kind::GroupSnapshotContent
+            | Kind::GroupSnapshotClass
             | Kind::AttributesClass => Vec::new(),
         }
     }

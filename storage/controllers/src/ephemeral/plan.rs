@@ -39,10 +39,9 @@ pub fn plan(key: &ObjectKey, world: &World) -> Vec<Action> {
     let steps = ephemeral.filter_map(|used| {
         let step = match world.claims.get(&used.claim) {
             Some(claim) if is_owned_by(claim, pod) => return None,
-            Some(_) => Step::Refuse(format!(
-                "PVC {} was not created for pod {key} (pod is not the owner)",
-                used.claim
-            )),
+            Some(_) => {
+                Step::Refuse(format!("PVC {} was not created for pod {key} (pod is not owner)", used.claim))
+            }
             None => Step::Create(Box::new(claim(pod, &used.volume, &used.claim)?)),
         };
         Some(Action { pod: pod.clone(), volume: used.volume, step })
@@ -122,7 +121,7 @@ mod tests {
     #[test]
     fn a_claim_of_another_owner_is_not_changed() {
         let taken = testing::claim("p-scratch", "", "1Gi");
-        let message = "PVC default/p-scratch was not created for pod default/p (pod is not the owner)";
+        let message = "PVC default/p-scratch was not created for pod default/p (pod is not owner)";
         assert_eq!(steps(&world([pod().into(), taken.into()])), [Step::Refuse(message.into())]);
     }
 

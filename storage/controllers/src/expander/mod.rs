@@ -1,7 +1,7 @@
 //! The expander: emits an event on a claim that another component must expand.
 //!
-//! Upstream's controller also expands volumes of in-tree plugins, none of which is left: for a CSI volume it
-//! reports that its driver's resizer must act, for others that no component expands them.
+//! Upstream's controller also expands volumes of in-tree plugins, none of which is left: for any volume it reports that
+//! an external controller must act, which for a CSI volume is its driver's resizer.
 //!
 //! Upstream: `pkg/controller/volume/expand/expand_controller.go`.
 

@@ -5,18 +5,18 @@ use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-use super::plan::{Action, plan};
+use super::plan::{Report, plan};
 use crate::{
     context::{Context, Failure},
     shell::{About, ActionOutcome, Controller, Plan},
 };
 
-/// Reports which component expands a claim's volume.
+/// Reports that an external controller must expand a claim's volume.
 pub struct Expander;
 
 impl Controller for Expander {
     type Key = ObjectKey;
-    type Action = Action;
+    type Action = Report;
 
     const NAME: &'static str = "expander";
 
@@ -37,23 +37,18 @@ impl Controller for Expander {
         }
     }
 
-    fn plan(&self, key: &ObjectKey, world: &World, _: Timestamp) -> Plan<Action> {
+    fn plan(&self, key: &ObjectKey, world: &World, _: Timestamp) -> Plan<Report> {
         plan(key, world).into_iter().collect::<Vec<_>>().into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<ActionOutcome, Failure> {
-        let (claim, event_type, message) = match &action {
-            Action::Hand(claim) => {
-                (claim, EventType::Normal, "waiting for an external controller to expand this PVC")
-            }
-            Action::Ignore(claim) => (
-                claim,
-                EventType::Warning,
-                "Ignoring the PVC: didn't find a plugin capable of expanding the volume; waiting for an \
-                 external controller to process this PVC.",
-            ),
-        };
-        context.event(&**claim, event_type, "ExternalExpanding", message);
+    async fn act(
+        &self,
+        context: &Context,
+        _: &ObjectKey,
+        Report(claim): Report,
+    ) -> Result<ActionOutcome, Failure> {
+        let message = "waiting for an external controller to expand this PVC";
+        context.event(&*claim, EventType::Normal, "ExternalExpanding", message);
         Ok(ActionOutcome::Unchanged)
     }
 }

@@ -55,14 +55,14 @@ pub struct Plan {
     /// State for the next plan.
     pub memory: Memory,
     /// When to plan again even if nothing changes.
-    pub wake_at: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
 }
 
 impl Plan {
     /// Whether `at` has passed; if not, the plan is repeated then.
     fn has_come(&mut self, at: Timestamp, now: Timestamp) -> bool {
         if now < at {
-            self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+            self.requeue_at = Some(self.requeue_at.map_or(at, |earlier| earlier.min(at)));
         }
         now >= at
     }

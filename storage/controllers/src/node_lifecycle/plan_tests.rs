@@ -124,11 +124,11 @@ macro_rules! world {
 fn a_node_that_falls_silent_is_unknown_after_its_grace() {
     let mut world = world![node("True"), lease(0)];
     let first = at(&world, &Memory::default(), NOW);
-    assert_eq!((shorts(&first), first.wake_at), (vec![], Some(NOW + GRACE)));
+    assert_eq!((shorts(&first), first.requeue_at), (vec![], Some(NOW + GRACE)));
     // A heartbeat was observed: all timers restart.
     world.apply(lease(10));
     let renewed = at(&world, &first.memory, NOW + seconds(49));
-    assert_eq!((shorts(&renewed), renewed.wake_at), (vec![], Some(NOW + seconds(49) + GRACE)));
+    assert_eq!((shorts(&renewed), renewed.requeue_at), (vec![], Some(NOW + seconds(49) + GRACE)));
     let early = at(&world, &renewed.memory, NOW + seconds(98));
     assert_eq!(shorts(&early), Vec::<String>::new());
     let late = at(&world, &early.memory, NOW + seconds(99));
@@ -144,7 +144,7 @@ fn a_node_that_never_reported_has_a_minute() {
     silent.status.get_or_insert_default().conditions = None;
     let world = world![silent];
     let first = at(&world, &Memory::default(), NOW);
-    assert_eq!((shorts(&first), first.wake_at), (vec![], Some(NOW + seconds(60))));
+    assert_eq!((shorts(&first), first.requeue_at), (vec![], Some(NOW + seconds(60))));
     let late = at(&world, &first.memory, NOW + seconds(60));
     assert_eq!(shorts(&late), ["confirm silence", "unknown: NodeStatusNeverUpdated"]);
 }
@@ -198,7 +198,7 @@ fn pods_leave_when_their_patience_ends() {
     ] {
         let plan = at(&world![node, pod], &Memory::default(), now);
         assert_eq!(shorts(&plan), expected, "{what}");
-        assert_eq!(plan.wake_at.is_some(), wakes, "{what}: {:?}", plan.wake_at);
+        assert_eq!(plan.requeue_at.is_some(), wakes, "{what}: {:?}", plan.requeue_at);
     }
 }
 
@@ -207,18 +207,18 @@ fn a_pod_that_came_after_the_taint_has_its_seconds_from_then_on() {
     let mut late = pod(Some((UNREACHABLE, Some(300))));
     late.metadata.creation_timestamp = Some(Time(NOW + seconds(200)));
     let plan = at(&world![unreachable(), late], &Memory::default(), NOW + seconds(400));
-    assert_eq!((shorts(&plan), plan.wake_at), (vec![], Some(NOW + seconds(500))));
+    assert_eq!((shorts(&plan), plan.requeue_at), (vec![], Some(NOW + seconds(500))));
 }
 
 #[test]
-fn a_taint_that_does_not_say_since_when_counts_from_when_it_was_seen() {
+fn a_taint_without_time_counts_from_its_observation() {
     let mut untold = tainted(node("Unknown"), &[(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]);
     for taint in untold.spec.iter_mut().flat_map(|spec| spec.taints.iter_mut().flatten()) {
         taint.time_added = None;
     }
     let world = world![untold, pod(Some((UNREACHABLE, Some(300))))];
     let first = at(&world, &Memory::default(), NOW + seconds(7));
-    assert_eq!((shorts(&first), first.wake_at), (vec![], Some(NOW + seconds(307))));
+    assert_eq!((shorts(&first), first.requeue_at), (vec![], Some(NOW + seconds(307))));
     let second = at(&world, &first.memory, NOW + seconds(307));
     assert_eq!(shorts(&second), ["stays for DeletionByTaintManager", "evict"]);
 }
@@ -248,7 +248,7 @@ fn nothing_is_waited_for_on_a_node_that_is_shut_down() {
 fn pods_go_some_time_after_their_nodes_object() {
     let world = world![pod(Some((UNREACHABLE, None)))];
     let first = at(&world, &Memory::default(), NOW);
-    assert_eq!((shorts(&first), first.wake_at), (vec![], Some(NOW + QUARANTINE)));
+    assert_eq!((shorts(&first), first.requeue_at), (vec![], Some(NOW + QUARANTINE)));
     let removed = ["confirm gone", "Failed for DeletionByPodGC", "remove"];
     assert_eq!(shorts(&at(&world, &first.memory, NOW + QUARANTINE)), removed);
     // Back in time, it is as if nothing had been.
@@ -256,5 +256,5 @@ fn pods_go_some_time_after_their_nodes_object() {
     let back = at(&world, &first.memory, NOW + QUARANTINE);
     assert_eq!(shorts(&back), Vec::<String>::new());
     let empty = at(&World::default(), &first.memory, NOW);
-    assert_eq!((empty.memory, empty.wake_at), (Memory::default(), None));
+    assert_eq!((empty.memory, empty.requeue_at), (Memory::default(), None));
 }

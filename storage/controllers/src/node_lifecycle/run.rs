@@ -76,7 +76,7 @@ impl Controller for NodeLifecycle {
             memories.insert(name.clone(), planned.memory);
         }
         let requeue_after =
-            planned.wake_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
+            planned.requeue_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
         Plan { actions: planned.actions, requeue_after }
     }
 

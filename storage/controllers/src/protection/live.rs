@@ -35,7 +35,7 @@ pub struct LivePods {
 type Latest = tokio::sync::Mutex<Option<List>>;
 
 struct List {
-    began: Instant,
+    started: Instant,
     pods: Arc<[Pod]>,
 }
 
@@ -64,16 +64,16 @@ async fn list(
     namespace: &str,
 ) -> Result<Arc<[Pod]>, ListError> {
     let mut latest = latest.lock().await;
-    if let Some(List { began, pods }) = &*latest
-        && *began >= asked
+    if let Some(List { started, pods }) = &*latest
+        && *started >= asked
     {
         return Ok(pods.clone());
     }
-    let began = Instant::now();
+    let started = Instant::now();
     // Without a resourceVersion, so that the response is not older than the request.
     let listed = Api::<Pod>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
     let listed = listed.map_err(|source| ListError { namespace: namespace.to_owned(), source })?;
     let pods: Arc<[Pod]> = listed.items.into();
-    *latest = Some(List { began, pods: pods.clone() });
+    *latest = Some(List { started, pods: pods.clone() });
     Ok(pods)
 }

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_that_took_the_name_of_another_wakes_the_claims_of_both() {
+    fn a_pod_that_took_the_name_of_another_enqueues_the_claims_of_both() {
         let mut world = world([testing::pod("p", "n1", &["old", "kept"]).into()]);
         let mut next = testing::pod("p", "n1", &["new", "kept"]);
         next.metadata.uid = Some("another".into());

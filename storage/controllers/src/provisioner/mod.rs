@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Upstream: kubernetes-csi/external-provisioner on kubernetes-sigs/sig-storage-lib-external-provisioner. Four
-//! controllers: `create/` plans claims, `cloning/` the sources of clones, `delete/` volumes, `capacity/` the
+//! controllers: `create/` plans claims, `cloning/` the sources of volumes, `delete/` volumes, `capacity/` the
 //! published capacity of the driver. Unlike upstream a volume that is still attached is not an error with
 //! retries: the deletion of its attachment wakes it.
 
@@ -17,6 +17,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 mod incapable;
 mod meter;
+mod source_object;
 
 use std::{error::Error, time::Duration};
 
@@ -36,6 +37,7 @@ use crate::{
 };
 
 pub use incapable::Incapable;
+pub use source_object::SourceObject;
 
 /// On a volume: the secret for its deletion; empty if none is needed.
 const DELETION_SECRET_NAME: &str = "volume.kubernetes.io/provisioner-deletion-secret-name";
@@ -78,35 +80,43 @@ pub struct Settings {
     pub owners: Option<Vec<OwnerReference>>,
 }
 
-/// Runs until the future is dropped. Waits for the driver to respond first.
+/// Runs until the future is dropped. Waits for the driver to respond first, and begins again if a restarted one
+/// has other capabilities; calls of unknown outcome are repeated then, too.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let (driver, info) = connect(&options, "provisioner").await?;
-    let identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
-    let namespace = options.capacity_namespace.unwrap_or_else(|| "kube-system".to_owned());
+    let calls = create::Calls::default();
+    let namespace = options.capacity_namespace.clone().unwrap_or_else(|| "kube-system".to_owned());
     let owners = owner::of_capacities(&context.client, &namespace, &options.capacity_owner).await?;
-    let settings = Settings {
-        driver: info,
-        identity,
-        options: options.provisioning,
-        volume_names: options.volume_names,
-        default_fs_type: options.default_fs_type,
-        slow_retry: options.calls.backoff.map(|backoff| backoff.max),
-        namespace,
-        owners,
-    };
-    let claims = create::Claims::new(driver.clone(), settings.clone());
-    let volumes = delete::Volumes::new(driver.clone(), settings.clone());
-    let capacities = async {
-        if settings.options.enable_capacity && settings.driver.can(Rpc::GetCapacity) {
-            let context = context.clone().with_own_workers();
-            shell::run(capacity::Capacities::new(driver, settings), context).await;
+    loop {
+        let (driver, info) = connect(&options, "provisioner").await?;
+        let settings = Settings {
+            driver: info.clone(),
+            identity: format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name),
+            options: options.provisioning,
+            volume_names: options.volume_names.clone(),
+            default_fs_type: options.default_fs_type.clone(),
+            slow_retry: options.calls.backoff.map(|backoff| backoff.max),
+            namespace: namespace.clone(),
+            owners: owners.clone(),
+        };
+        let claims = create::Claims::new(driver.clone(), settings.clone(), calls.clone());
+        let volumes = delete::Volumes::new(driver.clone(), settings.clone());
+        let capacities = async {
+            if settings.options.enable_capacity && settings.driver.can(Rpc::GetCapacity) {
+                let context = context.clone().with_own_workers();
+                shell::run(capacity::Capacities::new(driver.clone(), settings), context).await;
+            }
+        };
+        let work = async {
+            tokio::join!(
+                shell::run(claims, context.clone()),
+                shell::run(volumes, context.clone()),
+                shell::run(cloning::Sources, context.clone().with_own_workers()),
+                capacities
+            );
+        };
+        tokio::select! {
+            () = work => {}
+            () = info.outdated(&driver) => {}
         }
-    };
-    tokio::join!(
-        shell::run(claims, context.clone()),
-        shell::run(volumes, context.clone()),
-        shell::run(cloning::Sources, context.clone().with_own_workers()),
-        capacities
-    );
-    Ok(())
+    }
 }

@@ -20,7 +20,7 @@ mod run;
 #[cfg(test)]
 mod plan_tests;
 #[cfg(test)]
-mod wake_tests;
+mod trigger_tests;
 
 use std::error::Error;
 

@@ -149,7 +149,7 @@ fn a_claim_grows_step_by_step() {
 }
 
 #[test]
-fn another_size_waits_for_what_was_begun() {
+fn another_size_waits_for_a_started_expansion() {
     use Progress::{ControllerAtWork, ControllerInfeasible, NodeInfeasible, NodePending};
     let rows = [
         // It may still go on.

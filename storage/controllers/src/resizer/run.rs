@@ -121,7 +121,7 @@ impl Controller for Resizer {
                     "Waiting for user to (re-)start a pod to finish file system resize of volume on node.";
                 let pending = Some((Condition::FileSystemResizePending, message));
                 let status = json!({
-                    "conditions": with_condition(&claim, Old::Kept, pending, Timestamp::now()),
+                    "conditions": with_condition(&claim, Old::Retained, pending, Timestamp::now()),
                     "allocatedResourceStatuses": { "storage": Progress::NodePending.name() },
                 });
                 mark(context, &claim, json!(null), status).await?;
@@ -157,7 +157,7 @@ async fn mark_in_progress(
     bytes: i64,
     restart: bool,
 ) -> Result<(), Failure> {
-    let old = if restart { Old::Dropped } else { Old::Kept };
+    let old = if restart { Old::Dropped } else { Old::Retained };
     let mut status = json!({
         "allocatedResources": { "storage": from_bytes(bytes) },
         "conditions": with_condition(claim, old, Some((Condition::Resizing, "")), Timestamp::now()),
@@ -232,7 +232,7 @@ impl Resizer {
         if refusal.is_final() {
             let message = format!("failed to expand pvc with {error}");
             let condition = Some((Condition::ControllerResizeError, message.as_str()));
-            let conditions = with_condition(&pair.claim, Old::Kept, condition, Timestamp::now());
+            let conditions = with_condition(&pair.claim, Old::Retained, condition, Timestamp::now());
             let mut status = json!({ "conditions": conditions });
             if refusal == Refusal::Infeasible {
                 let infeasible = Progress::ControllerInfeasible.name();
@@ -279,12 +279,12 @@ pub(super) fn uid(claim: &PersistentVolumeClaim) -> &str {
 /// no reason to repeat a failed call before the backoff is over. Upstream: `updatePVC` in
 /// `pkg/controller/controller.go`.
 fn is_worth_a_look(change: &Change) -> bool {
-    fn says(claim: &Arc<PersistentVolumeClaim>) -> (&str, i64, i64, Progress, bool) {
+    fn relevant_fields(claim: &Arc<PersistentVolumeClaim>) -> (&str, i64, i64, Progress, bool) {
         let bound = claim_phase(claim) == "Bound";
         (uid(claim), growth::requested(claim), growth::capacity(claim), Progress::of(claim), bound)
     }
     let (old, new) = change.both::<PersistentVolumeClaim>();
-    new.is_some() && old.map(says) != new.map(says)
+    new.is_some() && old.map(relevant_fields) != new.map(relevant_fields)
 }
 
 /// The claims of a volume with another spec, before and after; calls depend on nothing else of a volume.

@@ -11,19 +11,20 @@ use claimcheck_csi::v1::{
     },
 };
 
-/// Access modes without a CSI equivalent.
+/// Access modes without a CSI equivalent, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessModeError {
     /// ReadWriteOncePod must be the only mode.
-    #[error("ReadWriteOncePod cannot be combined with other access modes: {0}; request it alone")]
-    OncePodCombined(String),
+    #[error(
+        "Kubernetes does not support use of ReadWriteOncePod with other access modes on the same \
+         PersistentVolume"
+    )]
+    OncePodCombined,
     /// CSI has no mode for one writer together with many readers.
-    #[error("ReadOnlyMany cannot be combined with ReadWriteOnce in CSI; request one of them")]
+    #[error("CSI does not support ReadOnlyMany and ReadWriteOnce on the same PersistentVolume")]
     OnceAndReadOnlyMany,
     /// None, or unknown ones.
-    #[error(
-        "no CSI access mode for [{0}]; use ReadWriteOnce, ReadWriteOncePod, ReadWriteMany or ReadOnlyMany"
-    )]
+    #[error("unsupported AccessMode combination: [{0}]")]
     Unsupported(String),
 }
 
@@ -35,7 +36,7 @@ pub fn access_mode(modes: &[String], single_node_multi_writer: bool) -> Result<M
         return if modes.iter().all(|mode| mode == "ReadWriteOncePod") {
             Ok(if single_node_multi_writer { SingleNodeSingleWriter } else { SingleNodeWriter })
         } else {
-            Err(AccessModeError::OncePodCombined(modes.join(", ")))
+            Err(AccessModeError::OncePodCombined)
         };
     }
     match (has("ReadWriteMany"), has("ReadOnlyMany"), has("ReadWriteOnce")) {
@@ -45,7 +46,7 @@ pub fn access_mode(modes: &[String], single_node_multi_writer: bool) -> Result<M
         (false, false, true) => {
             Ok(if single_node_multi_writer { SingleNodeMultiWriter } else { SingleNodeWriter })
         }
-        (false, false, false) => Err(AccessModeError::Unsupported(modes.join(", "))),
+        (false, false, false) => Err(AccessModeError::Unsupported(modes.join(" "))),
     }
 }
 
@@ -88,8 +89,8 @@ mod tests {
             ),
             (
                 &["ReadWriteOncePod", "ReadWriteOnce"],
-                Err(AccessModeError::OncePodCombined("ReadWriteOncePod, ReadWriteOnce".into())),
-                Err(AccessModeError::OncePodCombined("ReadWriteOncePod, ReadWriteOnce".into())),
+                Err(AccessModeError::OncePodCombined),
+                Err(AccessModeError::OncePodCombined),
             ),
             (
                 &[],

@@ -26,7 +26,8 @@ pub struct RpcFailure {
     pub number: i32,
     /// The gRPC status code's name.
     pub code: String,
-    message: String,
+    /// The gRPC status's message.
+    pub message: String,
 }
 
 impl From<Status> for RpcFailure {

@@ -12,5 +12,5 @@ pub use capability::{AccessModeError, access_mode, volume_capability};
 pub use connect::connect;
 pub use driver::DriverInfo;
 pub use failure::{Certainty, RpcFailure};
-pub use secret_names::{RESERVED, SecretNameError, Templates};
-pub use secrets::credentials;
+pub use secret_names::{DEFAULT_SECRET, RESERVED, SecretNameError, Templates};
+pub use secrets::{SecretError, credentials};

@@ -9,15 +9,16 @@ use kube::{Api, Client};
 /// A secret that could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The API server returned an error.
-    #[error("cannot read secret {namespace}/{name}; create it, or allow this controller to get it")]
+    /// The API server returned an error. Upstream: `getCredentials` in external-provisioner
+    /// `pkg/controller/controller.go` and external-resizer `pkg/resizer/csi_resizer.go`.
+    #[error("error getting secret {name} in namespace {namespace}: {cause}")]
     Get {
         /// Its namespace.
         namespace: String,
         /// Its name.
         name: String,
-        /// The API server's error.
-        source: Box<kube::Error>,
+        /// The API server's message.
+        cause: String,
     },
     /// CSI secrets are strings.
     #[error("key {key} of secret {namespace}/{name} is not UTF-8, which CSI requires")]
@@ -41,7 +42,10 @@ pub async fn credentials(
     let name = reference.name.clone().unwrap_or_default();
     let secret = match Api::<Secret>::namespaced(client.clone(), &namespace).get(&name).await {
         Ok(secret) => secret,
-        Err(source) => return Err(SecretError::Get { namespace, name, source: Box::new(source) }),
+        Err(kube::Error::Api(status)) => {
+            return Err(SecretError::Get { namespace, name, cause: status.message.clone() });
+        }
+        Err(error) => return Err(SecretError::Get { namespace, name, cause: error.to_string() }),
     };
     let mut data = BTreeMap::new();
     for (key, value) in secret.data.unwrap_or_default() {

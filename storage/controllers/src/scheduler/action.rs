@@ -74,7 +74,7 @@ pub struct NoNode {
 }
 
 /// Whether the pod's condition is up to date already.
-pub fn says(pod: &Pod, reason: Reason, message: &str) -> bool {
+pub fn has_condition(pod: &Pod, reason: Reason, message: &str) -> bool {
     conditions(pod).find(|condition| condition.type_ == SCHEDULED).is_some_and(|condition| {
         condition.status == "False"
             && condition.reason.as_deref() == Some(reason.name())

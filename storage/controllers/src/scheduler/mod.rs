@@ -30,7 +30,7 @@ mod fit_tests;
 #[cfg(test)]
 mod plan_tests;
 #[cfg(test)]
-mod wake_tests;
+mod trigger_tests;
 
 pub(crate) use nodes::tolerates;
 pub use run::Scheduler;

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::{
-    action::{Action, Decision, NoNode, Reason, says},
+    action::{Action, Decision, NoNode, Reason, has_condition},
     nodes::{Choice, FilterFailure, fits, load, preference},
     parked::equivalence_class,
     preemption,
@@ -162,5 +162,9 @@ fn report_unfit(pod: &Arc<Pod>, reasons: &str, world: &World) -> Vec<Action> {
 
 /// Writes why the pod has no node, unless its condition is up to date already.
 fn report(pod: &Arc<Pod>, reason: Reason, message: String) -> Vec<Action> {
-    if says(pod, reason, &message) { Vec::new() } else { vec![Action::Report(pod.clone(), reason, message)] }
+    if has_condition(pod, reason, &message) {
+        Vec::new()
+    } else {
+        vec![Action::Report(pod.clone(), reason, message)]
+    }
 }

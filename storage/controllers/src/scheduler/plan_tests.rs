@@ -234,7 +234,7 @@ fn free_volumes_are_taken_before_new_ones_are_made() {
 }
 
 #[test]
-fn the_class_says_where_volumes_may_be_made() {
+fn the_class_restricts_where_volumes_may_be_made() {
     let mut class = wait_for_first_consumer_class("late", DRIVER);
     class.allowed_topologies = serde_json::from_value(serde_json::json!([
         {"matchLabelExpressions": [{"key": "kubernetes.io/hostname", "values": ["n2"]}]},
@@ -326,7 +326,7 @@ fn a_node_is_given_up_for_claims_that_are_not_bound_in_time() {
 }
 
 #[test]
-fn nodes_that_do_not_take_the_pod_say_why() {
+fn nodes_that_do_not_fit_the_pod_have_a_reason() {
     fn taint(node: &mut Node) {
         let taint = Taint {
             key: "dedicated".into(),

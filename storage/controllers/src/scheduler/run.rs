@@ -83,6 +83,9 @@ impl Controller for Scheduler {
             | Kind::Snapshot
             | Kind::SnapshotContent
             | Kind::SnapshotClass
+            | Kind::GroupSnapshot
+            | Kind::GroupSnapshotContent
+            | Kind::GroupSnapshotClass
             | Kind::AttributesClass => Vec::new(),
         };
         let mut cluster_event = cluster_event(change);
@@ -178,6 +181,9 @@ fn cluster_event(change: &Change) -> Option<ClusterEvent> {
         | Kind::Snapshot
         | Kind::SnapshotContent
         | Kind::SnapshotClass
+        | Kind::GroupSnapshot
+        | Kind::GroupSnapshotContent
+        | Kind::GroupSnapshotClass
         | Kind::AttributesClass => None,
     }
 }

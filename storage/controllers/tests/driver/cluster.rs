@@ -6,7 +6,10 @@ use claimcheck_apiserver as apiserver;
 use claimcheck_controllers::{Name, Options, Provisioning};
 use claimcheck_csi::{
     Server, Services,
-    v1::{controller_server::ControllerServer, identity_server::IdentityServer},
+    v1::{
+        controller_server::ControllerServer, group_controller_server::GroupControllerServer,
+        identity_server::IdentityServer,
+    },
 };
 use claimcheck_informer::{
     Informer, KindSet, World,
@@ -63,7 +66,8 @@ impl Cluster {
         let driver = Fake::default();
         let services = Services::default()
             .with(IdentityServer::new(driver.clone()))
-            .with(ControllerServer::new(driver.clone()));
+            .with(ControllerServer::new(driver.clone()))
+            .with(GroupControllerServer::new(driver.clone()));
         let listening = Server::bind(&directory.path().join(SOCKET)).unwrap();
         let audit_log = Some(directory.path().join(LOG));
         let server = apiserver::start(apiserver::Config { audit_log, ..Default::default() }).await.unwrap();

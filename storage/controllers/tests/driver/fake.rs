@@ -1,5 +1,7 @@
 //! A CSI driver without storage: it records requests, counts calls and can be made to fail.
 
+mod groups;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard},
@@ -34,6 +36,8 @@ pub struct State {
     pub volumes: BTreeMap<String, BTreeMap<String, String>>,
     /// From name to the volume that they are of.
     pub snapshots: BTreeMap<String, String>,
+    /// From the name of a group of snapshots to the names of its snapshots.
+    pub groups: BTreeMap<String, Vec<String>>,
     /// How often a snapshot is still to be said not to be ready.
     pub unready: usize,
     /// The seconds of creation_time, if they are not left out.
@@ -142,7 +146,11 @@ impl Identity for Fake {
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let services = [service::Type::ControllerService, service::Type::VolumeAccessibilityConstraints];
+        let services = [
+            service::Type::ControllerService,
+            service::Type::VolumeAccessibilityConstraints,
+            service::Type::GroupControllerService,
+        ];
         let capabilities = services.map(|service| PluginCapability {
             r#type: Some(plugin_capability::Type::Service(Service { r#type: service.into() })),
         });

@@ -1,12 +1,14 @@
 //! The controllers that work with a driver, against the embedded API server and a driver in the test.
 //!
-//! `cluster.rs` has the cluster, `fake.rs` the driver. Every test has its own of both.
+//! `cluster.rs` has the cluster, `fake.rs` the driver, `process.rs` restarts it. Every test has its own of both.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
 mod attaching;
 mod cluster;
 mod fake;
+mod groups;
+mod process;
 mod provisioning;
 mod resizing;
 mod scheduling;

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use claimcheck_controllers::{Name, Options};
 use claimcheck_csi::v1::controller_service_capability::rpc;
 use claimcheck_informer::{
     World,
@@ -23,7 +24,7 @@ use kube::{
 use serde_json::json;
 use tonic::Status;
 
-use crate::{cluster::Cluster, fake::ZONE};
+use crate::{cluster::Cluster, fake::ZONE, process::Process};
 
 /// Selects a node for a claim, in place of the scheduler.
 async fn select(cluster: &Cluster, claim: &str, node: &str) {
@@ -144,7 +145,7 @@ async fn secrets_reach_the_driver_as_soon_as_they_exist() {
     let events = cluster.events("ProvisioningFailed", 1).await;
     assert_eq!(
         events,
-        ["cannot read secret default/data-key; create it, or allow this controller to get it"]
+        [r#"error getting secret data-key in namespace default: secrets "data-key" not found"#]
     );
     cluster.create_in_namespace(secret()).await;
     cluster.bound("data").await;
@@ -236,7 +237,7 @@ async fn an_infeasible_call_is_repeated_for_another_class_of_the_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_that_cannot_be_used_is_deleted_or_said_to_be_orphaned() {
+async fn a_volume_that_cannot_be_used_is_deleted_or_reported_as_orphaned() {
     let cluster = Cluster::start().await;
     let unfit =
         format!("created volume capacity {} less than requested capacity {}", (64 << 20) - 1, 64 << 20);
@@ -270,6 +271,46 @@ async fn a_driver_that_creates_no_volumes_is_not_called() {
                    is not reported";
     cluster.wait_for_event("ProvisioningFailed", message).await;
     assert_eq!(cluster.driver.counts(), BTreeMap::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_creates_volumes_since_its_restart_is_called() {
+    let cluster = Cluster::prepare().await;
+    cluster.driver.state().lacks = Some(rpc::Type::CreateDeleteVolume);
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let path = directory.path().join("csi.sock");
+    let process = Process::start(&path, &cluster.driver, cluster.driver.clone());
+    let options = Options { csi_address: Some(path.clone()), ..Options::default() };
+    let client = cluster.client.clone();
+    tokio::spawn(async move {
+        let names = [Name::Binder, Name::Provisioner];
+        claimcheck_controllers::run(&names, client, &options, std::future::pending()).await.unwrap();
+    });
+    cluster.claim("data").await;
+    cluster.events("ProvisioningFailed", 1).await;
+    process.stop().await;
+    cluster.driver.state().lacks = None;
+    let _process = Process::start(&path, &cluster.driver, cluster.driver.clone());
+    cluster.bound("data").await;
+    assert_eq!(cluster.driver.counts(), BTreeMap::from([("CreateVolume", vec![1])]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_are_reported_without_a_prefix_after_the_event_provisioning() {
+    let mut cluster = Cluster::prepare().await;
+    let mut foreign = testing::class("strange", DRIVER);
+    foreign.parameters = Some(BTreeMap::from([("csi.storage.k8s.io/x".to_owned(), String::new())]));
+    cluster.create::<StorageClass>(foreign).await;
+    cluster.run();
+    cluster.driver.fail("CreateVolume", Status::internal("disk on fire"));
+    cluster.claim("data").await;
+    cluster.wait_for_event("ProvisioningFailed", "rpc error: code = Internal desc = disk on fire").await;
+    cluster.create_in_namespace(testing::claim("never", "strange", "64Mi")).await;
+    let began = "External provisioner is provisioning volume for claim \"default/never\"";
+    cluster.wait_for_event("Provisioning", began).await;
+    let failed = "failed to strip CSI Parameters of prefixed keys: found unknown parameter key \
+                  \"csi.storage.k8s.io/x\" with reserved namespace csi.storage.k8s.io/";
+    cluster.wait_for_event("ProvisioningFailed", failed).await;
 }
 
 /// The calls of GetCapacity for zones `a` and `b`.

@@ -1,21 +1,17 @@
 //! Volumes grow with their claims: when the driver can, and when it may.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard},
 };
 
 use claimcheck_controllers::{Name, Options};
-use claimcheck_csi::{
-    Server, Services,
-    v1::{
-        ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
-        ControllerGetCapabilitiesResponse, ControllerServiceCapability, CreateVolumeRequest,
-        CreateVolumeResponse,
-        controller_server::{Controller, ControllerServer},
-        controller_service_capability::{self, Rpc, rpc},
-        identity_server::IdentityServer,
-    },
+use claimcheck_csi::v1::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerServiceCapability, CreateVolumeRequest,
+    CreateVolumeResponse,
+    controller_server::Controller,
+    controller_service_capability::{self, Rpc, rpc},
 };
 use claimcheck_informer::{
     growth,
@@ -25,10 +21,9 @@ use claimcheck_model::ObjectKey;
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::{Request, Response, Status};
 
-use crate::{cluster::Cluster, fake::Fake};
+use crate::{cluster::Cluster, fake::Fake, process::Process};
 
 /// The cluster's driver, which expands volumes as well.
 #[derive(Clone)]
@@ -89,37 +84,13 @@ impl Controller for Grower {
     }
 }
 
-/// A process of the driver.
-struct Process {
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<()>,
-}
-
-impl Process {
-    fn start(path: &Path, driver: &Grower) -> Self {
-        let listening = Server::bind(path).unwrap();
-        let services = Services::default()
-            .with(IdentityServer::new(driver.fake.clone()))
-            .with(ControllerServer::new(driver.clone()));
-        let (stop, stopped) = oneshot::channel();
-        let ended = async { drop(stopped.await) };
-        let serving = tokio::spawn(async move { listening.serve(services, ended).await.unwrap() });
-        Self { stop, serving }
-    }
-
-    async fn stop(self) {
-        drop(self.stop);
-        self.serving.await.unwrap();
-    }
-}
-
 /// A cluster with the driver at another socket, and with the bound claim `data` of 64Mi, which may grow.
 async fn with_claim(expands: bool) -> (Cluster, Grower, Process, tempfile::TempDir) {
     let cluster = Cluster::prepare().await;
     let driver = Grower { fake: cluster.driver.clone(), state: Arc::default() };
     driver.state().expands = expands;
     let directory = tempfile::tempdir_in("/tmp").unwrap();
-    let process = Process::start(&socket(&directory), &driver);
+    let process = Process::start(&socket(&directory), &driver.fake, driver.clone());
     let class = StorageClass { allow_volume_expansion: Some(true), ..testing::class("growing", DRIVER) };
     cluster.create::<StorageClass>(class).await;
     let options = Options { csi_address: Some(socket(&directory)), ..Options::default() };
@@ -158,7 +129,7 @@ async fn a_driver_that_expands_volumes_since_its_restart_is_asked_to() {
     request(&cluster, "128Mi").await;
     process.stop().await;
     driver.state().expands = true;
-    let _process = Process::start(&socket(&directory), &driver);
+    let _process = Process::start(&socket(&directory), &driver.fake, driver.clone());
     grown(&cluster, 128).await;
     assert_eq!(driver.state().calls, 1);
 }

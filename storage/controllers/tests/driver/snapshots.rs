@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use claimcheck_informer::testing::{self, NAMESPACE};
 use claimcheck_model::{
-    CLONE_PROTECTION, DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_CLAIM_PROTECTION,
+    CLONE_PROTECTION, DEFAULT_SNAPSHOT_CLASS, ObjectKey, RESTORE_PROTECTION, SNAPSHOT_CLAIM_PROTECTION,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
@@ -105,7 +105,7 @@ async fn a_snapshot_that_is_not_ready_is_asked_for_until_it_is() {
     assert_eq!((counts["CreateSnapshot"].clone(), counts.get("GetSnapshot")), (vec![4], None));
 }
 
-/// While a group exists its members stay, which only its own controller could test: no API server here serves groups.
+/// The group is not in the cache, so it is requested.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_of_a_deleted_group_is_deleted_without_a_call() {
     let cluster = with_claim("Delete").await;
@@ -256,6 +256,41 @@ async fn a_claim_waits_for_its_snapshot_and_the_snapshot_for_the_claim() {
     assert_eq!(cluster.driver.counts()["DeleteSnapshot"], [1]);
 }
 
+/// Waits until the snapshot `s` has the provisioner's finalizer, or has it no longer.
+async fn protected(cluster: &Cluster, expected: bool) {
+    let key = ObjectKey::new(NAMESPACE, "s");
+    cluster
+        .until(&format!("the snapshot is protected: {expected}"), |world| {
+            let finalizers = world.snapshots.get(&key).and_then(|found| found.metadata.finalizers.clone());
+            finalizers.unwrap_or_default().iter().any(|held| held == RESTORE_PROTECTION) == expected
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_protected_until_no_claim_waits_for_a_volume_from_it() {
+    let cluster = with_claim("Delete").await;
+    cluster.create_in_namespace(testing::snapshot("s", "data", "snap")).await;
+    ready(&cluster, "s").await;
+    cluster.driver.state().refuses = true;
+    for name in ["one", "two", "three"] {
+        cluster.create_in_namespace(claim_from(name, "VolumeSnapshot", "s")).await;
+    }
+    protected(&cluster, true).await;
+    cluster.delete_claim("three").await;
+    cluster.driver.state().refuses = false;
+    cluster.bound("one").await;
+    cluster.bound("two").await;
+    protected(&cluster, false).await;
+
+    cluster.driver.state().refuses = true;
+    cluster.create_in_namespace(claim_from("last", "VolumeSnapshot", "s")).await;
+    protected(&cluster, true).await;
+    delete_snapshot(&cluster, "s").await;
+    cluster.delete_claim("last").await;
+    snapshots_gone(&cluster).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clone_holds_its_source_until_it_is_made() {
     let cluster = Cluster::start().await;
@@ -289,7 +324,14 @@ async fn what_a_populator_fills_is_left_to_it() {
             namespace: None,
         });
     cluster.create_in_namespace(claim).await;
-    let messages = cluster.events("Provisioning", 1).await;
-    assert_eq!(messages, ["Assuming an external populator will provision the volume"]);
+    let mut messages = cluster.events("Provisioning", 2).await;
+    messages.sort();
+    assert_eq!(
+        messages,
+        [
+            "Assuming an external populator will provision the volume",
+            "External provisioner is provisioning volume for claim \"default/data\"",
+        ]
+    );
     assert_eq!(cluster.driver.counts(), BTreeMap::new());
 }

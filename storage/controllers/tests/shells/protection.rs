@@ -85,7 +85,7 @@ async fn claims_that_are_deleted_together_share_lists_of_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_kept_until_the_pods_can_be_listed() {
+async fn a_claim_stays_until_the_pods_can_be_listed() {
     let cluster = Cluster::start(&[Name::Ephemeral, Name::Protection]).await;
     observed(&cluster, "p").await;
     let before = cluster.requests("list", "pods");

@@ -99,6 +99,9 @@ impl Controller for Capacities {
             | Kind::Snapshot
             | Kind::SnapshotContent
             | Kind::SnapshotClass
+            | Kind::GroupSnapshot
+            | Kind::GroupSnapshotContent
+            | Kind::GroupSnapshotClass
             | Kind::AttributesClass => Vec::new(),
         }
     }

@@ -1,6 +1,8 @@
-//! Removes the finalizers of claims that are sources of clones. `plan.rs` decides when, `run.rs` writes.
+//! Removes the finalizers of the sources of volumes: of claims that are cloned, and of snapshots that are restored.
+//! `plan.rs` decides when, `run.rs` writes.
 //!
-//! Upstream: `pkg/controller/clone_controller.go` of external-provisioner.
+//! Upstream: `pkg/controller/clone_controller.go` and `snapshot_finalizer_controller.go` of external-provisioner, and
+//! `removeSnapshotFinalizer` in its `controller.go`.
 
 pub(crate) mod plan;
 mod run;

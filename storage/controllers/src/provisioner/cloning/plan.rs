@@ -1,43 +1,65 @@
-//! Whether a claim is still needed as a source of clones.
+//! Whether an object is still needed as a source of volumes.
 
-use std::sync::Arc;
+use claimcheck_informer::{Cached, ClaimBy, DataSource, World};
 
-use claimcheck_informer::{ClaimBy, DataSource, World};
-use claimcheck_model::{CLONE_PROTECTION, ObjectKey};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use crate::{
+    claims::{claim_phase, is_deleting, precedes_deletion},
+    provisioner::SourceObject,
+};
 
-use crate::claims::{is_deleting, precedes_deletion};
+/// The source to remove the finalizer from, once no claim waits for a volume from it any more.
+///
+/// As upstream, a claim keeps the finalizer for the next clone until it is being deleted, and a snapshot does not.
+/// Unlike upstream, which removes it after each volume and adds it again before each call, a snapshot has it until
+/// the last of the claims that wait has its volume.
+pub fn plan(source: &DataSource, world: &World) -> Option<SourceObject> {
+    let (object, waits) = match source {
+        DataSource::Claim(key) => {
+            let claim = world.claims.get(key)?;
+            let waits = !is_deleting(&**claim) || is_awaited(source, &**claim, world);
+            (SourceObject::Claim(claim.clone()), waits)
+        }
+        DataSource::Snapshot(key) => {
+            let snapshot = world.snapshots.get(key)?;
+            (SourceObject::Snapshot(snapshot.clone()), is_awaited(source, &**snapshot, world))
+        }
+        DataSource::Elsewhere { .. } | DataSource::Other { .. } => return None,
+    };
+    (object.is_protected() && !waits).then_some(object)
+}
 
-/// The claim to remove the finalizer from, once it is being deleted and no clone of it waits for its volume any
-/// more. As upstream, a claim that is not being deleted keeps the finalizer for the next clone.
-pub fn plan(key: &ObjectKey, world: &World) -> Option<Arc<PersistentVolumeClaim>> {
-    let claim = world.claims.get(key)?;
-    let held = claim.metadata.finalizers.iter().flatten().any(|held| held == CLONE_PROTECTION);
-    let source = DataSource::Claim(key.clone()).to_string();
-    let clones = || world.claims.by(ClaimBy::Source, &source).any(|clone| precedes_deletion(clone, &**claim));
-    (held && is_deleting(&**claim) && !clones()).then(|| claim.clone())
+/// Whether a claim waits for a volume from the source. Upstream: `buildPendingSnapshotIndex`.
+fn is_awaited<K: Cached>(source: &DataSource, object: &K, world: &World) -> bool {
+    let mut claims = world.claims.by(ClaimBy::Source, &source.to_string());
+    claims.any(|claim| matches!(claim_phase(claim), "Pending" | "") && precedes_deletion(claim, object))
 }
 
 #[cfg(test)]
 mod tests {
     use claimcheck_informer::testing::{self, NAMESPACE, deleting, world};
-    use k8s_openapi::api::core::v1::TypedLocalObjectReference;
+    use claimcheck_model::{CLONE_PROTECTION, ObjectKey, RESTORE_PROTECTION};
+    use k8s_openapi::{
+        api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference},
+        apimachinery::pkg::apis::meta::v1::Time,
+    };
 
     use super::*;
 
+    fn created_from(name: &str, kind: &str, source: &str, phase: &str) -> PersistentVolumeClaim {
+        let mut claim = testing::claim(name, "fast", "1Gi");
+        let source = TypedLocalObjectReference {
+            kind: kind.into(),
+            name: source.into(),
+            api_group: (kind == "VolumeSnapshot").then(|| claimcheck_model::snapshot::GROUP.to_owned()),
+        };
+        claim.spec.get_or_insert_default().data_source = Some(source);
+        claim.status.get_or_insert_default().phase = Some(phase.into());
+        claim
+    }
+
     #[test]
     fn a_source_stays_until_its_clones_have_their_volumes() {
-        let clone = |phase: &str| {
-            let mut clone = testing::claim("clone", "fast", "1Gi");
-            let source = TypedLocalObjectReference {
-                kind: "PersistentVolumeClaim".into(),
-                name: "data".into(),
-                api_group: None,
-            };
-            clone.spec.get_or_insert_default().data_source = Some(source);
-            clone.status.get_or_insert_default().phase = Some(phase.into());
-            clone
-        };
+        let clone = |phase: &str| created_from("clone", "PersistentVolumeClaim", "data", phase);
         let source = || testing::claim("data", "fast", "1Gi");
         let held = || deleting(source(), &["other", CLONE_PROTECTION]);
         for (what, source, clone, expected) in [
@@ -46,8 +68,42 @@ mod tests {
             ("it is not to go", source(), clone("Bound"), false),
             ("it is not held", deleting(source(), &["other"]), clone("Bound"), false),
         ] {
-            let planned = plan(&ObjectKey::new(NAMESPACE, "data"), &world([source.into(), clone.into()]));
+            let key = DataSource::Claim(ObjectKey::new(NAMESPACE, "data"));
+            let planned = plan(&key, &world([source.into(), clone.into()]));
             assert_eq!(planned.is_some(), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_released_after_the_last_of_its_volumes() {
+        let key = DataSource::Snapshot(ObjectKey::new(NAMESPACE, "s"));
+        let snapshot = |finalizers: &[&str]| {
+            let mut snapshot = testing::snapshot("s", "data", "class");
+            snapshot.metadata.finalizers = Some(finalizers.iter().map(ToString::to_string).collect());
+            snapshot
+        };
+        let held = || snapshot(&["other", RESTORE_PROTECTION]);
+        let going = || deleting(held(), &[RESTORE_PROTECTION]);
+        let claim = |name: &str, phase: &str| created_from(name, "VolumeSnapshot", "s", phase);
+        let mut late = claim("late", "Pending");
+        late.metadata.creation_timestamp = Some(Time(jiff::Timestamp::MAX));
+        for (what, snapshot, claims, expected) in [
+            ("a claim waits", held(), vec![claim("a", "Pending")], false),
+            ("a claim without a phase waits", held(), vec![claim("a", "")], false),
+            ("one of two waits", held(), vec![claim("a", "Bound"), claim("b", "Pending")], false),
+            ("all are bound", held(), vec![claim("a", "Bound"), claim("b", "Bound")], true),
+            ("the claim has lost its volume", held(), vec![claim("a", "Lost")], true),
+            ("the claim was deleted", held(), vec![], true),
+            ("it is not held", snapshot(&["other"]), vec![], false),
+            ("a claim came before its deletion", going(), vec![claim("a", "Pending")], false),
+            ("a claim came after its deletion", going(), vec![late], true),
+        ] {
+            let mut world = World::default();
+            world.apply(snapshot);
+            for claim in claims {
+                world.apply(claim);
+            }
+            assert_eq!(plan(&key, &world).is_some(), expected, "{what}");
         }
     }
 }

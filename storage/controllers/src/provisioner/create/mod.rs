@@ -1,7 +1,8 @@
 //! Creates volumes for claims. `plan.rs` decides whether and how, `request.rs` builds the driver's request and
 //! the PersistentVolume from its response, `secrets.rs`, `source.rs` and `topology.rs` are parts of that;
-//! `run.rs` calls the driver.
+//! `go_format.rs` prints topology in errors; `run.rs` calls the driver.
 
+mod go_format;
 pub(crate) mod plan;
 mod request;
 mod run;
@@ -12,4 +13,4 @@ pub(super) mod topology;
 #[cfg(test)]
 mod plan_tests;
 
-pub use run::Claims;
+pub use run::{Calls, Claims};

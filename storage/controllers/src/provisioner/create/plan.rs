@@ -12,11 +12,12 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::{
     request::{Job, Refusal},
+    source::SNAPSHOT_KIND,
     topology::TopologyError,
 };
 use crate::{
     claims::{self, class_name, selected_node, waits_for_first_consumer},
-    provisioner::Settings,
+    provisioner::{Settings, SourceObject},
     rpc::Certainty,
 };
 
@@ -44,8 +45,13 @@ pub enum Known {
 pub enum Action {
     /// Create its volume.
     Provision(Box<Job>),
-    /// Add the finalizer to the claim that is the source of the clone.
-    Hold(Arc<PersistentVolumeClaim>),
+    /// Add the finalizer to the source of the volume.
+    Hold {
+        /// The source.
+        source: SourceObject,
+        /// The call that follows.
+        job: Box<Job>,
+    },
     /// Emit an event that an external populator creates its volume.
     LeaveToPopulator(Arc<PersistentVolumeClaim>),
     /// Emit an event that it cannot be provisioned, and retry later.
@@ -134,16 +140,19 @@ pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settin
     if waits_for_first_consumer(class) && selected_node(claim).is_none() {
         return None;
     }
-    // A volume with a populator is created by the populator.
-    if matches!(data_source(claim), Some(DataSource::Other { .. })) {
+    // A volume with a populator is created by the populator. A snapshot of an unknown group is refused below.
+    if matches!(data_source(claim), Some(DataSource::Other { kind, .. }) if kind != SNAPSHOT_KIND) {
         return Some(Action::LeaveToPopulator(claim.clone()));
     }
     Some(match Job::new(claim, class, world, settings) {
-        Ok(Job { unheld: Some(source), .. }) => Action::Hold(source),
-        Ok(job) => Action::Provision(Box::new(job)),
-        Err(refusal @ Refusal::Topology(TopologyError::NodeGone { .. })) => {
-            Action::Reschedule { claim: claim.clone(), refusal }
-        }
+        Ok(job) => match job.unheld.clone() {
+            Some(source) => Action::Hold { source, job: Box::new(job) },
+            None => Action::Provision(Box::new(job)),
+        },
+        // Upstream reschedules without a CSINode only, which the garbage collector deletes with its node.
+        Err(
+            refusal @ Refusal::Topology(TopologyError::NoCsiNode { .. } | TopologyError::NodeGone { .. }),
+        ) => Action::Reschedule { claim: claim.clone(), refusal },
         Err(refusal) => Action::Refuse { claim: claim.clone(), refusal },
     })
 }

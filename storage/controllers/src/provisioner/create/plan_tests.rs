@@ -13,13 +13,15 @@ use claimcheck_informer::{
     testing::{self, DRIVER},
 };
 use claimcheck_model::{
-    ObjectKey, PROVISIONED_BY, PROVISIONER_FINALIZER, SELECTED_NODE, STORAGE_PROVISIONER,
+    ObjectKey, PROVISIONED_BY, PROVISIONER_FINALIZER, RESTORE_PROTECTION, SELECTED_NODE, STORAGE_PROVISIONER,
+    snapshot::{VolumeSnapshotContentStatus, VolumeSnapshotStatus},
 };
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         core::v1::{
             PersistentVolume, PersistentVolumeClaim, TopologySelectorLabelRequirement, TopologySelectorTerm,
+            TypedLocalObjectReference,
         },
         storage::v1::StorageClass,
     },
@@ -144,7 +146,7 @@ fn the_responsible_provisioner_acts() {
 }
 
 #[test]
-fn the_request_says_what_the_claim_and_class_say() {
+fn the_request_matches_the_claim_and_the_class() {
     let mut class = with_parameters(&[
         ("kind", "image"),
         ("csi.storage.k8s.io/fstype", "xfs"),
@@ -210,13 +212,150 @@ fn claims_that_cannot_be_served_are_refused() {
     let selector = change(|spec| spec.selector = Some(LabelSelector::default()));
     let sizeless = change(|spec| spec.resources = None);
     let modes = change(|spec| spec.access_modes = Some(vec!["Sometimes".into()]));
+    let group = change(|spec| {
+        spec.data_source = Some(TypedLocalObjectReference {
+            api_group: Some("example.com".into()),
+            kind: "VolumeSnapshot".into(),
+            name: "s".into(),
+        });
+    });
+    let modified = change(|spec| spec.volume_attributes_class_name = Some("silver".into()));
     assert_eq!(refusal(asking(), &World::default()), Refusal::NoClass("fast".into()));
-    assert_eq!(refusal(selector, &plain()), Refusal::Selector);
     assert_eq!(refusal(sizeless, &plain()), Refusal::Size(String::new()));
-    assert!(matches!(refusal(modes, &plain()), Refusal::AccessMode(_)));
-    assert_eq!(refusal(asking(), &world(with_parameters(&two))), Refusal::TwoFsTypes);
-    let unknown = Refusal::UnknownParameter(reserved.0.into());
-    assert_eq!(refusal(asking(), &world(with_parameters(&[reserved]))), unknown);
+    for (claim, class, text) in [
+        (selector, testing::class("fast", DRIVER), "claim Selector is not supported"),
+        (modes, testing::class("fast", DRIVER), "unsupported AccessMode combination: [Sometimes]"),
+        (
+            group,
+            testing::class("fast", DRIVER),
+            "the PVC source does not belong to the right APIGroup. Expected snapshot.storage.k8s.io, Got \
+             example.com",
+        ),
+        (
+            modified,
+            testing::class("fast", DRIVER),
+            "CSI driver does not support VolumeAttributesClass: controller MODIFY_VOLUME capability is not \
+             reported",
+        ),
+        (
+            asking(),
+            with_parameters(&two),
+            "fstype specified in parameters with both \"fstype\" and \"csi.storage.k8s.io/fstype\" keys",
+        ),
+        (
+            asking(),
+            with_parameters(&[reserved]),
+            "failed to strip CSI Parameters of prefixed keys: found unknown parameter key \
+             \"csi.storage.k8s.io/typo\" with reserved namespace csi.storage.k8s.io/",
+        ),
+    ] {
+        assert_eq!(refusal(claim, &world(class)).to_string(), text);
+    }
+}
+
+/// A claim that is to be created from something.
+fn created_from(kind: &str, source: &str) -> PersistentVolumeClaim {
+    let mut claim = asking();
+    claim.metadata.name = Some("copy".into());
+    claim.spec.get_or_insert_default().data_source = Some(TypedLocalObjectReference {
+        api_group: (kind == "VolumeSnapshot").then(|| claimcheck_model::snapshot::GROUP.to_owned()),
+        kind: kind.into(),
+        name: source.into(),
+    });
+    claim
+}
+
+#[test]
+fn an_unusable_source_is_reported_with_the_text_of_upstream() {
+    let settings = capable(&[], &[Rpc::CloneVolume, Rpc::CreateDeleteSnapshot]);
+    let text = |kind: &str, world: &World, settings: &Settings| match planned(
+        created_from(kind, "source"),
+        world,
+        settings,
+    ) {
+        Some(Action::Refuse { refusal, .. }) => refusal.to_string(),
+        other => panic!("expected a refusal, not {other:?}"),
+    };
+    let mut sources = world(testing::class("fast", DRIVER));
+    for (kind, lacks, missing) in [
+        (
+            "PersistentVolumeClaim",
+            "CSI driver does not support clone operations: controller CLONE_VOLUME capability is not reported",
+            "error getting handle for DataSource Type PersistentVolumeClaim by Name source: error getting PVC source \
+             (namespace \"default\") from api server: persistentvolumeclaim \"source\" not found",
+        ),
+        (
+            "VolumeSnapshot",
+            "CSI driver does not support snapshot restore: controller CREATE_DELETE_SNAPSHOT capability is not \
+             reported",
+            "error getting handle for DataSource Type VolumeSnapshot by Name source: error getting snapshot source \
+             from api server: volumesnapshots.snapshot.storage.k8s.io \"source\" not found",
+        ),
+    ] {
+        assert_eq!(text(kind, &sources, &capable(&[], &[])), lacks);
+        assert_eq!(text(kind, &sources, &settings), missing);
+    }
+    for (phase, size, expected) in [
+        (
+            "Pending",
+            "128Mi",
+            "the PVC DataSource source must have a status of Bound.  Got {Pending [] map[] [] map[] map[] <nil> \
+             <nil>}",
+        ),
+        (
+            "Bound",
+            "128Mi",
+            "error, new PVC request must be greater than or equal in size to the specified PVC data source, requested \
+             67108864 but source is 134217728",
+        ),
+        ("Bound", "64Mi", "volume name is empty in source PVC source"),
+    ] {
+        let mut source = testing::claim("source", "fast", size);
+        source.status.get_or_insert_default().phase = Some(phase.into());
+        sources.apply(source);
+        let handle = "error getting handle for DataSource Type PersistentVolumeClaim by Name source: ";
+        assert_eq!(text("PersistentVolumeClaim", &sources, &settings), format!("{handle}{expected}"));
+    }
+}
+
+#[test]
+fn a_snapshot_gets_the_finalizer_before_the_call() {
+    let settings = capable(&[], &[Rpc::CreateDeleteSnapshot]);
+    let snapshot = |finalizers: &[&str]| {
+        let mut snapshot = testing::snapshot("s", "data", "class");
+        snapshot.metadata.finalizers = Some(finalizers.iter().map(ToString::to_string).collect());
+        snapshot.status = Some(VolumeSnapshotStatus {
+            bound_volume_snapshot_content_name: Some("content".into()),
+            ready_to_use: Some(true),
+            ..VolumeSnapshotStatus::default()
+        });
+        snapshot
+    };
+    let going = |finalizers: &[&str]| testing::deleting(snapshot(&[]), finalizers);
+    for (what, snapshot, held) in [
+        ("without the finalizer", snapshot(&["other"]), false),
+        ("with it", snapshot(&["other", RESTORE_PROTECTION]), true),
+        // The API server accepts no new finalizers on an object that is being deleted.
+        ("being deleted", going(&["other"]), true),
+    ] {
+        let mut world = world(testing::class("fast", DRIVER));
+        let mut content = testing::snapshot_content("content", &snapshot, "Delete");
+        content.status = Some(VolumeSnapshotContentStatus {
+            snapshot_handle: Some("handle".into()),
+            ..VolumeSnapshotContentStatus::default()
+        });
+        world.apply(content);
+        world.apply(snapshot);
+        match planned(created_from("VolumeSnapshot", "s"), &world, &settings) {
+            Some(Action::Hold { source, job }) => {
+                assert!(!held, "{what}");
+                assert_eq!(source.finalizer(), RESTORE_PROTECTION, "{what}");
+                assert!(job.request.volume_content_source.is_some(), "{what}");
+            }
+            Some(Action::Provision(_)) => assert!(held, "{what}"),
+            other => panic!("{what}: {other:?}"),
+        }
+    }
 }
 
 #[test]
@@ -344,7 +483,7 @@ fn zones_asked(
         }
         Some(Action::Refuse { refusal, .. }) => Err(format!("refused: {refusal}")),
         Some(Action::Reschedule { refusal, .. }) => Err(format!("rescheduled: {refusal}")),
-        other @ (Some(Action::Hold(_) | Action::LeaveToPopulator(_)) | None) => panic!("{other:?}"),
+        other @ (Some(Action::Hold { .. } | Action::LeaveToPopulator(_)) | None) => panic!("{other:?}"),
     }
 }
 
@@ -362,12 +501,19 @@ fn topology_of_the_request() {
     assert_eq!(zones_asked(selecting("b1"), class(), true), asked("b", "b"));
     assert_eq!(zones_asked(asking(), only("b"), false), asked("b", "b"));
     assert_eq!(zones_asked(selecting("b1"), only("b"), true), asked("b", "b"));
-    for strict in [false, true] {
+    for (strict, reason) in [
+        (false, "topology [{test/zone a}] from selected node \"a1\" is not in requisite: [[{test/zone b}]]"),
+        (
+            true,
+            "selected node '\"a1\"' topology '[{test/zone a}]' is not in allowed topologies: [[{test/zone b}]]",
+        ),
+    ] {
         let refused = zones_asked(selecting("a1"), only("b"), strict).unwrap_err();
-        assert!(refused.starts_with("refused: the topology of the selected node a1"), "{refused}");
+        assert_eq!(refused, format!("refused: error generating accessibility requirements: {reason}"));
     }
     let gone = zones_asked(selecting("c1"), class(), false).unwrap_err();
-    assert_eq!(gone, "rescheduled: the selected node c1 does not exist any more");
+    let expected = "rescheduled: failed to get selected CSINode c1: csinode.storage.k8s.io \"c1\" not found";
+    assert_eq!(gone, expected);
 }
 
 /// Claims of a StatefulSet's pods begin at one zone after the other, those of one pod at the same.
@@ -387,7 +533,27 @@ fn claims_of_a_set_are_spread() {
 fn a_driver_with_topology_waits_for_a_node_and_one_without_does_not_ask() {
     let empty = world(testing::class("fast", DRIVER));
     let with = settings(&[Service::VolumeAccessibilityConstraints]);
-    assert!(matches!(planned(asking(), &empty, &with), Some(Action::Refuse { .. })));
+    let mut nodeless = zones(testing::class("fast", DRIVER));
+    for name in ["a1", "a2", "b1"] {
+        nodeless.forget(Kind::Node, &ObjectKey::cluster(name));
+    }
+    for (world, claim, reason) in [
+        (&empty, asking(), "no available topology found"),
+        (&nodeless, asking(), "topologyKeys [test/zone] were not found on any nodes"),
+        (
+            &nodeless,
+            selecting("a1"),
+            "topology labels from selected node map[] does not match topology keys from CSINode [test/zone]",
+        ),
+    ] {
+        let Some(Action::Refuse { refusal, .. } | Action::Reschedule { refusal, .. }) =
+            planned(claim, world, &with)
+        else {
+            panic!("expected a refusal")
+        };
+        let expected = format!("error generating accessibility requirements: {reason}");
+        assert_eq!(refusal.to_string(), expected);
+    }
     assert_eq!(job(asking(), &empty, &settings(&[])).request.accessibility_requirements, None);
 }
 

@@ -8,7 +8,7 @@ use claimcheck_csi::v1::{
     CapacityRange, CreateVolumeRequest, Volume, VolumeCapability,
     controller_service_capability::rpc::Type as Rpc,
 };
-use claimcheck_informer::{World, data_source, quantity, reference};
+use claimcheck_informer::{DataSource, World, data_source, quantity, reference};
 use claimcheck_model::{PROVISIONED_BY, PROVISIONER_FINALIZER, SELECTED_NODE};
 use k8s_openapi::{
     api::{
@@ -27,10 +27,9 @@ use super::{
     topology::{self, TopologyError},
 };
 use crate::{
-    claims::class_name,
     provisioner::{
         DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, Incapable, MODIFY_SECRET_NAME,
-        MODIFY_SECRET_NAMESPACE, Settings,
+        MODIFY_SECRET_NAMESPACE, Settings, SourceObject,
     },
     rpc::{AccessModeError, RESERVED, SecretNameError, access_mode, volume_capability},
 };
@@ -38,42 +37,49 @@ use crate::{
 /// A volume attribute: the identity of the provisioner.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 
-/// Why no volume can be created for a claim at present.
+/// Why no volume can be created for a claim at present, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Its class was deleted.
-    #[error("storageclass {0:?} not found; create it, or a claim of another class")]
+    #[error("storageclass.storage.k8s.io {0:?} not found")]
     NoClass(String),
     /// See the error.
     #[error(transparent)]
     Incapable(#[from] Incapable),
     /// A feature of existing volumes only.
-    #[error("a claim with a selector can only be bound to an existing volume; remove the selector")]
+    #[error("claim Selector is not supported")]
     Selector,
-    /// An unsupported feature.
-    #[error("this provisioner does not support {0}; remove it from the claim")]
-    Unsupported(&'static str),
+    /// It names a VolumeAttributesClass, and the driver modifies no volumes.
+    #[error(
+        "CSI driver does not support VolumeAttributesClass: controller MODIFY_VOLUME capability is not reported"
+    )]
+    NoModify,
     /// The request is missing or is not a quantity.
     #[error("the claim's storage request {0:?} is not a quantity")]
     Size(String),
     /// The class specifies the file system twice.
-    #[error("the class has both fstype and csi.storage.k8s.io/fstype; keep the latter")]
+    #[error("fstype specified in parameters with both \"fstype\" and \"{RESERVED}fstype\" keys")]
     TwoFsTypes,
     /// A misspelt parameter, most likely.
     #[error(
-        "the class has the unknown parameter {0:?} with the reserved prefix csi.storage.k8s.io/; remove it"
+        "failed to strip CSI Parameters of prefixed keys: found unknown parameter key {0:?} with reserved namespace \
+         {RESERVED}"
     )]
     UnknownParameter(String),
     /// Its VolumeAttributesClass does not exist.
-    #[error("volumeattributesclass {0:?} not found; create it, or a claim of another")]
+    #[error("volumeattributesclasses.storage.k8s.io {0:?} not found")]
     NoAttributesClass(String),
     /// Its VolumeAttributesClass belongs to another driver.
-    #[error("VolumeAttributesClass {class:?} is for driver {driver:?}; use one of this driver's")]
+    #[error(
+        "VAC {class} referenced in PVC is for driver {driver} which does not match driver name {expected}"
+    )]
     ForeignAttributesClass {
         /// The class.
         class: String,
         /// Its driver.
         driver: String,
+        /// The provisioner's driver.
+        expected: String,
     },
     /// See the error.
     #[error(transparent)]
@@ -84,14 +90,9 @@ pub enum Refusal {
     /// See the error.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// See the error. The text includes the class, as upstream.
-    #[error("failed to provision volume with StorageClass {class:?}: {error}")]
-    Source {
-        /// The class.
-        class: String,
-        /// The reason.
-        error: SourceError,
-    },
+    /// See the error.
+    #[error(transparent)]
+    Source(#[from] SourceError),
 }
 
 /// A driver's response that cannot become a volume.
@@ -119,8 +120,8 @@ pub struct Job {
     pub request: CreateVolumeRequest,
     /// The secret that the request requires.
     pub secret: Option<SecretReference>,
-    /// A source claim that still needs the finalizer before the driver is called.
-    pub unheld: Option<Arc<PersistentVolumeClaim>>,
+    /// The source, if it still needs the finalizer before the driver is called.
+    pub unheld: Option<SourceObject>,
     /// The scheduler may choose another node if this one has no capacity.
     pub may_reschedule: bool,
     /// The uid of the claim's class.
@@ -131,7 +132,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// The job for this claim.
+    /// The job for this claim. The checks are in upstream's order, so that of several errors the same one is reported.
     pub fn new(
         claim: &Arc<PersistentVolumeClaim>,
         class: &StorageClass,
@@ -140,8 +141,8 @@ impl Job {
     ) -> Result<Self, Refusal> {
         let empty = PersistentVolumeClaimSpec::default();
         let spec = claim.spec.as_ref().unwrap_or(&empty);
-        Incapable::check(&settings.driver)?;
-        check_supported(spec)?;
+        let source = data_source(claim);
+        check_supported(spec, source.as_ref(), settings)?;
         let name = settings.volume_names.name(claim.metadata.uid.as_deref().unwrap_or_default());
         let parameters = class.parameters.clone().unwrap_or_default();
         let block = spec.volume_mode.as_deref() == Some("Block");
@@ -149,8 +150,12 @@ impl Job {
             unset if unset.is_empty() => settings.default_fs_type.clone(),
             named => named,
         };
-        let secret = |purpose| secrets::reference(purpose, &parameters, &name, claim);
-        let provision_secret = secret(Purpose::Provision)?;
+        let capacity_range = Some(CapacityRange { required_bytes: requested_bytes(spec)?, limit_bytes: 0 });
+        let volume_capabilities = capabilities(spec, class, block, &fs_type, settings)?;
+        let Content { source: content, unheld } = match &source {
+            Some(from) => source::content(from, claim, class, world)?,
+            None => Content::default(),
+        };
         let selected = claim.metadata.annotations.as_ref().and_then(|all| all.get(SELECTED_NODE));
         let has_topology = settings.driver.has_topology();
         let accessibility = if has_topology {
@@ -168,25 +173,23 @@ impl Job {
         } else {
             None
         };
-        let Content { source: content, unheld } = match data_source(claim) {
-            Some(from) => source::content(&from, claim, class, world, &settings.driver)
-                .map_err(|error| Refusal::Source { class: class_name(claim).to_owned(), error })?,
-            None => Content::default(),
-        };
+        let secret = |purpose| secrets::reference(purpose, &parameters, &name, claim);
+        let provision_secret = secret(Purpose::Provision)?;
+        let fs_type = (!block && !fs_type.is_empty()).then_some(fs_type);
+        let source = csi_source(spec, settings, fs_type, secret)?;
+        let modify_secret = secret(Purpose::ControllerModify)?;
+        let driver_parameters = driver_parameters(&parameters, claim, &name, settings)?;
         let attributes = attributes(spec, world, settings)?;
         let request = CreateVolumeRequest {
             name: name.clone(),
             volume_content_source: content,
-            capacity_range: Some(CapacityRange { required_bytes: requested_bytes(spec)?, limit_bytes: 0 }),
-            volume_capabilities: capabilities(spec, class, block, &fs_type, settings)?,
-            parameters: driver_parameters(&parameters, claim, &name, settings)?,
+            capacity_range,
+            volume_capabilities,
+            parameters: driver_parameters,
             accessibility_requirements: accessibility,
             mutable_parameters: attributes.and_then(|class| class.parameters.clone()).unwrap_or_default(),
             ..CreateVolumeRequest::default()
         };
-        let modify_secret = secret(Purpose::ControllerModify)?;
-        let fs_type = (!block && !fs_type.is_empty()).then_some(fs_type);
-        let source = csi_source(spec, settings, fs_type, secret)?;
         let volume = PersistentVolume {
             metadata: ObjectMeta {
                 name: Some(name),
@@ -288,31 +291,43 @@ fn is_read_only(spec: &PersistentVolumeClaimSpec, settings: &Settings) -> bool {
     settings.options.controller_publish_readonly && matches!(modes, [only] if only == "ReadOnlyMany")
 }
 
-fn check_supported(spec: &PersistentVolumeClaimSpec) -> Result<(), Refusal> {
+/// Checks that the driver has the capabilities that the claim requires, and that nothing else excludes a new volume.
+fn check_supported(
+    spec: &PersistentVolumeClaimSpec,
+    source: Option<&DataSource>,
+    settings: &Settings,
+) -> Result<(), Refusal> {
+    Incapable::check(&settings.driver)?;
+    if let Some(source) = source {
+        source::check(source, &settings.driver)?;
+    }
+    if attributes_class(spec).is_some() && !settings.driver.can(Rpc::ModifyVolume) {
+        return Err(Refusal::NoModify);
+    }
     if spec.selector.is_some() {
         return Err(Refusal::Selector);
     }
     Ok(())
 }
 
-/// The claim's VolumeAttributesClass. Upstream: external-provisioner's `prepareProvision`, which requires
-/// MODIFY_VOLUME.
+/// The name of the claim's VolumeAttributesClass.
+fn attributes_class(spec: &PersistentVolumeClaimSpec) -> Option<&String> {
+    spec.volume_attributes_class_name.as_ref().filter(|name| !name.is_empty())
+}
+
+/// The claim's VolumeAttributesClass.
 fn attributes<'w>(
     spec: &PersistentVolumeClaimSpec,
     world: &'w World,
     settings: &Settings,
 ) -> Result<Option<&'w VolumeAttributesClass>, Refusal> {
-    let Some(name) = spec.volume_attributes_class_name.as_ref().filter(|name| !name.is_empty()) else {
-        return Ok(None);
-    };
-    if !settings.driver.can(Rpc::ModifyVolume) {
-        return Err(Refusal::Unsupported("volume attributes; its driver lacks MODIFY_VOLUME"));
-    }
+    let Some(name) = attributes_class(spec) else { return Ok(None) };
     let class = world.attributes_classes.named(name);
     let class = class.ok_or_else(|| Refusal::NoAttributesClass(name.clone()))?;
     if class.driver_name != settings.driver.name {
         let (class, driver) = (name.clone(), class.driver_name.clone());
-        return Err(Refusal::ForeignAttributesClass { class, driver });
+        let expected = settings.driver.name.clone();
+        return Err(Refusal::ForeignAttributesClass { class, driver, expected });
     }
     Ok(Some(class))
 }

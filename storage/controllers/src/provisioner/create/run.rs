@@ -2,13 +2,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use claimcheck_csi::{Driver, v1::DeleteVolumeRequest};
 use claimcheck_informer::{Backoff, Change, ClaimBy, ClassBy, DataSource, EventType, Kind, KindSet, World};
-use claimcheck_model::{CLONE_PROTECTION, ObjectKey, SELECTED_NODE, snapshot::VolumeSnapshotContent};
+use claimcheck_model::{ObjectKey, SELECTED_NODE, snapshot::VolumeSnapshotContent};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
@@ -16,13 +16,13 @@ use tracing::info;
 
 use super::{
     plan::{Action, Known, Next, SLOW, after_failure, plan_known},
-    request::Job,
+    request::{Job, Refusal},
 };
 use crate::{
     Failure,
-    claims::{class_name, ref_key, volume_name},
+    claims::{ref_key, volume_name},
     context::Context,
-    provisioner::{Settings, meter},
+    provisioner::{Settings, SourceObject, meter},
     rpc::{Certainty, RpcFailure, credentials},
     shell::{About, ActionOutcome, Controller, Plan},
 };
@@ -37,12 +37,16 @@ pub struct ClaimId {
 /// How often the deletion of a volume that cannot be used is tried (upstream: `deleteVolumeRetryCount`).
 const CLEANUP_TRIES: usize = 5;
 
+/// The last calls, by the claim's uid. Clones are the same: the calls of a controller are known to its successor,
+/// which begins when the driver has other capabilities.
+#[derive(Clone, Default)]
+pub struct Calls(Arc<Mutex<HashMap<String, Known>>>);
+
 /// The controller that creates volumes.
 pub struct Claims {
     driver: Driver,
     settings: Settings,
-    /// The last calls, by the claim's uid.
-    known: Mutex<HashMap<String, Known>>,
+    calls: Calls,
 }
 
 impl Controller for Claims {
@@ -99,8 +103,20 @@ impl Controller for Claims {
             | Kind::CsiDriver
             | Kind::Capacity
             | Kind::Lease
-            | Kind::SnapshotClass => Vec::new(),
+            | Kind::SnapshotClass
+            | Kind::GroupSnapshot
+            | Kind::GroupSnapshotContent
+            | Kind::GroupSnapshotClass => Vec::new(),
         }
+    }
+
+    /// A call in doubt is repeated although no change is about its claim, or the claim does not exist any more.
+    fn initial_keys(&self) -> Vec<ClaimId> {
+        let in_doubt = |known: &Known| match known {
+            Known::InDoubt(job) => Some(id(&job.claim)),
+            Known::Infeasible { .. } => None,
+        };
+        self.known().values().filter_map(in_doubt).collect()
     }
 
     fn plan(&self, id: &ClaimId, world: &World, now: Timestamp) -> Plan<Action> {
@@ -116,22 +132,32 @@ impl Controller for Claims {
     async fn act(&self, context: &Context, id: &ClaimId, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
             Action::Provision(job) => self.provision(context, id, &job).await,
-            Action::Hold(source) => {
-                let mut finalizers = source.metadata.finalizers.clone().unwrap_or_default();
-                finalizers.push(CLONE_PROTECTION.to_owned());
-                context.patch(&*source, json!({"metadata": {"finalizers": finalizers}})).await?;
-                Ok(ActionOutcome::Changed)
-            }
+            Action::Hold { source, job } => match hold(context, &source).await {
+                Err(failure) if matches!(source, SourceObject::Snapshot(_)) && failure.is_forbidden() => {
+                    // Roles for older provisioners permit reading snapshots only. Upstream: `setSnapshotFinalizer`.
+                    info!(claim = %id.key, "not permitted to protect the snapshot by a finalizer");
+                    self.provision(context, id, &job).await
+                }
+                held => held.map(|()| ActionOutcome::Changed),
+            },
             Action::LeaveToPopulator(claim) => {
+                report_start(context, &claim);
                 let message = "Assuming an external populator will provision the volume";
                 context.event(&*claim, EventType::Normal, "Provisioning", message);
                 Ok(ActionOutcome::Unchanged)
             }
             Action::Refuse { claim, refusal } => {
-                failed(context, &claim, &refusal.to_string());
+                if matches!(refusal, Refusal::NoClass(_)) {
+                    // Upstream fails in `shouldProvision`, before it emits any event; the binder has emitted one.
+                    meter::not_provisioned(&context.meter, &claim);
+                } else {
+                    report_start(context, &claim);
+                    failed(context, &claim, &refusal.to_string());
+                }
                 Err(refusal.into())
             }
             Action::Reschedule { claim, refusal } => {
+                report_start(context, &claim);
                 failed(context, &claim, &refusal.to_string());
                 reschedule(context, &claim).await
             }
@@ -140,26 +166,28 @@ impl Controller for Claims {
 }
 
 impl Claims {
-    pub fn new(driver: Driver, settings: Settings) -> Self {
-        Self { driver, settings, known: Mutex::default() }
+    /// After these calls. Another driver process may succeed where the last one found a request infeasible.
+    pub fn new(driver: Driver, settings: Settings, calls: Calls) -> Self {
+        let this = Self { driver, settings, calls };
+        this.known().retain(|_, known| matches!(known, Known::InDoubt(_)));
+        this
     }
 
     async fn provision(&self, context: &Context, id: &ClaimId, job: &Job) -> Result<ActionOutcome, Failure> {
         let began = Instant::now();
-        let message =
-            format!("External provisioner is provisioning volume for claim {:?}", id.key.to_string());
-        context.event(&*job.claim, EventType::Normal, "Provisioning", message);
+        report_start(context, &job.claim);
         let secrets = credentials(&context.client, job.secret.as_ref())
             .await
             .inspect_err(|error| failed(context, &job.claim, &error.to_string()))?;
         let mut request = job.request.clone();
         request.secrets = secrets.clone();
+        // From here on a volume may exist, and is not to be lost sight of until it has its object: not even if the
+        // controller ends during the call.
+        self.known().insert(id.uid.clone(), Known::InDoubt(Box::new(job.clone())));
         let answer = match self.driver.controller().create_volume(request).await {
             Ok(answer) => answer.into_inner().volume.unwrap_or_default(),
             Err(status) => return self.not_created(context, id, job, status.into()).await,
         };
-        // From here on a volume exists, and is not to be lost sight of until it has its object.
-        self.known().insert(id.uid.clone(), Known::InDoubt(Box::new(job.clone())));
         let handle = answer.volume_id.clone();
         let volume = match job.finish(answer) {
             Ok(volume) => volume,
@@ -204,12 +232,7 @@ impl Claims {
             Certainty::Infeasible => format!(
                 "Volume provisioning failed with infeasible error. Retries will be delayed. {failure}"
             ),
-            Certainty::Final | Certainty::Exhausted | Certainty::Unknown => {
-                format!(
-                    "failed to provision volume with StorageClass {:?}: {failure}",
-                    class_name(&job.claim)
-                )
-            }
+            Certainty::Final | Certainty::Exhausted | Certainty::Unknown => failure.to_string(),
         };
         failed(context, &job.claim, &message);
         match after_failure(failure.certainty, job.may_reschedule) {
@@ -248,7 +271,7 @@ impl Claims {
 
     // Nothing panics while it is locked, so a poisoned one is whole.
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -265,9 +288,27 @@ fn of_class<'w>(class: &str, world: &'w World) -> impl Iterator<Item = ClaimId> 
     world.claims.by(ClaimBy::Unbound, class).map(|claim| id(claim)).collect::<Vec<_>>().into_iter()
 }
 
+/// Emits the event that precedes each attempt, and so the errors that are found before the call. Upstream:
+/// `provisionClaimOperation`.
+fn report_start(context: &Context, claim: &PersistentVolumeClaim) {
+    let key = claimcheck_informer::key_of(claim).to_string();
+    let message = format!("External provisioner is provisioning volume for claim {key:?}");
+    context.event(claim, EventType::Normal, "Provisioning", message);
+}
+
 fn failed(context: &Context, claim: &PersistentVolumeClaim, message: &str) {
     meter::not_provisioned(&context.meter, claim);
     context.event(claim, EventType::Warning, "ProvisioningFailed", message);
+}
+
+/// Adds the finalizer to the source of a volume.
+async fn hold(context: &Context, source: &SourceObject) -> Result<(), Failure> {
+    let finalizers = [source.finalizers(), &[source.finalizer().to_owned()]].concat();
+    let patch = json!({"metadata": {"finalizers": finalizers}});
+    match source {
+        SourceObject::Claim(claim) => context.patch(&**claim, patch).await,
+        SourceObject::Snapshot(snapshot) => context.patch(&**snapshot, patch).await,
+    }
 }
 
 /// Clears the claim's selected node, so that the scheduler chooses again.

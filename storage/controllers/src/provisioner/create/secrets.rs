@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, SecretReference};
 
-use crate::rpc::{RESERVED, SecretNameError, Templates};
+use crate::rpc::{DEFAULT_SECRET, RESERVED, SecretNameError, Templates};
 
 /// A call that may require a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,19 @@ impl Purpose {
             Self::ControllerModify => "controller-modify-",
         }
     }
+
+    /// Upstream's name of the secret: the `name` of each `secretParamsMap`.
+    fn secret(self) -> &'static str {
+        match self {
+            Self::Provision => "Provisioner",
+            Self::ControllerPublish => "ControllerPublish",
+            Self::NodeStage => "NodeStage",
+            Self::NodePublish => "NodePublish",
+            Self::ControllerExpand => "ControllerExpand",
+            Self::NodeExpand => "NodeExpand",
+            Self::ControllerModify => "ControllerModify",
+        }
+    }
 }
 
 /// Whether a reserved class parameter names a secret.
@@ -68,10 +81,9 @@ pub fn reference(
     volume: &str,
     claim: &PersistentVolumeClaim,
 ) -> Result<Option<SecretReference>, SecretNameError> {
-    let own = Templates::of(parameters, purpose.infix())?;
-    let Some(templates) = own.map_or_else(|| Templates::of(parameters, ""), |own| Ok(Some(own)))? else {
-        return Ok(None);
-    };
+    let own = Templates::of(parameters, purpose.infix(), purpose.secret())?;
+    let default = || Templates::of(parameters, "", DEFAULT_SECRET);
+    let Some(templates) = own.map_or_else(default, |own| Ok(Some(own)))? else { return Ok(None) };
     let meta = &claim.metadata;
     let claim_namespace = meta.namespace.as_deref().unwrap_or_default();
     // The user of a claim controls its name and annotations, so these must not choose the namespace.
@@ -132,22 +144,41 @@ mod tests {
     }
 
     #[test]
-    fn bad_templates_are_refused() {
+    fn bad_templates_are_refused_with_the_text_of_upstream() {
         let pair = |name: &'static str, namespace: &'static str| {
             [("csi.storage.k8s.io/secret-name", name), ("csi.storage.k8s.io/secret-namespace", namespace)]
         };
-        let unknown = |template: &str, token: &str| {
-            Err(SecretNameError::UnknownToken { template: template.into(), token: token.into() })
+        let text = |parameters: &[(&str, &str)]| {
+            named(Purpose::Provision, parameters).expect_err("it is refused").to_string()
         };
-        assert_eq!(named(Purpose::Provision, &pair("s", "${pvc.name}")), unknown("${pvc.name}", "pvc.name"));
-        assert_eq!(named(Purpose::Provision, &pair("${nope}", "n")), unknown("${nope}", "nope"));
-        assert!(matches!(
-            named(Purpose::Provision, &pair("../x", "n")),
-            Err(SecretNameError::BadName { .. })
-        ));
-        assert!(matches!(named(Purpose::Provision, &pair("s", "")), Err(SecretNameError::HalfNamed { .. })));
-        let half = [("csi.storage.k8s.io/provisioner-secret-name", "s")];
-        assert!(matches!(named(Purpose::Provision, &half), Err(SecretNameError::HalfNamed { .. })));
+        for ([name, namespace], expected) in [
+            (
+                pair("s", "${pvc.name}"),
+                "error resolving value \"${pvc.name}\": invalid tokens: [\"pvc.name\"]",
+            ),
+            (
+                pair("${nope}-${also}", "n"),
+                "error resolving value \"${nope}-${also}\": invalid tokens: [\"also\" \"nope\"]",
+            ),
+            (pair("../x", "n"), "\"../x\" is not a valid secret name"),
+            (
+                pair("${pvc.name}/x", "n"),
+                "\"${pvc.name}/x\" resolved to \"data/x\" which is not a valid secret name",
+            ),
+            (pair("s", "a.b"), "\"a.b\" is not a valid namespace name"),
+            (
+                pair("s", ""),
+                "failed to get default name and namespace template from params: Default secrets specified in \
+                 parameters but value of either namespace or name is empty",
+            ),
+        ] {
+            assert_eq!(text(&[name, namespace]), expected);
+        }
+        assert_eq!(
+            text(&[("csi.storage.k8s.io/provisioner-secret-name", "s")]),
+            "failed to get name and namespace template from params: either name and namespace for Provisioner \
+             secrets specified, Both must be specified"
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The content source of a claim for CreateVolume, or upstream's message why there is none.
 //!
-//! Upstream: `getSnapshotSource` and `getPVCSource` in external-provisioner `pkg/controller/controller.go`.
-//! Unlike there a snapshot gets no finalizer while it is used: it stays until the claims that existed before
-//! its deletion have their volumes, and a call of unknown outcome is repeated unchanged.
+//! Upstream: `prepareProvision`, `getSnapshotSource` and `getPVCSource` in external-provisioner
+//! `pkg/controller/controller.go`. Unlike there a source that is being deleted is used for the claims that existed
+//! before its deletion, and a call of unknown outcome is repeated unchanged.
 
 use std::sync::Arc;
 
@@ -12,7 +12,10 @@ use claimcheck_csi::v1::{
     volume_content_source::{SnapshotSource, Type, VolumeSource},
 };
 use claimcheck_informer::{DataSource, World, quantity};
-use claimcheck_model::{ALLOW_MODE_CHANGE, CLONE_PROTECTION, ObjectKey, snapshot::VolumeSnapshotContent};
+use claimcheck_model::{
+    ALLOW_MODE_CHANGE, ObjectKey,
+    snapshot::{GROUP, VolumeSnapshot, VolumeSnapshotContent},
+};
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 
 use crate::{
@@ -20,8 +23,12 @@ use crate::{
         annotation, claim_phase, claim_ref, is_deleting, is_meant_for, name, precedes_deletion, ref_uid,
         requested, volume_mode, volume_name, volume_phase,
     },
+    provisioner::SourceObject,
     rpc::DriverInfo,
 };
+
+/// The kind of snapshots in a claim's data source.
+pub const SNAPSHOT_KIND: &str = "VolumeSnapshot";
 
 /// Why no volume can be created from a source at present.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,10 +42,11 @@ pub enum SourceError {
         capability: &'static str,
     },
     /// In another namespace.
-    #[error(
-        "dataSourceRef names namespace {0}, and sources in other namespaces are not supported; remove it"
-    )]
-    Elsewhere(String),
+    #[error("dataSourceRef namespace specified but the CrossNamespaceVolumeDataSource feature is disabled")]
+    Elsewhere,
+    /// A snapshot of another API group.
+    #[error("the PVC source does not belong to the right APIGroup. Expected {GROUP}, Got {0}")]
+    OtherGroup(String),
     /// See the error.
     #[error("error getting handle for DataSource Type VolumeSnapshot by Name {0}: {1}")]
     Snapshot(String, SnapshotError),
@@ -124,10 +132,20 @@ pub enum SnapshotError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// It does not exist.
-    #[error("error getting PVC {0} from api server: persistentvolumeclaim \"{0}\" not found")]
-    Missing(String),
-    /// It has no volume.
-    #[error("the PVC DataSource {name} must have a status of Bound.  Got {phase}")]
+    #[error(
+        "error getting PVC {name} (namespace {namespace:?}) from api server: persistentvolumeclaim {name:?} not \
+         found"
+    )]
+    Missing {
+        /// The source.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+    },
+    /// It has no volume. Upstream prints the whole status, which has only a phase before the claim is bound.
+    #[error(
+        "the PVC DataSource {name} must have a status of Bound.  Got {{{phase} [] map[] [] map[] map[] <nil> <nil>}}"
+    )]
     NotBound {
         /// The source.
         name: String,
@@ -137,6 +155,12 @@ pub enum ClaimError {
     /// It is being deleted.
     #[error("the PVC DataSource {0} is currently being deleted")]
     Goes(String),
+    /// It names no class.
+    #[error("the source PVC ({0}) storageclass cannot be empty")]
+    NoClassOfSource(String),
+    /// The new claim names no class, other than in the beta annotation.
+    #[error("the requested PVC ({0}) storageclass cannot be empty")]
+    NoClass(String),
     /// The claim is too small.
     #[error(
         "error, new PVC request must be greater than or equal in size to the specified PVC data source, \
@@ -148,6 +172,9 @@ pub enum ClaimError {
         /// The size requested by the source in bytes.
         least: i64,
     },
+    /// It names no volume.
+    #[error("volume name is empty in source PVC {0}")]
+    NoVolume(String),
     /// Its volume does not exist, or belongs to another claim or driver.
     #[error("claim in dataSource not bound or invalid")]
     Invalid,
@@ -169,8 +196,37 @@ pub enum ClaimError {
 pub struct Content {
     /// The content source of the request; `None` for an empty volume.
     pub source: Option<VolumeContentSource>,
-    /// A source claim that still needs the finalizer before the driver is called.
-    pub unheld: Option<Arc<PersistentVolumeClaim>>,
+    /// The source, if it still needs the finalizer before the driver is called.
+    pub unheld: Option<SourceObject>,
+}
+
+impl Content {
+    fn new(source: Type, object: SourceObject) -> Self {
+        Self {
+            source: Some(VolumeContentSource { r#type: Some(source) }),
+            unheld: Some(object).filter(SourceObject::lacks_protection),
+        }
+    }
+}
+
+/// Checks that the driver can create volumes from this kind of source.
+pub fn check(source: &DataSource, driver: &DriverInfo) -> Result<(), SourceError> {
+    let able = |rpc, what, capability| match driver.can(rpc) {
+        true => Ok(()),
+        false => Err(SourceError::Incapable { what, capability }),
+    };
+    match source {
+        DataSource::Snapshot(_) => {
+            able(Rpc::CreateDeleteSnapshot, "snapshot restore", "CREATE_DELETE_SNAPSHOT")
+        }
+        DataSource::Claim(_) => able(Rpc::CloneVolume, "clone operations", "CLONE_VOLUME"),
+        DataSource::Elsewhere { .. } => Err(SourceError::Elsewhere),
+        DataSource::Other { group, kind } if kind == SNAPSHOT_KIND => {
+            Err(SourceError::OtherGroup(group.clone()))
+        }
+        // A populator creates the volume: it is not provisioned here.
+        DataSource::Other { .. } => Ok(()),
+    }
 }
 
 /// The content source of the request.
@@ -179,44 +235,31 @@ pub fn content(
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
     world: &World,
-    driver: &DriverInfo,
 ) -> Result<Content, SourceError> {
-    let able = |rpc, what, capability| match driver.can(rpc) {
-        true => Ok(()),
-        false => Err(SourceError::Incapable { what, capability }),
-    };
     match source {
         DataSource::Snapshot(key) => {
-            able(Rpc::CreateDeleteSnapshot, "snapshot restore", "CREATE_DELETE_SNAPSHOT")?;
-            let snapshot_id = of_snapshot(key, claim, class, world)
+            let (source, snapshot_id) = of_snapshot(key, claim, class, world)
                 .map_err(|error| SourceError::Snapshot(key.name.clone(), error))?;
-            let source = Type::Snapshot(SnapshotSource { snapshot_id });
-            Ok(Content { source: Some(VolumeContentSource { r#type: Some(source) }), unheld: None })
+            let content = Type::Snapshot(SnapshotSource { snapshot_id });
+            Ok(Content::new(content, SourceObject::Snapshot(source.clone())))
         }
         DataSource::Claim(key) => {
-            able(Rpc::CloneVolume, "clone operations", "CLONE_VOLUME")?;
             let (source, volume_id) = of_claim(key, claim, class, world)
                 .map_err(|error| SourceError::Claim(key.name.clone(), error))?;
-            let held = source.metadata.finalizers.iter().flatten().any(|held| held == CLONE_PROTECTION);
-            let volume = Type::Volume(VolumeSource { volume_id });
-            Ok(Content {
-                source: Some(VolumeContentSource { r#type: Some(volume) }),
-                unheld: (!held).then(|| source.clone()),
-            })
+            let content = Type::Volume(VolumeSource { volume_id });
+            Ok(Content::new(content, SourceObject::Claim(source.clone())))
         }
-        DataSource::Elsewhere { namespace } => Err(SourceError::Elsewhere(namespace.clone())),
-        // A populator creates the volume as well: it is not provisioned here.
-        DataSource::Other { .. } => Ok(Content::default()),
+        DataSource::Elsewhere { .. } | DataSource::Other { .. } => Ok(Content::default()),
     }
 }
 
-/// The driver's id of the snapshot.
-fn of_snapshot(
+/// The snapshot, and the driver's id of it.
+fn of_snapshot<'w>(
     key: &ObjectKey,
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
-    world: &World,
-) -> Result<String, SnapshotError> {
+    world: &'w World,
+) -> Result<(&'w Arc<VolumeSnapshot>, String), SnapshotError> {
     let snapshot_name = || key.name.clone();
     let snapshot = world.snapshots.get(key).ok_or_else(|| SnapshotError::Missing(snapshot_name()))?;
     if !precedes_deletion(claim, &**snapshot) {
@@ -248,7 +291,7 @@ fn of_snapshot(
         let claim = claimcheck_informer::key_of(claim).to_string();
         return Err(SnapshotError::ModeChange { claim, reason });
     }
-    Ok(handle.to_owned())
+    Ok((snapshot, handle.to_owned()))
 }
 
 /// Whether the content permits another volume mode, or upstream's reason why not. The values are those of Go's
@@ -275,19 +318,30 @@ fn of_claim<'w>(
     class: &StorageClass,
     world: &'w World,
 ) -> Result<(&'w Arc<PersistentVolumeClaim>, String), ClaimError> {
-    let source = world.claims.get(key).ok_or_else(|| ClaimError::Missing(key.name.clone()))?;
+    let ObjectKey { namespace, name: source_name } = key;
+    let source = world
+        .claims
+        .get(key)
+        .ok_or_else(|| ClaimError::Missing { name: source_name.clone(), namespace: namespace.clone() })?;
     if claim_phase(source) != "Bound" {
         let phase = claim_phase(source).to_owned();
-        return Err(ClaimError::NotBound { name: key.name.clone(), phase });
+        return Err(ClaimError::NotBound { name: source_name.clone(), phase });
     }
     if is_deleting(&**source) && !precedes_deletion(claim, &**source) {
-        return Err(ClaimError::Goes(key.name.clone()));
+        return Err(ClaimError::Goes(source_name.clone()));
+    }
+    if !names_class(source) {
+        return Err(ClaimError::NoClassOfSource(source_name.clone()));
+    }
+    if !names_class(claim) {
+        return Err(ClaimError::NoClass(name(claim).to_owned()));
     }
     let (wanted, least) = (requested(claim), requested(source));
     if wanted < least {
         return Err(ClaimError::TooSmall { wanted, least });
     }
-    let volume = volume_name(source).and_then(|name| world.volumes.named(name)).ok_or(ClaimError::Invalid)?;
+    let volume = volume_name(source).ok_or_else(|| ClaimError::NoVolume(source_name.clone()))?;
+    let volume = world.volumes.named(volume).ok_or(ClaimError::Invalid)?;
     let spec = volume.spec.as_ref().ok_or(ClaimError::Invalid)?;
     let csi = spec.csi.as_ref().filter(|csi| csi.driver == class.provisioner).ok_or(ClaimError::Invalid)?;
     let bound =
@@ -301,6 +355,10 @@ fn of_claim<'w>(
         return Err(ClaimError::OtherMode { source_mode: source_mode.to_owned(), wanted });
     }
     Ok((source, csi.volume_handle.clone()))
+}
+
+fn names_class(claim: &PersistentVolumeClaim) -> bool {
+    claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_some())
 }
 
 fn mode_of(claim: &PersistentVolumeClaim) -> &str {

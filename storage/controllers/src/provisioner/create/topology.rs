@@ -14,47 +14,81 @@ use k8s_openapi::api::{
     storage::v1::CSINode,
 };
 
+use super::go_format;
 use crate::Provisioning;
 
 /// Topology keys and their values, all of which must match.
 pub type Segments = BTreeMap<String, String>;
 
-/// Why no topology can be determined for a volume.
+/// Why no topology can be determined for a volume, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// The node was deleted, so that another must be chosen.
-    #[error("the selected node {node} does not exist any more")]
-    NodeGone {
-        /// Its name.
+    /// The selected node has no CSINode, so that another must be chosen.
+    #[error("failed to get selected CSINode {node}: csinode.storage.k8s.io {node:?} not found")]
+    NoCsiNode {
+        /// The node.
         node: String,
     },
+    /// The selected node was deleted, so that another must be chosen; its CSINode follows it.
+    #[error(
+        "error generating accessibility requirements: topology labels from selected node map[] does not match \
+         topology keys from CSINode {keys}"
+    )]
+    NodeGone {
+        /// The keys of the CSINode.
+        keys: String,
+    },
     /// The driver is not on the node, or not yet.
-    #[error("no topology key found for node {node}; is the driver {driver} running there?")]
+    #[error("error generating accessibility requirements: no topology key found for node {node}")]
     NoKeys {
         /// The node.
         node: String,
-        /// The driver.
-        driver: String,
     },
     /// The labels are written together with the CSINode, but by two requests.
-    #[error("node {node} lacks the label {key} that its CSINode announces")]
+    #[error(
+        "error generating accessibility requirements: topology labels from selected node {labels} does not match \
+         topology keys from CSINode {keys}"
+    )]
     NoLabel {
-        /// The node.
-        node: String,
-        /// The label's key.
-        key: String,
+        /// The labels of the node.
+        labels: String,
+        /// The keys of the CSINode.
+        keys: String,
     },
-    /// The class excludes the node.
-    #[error("the topology of the selected node {node} is not among the class's allowed topologies")]
+    /// The class excludes the node, with strict topology.
+    #[error(
+        "error generating accessibility requirements: selected node '{node:?}' topology '{segments}' is not in \
+         allowed topologies: {allowed}"
+    )]
     NotAllowed {
         /// The node.
         node: String,
+        /// Its segments.
+        segments: String,
+        /// The segments that the class allows.
+        allowed: String,
+    },
+    /// The class excludes the node.
+    #[error(
+        "error generating accessibility requirements: topology {segments} from selected node {node:?} is not in \
+         requisite: {requisite}"
+    )]
+    NotRequisite {
+        /// The node.
+        node: String,
+        /// Its segments.
+        segments: String,
+        /// The segments that the class allows.
+        requisite: String,
     },
     /// The driver registered on no node.
-    #[error("no available topology found; is the driver {driver} running on any node?")]
-    NoneAtAll {
-        /// The driver.
-        driver: String,
+    #[error("error generating accessibility requirements: no available topology found")]
+    NoneAtAll,
+    /// No node has the labels.
+    #[error("error generating accessibility requirements: topologyKeys {keys} were not found on any nodes")]
+    NoNodes {
+        /// The keys of the driver.
+        keys: String,
     },
 }
 
@@ -78,25 +112,29 @@ pub fn requirement(
     let requisite: BTreeSet<Segments> = match &selected {
         Some((node, here)) if options.strict_topology => {
             if !allowed.is_empty() && !allowed.iter().any(|term| is_subset(term, here)) {
-                return Err(TopologyError::NotAllowed { node: (*node).to_owned() });
+                return Err(TopologyError::NotAllowed {
+                    node: (*node).to_owned(),
+                    segments: go_format::term(here),
+                    allowed: go_format::terms(&allowed),
+                });
             }
             [here.clone()].into()
         }
-        Some(_) | None if !allowed.is_empty() => allowed,
-        Some((_, here)) => everywhere(world, &here.keys().cloned().collect::<Vec<_>>()),
+        Some(_) | None if !allowed.is_empty() => allowed.into_iter().collect(),
+        Some((_, here)) => everywhere(world, &here.keys().cloned().collect::<Vec<_>>())?,
         None if !options.immediate_topology => return Ok(None),
-        None => everywhere(world, &keys_of_any_node(world, driver)),
+        None => everywhere(world, &keys_of_any_node(world, driver))?,
     };
-    if requisite.is_empty() {
-        return Err(TopologyError::NoneAtAll { driver: driver.to_owned() });
-    }
     // A set, so they are sorted and unique.
     let mut preferred: Vec<Segments> = requisite.iter().cloned().collect();
     let first = match &selected {
-        Some((node, here)) => preferred
-            .iter()
-            .position(|term| is_subset(term, here))
-            .ok_or_else(|| TopologyError::NotAllowed { node: (*node).to_owned() })?,
+        Some((node, here)) => preferred.iter().position(|term| is_subset(term, here)).ok_or_else(|| {
+            TopologyError::NotRequisite {
+                node: (*node).to_owned(),
+                segments: go_format::term(here),
+                requisite: go_format::terms(&requisite),
+            }
+        })?,
         None => spread(claim) % preferred.len(),
     };
     preferred.rotate_left(first);
@@ -129,14 +167,18 @@ fn topology(segments: Segments) -> Topology {
 }
 
 fn segments_of_selected(world: &World, driver: &str, name: &str) -> Result<Segments, TopologyError> {
-    let gone = || TopologyError::NodeGone { node: name.to_owned() };
-    let csi_node = world.csi_nodes.named(name).ok_or_else(gone)?;
-    let node = world.nodes.named(name).ok_or_else(gone)?;
+    let csi_node = world.csi_nodes.named(name);
+    let csi_node = csi_node.ok_or_else(|| TopologyError::NoCsiNode { node: name.to_owned() })?;
     let keys = keys_of(csi_node, driver);
     if keys.is_empty() {
-        return Err(TopologyError::NoKeys { node: name.to_owned(), driver: driver.to_owned() });
+        return Err(TopologyError::NoKeys { node: name.to_owned() });
     }
-    segments(node, keys).map_err(|key| TopologyError::NoLabel { node: name.to_owned(), key })
+    let node = world.nodes.named(name);
+    let node = node.ok_or_else(|| TopologyError::NodeGone { keys: go_format::list(keys) })?;
+    segments(node, keys).map_err(|_| TopologyError::NoLabel {
+        labels: go_format::map(node.metadata.labels.as_ref()),
+        keys: go_format::list(keys),
+    })
 }
 
 /// The topology keys that a driver registered on a node.
@@ -154,12 +196,16 @@ fn keys_of_any_node(world: &World, driver: &str) -> Vec<String> {
     first.map(|csi_node| keys_of(csi_node, driver).to_vec()).unwrap_or_default()
 }
 
-/// The distinct segments of all nodes with these labels.
-fn everywhere(world: &World, keys: &[String]) -> BTreeSet<Segments> {
+/// The distinct segments of all nodes with these labels, at least one.
+fn everywhere(world: &World, keys: &[String]) -> Result<BTreeSet<Segments>, TopologyError> {
     if keys.is_empty() {
-        return BTreeSet::new();
+        return Err(TopologyError::NoneAtAll);
     }
-    world.nodes.iter().filter_map(|node| segments(node, keys).ok()).collect()
+    let found: BTreeSet<_> = world.nodes.iter().filter_map(|node| segments(node, keys).ok()).collect();
+    if found.is_empty() {
+        return Err(TopologyError::NoNodes { keys: go_format::list(keys) });
+    }
+    Ok(found)
 }
 
 /// The node's values of these labels, or the first missing one.
@@ -174,7 +220,7 @@ pub fn segments(node: &Node, keys: &[String]) -> Result<Segments, String> {
 }
 
 /// Every combination of one value per key, of every term.
-fn flatten(terms: &[TopologySelectorTerm]) -> BTreeSet<Segments> {
+fn flatten(terms: &[TopologySelectorTerm]) -> Vec<Segments> {
     let combinations = |term: &TopologySelectorTerm| {
         let expressions = term.match_label_expressions.as_deref().unwrap_or_default();
         expressions.iter().fold(vec![Segments::new()], |combined, expression| {

@@ -269,8 +269,8 @@ mod tests {
         };
         assert_eq!(
             refusal.to_string(),
-            "failed to get secretreference for volume pv: the class parameter value \
-             \"${pvc.annotations['team']}\" has the unknown token ${pvc.annotations['team']}"
+            "failed to get secretreference for volume pv: error resolving value \
+             \"${pvc.annotations['team']}\": invalid tokens: [\"pvc.annotations['team']\"]"
         );
     }
 

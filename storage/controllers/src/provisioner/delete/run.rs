@@ -77,6 +77,9 @@ impl Controller for Volumes {
             | Kind::Snapshot
             | Kind::SnapshotContent
             | Kind::SnapshotClass
+            | Kind::GroupSnapshot
+            | Kind::GroupSnapshotContent
+            | Kind::GroupSnapshotClass
             | Kind::AttributesClass => Vec::new(),
         }
     }

@@ -7,9 +7,12 @@ use claimcheck_informer::{
     testing::{self, DRIVER, annotate, bind},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
-    storage::v1::VolumeAttributesClass,
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::VolumeAttributesClass,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 
 use super::plan::{Action, Known, plan};
@@ -184,7 +187,7 @@ fn only_bound_volumes_of_the_driver_are_modified() {
 }
 
 #[test]
-fn what_is_said_of_growth_stays() {
+fn the_status_of_growth_stays() {
     let now = Timestamp::UNIX_EPOCH;
     let mut claim = scene("gold").claim;
     let other = k8s_openapi::api::core::v1::PersistentVolumeClaimCondition {
@@ -195,7 +198,26 @@ fn what_is_said_of_growth_stays() {
     claim.status.as_mut().unwrap().conditions = Some(vec![other.clone()]);
     let error = Condition::Error.with(Some("Internal"), "no".into(), now);
     let conditions = with_conditions(&claim, vec![error.clone()]);
-    assert_eq!(conditions, [other.clone(), error]);
+    let types: Vec<&str> = conditions.iter().map(|condition| condition.type_.as_str()).collect();
+    assert_eq!(types, ["Resizing", "ModifyVolumeError"]);
+    assert_eq!(conditions[0], other);
     claim.status.as_mut().unwrap().conditions = Some(conditions);
     assert_eq!(without_all(&claim), [other]);
+}
+
+#[test]
+fn a_condition_keeps_its_transition_time_until_its_status_or_reason_changes() {
+    let at = |second: i64| Timestamp::from_second(second).unwrap();
+    let mut claim = scene("gold").claim;
+    let mut times = Vec::new();
+    for (reason, second) in [("Internal", 1), ("Internal", 2), ("Unavailable", 3)] {
+        let error = Condition::Error.with(Some(reason), "no".into(), at(second));
+        let conditions = with_conditions(&claim, vec![error]);
+        assert_eq!(conditions.len(), 1);
+        let time = |time: &Option<Time>| time.as_ref().map(|time| time.0);
+        assert_eq!(time(&conditions[0].last_probe_time), Some(at(second)));
+        times.push(time(&conditions[0].last_transition_time));
+        claim.status.as_mut().unwrap().conditions = Some(conditions);
+    }
+    assert_eq!(times, [1, 1, 3].map(|second| Some(at(second))));
 }

@@ -171,8 +171,12 @@ impl Modifier {
         let how = if refused { "failed. Waiting for retry." } else { "is still in progress." };
         let progress = if infeasible { Progress::Infeasible } else { Progress::AtWork };
         let modifying = Condition::Modifying.with(None, format!("Modifying volume to {class:?} {how}"), now);
-        let code = failure.map(|failure| failure.code.as_str());
-        let failed = Condition::Error.with(code, error.to_string(), now);
+        // An error that is no status of gRPC has code Unknown and its own text (`FromError` in Go's status package).
+        let (code, text) = match failure {
+            Some(failure) => (failure.code.as_str(), failure.message.clone()),
+            None => ("Unknown", error.to_string()),
+        };
+        let failed = Condition::Error.with(Some(code), text, now);
         let status = json!({
             "modifyVolumeStatus": { "status": progress.name(), "targetVolumeAttributesClassName": class },
             "conditions": with_conditions(&pair.claim, vec![modifying, failed]),
@@ -200,12 +204,12 @@ const INVALID_ARGUMENT: i32 = 3;
 /// Whether a claim has changed in what its modification depends on; see the resizer's. Upstream: `updatePVC` in
 /// `pkg/modifycontroller/controller.go`.
 fn is_worth_a_look(change: &Change) -> bool {
-    fn says(claim: &Arc<PersistentVolumeClaim>) -> (&str, &str, &str, bool, bool) {
+    fn relevant_fields(claim: &Arc<PersistentVolumeClaim>) -> (&str, &str, &str, bool, bool) {
         let idle = Progress::of(claim) == Progress::None;
         (uid(claim), wanted(claim), current(claim), idle, claim_phase(claim) == "Bound")
     }
     let (old, new) = change.both::<PersistentVolumeClaim>();
-    new.is_some() && old.map(says) != new.map(says)
+    new.is_some() && old.map(relevant_fields) != new.map(relevant_fields)
 }
 
 /// Whether a class was created, for which claims may wait. Its parameters never change.

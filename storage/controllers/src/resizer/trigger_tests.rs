@@ -76,7 +76,7 @@ fn storage(size: &str) -> Option<std::collections::BTreeMap<String, Quantity>> {
 }
 
 #[tokio::test]
-async fn a_claim_is_woken_by_what_its_calls_depend_on() {
+async fn a_claim_is_enqueued_by_what_its_calls_depend_on() {
     let mut scene = scene();
     let none: [&str; 0] = [];
     assert_eq!(scene.claim(|claim| annotate(&mut claim.metadata, "a", "b")), none);
@@ -109,7 +109,7 @@ async fn a_claim_is_woken_by_what_its_calls_depend_on() {
 }
 
 #[tokio::test]
-async fn a_volume_wakes_its_claim_by_another_spec_only() {
+async fn a_volume_enqueues_its_claim_by_another_spec_only() {
     let mut scene = scene();
     let none: [&str; 0] = [];
     assert_eq!(scene.volume(|volume| annotate(&mut volume.metadata, "a", "b")), none);
@@ -122,7 +122,7 @@ async fn a_volume_wakes_its_claim_by_another_spec_only() {
 }
 
 #[tokio::test]
-async fn a_class_wakes_its_claims_when_it_is_created() {
+async fn a_class_enqueues_its_claims_when_it_is_created() {
     let mut scene = scene();
     let none: [&str; 0] = [];
     let mut class = testing::attributes_class("gold", "1");
@@ -137,7 +137,7 @@ async fn a_class_wakes_its_claims_when_it_is_created() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_pod_wakes_the_claim_that_was_refused_in_use() {
+async fn the_end_of_a_pod_enqueues_the_claim_that_was_rejected_in_use() {
     let mut scene = scene();
     let none: [&str; 0] = [];
     let ended = |mut pod: Pod| {

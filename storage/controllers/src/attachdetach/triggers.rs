@@ -86,6 +86,9 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<Key> {
         | Kind::Snapshot
         | Kind::SnapshotContent
         | Kind::SnapshotClass
+        | Kind::GroupSnapshot
+        | Kind::GroupSnapshotContent
+        | Kind::GroupSnapshotClass
         | Kind::AttributesClass => {}
     }
     volumes.into_iter().map(|volume| planned_as(volume, world)).collect()
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_volume_depends_on_wakes_it() {
+    fn what_a_volume_depends_on_enqueues_it() {
         let mut world = world();
         assert_eq!(enqueued(&mut world, testing::pod("q", "b", &["data"])), ["pv"]);
         assert_eq!(enqueued(&mut world, bound(&["ReadWriteOnce"]).0), ["pv"]);
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_without_object_is_woken_by_what_still_names_it() {
+    fn a_volume_without_object_is_enqueued_by_what_still_names_it() {
         let mut world = world();
         world.apply(attachment("a", true));
         let gone = world.volumes.remove(&bound(&["ReadWriteOnce"]).1).expect("a change");
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_without_attachments_are_woken_by_objects_and_lists() {
+    fn volumes_without_attachments_are_enqueued_by_objects_and_lists() {
         const UNIQUE: &str = "kubernetes.io/iscsi/10.0.0.1:iqn:0";
         let source = json!({"targetPortal": "10.0.0.1", "iqn": "iqn", "lun": 0});
         let (claim, mut volume) = bound(&["ReadWriteOnce"]);
