@@ -9,9 +9,11 @@ use crate::{
     capability::{Capabilities, Capability},
     defect::Defect,
     driver::Config,
+    host::LOOP_HOLDER_ENV,
     secrets::{RequiredSecret, Secrets},
     tokens::TokenField,
     topology::Segment,
+    variant::Variant,
     volume::NodeId,
 };
 
@@ -31,7 +33,7 @@ pub struct Args {
 
     /// Write one line per call to standard output; the harness reads it from the container's log
     #[arg(long)]
-    pub tell_calls: bool,
+    pub record_calls: bool,
 
     /// Inject faults into calls according to this file: a JSON list of rules, which may be replaced at any time
     #[arg(long, value_name = "FILE")]
@@ -99,8 +101,17 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_enum, help_heading = "Seeded defects")]
     pub defect: Option<Defect>,
 
+    /// Run with other answers that the specification also permits, to test that a conformance suite accepts them; may be
+    /// repeated
+    #[arg(long, value_name = "NAME", value_enum, conflicts_with = "defect", help_heading = "Legal variants")]
+    pub variant: Vec<Variant>,
+
+    /// Socket of the process that holds the loop devices of raw block volumes open, so that they end with it
+    #[arg(long, value_name = "SOCKET", env = LOOP_HOLDER_ENV, hide = true)]
+    pub loop_holder: Option<PathBuf>,
+
     /// Respond to every call with random messages from this seed, to test callers; there are no volumes then
-    #[arg(long, value_name = "SEED", hide = true, conflicts_with = "defect")]
+    #[arg(long, value_name = "SEED", hide = true, conflicts_with_all = ["defect", "variant"])]
     pub hostile: Option<u64>,
 }
 
@@ -210,6 +221,14 @@ mod tests {
         {
             parse(&bad).unwrap_err();
         }
+    }
+
+    #[test]
+    fn variants_are_many_and_a_defect_is_one() {
+        let args = parse(&["--variant", "longest-ids", "--variant", "slow"]).unwrap();
+        assert_eq!(args.variant, [Variant::LongestIds, Variant::Slow]);
+        parse(&["--variant", "slow", "--defect", "loop-leak"]).unwrap_err();
+        parse(&["--variant", "slow", "--hostile", "1"]).unwrap_err();
     }
 
     #[test]

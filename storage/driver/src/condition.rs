@@ -51,7 +51,7 @@ mod tests {
     use crate::{mutable::Mutable, topology::Segment, volume::VolumeId};
 
     #[test]
-    fn says_what_is_wrong() {
+    fn names_the_error() {
         let volume = |kind| Volume {
             id: VolumeId::from_name("v"),
             name: "v".into(),

@@ -179,7 +179,7 @@ mod tests {
 
         /// Checked against a comparison of every byte, with a target that may be longer than its base.
         #[test]
-        fn changed_blocks_are_those_whose_bytes_differ(
+        fn changed_blocks_are_those_with_different_bytes(
             base in writes(), later in writes(), grown in 0..4usize, start in 0..(BLOCKS * 4096) as u64,
         ) {
             let dir = tempfile::tempdir().unwrap();

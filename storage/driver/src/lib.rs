@@ -13,8 +13,8 @@
 //!                   host/                      every effect on the machine: real, or stopping at the n-th
 //! ```
 //!
-//! [`defect`] adds seeded defects in layers above and below the calls, to test conformance suites. `hostile` is
-//! another driver, which responds at random, to test callers.
+//! [`defect`] adds seeded defects in layers above and below the calls, to test conformance suites, and [`variant`]
+//! other answers that are legal, too. `hostile` is another driver, which responds at random, to test callers.
 //!
 //! Start with [`volume`] (the records and the order of writes), then [`host`], then `controller/create.rs`.
 
@@ -47,6 +47,7 @@ pub mod snapshot;
 mod store;
 mod tokens;
 pub mod topology;
+pub mod variant;
 pub mod volume;
 
 pub use args::{Args, DRIVER_NAME};

@@ -23,6 +23,7 @@ use crate::{
     error::Error,
     host::{Host, RealHost},
     hostile::Hostile,
+    variant::Variants,
 };
 
 /// Errors that end a driver process.
@@ -51,7 +52,7 @@ pub enum RunError {
     #[error("cannot listen")]
     Bind(#[from] BindError),
     /// The reader of the call records has exited.
-    #[error("cannot write the records of --tell-calls to standard output")]
+    #[error("cannot write the records of --record-calls to standard output")]
     Calls(#[source] io::Error),
     /// The server failed.
     #[error("stopped serving")]
@@ -91,18 +92,21 @@ pub async fn run_measured(
             () = shutdown => Ok(()),
         };
     }
-    let (endpoint, group, tell_calls) = (args.endpoint.clone(), args.socket_group, args.tell_calls);
+    let (endpoint, group, record_calls) = (args.endpoint.clone(), args.socket_group, args.record_calls);
     let calls = match args.faults.clone() {
         Some(faults) => Some(calls.unwrap_or_else(Tap::none).with_faults_of(faults)),
         None => calls,
     };
     let (grace, defect) = (Duration::from_secs(args.shutdown_grace), args.defect);
+    let holder = args.loop_holder.clone();
+    let variants = Variants::new(args.variant.iter().copied());
     let mut config = Config::from(args);
+    variants.configure(&mut config);
     config.state_dir = std::path::absolute(&config.state_dir)
         .map_err(|source| RunError::StateDir { path: config.state_dir.clone(), source })?;
     let (path, node) = (config.state_dir.clone(), config.node_id.clone());
     let name = config.driver_name.clone();
-    let sound: Arc<dyn Host> = Arc::new(RealHost);
+    let sound: Arc<dyn Host> = Arc::new(holder.map_or_else(RealHost::default, RealHost::with_holder));
     let host = match defect {
         Some(defect) => defect.below(sound),
         None => sound,
@@ -114,7 +118,8 @@ pub async fn run_measured(
 
     let services = match defect {
         Some(defect) => services(defect.before(driver)),
-        None => services(driver),
+        None if variants.is_empty() => services(driver),
+        None => services(variants.before(driver)),
     };
     let mut server = Server::listen(&endpoint).await?;
     if let Some(group) = group {
@@ -135,14 +140,14 @@ pub async fn run_measured(
         }
     };
     tokio::select! {
-        served = serve(server, services, (calls, tell_calls), (format!("node/{node}"), name), shutdown) => served?,
+        served = serve(server, services, (calls, record_calls), (format!("node/{node}"), name), shutdown) => served?,
         () = overdue => warn!(?grace, "calls are still in progress after the grace period; abandoning them"),
     }
     info!(%endpoint, "stopped");
     Ok(())
 }
 
-/// All services of a driver, with or without a defect.
+/// All services of a driver, with or without a defect or variants.
 fn services<D>(driver: D) -> Services
 where
     D: Identity + Controller + GroupController + SnapshotMetadata + Node + Clone,

@@ -13,7 +13,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{FileId, LoopUse, RawLoop};
+use super::{FileId, LoopUse, RawLoop, holder::HolderClient};
 
 /// Block major number of loop devices (Documentation/admin-guide/devices.txt).
 const LOOP_MAJOR: u32 = 7;
@@ -108,34 +108,56 @@ pub(super) struct Status {
 }
 
 /// The loop devices for raw use backed by `image`, which has the identity `file`.
-pub(super) fn raw(image: &Path, file: FileId) -> io::Result<Vec<RawLoop>> {
-    let raw = attached(image, file)?.into_iter().filter(|(_, flags)| flags & LO_FLAGS_AUTOCLEAR == 0);
-    Ok(raw.map(|(path, flags)| RawLoop { path, read_only: flags & LO_FLAGS_READ_ONLY != 0 }).collect())
+pub(super) fn raw(image: &Path, file: FileId, holder: Option<&HolderClient>) -> io::Result<Vec<RawLoop>> {
+    let mut raw = Vec::new();
+    for (number, flags) in attached(image, file)? {
+        if is_raw(number, flags, holder)? {
+            raw.push(RawLoop { path: path(number), read_only: flags & LO_FLAGS_READ_ONLY != 0 });
+        }
+    }
+    Ok(raw)
 }
 
 /// The loop devices below mounts backed by `image`, which has the identity `file`.
-pub(super) fn below_mounts(image: &Path, file: FileId) -> io::Result<Vec<PathBuf>> {
-    let mounted = attached(image, file)?.into_iter().filter(|(_, flags)| flags & LO_FLAGS_AUTOCLEAR != 0);
-    Ok(mounted.map(|(path, _)| path).collect())
+pub(super) fn below_mounts(
+    image: &Path,
+    file: FileId,
+    holder: Option<&HolderClient>,
+) -> io::Result<Vec<PathBuf>> {
+    let mut mounted = Vec::new();
+    for (number, flags) in attached(image, file)? {
+        if !is_raw(number, flags, holder)? {
+            mounted.push(path(number));
+        }
+    }
+    Ok(mounted)
 }
 
-/// All loop devices of an image, with their flags.
+/// Whether a device is for raw use: those have no `autoclear`, or are held.
+fn is_raw(number: u32, flags: u32, holder: Option<&HolderClient>) -> io::Result<bool> {
+    match holder {
+        _ if flags & LO_FLAGS_AUTOCLEAR == 0 => Ok(true),
+        Some(holder) => holder.holds(number),
+        None => Ok(false),
+    }
+}
+
+/// The numbers of all loop devices of an image, with their flags.
 ///
 /// Candidates come from sysfs, so that unrelated devices are not opened: an open descriptor prevents their
 /// automatic clearing for that moment. The kernel names files from the root of the mount they were opened in,
 /// which may be another mount namespace, so only the end of the path can be compared.
-fn attached(image: &Path, file: FileId) -> io::Result<Vec<(PathBuf, u32)>> {
+fn attached(image: &Path, file: FileId) -> io::Result<Vec<(u32, u32)>> {
     let tail: PathBuf = image.iter().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
     let mut found = Vec::new();
     for (number, backing) in backing_files()? {
         if !backing.ends_with(&tail) {
             continue;
         }
-        let path = path(number);
-        if let Some(status) = status(&open(&path, number)?)?
+        if let Some(status) = status(&open(&path(number), number)?)?
             && status.file == file
         {
-            found.push((path, status.flags));
+            found.push((number, status.flags));
         }
     }
     Ok(found)
@@ -164,12 +186,14 @@ pub(super) fn free(control: &File) -> io::Result<u32> {
     u32::try_from(number).map_err(|_| io::Error::last_os_error())
 }
 
+/// Attaches `backing`. A device for raw use has `autoclear` only if it is going to be `held`.
 #[expect(unsafe_code, reason = "no safe wrapper offers LOOP_CONFIGURE")]
-pub(super) fn configure(device: &File, backing: &File, wanted: LoopUse) -> io::Result<()> {
+pub(super) fn configure(device: &File, backing: &File, wanted: LoopUse, held: bool) -> io::Result<()> {
+    let raw = if held { LO_FLAGS_AUTOCLEAR } else { 0 };
     let flags = match wanted {
         LoopUse::Mount => LO_FLAGS_AUTOCLEAR,
-        LoopUse::Raw { read_only: true } => LO_FLAGS_READ_ONLY,
-        LoopUse::Raw { read_only: false } => 0,
+        LoopUse::Raw { read_only: true } => raw | LO_FLAGS_READ_ONLY,
+        LoopUse::Raw { read_only: false } => raw,
     };
     let config = LoopConfig {
         fd: u32::try_from(backing.as_raw_fd()).expect("an open descriptor is not negative"),

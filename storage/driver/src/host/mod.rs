@@ -8,6 +8,7 @@
 mod copy;
 pub mod fault;
 mod freeze;
+mod holder;
 pub mod left;
 mod loops;
 mod real;
@@ -20,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use holder::{LOOP_HOLDER_ENV, LoopHolder};
 pub use real::RealHost;
 
 use crate::{
@@ -91,7 +93,8 @@ pub enum LoopUse {
     /// For mounting: the kernel clears the device once it is no longer open, neither by the [`LoopDevice`] nor
     /// by a mount. So nothing has to be undone if the mount fails.
     Mount,
-    /// For raw use: stays until [`Host::detach_loop`], since a bind mount of its node does not hold it open.
+    /// For raw use: stays until [`Host::detach_loop`], since a bind mount of its node does not hold it open; or, if a
+    /// [`LoopHolder`] holds it, until that ends.
     Raw {
         /// Whether the device is read-only. (The flags of a bind mount do not prevent writes to a device.)
         read_only: bool,

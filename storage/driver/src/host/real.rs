@@ -25,7 +25,8 @@ use rustix::{
 };
 
 use super::{
-    Backing, Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, Stamp, Usage, copy, freeze, loops,
+    Backing, Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, Stamp, Usage, copy, freeze,
+    holder::HolderClient, loops,
 };
 use crate::{
     filesystem::{Found, FsType, PROBE_LEN},
@@ -33,8 +34,17 @@ use crate::{
 };
 
 /// The machine that the process runs on.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RealHost;
+#[derive(Clone, Debug, Default)]
+pub struct RealHost {
+    holder: Option<HolderClient>,
+}
+
+impl RealHost {
+    /// With a [`LoopHolder`](super::LoopHolder) at `socket`, which holds the loop devices of raw block volumes open.
+    pub fn with_holder(socket: PathBuf) -> Self {
+        Self { holder: Some(HolderClient::new(socket)) }
+    }
+}
 
 impl Host for RealHost {
     fn make_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
@@ -46,12 +56,11 @@ impl Host for RealHost {
     }
 
     fn make_sparse(&self, path: &Path, size: u64) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        file.set_len(size)
+        private(path)?.set_len(size)
     }
 
     fn write_file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut file = private(path)?;
         file.write_all(content)?;
         file.sync_data()
     }
@@ -108,6 +117,12 @@ impl Host for RealHost {
     fn attach_loop(&self, image: &Path, wanted: LoopUse) -> io::Result<LoopDevice> {
         let read_only = matches!(wanted, LoopUse::Raw { read_only: true });
         let backing = OpenOptions::new().read(true).write(!read_only).open(image)?;
+        if let (Some(_), LoopUse::Raw { read_only: true }) = (&self.holder, wanted) {
+            // The writable device is held open, so no last close has written its cache back for readers.
+            for raw in self.raw_loops(image)?.into_iter().filter(|raw| !raw.read_only) {
+                self.flush(&raw.path)?;
+            }
+        }
         let control = loops::open_control()?;
         // Between asking for a free device and taking it another process may take it: then ask again. Every
         // lost round means that another process got a device, so this ends.
@@ -115,8 +130,14 @@ impl Host for RealHost {
             let number = loops::free(&control)?;
             let path = loops::path(number);
             let device = loops::open(&path, number)?;
-            match loops::configure(&device, &backing, wanted) {
-                Ok(()) => return Ok(LoopDevice { path, hold: Some(OwnedFd::from(device)) }),
+            match loops::configure(&device, &backing, wanted, self.holder.is_some()) {
+                Ok(()) => {
+                    if let (Some(holder), LoopUse::Raw { .. }) = (&self.holder, wanted) {
+                        // `device` is open until then, and the kernel detaches it if this fails.
+                        holder.hold(number)?;
+                    }
+                    return Ok(LoopDevice { path, hold: Some(OwnedFd::from(device)) });
+                }
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
                 Err(error) => return Err(error),
             }
@@ -124,7 +145,17 @@ impl Host for RealHost {
     }
 
     fn detach_loop(&self, device: &Path) -> io::Result<()> {
-        loops::clear(&File::open(device)?)
+        let opened = File::open(device)?;
+        if let Some(holder) = &self.holder
+            && let Some(number) = loops::number(rustix::fs::fstat(&opened)?.st_rdev)
+        {
+            // No last close has written the device's cache back, and a detached device loses it. Errors are those of
+            // writers, which fsync has reported.
+            let _ = opened.sync_all();
+            // Before it is cleared: the kernel clears a device that others have open only with the last of them.
+            holder.release(number)?;
+        }
+        loops::clear(&opened)
     }
 
     fn resize_loop(&self, device: &Path) -> io::Result<()> {
@@ -202,7 +233,7 @@ impl Host for RealHost {
 
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
         match self.file_id(image)? {
-            Some(file) => loops::raw(image, file),
+            Some(file) => loops::raw(image, file, self.holder.as_ref()),
             None => Ok(Vec::new()),
         }
     }
@@ -229,7 +260,7 @@ impl Host for RealHost {
 
     fn mounted_loops(&self, image: &Path) -> io::Result<Vec<PathBuf>> {
         match self.file_id(image)? {
-            Some(file) => loops::below_mounts(image, file),
+            Some(file) => loops::below_mounts(image, file, self.holder.as_ref()),
             None => Ok(Vec::new()),
         }
     }
@@ -297,6 +328,13 @@ impl Host for RealHost {
             OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path),
         )
     }
+}
+
+/// An empty file that only its owner can read, also if it existed with another mode.
+fn private(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {

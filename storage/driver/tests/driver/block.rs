@@ -16,7 +16,7 @@ use claimcheck_csi::v1::{
 use claimcheck_driver::{
     Config, Driver,
     capability::{Capabilities, Capability},
-    host::RealHost,
+    host::{LoopHolder, RealHost},
 };
 use tonic::Code::{AlreadyExists, FailedPrecondition, InvalidArgument, NotFound};
 
@@ -139,7 +139,7 @@ fn life(config: impl FnOnce(Config) -> Config + Send + 'static) {
         let place = Place::new();
         let config = config(place.config("node-1"));
         let stages = config.capabilities.has(Capability::StageUnstageVolume);
-        let driver = Driver::start(config.clone(), Arc::new(RealHost)).unwrap();
+        let driver = Driver::start(config.clone(), Arc::new(RealHost::default())).unwrap();
         let writer = Mode::SingleNodeWriter;
         let (target, reader) = (place.target(), place.path().join("kubelet/reader"));
         driver.create(create()).unwrap();
@@ -167,7 +167,7 @@ fn life(config: impl FnOnce(Config) -> Config + Send + 'static) {
             assert_eq!(support::loops_below(place.path()).len(), 2);
 
             // A restarted driver finds its devices and attaches no others.
-            let driver = Driver::start(config.clone(), Arc::new(RealHost)).unwrap();
+            let driver = Driver::start(config.clone(), Arc::new(RealHost::default())).unwrap();
             driver.publish(publish(&place, &target, writer, false)).unwrap();
             assert_eq!(support::loops_below(place.path()).len(), 2);
             for target in [&target, &reader] {
@@ -194,12 +194,42 @@ fn real_without_staging() {
     life(|config| Config { capabilities: Capabilities::without([Capability::StageUnstageVolume]), ..config });
 }
 
+/// With a process that holds them, devices outlive the driver, and end at its request or with that process.
+#[test]
+fn held_devices_end_with_their_holder() {
+    support::with_loops(|| {
+        let place = Place::new();
+        let holder = LoopHolder::start(&place.path().join("loops.sock")).unwrap();
+        let start = || place.driver(Arc::new(RealHost::with_holder(holder.socket().to_owned()))).unwrap();
+        let (writer, target) = (Mode::SingleNodeWriter, place.target());
+        let driver = start();
+        driver.create(create()).unwrap();
+        driver.stage(stage(&place, writer)).unwrap();
+        driver.publish(publish(&place, &target, writer, false)).unwrap();
+        fs::write(&target, "bytes").unwrap();
+        drop(driver);
+
+        let driver = start();
+        driver.publish(publish(&place, &target, writer, false)).unwrap();
+        assert_eq!(support::loops_below(place.path()).len(), 1, "a restarted driver finds its device");
+        assert_eq!(first_bytes(&target), *b"bytes");
+        support::take_down(&driver, &support::unpublish(&target));
+        driver.unstage(support::unstage(&place.staging())).unwrap();
+        support::assert_loops_clear(place.path(), "detached on request");
+
+        driver.stage(stage(&place, writer)).unwrap();
+        assert_eq!(support::loops_below(place.path()).len(), 1);
+        drop((driver, holder));
+        support::assert_loops_clear(place.path(), "the holder ended");
+    });
+}
+
 /// The mode itself is for readers: the only device cannot be written to.
 #[test]
 fn reader_mode() {
     support::with_loops(|| {
         let place = Place::new();
-        let driver = place.driver(Arc::new(RealHost)).unwrap();
+        let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         let reader = Mode::MultiNodeReaderOnly;
         driver.create(create()).unwrap();
         driver.stage(stage(&place, reader)).unwrap();

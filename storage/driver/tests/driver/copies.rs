@@ -117,7 +117,7 @@ fn assert_alike(a: &Path, b: &Path) {
 #[test]
 fn directories_are_copied_faithfully_and_share_nothing() {
     let place = Place::new();
-    let driver = place.driver(Arc::new(RealHost)).unwrap();
+    let driver = place.driver(Arc::new(RealHost::default())).unwrap();
     driver.create(support::create("directory")).unwrap();
     let data = content(&place, "volumes", &support::id(), "data");
     fill(&data);
@@ -141,11 +141,11 @@ fn directories_are_copied_faithfully_and_share_nothing() {
 #[test]
 fn images_are_copied_while_they_are_written_to() {
     support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost) {
+        if !support::possible("image", &RealHost::default()) {
             return;
         }
         let place = Place::new();
-        let driver = place.driver(Arc::new(RealHost)).unwrap();
+        let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         driver.create(support::create("image")).unwrap();
         let path = stage(&driver, &place, &support::id());
         let stop = AtomicBool::new(false);
@@ -195,11 +195,11 @@ fn images_are_copied_while_they_are_written_to() {
 #[test]
 fn groups_are_consistent_across_volumes() {
     support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost) {
+        if !support::possible("image", &RealHost::default()) {
             return;
         }
         let place = Place::new();
-        let driver = place.driver(Arc::new(RealHost)).unwrap();
+        let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         let volumes = ["x", "y"].map(|name| {
             let request = CreateVolumeRequest { name: name.into(), ..support::create("image") };
             driver.create(request).unwrap().volume.unwrap().volume_id
@@ -257,21 +257,21 @@ fn groups_are_consistent_across_volumes() {
 #[test]
 fn a_mount_with_an_open_file_is_lazily_unmounted() {
     support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost) {
+        if !support::possible("image", &RealHost::default()) {
             return;
         }
         let place = Place::new();
         let (image, target) = (place.path().join("image"), place.path().join("target"));
         fs::create_dir(&target).unwrap();
-        RealHost.make_sparse(&image, support::IMAGE_BYTES.unsigned_abs()).unwrap();
-        RealHost.make_filesystem(&image, FsType::Ext4).unwrap();
-        let device = RealHost.attach_loop(&image, LoopUse::Mount).unwrap();
-        RealHost.mount(&device.path, &target, FsType::Ext4, &MountOptions::default()).unwrap();
+        RealHost::default().make_sparse(&image, support::IMAGE_BYTES.unsigned_abs()).unwrap();
+        RealHost::default().make_filesystem(&image, FsType::Ext4).unwrap();
+        let device = RealHost::default().attach_loop(&image, LoopUse::Mount).unwrap();
+        RealHost::default().mount(&device.path, &target, FsType::Ext4, &MountOptions::default()).unwrap();
         drop(device);
         let file = File::create(target.join("file")).unwrap();
-        assert_eq!(RealHost.unmount(&target).unwrap_err().kind(), ErrorKind::ResourceBusy);
-        RealHost.unmount_lazy(&target).unwrap();
-        assert!(RealHost.mounted(&target).unwrap().is_none() && !target.join("file").exists());
+        assert_eq!(RealHost::default().unmount(&target).unwrap_err().kind(), ErrorKind::ResourceBusy);
+        RealHost::default().unmount_lazy(&target).unwrap();
+        assert!(RealHost::default().mounted(&target).unwrap().is_none() && !target.join("file").exists());
         assert!(!support::loops_below(place.path()).is_empty(), "the file is there as long as it is open");
         drop(file);
         support::assert_loops_clear(place.path(), "once the file is closed");
@@ -282,25 +282,25 @@ fn a_mount_with_an_open_file_is_lazily_unmounted() {
 #[test]
 fn a_restart_thaws() {
     support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost) {
+        if !support::possible("image", &RealHost::default()) {
             return;
         }
         let place = Place::new();
-        let driver = place.driver(Arc::new(RealHost)).unwrap();
+        let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         driver.create(support::create("image")).unwrap();
         let path = stage(&driver, &place, &support::id());
-        let recorder = Arc::new(FaultHost::recording(RealHost));
+        let recorder = Arc::new(FaultHost::recording(RealHost::default()));
         place.driver(recorder.clone()).unwrap();
         let until_start = recorder.effects().len();
         // make the snapshot's directory, the mark, mount, freeze; then the copy does not happen.
-        let doomed = Arc::new(FaultHost::crashing_after(RealHost, until_start + 4));
+        let doomed = Arc::new(FaultHost::crashing_after(RealHost::default(), until_start + 4));
         place.driver(doomed.clone()).unwrap().create_snapshot(support::snapshot("s")).unwrap_err();
         let effects = doomed.effects();
         assert!(effects[effects.len() - 2].starts_with("freeze "), "{effects:?}");
 
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| fs::write(path.join("file"), "waits").unwrap());
-            let driver = place.driver(Arc::new(RealHost)).unwrap();
+            let driver = place.driver(Arc::new(RealHost::default())).unwrap();
             writer.join().unwrap();
             place.assert_whole("after the restart");
             snapshot(&driver, "s");
@@ -314,11 +314,11 @@ fn a_restart_thaws() {
 #[test]
 fn larger_copies_have_larger_file_systems() {
     support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost) {
+        if !support::possible("image", &RealHost::default()) {
             return;
         }
         let place = Place::new();
-        let driver = place.driver(Arc::new(RealHost)).unwrap();
+        let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         driver.create(support::create("image")).unwrap();
         let path = stage(&driver, &place, &support::id());
         fs::write(path.join("file"), "kept").unwrap();
@@ -329,7 +329,7 @@ fn larger_copies_have_larger_file_systems() {
         let large = driver.create(large).unwrap().volume.unwrap().volume_id;
         let larger = stage(&driver, &place, &large);
         assert_eq!(fs::read_to_string(larger.join("file")).unwrap(), "kept");
-        let total = RealHost.usage(&larger).unwrap().total_bytes;
+        let total = RealHost::default().usage(&larger).unwrap().total_bytes;
         assert!(total > 3 * support::IMAGE_BYTES.unsigned_abs(), "{total}");
         unstage(&driver, &large, &larger);
         unstage(&driver, &support::id(), &path);
@@ -341,11 +341,11 @@ fn larger_copies_have_larger_file_systems() {
 #[test]
 fn raw_volumes_are_watched() {
     support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost) {
+        if !support::possible("image", &RealHost::default()) {
             return;
         }
         let place = Place::new();
-        let driver = place.driver(Arc::new(RealHost)).unwrap();
+        let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         let create = CreateVolumeRequest {
             volume_capabilities: vec![support::block(Mode::SingleNodeWriter)],
             ..support::create("image")
@@ -386,7 +386,7 @@ fn raw_volumes_are_watched() {
 #[test]
 fn blocks_are_shared_where_that_is_possible() {
     support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost) || !Path::new("/sbin/mkfs.xfs").exists() {
+        if !support::possible("image", &RealHost::default()) || !Path::new("/sbin/mkfs.xfs").exists() {
             return println!("skipped: needs loop devices and mkfs.xfs");
         }
         let (outer, inner) = (Place::new(), Place::new());
@@ -401,14 +401,14 @@ fn blocks_are_shared_where_that_is_possible() {
             return println!("skipped: the kernel mounts no XFS ({mounted:?})");
         }
         let config = Config { state_dir: disk.join("state"), ..inner.config("node-1") };
-        let driver = Driver::start(config, Arc::new(RealHost)).unwrap();
+        let driver = Driver::start(config, Arc::new(RealHost::default())).unwrap();
         driver.create(support::create("image")).unwrap();
         let volume = disk.join("state/volumes").join(support::id()).join("image");
         let noise: Vec<u8> = (0..12u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let file = OpenOptions::new().write(true).open(&volume).unwrap();
         file.write_all_at(&noise, 0).unwrap();
         file.sync_all().unwrap();
-        let used = || RealHost.usage(&disk).unwrap().used_bytes;
+        let used = || RealHost::default().usage(&disk).unwrap().used_bytes;
         let before = used();
         let id = snapshot(&driver, "s");
         assert!(used() - before < 2 << 20, "{} bytes for a shared copy", used() - before);
@@ -416,7 +416,7 @@ fn blocks_are_shared_where_that_is_possible() {
         let shown = fs::read(disk.join("state/snapshots").join(id).join("image")).unwrap();
         assert_eq!(shown[..noise.len()], noise);
         drop((driver, file));
-        RealHost.unmount_lazy(&disk).unwrap();
+        RealHost::default().unmount_lazy(&disk).unwrap();
     });
 }
 
@@ -424,11 +424,11 @@ fn blocks_are_shared_where_that_is_possible() {
 #[test]
 fn readers_are_not_frozen() {
     support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost) {
+        if !support::possible("image", &RealHost::default()) {
             return;
         }
         let place = Place::new();
-        let recorder = Arc::new(FaultHost::recording(RealHost));
+        let recorder = Arc::new(FaultHost::recording(RealHost::default()));
         let driver = place.driver(recorder.clone()).unwrap();
         driver.create(support::create("image")).unwrap();
         let path = stage(&driver, &place, &support::id());

@@ -136,12 +136,12 @@ fn on_fake_host(scenario: &Scenario, host: fn() -> FakeHost) {
 
 fn on_real_host(scenario: &'static Scenario) {
     support::with_private_mounts(move || {
-        if !support::possible(if scenario.loops { "image" } else { "directory" }, &RealHost) {
+        if !support::possible(if scenario.loops { "image" } else { "directory" }, &RealHost::default()) {
             return;
         }
         let name = scenario.name;
         let started = Instant::now();
-        let effects = effects(RealHost, scenario);
+        let effects = effects(RealHost::default(), scenario);
         println!("{name}: one life cycle takes {:?}", started.elapsed());
         for effect in &effects {
             println!("    {effect}");
@@ -150,11 +150,12 @@ fn on_real_host(scenario: &'static Scenario) {
             for (before, effect) in effects.iter().enumerate() {
                 let context = format!("{name}: {after:?} after a crash before {effect}");
                 let place = Place::new();
-                let first = Arc::new(FaultHost::crashing_after(RealHost, before));
+                let first = Arc::new(FaultHost::crashing_after(RealHost::default(), before));
                 let (failed, error) = run(first.clone(), &place, scenario, 0).expect_err(&context);
                 assert!(first.crashed(), "{context}: {error:?}");
                 let next = after.resume_at(failed, scenario);
-                let outcome = run(Arc::new(FaultHost::recording(RealHost)), &place, scenario, next);
+                let host = Arc::new(FaultHost::recording(RealHost::default()));
+                let outcome = run(host, &place, scenario, next);
                 if let Err((failed, error)) = outcome {
                     panic!("{context}: {} failed: {error:?}", scenario.name_of(failed));
                 }

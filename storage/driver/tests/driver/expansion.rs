@@ -170,7 +170,7 @@ fn wanted(fs: Option<FsType>) -> VolumeCapability {
 /// Size in bytes of what is at `target`: of the file system, or of the device.
 fn size(target: &Path, fs: Option<FsType>) -> u64 {
     match fs {
-        Some(_) => RealHost.usage(target).unwrap().total_bytes,
+        Some(_) => RealHost::default().usage(target).unwrap().total_bytes,
         None => fs::File::open(target).unwrap().seek(std::io::SeekFrom::End(0)).unwrap(),
     }
 }
@@ -180,7 +180,7 @@ fn size(target: &Path, fs: Option<FsType>) -> u64 {
 fn really(fs: Option<FsType>, bytes: i64) {
     support::with_loops(move || {
         let place = Place::new();
-        let driver = place.driver(Arc::new(RealHost)).unwrap();
+        let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         let (staging, target) = (place.staging(), place.target());
         let stage =
             || NodeStageVolumeRequest { volume_capability: Some(wanted(fs)), ..support::stage(&staging) };
@@ -214,7 +214,7 @@ fn really(fs: Option<FsType>, bytes: i64) {
         }
         let answer = driver.expand(support::expand(2 * bytes)).unwrap();
         assert_eq!((answer.capacity_bytes, answer.node_expansion_required), (2 * bytes, true));
-        let online = fs.is_none_or(|fs| RealHost.grows_mounted(fs).unwrap());
+        let online = fs.is_none_or(|fs| RealHost::default().grows_mounted(fs).unwrap());
         let on_node = || driver.expand_on_node(support::expand_on_node(&target));
         if online {
             assert_eq!(on_node().unwrap().capacity_bytes, 2 * bytes);

@@ -47,11 +47,11 @@ fn mounted(path: &Path) -> (String, String) {
 /// `option` is one of the file system's own that shows in the mount table.
 fn life(fs: FsType, option: &'static str) {
     support::with_private_mounts(move || {
-        if !installed(fs) || !support::possible("image", &RealHost) {
+        if !installed(fs) || !support::possible("image", &RealHost::default()) {
             return;
         }
         let place = Place::new();
-        let driver = Driver::start(place.config("node-1"), Arc::new(RealHost)).unwrap();
+        let driver = Driver::start(place.config("node-1"), Arc::new(RealHost::default())).unwrap();
         let flags = ["noatime", option];
         let create = CreateVolumeRequest {
             capacity_range: Some(CapacityRange { required_bytes: BYTES, limit_bytes: 0 }),

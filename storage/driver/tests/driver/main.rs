@@ -13,6 +13,7 @@ mod groups;
 mod hardening;
 mod hostile;
 mod kills;
+mod legal;
 mod metadata;
 mod options;
 mod rules;

@@ -220,15 +220,15 @@ fn ephemeral_rules() {
 
 fn ephemeral(kind: &'static str) {
     support::with_private_mounts(move || {
-        if !support::possible(kind, &RealHost) {
+        if !support::possible(kind, &RealHost::default()) {
             return;
         }
         let place = Place::new();
-        let driver = place.driver(Arc::new(RealHost)).unwrap();
+        let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         driver.publish(inline(&place, &[("kind", kind), ("size", "16777216")])).unwrap();
         std::fs::write(place.target().join("file"), "data").unwrap();
         // A new driver identifies it.
-        let driver = place.driver(Arc::new(RealHost)).unwrap();
+        let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         assert_eq!(std::fs::read_to_string(place.target().join("file")).unwrap(), "data");
         support::take_down(&driver, &inline_gone(&place));
         assert!(!place.target().exists());

@@ -377,8 +377,8 @@ fn missing_prerequisites() {
 fn the_processes_of_a_node_may_start_at_once() {
     for _ in 0..20 {
         let place = Place::new();
-        let starts =
-            || Driver::start(place.config("n"), Arc::new(claimcheck_driver::host::RealHost)).map(drop);
+        let host = || Arc::new(claimcheck_driver::host::RealHost::default());
+        let starts = || Driver::start(place.config("n"), host()).map(drop);
         std::thread::scope(|scope| {
             let started: Vec<_> = (0..8).map(|_| scope.spawn(starts)).collect();
             for start in started {

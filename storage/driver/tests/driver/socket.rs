@@ -93,7 +93,7 @@ impl Node {
 /// Runs `test` in a private mount table with a runtime of its own, with all threads in that table.
 fn on_a_machine<F: Future<Output = ()>>(kind: &'static str, test: impl FnOnce(Place) -> F + Send + 'static) {
     support::with_private_mounts(move || {
-        if !support::possible(kind, &RealHost) {
+        if !support::possible(kind, &RealHost::default()) {
             return;
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

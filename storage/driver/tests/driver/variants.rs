@@ -144,14 +144,14 @@ fn without_topology_the_whole_has_one_capacity() {
 /// Publishing without staging: two pods share one mount, and the last one takes everything down.
 fn publish_only(kind: &'static str) {
     support::with_private_mounts(move || {
-        if !support::possible(kind, &RealHost) {
+        if !support::possible(kind, &RealHost::default()) {
             return;
         }
         let place = Place::new();
         let capabilities =
             Capabilities::without([Capability::StageUnstageVolume, Capability::PublishUnpublishVolume]);
         let config = Config { capabilities, ..place.config("node-1") };
-        let driver = Driver::start(config.clone(), Arc::new(RealHost)).unwrap();
+        let driver = Driver::start(config.clone(), Arc::new(RealHost::default())).unwrap();
         driver.create(support::create(kind)).unwrap();
         let second = place.path().join("kubelet/second");
         let publish = |target: &Path, readonly| NodePublishVolumeRequest {
@@ -172,7 +172,7 @@ fn publish_only(kind: &'static str) {
 
         // A restarted driver knows what is mounted.
         drop(driver);
-        let driver = Driver::start(config, Arc::new(RealHost)).unwrap();
+        let driver = Driver::start(config, Arc::new(RealHost::default())).unwrap();
         for target in [place.target(), second] {
             support::take_down(&driver, &support::unpublish(&target));
             driver.unpublish(support::unpublish(&target)).unwrap();

@@ -57,7 +57,7 @@ impl Drop for Process {
 }
 
 /// A volume that is there throughout, and a snapshot of it.
-struct Kept {
+struct Snapshotted {
     life: Life,
     snapshot: String,
 }
@@ -78,10 +78,10 @@ async fn kills(place: Rc<Place>, kills: usize) {
         life.write(Text::Before);
         let snapshot = load.snapshot(&life).await;
         life.write(Text::After);
-        kept.push(Kept { life, snapshot });
+        kept.push(Snapshotted { life, snapshot });
     }
     let (in_use, idle) = kept.split_at(3);
-    for Kept { life, .. } in idle {
+    for Snapshotted { life, .. } in idle {
         load.down(life).await;
     }
 
@@ -116,14 +116,14 @@ async fn kills(place: Rc<Place>, kills: usize) {
     assert_eq!(load.snapshots().await, expected, "a snapshot was lost, or one that was deleted stayed");
     assert_eq!(place.names("groups"), Vec::<String>::new());
     place.assert_whole("after the kills");
-    for Kept { life, .. } in in_use {
+    for Snapshotted { life, .. } in in_use {
         life.check(Text::After);
     }
-    for Kept { life, .. } in idle {
+    for Snapshotted { life, .. } in idle {
         load.up(life).await;
         life.check(Text::After);
     }
-    for Kept { life, snapshot } in &kept {
+    for Snapshotted { life, snapshot } in &kept {
         load.restore(&place, life, snapshot).await;
         load.delete_snapshot(snapshot).await;
         load.down(life).await;

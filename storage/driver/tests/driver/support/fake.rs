@@ -112,35 +112,35 @@ impl FakeHost {
 
 impl Host for FakeHost {
     fn make_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
-        RealHost.make_dir(path, mode)
+        RealHost::default().make_dir(path, mode)
     }
 
     fn make_sparse(&self, path: &Path, size: u64) -> io::Result<()> {
-        RealHost.make_sparse(path, size)
+        RealHost::default().make_sparse(path, size)
     }
 
     fn write_file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        RealHost.write_file(path, content)
+        RealHost::default().write_file(path, content)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealHost.rename(from, to)
+        RealHost::default().rename(from, to)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        RealHost.remove_file(path)
+        RealHost::default().remove_file(path)
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         if self.mounted(path)?.is_some() {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
-        RealHost.remove_dir(path)
+        RealHost::default().remove_dir(path)
     }
 
     fn remove_tree(&self, path: &Path) -> io::Result<()> {
         assert!(self.mounts().iter().all(|mount| !mount.starts_with(path)), "removing below a mount");
-        RealHost.remove_tree(path)
+        RealHost::default().remove_tree(path)
     }
 
     fn make_filesystem(&self, image: &Path, fs: FsType) -> io::Result<()> {
@@ -152,11 +152,11 @@ impl Host for FakeHost {
     }
 
     fn make_file(&self, path: &Path, mode: u32) -> io::Result<()> {
-        RealHost.make_file(path, mode)
+        RealHost::default().make_file(path, mode)
     }
 
     fn grow_file(&self, path: &Path, size: u64) -> io::Result<()> {
-        RealHost.grow_file(path, size)
+        RealHost::default().grow_file(path, size)
     }
 
     fn grow_image(&self, image: &Path, _: FsType, _: &File) -> io::Result<()> {
@@ -168,7 +168,7 @@ impl Host for FakeHost {
     }
 
     fn attach_loop(&self, image: &Path, wanted: LoopUse) -> io::Result<LoopDevice> {
-        let backing = RealHost.file_id(image)?.ok_or(io::ErrorKind::NotFound)?;
+        let backing = RealHost::default().file_id(image)?.ok_or(io::ErrorKind::NotFound)?;
         let mut kernel = self.kernel.lock().unwrap();
         kernel.images.push(image.to_owned());
         kernel.loops.push((backing, Some(wanted)));
@@ -228,11 +228,11 @@ impl Host for FakeHost {
     }
 
     fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
-        RealHost.copy_file(from, to, until)
+        RealHost::default().copy_file(from, to, until)
     }
 
     fn copy_tree(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
-        RealHost.copy_tree(from, to, until)
+        RealHost::default().copy_tree(from, to, until)
     }
 
     fn flush(&self, _: &Path) -> io::Result<()> {
@@ -252,7 +252,7 @@ impl Host for FakeHost {
     }
 
     fn mounted_loops(&self, image: &Path) -> io::Result<Vec<PathBuf>> {
-        let Some(file) = RealHost.file_id(image)? else { return Ok(Vec::new()) };
+        let Some(file) = RealHost::default().file_id(image)? else { return Ok(Vec::new()) };
         let kernel = self.kernel.lock().unwrap();
         let numbers = kernel.mounts.values().flatten().filter_map(|mounted| mounted.backing);
         let numbers = numbers.filter(|backing| backing.file == file).map(|backing| backing.loop_number);
@@ -265,17 +265,17 @@ impl Host for FakeHost {
 
     fn stamp(&self, path: &Path) -> io::Result<Stamp> {
         // All was written long ago: how often a copy is made again must not depend on how fast a test is.
-        Ok(Stamp { newest: Duration::ZERO, ..RealHost.stamp(path)? })
+        Ok(Stamp { newest: Duration::ZERO, ..RealHost::default().stamp(path)? })
     }
 
     fn open_file(&self, path: &Path) -> io::Result<Option<File>> {
-        RealHost.open_file(path)
+        RealHost::default().open_file(path)
     }
 
     fn file_id(&self, path: &Path) -> io::Result<Option<FileId>> {
         match self.mounted(path)? {
             Some(mounted) => Ok(Some(mounted.root)),
-            None => RealHost.file_id(path),
+            None => RealHost::default().file_id(path),
         }
     }
 
@@ -284,27 +284,27 @@ impl Host for FakeHost {
     }
 
     fn read_file(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
-        RealHost.read_file(path)
+        RealHost::default().read_file(path)
     }
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
-        RealHost.list_dir(path)
+        RealHost::default().list_dir(path)
     }
 
     fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>> {
-        RealHost.probe_filesystem(image)
+        RealHost::default().probe_filesystem(image)
     }
 
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
-        RealHost.entry(path)
+        RealHost::default().entry(path)
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        RealHost.resolve(path)
+        RealHost::default().resolve(path)
     }
 
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
-        let Some(file) = RealHost.file_id(image)? else { return Ok(Vec::new()) };
+        let Some(file) = RealHost::default().file_id(image)? else { return Ok(Vec::new()) };
         let kernel = self.kernel.lock().unwrap();
         let attached = kernel.loops.iter().enumerate().filter(|(_, (backing, _))| *backing == file);
         Ok(attached
@@ -322,7 +322,7 @@ impl Host for FakeHost {
     }
 
     fn usage(&self, path: &Path) -> io::Result<Usage> {
-        RealHost.usage(path)
+        RealHost::default().usage(path)
     }
 
     fn probe_loop(&self) -> io::Result<()> {
@@ -330,6 +330,6 @@ impl Host for FakeHost {
     }
 
     fn open_dir(&self, path: &Path) -> io::Result<Option<File>> {
-        RealHost.open_dir(path)
+        RealHost::default().open_dir(path)
     }
 }

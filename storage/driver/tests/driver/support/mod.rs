@@ -306,7 +306,7 @@ pub fn with_private_mounts(test: impl FnOnce() + Send + 'static) -> bool {
 
 /// [`with_private_mounts`] where loop devices can be used.
 pub fn with_loops(test: impl FnOnce() + Send + 'static) -> bool {
-    possible("image", &RealHost) && with_private_mounts(test)
+    possible("image", &RealHost::default()) && with_private_mounts(test)
 }
 
 /// Whether volumes of `kind` can be tried here; says why not.
