@@ -192,7 +192,7 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             pods: PodManager::new(pod_node, done),
             due: BTreeSet::new(),
             clock: Clock::start(),
-            wake: None,
+            next_turn: None,
         };
         let mut sources =
             Sources { world: informer.subscribe(watched()), containers, notices, dones, plugins, questions };
@@ -252,9 +252,9 @@ struct Sources {
 
 impl Sources {
     /// The next event; `None` if the container runtime exited. The other senders exist as long as the loop.
-    async fn next(&mut self, wake: Option<Instant>) -> Option<Event> {
+    async fn next(&mut self, next_turn: Option<Instant>) -> Option<Event> {
         let timer = async {
-            match wake {
+            match next_turn {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -313,13 +313,13 @@ struct Loop<R, H> {
     /// Pods to plan.
     due: BTreeSet<PodUid>,
     clock: Clock,
-    wake: Option<Instant>,
+    next_turn: Option<Instant>,
 }
 
 impl<R: Runtime, H: Host> Loop<R, H> {
     async fn run(&mut self, sources: &mut Sources) -> Result<(), AgentError> {
         loop {
-            let mut event = Some(sources.next(self.wake).await.ok_or(AgentError::RuntimeGone)?);
+            let mut event = Some(sources.next(self.next_turn).await.ok_or(AgentError::RuntimeGone)?);
             while let Some(happened) = event {
                 self.take(happened);
                 event = sources.ready();
@@ -386,18 +386,18 @@ impl<R: Runtime, H: Host> Loop<R, H> {
             while let Some(uid) = self.due.pop_first() {
                 self.settle_pod(&uid, now);
             }
-            let (mut touched, wake) = self.volumes.settle(moment(now));
+            let (mut touched, next_turn) = self.volumes.settle(moment(now));
             for (uid, why) in self.volumes.evictions() {
                 self.pods.evict(&uid, why);
                 touched.insert(uid);
             }
             if touched.is_empty() {
-                break wake;
+                break next_turn;
             }
             self.due.extend(touched);
         };
         let next = volumes_wake.into_iter().chain(self.pods.next_timer()).min();
-        self.wake = next.map(|moment| self.clock.instant(moment));
+        self.next_turn = next.map(|moment| self.clock.instant(moment));
     }
 
     fn settle_pod(&mut self, uid: &PodUid, now: Stamp) {

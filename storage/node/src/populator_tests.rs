@@ -195,7 +195,7 @@ fn a_claim_may_be_a_path_of_the_node() {
 }
 
 #[test]
-fn a_volume_is_read_only_where_the_pod_says_so_whatever_the_pv_says() {
+fn the_pod_and_not_the_pv_makes_a_volume_read_only() {
     // (the pod's use of the claim, the PV, what is published)
     for (claim, volume, expected) in [(false, false, false), (true, false, true), (false, true, false)] {
         let (bound_claim, mut bound_volume) = bound("a");

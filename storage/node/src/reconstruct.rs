@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_helps_where_a_record_is_broken() {
+    fn the_api_helps_where_a_record_is_corrupt() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
         let pod = PodUid::from("u");

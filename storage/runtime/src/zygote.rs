@@ -76,7 +76,7 @@ pub enum ZygoteError {
 /// If the namespaces cannot be created: without root outside of a user namespace, for example.
 pub fn serve(args: &Args) -> Result<std::convert::Infallible, ZygoteError> {
     node_namespace(args)?;
-    say("node")?;
+    announce("node")?;
     io::stdin().read_exact(&mut [0])?;
 
     let listener = listen_at(&args.socket).map_err(doing("listen", &args.socket))?;
@@ -89,7 +89,7 @@ pub fn serve(args: &Args) -> Result<std::convert::Infallible, ZygoteError> {
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&signals), None).map_err(io::Error::from)?;
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&signals, flags).map_err(io::Error::from)?;
-    say("ready")?;
+    announce("ready")?;
     let mut zygote = Zygote {
         listener,
         signals,
@@ -104,7 +104,7 @@ pub fn serve(args: &Args) -> Result<std::convert::Infallible, ZygoteError> {
     }
 }
 
-fn say(word: &str) -> io::Result<()> {
+fn announce(word: &str) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{word}")?;
     out.flush()
@@ -169,7 +169,7 @@ struct Connection {
 struct Starting {
     id: String,
     pid: Pid,
-    why: OwnedFd,
+    failure_pipe: OwnedFd,
     connection: u64,
     seq: u64,
 }
@@ -189,7 +189,7 @@ impl Zygote {
             match ready {
                 Ready::Listener => self.accept()?,
                 Ready::Signals => self.reap()?,
-                Ready::Connection(id) => self.hear(id),
+                Ready::Connection(id) => self.serve_connection(id),
                 // Handled below all at once, since indexes move.
                 Ready::Starting => {}
             }
@@ -212,7 +212,7 @@ impl Zygote {
         }
         for starting in &self.starting {
             who.push(Ready::Starting);
-            fds.push(PollFd::new(starting.why.as_fd(), PollFlags::POLLIN));
+            fds.push(PollFd::new(starting.failure_pipe.as_fd(), PollFlags::POLLIN));
         }
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -236,7 +236,7 @@ impl Zygote {
 
     /// Handles all requests of one agent; one that has disconnected or sends invalid messages is dropped, and
     /// its containers stay.
-    fn hear(&mut self, id: u64) {
+    fn serve_connection(&mut self, id: u64) {
         loop {
             let Some(connection) = self.connections.get(&id) else { return };
             match protocol::receive::<Request>(&connection.socket, &mut self.buffer) {
@@ -259,9 +259,9 @@ impl Zygote {
                 Err(format!("{} mounts came with {} descriptors", container.mounts.len(), fds.len()))
             }
             Call::Start(container) => match container::fork(&container, fds) {
-                Ok((pid, why)) => {
+                Ok((pid, failure_pipe)) => {
                     self.table.insert(&container.id, pid);
-                    self.starting.push(Starting { id: container.id, pid, why, connection, seq });
+                    self.starting.push(Starting { id: container.id, pid, failure_pipe, connection, seq });
                     return;
                 }
                 Err(error) => Err(format!("cannot fork: {error}")),
@@ -289,7 +289,7 @@ impl Zygote {
     fn started(&mut self) {
         let mut still = Vec::new();
         for starting in std::mem::take(&mut self.starting) {
-            match container::failure(&starting.why) {
+            match container::failure(&starting.failure_pipe) {
                 None => still.push(starting),
                 Some(reason) if reason.is_empty() => {
                     self.send(starting.connection, Reply::Done { seq: starting.seq });

@@ -19,7 +19,7 @@ use nix::{
 };
 
 use crate::{
-    Privilege,
+    Privilege, capabilities,
     isolate::{IsolateError, forward, map_user, system},
     root,
 };
@@ -38,6 +38,7 @@ pub(crate) fn become_init(
     // its own.
     set_pdeathsig(Signal::SIGKILL).map_err(system("ask for the death signal"))?;
     root::build()?;
+    capabilities::drop_unneeded();
     match fork().map_err(system("fork"))? {
         ForkResult::Child => {
             drop(lifeline);

@@ -10,12 +10,14 @@
 //! All state is on the tmpfs that is the namespace's root, so no cleanup is needed: when init exits, for
 //! whatever reason, the kernel kills all processes below it and drops the mounts.
 
+mod capabilities;
 mod init;
 mod isolate;
 mod privilege;
 mod process;
 mod root;
 
+pub use capabilities::Capabilities;
 pub use isolate::{IsolateError, isolate};
 pub use privilege::Privilege;
 pub use process::{NodeNamespace, Process, ProcessSpec, SpawnError};

@@ -19,6 +19,8 @@ use nix::{
 };
 use tokio::process::{Child, Command};
 
+use crate::Capabilities;
+
 /// A node's mount namespace, held open.
 #[derive(Clone, Debug)]
 pub struct NodeNamespace(Arc<File>);
@@ -48,6 +50,8 @@ pub struct ProcessSpec {
     pub log: PathBuf,
     /// The node's namespace; the run's own if absent.
     pub namespace: Option<NodeNamespace>,
+    /// Its capabilities, in a run as root.
+    pub capabilities: Capabilities,
 }
 
 /// A component cannot be started.
@@ -95,7 +99,7 @@ impl ProcessSpec {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).envs(self.env.iter().map(|(k, v)| (k, v))).kill_on_drop(true);
-        prepare(&mut command, self.namespace.clone());
+        prepare(&mut command, self.namespace.clone(), self.capabilities);
         command
     }
 
@@ -111,11 +115,11 @@ impl ProcessSpec {
 }
 
 fn open_log(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o640).open(path)
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
 #[expect(unsafe_code, reason = "what runs between fork and exec cannot be checked by the compiler")]
-fn prepare(command: &mut Command, namespace: Option<NodeNamespace>) {
+fn prepare(command: &mut Command, namespace: Option<NodeNamespace>, capabilities: Capabilities) {
     let here = env::current_dir().ok().and_then(|here| CString::new(here.into_os_string().into_vec()).ok());
     let enter = move || {
         setsid()?;
@@ -127,9 +131,10 @@ fn prepare(command: &mut Command, namespace: Option<NodeNamespace>) {
                 let _ = chdir(here.as_c_str());
             }
         }
+        capabilities.limit();
         Ok(())
     };
-    // SAFETY: setsid, setns and chdir are bare system calls: no allocation, no lock.
+    // SAFETY: setsid, setns, chdir and prctl are bare system calls: no allocation, no lock.
     unsafe { command.pre_exec(enter) };
 }
 

@@ -17,7 +17,7 @@ use std::{
 };
 
 use claimcheck_runtime::{Args, Client, ContainerSpec, Exit, Mount, Runtime, State, serve};
-use claimcheck_substrate::{NodeNamespace, Privilege, ProcessSpec, isolate};
+use claimcheck_substrate::{Capabilities, NodeNamespace, Privilege, ProcessSpec, isolate};
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
@@ -238,6 +238,7 @@ async fn node(privilege: Privilege) -> Result<ExitCode, Box<dyn std::error::Erro
         ],
         log: PathBuf::from(format!("/cc/{role}.log")),
         namespace,
+        capabilities: Capabilities::All,
     };
     let began = Instant::now();
     let mut runtime = spec("runtime", None).spawn_piped()?;

@@ -95,7 +95,7 @@ async fn volumes_that_need_no_attaching_are_mounted_without_the_controller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_node_says_who_attaches_after_a_change_too() {
+async fn the_node_reports_who_attaches_after_a_change_too() {
     let mut cluster = Cluster::start().await;
     managed(&cluster, true).await;
     for expected in [false, true] {

@@ -9,7 +9,7 @@ use super::*;
 
 impl Cluster {
     /// A container writes to its log.
-    fn say(&self, id: &str, text: &str) {
+    fn log(&self, id: &str, text: &str) {
         let path = self.runtime.spec(id).unwrap().log_path;
         OpenOptions::new().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
     }
@@ -43,7 +43,7 @@ async fn logs_are_read_while_the_container_runs_and_after() {
     cluster.ready("p").await;
     let id = format!("{uid}/c/0");
     assert_eq!(cluster.logs("p", LogParams::default()).await, "");
-    cluster.say(&id, "one\ntwo\n");
+    cluster.log(&id, "one\ntwo\n");
     assert_eq!(cluster.logs("p", LogParams::default()).await, "one\ntwo\n");
     let tail = LogParams { tail_lines: Some(1), ..LogParams::default() };
     assert_eq!(cluster.logs("p", tail).await, "two\n");
@@ -75,14 +75,14 @@ async fn a_log_is_followed_until_its_container_ends() {
     let uid = cluster.pod_of("p", empty_dir(), json!({"restartPolicy": "Never"})).await;
     cluster.ready("p").await;
     let id = format!("{uid}/c/0");
-    cluster.say(&id, "before\n");
+    cluster.log(&id, "before\n");
     let follow = LogParams { follow: true, ..LogParams::default() };
     let log = cluster.namespaced::<Pod>().log_stream("p", &follow).await.unwrap();
     let mut lines = log.lines();
     assert_eq!(lines.try_next().await.unwrap().as_deref(), Some("before"));
-    cluster.say(&id, "then\n");
+    cluster.log(&id, "then\n");
     assert_eq!(lines.try_next().await.unwrap().as_deref(), Some("then"));
-    cluster.say(&id, "last");
+    cluster.log(&id, "last");
     cluster.runtime.end(&id, Exit::Code(0));
     assert_eq!(lines.try_next().await.unwrap().as_deref(), Some("last"));
     assert_eq!(lines.try_next().await.unwrap(), None);
@@ -96,21 +96,21 @@ async fn a_log_is_followed_until_its_container_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_before_a_restart_is_kept_until_the_next() {
+async fn the_log_before_a_restart_remains_until_the_next() {
     let cluster = Cluster::start().await;
     let uid = cluster.pod_of("p", empty_dir(), json!({"restartPolicy": "Always"})).await;
     cluster.ready("p").await;
     let previous = || LogParams { previous: true, ..LogParams::default() };
     let missing = "previous terminated container \"c\" in pod \"p\" not found";
     assert_eq!(cluster.refused("p", previous()).await, (400, missing.to_owned()));
-    cluster.say(&format!("{uid}/c/0"), "first\n");
+    cluster.log(&format!("{uid}/c/0"), "first\n");
     cluster.runtime.end(&format!("{uid}/c/0"), Exit::Code(1));
     let restarted = |pod: Option<&Pod>| {
         let statuses = pod.and_then(|pod| pod.status.as_ref()?.container_statuses.as_ref());
         statuses.is_some_and(|all| all[0].restart_count == 1 && all[0].ready)
     };
     wait(&cluster.namespaced::<Pod>(), "p", restarted).await;
-    cluster.say(&format!("{uid}/c/1"), "second\n");
+    cluster.log(&format!("{uid}/c/1"), "second\n");
     assert_eq!(cluster.logs("p", LogParams::default()).await, "second\n");
     assert_eq!(cluster.logs("p", previous()).await, "first\n");
     cluster.delete("p").await;
@@ -133,14 +133,14 @@ async fn logs_that_cannot_be_read_yet_are_refused_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restarted_agent_says_where_it_listens_and_keeps_the_times_of_lines() {
+async fn a_restarted_agent_reports_where_it_listens_and_keeps_the_times_of_lines() {
     let mut cluster = Cluster::start().await;
     let uid = cluster.pod_of("p", empty_dir(), json!({})).await;
     cluster.ready("p").await;
     let id = format!("{uid}/c/0");
-    cluster.say(&id, "before\n");
+    cluster.log(&id, "before\n");
     cluster.stop_agent().await;
-    cluster.say(&id, "between\n");
+    cluster.log(&id, "between\n");
     let port = |node: Option<&Node>| {
         let endpoints = node?.status.as_ref()?.daemon_endpoints.as_ref()?;
         Some(endpoints.kubelet_endpoint.as_ref()?.port)
@@ -151,7 +151,7 @@ async fn a_restarted_agent_says_where_it_listens_and_keeps_the_times_of_lines() 
     let stamps = || LogParams { timestamps: true, ..LogParams::default() };
     let two = cluster.logs("p", stamps()).await;
     assert!(two.lines().nth(1).is_some_and(|line| line.ends_with(" between")), "{two}");
-    cluster.say(&id, "after\n");
+    cluster.log(&id, "after\n");
     let three = cluster.logs("p", stamps()).await;
     assert!(three.starts_with(&two) && three.ends_with(" after\n"), "{three}");
 }

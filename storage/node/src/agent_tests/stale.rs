@@ -38,7 +38,7 @@ async fn what_belongs_to_no_pod_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_record_of_a_volume_that_exists_is_made_up_for() {
+async fn a_corrupt_record_of_an_existing_volume_is_replaced() {
     let mut cluster = Cluster::start().await;
     cluster.bound_claim("a").await;
     cluster.attach("a").await;
@@ -61,7 +61,7 @@ async fn a_broken_record_of_a_volume_that_exists_is_made_up_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mount_that_was_only_begun_is_made_or_undone() {
+async fn a_mount_that_was_only_started_is_completed_or_undone() {
     for wanted in [true, false] {
         let mut cluster = Cluster::start().await;
         cluster.bound_claim("a").await;

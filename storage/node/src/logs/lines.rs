@@ -30,13 +30,13 @@ pub struct Lines {
     /// The offset in the log at which that ends.
     end: u64,
     /// Parts of the line were consumed before; whether they were output.
-    begun: Option<bool>,
+    line_is_shown: Option<bool>,
 }
 
 impl Lines {
     /// Lines of a log from this offset on.
     pub fn new(shown: Shown, times: Times, start: u64) -> Self {
-        Self { shown, times, line: Vec::new(), end: start, begun: None }
+        Self { shown, times, line: Vec::new(), end: start, line_is_shown: None }
     }
 
     /// The marks that date the lines.
@@ -69,7 +69,7 @@ impl Lines {
     /// The log was truncated, and is read from the start again.
     pub fn restart(&mut self) {
         self.line.clear();
-        (self.end, self.begun) = (0, None);
+        (self.end, self.line_is_shown) = (0, None);
     }
 
     /// There will be no further output.
@@ -78,7 +78,7 @@ impl Lines {
     }
 
     fn put(&mut self, out: &mut Vec<u8>) {
-        let shows = self.begun.unwrap_or_else(|| {
+        let shows = self.line_is_shown.unwrap_or_else(|| {
             let time = self.times.of(self.end);
             let shows = self.shown.since.is_none_or(|since| time >= since);
             if shows && self.shown.timestamps {
@@ -86,7 +86,7 @@ impl Lines {
             }
             shows
         });
-        self.begun = (!self.line.ends_with(b"\n")).then_some(shows);
+        self.line_is_shown = (!self.line.ends_with(b"\n")).then_some(shows);
         if shows {
             out.append(&mut self.line);
         }

@@ -160,7 +160,7 @@ fn values<'a>(
         Some(Known::Present(values)) => Ok(Some(values.as_ref())),
         Some(Known::Absent) | None if optional => Ok(None),
         Some(Known::Absent) | None => Err(SpecError::NoObject { kind, name }),
-        Some(Known::Unreadable(why)) => Err(SpecError::Unreadable { kind, name, why: why.clone() }),
+        Some(Known::Unreadable(reason)) => Err(SpecError::Unreadable { kind, name, reason: reason.clone() }),
     }
 }
 

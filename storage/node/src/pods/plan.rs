@@ -210,12 +210,12 @@ pub struct Plan {
     /// Whether its volumes must be, or stay, mounted.
     pub requires_volumes: bool,
     /// When to plan again, if nothing happens before.
-    pub wake: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 impl Plan {
-    fn wake_in(&mut self, delay: Duration) {
-        self.wake = Some(self.wake.map_or(delay, |wake| wake.min(delay)));
+    fn requeue_in(&mut self, delay: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(delay, |requeue_after| requeue_after.min(delay)));
     }
 }
 
@@ -229,7 +229,7 @@ pub fn plan(view: &View<'_>) -> Plan {
             start(view, &mut plan);
         }
         if let Some(deadline) = view.deadline() {
-            plan.wake_in(Duration::from_nanos(deadline.saturating_sub(view.now.wall_ns)));
+            plan.requeue_in(Duration::from_nanos(deadline.saturating_sub(view.now.wall_ns)));
         }
         report(view, &mut plan);
         return plan;
@@ -261,7 +261,7 @@ fn attempt(progress: Progress, action: Action, now: Stamp, plan: &mut Plan) {
     match progress {
         Progress::Due => plan.actions.push(action),
         Progress::Failed(until) if until.mono_ns <= now.mono_ns => plan.actions.push(action),
-        Progress::Failed(until) => plan.wake_in(between(now, until)),
+        Progress::Failed(until) => plan.requeue_in(between(now, until)),
         Progress::Running | Progress::Done => {}
     }
 }
@@ -299,7 +299,7 @@ fn begin(container: &Container, number: u32, wait: Duration, plan: &mut Plan) {
     if wait.is_zero() {
         plan.actions.push(Action::Start { container: container.name.clone(), attempt: number });
     } else {
-        plan.wake_in(wait);
+        plan.requeue_in(wait);
     }
 }
 
@@ -321,12 +321,12 @@ fn stop(view: &View<'_>, plan: &mut Plan) {
         None if grace.is_zero() => plan.actions.push(Action::Kill),
         None => {
             plan.actions.push(Action::Terminate);
-            plan.wake_in(grace);
+            plan.requeue_in(grace);
         }
         Some(Stopping { killed: true, .. }) => {}
         Some(Stopping { since, killed: false }) => match remaining(since, grace, view.now) {
             Duration::ZERO => plan.actions.push(Action::Kill),
-            wait => plan.wake_in(wait),
+            wait => plan.requeue_in(wait),
         },
     }
 }
@@ -352,13 +352,13 @@ fn report(view: &View<'_>, plan: &mut Plan) -> bool {
     }
     let status = status::compute(view);
     let written = view.pod.status.as_ref();
-    if written.is_some_and(|written| status::says_the_same(written, &status)) {
+    if written.is_some_and(|written| status::is_equivalent(written, &status)) {
         return true;
     }
     let pending = status.phase.as_deref() == Some("Pending");
     let wait = remaining(view.first_seen, PENDING_AFTER, view.now);
     if pending && !deleting && !wait.is_zero() {
-        plan.wake_in(wait);
+        plan.requeue_in(wait);
         return false;
     }
     attempt(view.report, Action::Report(Box::new(status)), view.now, plan);

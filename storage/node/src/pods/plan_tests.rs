@@ -193,7 +193,7 @@ fn failed_work_is_tried_again_later() {
     let none = containers(&[]);
     let failed = View { reap: Progress::Failed(at(103)), ..view(&deleting, &none, NONE) };
     let waiting = plan(&failed);
-    assert_eq!((waiting.actions, waiting.wake), (vec![], Some(Duration::from_secs(3))));
+    assert_eq!((waiting.actions, waiting.requeue_after), (vec![], Some(Duration::from_secs(3))));
     assert_eq!(plan(&View { now: at(103), ..failed }).actions, [Action::Reap]);
 }
 
@@ -236,14 +236,18 @@ fn crash_loops_emit_events_and_wait_longer_each_time() {
         assert_eq!(status::in_crash_loop(&status).collect::<Vec<_>>(), ["c"]);
         pod.status = Some(status);
         let waiting = plan(&view(&pod, &down, MOUNTED));
-        assert_eq!((waiting.actions, waiting.wake), (vec![], Some(Duration::from_secs(wait))), "{restarts}");
+        assert_eq!(
+            (waiting.actions, waiting.requeue_after),
+            (vec![], Some(Duration::from_secs(wait))),
+            "{restarts}"
+        );
         let later = plan(&View { now: at(100 + wait), ..view(&pod, &down, MOUNTED) });
         assert_eq!(later.actions, [begin("c", restarts + 1)]);
     }
     let down = containers(&[("c", 1, ended(1, 100))]);
     let quick = Backoff { first: Duration::from_millis(20), longest: Duration::from_secs(1) };
     let waiting = View { backoff: quick, report: Progress::Running, ..view(&pod, &down, MOUNTED) };
-    assert_eq!(plan(&waiting).wake, Some(Duration::from_millis(20)));
+    assert_eq!(plan(&waiting).requeue_after, Some(Duration::from_millis(20)));
 }
 
 #[test]
@@ -268,7 +272,7 @@ fn a_pod_is_active_no_longer_than_it_may() {
     pod.status = Some(PodStatus { start_time: since(50), ..PodStatus::default() });
     let up = containers(&[("c", 0, running())]);
     let before = plan(&View { report: Progress::Running, ..view(&pod, &up, MOUNTED) });
-    assert_eq!((before.actions, before.wake), (vec![], Some(Duration::from_secs(10))));
+    assert_eq!((before.actions, before.requeue_after), (vec![], Some(Duration::from_secs(10))));
     let over = View { now: at(110), ..view(&pod, &up, MOUNTED) };
     assert_eq!(plan(&over).actions, [Action::Terminate]);
     let down = containers(&[("c", 0, ended(143, 111))]);
@@ -320,7 +324,7 @@ fn a_quick_start_takes_one_write() {
     let none = Containers::default();
     let young = View { now: at(0), ..view(&pod, &none, NONE) };
     let waiting = plan(&young);
-    assert_eq!((waiting.actions.len(), waiting.wake), (0, Some(PENDING_AFTER)));
+    assert_eq!((waiting.actions.len(), waiting.requeue_after), (0, Some(PENDING_AFTER)));
     let up = containers(&[("c", 0, running())]);
     let ready = plan(&View { containers: &up, volumes: MOUNTED, ..young });
     assert_eq!(words(&ready), ["report Running"]);
@@ -368,7 +372,7 @@ fn the_status_is_worded_as_the_stock_kubelet_words_it() {
     assert_eq!(transition(&ready, 1), 1_000_100, "what stayed keeps its time");
     assert_eq!(transition(&ready, 2), 1_000_200, "what changed gets a new one");
     pod.status = Some(ready.clone());
-    assert!(status::says_the_same(pod.status.as_ref().unwrap(), &again(&pod)));
+    assert!(status::is_equivalent(pod.status.as_ref().unwrap(), &again(&pod)));
 
     pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     let down = containers(&[("c", 0, ended(137, 99))]);

@@ -230,10 +230,10 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         now: Stamp,
     ) -> Option<bool> {
         let record = self.pods.get(uid)?;
-        let Plan { actions, requires_volumes, wake } = plan(&record.view(volumes, &self.node, now));
+        let Plan { actions, requires_volumes, requeue_after } = plan(&record.view(volumes, &self.node, now));
         self.timers.remove(uid);
-        if let Some(wake) = wake {
-            self.timers.insert(uid.clone(), Duration::from_nanos(now.mono_ns) + wake);
+        if let Some(requeue_after) = requeue_after {
+            self.timers.insert(uid.clone(), Duration::from_nanos(now.mono_ns) + requeue_after);
         }
         for action in actions {
             tracing::debug!(pod = %uid, ?action, "act");

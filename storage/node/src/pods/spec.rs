@@ -45,14 +45,14 @@ pub enum SpecError {
         name: String,
     },
     /// The source object of variables cannot be read.
-    #[error("{kind} {name:?} cannot be read: {why}")]
+    #[error("{kind} {name:?} cannot be read: {reason}")]
     Unreadable {
         /// Its kind.
         kind: ObjectKind,
         /// The object, in the pod's namespace.
         name: String,
         /// The API server's error.
-        why: String,
+        reason: String,
     },
     /// The source object of a variable does not have the key.
     #[error("couldn't find key {key} in {kind} {object}")]
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_said() {
+    fn missing_objects_are_reported() {
         let pod = testing::pod("p", "n", &[]);
         let other = Container {
             volume_mounts: Some(vec![VolumeMount { name: "other".into(), ..VolumeMount::default() }]),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_read_only_where_it_or_its_volume_says_so() {
+    fn a_mount_is_read_only_if_it_or_its_volume_is() {
         for (name, mount, expected) in [
             ("data", None, false),
             ("data", Some(true), true),

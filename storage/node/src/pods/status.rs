@@ -141,7 +141,7 @@ pub fn in_crash_loop(status: &PodStatus) -> impl Iterator<Item = &str> {
 }
 
 /// Whether two statuses are equal to a reader; a new observation time alone is not worth a write.
-pub fn says_the_same(written: &PodStatus, computed: &PodStatus) -> bool {
+pub fn is_equivalent(written: &PodStatus, computed: &PodStatus) -> bool {
     let observed_generation = computed.observed_generation;
     PodStatus { observed_generation, ..written.clone() } == *computed
 }

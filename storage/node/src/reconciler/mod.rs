@@ -16,7 +16,7 @@ mod plan;
 mod report;
 mod run;
 mod size;
-mod wake;
+mod triggers;
 mod work;
 
 pub use backoff::{Backoff, Moment};

@@ -189,7 +189,7 @@ async fn a_failure_is_tried_again_after_exactly_the_backoff() {
 }
 
 #[tokio::test]
-async fn what_the_node_is_to_attach_is_refused_whatever_the_api_says() {
+async fn what_the_node_is_to_attach_is_rejected_whatever_the_api_reports() {
     let mut shell = Shell::start().await;
     shell.manager.controller_attaches = false;
     shell.bound_claim();

@@ -14,12 +14,12 @@ pub struct NoLog {
     container: String,
     /// The pod.
     pod: String,
-    why: Why,
+    reason: Reason,
 }
 
 /// The reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Why {
+enum Reason {
     /// The status does not contain the container.
     Unavailable,
     /// No instance has ended yet.
@@ -34,14 +34,14 @@ impl std::error::Error for NoLog {}
 
 impl fmt::Display for NoLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { container, pod, why } = self;
+        let Self { container, pod, reason } = self;
         let of = format_args!("container {container:?} in pod {pod:?}");
-        match why {
-            Why::Unavailable => write!(f, "{of} is not available"),
-            Why::NoPrevious => write!(f, "previous terminated {of} not found"),
-            Why::Terminated => write!(f, "{of} is terminated"),
-            Why::Waiting(Some(reason)) => write!(f, "{of} is waiting to start: {reason}"),
-            Why::Waiting(None) => write!(f, "{of} is waiting to start - no logs yet"),
+        match reason {
+            Reason::Unavailable => write!(f, "{of} is not available"),
+            Reason::NoPrevious => write!(f, "previous terminated {of} not found"),
+            Reason::Terminated => write!(f, "{of} is terminated"),
+            Reason::Waiting(Some(reason)) => write!(f, "{of} is waiting to start: {reason}"),
+            Reason::Waiting(None) => write!(f, "{of} is waiting to start - no logs yet"),
         }
     }
 }
@@ -51,27 +51,27 @@ impl fmt::Display for NoLog {
 /// # Errors
 /// See [`NoLog`].
 pub fn choose(pod: &Pod, container: &str, previous: bool) -> Result<ContainerId, NoLog> {
-    let status = status_of(pod, container).ok_or(Why::Unavailable);
-    status.and_then(|status| instance(status, previous)).map_err(|why| NoLog {
+    let status = status_of(pod, container).ok_or(Reason::Unavailable);
+    status.and_then(|status| instance(status, previous)).map_err(|reason| NoLog {
         container: container.to_owned(),
         pod: pod.metadata.name.clone().unwrap_or_default(),
-        why,
+        reason,
     })
 }
 
-fn instance(status: &ContainerStatus, previous: bool) -> Result<ContainerId, Why> {
+fn instance(status: &ContainerStatus, previous: bool) -> Result<ContainerId, Reason> {
     let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
     if previous {
-        return last.and_then(id_of).ok_or(Why::NoPrevious);
+        return last.and_then(id_of).ok_or(Reason::NoPrevious);
     }
-    let Some(state) = &status.state else { return Err(Why::Waiting(None)) };
+    let Some(state) = &status.state else { return Err(Reason::Waiting(None)) };
     match (&state.running, &state.terminated, last) {
-        (Some(_), ..) => status.container_id.as_deref().and_then(parse).ok_or(Why::Terminated),
+        (Some(_), ..) => status.container_id.as_deref().and_then(parse).ok_or(Reason::Terminated),
         // An attempt that was never made has no id; what there is to read is of the one before.
-        (None, Some(ended), last) => id_of(ended).or_else(|| id_of(last?)).ok_or(Why::Terminated),
-        (None, None, Some(last)) => id_of(last).ok_or(Why::Terminated),
+        (None, Some(ended), last) => id_of(ended).or_else(|| id_of(last?)).ok_or(Reason::Terminated),
+        (None, None, Some(last)) => id_of(last).ok_or(Reason::Terminated),
         (None, None, None) => {
-            Err(Why::Waiting(state.waiting.as_ref().and_then(|waiting| waiting.reason.clone())))
+            Err(Reason::Waiting(state.waiting.as_ref().and_then(|waiting| waiting.reason.clone())))
         }
     }
 }

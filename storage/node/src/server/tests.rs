@@ -118,7 +118,7 @@ async fn a_certificate_of_the_named_ca_stands_in_for_the_token() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_listened_on_is_said() {
+async fn an_unusable_address_is_reported() {
     let refusal = async |ip: &str, ca: Option<&Path>| {
         let credentials = Credentials::new(None, ca.map(Path::to_owned));
         Server::listen("n", ip, credentials).await.err().unwrap().to_string()

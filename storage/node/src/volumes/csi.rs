@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_says_which_volumes_it_serves() {
+    fn a_driver_declares_which_volumes_it_serves() {
         let rows = [
             (json!({}), (true, false)),
             (json!({"volumeLifecycleModes": []}), (true, false)),

@@ -56,8 +56,9 @@ pub(crate) async fn expand<H: Host>(
     let writer = ClaimStatusWriter { executor, key: &growth.claim };
     let mut claim = writer.read().await?;
     if !growth.written && Progress::of(&claim) != Progress::NodeAtWork {
-        claim =
-            writer.write(&claim, json!({"allocatedResourceStatuses": says(Progress::NodeAtWork)})).await?;
+        claim = writer
+            .write(&claim, json!({"allocatedResourceStatuses": status_patch(Progress::NodeAtWork)}))
+            .await?;
     }
     let staged = driver.capabilities.has(Capability::StageUnstageVolume);
     let staging = executor.layout.staged(&volume.driver, &volume.handle, &volume.form).target;
@@ -119,16 +120,17 @@ impl Failed {
     fn status(&self, claim: &PersistentVolumeClaim, growth: &Growth) -> Value {
         let message = format!("failed to expand pvc with {self}");
         let condition = Some((Condition::NodeResizeError, message.as_str()));
-        let mut status = json!({"conditions": with_condition(claim, Old::Kept, condition, Timestamp::now())});
+        let mut status =
+            json!({"conditions": with_condition(claim, Old::Retained, condition, Timestamp::now())});
         let never = matches!(self.code(), Some(Code::InvalidArgument | Code::NotFound | Code::OutOfRange));
         if (never || growth.outdated) && !growth.written {
-            status["allocatedResourceStatuses"] = says(Progress::NodeInfeasible);
+            status["allocatedResourceStatuses"] = status_patch(Progress::NodeInfeasible);
         }
         status
     }
 }
 
-fn says(progress: Progress) -> Value {
+fn status_patch(progress: Progress) -> Value {
     json!({ "storage": progress.name() })
 }
 
@@ -188,8 +190,8 @@ mod tests {
             assert_eq!(failed.is_final(), is_final, "{code:?}");
             assert_eq!(failed.is_refusal(), code == Code::FailedPrecondition);
             let status = failed.status(&PersistentVolumeClaim::default(), &growth(outdated, written));
-            let says = status["allocatedResourceStatuses"]["storage"] == "NodeResizeInfeasible";
-            assert_eq!(says, never, "{code:?} {outdated} {written}");
+            let is_infeasible = status["allocatedResourceStatuses"]["storage"] == "NodeResizeInfeasible";
+            assert_eq!(is_infeasible, never, "{code:?} {outdated} {written}");
             assert_eq!(status["conditions"][0]["type"], "NodeResizeError");
         }
         let words = Failed::new(Status::internal("boom")).to_string();
