@@ -2,21 +2,22 @@
 
 use std::{fmt, sync::Arc};
 
-use claimcheck_model::{Capability, CaseId};
+use claimcheck_engine::{Need as _, Schedule};
+use claimcheck_model::CaseId;
 use futures::future::BoxFuture;
+use serde::Serialize;
 
-use crate::fixture::{Fixture, Variant};
-
-/// Returned by a case that detects at run time that the environment lacks what it tests. It counts as skipped.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Skip(
-    /// The reason.
-    pub String,
-);
+use crate::{
+    environment::Environment,
+    fixture::{Fixture, Variant},
+    need::Need,
+};
 
 /// The function of a case.
 pub type Run = fn(Arc<Fixture>) -> BoxFuture<'static, anyhow::Result<()>>;
+
+/// A case of a run.
+pub type Planned = claimcheck_engine::Planned<Case>;
 
 /// A row of the catalogue.
 #[derive(Clone, Copy)]
@@ -29,16 +30,62 @@ pub struct Case {
     pub upstream: &'static str,
     /// How the volumes of the case are provisioned, formatted and bound.
     pub pattern: Pattern,
-    /// Requirements; without one of them the case is skipped.
-    pub needs: Needs,
+    /// Requirements in addition to those of the pattern.
+    pub needs: &'static [Need],
     /// The function of the case.
     pub run: Run,
 }
 
+/// What `claimcheck list` prints about a case in addition to its requirements.
+#[derive(Debug, Serialize)]
+pub struct Details {
+    /// The upstream suite.
+    pub upstream: &'static str,
+}
+
 impl Case {
-    /// Its name in reports: `suite::name [pattern]`.
-    pub fn id(&self) -> CaseId {
+    /// The details for lists.
+    pub fn details(&self) -> Details {
+        Details { upstream: self.upstream }
+    }
+
+    /// The variant of the built-in driver that the case uses, if it uses one.
+    fn variant(&self) -> Option<Variant> {
+        self.needs.iter().find_map(|need| match need {
+            Need::Variant(variant) => Some(*variant),
+            _ => None,
+        })
+    }
+}
+
+impl claimcheck_engine::Case for Case {
+    type Need = Need;
+
+    /// `suite::name [pattern]`.
+    fn id(&self) -> CaseId {
         CaseId::new(self.suite, format!("{} [{}]", self.name, self.pattern))
+    }
+
+    /// Requirements of the cluster before those of the driver.
+    fn needs(&self) -> impl Iterator<Item = Need> {
+        let (needs, Pattern { provisioning, fs, .. }) = (self.needs, self.pattern);
+        let of = move |driver: bool| needs.iter().copied().filter(move |need| need.is_of_driver() == driver);
+        of(false).chain([Need::Provisioning(provisioning)]).chain(of(true)).chain([Need::FileSystem(fs)])
+    }
+
+    fn schedule(&self) -> Schedule {
+        if self.needs.contains(&Need::Disrupt) { Schedule::Serial } else { Schedule::Parallel }
+    }
+
+    fn exclusive(&self) -> Option<&'static str> {
+        self.variant().map(Variant::name)
+    }
+
+    /// A variant replaces the driver, so it comes first, and has what the case requires of a driver.
+    fn skip(&self, environment: &Environment) -> Option<String> {
+        let variant = self.variant();
+        let needs = self.needs().filter(|need| variant.is_none() || !need.is_of_driver());
+        variant.map(Need::Variant).into_iter().chain(needs).find_map(|need| need.unmet(environment))
     }
 }
 
@@ -166,96 +213,4 @@ pub enum Binding {
     Immediate,
     /// `WaitForFirstConsumer`: once a pod that uses it is scheduled.
     WaitForFirstConsumer,
-}
-
-/// Requirements of a case; without one of them it is skipped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    /// The number of nodes.
-    pub nodes: usize,
-    /// The cluster allows its components to be disrupted. Such a case runs alone, since it affects other cases too.
-    pub disrupt: bool,
-    /// The cluster allows its node agents to be disrupted.
-    pub agents: bool,
-    /// Pods may have hostPath volumes.
-    pub host_paths: bool,
-    /// Components can be restarted with other arguments.
-    pub configure: bool,
-    /// Every CSI call can be observed and made to fail.
-    pub tap: bool,
-    /// A variant of the built-in driver, deployed in addition to the cluster's driver; one case uses it at a time.
-    pub variant: Option<Variant>,
-    /// The controllers remove VolumeAttachments that no attacher handles, once the driver needs no attachment.
-    pub retract: bool,
-    /// The sidecars are the built-in ones: upstream's behave differently, as ARCHITECTURE.md lists.
-    pub builtin_sidecars: bool,
-    /// The driver attaches volumes; otherwise there is nothing to test.
-    pub attach: bool,
-    /// The driver stages volumes.
-    pub stage: bool,
-    /// The size of the largest file that the case writes to a volume, in bytes.
-    pub file: i64,
-    /// Capabilities of the driver that the case exercises.
-    pub exercises: &'static [Capability],
-}
-
-impl Needs {
-    /// One node and nothing else.
-    pub const NOTHING: Self = Self {
-        nodes: 1,
-        disrupt: false,
-        agents: false,
-        host_paths: false,
-        configure: false,
-        tap: false,
-        variant: None,
-        retract: false,
-        builtin_sidecars: false,
-        attach: false,
-        stage: false,
-        file: 0,
-        exercises: &[],
-    };
-    /// Two nodes.
-    pub const TWO_NODES: Self = Self { nodes: 2, ..Self::NOTHING };
-    /// A cluster that may be disrupted.
-    pub const DISRUPT: Self = Self { disrupt: true, ..Self::NOTHING };
-    /// Node agents that may be disrupted.
-    pub const AGENTS: Self = Self { agents: true, ..Self::DISRUPT };
-    /// Pods with hostPath volumes.
-    pub const HOST_PATHS: Self = Self { host_paths: true, ..Self::NOTHING };
-    /// Components that can be restarted with other arguments; such a case runs alone.
-    pub const CONFIGURE: Self = Self { configure: true, ..Self::AGENTS };
-    /// CSI calls that can be made to fail.
-    pub const FAULTS: Self = Self { tap: true, ..Self::NOTHING };
-
-    /// A variant of the built-in driver.
-    pub const fn variant(variant: Variant) -> Self {
-        Self { variant: Some(variant), ..Self::NOTHING }
-    }
-
-    /// The same, and the case exercises these capabilities.
-    pub const fn exercising(self, exercises: &'static [Capability]) -> Self {
-        Self { exercises, ..self }
-    }
-
-    /// The same, and the driver attaches volumes.
-    pub const fn attaching(self) -> Self {
-        Self { attach: true, ..self }
-    }
-
-    /// The same, and the driver stages volumes.
-    pub const fn staging(self) -> Self {
-        Self { stage: true, ..self }
-    }
-
-    /// The same, and the case writes a file of this many MiB.
-    pub const fn writing(self, mebibytes: i64) -> Self {
-        Self { file: mebibytes << 20, ..self }
-    }
-
-    /// The same, with two nodes.
-    pub const fn on_two_nodes(self) -> Self {
-        Self { nodes: 2, ..self }
-    }
 }

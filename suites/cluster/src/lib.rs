@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rows/*.rs (Case: name, pattern, needs, upstream suite, function) ──> catalogue()
-//!      │                                                               │ filter, skip with a reason
+//!      │                                                               │ plan: filter, skip with a reason
 //!      │ Fixture: namespace, class, claims, pods, waits                v
 //!      └────────────────────────────<──────────────────────────── Runner ──> Events
 //! ```
@@ -14,20 +14,22 @@
 //!
 //! `claimcheck load` ([`load`](mod@load)) creates many volumes at a time instead, through the same session.
 //!
-//! To add a case, add a row to the file of its suite in `rows/`.
+//! To add a case, add a row to the file of its suite in `rows/`. To add a requirement, add a variant to [`Need`].
 
 mod case;
+mod environment;
 mod fixture;
 pub mod load;
-mod plan;
+mod need;
 pub mod pod_security;
 mod rows;
 mod runner;
 pub mod testdriver;
 mod workload;
 
-pub use case::{Binding, Case, FsType, Needs, Pattern};
-pub use plan::{Environment, FileSystems, Planned, plan};
+pub use case::{Binding, Case, Details, FsType, Pattern, Planned};
+pub use environment::{Environment, FileSystems};
+pub use need::Need;
 pub use rows::catalogue;
 pub use runner::Runner;
 pub use workload::{IMAGE, PullSecret, Workload};

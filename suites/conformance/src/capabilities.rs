@@ -10,7 +10,7 @@ use claimcheck_csi::{
     },
 };
 
-use crate::case::{Access, Need};
+use crate::{case::Access, effect::NodeEffects, need::Need};
 
 /// The capabilities of a driver. Lists are as the driver sent them, including duplicates.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,8 +33,10 @@ pub struct DriverCapabilities {
     pub second: Option<NodeGetInfoResponse>,
     /// The access types to test.
     pub accesses: Vec<Access>,
-    /// The driver's paths are accessible locally.
+    /// The driver's paths are accessible locally, and effects on them are checked.
     pub files: bool,
+    /// Whether effects on the driver's paths are checked.
+    pub node_effects: NodeEffects,
     /// The driver can be restarted.
     pub restart: bool,
     /// The controller has a separate endpoint.
@@ -127,6 +129,8 @@ impl DriverCapabilities {
             Need::MutableParameters => self.mutable,
             Need::InvalidMutableParameters => self.invalid_mutable,
             Need::Tokens => self.tokens,
+            // No driver lacks one until a case has reported it: see `Runner::skip`.
+            Need::Effect(_) => true,
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::{fmt, pin::Pin, sync::Arc};
 
-use claimcheck_csi::v1::{
-    controller_service_capability::rpc::Type as ControllerType,
-    group_controller_service_capability::rpc::Type as GroupType,
-    node_service_capability::rpc::Type as NodeType,
-    plugin_capability::{service::Type as ServiceType, volume_expansion::Type as ExpansionType},
-};
+use claimcheck_engine::Schedule;
 use claimcheck_model::CaseId;
 
-use crate::{fixture::Fixture, spec::Sentence};
+use crate::{
+    effect::Effect,
+    fixture::Fixture,
+    need::Need,
+    spec::{Sentence, Strength},
+};
 
 /// The future that the function of a row returns.
 pub type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
@@ -54,50 +54,6 @@ pub enum Accesses {
     Each,
 }
 
-/// The phase of a run in which a case runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Schedule {
-    /// Before all others, serially: a failure here is reported once, and not by every case that depends on it.
-    First,
-    /// In parallel with others.
-    Parallel,
-    /// Serially: the case restarts the driver, or checks all of its objects.
-    Serial,
-    /// After all others: the case checks their observations.
-    Last,
-}
-
-/// A requirement without which a row is skipped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// A service, or topology, that the plugin declares.
-    Plugin(ServiceType),
-    /// A VolumeExpansion capability of the plugin.
-    Expansion(ExpansionType),
-    /// A capability of the controller.
-    Controller(ControllerType),
-    /// A capability of the node.
-    Node(NodeType),
-    /// A capability of the group controller.
-    Group(GroupType),
-    /// Volumes with this access type.
-    Access(Access),
-    /// The driver's paths are accessible locally, so that mounts can be checked.
-    Files,
-    /// The driver can be restarted.
-    Restart,
-    /// A second node of the driver.
-    SecondNode,
-    /// The controller has a separate endpoint.
-    TwoEndpoints,
-    /// Mutable parameters that the driver accepts are configured.
-    MutableParameters,
-    /// Mutable parameters that the driver rejects are configured.
-    InvalidMutableParameters,
-    /// A token audience is configured.
-    Tokens,
-}
-
 /// A row of the catalogue; with [`Accesses::Each`] it is two cases.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
@@ -109,6 +65,8 @@ pub struct Row {
     pub also: &'static [&'static Sentence],
     /// Its requirements.
     pub needs: &'static [Need],
+    /// The effects that are absent if its sentence is violated.
+    pub establishes: &'static [Effect],
     /// The equivalent csi-sanity test (kubernetes-csi/csi-test, pkg/sanity).
     pub upstream: Option<&'static str>,
     /// The access types with which it runs.
@@ -123,7 +81,7 @@ impl Row {
     /// A row without requirements.
     pub(crate) const fn new(name: &'static str, rule: &'static Sentence, run: Run) -> Self {
         let (accesses, schedule) = (Accesses::Any, Schedule::Parallel);
-        Self { name, rule, also: &[], needs: &[], upstream: None, accesses, schedule, run }
+        Self { name, rule, also: &[], needs: &[], establishes: &[], upstream: None, accesses, schedule, run }
     }
 
     /// Adds sentences that it also checks.
@@ -134,6 +92,11 @@ impl Row {
     /// Adds requirements.
     pub(crate) const fn needs(self, needs: &'static [Need]) -> Self {
         Self { needs, ..self }
+    }
+
+    /// Makes it the case that reports these effects as absent.
+    pub(crate) const fn establishes(self, establishes: &'static [Effect]) -> Self {
+        Self { establishes, ..self }
     }
 
     /// Adds the name of the equivalent csi-sanity test.
@@ -180,9 +143,47 @@ pub struct Case {
     pub access: Option<Access>,
 }
 
+/// A case of a run.
+pub type Planned = claimcheck_engine::Planned<Case>;
+
+/// What `claimcheck csi --list` prints about a case in addition to its requirements.
+#[derive(Debug, serde::Serialize)]
+pub struct Details {
+    /// The section of the CSI specification.
+    pub rule: &'static str,
+    /// The sentence in that section which the case checks.
+    pub sentence: &'static str,
+    /// How strongly the sentence binds a driver.
+    pub strength: Strength,
+    /// The test of csi-sanity that checks the same.
+    pub upstream: Option<&'static str>,
+    /// What the case may wait for in addition to the responses of its calls; none for most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<&'static str>,
+}
+
 impl Case {
-    /// The name in reports.
-    pub fn id(&self) -> CaseId {
+    /// The details for lists.
+    pub fn details(&self) -> Details {
+        let (Row { rule, upstream, .. }, waits) = (self.row, self.waits());
+        Details { rule: rule.section, sentence: rule.text, strength: rule.strength, upstream, waits }
+    }
+
+    /// What the case may wait for in addition to the responses of its calls.
+    pub(crate) fn waits(&self) -> Option<&'static str> {
+        match self.suite {
+            "concurrency" | "interruptions" => {
+                Some("pending operations, as long as the driver returns Aborted")
+            }
+            _ => self.row.needs.iter().find_map(|need| need.waits()),
+        }
+    }
+}
+
+impl claimcheck_engine::Case for Case {
+    type Need = Need;
+
+    fn id(&self) -> CaseId {
         let name = match (self.row.accesses, self.access) {
             (Accesses::Each, Some(access)) => format!("{} [{access}]", self.row.name),
             _ => self.row.name.to_owned(),
@@ -190,32 +191,18 @@ impl Case {
         CaseId::new(self.suite, name)
     }
 
-    /// All requirements.
-    pub fn needs(&self) -> impl Iterator<Item = Need> {
+    fn needs(&self) -> impl Iterator<Item = Need> {
         self.row.needs.iter().copied().chain(self.access.map(Need::Access))
     }
-}
 
-impl Need {
-    /// Expansion of volumes in use.
-    pub(crate) const ONLINE_EXPANSION: Self = Self::Expansion(ExpansionType::Online);
+    fn schedule(&self) -> Schedule {
+        self.row.schedule
+    }
 
-    /// As text, for lists.
-    pub fn name(self) -> String {
-        match self {
-            Self::Plugin(service) => service.as_str_name().to_owned(),
-            Self::Expansion(schedule) => format!("{} expansion", schedule.as_str_name()),
-            Self::Controller(capability) => capability.as_str_name().to_owned(),
-            Self::Node(capability) => format!("node {}", capability.as_str_name()),
-            Self::Group(capability) => capability.as_str_name().to_owned(),
-            Self::Access(access) => format!("{access} volumes"),
-            Self::Files => "local paths".to_owned(),
-            Self::Restart => "restart".to_owned(),
-            Self::SecondNode => "second node".to_owned(),
-            Self::TwoEndpoints => "two endpoints".to_owned(),
-            Self::MutableParameters => "mutable parameters".to_owned(),
-            Self::InvalidMutableParameters => "invalid mutable parameters".to_owned(),
-            Self::Tokens => "tokens".to_owned(),
-        }
+    fn waits_for(&self, other: &Self) -> bool {
+        let same_row = (self.suite, self.row.name) == (other.suite, other.row.name);
+        let same_access = self.access.is_none() || other.access.is_none() || self.access == other.access;
+        let needed = |need: &Need| matches!(need, Need::Effect(it) if other.row.establishes.contains(it));
+        !same_row && same_access && self.row.needs.iter().any(needed)
     }
 }

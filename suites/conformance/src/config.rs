@@ -6,7 +6,7 @@ use claimcheck_model::nearest;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::case::Access;
+use crate::{case::Access, effect::NodeEffects};
 
 /// Parameters, secrets, segments.
 pub type Map = BTreeMap<String, String>;
@@ -23,6 +23,8 @@ pub struct Config {
     pub volume_limit: i64,
     /// The access types to test; those that the driver supports, if empty.
     pub access_types: Vec<Access>,
+    /// Whether mounts, target paths and data on this machine are checked.
+    pub node_effects: NodeEffects,
     /// The file system; the driver's default, if empty.
     pub fs_type: String,
     /// Mount flags for every volume.
@@ -155,6 +157,7 @@ impl Default for Config {
             expand_size: 0,
             volume_limit: 0,
             access_types: Vec::new(),
+            node_effects: NodeEffects::Checked,
             fs_type: String::new(),
             mount_flags: Vec::new(),
             volume_parameters: Map::new(),
@@ -186,12 +189,12 @@ impl Default for Config {
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// Not valid YAML, or an unknown field or type.
-    #[error("cannot parse {what}: {why}{hint}")]
+    #[error("cannot parse {what}: {reason}{hint}")]
     Parse {
         /// The source.
         what: &'static str,
         /// The position and the reason.
-        why: String,
+        reason: String,
         /// A similar field.
         hint: String,
     },
@@ -254,9 +257,9 @@ fn read<T: for<'a> Deserialize<'a>>(what: &'static str, yaml: &str) -> Result<T,
     serde_saphyr::from_str(yaml).map_err(|error| {
         // The first line has the reason and the position; the others quote the file, which may contain secrets.
         let text = error.without_snippet().to_string();
-        let why = text.lines().next().unwrap_or_default().to_owned();
-        let hint = suggestion(&why).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-        ConfigError::Parse { what, why, hint }
+        let reason = text.lines().next().unwrap_or_default().to_owned();
+        let hint = suggestion(&reason).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+        ConfigError::Parse { what, reason, hint }
     })
 }
 
@@ -273,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_says_what_differs_from_the_defaults() {
+    fn a_file_overrides_the_defaults() {
         let config = Config::parse(
             "volume-size: 1073741824\naccess-types: [block]\nsecrets:\n  create-volume: {key: value}\n  \
              NodeStageVolumeSecret: {a: b}\n",
@@ -283,6 +286,8 @@ mod tests {
         assert_eq!(config.access_types, [Access::Block]);
         assert_eq!(config.secrets.node_stage_volume["a"], "b");
         assert_eq!(config.name_length, 128);
+        assert_eq!(config.node_effects, NodeEffects::Checked);
+        assert_eq!(Config::parse("node-effects: none\n").unwrap().node_effects, NodeEffects::None);
         config.check().unwrap();
     }
 

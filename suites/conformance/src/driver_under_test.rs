@@ -9,7 +9,7 @@ use std::{
 
 use claimcheck_csi::{
     Driver, Endpoint, NotReady, Status,
-    tap::Tap,
+    tap::{Tap, without_secrets},
     v1::{Topology, snapshot_metadata_client::SnapshotMetadataClient},
 };
 use claimcheck_model::{CaseId, Event};
@@ -19,17 +19,22 @@ use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
 
 use crate::{
     capabilities::DriverCapabilities,
-    case::{Access, Need},
+    case::Access,
     config::{Config, Map},
+    effect::{AbsentEffects, NodeEffects},
     expect::status_text,
     fixture::{Step, Trace},
     health::DriverFailures,
+    need::Need,
     process::{ProcessError, Restart},
     traffic,
 };
 
 /// Maximum number of volumes that a case attaches at a time, unless it runs serially.
 const ATTACHED_BY_A_CASE: usize = 3;
+
+/// The number of characters from which on a secret is removed from all texts of reports.
+const LONG: usize = 6;
 
 /// The driver cannot be tested.
 #[derive(Debug, Error)]
@@ -71,6 +76,8 @@ pub struct DriverUnderTest {
     pub(crate) second: Option<Driver>,
     /// The value of the secret that must not appear in any error.
     pub(crate) marker: String,
+    /// The values of all secrets that are passed to the driver: none may be in a report.
+    secrets: Vec<String>,
     /// A unique part of the names of this run.
     pub(crate) run: String,
     /// The parent directories of the staging and target directories of the cases.
@@ -85,9 +92,11 @@ pub struct DriverUnderTest {
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// Steps that fail, and the case that reports each.
-    pub broken: BTreeMap<(Step, Access), CaseId>,
+    pub failed_steps: BTreeMap<(Step, Access), CaseId>,
     /// Leftovers that every case leaves, and the case that reports each.
     pub traces: BTreeMap<Trace, CaseId>,
+    /// Effects that are absent.
+    pub absent_effects: AbsentEffects,
     /// Calls with errors that contained a secret.
     pub leaked_secrets: BTreeSet<String>,
     /// Calls with errors that had details.
@@ -136,13 +145,16 @@ impl DriverUnderTest {
                 secrets.insert("claimcheck-marker".to_owned(), marker.clone());
             }
         }
+        let secrets: BTreeSet<String> =
+            config.secrets.all_mut().into_iter().flat_map(|secrets| secrets.values().cloned()).collect();
         let below = |dir: &Option<PathBuf>, name: &str| {
             let own = || std::env::temp_dir().join(format!("claimcheck-csi-{run}")).join(name);
             dir.clone().unwrap_or_else(own)
         };
         let (staging, targets) =
             (below(&config.staging_dir, "staging"), below(&config.target_dir, "targets"));
-        capabilities.files = config.paths.is_none();
+        capabilities.node_effects = config.node_effects;
+        capabilities.files = config.paths.is_none() && config.node_effects == NodeEffects::Checked;
         capabilities.restart = restart.is_some();
         capabilities.two_endpoints = two_endpoints;
         capabilities.mutable = !config.mutable_parameters.is_empty();
@@ -159,6 +171,7 @@ impl DriverUnderTest {
             node,
             second,
             marker,
+            secrets: secrets.into_iter().collect(),
             run,
             staging,
             targets,
@@ -229,6 +242,20 @@ impl DriverUnderTest {
             true => self.capabilities.info.accessible_topology.clone(),
             false => Some(Topology { segments: self.config.topology.clone() }),
         }
+    }
+
+    /// An error of the driver without the secrets that its message quotes.
+    pub(crate) fn without_secrets(&self, status: Status) -> Status {
+        let message = without_secrets(status.message(), &self.secrets);
+        if message == status.message() { status } else { Status::new(status.code(), message) }
+    }
+
+    /// A text for a report, without secrets: messages may also quote the fields of a response. Short values are kept,
+    /// since they may be parts of other words.
+    pub(crate) fn reported(&self, text: &str) -> String {
+        let long = |secret: &&String| secret.chars().count() >= LONG;
+        let secrets: Vec<String> = self.secrets.iter().filter(long).cloned().collect();
+        without_secrets(text, &secrets)
     }
 
     /// The client of the snapshot metadata service.

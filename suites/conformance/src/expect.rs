@@ -10,28 +10,54 @@ use crate::fixture::Fixture;
 /// Maximum number of characters quoted from a driver's message.
 const QUOTED: usize = 300;
 
-/// The case found that it cannot run with this driver.
-#[derive(Debug)]
-pub(crate) struct Skip(pub(crate) String);
-
-impl fmt::Display for Skip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skip {}
-
-/// Ends a case as skipped.
-pub(crate) fn skip(why: impl Into<String>) -> anyhow::Error {
-    anyhow!(Skip(why.into()))
-}
-
 /// The status of a call as text: `Internal ("the message")`.
 pub(crate) fn status_text(status: &Status) -> String {
     let message: String = status.message().chars().take(QUOTED).collect();
     format!("{} ({message:?})", code_name(status.code()))
 }
+
+/// A call returned an error, but with a wrong code. A driver that returns one code in place of another often does so in
+/// many calls, so this is the cause of all of them.
+#[derive(Debug)]
+pub(crate) struct WrongCode {
+    text: String,
+    /// In words that do not depend on the call.
+    cause: String,
+}
+
+impl WrongCode {
+    fn new(text: String, returned: Code, codes: &[Code]) -> Self {
+        // For an object that does not exist, several codes may be permitted; which, depends on the call.
+        let required = either(if codes.contains(&Code::NotFound) { &[Code::NotFound] } else { codes });
+        if returned == Code::Unimplemented {
+            return Self::unimplemented(text);
+        }
+        let cause = format!("{} is returned where {required} is required", code_name(returned));
+        Self { text, cause }
+    }
+
+    /// A call of a declared capability returned Unimplemented.
+    pub(crate) fn unimplemented(text: String) -> Self {
+        Self { text, cause: "calls of declared capabilities return Unimplemented".to_owned() }
+    }
+
+    /// The cause of an error with a wrong code.
+    pub(crate) fn cause_of(error: &anyhow::Error) -> Option<String> {
+        error.downcast_ref::<Self>().map(|wrong| wrong.cause.clone())
+    }
+}
+
+fn either(codes: &[Code]) -> String {
+    codes.iter().map(|&code| code_name(code)).collect::<Vec<_>>().join(" or ")
+}
+
+impl fmt::Display for WrongCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for WrongCode {}
 
 /// Checks the result of a call.
 pub(crate) trait Answer<T> {
@@ -43,16 +69,24 @@ pub(crate) trait Answer<T> {
 
 impl<T> Answer<T> for Result<T, Status> {
     fn works(self, what: &str) -> Result<T> {
-        self.map_err(|status| anyhow!("{what} returned {}, expected OK", status_text(&status)))
+        self.map_err(|status| {
+            let text = format!("{what} returned {}, expected OK", status_text(&status));
+            match status.code() {
+                Code::Unimplemented => WrongCode::unimplemented(text).into(),
+                _ => anyhow!(text),
+            }
+        })
     }
 
     fn refused(self, what: &str, codes: &[Code]) -> Result<()> {
-        let due: Vec<&str> = codes.iter().map(|&code| code_name(code)).collect();
-        let due = due.join(" or ");
+        let required = either(codes);
         match self {
             Err(status) if codes.contains(&status.code()) => Ok(()),
-            Err(status) => bail!("{what} returned {}, expected {due}", status_text(&status)),
-            Ok(_) => bail!("{what} returned OK, expected {due}"),
+            Err(status) => {
+                let text = format!("{what} returned {}, expected {required}", status_text(&status));
+                Err(WrongCode::new(text, status.code(), codes).into())
+            }
+            Ok(_) => bail!("{what} returned OK, expected {required}"),
         }
     }
 }

@@ -1,7 +1,10 @@
 //! `claimcheck csi --explain`: what a case checks and why, from its row, its suite and its sentence.
 
+use claimcheck_engine::Case as _;
+
 use crate::{
-    case::{Case, Need},
+    case::Case,
+    need::Need,
     spec::{Note, Sentence, Strength},
 };
 
@@ -76,6 +79,9 @@ impl Case {
         if !needs.is_empty() {
             lines.push(format!("What it requires {}", needs.join(", ")));
         }
+        if let Some(waits) = self.waits() {
+            lines.push(format!("It may wait for  {waits}"));
+        }
         if let Some(upstream) = self.row.upstream {
             lines.push(format!("In csi-sanity    {upstream}"));
         }
@@ -141,6 +147,21 @@ mod tests {
         }
         for case in catalogue() {
             assert_ne!(split(case.row.name).1, "", "{}: add its verb to VERBS", case.id());
+        }
+    }
+
+    /// Cases that may wait for more than responses are named as such, and are the minority.
+    #[test]
+    fn few_cases_wait() {
+        let cases = catalogue();
+        let waiting: Vec<&Case> = cases.iter().filter(|case| case.waits().is_some()).collect();
+        assert!(waiting.len() * 2 < cases.len(), "{} of {} cases wait", waiting.len(), cases.len());
+        for suite in ["concurrency", "interruptions", "replays", "snapshots"] {
+            assert!(waiting.iter().any(|case| case.suite == suite), "no case of {suite} waits");
+        }
+        for case in waiting {
+            let text = case.explanation();
+            assert!(text.contains(&format!("It may wait for  {}", case.waits().unwrap())), "{text}");
         }
     }
 

@@ -134,13 +134,13 @@ impl DriverUnderTest {
         let any = |why| calls.iter().any(|(_, no_response)| *no_response == why);
         if let Some(Restart::Processes(processes)) = &self.restart {
             for process in processes.lock().await.iter_mut() {
-                if let Some(status) = process.ended(any(NoResponse::Broken)).await {
+                if let Some(status) = process.ended(any(NoResponse::ConnectionLost)).await {
                     return Some(End::Exited(status.to_string()));
                 }
             }
         }
         // The started process may be a wrapper that outlives the driver.
-        if any(NoResponse::Broken) {
+        if any(NoResponse::ConnectionLost) {
             for driver in self.drivers() {
                 if let Err(NotReady { last: NotReadyCause::Connect(_), .. }) = driver.wait_ready(LOOK).await {
                     return Some(End::Refuses(driver.endpoint().clone()));
@@ -155,7 +155,7 @@ impl DriverUnderTest {
             }
         }
         // Unless the calls were lost in a failure that another case has detected.
-        (any(NoResponse::Broken) && self.failures.since(then).is_none()).then_some(End::Returned)
+        (any(NoResponse::ConnectionLost) && self.failures.since(then).is_none()).then_some(End::Returned)
     }
 
     async fn start_again(&self, end: &End) -> Result<(), ConnectError> {
@@ -205,9 +205,9 @@ mod tests {
     #[test]
     fn a_driver_failure_is_reported_with_the_calls_in_progress() {
         let calls = Unanswered::from([
-            ("CreateSnapshot", NoResponse::Broken),
+            ("CreateSnapshot", NoResponse::ConnectionLost),
             ("CreateSnapshot", NoResponse::Late),
-            ("CreateVolume", NoResponse::Broken),
+            ("CreateVolume", NoResponse::ConnectionLost),
         ]);
         assert_eq!(
             End::Exited("exit status: 1".to_owned()).describe(&calls),

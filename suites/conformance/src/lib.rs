@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! Config ──┐
-//! Suite::connect ── capabilities ──> Offers ── plan ──> Planned (runs, or is skipped with a reason)
-//!    │ tap: a record per call                               │
-//!    └───────> Event stream <── Runner ── Fixture ── row ───┘
+//! DriverUnderTest::connect ── DriverCapabilities ── plan ──> Planned (runs, or is skipped with a reason)
+//!    │ tap: a record per call                                    │
+//!    └──────────> Event stream <── Runner ── Fixture ── row ─────┘
+//!                                     └─ AbsentEffects: what a case has reported, so that others do not repeat it
 //! ```
 //!
 //! Start at [`rows`](catalogue) for the checks, at [`Case`] for the definition of a row, at [`Sentence`] for the rules
@@ -15,12 +16,13 @@ mod case;
 mod config;
 mod coverage;
 mod driver_under_test;
+mod effect;
 mod expect;
 mod explanation;
 mod fixture;
 mod health;
+mod need;
 mod pages;
-mod plan;
 mod process;
 mod rows;
 mod runner;
@@ -29,12 +31,13 @@ mod traffic;
 mod verdict;
 
 pub use capabilities::DriverCapabilities;
-pub use case::{Access, Accesses, Case, Need, Row, Run, Schedule};
+pub use case::{Access, Accesses, Case, Details, Planned, Row, Run};
 pub use config::{Config, ConfigError, PathCommands, Secrets};
 pub use coverage::coverage;
 pub use driver_under_test::{ConnectError, DriverUnderTest, Endpoints};
+pub use effect::{Effect, NodeEffects};
 pub use fixture::Fixture;
-pub use plan::{Listed, Planned, plan};
+pub use need::Need;
 pub use process::{DriverProcess, ProcessError, Restart};
 pub use rows::catalogue;
 pub use runner::Runner;

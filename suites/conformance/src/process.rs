@@ -4,6 +4,7 @@ use std::{
     ffi::OsString,
     fs::{File, OpenOptions},
     io,
+    os::unix::fs::OpenOptionsExt,
     path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::Arc,
@@ -26,6 +27,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 pub struct DriverProcess {
     program: PathBuf,
     args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
     log: PathBuf,
     child: Option<Child>,
 }
@@ -60,25 +62,31 @@ pub enum ProcessError {
 }
 
 impl DriverProcess {
-    /// Starts it; `log` is appended to.
+    /// Starts it, with these variables in addition to those of this process; `log` is appended to.
     ///
     /// # Errors
     /// The program or the log cannot be opened.
-    pub fn start(program: PathBuf, args: Vec<OsString>, log: PathBuf) -> Result<Self, ProcessError> {
-        let mut process = Self { program, args, log, child: None };
+    pub fn start(
+        program: PathBuf,
+        args: Vec<OsString>,
+        env: Vec<(OsString, OsString)>,
+        log: PathBuf,
+    ) -> Result<Self, ProcessError> {
+        let mut process = Self { program, args, env, log, child: None };
         process.spawn()?;
         Ok(process)
     }
 
     fn spawn(&mut self) -> Result<(), ProcessError> {
         let log = |path: &PathBuf| -> io::Result<(File, File)> {
-            let log = OpenOptions::new().create(true).append(true).open(path)?;
+            let log = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
             Ok((log.try_clone()?, log))
         };
         let (output, errors) =
             log(&self.log).map_err(|source| ProcessError::Log { path: self.log.clone(), source })?;
         let mut command = Command::new(&self.program);
         command.args(&self.args).stdin(Stdio::null()).stdout(output).stderr(errors);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.process_group(0).kill_on_drop(true);
         let started = command.spawn();
         let program = self.program.clone();

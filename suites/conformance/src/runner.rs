@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -10,23 +10,21 @@ use std::{
 
 use anyhow::anyhow;
 use claimcheck_csi::tap::NoResponse;
+use claimcheck_engine::{Case as _, Phase, Schedule, bounded, phases, skip};
 use claimcheck_model::{CaseId, CaseResult, Event};
-use tokio::{
-    sync::{Semaphore, mpsc::UnboundedSender},
-    task::JoinSet,
-};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    case::Schedule,
-    driver_under_test::DriverUnderTest,
-    expect::skip,
-    fixture::{Finding, Fixture, Step},
+    case::{Case, Planned},
+    driver_under_test::{DriverUnderTest, Known},
+    effect::Effect,
+    fixture::{Finding, Fixture, Step, Trace},
     health::{DriverHealth, End, Unanswered},
-    plan::Planned,
+    need::Need,
     rows::CREATE,
     spec,
-    verdict::{Breaks, verdict},
+    verdict::{Breaks, is_violation, verdict},
 };
 
 /// The time limit of a case, as a multiple of the deadline of a call, in addition to the wait for snapshots.
@@ -42,9 +40,12 @@ pub struct Runner {
     started: AtomicUsize,
     events: UnboundedSender<Event>,
     interrupted: CancellationToken,
+    /// Cases that failed only because of what they left behind, until all cases have run that may report the cause.
+    held: Mutex<Vec<Ended>>,
 }
 
 /// The result of a case; emitted once it is final.
+#[derive(Debug)]
 struct Ended {
     case: CaseId,
     result: CaseResult,
@@ -52,12 +53,38 @@ struct Ended {
     warnings: Vec<String>,
     /// The driver exited or hung, and this case is the cause.
     end: Option<End>,
+    /// What the case left behind, if that is its only failure.
+    left: Vec<Finding>,
+}
+
+/// Whether cases of this phase or a later one may establish effects.
+fn is_early(schedule: Schedule) -> bool {
+    matches!(schedule, Schedule::First | Schedule::Parallel)
+}
+
+/// A finding of a case; a warning, if another case reports its cause. As long as cases may still report that an effect
+/// is absent (`early`), the case that found a leftover first may not be the one that reports it.
+fn attributed(known: &Known, case: &CaseId, finding: Finding, early: bool) -> Finding {
+    let Finding::Leftover(trace, _) = &finding else { return finding };
+    match reported_by(known, case, *trace, early) {
+        Some(other) => Finding::Warning(format!("{trace}: {}", other.reference())),
+        None => finding,
+    }
+}
+
+/// The other case that reports why something is left behind: the one that establishes the absent effect, or else the
+/// first that found it.
+fn reported_by<'a>(known: &'a Known, case: &CaseId, trace: Trace, early: bool) -> Option<&'a CaseId> {
+    let effects = trace.explained_by();
+    let absent = |effect: &Effect| known.absent_effects.get(*effect, trace.access());
+    let first = || known.traces.get(&trace).filter(|_| !early || effects.is_empty());
+    let other = effects.iter().find_map(absent).map(|absence| &absence.case).or_else(first);
+    other.filter(|other| *other != case)
 }
 
 /// A case that ran in parallel with others while the driver failed: it is run again serially.
-struct Rerun {
-    number: usize,
-    planned: Planned,
+struct Rerun<'a> {
+    planned: &'a Planned,
     /// How the driver failed, and the calls of the case without a response.
     end: Option<End>,
     calls: Unanswered,
@@ -72,44 +99,31 @@ impl Runner {
         strict: bool,
         events: UnboundedSender<Event>,
         interrupted: CancellationToken,
-    ) -> Arc<Self> {
+    ) -> Self {
         let parallel = driver.parallel(parallel);
-        Arc::new(Self { driver, parallel, strict, started: AtomicUsize::new(0), events, interrupted })
+        let (started, held) = (AtomicUsize::new(0), Mutex::default());
+        Self { driver, parallel, strict, started, events, interrupted, held }
     }
 
     /// Runs all cases, each in its phase.
-    pub async fn run_all(self: &Arc<Self>, planned: &[Planned]) {
-        for schedule in [Schedule::First, Schedule::Parallel, Schedule::Serial, Schedule::Last] {
-            let due: Vec<Planned> =
-                planned.iter().filter(|it| it.case.row.schedule == schedule).copied().collect();
-            if schedule == Schedule::Parallel && self.parallel > 1 {
-                self.run_parallel(due).await;
-                continue;
+    pub async fn run_all(&self, planned: &[Planned]) {
+        for phase in phases(planned, self.parallel) {
+            if phase.parallel > 1 {
+                self.run_parallel(&phase).await;
+            } else {
+                phase.run(|planned| async move { self.end(self.run_serial(planned).await) }).await;
             }
-            for planned in due {
-                let ended = self.run_serial(planned).await;
-                self.emit(ended);
+            if phase.schedule == Schedule::Parallel {
+                self.emit_held();
             }
         }
         self.driver.leave();
     }
 
-    async fn run_parallel(self: &Arc<Self>, due: Vec<Planned>) {
-        let places = Arc::new(Semaphore::new(self.parallel));
-        let mut running = JoinSet::new();
-        for (number, planned) in due.into_iter().enumerate() {
-            let (runner, places) = (Arc::clone(self), Arc::clone(&places));
-            running.spawn(async move {
-                let _place = places.acquire_owned().await;
-                runner.run(number, planned, true).await.map(|ended| runner.emit(ended))
-            });
-        }
-        let mut again = Vec::new();
-        while let Some(ended) = running.join_next().await {
-            // A panic of a case is caught; a panic of the runner ends the run.
-            again.extend(ended.expect("running a case does not panic").err());
-        }
-        again.sort_unstable_by_key(|again| again.number);
+    async fn run_parallel(&self, phase: &Phase<'_, Case>) {
+        let attempts =
+            phase.run(|planned| async move { self.run(planned, true).await.map(|ended| self.end(ended)) });
+        let again: Vec<Rerun<'_>> = attempts.await.into_iter().filter_map(Result::err).collect();
         let mut all = Vec::new();
         for again in &again {
             all.push(self.run_serial(again.planned).await);
@@ -120,17 +134,18 @@ impl Runner {
         {
             let calls = again.iter().flat_map(|again| again.calls.clone()).collect();
             let end = first.end.as_ref().map(|end| end.describe(&calls)).unwrap_or_default();
-            let why =
+            let reason =
                 format!("{end} while other cases ran in parallel; the case alone does not reproduce it");
-            let outcome = Err(anyhow!(why)).breaks(spec::SERVICE);
+            let outcome = Err(anyhow!(reason)).breaks(spec::SERVICE);
             (ended.result, _) = verdict(first.planned.case.row.rule, outcome, &[], self.strict);
+            ended.left.clear();
         }
-        all.into_iter().for_each(|ended| self.emit(ended));
+        all.into_iter().for_each(|ended| self.end(ended));
     }
 
     /// Runs a case serially. A case that makes the driver fail must do so twice: a driver may also exit because of an
     /// earlier case, after it returned.
-    async fn run_serial(&self, planned: Planned) -> Ended {
+    async fn run_serial(&self, planned: &Planned) -> Ended {
         let first = self.attempt_serial(planned).await;
         let Some(end) = first.end.clone().filter(|_| {
             matches!(first.result, CaseResult::Failed { .. }) && self.driver.failures.gone().is_none()
@@ -153,32 +168,50 @@ impl Runner {
         second
     }
 
-    async fn attempt_serial(&self, planned: Planned) -> Ended {
-        match self.run(0, planned, false).await {
+    async fn attempt_serial(&self, planned: &Planned) -> Ended {
+        match self.run(planned, false).await {
             Ok(ended) => ended,
             Err(_) => unreachable!("a case that runs alone is not run again"),
         }
     }
 
     /// The reason for which a case is skipped, if it is.
-    fn skip(&self, planned: Planned) -> Option<String> {
+    fn skip(&self, planned: &Planned) -> Option<String> {
         let broken = || {
             let access = planned.case.access.or(self.driver.capabilities.accesses.first().copied())?;
             let known = self.driver.known();
             let case =
-                known.broken.get(&(Step::Create, access)).filter(|case| **case != planned.case.id())?;
+                known.failed_steps.get(&(Step::Create, access)).filter(|case| **case != planned.id())?;
             planned.case.needs().find(|need| *need == CREATE)?;
             Some(format!("{} fails with this driver: see {case}", Step::Create))
         };
-        let interrupted = || self.interrupted.is_cancelled().then(|| "the run was interrupted".to_owned());
-        planned.skip().or_else(interrupted).or_else(|| self.driver.failures.gone()).or_else(broken)
+        let lacking = || self.lacking(planned);
+        planned
+            .skip_now(&self.interrupted)
+            .or_else(|| self.driver.failures.gone())
+            .or_else(broken)
+            .or_else(lacking)
     }
 
-    async fn run(&self, number: usize, planned: Planned, parallel: bool) -> Result<Ended, Rerun> {
-        let case = planned.case.id();
-        if let Some(why) = self.skip(planned) {
-            let result = CaseResult::Skipped { why };
-            return Ok(Ended { case, result, seconds: 0.0, warnings: Vec::new(), end: None });
+    /// The skip reason of a case that depends on an effect which another case has reported as absent.
+    fn lacking(&self, planned: &Planned) -> Option<String> {
+        let access = planned.case.access.or(self.driver.capabilities.accesses.first().copied())?;
+        let (mut known, own) = (self.driver.known(), planned.id());
+        let absence = planned.case.needs().find_map(|need| {
+            let Need::Effect(effect) = need else { return None };
+            known.absent_effects.get(effect, access).filter(|absence| absence.case != own).cloned()
+        })?;
+        let Case { row, access, .. } = planned.case;
+        known.absent_effects.imply(row.establishes, access, &absence);
+        Some(absence.to_string())
+    }
+
+    async fn run<'a>(&self, planned: &'a Planned, parallel: bool) -> Result<Ended, Rerun<'a>> {
+        let case = planned.id();
+        if let Some(reason) = self.skip(planned) {
+            let result = CaseResult::Skipped { reason };
+            let (warnings, left) = (Vec::new(), Vec::new());
+            return Ok(Ended { case, result, seconds: 0.0, warnings, end: None, left });
         }
         let began = Instant::now();
         self.send(Event::CaseStarted { case: case.clone(), namespace: String::new() });
@@ -187,7 +220,7 @@ impl Runner {
         let mut outcome = self.bounded(planned, &fixture).await;
         let mut calls = fixture.unanswered();
         let mut health = self.driver.health_since(began, &calls).await;
-        let late = outcome.is_err() && calls.iter().any(|(_, why)| *why == NoResponse::Late);
+        let late = outcome.is_err() && calls.iter().any(|(_, reason)| *reason == NoResponse::Late);
         let mut findings = fixture.clean_up().await;
         if health == DriverHealth::Healthy && !findings.is_empty() {
             // The cleanup also calls the driver.
@@ -196,8 +229,8 @@ impl Runner {
         }
         if parallel && !self.interrupted.is_cancelled() {
             match health {
-                DriverHealth::Healthy if late => return Err(Rerun { number, planned, end: None, calls }),
-                DriverHealth::Restarted(end) => return Err(Rerun { number, planned, end: Some(end), calls }),
+                DriverHealth::Healthy if late => return Err(Rerun { planned, end: None, calls }),
+                DriverHealth::Restarted(end) => return Err(Rerun { planned, end: Some(end), calls }),
                 _ => {}
             }
         }
@@ -214,21 +247,34 @@ impl Runner {
                 findings = findings.iter().map(|it| Finding::Warning(it.text().to_owned())).collect();
                 own = Some(end);
             }
-            DriverHealth::Lost(end, why) => {
-                (outcome, own) = (Err(anyhow!(why)).breaks(spec::SERVICE), Some(end));
+            DriverHealth::Lost(end, reason) => {
+                (outcome, own) = (Err(anyhow!(reason)).breaks(spec::SERVICE), Some(end));
                 findings.clear();
             }
-            DriverHealth::Unavailable(why) => {
-                outcome = Err(skip(why));
+            DriverHealth::Unavailable(reason) => {
+                outcome = Err(skip(reason));
                 findings.clear();
             }
         }
-        let (failures, warnings): (Vec<_>, Vec<_>) =
-            findings.into_iter().partition(|finding| matches!(finding, Finding::Failure(_)));
+        let early = outcome.is_ok() && is_early(planned.case.row.schedule);
+        let mut known = self.driver.known();
+        if own.is_none() && is_violation(&outcome) {
+            let Case { row, access, .. } = planned.case;
+            known.absent_effects.report(row.establishes, access, &case);
+        }
+        let findings = findings.into_iter().map(|finding| attributed(&known, &case, finding, early));
+        let (warnings, failures): (Vec<_>, Vec<_>) =
+            findings.partition(|finding| matches!(finding, Finding::Warning(_)));
+        drop(known);
         let warnings = warnings.iter().map(|it| it.text().to_owned()).chain(fixture.warnings());
-        let (result, violation) = verdict(planned.case.row.rule, outcome, &failures, self.strict);
+        let (mut result, violation) = verdict(planned.case.row.rule, outcome, &failures, self.strict);
+        if let CaseResult::Failed { cause, .. } = &mut result {
+            // At least the cases of one row, with different access types, have one cause.
+            cause.get_or_insert_with(|| planned.case.row.name.to_owned());
+        }
         let warnings = warnings.chain(violation).collect();
-        Ok(Ended { case, result, seconds: began.elapsed().as_secs_f64(), warnings, end: own })
+        let left = if early { failures } else { Vec::new() };
+        Ok(Ended { case, result, seconds: began.elapsed().as_secs_f64(), warnings, end: own, left })
     }
 
     /// The outcome of a case with calls without a response, which is reported once per call.
@@ -249,26 +295,44 @@ impl Runner {
     }
 
     /// The function of the case, with a time limit and with panics caught.
-    async fn bounded(&self, planned: Planned, fixture: &Arc<Fixture>) -> anyhow::Result<()> {
+    async fn bounded(&self, planned: &Planned, fixture: &Arc<Fixture>) -> anyhow::Result<()> {
         let config = &self.driver.config;
         let limit = config.call_limit() * CALLS + Duration::from_secs(config.ready_timeout);
-        let mut task = tokio::spawn((planned.case.row.run)(Arc::clone(fixture)));
-        let ended = tokio::select! {
-            ended = &mut task => {
-                return ended.unwrap_or_else(|error| Err(anyhow!("the case panicked: {error}")).fatal());
-            }
-            () = tokio::time::sleep(limit) => anyhow!("the case took longer than {} s", limit.as_secs()),
-            () = self.interrupted.cancelled() => anyhow!("the run was interrupted"),
-        };
-        task.abort();
-        // Its calls are cancelled once the task has ended; only then are the leftovers known.
-        let _ = task.await;
-        Err(ended).fatal()
+        let case = (planned.case.row.run)(Arc::clone(fixture));
+        bounded(case, limit, &self.interrupted).await.map_err(anyhow::Error::from).fatal()?
     }
 
-    fn emit(&self, Ended { case, result, seconds, warnings, .. }: Ended) {
+    /// Emits the result of a case, unless a case that has not run yet may report the cause of its failure.
+    fn end(&self, ended: Ended) {
+        let may_be_explained = |finding: &Finding| matches!(finding, Finding::Leftover(trace, _) if !trace.explained_by().is_empty());
+        match ended.left.iter().any(may_be_explained) {
+            true => self.held.lock().unwrap_or_else(PoisonError::into_inner).push(ended),
+            false => self.emit(ended),
+        }
+    }
+
+    /// Emits the results that were held back: passed, if other cases report all that they left behind.
+    fn emit_held(&self) {
+        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        for mut ended in held {
+            let known = self.driver.known();
+            let left: Vec<Finding> =
+                ended.left.drain(..).map(|finding| attributed(&known, &ended.case, finding, false)).collect();
+            drop(known);
+            if left.iter().all(|finding| matches!(finding, Finding::Warning(_))) {
+                ended.result = CaseResult::Passed;
+                ended.warnings.extend(left.iter().map(|finding| finding.text().to_owned()));
+            }
+            self.emit(ended);
+        }
+    }
+
+    fn emit(&self, Ended { case, mut result, seconds, warnings, .. }: Ended) {
         for text in warnings {
-            self.send(Event::Warning { case: case.clone(), text });
+            self.send(Event::Warning { case: case.clone(), text: self.driver.reported(&text) });
+        }
+        if let CaseResult::Failed { reason, .. } | CaseResult::Skipped { reason } = &mut result {
+            *reason = self.driver.reported(reason);
         }
         self.send(Event::CaseFinished { case, result, seconds });
     }
@@ -276,5 +340,47 @@ impl Runner {
     fn send(&self, event: Event) {
         // An error means that the reporter has ended, which is reported elsewhere.
         let _ = self.events.send(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Access;
+
+    #[test]
+    fn a_leftover_is_attributed_to_one_case() {
+        let case = |name: &str| CaseId::new("suite", name);
+        let (cycle, unpublish, other) = (case("cycle"), case("unpublish"), case("other"));
+        let left = |trace| Finding::Leftover(trace, "a mount".to_owned());
+        let target = Trace::TargetMount(Access::Mount);
+        let call = Trace::Call("DeleteVolume", Access::Mount);
+        let mut known = Known::default();
+        let warning = |trace: Trace, by: &CaseId| Finding::Warning(format!("{trace}: see {by}"));
+
+        // Nothing is known: each case that leaves something behind fails.
+        assert_eq!(attributed(&known, &other, left(target), false), left(target));
+
+        // The first case is the finding, and the others are its consequences; early, another case may still report it.
+        known.traces.insert(target, cycle.clone());
+        known.traces.insert(call, cycle.clone());
+        assert_eq!(attributed(&known, &cycle, left(target), false), left(target));
+        assert_eq!(attributed(&known, &other, left(target), false), warning(target, &cycle));
+        assert_eq!(attributed(&known, &other, left(target), true), left(target));
+        assert_eq!(attributed(&known, &other, left(call), true), warning(call, &cycle));
+
+        // The case that establishes the absent effect is the finding instead of the first one.
+        known.absent_effects.report(&[Effect::UnpublishUnmounts], Some(Access::Mount), &unpublish);
+        for (case, early) in [(&cycle, false), (&other, true), (&other, false)] {
+            assert_eq!(attributed(&known, case, left(target), early), warning(target, &unpublish));
+        }
+        assert_eq!(attributed(&known, &unpublish, left(target), true), left(target));
+
+        // A distinct defect is a finding of its own.
+        for distinct in [Trace::StagingMount(Access::Mount), Trace::TargetMount(Access::Block)] {
+            assert_eq!(attributed(&known, &other, left(distinct), false), left(distinct));
+        }
+        let failure = Finding::Failure("cannot remove /tmp/x".to_owned());
+        assert_eq!(attributed(&known, &other, failure.clone(), false), failure);
     }
 }

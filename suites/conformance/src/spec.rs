@@ -77,6 +77,13 @@ pub struct Sentence {
 }
 
 impl Sentence {
+    /// Whether it is about one call, and not about all of them.
+    pub(crate) fn is_about_one_call(&self) -> bool {
+        let section = self.section.trim_end_matches(" Errors");
+        let capitals = section.chars().filter(|c| c.is_ascii_uppercase()).count();
+        capitals > 1 && section.chars().all(|c| c.is_ascii_alphabetic())
+    }
+
     /// The address of its section.
     pub fn link(&self) -> String {
         let anchor = self.section.to_lowercase().replace(' ', "-");

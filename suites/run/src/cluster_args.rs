@@ -4,14 +4,14 @@
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
 
 use claimcheck_cluster::{Api, Assets, DriverCommand};
-use claimcheck_kind::Controllers;
+use claimcheck_kind::{Controllers, KindOptions};
 use claimcheck_suites::testdriver::{Class, TestDriver};
 use clap::{Args, ValueEnum};
 
 use crate::cluster_target::{ClusterTarget, Driver, choice};
 use crate::component_args::ComponentArgs;
 use crate::existing_target::ExistingArgs;
-use crate::kind_target::KindArgs;
+use crate::kind_target::KindTarget;
 use claimcheck_suites::FsType;
 use claimcheck_suites::pod_security::PodSecurity;
 use claimcheck_suites::{IMAGE, PullSecret, Workload};
@@ -60,7 +60,7 @@ pub struct ClusterArgs {
     #[command(flatten)]
     components: ComponentArgs,
     #[command(flatten)]
-    kind: KindArgs,
+    kind: KindOptions,
 }
 
 fn parameter(text: &str) -> Result<(String, String), String> {
@@ -239,7 +239,8 @@ impl ClusterArgs {
                 driver: self.virtual_driver(config),
             },
             ClusterOption::Kind => {
-                let place = self.kind.place(self.nodes.map(usize::from), self.components, controllers)?;
+                let workers = self.nodes.map(usize::from);
+                let place = KindTarget::new(self.kind, workers, self.components, controllers)?;
                 ClusterTarget::Kind { place, config }
             }
             ClusterOption::Existing => {

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{
-    Api, ClassChoice, Cluster, ClusterCapabilities, DriverCommand, DriverPolicy, Embedded, Instrumentation,
-    Options, Real, SupportedCalls,
+    Api, ClassChoice, Cluster, ClusterCapabilities, DriverCommand, DriverPolicy, Instrumentation, Options,
+    SupportedCalls,
 };
 use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
@@ -215,16 +215,14 @@ impl ClusterTarget {
                 let listen = SocketAddr::from(([127, 0, 0, 1], 0));
                 let options = Options { instrumentation, ..driver.on(api.clone(), *nodes, listen, folder)? };
                 // Boxed: bringing up a cluster is a large future, and is awaited once.
-                let embedded = Box::pin(Embedded::up(&options)).await.with_context(failed)?;
-                Ok(Cluster::Embedded(Box::new(embedded)))
+                Box::pin(Cluster::embedded(&options)).await.with_context(failed)
             }
             Self::Kind { place, config } => {
-                let real = place.bring_up(folder).await.with_context(failed)?;
-                let real = match config {
-                    Some(config) => real.choosing(&choice(config))?,
-                    None => real,
-                };
-                Ok(Cluster::Real(Box::new(real)))
+                let cluster = place.bring_up(folder).await.with_context(failed)?;
+                match config {
+                    Some(config) => Ok(cluster.choosing(&choice(config))?),
+                    None => Ok(cluster),
+                }
             }
             Self::Existing { place, .. } => place.bring_up(folder).await,
         }
@@ -260,7 +258,7 @@ impl ClusterTarget {
                 };
                 let builtin_controllers = self.controllers() == Some(Controllers::Builtin);
                 let cluster_capabilities =
-                    ClusterCapabilities { retracts: builtin_controllers, ..Embedded::CAPABILITIES };
+                    ClusterCapabilities { retracts: builtin_controllers, ..ClusterCapabilities::EMBEDDED };
                 let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
                 Environment { nodes: *nodes, builtin, inline, cluster_capabilities, file_systems, ..UNKNOWN }
             }
@@ -271,7 +269,7 @@ impl ClusterTarget {
                 cluster_capabilities: ClusterCapabilities {
                     retracts: place.controllers() == Controllers::Builtin,
                     upstream_sidecars: place.has_upstream_sidecars(),
-                    ..Real::CAPABILITIES_ON_KIND
+                    ..ClusterCapabilities::KIND
                 },
                 // The image of the built-in driver contains the programs.
                 file_systems: FileSystems {
@@ -344,7 +342,7 @@ const UNKNOWN: Environment = Environment {
     classes: Ok(()),
     inline: Err(NO_INLINE),
     largest_file: None,
-    cluster_capabilities: Real::CAPABILITIES,
+    cluster_capabilities: ClusterCapabilities::EXISTING,
     file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
 };
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use claimcheck_component::logging;
+use claimcheck_engine::plan;
 use claimcheck_harness::Privilege;
 use claimcheck_harness::{Entry, entry};
 use claimcheck_model::{CaseResult, Stamp};
@@ -21,8 +22,7 @@ use crate::cluster_args::ClusterArgs;
 use crate::interrupt;
 use crate::output_args::{Output, OutputArgs};
 use crate::run::{Options, Run};
-use claimcheck_suites::catalogue;
-use claimcheck_suites::{Planned, plan};
+use claimcheck_suites::{Planned, catalogue};
 
 /// The arguments of the run. The command line belongs to libtest, so they are environment variables only.
 #[derive(Debug, Parser)]
@@ -40,7 +40,7 @@ fn usage(error: &dyn std::error::Error) -> ExitCode {
 
 /// Runs the catalogue as tests; the run folder is made below `folders`.
 pub fn main(folders: &Path) -> ExitCode {
-    let began = Stamp::now();
+    let started = Stamp::now();
     let environment = || Environment::try_parse_from(["e2e"]);
     let is_virtual = || environment().is_ok_and(|environment| environment.place.is_virtual());
     let privilege = match entry(|| !Arguments::from_args().list && is_virtual()) {
@@ -65,7 +65,7 @@ pub fn main(folders: &Path) -> ExitCode {
         }
     };
     if arguments.list {
-        let planned = plan(&catalogue(), &[], &place.expected(privilege));
+        let planned = plan(&catalogue(), &[], Some(&place.expected(privilege)));
         let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
@@ -85,7 +85,7 @@ pub fn main(folders: &Path) -> ExitCode {
         folders: folders.to_owned(),
         history: environment.output.history.named(),
         terminal: false,
-        began,
+        started,
     };
     match tests(&arguments, &options, privilege.unwrap_or(Privilege::User)) {
         Ok(code) => code,
@@ -116,7 +116,7 @@ fn tests(arguments: &Arguments, options: &Options, privilege: Privilege) -> anyh
             let run = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let Some(run) = run else { return Err("the run has ended".into()) };
             match runtime.block_on(run.run(planned)) {
-                CaseResult::Failed { why } => Err(why.into()),
+                CaseResult::Failed { reason, .. } => Err(reason.into()),
                 CaseResult::Passed | CaseResult::Skipped { .. } => Ok(()),
             }
         })
@@ -125,7 +125,7 @@ fn tests(arguments: &Arguments, options: &Options, privilege: Privilege) -> anyh
     let conclusion: Conclusion = libtest_mimic::run(arguments, trials);
     let run = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
     let run = run.and_then(Arc::into_inner).ok_or_else(|| anyhow::anyhow!("a case is still running"))?;
-    let outcome = runtime.block_on(run.finish(options.began))?;
+    let outcome = runtime.block_on(run.finish(options.started))?;
     println!("report: {}", outcome.folder.display());
     Ok(match interrupt::exit_code(&interrupted, &outcome) {
         ExitCode::SUCCESS => conclusion.exit_code(),
@@ -135,11 +135,11 @@ fn tests(arguments: &Arguments, options: &Options, privilege: Privilege) -> anyh
 
 /// A case as a test; a skipped case is an ignored test with the reason as its kind.
 fn trial(planned: Planned, run: impl Fn(&Planned) -> Result<(), Failed> + Send + 'static) -> Trial {
-    let name = planned.case.id().to_string();
+    let name = planned.id().to_string();
     let skip = planned.skip.clone();
     let trial = Trial::test(name, move || run(&planned));
     match skip {
-        Some(why) => trial.with_kind(why).with_ignored_flag(true),
+        Some(reason) => trial.with_kind(reason).with_ignored_flag(true),
         None => trial,
     }
 }

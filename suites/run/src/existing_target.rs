@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{ClassChoice, Cluster, Install, Real, Target};
+use claimcheck_cluster::{ClassChoice, Cluster, Install, Target};
 use claimcheck_deploy::install::Variant;
 use claimcheck_report::RunFolder;
 use clap::{Args, ValueEnum};
@@ -169,13 +169,15 @@ impl ExistingTarget {
     /// It cannot be used; nothing is left behind then.
     pub async fn bring_up(&self, folder: &RunFolder) -> Result<Cluster> {
         // Boxed: these are large futures, and are awaited once.
-        let real = match &self.install {
-            None => Box::pin(Real::at(&self.target)).await?,
-            Some(install) => Box::pin(Real::with_components(&self.target, install, &folder.cluster_dir()?))
-                .await
-                .context("the built-in components cannot be used on the cluster")?,
-        };
-        Ok(Cluster::Real(Box::new(real)))
+        match &self.install {
+            None => Ok(Box::pin(Cluster::existing(&self.target)).await?),
+            Some(install) => {
+                let logs = folder.cluster_dir()?;
+                Box::pin(Cluster::with_components(&self.target, install, &logs))
+                    .await
+                    .context("the built-in components cannot be used on the cluster")
+            }
+        }
     }
 
     /// What is known of the cluster before it is queried, in addition to what is known of all clusters.

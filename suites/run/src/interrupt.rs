@@ -16,7 +16,7 @@ const TWICE: Duration = Duration::from_millis(500);
 /// The exit code of a program terminated by SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 /// The exit code if all cases passed but a threshold was not met.
-const BROKEN: u8 = 4;
+const THRESHOLD_MISSED: u8 = 4;
 
 /// A token that is cancelled by SIGINT or SIGTERM. Must be called within a tokio runtime.
 ///
@@ -52,7 +52,7 @@ pub fn exit_code(interrupted: &CancellationToken, outcome: &Outcome) -> ExitCode
     match (interrupted.is_cancelled(), outcome.is_good(), outcome.keeps_thresholds()) {
         (true, _, _) => ExitCode::from(INTERRUPTED),
         (false, false, _) => ExitCode::from(1),
-        (false, true, false) => ExitCode::from(BROKEN),
+        (false, true, false) => ExitCode::from(THRESHOLD_MISSED),
         (false, true, true) => ExitCode::SUCCESS,
     }
 }

@@ -2,7 +2,7 @@
 //! `cargo test --test e2e` share.
 //!
 //! ```text
-//! PlaceArgs ──> Place (which cluster) ──┐
+//! ClusterArgs ─> ClusterTarget ─────────┐
 //! OutputArgs ─> Output (thresholds, ..) ├──> Run::bring_up ──> Runner, load ──> Reporter ──> Outcome
 //! ```
 
@@ -23,7 +23,7 @@ mod run;
 pub use cluster_args::{ClusterArgs, ClusterArgsError};
 pub use cluster_target::{ClusterTarget, Driver};
 pub use history_args::{HistoryArgs, HistoryFile};
-pub use kind_target::{KindArgs, KindTarget};
+pub use kind_target::KindTarget;
 pub use otlp_args::OtlpError;
 pub use output_args::{Output, OutputArgs, OutputError};
 pub use push_args::PushError;

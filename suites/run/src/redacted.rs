@@ -6,10 +6,10 @@ use secrecy::{ExposeSecret, SecretString};
 
 /// An argument is invalid; the error omits its value.
 #[derive(Debug, thiserror::Error)]
-#[error("{flag}: {why}")]
+#[error("{flag}: {reason}")]
 pub struct BadArgument {
     flag: &'static str,
-    why: String,
+    reason: String,
 }
 
 /// A value parser for clap that accepts any value.
@@ -22,5 +22,5 @@ pub(crate) fn parse<T: FromStr<Err: Display>>(
     flag: &'static str,
     given: &SecretString,
 ) -> Result<T, BadArgument> {
-    given.expose_secret().parse().map_err(|error: T::Err| BadArgument { flag, why: error.to_string() })
+    given.expose_secret().parse().map_err(|error: T::Err| BadArgument { flag, reason: error.to_string() })
 }

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use claimcheck_cluster::faults::FaultSpec;
-use claimcheck_cluster::{Cluster, DriverCapabilities, Instrumentation};
+use claimcheck_cluster::{DriverCapabilities, Instrumentation};
+use claimcheck_engine::plan;
 use claimcheck_harness::{Privilege, Session};
 use claimcheck_model::{Capability, CapabilityPlan, CaseResult, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::{
@@ -23,8 +24,8 @@ use crate::cluster_target::ClusterTarget;
 use claimcheck_suites::Runner;
 use claimcheck_suites::Workload;
 use claimcheck_suites::catalogue;
-use claimcheck_suites::load::{Spec, load};
-use claimcheck_suites::{Environment, Planned, plan};
+use claimcheck_suites::load::{Blocks, Spec, load};
+use claimcheck_suites::{Environment, Need, Planned};
 
 /// The options of a run.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ pub struct Options {
     /// Whether progress and tables are printed to the terminal.
     pub terminal: bool,
     /// When the process started, for the milestones of the report.
-    pub began: Stamp,
+    pub started: Stamp,
 }
 
 impl Options {
@@ -105,7 +106,7 @@ impl Outcome {
 
     /// Every threshold was kept.
     pub fn keeps_thresholds(&self) -> bool {
-        self.summary.broken_slos().next().is_none()
+        self.summary.unmet_slos().next().is_none()
     }
 }
 
@@ -116,7 +117,7 @@ pub fn planned(options: &Options, privilege: Privilege) -> Vec<Planned> {
 
 fn cases(options: &Options, environment: &Environment) -> Vec<Planned> {
     let environment = Environment { pod_security: options.workload.security, ..environment.clone() };
-    let once = plan(&catalogue(), &options.filters, &environment);
+    let once = plan(&catalogue(), &options.filters, Some(&environment));
     (0..options.repeat.max(1)).flat_map(|_| once.clone()).collect()
 }
 
@@ -128,13 +129,13 @@ fn capabilities(
 ) -> Vec<CapabilityPlan> {
     let by_file = config.map(TestDriver::capabilities);
     let plan = |&capability: &Capability| {
-        let exercises = |planned: &&Planned| planned.case.needs.exercises.contains(&capability);
-        let cases = planned.iter().filter(exercises).map(|planned| planned.case.id()).collect();
+        let exercises = |planned: &&Planned| planned.case.needs.contains(&Need::Capability(capability));
+        let cases = planned.iter().filter(exercises).map(Planned::id).collect();
         let by_driver = declared.capabilities.get(&capability).copied();
         let by_file = by_file.as_ref().and_then(|all| all.get(&capability).copied());
         let declared = by_file.or(by_driver);
-        let answered = by_driver.filter(|_| declared != by_driver);
-        CapabilityPlan { capability, declared, answered, cases }
+        let supported = by_driver.filter(|_| declared != by_driver);
+        CapabilityPlan { capability, declared, supported, cases }
     };
     Capability::ALL.iter().map(plan).collect()
 }
@@ -178,7 +179,7 @@ impl Run {
         let ready = Stamp::now();
         // Four random characters: enough to distinguish the few runs on one cluster.
         let prefix = format!("cc-{:.4}", uuid::Uuid::new_v4().simple().to_string());
-        if let Cluster::Real(_) = cluster {
+        if cluster.has_real_nodes() {
             options.workload().try_on(&cluster, &format!("{prefix}-nodes")).await?;
         }
         cluster.set_faults(&options.faults).await?;
@@ -188,7 +189,7 @@ impl Run {
         };
         // The privileges of this process on its machine do not affect real nodes.
         let privilege_entry =
-            options.place.is_virtual().then(|| ("lane".to_owned(), privilege.describe().to_owned()));
+            options.place.is_virtual().then(|| ("privilege".to_owned(), privilege.describe().to_owned()));
         let controllers = options
             .place
             .controllers()
@@ -200,7 +201,7 @@ impl Run {
         let settling = ("settling_s".to_owned(), cluster.settling_time().as_secs().to_string());
         let faults = options.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let faults = (!faults.is_empty()).then(|| ("faults".to_owned(), faults));
-        let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.began));
+        let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.started));
         let info = RunInfo {
             cases: planned.len(),
             cluster: options.place.kind(),
@@ -216,7 +217,7 @@ impl Run {
             },
             environment: BTreeMap::from_iter(
                 [
-                    ("api_ready_s".to_owned(), since(cluster.api_ready().unwrap_or(ready))),
+                    ("api_ready_s".to_owned(), since(cluster.api_server().map_or(ready, |api| api.ready))),
                     ("nodes".to_owned(), cluster.nodes().len().to_string()),
                     ("parallel".to_owned(), options.parallel.to_string()),
                     ("nodes_ready_s".to_owned(), since(ready)),
@@ -262,8 +263,8 @@ impl Run {
     ///
     /// # Errors
     /// It cannot be started.
-    pub async fn load(&self, spec: Spec) -> Result<()> {
-        load(self.session.clone(), spec, self.interrupted.clone()).await
+    pub async fn load(&self, spec: Spec, blocks: Option<Blocks>) -> Result<()> {
+        load(self.session.clone(), spec, blocks, self.interrupted.clone()).await
     }
 
     /// The cases of this run.
@@ -273,7 +274,7 @@ impl Run {
 
     /// Runs one of them.
     pub async fn run(&self, planned: &Planned) -> CaseResult {
-        self.runner.run(planned).await.1
+        self.runner.run(planned).await
     }
 
     /// Runs all of them.
@@ -285,14 +286,14 @@ impl Run {
     ///
     /// # Errors
     /// The report cannot be written.
-    pub async fn finish(self, began: Stamp) -> Result<Outcome> {
+    pub async fn finish(self, started: Stamp) -> Result<Outcome> {
         let Self { session, runner, events, reporting, folder, push, interrupted, .. } = self;
         drop(runner);
         let interrupted = interrupted.is_cancelled();
         session.cluster().set_faults(&[]).await?;
         session.finish().await;
         // Sending fails only if the reporter has stopped; its result has the reason.
-        let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(began), interrupted });
+        let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(started), interrupted });
         let summary = reporting.await.context("the reporter panicked")??;
         if let Some(push) = push {
             for error in push.finish().await {

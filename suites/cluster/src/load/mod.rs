@@ -9,6 +9,7 @@
 //! It uses only the cluster's API, with one watch per kind, so it works on every kind of cluster and has little
 //! overhead.
 
+mod blocks;
 mod class;
 mod objects;
 mod plan;
@@ -22,7 +23,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use claimcheck_harness::Session;
-use claimcheck_model::{Event, LoadEvent, LoadPlan, Usage};
+use claimcheck_model::{Event, LoadEvent, LoadPlan, Stamp, Usage};
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::api::resource::Quantity};
 use kube::{
     Api,
@@ -35,6 +36,7 @@ use crate::{fixture::delete, workload::Workload};
 use plan::{Progress, Step, Target};
 use unit::{LoadContext, Unit};
 
+pub use blocks::{Blocks, TooFewVolumes, block_sizes};
 pub use class::ClassError;
 
 /// The initial interval of resource usage samples; it increases with the duration of the load.
@@ -72,12 +74,17 @@ pub fn bytes(quantity: &str) -> Option<i64> {
     claimcheck_informer::quantity::bytes(&Quantity(quantity.to_owned()))
 }
 
-/// Runs a load and emits its events to the session's reporters. Once `interrupted`, existing volumes are deleted
-/// and no more are created.
+/// Runs a load and emits its events to the session's reporters; in blocks if some are given, which replace the number
+/// of volumes. Once `interrupted`, existing volumes are deleted and no more are created.
 ///
 /// # Errors
 /// The load cannot start: [`ClassError`] if the class is not suitable. Later failures are reported per volume.
-pub async fn load(session: Arc<Session>, spec: Spec, interrupted: CancellationToken) -> Result<()> {
+pub async fn load(
+    session: Arc<Session>,
+    spec: Spec,
+    blocks: Option<Blocks>,
+    interrupted: CancellationToken,
+) -> Result<()> {
     let class = class::choose(&session.client(), &spec, session.driver_name()).await?;
     let spec = Spec { class: Some(class), ..spec };
     let seconds = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
@@ -88,19 +95,22 @@ pub async fn load(session: Arc<Session>, spec: Spec, interrupted: CancellationTo
     spec.workload.prepare(&session.client(), &namespace).await?;
 
     let context = LoadContext { session: session.clone(), spec, namespace: namespace.clone(), interrupted };
-    session.emit(Event::Load(LoadEvent::Began(context.spec.plan())));
-    let began = Instant::now();
-    look(&session, began).await;
+    session.emit(Event::Load(LoadEvent::Started(context.spec.plan())));
+    let started = Instant::now();
+    look(&session, started).await;
     let over = CancellationToken::new();
-    let looking = watch_usage(session.clone(), began, over.clone());
-    let up = Load::new(context, began).run().await;
-    let seconds = began.elapsed().as_secs_f64();
+    let looking = watch_usage(session.clone(), started, over.clone());
+    let mut load = Load::new(context, started);
+    match blocks {
+        Some(blocks) => load.run_blocks(blocks).await,
+        None => load.run().await,
+    }
+    let (seconds, up_seconds) = (load.active().as_secs_f64(), load.up.map(|up| up.as_secs_f64()));
     over.cancel();
     // It ends when `over` is cancelled.
     let _ = looking.await;
-    look(&session, began).await;
-    let up_seconds = up.map(|up| up.duration_since(began).as_secs_f64());
-    session.emit(Event::Load(LoadEvent::Ended { seconds, up_seconds }));
+    look(&session, started).await;
+    session.emit(Event::Load(LoadEvent::Finished { seconds, up_seconds }));
     delete(&namespaces, &namespace, &DeleteParams::default()).await
 }
 
@@ -134,8 +144,11 @@ struct Load {
     tasks: JoinSet<UnitEvent>,
     /// The end of the churn time, with churn.
     over: Option<tokio::time::Instant>,
-    /// The time at which the newest unit was up.
-    up: Option<Instant>,
+    started: Instant,
+    /// The time between blocks.
+    paused: Duration,
+    /// The active time until the newest unit was up.
+    up: Option<Duration>,
 }
 
 /// The result of a unit's task.
@@ -145,8 +158,8 @@ enum UnitEvent {
 }
 
 impl Load {
-    fn new(context: LoadContext, began: Instant) -> Self {
-        let over = context.spec.churn.map(|churn| tokio::time::Instant::from_std(began + churn));
+    fn new(context: LoadContext, started: Instant) -> Self {
+        let over = context.spec.churn.map(|churn| tokio::time::Instant::from_std(started + churn));
         let target = context.spec.target();
         Self {
             context: Arc::new(context),
@@ -156,18 +169,39 @@ impl Load {
             standing: VecDeque::new(),
             tasks: JoinSet::new(),
             over,
+            started,
+            paused: Duration::ZERO,
             up: None,
         }
     }
 
-    /// Runs until all volumes are gone; returns the time at which the last unit was up, if any was.
-    async fn run(mut self) -> Option<Instant> {
+    /// The time since it started, without pauses.
+    fn active(&self) -> Duration {
+        self.started.elapsed().saturating_sub(self.paused)
+    }
+
+    /// Runs one block after another, until no more is requested.
+    async fn run_blocks(&mut self, Blocks { mut requests, ready }: Blocks) {
+        loop {
+            ready();
+            let pause = Instant::now();
+            let requested = self.context.interrupted.run_until_cancelled(requests.recv()).await;
+            self.paused += pause.elapsed();
+            let Some(volumes) = requested.flatten() else { return };
+            self.context.session.emit(Event::Load(LoadEvent::Block { start: Stamp::now() }));
+            self.target.volumes = self.progress.created + volumes;
+            self.run().await;
+        }
+    }
+
+    /// Runs until all volumes are gone.
+    async fn run(&mut self) {
         loop {
             match plan::next(&self.target, &self.progress) {
                 Step::Create(volumes) => self.create(volumes),
                 Step::Remove => self.remove(),
                 Step::Wait => self.wait().await,
-                Step::Done => return self.up,
+                Step::Done => return,
             }
         }
     }
@@ -211,7 +245,7 @@ impl Load {
         match arrived {
             UnitEvent::Up(unit) => {
                 if unit.is_good() {
-                    self.up = Some(Instant::now());
+                    self.up = Some(self.active());
                 }
                 self.progress.rising -= unit.volumes();
                 self.progress.standing += unit.volumes();
@@ -223,11 +257,11 @@ impl Load {
 }
 
 /// Samples resource usage periodically, until `over`.
-fn watch_usage(session: Arc<Session>, began: Instant, over: CancellationToken) -> JoinHandle<()> {
+fn watch_usage(session: Arc<Session>, started: Instant, over: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
         let (mut pause, mut looks) = (LOOK, 0);
         while over.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
-            look(&session, began).await;
+            look(&session, started).await;
             looks += 1;
             if looks == LOOKS {
                 (pause, looks) = (pause * 2, 0);
@@ -237,11 +271,11 @@ fn watch_usage(session: Arc<Session>, began: Instant, over: CancellationToken) -
 }
 
 /// Emits the current resource usage.
-async fn look(session: &Arc<Session>, began: Instant) {
+async fn look(session: &Arc<Session>, started: Instant) {
     let looking = session.clone();
     let usage = tokio::task::spawn_blocking(move || looking.usage()).await;
     let usage: Usage = usage.expect("looking at /proc does not panic");
-    session.emit(Event::Load(LoadEvent::Usage { seconds: began.elapsed().as_secs_f64(), usage }));
+    session.emit(Event::Load(LoadEvent::Usage { seconds: started.elapsed().as_secs_f64(), usage }));
 }
 
 #[cfg(test)]

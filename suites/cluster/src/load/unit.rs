@@ -40,7 +40,7 @@ pub(super) struct Unit {
     pods: Vec<String>,
     /// UIDs of the claims created so far.
     uids: Vec<String>,
-    began: Instant,
+    started: Instant,
     failed: bool,
 }
 
@@ -49,7 +49,7 @@ impl Unit {
     pub fn new(nth: usize, first: usize, volumes: usize, pods: usize) -> Self {
         let claims = (first..first + volumes).map(|number| format!("claim-{number}")).collect();
         let pods = (0..pods).map(|pod| format!("pod-{nth}-{pod}")).collect();
-        Self { claims, pods, uids: Vec::new(), began: Instant::now(), failed: false }
+        Self { claims, pods, uids: Vec::new(), started: Instant::now(), failed: false }
     }
 
     /// The number of volumes.
@@ -66,7 +66,7 @@ impl Unit {
 impl LoadContext {
     /// Creates claims and pods and waits until they are up, the unit has failed, or the load is interrupted.
     pub async fn up(&self, mut unit: Unit) -> Unit {
-        unit.began = Instant::now();
+        unit.started = Instant::now();
         self.reached(&unit, VolumeStep::Created);
         let interrupted = self.interrupted.clone();
         tokio::select! {
@@ -211,7 +211,7 @@ impl LoadContext {
     }
 
     fn reached(&self, unit: &Unit, reached: VolumeStep) {
-        let (volumes, seconds) = (unit.volumes() as u64, unit.began.elapsed().as_secs_f64());
+        let (volumes, seconds) = (unit.volumes() as u64, unit.started.elapsed().as_secs_f64());
         self.session.emit(Event::Load(LoadEvent::Volumes { reached, volumes, seconds }));
     }
 
@@ -219,7 +219,7 @@ impl LoadContext {
     fn failed(&self, unit: &mut Unit, error: &anyhow::Error) {
         if !std::mem::replace(&mut unit.failed, true) {
             let claims = unit.claims.iter().map(|claim| self.key(claim).to_string()).collect();
-            self.session.emit(Event::Load(LoadEvent::Failed { claims, why: format!("{error:#}") }));
+            self.session.emit(Event::Load(LoadEvent::Failed { claims, reason: format!("{error:#}") }));
         }
     }
 

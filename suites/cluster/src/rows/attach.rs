@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use claimcheck_model::CsiMethod;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern},
+    case::{Case, Pattern},
     fixture::{Fixture, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "attach";
@@ -18,7 +20,7 @@ pub(super) const ROWS: &[Case] = &[
         "a ReadWriteOnce volume attaches to a second node only after it is detached from the first",
         "CSI Mock volume attach",
         Pattern::IMMEDIATE,
-        Needs::TWO_NODES.attaching(),
+        &[Need::Nodes(2), Need::Attach],
         case!(second_node_waits),
     ),
     row(
@@ -26,7 +28,7 @@ pub(super) const ROWS: &[Case] = &[
         "a ReadWriteOnce volume attaches to a second node only after it is detached from the first",
         "CSI Mock volume attach",
         Pattern::EXT4,
-        Needs::TWO_NODES.attaching(),
+        &[Need::Nodes(2), Need::Attach],
         case!(second_node_waits),
     ),
 ];
@@ -38,21 +40,21 @@ async fn second_node_waits(t: Arc<Fixture>) -> Result<()> {
         t.ready_pod(&TestPod::long_running("first", &claim, "echo first > /data/who").on(&nodes[0])).await?;
     let second = TestPod::long_running("second", &claim, "test \"$(cat /data/who)\" = first").on(&nodes[1]);
     let second = t.pod(&second).await?;
-    t.event_saying("second", &["FailedAttachVolume"], "Multi-Attach error").await?;
-    t.expect_called(&t.balance_now().await?, "ControllerPublishVolume", 1)?;
+    t.event_containing("second", &["FailedAttachVolume"], "Multi-Attach error").await?;
+    t.expect_called(&t.balance_now().await?, CsiMethod::ControllerPublishVolume, 1)?;
     t.remove_pod(&first).await?;
     t.ready(&second).await?;
     t.remove_pod(&second).await?;
     t.remove_claim(&claim).await?;
     let expected = [
-        ("CreateVolume", 1),
-        ("ControllerPublishVolume", 2),
-        ("NodeStageVolume", 2),
-        ("NodePublishVolume", 2),
-        ("NodeUnpublishVolume", 2),
-        ("NodeUnstageVolume", 2),
-        ("ControllerUnpublishVolume", 2),
-        ("DeleteVolume", 1),
+        (CsiMethod::CreateVolume, 1),
+        (CsiMethod::ControllerPublishVolume, 2),
+        (CsiMethod::NodeStageVolume, 2),
+        (CsiMethod::NodePublishVolume, 2),
+        (CsiMethod::NodeUnpublishVolume, 2),
+        (CsiMethod::NodeUnstageVolume, 2),
+        (CsiMethod::ControllerUnpublishVolume, 2),
+        (CsiMethod::DeleteVolume, 1),
     ];
     t.expect_calls(&expected).await
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use claimcheck_model::CsiMethod;
 use k8s_openapi::api::storage::v1::CSIDriverSpec;
 use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern},
+    case::{Case, Pattern},
     fixture::{Fixture, TestPod, Variant},
+    need::Need,
 };
 
 const SUITE: &str = "attach_required";
@@ -22,7 +24,7 @@ pub(super) const ROWS: &[Case] = &[
         "no VolumeAttachment is created when CSIDriver has attachRequired false",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::variant(Variant::NotAttached),
+        &[Need::Variant(Variant::NotAttached)],
         case!(not_attached),
     ),
     row(
@@ -30,7 +32,7 @@ pub(super) const ROWS: &[Case] = &[
         "volumes are attached when the driver has no CSIDriver object",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::variant(Variant::Undeclared),
+        &[Need::Variant(Variant::Undeclared)],
         case!(undeclared),
     ),
     row(
@@ -38,7 +40,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod waiting for attachment starts once CSIDriver sets attachRequired to false",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs { retract: true, ..Needs::variant(Variant::Unattended) },
+        &[Need::Variant(Variant::Unattended), Need::Retract],
         case!(declared_late),
     ),
 ];
@@ -53,12 +55,12 @@ async fn not_attached(t: Arc<Fixture>) -> Result<()> {
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     let expected = [
-        ("CreateVolume", 1),
-        ("NodeStageVolume", 1),
-        ("NodePublishVolume", 1),
-        ("NodeUnpublishVolume", 1),
-        ("NodeUnstageVolume", 1),
-        ("DeleteVolume", 1),
+        (CsiMethod::CreateVolume, 1),
+        (CsiMethod::NodeStageVolume, 1),
+        (CsiMethod::NodePublishVolume, 1),
+        (CsiMethod::NodeUnpublishVolume, 1),
+        (CsiMethod::NodeUnstageVolume, 1),
+        (CsiMethod::DeleteVolume, 1),
     ];
     t.expect_calls(&expected).await
 }
@@ -73,7 +75,7 @@ async fn undeclared(t: Arc<Fixture>) -> Result<()> {
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     let balance = t.balance().await?;
-    for method in ["ControllerPublishVolume", "ControllerUnpublishVolume"] {
+    for method in [CsiMethod::ControllerPublishVolume, CsiMethod::ControllerUnpublishVolume] {
         t.expect_called(&balance, method, 1)?;
     }
     Ok(())
@@ -87,7 +89,7 @@ async fn declared_late(t: Arc<Fixture>) -> Result<()> {
     let volume = t.bound(&claim).await?;
     t.attachment_made(&volume).await?;
     let balance = t.balance_now().await?;
-    let staged = balance.calls.get("NodeStageVolume").copied().unwrap_or_default();
+    let staged = balance.calls.get(&CsiMethod::NodeStageVolume).copied().unwrap_or_default();
     ensure!(staged == 0, "the volume was staged before it was attached");
     let spec = CSIDriverSpec { attach_required: Some(false), ..CSIDriverSpec::default() };
     t.declare(&driver, Some(spec)).await?;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use claimcheck_engine::skip;
+use claimcheck_model::CsiMethod;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
@@ -10,14 +12,15 @@ use serde_json::{Value, json};
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run, Skip},
+    case::{Case, Pattern, Run},
     fixture::{Claim, Fixture, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "binding";
 
 const fn binding(name: &'static str, run: Run) -> Case {
-    row(SUITE, name, "PersistentVolumes", Pattern::STATIC, Needs::NOTHING, run)
+    row(SUITE, name, "PersistentVolumes", Pattern::STATIC, &[], run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -30,7 +33,7 @@ pub(super) const ROWS: &[Case] = &[
         "a filesystem PVC does not bind to a block PV",
         "volumeMode",
         Pattern::STATIC,
-        Needs::NOTHING,
+        &[],
         case!(volume_mode),
     ),
     binding(
@@ -61,7 +64,7 @@ pub(super) const ROWS: &[Case] = &[
         "PVCs and PVs created while the controllers are down bind after the controllers restart",
         "PersistentVolumes",
         Pattern::STATIC,
-        Needs::DISRUPT,
+        &[Need::Disrupt],
         case!(controllers_were_away),
     ),
     row(
@@ -69,7 +72,7 @@ pub(super) const ROWS: &[Case] = &[
         "a WaitForFirstConsumer PVC binds to an existing PV accessible from the pod's node",
         "PersistentVolumes-local",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        Needs::TWO_NODES,
+        &[Need::Nodes(2)],
         case!(claim_binds_to_available_volume_on_scheduling),
     ),
 ];
@@ -167,7 +170,7 @@ async fn volume_names_claim(t: Arc<Fixture>) -> Result<()> {
 async fn named_volume_is_too_small(t: Arc<Fixture>) -> Result<()> {
     volumes(&t, &[("small", size("1Gi"))]).await?;
     let claim = t.manual_claim("claim", "2Gi", json!({ "volumeName": t.global("small") })).await?;
-    t.event_saying("claim", &["VolumeMismatch"], "Cannot bind to requested volume").await?;
+    t.event_containing("claim", &["VolumeMismatch"], "Cannot bind to requested volume").await?;
     t.claim_in_phase(&claim, "Pending").await?;
     Ok(())
 }
@@ -213,7 +216,7 @@ async fn lost(t: Arc<Fixture>) -> Result<()> {
     t.patch_volume(&name, json!({ "metadata": { "finalizers": null } })).await?;
     t.volume_gone(&name).await?;
     t.claim_in_phase(&claim, "Lost").await?;
-    t.event_saying("claim", &["ClaimLost"], "Data on the volume is lost").await?;
+    t.event_containing("claim", &["ClaimLost"], "Data on the volume is lost").await?;
     Ok(())
 }
 
@@ -235,7 +238,7 @@ async fn released_stays_released(t: Arc<Fixture>) -> Result<()> {
 
 async fn volume_comes_later(t: Arc<Fixture>) -> Result<()> {
     let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
-    t.event_saying("claim", &["ProvisioningFailed"], "not found").await?;
+    t.event_containing("claim", &["ProvisioningFailed"], "not found").await?;
     t.static_volume("volume", json!({})).await?;
     expect(&t, &claim, "volume").await
 }
@@ -272,7 +275,7 @@ async fn claim_binds_to_available_volume_on_scheduling(t: Arc<Fixture>) -> Resul
         t.set_policy(volume, "Delete").await?;
         t.remove_claim(&claim).await?;
     }
-    t.expect_called(&t.balance().await?, "CreateVolume", 2)
+    t.expect_called(&t.balance().await?, CsiMethod::CreateVolume, 2)
 }
 
 /// An Available volume that is accessible from one node only and contains a file with the name of that node.
@@ -283,7 +286,7 @@ async fn volume_freed_on(t: &Fixture, node: &str) -> Result<String> {
         .await?;
     let volume = t.bound(&claim).await?;
     if volume.spec.as_ref().is_some_and(|spec| spec.node_affinity.is_some()) {
-        return Err(Skip("the driver sets the node affinity of its volumes itself".to_owned()).into());
+        return Err(skip("the driver sets the node affinity of its volumes itself"));
     }
     let volume = volume.name_any();
     t.set_policy(&volume, "Retain").await?;

@@ -8,12 +8,14 @@ use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Fixture, TestPod, Variant},
+    need::Need,
 };
 
 const SUITE: &str = "capacity";
-const SMALL: Needs = Needs::variant(Variant::Small).on_two_nodes().exercising(&[Capability::Capacity]);
+const SMALL: &[Need] =
+    &[Need::Nodes(2), Need::Variant(Variant::Small), Need::Capability(Capability::Capacity)];
 const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
 
 const fn capacity(name: &'static str, pattern: Pattern, run: Run) -> Case {
@@ -74,7 +76,7 @@ async fn fits_nowhere(t: Arc<Fixture>) -> Result<()> {
         t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     let claim = t.claim_of_driver(&small, "claim", "300Mi").await?;
     t.pod(&TestPod::long_running("pod", &claim, "")).await?;
-    t.event_saying("pod", &["FailedScheduling"], "did not have enough free storage").await?;
+    t.event_containing("pod", &["FailedScheduling"], "did not have enough free storage").await?;
     Ok(())
 }
 
@@ -94,6 +96,6 @@ async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
 async fn exhausted(t: Arc<Fixture>) -> Result<()> {
     let small = t.install_driver(Variant::Small, json!({})).await?;
     let claim = t.claim_of_driver(&small, "claim", "300Mi").await?;
-    t.event_saying("claim", &["ProvisioningFailed"], "ResourceExhausted").await?;
+    t.event_containing("claim", &["ProvisioningFailed"], "ResourceExhausted").await?;
     t.claim_in_phase(&claim, "Pending").await.map(drop)
 }

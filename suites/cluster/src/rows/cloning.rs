@@ -14,15 +14,16 @@ use super::{
     snapshottable::{expect, write, written},
 };
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Fixture, TestPod, VolumeSource},
+    need::Need,
 };
 
 const SUITE: &str = "clone";
-const CLONES: &[Capability] = &[Capability::PvcDataSource];
+const CLONES: Need = Need::Capability(Capability::PvcDataSource);
 
 const fn cloned(name: &'static str, upstream: &'static str, pattern: Pattern, run: Run) -> Case {
-    row(SUITE, name, upstream, pattern, Needs::NOTHING.exercising(CLONES), run)
+    row(SUITE, name, upstream, pattern, &[CLONES], run)
 }
 
 const fn independent(pattern: Pattern) -> Case {
@@ -64,7 +65,7 @@ pub(super) const ROWS: &[Case] = &[
         "deletion of a source PVC is deferred while a clone of it is pending",
         "provisioning",
         Pattern::IMMEDIATE,
-        Needs::FAULTS.exercising(CLONES),
+        &[Need::Tap, CLONES],
         case!(source_deleted),
     ),
 ];
@@ -107,7 +108,7 @@ async fn waits(t: Arc<Fixture>) -> Result<()> {
     let clone = t.claim_from("clone", VolumeSource::Claim(&claim), &t.usual_size()).await?;
     let reader =
         t.pod(&TestPod::run_to_completion("reader", &clone, "ls /data | grep -c file || true")).await?;
-    t.event_saying("clone", &["ProvisioningFailed"], "must have a status of Bound").await?;
+    t.event_containing("clone", &["ProvisioningFailed"], "must have a status of Bound").await?;
     write(&t, &claim, "there").await?;
     t.ended(&reader).await.map(drop)
 }
@@ -116,7 +117,7 @@ async fn too_small(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     t.bound(&claim).await?;
     t.claim_from("clone", VolumeSource::Claim(&claim), "16Mi").await?;
-    t.event_saying("clone", &["ProvisioningFailed"], "must be greater than or equal in size").await
+    t.event_containing("clone", &["ProvisioningFailed"], "must be greater than or equal in size").await
 }
 
 async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
@@ -127,7 +128,7 @@ async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
     t.event("clone", "ProvisioningFailed").await?;
     t.fail_creation(&clone, Code::Internal, u32::MAX).await;
     t.manual_class().await?;
-    t.event_saying("clone", &["ProvisioningFailed"], "Internal").await?;
+    t.event_containing("clone", &["ProvisioningFailed"], "Internal").await?;
     t.delete_claim(&claim).await?;
     let source =
         t.claim_now(&claim).await.context("the source PVC was removed while a clone of it is pending")?;

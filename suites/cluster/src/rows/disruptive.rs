@@ -5,17 +5,19 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use claimcheck_cluster::{Disruption, Victim};
 use claimcheck_informer::Kind;
-use claimcheck_model::OUT_OF_SERVICE;
+use claimcheck_model::{CsiMethod, OUT_OF_SERVICE};
 use k8s_openapi::api::core::v1::Pod as PodObject;
 use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern},
+    case::{Case, Pattern},
     fixture::{Claim, Fixture, Pod, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "disruptive";
+const AGENTS: &[Need] = &[Need::Disrupt, Need::Agents];
 
 pub(super) const ROWS: &[Case] = &[
     row(
@@ -23,7 +25,7 @@ pub(super) const ROWS: &[Case] = &[
         "a running pod and its mount survive a kubelet restart and are cleaned up afterwards",
         "disruptive",
         Pattern::EXT4,
-        Needs::AGENTS,
+        AGENTS,
         case!(pod_outlives_agent),
     ),
     row(
@@ -31,7 +33,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod deleted while the kubelet is down is cleaned up when the kubelet returns",
         "disruptive",
         Pattern::IMMEDIATE,
-        Needs::AGENTS,
+        AGENTS,
         case!(deleted_while_agent_is_down),
     ),
     row(
@@ -39,7 +41,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod force-deleted while the kubelet is down is cleaned up when the kubelet returns",
         "disruptive",
         Pattern::EXT4,
-        Needs::AGENTS,
+        AGENTS,
         case!(force_deleted_while_agent_is_down),
     ),
     row(
@@ -47,7 +49,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod waits with event FailedAttachVolume while its node disables controller attach-detach",
         "CSI Mock volume attach",
         Pattern::IMMEDIATE,
-        Needs::CONFIGURE.attaching(),
+        &[Need::Disrupt, Need::Agents, Need::Configure, Need::Attach],
         case!(controller_may_not_attach),
     ),
     row(
@@ -55,7 +57,7 @@ pub(super) const ROWS: &[Case] = &[
         "pods on a node tainted out-of-service are deleted and their volumes attach to another node",
         "NodeOutOfService",
         Pattern::IMMEDIATE,
-        Needs::AGENTS.on_two_nodes().attaching(),
+        &[Need::Nodes(2), Need::Disrupt, Need::Agents, Need::Attach],
         case!(out_of_service),
     ),
     row(
@@ -64,7 +66,7 @@ pub(super) const ROWS: &[Case] = &[
         "CSI Mock volume node stage",
         Pattern::EXT4,
         // The first node's driver is also the cluster's controller, which attaches nothing while it is paused.
-        Needs { tap: true, ..Needs::DISRUPT }.on_two_nodes().staging(),
+        &[Need::Nodes(2), Need::Disrupt, Need::Tap, Need::Stage],
         case!(driver_killed_during_stage),
     ),
     row(
@@ -72,7 +74,7 @@ pub(super) const ROWS: &[Case] = &[
         "killing the controllers during provisioning leaks no volumes and repeats no node calls",
         "none",
         Pattern::IMMEDIATE,
-        Needs::DISRUPT,
+        &[Need::Disrupt],
         case!(controllers_killed),
     ),
 ];
@@ -89,7 +91,7 @@ async fn pod_outlives_agent(t: Arc<Fixture>) -> Result<()> {
     ensure!(other == "here", "the other pod read {other:?}");
     let after = container(&t.pod_now(&pod).await?)?;
     ensure!(before == after, "the pod's container changed from {before:?} to {after:?} in the restart");
-    t.expect_called(&t.balance_now().await?, "NodeStageVolume", 1)
+    t.expect_called(&t.balance_now().await?, CsiMethod::NodeStageVolume, 1)
         .context("the new kubelet did not reconstruct the existing mounts")?;
     t.remove_pod(&pod).await
 }
@@ -189,8 +191,8 @@ async fn pod_waits_for_attachment(t: &Fixture, claim: &Claim, node: &str) -> Res
     t.node_annotated(node, MANAGED, false).await?;
     let pod = t.pod(&TestPod::long_running("pod", claim, "echo here > /data/ticket").on(node)).await?;
     let refused = "attaching volumes from the kubelet is not supported";
-    t.event_saying("pod", &["FailedAttachVolume"], refused).await?;
-    let staged = t.balance_now().await?.calls.get("NodeStageVolume").copied().unwrap_or_default();
+    t.event_containing("pod", &["FailedAttachVolume"], refused).await?;
+    let staged = t.balance_now().await?.calls.get(&CsiMethod::NodeStageVolume).copied().unwrap_or_default();
     ensure!(staged == 0, "the volume was staged although its node rejected the attachment");
     Ok(pod)
 }
@@ -200,16 +202,16 @@ async fn driver_killed_during_stage(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
     // The driver is killed during the call, since the call has started and is blocked.
-    t.hold_call(&node, &volume, "NodeStageVolume").await?;
+    t.hold_call(&node, &volume, CsiMethod::NodeStageVolume).await?;
     let script = "echo staged > /data/ticket; cat /data/ticket";
     let pod = t.pod(&TestPod::run_to_completion("pod", &claim, script).on(&node)).await;
-    let in_stage = t.call_begun(&volume, "NodeStageVolume").await;
+    let in_stage = t.call_started(&volume, CsiMethod::NodeStageVolume).await;
     t.end_faults().await;
     t.disrupt(Victim::Driver(node), Disruption::Kill).await?;
     in_stage?;
     let output = t.ended(&pod?).await?;
     ensure!(output == "staged", "unexpected pod output {output:?}");
-    t.called("NodeStageVolume").await.context("NodeStageVolume was not retried")
+    t.called(CsiMethod::NodeStageVolume).await.context("NodeStageVolume was not retried")
 }
 
 async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
@@ -224,14 +226,16 @@ async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
     let balance = t.balance().await?;
     ensure!(balance.is_clean(), "leaked objects: {:?}", balance.left);
     let mounted = [
-        ("NodeStageVolume", 3),
-        ("NodePublishVolume", 3),
-        ("NodeUnpublishVolume", 3),
-        ("NodeUnstageVolume", 3),
+        (CsiMethod::NodeStageVolume, 3),
+        (CsiMethod::NodePublishVolume, 3),
+        (CsiMethod::NodeUnpublishVolume, 3),
+        (CsiMethod::NodeUnstageVolume, 3),
     ];
-    let node_calls =
-        balance.calls.iter().filter(|(name, _)| name.starts_with("Node")).map(|(n, c)| (n.clone(), *c));
-    let only_node = claimcheck_timeline::Balance { calls: node_calls.collect(), ..balance.clone() };
+    let node_calls = balance.calls.iter().filter(|(method, _)| method.is_node());
+    let only_node = claimcheck_timeline::Balance {
+        calls: node_calls.map(|(method, count)| (*method, *count)).collect(),
+        ..balance.clone()
+    };
     // The controllers' calls may be repeated after a kill; the node's calls may not.
     t.check_calls(&only_node, &mounted)
 }

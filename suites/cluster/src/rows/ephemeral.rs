@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Fixture, Script},
 };
 
 const SUITE: &str = "ephemeral";
 
 const fn generic(name: &'static str, pattern: Pattern, run: Run) -> Case {
-    row(SUITE, name, "ephemeral", pattern, Needs::NOTHING, run)
+    row(SUITE, name, "ephemeral", pattern, &[], run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -109,5 +109,5 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
 async fn foreign_claim(t: Arc<Fixture>) -> Result<()> {
     t.claim("pod-data").await?;
     t.script(&Script::run_to_completion("pod", SCRIPT).volume("data", source(&t).await?)).await?;
-    t.event_saying("pod", &["FailedScheduling"], "was not created for").await
+    t.event_containing("pod", &["FailedScheduling"], "was not created for").await
 }

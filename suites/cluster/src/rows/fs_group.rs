@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Claim, Fixture, Script},
+    need::Need,
 };
 
 const SUITE: &str = "fs_group";
-const GROUPED: Needs = Needs::NOTHING.exercising(&[Capability::FsGroup]);
+const GROUPED: &[Need] = &[Need::Capability(Capability::FsGroup)];
 
 const fn group(name: &'static str, pattern: Pattern, run: Run) -> Case {
     row(SUITE, name, "fsgroupchangepolicy", pattern, GROUPED, run)

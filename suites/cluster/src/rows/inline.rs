@@ -8,14 +8,14 @@ use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Fixture, Script},
 };
 
 const SUITE: &str = "inline";
 
 const fn inline(name: &'static str, run: Run) -> Case {
-    row(SUITE, name, "ephemeral", Pattern::INLINE, Needs::NOTHING, run)
+    row(SUITE, name, "ephemeral", Pattern::INLINE, &[], run)
 }
 
 pub(super) const ROWS: &[Case] = &[

@@ -8,6 +8,7 @@ mod cloning;
 mod disruptive;
 mod ephemeral;
 mod fs_group;
+mod group_snapshots;
 mod inline;
 mod multi_volume;
 mod pod_volumes;
@@ -30,7 +31,12 @@ mod volume_mode;
 mod volume_modify;
 mod volumes;
 
-use crate::case::{Case, Needs, Pattern, Run};
+use claimcheck_model::CsiMethod;
+
+use crate::{
+    case::{Case, Pattern, Run},
+    need::Need,
+};
 
 /// All cases.
 pub fn catalogue() -> Vec<Case> {
@@ -60,6 +66,7 @@ pub fn catalogue() -> Vec<Case> {
         stress::ROWS,
         snapshottable::ROWS,
         restore::ROWS,
+        group_snapshots::ROWS,
         cloning::ROWS,
         retries::ROWS,
         service_account_tokens::ROWS,
@@ -69,15 +76,15 @@ pub fn catalogue() -> Vec<Case> {
 }
 
 /// Each CSI call of a volume's life cycle with one pod, once.
-const EACH_ONCE: [(&str, u64); 8] = [
-    ("CreateVolume", 1),
-    ("ControllerPublishVolume", 1),
-    ("NodeStageVolume", 1),
-    ("NodePublishVolume", 1),
-    ("NodeUnpublishVolume", 1),
-    ("NodeUnstageVolume", 1),
-    ("ControllerUnpublishVolume", 1),
-    ("DeleteVolume", 1),
+const EACH_ONCE: [(CsiMethod, u64); 8] = [
+    (CsiMethod::CreateVolume, 1),
+    (CsiMethod::ControllerPublishVolume, 1),
+    (CsiMethod::NodeStageVolume, 1),
+    (CsiMethod::NodePublishVolume, 1),
+    (CsiMethod::NodeUnpublishVolume, 1),
+    (CsiMethod::NodeUnstageVolume, 1),
+    (CsiMethod::ControllerUnpublishVolume, 1),
+    (CsiMethod::DeleteVolume, 1),
 ];
 
 /// A row of `suite` that corresponds to the upstream suite `upstream`.
@@ -86,7 +93,7 @@ const fn row(
     name: &'static str,
     upstream: &'static str,
     pattern: Pattern,
-    needs: Needs,
+    needs: &'static [Need],
     run: Run,
 ) -> Case {
     Case { suite, name, upstream, pattern, needs, run }

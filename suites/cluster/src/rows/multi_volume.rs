@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use claimcheck_model::Capability;
+use claimcheck_model::{Capability, CsiMethod};
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern},
+    case::{Case, Pattern},
     fixture::{Fixture, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "multi_volume";
-const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Persistence]);
-const MANY: Needs = Needs::NOTHING.exercising(&[Capability::Multipods]);
+const KEEPS: Need = Need::Capability(Capability::Persistence);
+const MANY: &[Need] = &[Need::Capability(Capability::Multipods)];
 const UPSTREAM: &str = "multiVolume";
 
 pub(super) const ROWS: &[Case] = &[
@@ -22,7 +23,7 @@ pub(super) const ROWS: &[Case] = &[
         "data on two volumes of a pod persists across pod recreation",
         UPSTREAM,
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        KEEPS,
+        &[KEEPS],
         case!(two_volumes_same_node),
     ),
     row(
@@ -30,7 +31,7 @@ pub(super) const ROWS: &[Case] = &[
         "data on two volumes of a pod persists across pod recreation on another node",
         UPSTREAM,
         Pattern::EXT4,
-        KEEPS.on_two_nodes(),
+        &[Need::Nodes(2), KEEPS],
         case!(two_volumes_other_node),
     ),
     row(
@@ -41,20 +42,13 @@ pub(super) const ROWS: &[Case] = &[
         MANY,
         case!(reader_with_writer),
     ),
-    row(
-        SUITE,
-        "a volume mounted read-only rejects writes",
-        UPSTREAM,
-        Pattern::EXT4,
-        Needs::NOTHING,
-        case!(read_only),
-    ),
+    row(SUITE, "a volume mounted read-only rejects writes", UPSTREAM, Pattern::EXT4, &[], case!(read_only)),
     row(
         SUITE,
         "a filesystem volume that no container mounts is not published",
         "volumeMode",
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        &[],
         case!(unused),
     ),
     row(
@@ -115,11 +109,7 @@ async fn unused(t: Arc<Fixture>) -> Result<()> {
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     let calls = t.balance().await?.calls;
-    let mounted: Vec<_> = calls
-        .keys()
-        .filter(|method| method.ends_with("PublishVolume") && method.starts_with("Node"))
-        .collect();
-    ensure!(mounted.is_empty(), "unexpected CSI calls {mounted:?}");
+    ensure!(!calls.contains_key(&CsiMethod::NodePublishVolume), "NodePublishVolume was called: {calls:?}");
     Ok(())
 }
 
@@ -141,14 +131,14 @@ async fn five_pods(t: Arc<Fixture>) -> Result<()> {
     futures::future::try_join_all(pods.iter().map(|pod| t.remove_pod(pod))).await?;
     t.remove_claim(&claim).await?;
     let expected = [
-        ("CreateVolume", 1),
-        ("ControllerPublishVolume", 1),
-        ("NodeStageVolume", 1),
-        ("NodePublishVolume", 6),
-        ("NodeUnpublishVolume", 6),
-        ("NodeUnstageVolume", 1),
-        ("ControllerUnpublishVolume", 1),
-        ("DeleteVolume", 1),
+        (CsiMethod::CreateVolume, 1),
+        (CsiMethod::ControllerPublishVolume, 1),
+        (CsiMethod::NodeStageVolume, 1),
+        (CsiMethod::NodePublishVolume, 6),
+        (CsiMethod::NodeUnpublishVolume, 6),
+        (CsiMethod::NodeUnstageVolume, 1),
+        (CsiMethod::ControllerUnpublishVolume, 1),
+        (CsiMethod::DeleteVolume, 1),
     ];
     t.expect_calls(&expected).await
 }

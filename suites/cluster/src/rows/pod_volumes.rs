@@ -7,18 +7,19 @@ use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Fixture, Script},
+    need::Need,
 };
 
 const SUITE: &str = "pod_volumes";
 
 const fn kind(name: &'static str, upstream: &'static str, run: Run) -> Case {
-    row(SUITE, name, upstream, Pattern::POD_LOCAL, Needs::NOTHING, run)
+    row(SUITE, name, upstream, Pattern::POD_LOCAL, &[], run)
 }
 
 const fn of_host(name: &'static str, upstream: &'static str, run: Run) -> Case {
-    row(SUITE, name, upstream, Pattern::POD_LOCAL, Needs::HOST_PATHS, run)
+    row(SUITE, name, upstream, Pattern::POD_LOCAL, &[Need::HostPaths], run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -139,7 +140,7 @@ async fn config_map_changes(t: Arc<Fixture>) -> Result<()> {
 async fn config_map_comes_later(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "configMap": { "name": "map" } });
     let pod = t.script(&Script::run_to_completion("pod", "cat /v/map/key").volume("map", source)).await?;
-    t.event_saying("pod", &["FailedMount"], "configmap \"map\" not found").await?;
+    t.event_containing("pod", &["FailedMount"], "configmap \"map\" not found").await?;
     t.config_map("map", json!({ "key": "late" })).await?;
     let output = t.ended(&pod).await?;
     ensure!(output == "late", "unexpected pod output {output:?}");
@@ -205,6 +206,6 @@ async fn host_path(t: Arc<Fixture>) -> Result<()> {
 async fn host_path_type(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "hostPath": { "path": "/etc", "type": "File" } });
     t.script(&Script::run_to_completion("pod", "true").volume("host", source)).await?;
-    t.event_saying("pod", &["FailedMount"], "is not a file").await?;
+    t.event_containing("pod", &["FailedMount"], "is not a file").await?;
     Ok(())
 }

@@ -10,19 +10,20 @@ use serde_json::{Value, json};
 
 use super::{EACH_ONCE, case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Claim, Fixture, TestPod},
+    need::Need,
     workload::IMAGE,
 };
 
 const SUITE: &str = "pods";
 
 const fn on_claim(name: &'static str, upstream: &'static str, run: Run) -> Case {
-    row(SUITE, name, upstream, Pattern::IMMEDIATE, Needs::NOTHING, run)
+    row(SUITE, name, upstream, Pattern::IMMEDIATE, &[], run)
 }
 
 const fn alone(name: &'static str, upstream: &'static str, run: Run) -> Case {
-    row(SUITE, name, upstream, Pattern::POD_LOCAL, Needs::NOTHING, run)
+    row(SUITE, name, upstream, Pattern::POD_LOCAL, &[], run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -96,7 +97,7 @@ pub(super) const ROWS: &[Case] = &[
         "the volume of a completed pod is detached while the pod object still exists",
         "multiVolume",
         Pattern::IMMEDIATE,
-        Needs::TWO_NODES,
+        &[Need::Nodes(2)],
         case!(ended_gives_up),
     ),
     row(
@@ -104,7 +105,7 @@ pub(super) const ROWS: &[Case] = &[
         "files belong to the container's runAsUser and the pod's fsGroup",
         "Security Context",
         Pattern::EXT4,
-        Needs::NOTHING.exercising(&[Capability::FsGroup]),
+        &[Need::Capability(Capability::FsGroup)],
         case!(user),
     ),
 ];
@@ -373,7 +374,7 @@ async fn no_program(t: Arc<Fixture>) -> Result<()> {
     let mut main = container("main", "");
     main["command"] = json!(["/no/such/program"]);
     t.pod_like(pod("Always", of(&claim), &[], &[main])).await?;
-    t.event_saying("pod", &["Failed"], "/no/such/program").await?;
+    t.event_containing("pod", &["Failed"], "/no/such/program").await?;
     mounted_once(&t, &claim).await
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern},
+    case::{Case, Pattern},
     fixture::{Fixture, TestPod},
 };
 
@@ -21,7 +21,7 @@ pub(super) const ROWS: &[Case] = &[
         "an unused PVC has the pvc-protection finalizer and is deleted immediately",
         "PVC Protection",
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        &[],
         case!(unused_claim_goes),
     ),
     row(
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Case] = &[
         "a PVC that is being deleted cannot be used by a new pod",
         "PVC Protection",
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        &[],
         case!(no_new_pod),
     ),
     row(
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Case] = &[
         "deletion of a PVC completes after its completed pod is deleted",
         "PVC Protection",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        Needs::NOTHING,
+        &[],
         case!(completed_pod_unmounts),
     ),
     row(
@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Case] = &[
         "deletion of a bound PV is deferred until its PVC is deleted",
         "PV Protection",
         Pattern::STATIC,
-        Needs::NOTHING,
+        &[],
         case!(bound_volume_stays),
     ),
     row(
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Case] = &[
         "an unbound PV is deleted immediately",
         "PV Protection",
         Pattern::STATIC,
-        Needs::NOTHING,
+        &[],
         case!(free_volume_goes),
     ),
 ];
@@ -72,7 +72,7 @@ async fn no_new_pod(t: Arc<Fixture>) -> Result<()> {
     t.delete_claim(&claim).await?;
     let second = t.pod(&TestPod::long_running("second", &claim, "")).await?;
     // With a stale cache the scheduler binds the pod to a node, and the kubelet reports the error instead.
-    t.event_saying("second", &["FailedScheduling", "FailedMount"], "is being deleted").await?;
+    t.event_containing("second", &["FailedScheduling", "FailedMount"], "is being deleted").await?;
     t.remove_pod(&first).await?;
     // Once scheduled, the pod counts as a user of the claim, although it never mounts the volume.
     if t.node_of(&second).is_some() {

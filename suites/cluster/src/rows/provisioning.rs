@@ -7,8 +7,9 @@ use claimcheck_model::SELECTED_NODE;
 
 use super::{EACH_ONCE, case, row};
 use crate::{
-    case::{Binding, Case, Needs, Pattern},
+    case::{Binding, Case, Pattern},
     fixture::{Fixture, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "provisioning";
@@ -26,7 +27,7 @@ pub(super) const ROWS: &[Case] = &[
         "a WaitForFirstConsumer PVC stays Pending until a pod uses it",
         "provisioning",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        Needs::TWO_NODES,
+        &[Need::Nodes(2)],
         case!(unbound_claim_waits_for_consumer),
     ),
     row(
@@ -34,7 +35,7 @@ pub(super) const ROWS: &[Case] = &[
         "deletion of a PVC in use is deferred until its pod is deleted",
         "PVC Protection",
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        &[],
         case!(claim_in_use_is_protected),
     ),
 ];
@@ -45,7 +46,7 @@ const fn life_cycle(pattern: Pattern) -> Case {
         "a volume is provisioned, used by a pod and deleted with each CSI call exactly once",
         "provisioning",
         pattern,
-        Needs::NOTHING,
+        &[],
         case!(whole_life),
     )
 }

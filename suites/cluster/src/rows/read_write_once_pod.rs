@@ -8,13 +8,14 @@ use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern},
+    case::{Case, Pattern},
     fixture::{Claim, Fixture, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "read_write_once_pod";
 const UPSTREAM: &str = "read-write-once-pod";
-const ALONE: Needs = Needs::NOTHING.exercising(&[Capability::ReadWriteOncePod]);
+const ALONE: Need = Need::Capability(Capability::ReadWriteOncePod);
 
 pub(super) const ROWS: &[Case] = &[
     row(
@@ -22,7 +23,7 @@ pub(super) const ROWS: &[Case] = &[
         "a second pod on the same node stays Pending until the first pod is deleted",
         UPSTREAM,
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        ALONE,
+        &[ALONE],
         case!(second_waits),
     ),
     row(
@@ -30,7 +31,7 @@ pub(super) const ROWS: &[Case] = &[
         "a second pod on another node stays Pending until the first pod is deleted",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        ALONE.on_two_nodes(),
+        &[Need::Nodes(2), ALONE],
         case!(second_waits_elsewhere),
     ),
 ];
@@ -62,7 +63,7 @@ async fn waits_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let holder = t.ready_pod(&TestPod::long_running("holder", &claim, "").on(first)).await?;
     let waiter = t.pod(&TestPod::long_running("waiter", &claim, "").on(second)).await?;
     // The rest of the message differs between versions of Kubernetes.
-    t.event_saying("waiter", &["FailedScheduling"], "ReadWriteOncePod access mode").await?;
+    t.event_containing("waiter", &["FailedScheduling"], "ReadWriteOncePod access mode").await?;
     t.remove_pod(&holder).await?;
     t.ready(&waiter).await?;
     t.remove_pod(&waiter).await

@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_informer::Kind;
+use claimcheck_model::CsiMethod;
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Claim, Fixture, TestPod},
 };
 
 const SUITE: &str = "reclaim";
 
 const fn reclaim(name: &'static str, pattern: Pattern, run: Run) -> Case {
-    row(SUITE, name, "PersistentVolumes", pattern, Needs::NOTHING, run)
+    row(SUITE, name, "PersistentVolumes", pattern, &[], run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -68,7 +69,7 @@ async fn dynamic_delete(t: Arc<Fixture>) -> Result<()> {
     let (claim, volume) = claimed(&t).await?;
     t.delete_claim(&claim).await?;
     t.volume_gone(&volume).await?;
-    t.expect_calls(&[("CreateVolume", 1), ("DeleteVolume", 1)]).await
+    t.expect_calls(&[(CsiMethod::CreateVolume, 1), (CsiMethod::DeleteVolume, 1)]).await
 }
 
 async fn retained_data(t: Arc<Fixture>) -> Result<()> {
@@ -107,7 +108,7 @@ async fn changed_when_released(t: Arc<Fixture>) -> Result<()> {
     t.volume_in_phase(&volume, "Released").await?;
     t.set_policy(&volume, "Delete").await?;
     t.volume_gone(&volume).await?;
-    t.expect_calls(&[("CreateVolume", 1), ("DeleteVolume", 1)]).await
+    t.expect_calls(&[(CsiMethod::CreateVolume, 1), (CsiMethod::DeleteVolume, 1)]).await
 }
 
 async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {
@@ -121,7 +122,7 @@ async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     t.volume_gone(&name).await?;
-    t.expect_called(&t.balance().await?, "DeleteVolume", 1)
+    t.expect_called(&t.balance().await?, CsiMethod::DeleteVolume, 1)
 }
 
 async fn static_retain(t: Arc<Fixture>) -> Result<()> {
@@ -144,6 +145,6 @@ async fn recycle(t: Arc<Fixture>) -> Result<()> {
     t.delete_claim(&claim).await?;
     t.volume_in_phase(&volume, "Failed").await?;
     let message = t.volume_event(&volume, "VolumeFailedRecycle").await?;
-    ensure!(!message.is_empty(), "the event has no message");
+    ensure!(message == "No recycler plugin found for the volume!", "the Event message is {message:?}");
     Ok(())
 }

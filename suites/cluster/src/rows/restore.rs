@@ -12,15 +12,16 @@ use super::{
     snapshottable::{expect, write, written},
 };
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Fixture, Policy, TestPod, VolumeSource},
+    need::Need,
 };
 
 const SUITE: &str = "restore";
-const NEEDS: Needs = Needs::NOTHING.exercising(&[Capability::SnapshotDataSource]);
+const SNAPSHOTS: Need = Need::Capability(Capability::SnapshotDataSource);
 
 const fn restore(name: &'static str, pattern: Pattern, run: Run) -> Case {
-    row(SUITE, name, "provisioning", pattern, NEEDS, run)
+    row(SUITE, name, "provisioning", pattern, &[SNAPSHOTS], run)
 }
 
 const fn as_of(pattern: Pattern) -> Case {
@@ -63,7 +64,7 @@ pub(super) const ROWS: &[Case] = &[
         "a restored volume and its source are mounted in one pod with independent data",
         "multiVolume",
         Pattern::EXT4,
-        NEEDS,
+        &[SNAPSHOTS],
         case!(in_one_pod_with_source),
     ),
     row(
@@ -71,7 +72,7 @@ pub(super) const ROWS: &[Case] = &[
         "a volume restored as ReadOnlyMany is readable by pods on two nodes",
         "provisioning",
         Pattern::IMMEDIATE,
-        Needs::TWO_NODES.exercising(&[Capability::SnapshotDataSource, Capability::CapReadOnlyMany]),
+        &[Need::Nodes(2), SNAPSHOTS, Need::Capability(Capability::CapReadOnlyMany)],
         case!(read_by_many),
     ),
 ];
@@ -106,13 +107,13 @@ async fn too_small(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "large").await?;
     t.taken("snapshot", &claim).await?;
     t.claim_from("restored", VolumeSource::Snapshot("snapshot"), "16Mi").await?;
-    t.event_saying("restored", &["ProvisioningFailed"], "is less than the size").await
+    t.event_containing("restored", &["ProvisioningFailed"], "is less than the size").await
 }
 
 async fn waits(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "late").await?;
     let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
-    t.event_saying("restored", &["ProvisioningFailed"], "error getting snapshot snapshot").await?;
+    t.event_containing("restored", &["ProvisioningFailed"], "error getting snapshot snapshot").await?;
     t.taken("snapshot", &claim).await?;
     expect(&t, &restored, "late").await
 }

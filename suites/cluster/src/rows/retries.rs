@@ -7,23 +7,25 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use claimcheck_csi::Code;
 use claimcheck_informer::Kind;
+use claimcheck_model::CsiMethod;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Fixture, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "retries";
 const STAGE: &str = "CSI Mock volume node stage";
 
-const fn retry(name: &'static str, upstream: &'static str, needs: Needs, run: Run) -> Case {
+const fn retry(name: &'static str, upstream: &'static str, needs: &'static [Need], run: Run) -> Case {
     row(SUITE, name, upstream, Pattern::IMMEDIATE, needs, run)
 }
 
-const ANY: Needs = Needs::FAULTS;
-const ATTACHES: Needs = Needs::FAULTS.attaching();
-const STAGES: Needs = Needs::FAULTS.staging();
+const ANY: &[Need] = &[Need::Tap];
+const ATTACHES: &[Need] = &[Need::Tap, Need::Attach];
+const STAGES: &[Need] = &[Need::Tap, Need::Stage];
 
 pub(super) const ROWS: &[Case] = &[
     retry(
@@ -92,14 +94,14 @@ async fn create_fails(t: Arc<Fixture>) -> Result<()> {
     t.fail_creation(&claim, Code::Internal, 2).await;
     t.manual_class().await?;
     t.bound(&claim).await?;
-    t.event_saying("claim", &["ProvisioningFailed"], "Internal").await?;
+    t.event_containing("claim", &["ProvisioningFailed"], "Internal").await?;
     t.remove_claim(&claim).await
 }
 
 async fn delete_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    t.fail_calls(&volume, "DeleteVolume", Code::Internal, Some(2)).await?;
+    t.fail_calls(&volume, CsiMethod::DeleteVolume, Code::Internal, Some(2)).await?;
     t.delete_claim(&claim).await?;
     let name = volume.metadata.name.unwrap_or_default();
     let message = t.volume_event(&name, "VolumeFailedDelete").await?;
@@ -112,9 +114,9 @@ async fn attach_fails(t: Arc<Fixture>) -> Result<()> {
     let volume = t.bound(&claim).await?;
     // The fault persists until the Event is seen: Kubernetes checks an attachment twice a second, and may miss a
     // short-lived error (`waitForVolumeAttachmentWithLister` of its CSI plugin).
-    t.fail_calls(&volume, "ControllerPublishVolume", Code::Internal, None).await?;
+    t.fail_calls(&volume, CsiMethod::ControllerPublishVolume, Code::Internal, None).await?;
     let pod = t.pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
-    t.event_saying("pod", &["FailedAttachVolume"], "Internal").await?;
+    t.event_containing("pod", &["FailedAttachVolume"], "Internal").await?;
     t.end_faults().await;
     t.ready(&pod).await?;
     Ok(())
@@ -124,7 +126,7 @@ async fn detach_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
-    t.fail_calls(&volume, "ControllerUnpublishVolume", Code::Internal, Some(2)).await?;
+    t.fail_calls(&volume, CsiMethod::ControllerUnpublishVolume, Code::Internal, Some(2)).await?;
     t.remove_pod(&pod).await?;
     t.attachments_gone(&volume).await?;
     t.remove_claim(&claim).await
@@ -132,7 +134,7 @@ async fn detach_fails(t: Arc<Fixture>) -> Result<()> {
 
 async fn stage_fails(t: Arc<Fixture>) -> Result<()> {
     stage_recovers(&t, Code::InvalidArgument).await?;
-    t.event_saying("pod", &["FailedMount"], "InvalidArgument").await?;
+    t.event_containing("pod", &["FailedMount"], "InvalidArgument").await?;
     Ok(())
 }
 
@@ -143,9 +145,9 @@ async fn stage_is_busy(t: Arc<Fixture>) -> Result<()> {
 async fn stage_recovers(t: &Fixture, code: Code) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    t.fail_calls(&volume, "NodeStageVolume", code, Some(1)).await?;
+    t.fail_calls(&volume, CsiMethod::NodeStageVolume, code, Some(1)).await?;
     t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
-    let staged = t.balance_now().await?.calls.get("NodeStageVolume").copied();
+    let staged = t.balance_now().await?.calls.get(&CsiMethod::NodeStageVolume).copied();
     ensure!(staged == Some(1), "staged {staged:?} times after the failure");
     Ok(())
 }
@@ -153,7 +155,7 @@ async fn stage_recovers(t: &Fixture, code: Code) -> Result<()> {
 async fn uncertain_stage_is_undone(t: Arc<Fixture>) -> Result<()> {
     unstaged_after(&t, Code::DeadlineExceeded).await?;
     // Without attachment, no component waits for NodeUnstageVolume.
-    t.called("NodeUnstageVolume")
+    t.called(CsiMethod::NodeUnstageVolume)
         .await
         .context("NodeUnstageVolume was not called after NodeStageVolume timed out")
 }
@@ -168,7 +170,7 @@ async fn failed_stage_is_not_undone(t: Arc<Fixture>) -> Result<()> {
 async fn unstaged_after(t: &Fixture, code: Code) -> Result<u64> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    t.fail_calls(&volume, "NodeStageVolume", code, None).await?;
+    t.fail_calls(&volume, CsiMethod::NodeStageVolume, code, None).await?;
     let pod = t.pod(&TestPod::long_running("pod", &claim, "")).await?;
     t.event("pod", "FailedMount").await?;
     t.delete_pod(&pod).await?;
@@ -176,15 +178,15 @@ async fn unstaged_after(t: &Fixture, code: Code) -> Result<u64> {
     t.attachments_gone(&volume).await?;
     t.end_faults().await;
     t.remove_claim(&claim).await?;
-    Ok(t.balance().await?.calls.get("NodeUnstageVolume").copied().unwrap_or_default())
+    Ok(t.balance().await?.calls.get(&CsiMethod::NodeUnstageVolume).copied().unwrap_or_default())
 }
 
 async fn publish_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    t.fail_calls(&volume, "NodePublishVolume", Code::Internal, Some(1)).await?;
+    t.fail_calls(&volume, CsiMethod::NodePublishVolume, Code::Internal, Some(1)).await?;
     t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
-    t.event_saying("pod", &["FailedMount"], "Internal").await?;
+    t.event_containing("pod", &["FailedMount"], "Internal").await?;
     Ok(())
 }
 
@@ -192,9 +194,9 @@ async fn unpublish_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
-    t.fail_calls(&volume, "NodeUnpublishVolume", Code::Internal, Some(1)).await?;
+    t.fail_calls(&volume, CsiMethod::NodeUnpublishVolume, Code::Internal, Some(1)).await?;
     t.remove_pod(&pod).await?;
-    let calls = t.balance_now().await?.calls.get("NodeUnpublishVolume").copied();
+    let calls = t.balance_now().await?.calls.get(&CsiMethod::NodeUnpublishVolume).copied();
     ensure!(calls == Some(1), "unpublished {calls:?} times after the failure");
     t.remove_claim(&claim).await
 }

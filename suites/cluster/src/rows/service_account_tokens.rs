@@ -7,17 +7,20 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use claimcheck_engine::skip;
+use claimcheck_model::CsiMethod;
 use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Skip},
+    case::{Case, Pattern},
     fixture::{Claim, Fixture, InstalledDriver, Pod, Script, Variant},
+    need::Need,
 };
 
 const SUITE: &str = "service_account_tokens";
 const UPSTREAM: &str = "CSI Mock volume service account token";
-const METHOD: &str = "NodePublishVolume";
+const METHOD: CsiMethod = CsiMethod::NodePublishVolume;
 
 pub(super) const ROWS: &[Case] = &[
     row(
@@ -25,7 +28,7 @@ pub(super) const ROWS: &[Case] = &[
         "NodePublishVolume gets the tokens of CSIDriver's tokenRequests in volume_context",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::variant(Variant::Tokens),
+        &[Need::Variant(Variant::Tokens)],
         case!(in_context),
     ),
     row(
@@ -33,7 +36,7 @@ pub(super) const ROWS: &[Case] = &[
         "NodePublishVolume gets the tokens only in secrets if CSIDriver has serviceAccountTokenInSecrets",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::variant(Variant::TokensInSecrets),
+        &[Need::Variant(Variant::TokensInSecrets)],
         case!(in_secrets),
     ),
     row(
@@ -41,7 +44,7 @@ pub(super) const ROWS: &[Case] = &[
         "NodePublishVolume is repeated for a running pod if CSIDriver has requiresRepublish",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs { tap: true, ..Needs::variant(Variant::Tokens) },
+        &[Need::Tap, Need::Variant(Variant::Tokens)],
         case!(repeated),
     ),
 ];
@@ -73,7 +76,7 @@ async fn in_secrets(t: Arc<Fixture>) -> Result<()> {
     let declared = t.declared(&driver).await?;
     if declared.is_none_or(|spec| spec.service_account_token_in_secrets.is_none()) {
         let why = "the API server drops serviceAccountTokenInSecrets: Kubernetes has it from 1.35 on";
-        return Err(Skip(why.to_owned()).into());
+        return Err(skip(why));
     }
     let (pod, claim) = ready_pod(&t, &driver).await?;
     t.remove_pod(&pod).await?;
@@ -84,7 +87,7 @@ async fn repeated(t: Arc<Fixture>) -> Result<()> {
     let driver = t.install_driver(Variant::Tokens, json!({})).await?;
     let (pod, claim) = ready_pod(&t, &driver).await?;
     t.called(METHOD).await?;
-    let before = t.balance_now().await?.calls.get(METHOD).copied().unwrap_or_default();
+    let before = t.balance_now().await?.calls.get(&METHOD).copied().unwrap_or_default();
     // Kubelets repeat it with every sync of the pod: once a minute, and when the pod changes.
     t.label_pod(&pod, "changed").await?;
     t.called_more_than(METHOD, before).await?;

@@ -5,27 +5,27 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use claimcheck_csi::Code;
 use claimcheck_informer::Kind;
-use claimcheck_model::Capability;
+use claimcheck_model::{Capability, CsiMethod};
 use futures::future::try_join_all;
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Claim, Fixture, Policy, Script, TestPod, VolumeSource},
+    need::Need,
 };
 
 const SUITE: &str = "snapshottable";
-const SNAPSHOTS: &[Capability] = &[Capability::SnapshotDataSource];
+const SNAPSHOTS: Need = Need::Capability(Capability::SnapshotDataSource);
 
 const fn snapshot(name: &'static str, pattern: Pattern, run: Run) -> Case {
-    row(SUITE, name, "snapshottable", pattern, Needs::NOTHING.exercising(SNAPSHOTS), run)
+    row(SUITE, name, "snapshottable", pattern, &[SNAPSHOTS], run)
 }
 
 const fn failing(name: &'static str, run: Run) -> Case {
-    let needs = Needs::FAULTS.exercising(SNAPSHOTS);
-    row(SUITE, name, "CSI Mock volume snapshot", Pattern::IMMEDIATE, needs, run)
+    row(SUITE, name, "CSI Mock volume snapshot", Pattern::IMMEDIATE, &[Need::Tap, SNAPSHOTS], run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Case] = &[
         "many snapshots of several volumes each restore their own data",
         "snapshottable-stress",
         Pattern::IMMEDIATE,
-        Needs::NOTHING.exercising(SNAPSHOTS),
+        &[SNAPSHOTS],
         case!(many),
     ),
     failing(
@@ -150,7 +150,12 @@ async fn deleted(t: Arc<Fixture>) -> Result<()> {
     let snapshot = t.taken("snapshot", &claim).await?;
     t.remove_snapshot(&snapshot).await?;
     t.remove_claim(&claim).await?;
-    let calls = [("CreateVolume", 1), ("CreateSnapshot", 1), ("DeleteSnapshot", 1), ("DeleteVolume", 1)];
+    let calls = [
+        (CsiMethod::CreateVolume, 1),
+        (CsiMethod::CreateSnapshot, 1),
+        (CsiMethod::DeleteSnapshot, 1),
+        (CsiMethod::DeleteVolume, 1),
+    ];
     t.expect_calls(&calls).await
 }
 
@@ -179,7 +184,7 @@ async fn retained(t: Arc<Fixture>) -> Result<()> {
     let handle = only_in_the_driver(&t, &claim).await?;
     let calls = t.balance_now().await?.calls;
     ensure!(
-        !calls.contains_key("DeleteSnapshot"),
+        !calls.contains_key(&CsiMethod::DeleteSnapshot),
         "DeleteSnapshot was called although the policy is Retain: {calls:?}"
     );
     take_in(&t, &handle).await?;
@@ -192,7 +197,7 @@ async fn pre_provisioned(t: Arc<Fixture>) -> Result<()> {
     let handle = only_in_the_driver(&t, &claim).await?;
     t.snapshot_like("second", json!({ "source": { "volumeSnapshotContentName": t.global("content") } }))
         .await?;
-    t.snapshot_says("second", "VolumeSnapshotContent is missing").await?;
+    t.snapshot_reports("second", "VolumeSnapshotContent is missing").await?;
     t.content_like("content", &handle, "second", Policy::Delete).await?;
     let snapshot = t.ready_snapshot("second").await?;
     ensure!(
@@ -234,7 +239,7 @@ async fn of_unbound(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let class = t.snapshot_class(Policy::Delete).await?;
     t.snapshot("snapshot", &claim, &class).await?;
-    t.snapshot_says("snapshot", "is not yet bound to a PV").await?;
+    t.snapshot_reports("snapshot", "is not yet bound to a PV").await?;
     t.output(&TestPod::run_to_completion("pod", &claim, "true")).await?;
     t.ready_snapshot("snapshot").await.map(drop)
 }
@@ -243,7 +248,7 @@ async fn no_class(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     t.bound(&claim).await?;
     t.snapshot("snapshot", &claim, &t.global("delete")).await?;
-    let snapshot = t.snapshot_says("snapshot", "not found").await?;
+    let snapshot = t.snapshot_reports("snapshot", "not found").await?;
     ensure!(snapshot.content().is_none(), "a content was created without a class");
     t.event("snapshot", "GetSnapshotClassFailed").await?;
     t.snapshot_class(Policy::Delete).await?;
@@ -294,10 +299,10 @@ async fn many(t: Arc<Fixture>) -> Result<()> {
 async fn create_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    t.fail_calls(&volume, "CreateSnapshot", Code::Internal, Some(2)).await?;
+    t.fail_calls(&volume, CsiMethod::CreateSnapshot, Code::Internal, Some(2)).await?;
     let class = t.snapshot_class(Policy::Delete).await?;
     t.snapshot("snapshot", &claim, &class).await?;
-    t.snapshot_says("snapshot", "Internal").await?;
+    t.snapshot_reports("snapshot", "Internal").await?;
     let snapshot = t.ready_snapshot("snapshot").await?;
     t.remove_snapshot(&snapshot).await
 }
@@ -305,7 +310,7 @@ async fn create_fails(t: Arc<Fixture>) -> Result<()> {
 async fn answer_lost(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    t.lose_answer(&volume, "CreateSnapshot").await?;
+    t.lose_answer(&volume, CsiMethod::CreateSnapshot).await?;
     let class = t.snapshot_class(Policy::Delete).await?;
     t.snapshot("snapshot", &claim, &class).await?;
     let snapshot = t.ready_snapshot("snapshot").await?;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use crate::testdriver::StressTestOptions;
 use anyhow::Result;
+use claimcheck_model::CsiMethod;
 use futures::future::try_join_all;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern},
+    case::{Case, Pattern},
     fixture::{Fixture, TestPod},
 };
 
@@ -21,7 +22,7 @@ pub(super) const ROWS: &[Case] = &[row(
     "many volumes with one pod each are created and deleted concurrently",
     "volume-stress",
     Pattern::WAIT_FOR_FIRST_CONSUMER,
-    Needs::NOTHING,
+    &[],
     case!(many_at_once),
 )];
 
@@ -35,12 +36,12 @@ async fn many_at_once(t: Arc<Fixture>) -> Result<()> {
     let balance = t.balance().await?;
     let volumes = scale.num_pods as u64;
     let pods = volumes * (scale.num_restarts as u64 + 1);
-    let called = |method: &str, times: u64| t.expect_called(&balance, method, times);
-    called("CreateVolume", volumes)?;
-    called("ControllerPublishVolume", pods)?;
-    called("NodeStageVolume", pods)?;
-    called("NodePublishVolume", pods)?;
-    called("DeleteVolume", volumes)
+    let called = |method, times| t.expect_called(&balance, method, times);
+    called(CsiMethod::CreateVolume, volumes)?;
+    called(CsiMethod::ControllerPublishVolume, pods)?;
+    called(CsiMethod::NodeStageVolume, pods)?;
+    called(CsiMethod::NodePublishVolume, pods)?;
+    called(CsiMethod::DeleteVolume, volumes)
 }
 
 /// One volume and its pod, which is recreated this many times.

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Claim, Fixture, Script},
 };
 
 const SUITE: &str = "sub_path";
 
 const fn part(name: &'static str, run: Run) -> Case {
-    row(SUITE, name, "subPath", Pattern::IMMEDIATE, Needs::NOTHING, run)
+    row(SUITE, name, "subPath", Pattern::IMMEDIATE, &[], run)
 }
 
 pub(super) const ROWS: &[Case] = &[

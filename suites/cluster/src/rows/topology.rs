@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Fixture, TestPod, Variant, ZONE},
+    need::Need,
 };
 
 const SUITE: &str = "topology";
-const ZONED: Needs = Needs::variant(Variant::Zoned).on_two_nodes().exercising(&[Capability::Topology]);
+const ZONED: &[Need] =
+    &[Need::Nodes(2), Need::Variant(Variant::Zoned), Need::Capability(Capability::Topology)];
 const SCRIPT: &str = "echo here > /data/file && test \"$(cat /data/file)\" = here";
 
 const fn topology(name: &'static str, pattern: Pattern, run: Run) -> Case {

@@ -5,28 +5,30 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use claimcheck_csi::Code;
 use claimcheck_informer::{Kind, growth::Progress};
-use claimcheck_model::Capability;
+use claimcheck_model::{Capability, CsiMethod};
 use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, FsType, Needs, Pattern, Run},
+    case::{Case, FsType, Pattern, Run},
     fixture::{Claim, Fixture, Script, TestPod, Variant, refusal},
+    need::Need,
 };
 
 const SUITE: &str = "volume_expand";
 const UPSTREAM: &str = "volume-expand";
 const MOCK: &str = "CSI Mock volume expansion";
-const UNUSED: Needs = Needs::NOTHING.exercising(&[Capability::OfflineExpansion]);
-const USED: Needs = Needs::NOTHING.exercising(&[Capability::OnlineExpansion]);
-const CONTROLLER: Needs = Needs::FAULTS.exercising(&[Capability::ControllerExpansion]);
-const NODE: Needs = Needs::FAULTS.exercising(&[Capability::NodeExpansion, Capability::OnlineExpansion]);
+const UNUSED: &[Need] = &[Need::Capability(Capability::OfflineExpansion)];
+const USED: &[Need] = &[Need::Capability(Capability::OnlineExpansion)];
+const CONTROLLER: &[Need] = &[Need::Tap, Need::Capability(Capability::ControllerExpansion)];
+const NODE: &[Need] =
+    &[Need::Tap, Need::Capability(Capability::NodeExpansion), Need::Capability(Capability::OnlineExpansion)];
 
-const fn grows(name: &'static str, pattern: Pattern, needs: Needs, run: Run) -> Case {
+const fn grows(name: &'static str, pattern: Pattern, needs: &'static [Need], run: Run) -> Case {
     row(SUITE, name, UPSTREAM, pattern, needs, run)
 }
 
-const fn recovers(name: &'static str, pattern: Pattern, needs: Needs, run: Run) -> Case {
+const fn recovers(name: &'static str, pattern: Pattern, needs: &'static [Need], run: Run) -> Case {
     row(SUITE, name, MOCK, pattern, needs, run)
 }
 
@@ -91,7 +93,7 @@ pub(super) const ROWS: &[Case] = &[
     recovers(
         "with an offline-only driver, expansion is retried after the pod is deleted",
         Pattern::IMMEDIATE,
-        Needs::variant(Variant::GrowsUnused).exercising(&[Capability::OfflineExpansion]),
+        &[Need::Variant(Variant::GrowsUnused), Need::Capability(Capability::OfflineExpansion)],
         case!(waits_until_unused),
     ),
 ];
@@ -226,9 +228,9 @@ async fn ephemeral(t: Arc<Fixture>) -> Result<()> {
 async fn controller_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     let volume = t.bound(&claim).await?;
-    t.fail_calls(&volume, "ControllerExpandVolume", Code::Internal, Some(2)).await?;
+    t.fail_calls(&volume, CsiMethod::ControllerExpandVolume, Code::Internal, Some(2)).await?;
     t.grow(&claim).await?;
-    t.event_saying("claim", &["VolumeResizeFailed"], "Internal").await?;
+    t.event_containing("claim", &["VolumeResizeFailed"], "Internal").await?;
     t.grown_but_for_the_node(&claim, &t.larger_size()).await
 }
 
@@ -237,10 +239,10 @@ async fn controller_refuses(t: Arc<Fixture>) -> Result<()> {
     let volume = t.bound(&claim).await?;
     let name = volume.metadata.name.clone().unwrap_or_default();
     t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0)).await?;
-    t.fail_calls(&volume, "ControllerExpandVolume", Code::OutOfRange, Some(1)).await?;
+    t.fail_calls(&volume, CsiMethod::ControllerExpandVolume, Code::OutOfRange, Some(1)).await?;
     t.resize(&claim, "1Ti").await?;
     t.growth_is(&claim, Progress::ControllerInfeasible).await?;
-    t.event_saying("claim", &["VolumeResizeFailed"], "OutOfRange").await?;
+    t.event_containing("claim", &["VolumeResizeFailed"], "OutOfRange").await?;
     t.resize(&claim, &t.larger_size())
         .await
         .context("the request for a smaller size above the capacity was rejected")?;
@@ -252,9 +254,9 @@ async fn node_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     let volume = t.bound(&claim).await?;
     t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0)).await?;
-    t.fail_calls(&volume, "NodeExpandVolume", Code::Internal, Some(2)).await?;
+    t.fail_calls(&volume, CsiMethod::NodeExpandVolume, Code::Internal, Some(2)).await?;
     t.grow(&claim).await?;
-    t.event_saying("pod", &["VolumeResizeFailed"], "Internal").await?;
+    t.event_containing("pod", &["VolumeResizeFailed"], "Internal").await?;
     t.grown(&claim, &t.larger_size()).await
 }
 
@@ -262,12 +264,13 @@ async fn node_refuses(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     let volume = t.bound(&claim).await?;
     t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0)).await?;
-    t.fail_calls(&volume, "NodeExpandVolume", Code::OutOfRange, Some(1)).await?;
+    t.fail_calls(&volume, CsiMethod::NodeExpandVolume, Code::OutOfRange, Some(1)).await?;
     t.grow(&claim).await?;
-    t.event_saying("pod", &["VolumeResizeFailed"], "OutOfRange").await?;
+    t.event_containing("pod", &["VolumeResizeFailed"], "OutOfRange").await?;
     t.grown(&claim, &t.larger_size()).await?;
     // Once at first, and once more before the node may retry.
-    let calls = t.balance_now().await?.calls.get("ControllerExpandVolume").copied().unwrap_or_default();
+    let calls =
+        t.balance_now().await?.calls.get(&CsiMethod::ControllerExpandVolume).copied().unwrap_or_default();
     ensure!(calls >= 2, "ControllerExpandVolume was called {calls} times, expected at least 2");
     Ok(())
 }
@@ -277,7 +280,7 @@ async fn waits_until_unused(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim_of_driver(&driver, "claim", "64Mi").await?;
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "")).await?;
     t.resize(&claim, "128Mi").await?;
-    t.event_saying("claim", &["VolumeResizeFailed"], "only supports offline expansion").await?;
+    t.event_containing("claim", &["VolumeResizeFailed"], "only supports offline expansion").await?;
     t.remove_pod(&pod).await?;
     t.grown_but_for_the_node(&claim, "128Mi").await?;
     t.output(&TestPod::run_to_completion("next", &claim, "true")).await?;

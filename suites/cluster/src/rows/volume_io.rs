@@ -7,23 +7,26 @@ use claimcheck_model::Capability;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Fixture, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "volume_io";
-const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Persistence]);
-const EXECUTES: Needs = Needs::NOTHING.exercising(&[Capability::Exec]);
+const KEEPS: Need = Need::Capability(Capability::Persistence);
+const SMALL: &[Need] = &[Need::FileMiB(1), KEEPS];
+const LARGE: &[Need] = &[Need::FileMiB(100), KEEPS];
+const EXECUTES: &[Need] = &[Need::Capability(Capability::Exec)];
 
-const fn io(name: &'static str, pattern: Pattern, mebibytes: i64, run: Run) -> Case {
-    row(SUITE, name, "volumeIO", pattern, KEEPS.writing(mebibytes), run)
+const fn io(name: &'static str, pattern: Pattern, needs: &'static [Need], run: Run) -> Case {
+    row(SUITE, name, "volumeIO", pattern, needs, run)
 }
 
 pub(super) const ROWS: &[Case] = &[
-    io("a file of 1 MiB is read back unchanged", Pattern::IMMEDIATE, 1, case!(one_mebibyte)),
-    io("a file of 1 MiB is read back unchanged", Pattern::EXT4, 1, case!(one_mebibyte)),
-    io("a file of 100 MiB is read back unchanged", Pattern::IMMEDIATE, 100, case!(hundred_mebibytes)),
-    io("a file of 100 MiB is read back unchanged", Pattern::EXT4, 100, case!(hundred_mebibytes)),
+    io("a file of 1 MiB is read back unchanged", Pattern::IMMEDIATE, SMALL, case!(one_mebibyte)),
+    io("a file of 1 MiB is read back unchanged", Pattern::EXT4, SMALL, case!(one_mebibyte)),
+    io("a file of 100 MiB is read back unchanged", Pattern::IMMEDIATE, LARGE, case!(hundred_mebibytes)),
+    io("a file of 100 MiB is read back unchanged", Pattern::EXT4, LARGE, case!(hundred_mebibytes)),
     row(
         SUITE,
         "a file on a volume can be executed",

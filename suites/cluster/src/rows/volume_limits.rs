@@ -8,12 +8,13 @@ use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern},
+    case::{Case, Pattern},
     fixture::{Fixture, TestPod, Variant},
+    need::Need,
 };
 
 const SUITE: &str = "volume_limits";
-const LIMITED: Needs = Needs::variant(Variant::Limited).exercising(&[Capability::VolumeLimits]);
+const LIMITED: &[Need] = &[Need::Variant(Variant::Limited), Need::Capability(Capability::VolumeLimits)];
 
 pub(super) const ROWS: &[Case] = &[
     row(
@@ -37,7 +38,7 @@ pub(super) const ROWS: &[Case] = &[
         "pods are scheduled to nodes below the volume limit",
         "volumeLimits",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        LIMITED.on_two_nodes(),
+        &[Need::Nodes(2), Need::Variant(Variant::Limited), Need::Capability(Capability::VolumeLimits)],
         case!(where_there_is_room),
     ),
 ];
@@ -62,7 +63,7 @@ async fn beyond_the_limit(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim_of_driver(&limited, "third", "1Mi").await?;
     let third = t.pod(&TestPod::long_running("third", &claim, "").on(&node)).await?;
     // Before its claim is bound, the pod waits for the claim instead.
-    t.event_saying("third", &["FailedScheduling"], "exceed max volume count").await?;
+    t.event_containing("third", &["FailedScheduling"], "exceed max volume count").await?;
     t.remove_pod(&pods[0]).await?;
     t.ready(&third).await?;
     Ok(())

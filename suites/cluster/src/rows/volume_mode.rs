@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_cluster::{Disruption, Victim};
-use claimcheck_model::Capability;
+use claimcheck_model::{Capability, CsiMethod};
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern},
+    case::{Case, Pattern},
     fixture::{Claim, Fixture, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "volume_mode";
 const UPSTREAM: &str = "volumeMode";
-const BLOCK: Needs = Needs::NOTHING.exercising(&[Capability::Block]);
-const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Block, Capability::Persistence]);
+const BLOCK: Need = Need::Capability(Capability::Block);
+const KEEPS: Need = Need::Capability(Capability::Persistence);
 
 pub(super) const ROWS: &[Case] = &[
     row(
@@ -23,23 +24,23 @@ pub(super) const ROWS: &[Case] = &[
         "data on a block volume persists across pod recreation",
         "volumes",
         Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER,
-        KEEPS,
-        case!(kept_on_same_node),
+        &[BLOCK, KEEPS],
+        case!(retained_on_same_node),
     ),
     row(
         SUITE,
         "data on a block volume persists across pod recreation on another node",
         "multiVolume",
         Pattern::BLOCK,
-        KEEPS.on_two_nodes(),
-        case!(kept_on_other_node),
+        &[Need::Nodes(2), BLOCK, KEEPS],
+        case!(retained_on_other_node),
     ),
     row(
         SUITE,
         "a block volume has at least the requested size",
         UPSTREAM,
         Pattern::BLOCK,
-        BLOCK,
+        &[BLOCK],
         case!(as_large_as_claimed),
     ),
     row(
@@ -47,7 +48,7 @@ pub(super) const ROWS: &[Case] = &[
         "a block volume in volumeMounts is rejected with event FailedMount",
         UPSTREAM,
         Pattern::BLOCK,
-        BLOCK,
+        &[BLOCK],
         case!(block_as_file_system),
     ),
     row(
@@ -55,7 +56,7 @@ pub(super) const ROWS: &[Case] = &[
         "a filesystem volume in volumeDevices is rejected with event FailedMount",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        &[],
         case!(file_system_as_block),
     ),
     row(
@@ -63,7 +64,7 @@ pub(super) const ROWS: &[Case] = &[
         "a block volume that no container uses is not published",
         UPSTREAM,
         Pattern::BLOCK,
-        BLOCK,
+        &[BLOCK],
         case!(unused),
     ),
     row(
@@ -71,7 +72,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod with filesystem and block volumes finds its data after recreation",
         "multiVolume",
         Pattern::BLOCK,
-        KEEPS,
+        &[BLOCK, KEEPS],
         case!(both_on_same_node),
     ),
     row(
@@ -79,7 +80,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod with filesystem and block volumes finds its data after recreation on another node",
         "multiVolume",
         Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER,
-        KEEPS.on_two_nodes(),
+        &[Need::Nodes(2), BLOCK, KEEPS],
         case!(both_on_other_node),
     ),
     row(
@@ -87,7 +88,7 @@ pub(super) const ROWS: &[Case] = &[
         "two pods on one node share a block volume",
         "multiVolume",
         Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER,
-        Needs::NOTHING.exercising(&[Capability::Block, Capability::Multipods]),
+        &[BLOCK, Need::Capability(Capability::Multipods)],
         case!(two_pods),
     ),
     row(
@@ -95,7 +96,7 @@ pub(super) const ROWS: &[Case] = &[
         "a running pod keeps its block volume across a kubelet restart",
         "disruptive",
         Pattern::BLOCK,
-        Needs::DISRUPT.exercising(&[Capability::Block]),
+        &[Need::Disrupt, BLOCK],
         case!(outlives_agent),
     ),
 ];
@@ -107,17 +108,17 @@ sha256sum < /tmp/blob";
 /// Prints the checksum of the same four MiB.
 const READ: &str = "dd if=/dev/data bs=1048576 skip=32 count=4 2> /dev/null | sha256sum";
 
-async fn kept_on_same_node(t: Arc<Fixture>) -> Result<()> {
+async fn retained_on_same_node(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
-    kept_between(&t, &node, &node).await
+    retained_between(&t, &node, &node).await
 }
 
-async fn kept_on_other_node(t: Arc<Fixture>) -> Result<()> {
+async fn retained_on_other_node(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
-    kept_between(&t, &nodes[0], &nodes[1]).await
+    retained_between(&t, &nodes[0], &nodes[1]).await
 }
 
-async fn kept_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
+async fn retained_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let claim = t.claim("claim").await?;
     let written = t.output(&TestPod::run_to_completion("writer", &claim, WRITE).on(first)).await?;
     ensure!(written.len() >= 64, "the writer printed {written:?} instead of a checksum");
@@ -147,8 +148,8 @@ async fn file_system_as_block(t: Arc<Fixture>) -> Result<()> {
 async fn rejected(t: &Fixture, why: &str) -> Result<()> {
     let claim = t.claim("claim").await?;
     let pod = t.pod(&TestPod::long_running("pod", &claim, "").wrong_volume_mode()).await?;
-    t.event_saying("pod", &["FailedMount"], why).await?;
-    t.event_saying("pod", &["FailedMount"], "Unable to attach or mount volumes").await?;
+    t.event_containing("pod", &["FailedMount"], why).await?;
+    t.event_containing("pod", &["FailedMount"], "Unable to attach or mount volumes").await?;
     t.remove_pod(&pod).await
 }
 
@@ -158,7 +159,7 @@ async fn unused(t: Arc<Fixture>) -> Result<()> {
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     let calls = t.balance().await?.calls;
-    let published = calls.get("NodePublishVolume").copied().unwrap_or_default();
+    let published = calls.get(&CsiMethod::NodePublishVolume).copied().unwrap_or_default();
     ensure!(published == 0, "NodePublishVolume was called");
     Ok(())
 }

@@ -11,8 +11,9 @@ use serde_json::json;
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern, Run},
+    case::{Case, Pattern, Run},
     fixture::{Claim, Fixture, InstalledDriver, TestPod, Variant},
+    need::Need,
 };
 
 const SUITE: &str = "volume_modify";
@@ -20,7 +21,7 @@ const UPSTREAM: &str = "volume-modify";
 const STRESS: &str = "volume-modify-stress";
 
 const fn modifies(name: &'static str, run: Run) -> Case {
-    row(SUITE, name, UPSTREAM, Pattern::IMMEDIATE, Needs::variant(Variant::Modified), run)
+    row(SUITE, name, UPSTREAM, Pattern::IMMEDIATE, &[Need::Variant(Variant::Modified)], run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -44,7 +45,7 @@ pub(super) const ROWS: &[Case] = &[
         "a VolumeAttributesClass of another driver is never applied",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs { builtin_sidecars: true, ..Needs::variant(Variant::Modified) },
+        &[Need::Variant(Variant::Modified), Need::BuiltinSidecars],
         case!(foreign),
     ),
     modifies("a PVC recovers from a VolumeAttributesClass that the driver rejects", case!(recovers)),
@@ -54,7 +55,7 @@ pub(super) const ROWS: &[Case] = &[
         "many volumes are modified repeatedly and concurrently",
         STRESS,
         Pattern::IMMEDIATE,
-        Needs::variant(Variant::Modified),
+        &[Need::Variant(Variant::Modified)],
         case!(many),
     ),
 ];
@@ -90,7 +91,7 @@ async fn made_with(t: Arc<Fixture>) -> Result<()> {
 async fn made_late(t: Arc<Fixture>) -> Result<()> {
     let driver = driver(&t).await?;
     let claim = with(&t, &driver, &t.global("late")).await?;
-    t.event_saying("claim", &["ProvisioningFailed"], "not found").await?;
+    t.event_containing("claim", &["ProvisioningFailed"], "not found").await?;
     let late = class(&t, "late", "100").await?;
     t.modified(&claim, &late).await
 }
@@ -99,7 +100,7 @@ async fn made_with_invalid(t: Arc<Fixture>) -> Result<()> {
     let driver = driver(&t).await?;
     let invalid = class(&t, "invalid", "0").await?;
     with(&t, &driver, &invalid).await?;
-    t.event_saying("claim", &["ProvisioningFailed"], "iops").await
+    t.event_containing("claim", &["ProvisioningFailed"], "iops").await
 }
 
 async fn given(t: Arc<Fixture>) -> Result<()> {
@@ -109,7 +110,7 @@ async fn given(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     t.modify(&claim, &silver).await?;
     t.modified(&claim, &silver).await?;
-    t.event_saying("claim", &["VolumeModifySuccessful"], &silver).await
+    t.event_containing("claim", &["VolumeModifySuccessful"], &silver).await
 }
 
 async fn changed(t: Arc<Fixture>) -> Result<()> {
@@ -131,7 +132,7 @@ async fn waits(t: Arc<Fixture>) -> Result<()> {
     let claim = having(&t, &driver, &silver).await?;
     t.modify(&claim, &t.global("missing")).await?;
     t.modification_is(&claim, Progress::Pending).await?;
-    t.event_saying("claim", &["VolumeModifyFailed"], "does not exist").await?;
+    t.event_containing("claim", &["VolumeModifyFailed"], "does not exist").await?;
     // Not by creating the missing class: upstream's resizer retries only when the claim changes.
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await
@@ -144,7 +145,7 @@ async fn foreign(t: Arc<Fixture>) -> Result<()> {
     let claim = having(&t, &driver, &silver).await?;
     t.modify(&claim, &other).await?;
     t.modification_is(&claim, Progress::Pending).await?;
-    t.event_saying("claim", &["VolumeModifyFailed"], Variant::Limited.name()).await?;
+    t.event_containing("claim", &["VolumeModifyFailed"], Variant::Limited.name()).await?;
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await
 }
@@ -157,7 +158,7 @@ async fn recovers(t: Arc<Fixture>) -> Result<()> {
     t.modify(&claim, &invalid).await?;
     t.modification_is(&claim, Progress::Infeasible).await?;
     t.modification_failed(&claim).await?;
-    t.event_saying("claim", &["VolumeModifyFailed"], "iops").await?;
+    t.event_containing("claim", &["VolumeModifyFailed"], "iops").await?;
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await
 }

@@ -4,30 +4,31 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_informer::quantity;
-use claimcheck_model::Capability;
+use claimcheck_model::{Capability, CsiMethod};
 
 use super::{case, row};
 use crate::{
-    case::{Case, Needs, Pattern},
+    case::{Case, Pattern},
     fixture::{Fixture, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "volumes";
-const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Persistence]);
+const KEEPS: Need = Need::Capability(Capability::Persistence);
 
 pub(super) const ROWS: &[Case] = &[
-    kept(Pattern::IMMEDIATE),
-    kept(Pattern::EXT4),
-    kept(Pattern::XFS),
-    kept_elsewhere(Pattern::IMMEDIATE),
-    kept_elsewhere(Pattern::EXT4),
-    kept_elsewhere(Pattern::XFS),
+    retained(Pattern::IMMEDIATE),
+    retained(Pattern::EXT4),
+    retained(Pattern::XFS),
+    retained_elsewhere(Pattern::IMMEDIATE),
+    retained_elsewhere(Pattern::EXT4),
+    retained_elsewhere(Pattern::XFS),
     row(
         SUITE,
         "two pods with the same PVC on one node share one NodeStageVolume call",
         "multiVolume",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        Needs::NOTHING.exercising(&[Capability::Multipods]),
+        &[Need::Capability(Capability::Multipods)],
         case!(two_pods_one_stage),
     ),
     row(
@@ -35,31 +36,32 @@ pub(super) const ROWS: &[Case] = &[
         "a volume has the requested size, and writes beyond it fail with ENOSPC",
         "provisioning",
         Pattern::EXT4,
-        Needs::NOTHING,
+        &[],
         case!(size_is_enforced),
     ),
 ];
 
-const fn kept(pattern: Pattern) -> Case {
-    row(SUITE, "data persists across pod recreation", "volumes", pattern, KEEPS, case!(kept_on_same_node))
+const fn retained(pattern: Pattern) -> Case {
+    let name = "data persists across pod recreation";
+    row(SUITE, name, "volumes", pattern, &[KEEPS], case!(retained_on_same_node))
 }
 
-const fn kept_elsewhere(pattern: Pattern) -> Case {
+const fn retained_elsewhere(pattern: Pattern) -> Case {
     let name = "data persists across pod recreation on another node";
-    row(SUITE, name, "multiVolume", pattern, KEEPS.on_two_nodes(), case!(kept_on_other_node))
+    row(SUITE, name, "multiVolume", pattern, &[Need::Nodes(2), KEEPS], case!(retained_on_other_node))
 }
 
-async fn kept_on_same_node(t: Arc<Fixture>) -> Result<()> {
+async fn retained_on_same_node(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
-    kept_between(&t, &node, &node).await
+    retained_between(&t, &node, &node).await
 }
 
-async fn kept_on_other_node(t: Arc<Fixture>) -> Result<()> {
+async fn retained_on_other_node(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
-    kept_between(&t, &nodes[0], &nodes[1]).await
+    retained_between(&t, &nodes[0], &nodes[1]).await
 }
 
-async fn kept_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
+async fn retained_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let claim = t.claim("claim").await?;
     let write = "dd if=/dev/urandom of=/data/file bs=1024 count=1024 2> /dev/null && sha256sum < /data/file";
     let writer = t.pod(&TestPod::run_to_completion("writer", &claim, write).on(first)).await?;
@@ -83,20 +85,20 @@ async fn two_pods_one_stage(t: Arc<Fixture>) -> Result<()> {
     // The volume remains staged and published for the other pod.
     let seen = t.balance_now().await?.calls;
     ensure!(
-        !seen.contains_key("NodeUnstageVolume"),
+        !seen.contains_key(&CsiMethod::NodeUnstageVolume),
         "NodeUnstageVolume was called while a pod uses the volume: {seen:?}"
     );
     t.remove_pod(&b).await?;
     t.remove_claim(&claim).await?;
     let expected = [
-        ("CreateVolume", 1),
-        ("ControllerPublishVolume", 1),
-        ("NodeStageVolume", 1),
-        ("NodePublishVolume", 2),
-        ("NodeUnpublishVolume", 2),
-        ("NodeUnstageVolume", 1),
-        ("ControllerUnpublishVolume", 1),
-        ("DeleteVolume", 1),
+        (CsiMethod::CreateVolume, 1),
+        (CsiMethod::ControllerPublishVolume, 1),
+        (CsiMethod::NodeStageVolume, 1),
+        (CsiMethod::NodePublishVolume, 2),
+        (CsiMethod::NodeUnpublishVolume, 2),
+        (CsiMethod::NodeUnstageVolume, 1),
+        (CsiMethod::ControllerUnpublishVolume, 1),
+        (CsiMethod::DeleteVolume, 1),
     ];
     t.expect_calls(&expected).await
 }

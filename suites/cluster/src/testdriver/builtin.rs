@@ -72,10 +72,6 @@ pub(super) fn known(content: Content, capability: Capability) -> Option<(bool, &
         (Capability::MultiplePvsSameId, _) => (true, "uses no Kubernetes objects"),
         (Capability::CapReadOnlyMany, _) => (true, "MULTI_NODE_READER_ONLY is supported by both backends"),
         (Capability::SeLinuxMount, _) => (false, "manifests/csidriver: seLinuxMount is not set"),
-        (Capability::GroupSnapshot, _) => (
-            false,
-            "declares GROUP_CONTROLLER_SERVICE, but manifests/ contain neither CRDs nor controllers for it",
-        ),
         (Capability::SnapshotMetadata, _) => (
             false,
             "declares SNAPSHOT_METADATA_SERVICE, but manifests/ contain neither CRD nor sidecar for it",
@@ -86,6 +82,7 @@ pub(super) fn known(content: Content, capability: Capability) -> Option<(bool, &
         (
             Capability::VolumeMountGroup
             | Capability::SnapshotDataSource
+            | Capability::GroupSnapshot
             | Capability::PvcDataSource
             | Capability::ControllerExpansion
             | Capability::NodeExpansion

@@ -80,7 +80,7 @@ DriverInfo:
 }
 
 #[test]
-fn what_a_file_does_not_say_is_as_upstream_has_it() {
+fn omitted_fields_have_the_defaults_of_upstream() {
     let driver = parse(NAME).unwrap();
     assert_eq!((driver.class(), driver.fit(1)), (&Class::None, 5 << 30));
     assert_eq!(driver.access_modes(), BTreeSet::from([AccessMode::ReadWriteOnce]));

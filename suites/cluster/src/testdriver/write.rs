@@ -306,7 +306,7 @@ fn guess(
 }
 
 /// Requirements of a capability in addition to the driver, if it is true.
-fn takes_besides(capability: Capability) -> Option<&'static str> {
+fn additional_requirement(capability: Capability) -> Option<&'static str> {
     Some(match capability {
         Capability::SnapshotDataSource => "needs the snapshot CRDs and controllers",
         Capability::GroupSnapshot => "needs the group snapshot CRDs and controllers",
@@ -322,7 +322,7 @@ impl Draft {
     fn comment(&self, capability: Capability) -> Option<String> {
         let origin = self.origins.get(&capability)?;
         let is = self.file.driver_info.capabilities.get(&capability) == Some(&true);
-        let besides = takes_besides(capability).filter(|_| is);
+        let besides = additional_requirement(capability).filter(|_| is);
         Some(besides.map_or(origin.to_string(), |besides| format!("{origin}; {besides}")))
     }
 }

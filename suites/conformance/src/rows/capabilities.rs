@@ -6,11 +6,12 @@ use claimcheck_csi::{
     Code, Status,
     v1::{ValidateVolumeCapabilitiesRequest, Volume, VolumeCapability, volume_capability::access_mode::Mode},
 };
+use claimcheck_engine::skip;
 
 use super::{ATTACH, CREATE, STAGE, case};
 use crate::{
     case::Row,
-    expect::{Answer, skip, status_text},
+    expect::{Answer, status_text},
     fixture::{Fixture, with_mode},
     spec,
 };

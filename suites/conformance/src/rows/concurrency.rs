@@ -3,20 +3,27 @@
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::{Code, Status};
-use tokio::time::{Duration, sleep};
+use claimcheck_engine::Schedule;
+use tokio::time::{Duration, Instant, sleep};
 
-use super::{ATTACH, CLONE, CREATE, EXPAND, GROUPS, MODIFY, NODE_EXPAND, SNAPSHOT, STAGE, case};
+use super::{
+    ATTACH, ATTACH_AGAIN, CLONE, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, MODIFY, MOUNTS,
+    NODE_EXPAND, PUBLISH_AGAIN, SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN,
+    UNSTAGES, case,
+};
 use crate::{
-    case::{Need, Row, Schedule},
+    case::Row,
     expect::{Answer, NOT_FOUND, raced, same, status_text},
     fixture::{Fixture, Step, from_volume},
+    need::Need,
     spec,
 };
 
 /// The number of concurrent calls.
 const CROWD: usize = 8;
-/// Maximum number of retries of a call that returns Aborted, and the first delay, which doubles.
-const RETRIES: (u32, Duration) = (8, Duration::from_millis(10));
+/// Maximum number of retries of a call that returns an error other than Aborted, and the first and the last delay: it
+/// doubles.
+const RETRIES: (u32, Duration, Duration) = (11, Duration::from_millis(5), Duration::from_millis(500));
 
 pub(super) const ROWS: &[Row] = &[
     Row::new(
@@ -24,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::CONCURRENT,
         case!(create),
     )
-    .needs(&[CREATE])
+    .needs(&[CREATE, CREATE_AGAIN])
     .each(),
     Row::new(
         "concurrent CreateVolume calls with different names create different volumes",
@@ -33,19 +40,19 @@ pub(super) const ROWS: &[Row] = &[
     )
     .needs(&[CREATE]),
     Row::new("concurrent DeleteVolume calls delete the volume", spec::CONCURRENT, case!(delete))
-        .needs(&[CREATE]),
+        .needs(&[CREATE, DELETE_AGAIN]),
     Row::new(
         "concurrent CreateVolume and DeleteVolume calls leave a usable volume or none",
         spec::CONCURRENT,
         case!(create_delete),
     )
-    .needs(&[CREATE]),
+    .needs(&[CREATE, CREATE_AGAIN, DELETE_AGAIN]),
     Row::new(
         "concurrent ControllerPublishVolume calls return the same publish_context",
         spec::CONCURRENT,
         case!(attach),
     )
-    .needs(&[CREATE, ATTACH]),
+    .needs(&[CREATE, ATTACH, ATTACH_AGAIN]),
     Row::new("concurrent ControllerUnpublishVolume calls detach the volume", spec::CONCURRENT, case!(detach))
         .needs(&[CREATE, ATTACH]),
     Row::new(
@@ -53,7 +60,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::CONCURRENT,
         case!(attach_detach),
     )
-    .needs(&[CREATE, ATTACH]),
+    .needs(&[CREATE, ATTACH, ATTACH_AGAIN]),
     Row::new(
         "concurrent ControllerPublishVolume and DeleteVolume calls do not both succeed",
         spec::CONCURRENT,
@@ -61,30 +68,30 @@ pub(super) const ROWS: &[Row] = &[
     )
     .needs(&[CREATE, ATTACH]),
     Row::new("concurrent NodeStageVolume calls mount the volume once", spec::CONCURRENT, case!(stage))
-        .needs(&[CREATE, STAGE])
+        .needs(&[CREATE, STAGE, STAGE_AGAIN])
         .each(),
     Row::new("concurrent NodeUnstageVolume calls unmount the volume", spec::CONCURRENT, case!(unstage))
-        .needs(&[CREATE, STAGE])
+        .needs(&[CREATE, STAGE, UNSTAGE_AGAIN, UNSTAGES])
         .each(),
     Row::new(
         "concurrent NodeStageVolume and NodeUnstageVolume calls leave a valid state",
         spec::CONCURRENT,
         case!(stage_unstage),
     )
-    .needs(&[CREATE, STAGE])
+    .needs(&[CREATE, STAGE, STAGE_AGAIN, UNSTAGE_AGAIN])
     .each(),
     Row::new("concurrent NodePublishVolume calls mount the volume once", spec::CONCURRENT, case!(publish))
-        .needs(&[CREATE])
+        .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN])
         .each(),
     Row::new("concurrent NodeUnpublishVolume calls unmount the volume", spec::CONCURRENT, case!(unpublish))
-        .needs(&[CREATE])
+        .needs(&[CREATE, UNPUBLISH_AGAIN, UNMOUNTS])
         .each(),
     Row::new(
         "concurrent NodePublishVolume and NodeUnpublishVolume calls leave a valid state",
         spec::CONCURRENT,
         case!(publish_unpublish),
     )
-    .needs(&[CREATE])
+    .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN, UNPUBLISH_AGAIN])
     .each(),
     Row::new("concurrent ControllerExpandVolume calls return the same size", spec::CONCURRENT, case!(expand))
         .needs(&[CREATE, EXPAND]),
@@ -93,9 +100,9 @@ pub(super) const ROWS: &[Row] = &[
         spec::CONCURRENT,
         case!(expand_delete),
     )
-    .needs(&[CREATE, EXPAND]),
+    .needs(&[CREATE, EXPAND, DELETE_AGAIN]),
     Row::new("concurrent NodeExpandVolume calls succeed", spec::CONCURRENT, case!(node_expand))
-        .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION])
+        .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION, EXPANDS, MOUNTS])
         .each(),
     Row::new("concurrent ControllerModifyVolume calls succeed", spec::CONCURRENT, case!(modify)).needs(&[
         CREATE,
@@ -172,22 +179,22 @@ async fn together<F: Future>(calls: Vec<F>) -> Vec<F::Output> {
 }
 
 /// Retries a call until it returns OK, as a caller that lost a response does; with a limit. While an operation is
-/// pending, `Aborted` is expected, and any other code is a warning.
+/// pending, `Aborted` is expected, for as long as a call may take, and any other code is a warning.
 pub(super) async fn settled<T, F>(f: &Fixture, call: impl Fn() -> F) -> Result<T, Status>
 where
     F: Future<Output = Result<T, Status>>,
 {
-    let (mut pause, mut odd) = (RETRIES.1, None);
-    for _ in 0..RETRIES.0 {
+    let (mut pause, mut odd, mut retries) = (RETRIES.1, None, 0);
+    let limit = Instant::now() + f.config().call_limit();
+    loop {
         match call().await {
-            Err(status) => {
-                if status.code() != Code::Aborted {
-                    odd = Some(status);
-                }
+            Err(status) if status.code() == Code::Aborted && Instant::now() < limit => sleep(pause).await,
+            Err(status) if status.code() != Code::Aborted && retries < RETRIES.0 => {
+                (odd, retries) = (Some(status), retries + 1);
                 sleep(pause).await;
             }
             answer => {
-                if let Some(odd) = odd {
+                if let Some(odd) = odd.filter(|_| answer.is_ok()) {
                     f.warn(format!(
                         "a call that succeeded after retries first returned {}",
                         status_text(&odd)
@@ -196,9 +203,8 @@ where
                 return answer;
             }
         }
-        pause *= 2;
+        pause = (pause * 2).min(RETRIES.2);
     }
-    call().await
 }
 
 async fn create(f: &Fixture) -> Result<()> {
@@ -487,14 +493,18 @@ async fn snapshot_undo(f: &Fixture) -> Result<()> {
 async fn snapshot_source(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Snapshot)?;
     let volume = f.volume().await?.volume_id;
-    let (taken, deleted) = tokio::join!(
-        f.create_snapshot(f.snapshot_request(&volume)),
-        f.delete_volume(f.delete_request(&volume))
-    );
+    let request = f.snapshot_request(&volume);
+    let repeated = request.clone();
+    let (taken, deleted) =
+        tokio::join!(f.create_snapshot(request), f.delete_volume(f.delete_request(&volume)));
     let snapshot = taken.as_ref().ok().and_then(|taken| taken.snapshot.clone());
     let answers = vec![taken.map(drop), deleted.map(drop)];
     raced(f, "CreateSnapshot and DeleteVolume", answers, &[Code::NotFound, Code::FailedPrecondition])?;
     if let Some(snapshot) = snapshot {
+        // Only a snapshot that is ready can be restored; without its source, a driver need not report when it is.
+        if !snapshot.ready_to_use && f.snapshot_as(repeated).await.is_err() {
+            return Ok(());
+        }
         let request = f.create_from(crate::fixture::from_snapshot(&snapshot.snapshot_id));
         let made = settled(f, || f.create_volume(request.clone())).await;
         made.works("CreateVolume from a snapshot that was created while its source was deleted")?;

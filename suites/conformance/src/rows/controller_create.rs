@@ -8,12 +8,15 @@ use claimcheck_csi::{
         volume_capability::access_mode::Mode,
     },
 };
+use claimcheck_engine::skip;
 
-use super::{CLONE, CREATE, MODIFY, SNAPSHOT, TOPOLOGY, case};
+use super::{CLONE, CREATE, CREATE_AGAIN, MODIFY, SNAPSHOT, TOPOLOGY, case};
 use crate::{
-    case::{Access, Need, Row},
-    expect::{Answer, INVALID, NO_SUCH, NOT_FOUND, both, skip},
+    case::{Access, Row},
+    effect::Effect,
+    expect::{Answer, INVALID, NO_SUCH, NOT_FOUND, both},
     fixture::{Fixture, from_snapshot, from_volume, with_mode},
+    need::Need,
     spec,
     verdict::breaking,
 };
@@ -41,14 +44,15 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume called twice with the same name and size returns the same volume", spec::CREATE_SAME, case!(same_again))
         .also(&[spec::CREATE_ONCE, spec::CONTEXT_SAME, spec::CONTEXT_FIXED])
         .needs(&[CREATE])
+        .establishes(&[Effect::CreateAgain])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when requesting to create a volume with already existing name and same capacity"),
     Row::new("CreateVolume with an existing name and a different size returns AlreadyExists", spec::EXISTS, case!(other_size))
-        .needs(&[CREATE])
+        .needs(&[CREATE, CREATE_AGAIN])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when requesting to create a volume with already existing name and different capacity"),
     Row::new("CreateVolume with an existing name and a different access type creates no second volume", spec::EXISTS, case!(other_access))
-        .needs(&[CREATE, Need::Access(Access::Mount), Need::Access(Access::Block)]),
-    Row::new("CreateVolume with an existing name and a different source returns AlreadyExists", spec::EXISTS, case!(other_source)).needs(&[CREATE, CLONE]),
+        .needs(&[CREATE, Need::Access(Access::Mount), Need::Access(Access::Block), CREATE_AGAIN]),
+    Row::new("CreateVolume with an existing name and a different source returns AlreadyExists", spec::EXISTS, case!(other_source)).needs(&[CREATE, CLONE, CREATE_AGAIN]),
     Row::new("CreateVolume with the longest allowed name succeeds", spec::ANY_NAME, case!(longest))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when creating volume with maximum-length name"),
@@ -157,11 +161,13 @@ async fn same_again(f: &Fixture) -> Result<()> {
 
 async fn other_size(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
-    let sized = f.make(request.clone()).await?.capacity_bytes != 0;
-    request.capacity_range = Some(f.driver().range(f.config().grown()));
+    let (size, grown) = (f.make(request.clone()).await?.capacity_bytes, f.config().grown());
+    request.capacity_range = Some(f.driver().range(grown));
     let what = "CreateVolume with an existing name and a different size";
     match f.create_volume(request).await {
-        Ok(_) if !sized => f.warn("volumes have no size: an existing name matches any requested size"),
+        Ok(_) if size == 0 => f.warn("volumes have no size: an existing name matches any requested size"),
+        // The driver has rounded up the smaller size, so that the volume has the larger one, too.
+        Ok(_) if size >= grown => {}
         answer => answer.refused(what, &[Code::AlreadyExists])?,
     }
     Ok(())
@@ -418,8 +424,11 @@ async fn no_topology(f: &Fixture) -> Result<()> {
 
 async fn no_such_place(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
-    let segments = f.driver().topology().unwrap_or_default().segments;
-    let elsewhere = segments.into_keys().map(|key| (key, "claimcheck-nowhere".to_owned())).collect();
+    // A topology without segments is everywhere.
+    let Some(topology) = f.driver().topology().filter(|topology| !topology.segments.is_empty()) else {
+        return Err(skip("NodeGetInfo returns no accessible_topology, and no --topology is set"));
+    };
+    let elsewhere = topology.segments.into_keys().map(|key| (key, "claimcheck-nowhere".to_owned())).collect();
     let requisite = vec![Topology { segments: elsewhere }];
     request.accessibility_requirements =
         Some(TopologyRequirement { preferred: requisite.clone(), requisite });

@@ -5,11 +5,13 @@ use claimcheck_csi::{
     Code,
     v1::{ValidateVolumeCapabilitiesRequest, Volume, volume_capability::access_mode::Mode},
 };
+use claimcheck_engine::skip;
 
-use super::{ATTACH, CREATE, STAGE, case};
+use super::{ATTACH, CREATE, DELETE_AGAIN, STAGE, case};
 use crate::{
     case::Row,
-    expect::{Answer, INVALID, NOT_FOUND, skip, status_text},
+    effect::Effect,
+    expect::{Answer, INVALID, NOT_FOUND, status_text},
     fixture::{Fixture, with_mode},
     spec,
 };
@@ -19,11 +21,12 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] DeleteVolume should fail when no volume id is provided"),
     Row::new("DeleteVolume of a nonexistent volume succeeds", spec::DELETE_GONE, case!(unknown))
-        .needs(&[CREATE])
+        .needs(&[CREATE, DELETE_AGAIN])
         .upstream("Controller Service [Controller Server] DeleteVolume should succeed when an invalid volume id is used"),
     Row::new("DeleteVolume called twice succeeds", spec::DELETE_TWICE, case!(twice))
         .also(&[spec::DELETE_GONE])
         .needs(&[CREATE])
+        .establishes(&[Effect::DeleteAgain])
         .upstream("Controller Service [Controller Server] DeleteVolume should return appropriate values (no optional values added)"),
     Row::new("DeleteVolume of an attached volume returns FailedPrecondition", spec::DELETE_IN_USE, case!(attached)).needs(&[CREATE, ATTACH]),
     Row::new("DeleteVolume of a staged volume returns FailedPrecondition", spec::DELETE_IN_USE, case!(staged)).needs(&[CREATE, STAGE]),

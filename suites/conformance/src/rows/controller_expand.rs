@@ -8,13 +8,16 @@ use claimcheck_csi::{
         plugin_capability::volume_expansion::Type as ExpansionType,
     },
 };
+use claimcheck_engine::Schedule;
 
-use super::{CREATE, EXPAND, GET, MODIFY, case};
+use super::{CHECKS_PARAMETERS, CREATE, EXPAND, GET, MODIFY, MOUNTS, case};
 use crate::{
-    case::{Need, Row, Schedule},
+    case::Row,
     config::Map,
+    effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND, both},
     fixture::{Fixture, Step},
+    need::Need,
     spec,
     verdict::{Breaks, breaking},
 };
@@ -44,8 +47,8 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::EXPAND_RANGE])
         .needs(&[EXPAND, CREATE]),
     Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", spec::EXPAND_RANGE, case!(impossible)).needs(&[EXPAND, CREATE]),
-    Row::new("ControllerGetVolume after ControllerExpandVolume returns the new size", spec::SIZE_LEAST, case!(reported_size)).needs(&[EXPAND, CREATE, GET]),
-    Row::new("ControllerExpandVolume preserves data", spec::EXPAND_KEEPS, case!(data)).needs(&[EXPAND, CREATE, Need::Files]).each(),
+    Row::new("ControllerGetVolume after ControllerExpandVolume returns the new size", spec::SIZE_LEAST, case!(reported_size)).needs(&[EXPAND, CREATE, GET]).establishes(&[Effect::Expands]),
+    Row::new("ControllerExpandVolume preserves data", spec::EXPAND_KEEPS, case!(data)).needs(&[EXPAND, CREATE, Need::Files, MOUNTS]).each(),
     Row::new("ControllerExpandVolume of a published volume without ONLINE returns FailedPrecondition", spec::EXPAND_IN_USE, case!(offline_only))
         .also(&[spec::OFFLINE])
         .needs(&[EXPAND, CREATE, Need::Expansion(ExpansionType::Offline)]),
@@ -63,9 +66,10 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("ModifyVolume [Controller Server] should modify a volume created with a volume attribute class"),
     Row::new("ControllerModifyVolume with invalid mutable parameters returns InvalidArgument", spec::MODIFY_BAD, case!(modify_invalid))
         .needs(&[MODIFY, CREATE, Need::InvalidMutableParameters])
+        .establishes(&[Effect::ParametersChecked])
         .upstream("ModifyVolume [Controller Server] should fail if specified mutable parameters are not supported by the volume"),
     Row::new("ControllerModifyVolume that returns an error leaves the volume unchanged", spec::MODIFY_UNTOUCHED, case!(modify_unchanged))
-        .needs(&[MODIFY, CREATE, Need::MutableParameters, Need::InvalidMutableParameters])
+        .needs(&[MODIFY, CREATE, Need::MutableParameters, Need::InvalidMutableParameters, CHECKS_PARAMETERS])
         .upstream("ModifyVolume [Controller Server] should fail to modify a volume created with a volume attribute class if new mutable parameters are not supported by volume"),
 ];
 
@@ -124,11 +128,11 @@ async fn no_shrinking(f: &Fixture) -> Result<()> {
         .controller_expand_volume(request)
         .await
         .works("ControllerExpandVolume to less than the current size")?;
-    kept(f.config().grown(), f.config().volume_size, answer.capacity_bytes).breaks(spec::EXPAND_KEEPS)
+    is_allowed(f.config().grown(), f.config().volume_size, answer.capacity_bytes).breaks(spec::EXPAND_KEEPS)
 }
 
 /// Checks that a volume did not shrink.
-fn kept(grown: i64, asked: i64, got: i64) -> Result<()> {
+fn is_allowed(grown: i64, asked: i64, got: i64) -> Result<()> {
     ensure!(
         got >= grown,
         "a volume of {grown} bytes was to be expanded to at least {asked} bytes, and shrank to {got}"

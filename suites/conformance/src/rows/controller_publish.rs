@@ -2,12 +2,15 @@
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::Code;
+use claimcheck_engine::{Schedule, skip};
 
 use super::{ATTACH, CREATE, READONLY, case};
 use crate::{
-    case::{Need, Row, Schedule},
-    expect::{Answer, INVALID, NOT_FOUND, skip, status_text},
+    case::Row,
+    effect::Effect,
+    expect::{Answer, INVALID, NOT_FOUND, status_text},
     fixture::Fixture,
+    need::Need,
     spec,
     verdict::Breaks,
 };
@@ -28,10 +31,12 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ControllerPublishVolume of a deleted volume returns NotFound", spec::ATTACH_GONE, case!(deleted)).needs(&[ATTACH, CREATE]),
     Row::new("ControllerPublishVolume to a nonexistent node returns NotFound", spec::ATTACH_NO_NODE, case!(unknown_node))
         .needs(&[ATTACH, CREATE])
+        .establishes(&[Effect::NodeChecked])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the node does not exist"),
     Row::new("ControllerPublishVolume called twice returns the same publish_context", spec::ATTACH_SAME, case!(twice))
         .also(&[spec::PUBLISH_CONTEXT_FIXED])
         .needs(&[ATTACH, CREATE])
+        .establishes(&[Effect::AttachAgain])
         .each(),
     Row::new("ControllerPublishVolume returns a publish_context within the size limits", spec::LIMITS, case!(short_context)).needs(&[ATTACH, CREATE]),
     Row::new("ControllerPublishVolume with the readonly flag succeeds", spec::ATTACH_READONLY, case!(readonly)).needs(&[ATTACH, READONLY, CREATE]),

@@ -16,10 +16,11 @@ use claimcheck_csi::{
 
 use super::{ATTACH, EXPAND, GET_SNAPSHOT, GROUPS, LIST_NODES, NODE_EXPAND, case};
 use crate::{
-    case::{Need, Row},
+    case::Row,
     config::Map,
-    expect::{Answer, status_text},
+    expect::{Answer, WrongCode, status_text},
     fixture::Fixture,
+    need::Need,
     spec,
     verdict::Breaks,
 };
@@ -226,8 +227,11 @@ fn declared(f: &Fixture, probes: Probes) -> Result<()> {
         (f.has(*need) && unimplemented).then(|| format!("{call} ({})", need.name()))
     };
     let missing: Vec<String> = probes.iter().filter_map(missing).collect();
-    ensure!(missing.is_empty(), "declared, but these calls return Unimplemented: {}", missing.join(", "));
-    Ok(())
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let text = format!("declared, but these calls return Unimplemented: {}", missing.join(", "));
+    Err(WrongCode::unimplemented(text).into())
 }
 
 /// Checks that calls that are not declared return Unimplemented. A driver that executes such a call has an undeclared

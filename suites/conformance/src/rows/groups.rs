@@ -7,11 +7,13 @@ use claimcheck_csi::{
 };
 use tokio::sync::watch;
 
-use super::{CREATE, GROUPS, SNAPSHOT, case};
+use super::{COMPLETE, CREATE, GROUPS, KEEPS, RESTORES, SNAPSHOT, case};
 use crate::{
-    case::{Need, Row},
+    case::Row,
+    effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, Step, from_snapshot},
+    need::Need,
     spec,
     verdict::Breaks,
 };
@@ -29,7 +31,8 @@ pub(super) const ROWS: &[Row] = &[
             spec::GROUP_ID, spec::GROUP_TIME, spec::GROUP_NOT_READY, spec::MEMBER_GROUP, spec::ELEMENTS,
             spec::LIMITS,
         ])
-        .needs(&[GROUPS, CREATE]),
+        .needs(&[GROUPS, CREATE])
+        .establishes(&[Effect::GroupComplete]),
     Row::new("CreateVolumeGroupSnapshot called twice with the same name and sources returns the same group", spec::GROUP_SAME, case!(same_again))
         .also(&[spec::GROUP_TWICE])
         .needs(&[GROUPS, CREATE]),
@@ -37,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolumeGroupSnapshot that returns an error leaves no snapshots", spec::GROUP_LEAKS, case!(all_or_none))
         .also(&[spec::FAILS])
         .needs(&[GROUPS, CREATE, super::LIST_SNAPSHOTS]),
-    Row::new("GetVolumeGroupSnapshot returns the created group", spec::FETCHED_GROUP, case!(get)).needs(&[GROUPS, CREATE]),
+    Row::new("GetVolumeGroupSnapshot returns the created group", spec::FETCHED_GROUP, case!(get)).needs(&[GROUPS, CREATE, COMPLETE]),
     Row::new("GetVolumeGroupSnapshot without a group_snapshot_id returns InvalidArgument", spec::MISSING, case!(get_no_id))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when no volume id is provided"),
@@ -46,7 +49,7 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when an invalid volume id is used"),
     Row::new("GetVolumeGroupSnapshot with the snapshot_ids of another group returns InvalidArgument", spec::FETCH_GROUP_CHECKS, case!(get_mismatch))
         .also(&[spec::GROUP_UNIQUE])
-        .needs(&[GROUPS, CREATE]),
+        .needs(&[GROUPS, CREATE, COMPLETE]),
     Row::new("DeleteVolumeGroupSnapshot without a group_snapshot_id returns InvalidArgument", spec::MISSING, case!(delete_no_id))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should fail when no volume id is provided"),
@@ -55,20 +58,20 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should succeed when an invalid volume id is used"),
     Row::new("DeleteVolumeGroupSnapshot with the snapshot_ids of another group returns InvalidArgument", spec::UNGROUP_CHECKS, case!(delete_mismatch))
         .also(&[spec::UNGROUP_MISMATCH])
-        .needs(&[GROUPS, CREATE]),
+        .needs(&[GROUPS, CREATE, COMPLETE]),
     Row::new("DeleteVolumeGroupSnapshot called twice succeeds and deletes the snapshots", spec::UNGROUP_TWICE, case!(delete_twice))
         .also(&[spec::UNGROUP_GONE, spec::DROP_GROUP])
-        .needs(&[GROUPS, CREATE]),
+        .needs(&[GROUPS, CREATE, COMPLETE]),
     Row::new("CreateVolume from a snapshot of a group restores its data", spec::RESTORE, case!(restore))
         .also(&[spec::GROUP_READY])
-        .needs(&[GROUPS, CREATE, Need::Files])
+        .needs(&[GROUPS, CREATE, Need::Files, COMPLETE, RESTORES, KEEPS])
         .each(),
     Row::new("CreateVolumeGroupSnapshot captures all volumes at one point in time", spec::GROUP_MOMENT, case!(one_moment))
         .also(&[spec::GROUP_CONSISTENT])
-        .needs(&[GROUPS, CREATE, Need::Files]),
+        .needs(&[GROUPS, CREATE, Need::Files, COMPLETE, RESTORES, KEEPS]),
     Row::new("DeleteSnapshot of a snapshot in a group succeeds or returns InvalidArgument", spec::DROP_MEMBER, case!(delete_member))
         .also(&[spec::MEMBER])
-        .needs(&[GROUPS, SNAPSHOT, CREATE]),
+        .needs(&[GROUPS, SNAPSHOT, CREATE, COMPLETE]),
 ];
 
 async fn no_name(f: &Fixture) -> Result<()> {
@@ -168,7 +171,7 @@ async fn all_or_none(f: &Fixture) -> Result<()> {
     let request = f.group_request(vec![source.clone(), f.unknown_volume()]);
     rejected(f.create_volume_group_snapshot(request).await.is_err()).breaks(spec::FAILS)?;
     let request = claimcheck_csi::v1::ListSnapshotsRequest { source_volume_id: source, ..Default::default() };
-    let left = f.list_snapshots(request).await.works("ListSnapshots").breaks(spec::SNAPSHOTS)?.entries.len();
+    let left = super::snapshots::all(f, request).await.breaks(spec::SNAPSHOTS)?.len();
     ensure!(left == 0, "CreateVolumeGroupSnapshot failed and left {left} snapshots behind");
     Ok(())
 }

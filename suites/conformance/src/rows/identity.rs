@@ -8,9 +8,10 @@ use claimcheck_csi::v1::{
 
 use super::case;
 use crate::{
-    case::{Need, Row},
+    case::Row,
     expect::{Answer, same},
     fixture::Fixture,
+    need::Need,
     spec,
     verdict::Breaks,
 };
@@ -57,10 +58,10 @@ async fn name(f: &Fixture) -> Result<()> {
             && ends.into_iter().flatten().all(|b| b.is_ascii_alphanumeric()),
         "the name {name:?} must consist of letters, digits, dashes and dots, and start and end with a letter or digit"
     );
-    has_company(&name).breaks(spec::NAME_COMPANY)
+    has_domain_notation(&name).breaks(spec::NAME_COMPANY)
 }
 
-fn has_company(name: &str) -> Result<()> {
+fn has_domain_notation(name: &str) -> Result<()> {
     ensure!(name.contains('.'), "the name {name:?} is not in domain notation, with the name of a company");
     Ok(())
 }

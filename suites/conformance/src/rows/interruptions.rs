@@ -7,11 +7,16 @@ use anyhow::{Result, ensure};
 use claimcheck_csi::Status;
 use tokio::time::timeout;
 
-use super::{ATTACH, CREATE, EXPAND, GROUPS, NODE_EXPAND, SNAPSHOT, STAGE, case, concurrency::settled};
+use super::{
+    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, MOUNTS, NODE_EXPAND,
+    PUBLISH_AGAIN, SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES, case,
+    concurrency::settled,
+};
 use crate::{
-    case::{Need, Row},
+    case::Row,
     expect::Answer,
     fixture::{Fixture, Step},
+    need::Need,
     spec,
 };
 
@@ -21,29 +26,30 @@ const DEADLINES: [Duration; 4] =
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume cancelled and retried succeeds", spec::RETRIED, case!(create))
-        .needs(&[CREATE])
+        .needs(&[CREATE, CREATE_AGAIN])
         .each(),
-    Row::new("DeleteVolume cancelled and retried succeeds", spec::RETRIED, case!(delete)).needs(&[CREATE]),
+    Row::new("DeleteVolume cancelled and retried succeeds", spec::RETRIED, case!(delete))
+        .needs(&[CREATE, DELETE_AGAIN]),
     Row::new("ControllerPublishVolume cancelled and retried succeeds", spec::RETRIED, case!(attach))
-        .needs(&[CREATE, ATTACH]),
+        .needs(&[CREATE, ATTACH, ATTACH_AGAIN]),
     Row::new("ControllerUnpublishVolume cancelled and retried succeeds", spec::RETRIED, case!(detach))
         .needs(&[CREATE, ATTACH]),
     Row::new("NodeStageVolume cancelled and retried succeeds", spec::RETRIED, case!(stage))
-        .needs(&[CREATE, STAGE])
+        .needs(&[CREATE, STAGE, STAGE_AGAIN])
         .each(),
     Row::new("NodeUnstageVolume cancelled and retried succeeds", spec::RETRIED, case!(unstage))
-        .needs(&[CREATE, STAGE])
+        .needs(&[CREATE, STAGE, UNSTAGE_AGAIN, UNSTAGES])
         .each(),
     Row::new("NodePublishVolume cancelled and retried succeeds", spec::RETRIED, case!(publish))
-        .needs(&[CREATE])
+        .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN])
         .each(),
     Row::new("NodeUnpublishVolume cancelled and retried succeeds", spec::RETRIED, case!(unpublish))
-        .needs(&[CREATE])
+        .needs(&[CREATE, UNPUBLISH_AGAIN, UNMOUNTS])
         .each(),
     Row::new("ControllerExpandVolume cancelled and retried succeeds", spec::RETRIED, case!(expand))
         .needs(&[CREATE, EXPAND]),
     Row::new("NodeExpandVolume cancelled and retried succeeds", spec::RETRIED, case!(node_expand))
-        .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION])
+        .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION, EXPANDS, MOUNTS])
         .each(),
     Row::new("CreateSnapshot cancelled and retried succeeds", spec::RETRIED, case!(snapshot))
         .needs(&[CREATE, SNAPSHOT]),
@@ -56,7 +62,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::RETRIED,
         case!(half_way),
     )
-    .needs(&[CREATE])
+    .needs(&[CREATE, UNPUBLISH_AGAIN])
     .each(),
 ];
 

@@ -3,14 +3,13 @@
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::Code;
+use claimcheck_engine::Schedule;
 
-use super::{ATTACH, CREATE, GET, GROUPS, LIST_NODES, SNAPSHOT, STAGE, case};
-use crate::{
-    case::{Need, Row, Schedule},
-    expect::Answer,
-    fixture::Fixture,
-    spec,
+use super::{
+    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, GET, GROUPS, LIST_NODES, MOUNTS, PUBLISH_AGAIN,
+    SNAPSHOT, STAGE, STAGE_AGAIN, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, case,
 };
+use crate::{case::Row, effect::Effect, expect::Answer, fixture::Fixture, need::Need, spec};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("a full volume lifecycle succeeds and leaves nothing behind", spec::CREATE, case!(up_and_down))
@@ -56,7 +55,16 @@ pub(super) const ROWS: &[Row] = &[
         spec::PUBLISH_TWICE,
         spec::UNPUBLISH_TWICE,
     ])
-    .needs(&[CREATE])
+    .needs(&[
+        CREATE,
+        CREATE_AGAIN,
+        DELETE_AGAIN,
+        ATTACH_AGAIN,
+        STAGE_AGAIN,
+        UNSTAGE_AGAIN,
+        PUBLISH_AGAIN,
+        UNPUBLISH_AGAIN,
+    ])
     .each()
     .upstream("Controller Service [Controller Server] volume lifecycle should be idempotent"),
     Row::new(
@@ -64,17 +72,18 @@ pub(super) const ROWS: &[Row] = &[
         spec::PUBLISH_USABLE,
         case!(data_survives),
     )
-    .needs(&[CREATE, Need::Files])
+    .needs(&[CREATE, Need::Files, MOUNTS])
+    .establishes(&[Effect::DataPersists])
     .each(),
     Row::new("data written to one volume does not appear in another", spec::VOLUME_UNIQUE, case!(no_sharing))
-        .needs(&[CREATE, Need::Files])
+        .needs(&[CREATE, Need::Files, MOUNTS])
         .each(),
     Row::new(
         "CreateVolume with the name of a deleted volume returns an empty volume",
         spec::EMPTY,
         case!(new_and_empty),
     )
-    .needs(&[CREATE, Need::Files])
+    .needs(&[CREATE, Need::Files, MOUNTS])
     .each(),
     Row::new(
         "several volumes are published at the same time and unpublished",
@@ -92,7 +101,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::UNSTAGE_UNDOES,
         case!(half_way),
     )
-    .needs(&[CREATE, ATTACH, STAGE]),
+    .needs(&[CREATE, ATTACH, STAGE, UNPUBLISH_AGAIN]),
 ];
 
 /// The number of volumes that are published at the same time.

@@ -9,18 +9,19 @@ use claimcheck_csi::{
     },
 };
 
-use super::{CREATE, METADATA, SNAPSHOT, case};
+use super::{CREATE, METADATA, MOUNTS, SNAPSHOT, case};
 use crate::{
-    case::{Access, Need, Row},
+    case::{Access, Row},
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{APART, Fixture, PLACE},
+    need::Need,
     spec::{self, Sentence},
     verdict::Breaks,
 };
 
 const ALLOCATED: &str = "GetMetadataAllocated";
 const DELTA: &str = "GetMetadataDelta";
-const NEEDS: &[Need] = &[METADATA, SNAPSHOT, CREATE, Need::Files];
+const NEEDS: &[Need] = &[METADATA, SNAPSHOT, CREATE, Need::Files, MOUNTS];
 
 /// A row about snapshots of block volumes, where block offsets are known.
 const fn row(name: &'static str, rule: &'static Sentence, run: crate::case::Run) -> Row {

@@ -30,7 +30,11 @@ use claimcheck_csi::v1::{
     node_service_capability::rpc::Type as NodeType, plugin_capability::service::Type as ServiceType,
 };
 
-use crate::case::{Case, Need, Row};
+use crate::{
+    case::{Case, Row},
+    effect::Effect,
+    need::Need,
+};
 
 /// The suites: name, what their cases have in common, rows.
 const SUITES: &[(&str, &str, &[Row])] = &[
@@ -174,3 +178,24 @@ const NODE_EXPAND: Need = Need::Node(NodeType::ExpandVolume);
 const GROUPS: Need = Need::Group(GroupType::CreateDeleteGetVolumeGroupSnapshot);
 const METADATA: Need = Need::Plugin(ServiceType::SnapshotMetadataService);
 const TOPOLOGY: Need = Need::Plugin(ServiceType::VolumeAccessibilityConstraints);
+// Effects that other cases establish.
+const CREATE_AGAIN: Need = Need::Effect(Effect::CreateAgain);
+const DELETE_AGAIN: Need = Need::Effect(Effect::DeleteAgain);
+const ATTACH_AGAIN: Need = Need::Effect(Effect::AttachAgain);
+const STAGE_AGAIN: Need = Need::Effect(Effect::StageAgain);
+const UNSTAGE_AGAIN: Need = Need::Effect(Effect::UnstageAgain);
+const PUBLISH_AGAIN: Need = Need::Effect(Effect::PublishAgain);
+const UNPUBLISH_AGAIN: Need = Need::Effect(Effect::UnpublishAgain);
+const MOUNTS: Need = Need::Effect(Effect::PublishMounts);
+const UNMOUNTS: Need = Need::Effect(Effect::UnpublishUnmounts);
+const UNSTAGES: Need = Need::Effect(Effect::UnstageUnmounts);
+const READ_ONLY: Need = Need::Effect(Effect::ReadOnly);
+const PERSISTS: Need = Need::Effect(Effect::DataPersists);
+const RESTORES: Need = Need::Effect(Effect::RestoreCopies);
+const KEEPS: Need = Need::Effect(Effect::SnapshotKeeps);
+const CLONES: Need = Need::Effect(Effect::CloneCopies);
+const COMPLETE: Need = Need::Effect(Effect::GroupComplete);
+const EXPANDS: Need = Need::Effect(Effect::Expands);
+const FILTERS: Need = Need::Effect(Effect::SnapshotFilter);
+const CHECKS_NODE: Need = Need::Effect(Effect::NodeChecked);
+const CHECKS_PARAMETERS: Need = Need::Effect(Effect::ParametersChecked);

@@ -3,11 +3,12 @@
 use anyhow::{Result, ensure};
 use claimcheck_csi::{Code, v1::plugin_capability::volume_expansion::Type as ExpansionType};
 
-use super::{CREATE, EXPAND, NODE_EXPAND, case};
+use super::{CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, case};
 use crate::{
-    case::{Access, Need, Row},
+    case::{Access, Row},
     expect::{Answer, INVALID, NO_SUCH, NOT_FOUND},
     fixture::{Fixture, VolumeOnNode, text},
+    need::Need,
     spec,
 };
 
@@ -35,25 +36,25 @@ pub(super) const ROWS: &[Row] = &[
     .needs(&[NODE_EXPAND, CREATE]),
     Row::new("NodeExpandVolume of a published volume succeeds", spec::NODE_EXPAND, case!(published))
         .also(&[spec::ONLINE])
-        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE])
+        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, EXPANDS, MOUNTS])
         .each()
         .upstream("Node Service NodeExpandVolume should work if node-expand is called after node-publish"),
     Row::new("NodeExpandVolume of a staged volume succeeds", spec::NODE_EXPAND, case!(staged))
-        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, super::STAGE])
+        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, super::STAGE, EXPANDS])
         .each()
         .upstream("Node Service NodeExpandVolume should work"),
     Row::new("NodeExpandVolume called twice succeeds", spec::NODE_EXPAND_TWICE, case!(twice))
-        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE])
+        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, EXPANDS, MOUNTS])
         .each()
         .upstream("Node Service NodeExpandVolume should be idempotent"),
     Row::new("NodeExpandVolume to the current size succeeds", spec::NODE_EXPAND_LARGER, case!(large_enough))
-        .needs(&[NODE_EXPAND, CREATE])
+        .needs(&[NODE_EXPAND, CREATE, MOUNTS])
         .each(),
     Row::new("NodeExpandVolume makes the new size visible to the workload", spec::SIZE_LEAST, case!(seen))
-        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, Need::Files])
+        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, Need::Files, MOUNTS, EXPANDS])
         .each(),
     Row::new("NodeExpandVolume preserves data", spec::NODE_EXPAND_KEEPS, case!(data))
-        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, Need::Files])
+        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, Need::Files, MOUNTS, EXPANDS])
         .each(),
     Row::new(
         "a volume expanded while unpublished has the new size once it is published",
@@ -61,7 +62,7 @@ pub(super) const ROWS: &[Row] = &[
         case!(offline),
     )
     .also(&[spec::EXPANDED_NODE])
-    .needs(&[EXPAND, CREATE, Need::Files])
+    .needs(&[EXPAND, CREATE, Need::Files, MOUNTS, EXPANDS])
     .each(),
 ];
 

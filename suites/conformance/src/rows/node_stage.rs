@@ -5,12 +5,15 @@ use claimcheck_csi::{
     Code,
     v1::{NodeUnstageVolumeRequest, Volume},
 };
+use claimcheck_engine::skip;
 
-use super::{CREATE, STAGE, case};
+use super::{CREATE, MOUNTS, PERSISTS, STAGE, STAGE_AGAIN, UNSTAGE_AGAIN, case};
 use crate::{
-    case::{Access, Need, Row},
-    expect::{Answer, INVALID, NOT_FOUND, skip},
+    case::{Access, Row},
+    effect::Effect,
+    expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, VolumeOnNode},
+    need::Need,
     spec,
     verdict::Breaks,
 };
@@ -38,7 +41,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("NodeStageVolume of a deleted volume returns NotFound", spec::STAGE_GONE, case!(deleted))
         .needs(&[STAGE, CREATE]),
     Row::new("NodeStageVolume called twice succeeds", spec::STAGE_SAME, case!(twice))
-        .needs(&[STAGE, CREATE])
+        .needs(&[STAGE, CREATE, STAGE_AGAIN])
+        .establishes(&[Effect::StageAgain])
         .each(),
     Row::new(
         "NodeStageVolume called three times mounts the volume once",
@@ -46,6 +50,7 @@ pub(super) const ROWS: &[Row] = &[
         case!(one_mount),
     )
     .needs(&[STAGE, CREATE, Need::Files])
+    .establishes(&[Effect::StageAgain])
     .each(),
     Row::new(
         "NodeStageVolume at the same path with a different access type returns AlreadyExists",
@@ -74,13 +79,14 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("NodeUnstageVolume called twice succeeds", spec::UNSTAGE_TWICE, case!(undo_twice))
         .also(&[spec::UNSTAGE_DONE])
         .needs(&[STAGE, CREATE])
+        .establishes(&[Effect::UnstageAgain])
         .each(),
     Row::new(
         "NodeUnstageVolume of a volume that was never staged succeeds",
         spec::UNSTAGE_DONE,
         case!(undo_unstaged),
     )
-    .needs(&[STAGE, CREATE]),
+    .needs(&[STAGE, CREATE, UNSTAGE_AGAIN]),
     Row::new(
         "NodeUnstageVolume of a nonexistent volume succeeds or returns NotFound",
         spec::UNSTAGE_GONE,
@@ -89,9 +95,10 @@ pub(super) const ROWS: &[Row] = &[
     .needs(&[STAGE]),
     Row::new("NodeUnstageVolume leaves nothing mounted", spec::UNSTAGE_UNDOES, case!(undo_unmounts))
         .needs(&[STAGE, CREATE, Need::Files])
+        .establishes(&[Effect::UnstageUnmounts])
         .each(),
     Row::new("NodeStageVolume after NodeUnstageVolume preserves data", spec::STAGE_USABLE, case!(again))
-        .needs(&[STAGE, CREATE, Need::Files])
+        .needs(&[STAGE, CREATE, Need::Files, MOUNTS, PERSISTS])
         .each(),
     Row::new("NodeUnstageVolume keeps the staging directory", spec::STAGE_PLACE, case!(directory_stays))
         .needs(&[STAGE, CREATE])

@@ -7,11 +7,12 @@ use claimcheck_csi::v1::{
     VolumeCapability, node_service_capability::rpc::Type as NodeType, volume_capability::AccessType,
 };
 
-use super::{CREATE, case};
+use super::{CREATE, MOUNTS, case};
 use crate::{
-    case::{Access, Need, Row},
+    case::{Access, Row},
     expect::Answer,
     fixture::Fixture,
+    need::Need,
     spec,
 };
 
@@ -24,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::GROUP,
         case!(group),
     )
-    .needs(&[CREATE, Need::Node(NodeType::VolumeMountGroup), Need::Files])
+    .needs(&[CREATE, Need::Node(NodeType::VolumeMountGroup), Need::Files, MOUNTS])
     .only(Access::Mount),
     Row::new(
         "NodePublishVolume with an expired service account token is rejected",

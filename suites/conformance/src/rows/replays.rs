@@ -1,12 +1,17 @@
 //! Calls repeated after the driver was killed and restarted: completed operations must have survived.
 
 use anyhow::{Result, ensure};
+use claimcheck_engine::{Schedule, skip};
 
-use super::{ATTACH, CREATE, EXPAND, GROUPS, SNAPSHOT, STAGE, case, concurrency::settled};
+use super::{
+    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GROUPS, MOUNTS, PUBLISH_AGAIN,
+    SNAPSHOT, STAGE, STAGE_AGAIN, case, concurrency::settled,
+};
 use crate::{
-    case::{Need, Row, Schedule},
-    expect::{Answer, NOT_FOUND, skip},
+    case::Row,
+    expect::{Answer, NOT_FOUND},
     fixture::{Fixture, Step},
+    need::Need,
     spec::{self, Sentence},
     verdict::Breaks,
 };
@@ -26,27 +31,27 @@ pub(super) const ROWS: &[Row] = &[
         "CreateVolume repeated after a driver restart returns the same volume",
         spec::CREATE_SAME,
         case!(create),
-        &[Need::Restart, CREATE],
+        &[Need::Restart, CREATE, CREATE_AGAIN],
     )
     .each(),
     kills(
         "DeleteVolume repeated after a driver restart succeeds",
         spec::DELETE_GONE,
         case!(delete),
-        &[Need::Restart, CREATE],
+        &[Need::Restart, CREATE, DELETE_AGAIN],
     ),
     kills(
         "ControllerPublishVolume repeated after a driver restart returns the same publish_context",
         spec::ATTACH_SAME,
         case!(attach),
-        &[Need::Restart, CREATE, ATTACH],
+        &[Need::Restart, CREATE, ATTACH, ATTACH_AGAIN],
     )
     .also(&[spec::PUBLISH_CONTEXT_CACHED]),
     kills(
         "NodeStageVolume repeated after a driver restart succeeds",
         spec::STAGE_SAME,
         case!(stage),
-        &[Need::Restart, CREATE, STAGE],
+        &[Need::Restart, CREATE, STAGE, STAGE_AGAIN],
     )
     .also(&[spec::CONTEXT_CACHED])
     .each(),
@@ -54,7 +59,7 @@ pub(super) const ROWS: &[Row] = &[
         "NodePublishVolume repeated after a driver restart mounts the volume once",
         spec::PUBLISH_SAME,
         case!(publish),
-        &[Need::Restart, CREATE],
+        &[Need::Restart, CREATE, PUBLISH_AGAIN],
     )
     .each(),
     kills(
@@ -86,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
         "calls interrupted by a driver restart and retried succeed",
         spec::RETRIED,
         case!(in_the_middle),
-        &[Need::Restart, CREATE],
+        &[Need::Restart, CREATE, CREATE_AGAIN, STAGE_AGAIN, PUBLISH_AGAIN],
     )
     .also(&[spec::SERVICE])
     .each(),
@@ -94,7 +99,7 @@ pub(super) const ROWS: &[Row] = &[
         "data survives a driver restart",
         spec::PUBLISH_USABLE,
         case!(data),
-        &[Need::Restart, CREATE, Need::Files],
+        &[Need::Restart, CREATE, Need::Files, MOUNTS],
     )
     .each(),
 ];

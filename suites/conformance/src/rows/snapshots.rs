@@ -7,12 +7,17 @@ use claimcheck_csi::{
     Code,
     v1::{CapacityRange, GetSnapshotRequest, ListSnapshotsRequest, Snapshot, list_snapshots_response::Entry},
 };
+use claimcheck_engine::{Schedule, skip};
 
-use super::{CREATE, EXPAND, GET_SNAPSHOT, LIST_SNAPSHOTS, SNAPSHOT, case};
+use super::{
+    CREATE, EXPAND, FILTERS, GET_SNAPSHOT, KEEPS, LIST_SNAPSHOTS, MOUNTS, PERSISTS, RESTORES, SNAPSHOT, case,
+};
 use crate::{
-    case::{Need, Row, Schedule},
-    expect::{Answer, INVALID, NOT_FOUND, skip},
+    case::Row,
+    effect::Effect,
+    expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, Step, VolumeOnNode, from_snapshot},
+    need::Need,
     pages::Pages,
     spec,
     verdict::{Breaks, breaking},
@@ -64,6 +69,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ListSnapshots includes a new snapshot and omits a deleted one", spec::SNAPSHOTS_ALL, case!(list_presence))
         .also(&[spec::SNAPSHOTS_CURRENT])
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
+        // Pages may be wrong while other cases create and delete snapshots.
+        .schedule(Schedule::Serial)
         .upstream("ListSnapshots [Controller Server] check the presence of new snapshots in the snapshot list"),
     Row::new("ListSnapshots of a snapshot_id returns that snapshot", spec::SNAPSHOTS_ALL, case!(list_one))
         .also(&[spec::SNAPSHOTS_READY])
@@ -75,13 +82,14 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ListSnapshots of a source_volume_id returns all snapshots of that volume", spec::SNAPSHOTS_ALL, case!(list_source))
         .also(&[spec::SNAPSHOT_UNIQUE])
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
+        .establishes(&[Effect::SnapshotFilter])
         .upstream("ListSnapshots [Controller Server] should return snapshots that match the specified source volume id"),
     Row::new("ListSnapshots of a nonexistent source_volume_id returns no entries", spec::SNAPSHOTS_ALL, case!(list_unknown_source))
-        .needs(&[LIST_SNAPSHOTS])
+        .needs(&[LIST_SNAPSHOTS, FILTERS])
         .upstream("ListSnapshots [Controller Server] should return empty when the specified source volume id does not exist"),
     Row::new("ListSnapshots in pages of one returns every snapshot once", spec::SNAPSHOTS_NEXT, case!(pages))
         .also(&[spec::SNAPSHOTS_MAX])
-        .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
+        .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE, FILTERS])
         .upstream("ListSnapshots [Controller Server] should return next token when a limited number of entries are requested"),
     Row::new("ListSnapshots with an invalid starting_token returns Aborted", spec::SNAPSHOTS_TOKEN, case!(bad_token)).needs(&[LIST_SNAPSHOTS]),
     Row::new("GetSnapshot without a snapshot_id returns InvalidArgument", spec::MISSING, case!(get_no_id))
@@ -102,26 +110,27 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source snapshot"),
     Row::new("CreateVolume from a snapshot restores its data", spec::RESTORE, case!(content))
         .also(&[spec::SNAPSHOTS_RESTORE])
-        .needs(&[SNAPSHOT, CREATE, Need::Files])
+        .needs(&[SNAPSHOT, CREATE, Need::Files, MOUNTS, PERSISTS])
+        .establishes(&[Effect::RestoreCopies])
         .each(),
-    Row::new("a write to the source after CreateSnapshot does not change the snapshot", spec::CUT, case!(no_alias)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("a write to a restored volume does not change the snapshot", spec::RESTORE, case!(two_restores)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("a write to the source after CreateSnapshot does not change the snapshot", spec::CUT, case!(no_alias)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]).establishes(&[Effect::SnapshotKeeps]).each(),
+    Row::new("a write to a restored volume does not change the snapshot", spec::RESTORE, case!(two_restores)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]).each(),
     Row::new("a restored volume keeps its data after its snapshot is deleted", spec::RESTORE, case!(outlives))
         .also(&[spec::DROP_IN_USE])
-        .needs(&[SNAPSHOT, CREATE, Need::Files])
+        .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES])
         .each(),
     Row::new("DeleteVolume of a volume with snapshots keeps them or returns FailedPrecondition", spec::SNAPSHOTS_STAY, case!(source_deleted))
         .also(&[spec::SNAPSHOTS_APART, spec::DELETE_REFUSED])
-        .needs(&[SNAPSHOT, CREATE, Need::Files]),
+        .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]),
     Row::new("CreateVolume from a snapshot with a larger size succeeds or returns OutOfRange", spec::LARGER_COPY, case!(larger))
         .also(&[spec::SIZE_HONORED])
-        .needs(&[SNAPSHOT, CREATE, Need::Files])
+        .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES])
         .each(),
     Row::new("CreateVolume from a snapshot without a capacity_range returns a volume of at least its size_bytes", spec::SNAPSHOT_SIZE, case!(no_smaller))
         .also(&[spec::NO_SIZE])
         .needs(&[SNAPSHOT, CREATE]),
     Row::new("CreateVolume from a snapshot with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(smaller)).needs(&[SNAPSHOT, CREATE, EXPAND]),
-    Row::new("each snapshot of a volume holds the data of its creation time", spec::CUT, case!(times)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("each snapshot of a volume holds the data of its creation time", spec::CUT, case!(times)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, KEEPS]).each(),
 ];
 
 async fn no_name(f: &Fixture) -> Result<()> {
@@ -229,7 +238,8 @@ async fn delete_restore(f: &Fixture) -> Result<()> {
     answer.refused("CreateVolume from a deleted snapshot", NOT_FOUND)
 }
 
-async fn all(f: &Fixture, request: ListSnapshotsRequest) -> Result<Vec<Snapshot>> {
+/// All snapshots that a request matches, page by page.
+pub(super) async fn all(f: &Fixture, request: ListSnapshotsRequest) -> Result<Vec<Snapshot>> {
     let (mut pages, mut snapshots) = (Pages::of("ListSnapshots"), Vec::new());
     let (max_entries, mut token) = (request.max_entries, Some(String::new()));
     while let Some(starting_token) = token {

@@ -4,13 +4,15 @@ use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_csi::v1::NodeGetInfoRequest;
+use claimcheck_engine::{Schedule, skip};
 use tokio::time::Instant;
 
 use super::{CREATE, STAGE, case};
 use crate::{
-    case::{Access, Need, Row, Schedule},
-    expect::{Answer, skip},
+    case::{Access, Row},
+    expect::Answer,
     fixture::{Fixture, VolumeOnNode},
+    need::Need,
     spec,
 };
 

@@ -13,9 +13,10 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_conformance::{Access, Config, DriverUnderTest, Endpoints, Runner, catalogue, plan};
+use claimcheck_conformance::{Access, Config, DriverUnderTest, Endpoints, NodeEffects, Runner, catalogue};
 use claimcheck_csi::Endpoint;
-use claimcheck_model::{CaseResult, Event};
+use claimcheck_engine::plan;
+use claimcheck_model::{CaseId, CaseResult, Event};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -56,18 +57,24 @@ impl Outcome {
 
     /// It failed with a message that contains these words.
     fn fails(&self, words: &str) {
-        let CaseResult::Failed { why } = &self.result else { panic!("{words:?}: {:?}", self.result) };
-        assert!(why.contains(words), "{words:?}: {why}");
+        let CaseResult::Failed { reason, .. } = &self.result else { panic!("{words:?}: {:?}", self.result) };
+        assert!(reason.contains(words), "{words:?}: {reason}");
     }
 }
 
-/// Runs one case against a driver.
-async fn run(traits: Traits, strict: bool, case: &str) -> Outcome {
+/// Runs the cases with these parts of names against a driver.
+async fn run_all(
+    traits: Traits,
+    strict: bool,
+    node_effects: NodeEffects,
+    cases: &[&str],
+) -> BTreeMap<CaseId, Outcome> {
     let folder = Folder::new();
     let socket = folder.0.join("csi.sock");
     let driver = Toy::new(traits, &folder.0.join("volumes")).serve(&socket);
     let config = Config {
         access_types: vec![Access::Mount],
+        node_effects,
         topology: BTreeMap::from([("rack".to_owned(), "1".to_owned())]),
         staging_dir: Some(folder.0.join("staging")),
         target_dir: Some(folder.0.join("targets")),
@@ -78,22 +85,38 @@ async fn run(traits: Traits, strict: bool, case: &str) -> Outcome {
     let patience = Duration::from_secs(60);
     let connected = DriverUnderTest::connect(config, endpoints, None, patience, events.clone()).await;
     let (under_test, telling) = connected.unwrap();
-    let planned = plan(&catalogue(), &[case.to_owned()], Some(under_test.capabilities()));
-    assert_eq!(planned.len(), 1, "{case}");
+    let filters: Vec<String> = cases.iter().map(|case| (*case).to_owned()).collect();
+    let planned = plan(&catalogue(), &filters, Some(under_test.capabilities()));
     let runner = Runner::new(under_test, 1, strict, events, CancellationToken::new());
     runner.run_all(&planned).await;
     drop(runner);
     telling.await.unwrap();
     driver.abort();
-    let (mut ended, mut warnings) = (None, Vec::new());
+    let (mut ended, mut warnings) = (BTreeMap::new(), BTreeMap::<CaseId, Vec<String>>::new());
     while let Ok(event) = received.try_recv() {
         match event {
-            Event::Warning { text, .. } => warnings.push(text),
-            Event::CaseFinished { result, .. } => ended = Some(result),
+            Event::Warning { case, text } => warnings.entry(case).or_default().push(text),
+            Event::CaseFinished { case, result, .. } => {
+                let warnings = warnings.remove(&case).unwrap_or_default();
+                ended.insert(case, Outcome { result, warnings });
+            }
             _ => {}
         }
     }
-    Outcome { result: ended.unwrap(), warnings }
+    ended
+}
+
+/// Runs one case against a driver.
+async fn run(traits: Traits, strict: bool, case: &str) -> Outcome {
+    let ended = run_all(traits, strict, NodeEffects::Checked, &[case]).await;
+    assert_eq!(ended.len(), 1, "{case}");
+    ended.into_values().next().unwrap()
+}
+
+/// The names of the cases that failed.
+fn failed(outcomes: &BTreeMap<CaseId, Outcome>) -> Vec<&str> {
+    let failed = outcomes.iter().filter(|(_, outcome)| matches!(outcome.result, CaseResult::Failed { .. }));
+    failed.map(|(case, _)| case.name.as_str()).collect()
 }
 
 /// Runs one case against a driver, not strictly.
@@ -164,4 +187,51 @@ async fn a_list_without_end_is_a_finding() {
         .await
         .fails("a second time: the list does not end\nMUST (ListVolumes): \"If the actual");
     assert_eq!(result(Traits::default(), case).await.result, CaseResult::Passed);
+}
+
+#[tokio::test]
+async fn a_fake_node_service_is_one_finding_or_none() {
+    const MOUNTS: &str = "NodePublishVolume mounts the volume before it returns";
+    const CASES: &[&str] = &[
+        "lifecycle::",
+        MOUNTS,
+        "NodePublishVolume creates a target of the requested access type",
+        "NodePublishVolume makes the volume writable",
+        "NodePublishVolume called three times",
+        "NodeUnpublishVolume unmounts and removes the target",
+        "node_stage::NodeStageVolume after NodeUnstageVolume preserves data",
+        "replays::",
+    ];
+    let fake = Traits { fake_node: true, ..Traits::default() };
+    let writes = CaseId::new("node_publish", "NodePublishVolume makes the volume writable [mount]");
+    let reason = |outcomes: &BTreeMap<CaseId, Outcome>| match &outcomes[&writes].result {
+        CaseResult::Skipped { reason } => reason.clone(),
+        other => panic!("{other:?}"),
+    };
+
+    let checked = run_all(fake, false, NodeEffects::Checked, CASES).await;
+    assert_eq!(failed(&checked), [MOUNTS]);
+    let see = format!(
+        "NodePublishVolume does not make the volume available at the target: see node_publish::{MOUNTS}"
+    );
+    assert_eq!(reason(&checked), see);
+
+    let unchecked = run_all(fake, false, NodeEffects::None, CASES).await;
+    assert_eq!(failed(&unchecked), [] as [&str; 0]);
+    assert_eq!(reason(&unchecked), "node effects are not checked (--node-effects none)");
+    let passed = |outcome: &Outcome| outcome.result == CaseResult::Passed;
+    let passed = |outcomes: &BTreeMap<CaseId, Outcome>| outcomes.values().filter(|it| passed(it)).count();
+    assert!(passed(&unchecked) > 3, "calls are checked all the same");
+}
+
+#[tokio::test]
+async fn a_target_that_remains_is_a_finding_of_one_case() {
+    const CYCLE: &str = "a full volume lifecycle succeeds and leaves nothing behind [mount]";
+    const UNPUBLISH: &str = "NodeUnpublishVolume unmounts and removes the target [mount]";
+    let leaving = Traits { leaves_target: true, ..Traits::default() };
+    let outcomes = run_all(leaving, false, NodeEffects::Checked, &[CYCLE, UNPUBLISH]).await;
+    assert_eq!(failed(&outcomes), [UNPUBLISH]);
+    outcomes[&CaseId::new("lifecycle", CYCLE)].warns(&format!("see node_publish::{UNPUBLISH}"));
+    // Without that case, another one fails.
+    run(leaving, false, CYCLE).await.fails("left behind: the target path");
 }

@@ -43,6 +43,10 @@ pub struct Traits {
     pub full: bool,
     /// Returns tokens for pages that never end.
     pub endless: bool,
+    /// Publishes nothing.
+    pub fake_node: bool,
+    /// Leaves what it has published.
+    pub leaves_target: bool,
 }
 
 /// The driver.
@@ -246,6 +250,9 @@ impl Node for Toy {
         &self,
         request: Request<v1::NodePublishVolumeRequest>,
     ) -> Answer<v1::NodePublishVolumeResponse> {
+        if self.traits.fake_node {
+            return done();
+        }
         let request = request.into_inner();
         let staged = self.state().staged.contains(&request.volume_id);
         match self.traits.empty_unless_staged && !staged {
@@ -260,6 +267,9 @@ impl Node for Toy {
         &self,
         request: Request<v1::NodeUnpublishVolumeRequest>,
     ) -> Answer<v1::NodeUnpublishVolumeResponse> {
+        if self.traits.leaves_target {
+            return done();
+        }
         let target = PathBuf::from(request.into_inner().target_path);
         let removed = match target.is_symlink() {
             true => fs::remove_file(target),

@@ -1,0 +1,72 @@
+//! What a run has to offer its cases: the capabilities of the cluster, the host and the driver.
+
+use std::collections::BTreeMap;
+
+use claimcheck_cluster::{ClusterCapabilities, SupportedCalls};
+use claimcheck_model::Capability;
+
+use crate::{case::FsType, pod_security::PodSecurity};
+
+/// Capabilities of the cluster, the host and the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// Number of nodes.
+    pub nodes: usize,
+    /// The driver is the built-in one, so that variants of it can be deployed too.
+    pub builtin: bool,
+    /// The topology keys by which the driver restricts its volumes to fewer nodes, if it does.
+    pub topology_keys: Option<String>,
+    /// The optional CSI calls that the driver implements.
+    pub supported_calls: SupportedCalls,
+    /// Whether volumes are provisioned dynamically, or the reason why not.
+    pub classes: Result<(), &'static str>,
+    /// Whether CSI inline volumes of the driver are known, or the reason why not.
+    pub inline: Result<(), &'static str>,
+    /// The maximum file size on a volume, in bytes; `None` means unlimited.
+    pub largest_file: Option<i64>,
+    /// Capabilities that the driver declares, as far as known. Cases for unknown ones run.
+    pub declared: BTreeMap<Capability, bool>,
+    /// The Pod Security level of the pods.
+    pub pod_security: PodSecurity,
+    /// What the cluster supports in addition to its API.
+    pub cluster_capabilities: ClusterCapabilities,
+    /// The file systems that volumes can have.
+    pub file_systems: FileSystems,
+}
+
+/// Support for each file system and for raw block volumes, or the reason why it is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystems {
+    /// ext3.
+    pub ext3: Result<(), &'static str>,
+    /// ext4.
+    pub ext4: Result<(), &'static str>,
+    /// xfs.
+    pub xfs: Result<(), &'static str>,
+    /// No file system: raw block volumes.
+    pub block: Result<(), &'static str>,
+}
+
+impl FileSystems {
+    /// File systems of a user-provided driver: those that the user named.
+    pub fn given(file_systems: &[FsType]) -> Self {
+        let known = |wanted, why| if file_systems.contains(&wanted) { Ok(()) } else { Err(why) };
+        Self {
+            ext3: known(FsType::Ext3, "--fs-type ext3 was not given"),
+            ext4: known(FsType::Ext4, "--fs-type ext4 was not given"),
+            xfs: known(FsType::Xfs, "--fs-type xfs was not given"),
+            block: known(FsType::Block, "--fs-type block was not given"),
+        }
+    }
+
+    /// Support for this one, or the reason why it is missing.
+    pub(crate) fn of(&self, fs: FsType) -> Result<(), &'static str> {
+        match fs {
+            FsType::Default => Ok(()),
+            FsType::Ext3 => self.ext3,
+            FsType::Ext4 => self.ext4,
+            FsType::Xfs => self.xfs,
+            FsType::Block => self.block,
+        }
+    }
+}

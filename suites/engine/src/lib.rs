@@ -1,0 +1,27 @@
+//! The case engine: what the catalogues of cases have in common.
+//!
+//! ```text
+//! catalogue: Case (id, needs, schedule) ── plan ──> Planned (runs, or is skipped with a reason) ──> Listed
+//!                                                      │
+//!                                                      v
+//!               phases (at most n cases at a time) ── bounded (time limit, panic, interrupt) ──> CaseResult
+//!                                                                                                   │
+//!                                                             Expected (known findings) <───────────┘
+//! ```
+//!
+//! A catalogue defines its requirements ([`Need`]) and its cases ([`Case`]). It also runs them: fixture, cleanup,
+//! verdict and events differ between a cluster and a driver's socket, so they are not in this crate.
+
+mod attempt;
+mod case;
+mod findings;
+mod listed;
+mod plan;
+mod schedule;
+
+pub use attempt::{Skip, Stopped, bounded, skip};
+pub use case::{Case, Need};
+pub use findings::{Difference, Expected, Level};
+pub use listed::Listed;
+pub use plan::{NoMatch, Planned, plan};
+pub use schedule::{Phase, Schedule, phases};

@@ -1,0 +1,171 @@
+//! The order of a run: which cases run in parallel, and which alone.
+
+use futures::{StreamExt, stream::FuturesUnordered};
+
+use crate::{case::Case, plan::Planned};
+
+/// The phase of a run in which a case runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Before all others, serially: a failure here is reported once, and not by every case that depends on it.
+    First,
+    /// In parallel with others.
+    Parallel,
+    /// Serially: the case affects others, or checks everything that they created.
+    Serial,
+    /// After all others: the case checks their observations.
+    Last,
+}
+
+impl Schedule {
+    const ORDER: [Self; 4] = [Self::First, Self::Parallel, Self::Serial, Self::Last];
+}
+
+/// The cases of a phase.
+pub struct Phase<'a, C> {
+    /// Which phase.
+    pub schedule: Schedule,
+    /// The cases, in the order of the plan.
+    pub cases: Vec<&'a Planned<C>>,
+    /// The maximum number of cases at a time.
+    pub parallel: usize,
+}
+
+/// The phases of a run, in order; in the parallel one, at most `parallel` cases run at a time.
+pub fn phases<C: Case>(planned: &[Planned<C>], parallel: usize) -> impl Iterator<Item = Phase<'_, C>> {
+    Schedule::ORDER.into_iter().map(move |schedule| {
+        let cases = planned.iter().filter(|planned| planned.case.schedule() == schedule).collect();
+        let parallel = if schedule == Schedule::Parallel { parallel.max(1) } else { 1 };
+        Phase { schedule, cases, parallel }
+    })
+}
+
+impl<'a, C: Case> Phase<'a, C> {
+    /// Runs the cases, each after those that it waits for. The results are in the order of the cases.
+    pub async fn run<F: Future>(&self, run: impl Fn(&'a Planned<C>) -> F) -> Vec<F::Output> {
+        let mut waiting: Vec<(usize, &'a Planned<C>)> = self.cases.iter().copied().enumerate().collect();
+        let mut taken: Vec<&'static str> = Vec::new();
+        let (awaited, mut ended) = (self.awaited(), vec![false; self.cases.len()]);
+        let is_free = |ended: &[bool], number: usize| awaited[number].iter().all(|&other| ended[other]);
+        let (mut running, mut results) = (FuturesUnordered::new(), Vec::new());
+        loop {
+            while running.len() < self.parallel
+                && let Some(at) = startable(&waiting, &taken, |number| is_free(&ended, number))
+                    // Cases that wait for each other would never start.
+                    .or_else(|| startable(&waiting, &taken, |_| running.is_empty()))
+            {
+                let (number, planned) = waiting.remove(at);
+                let exclusive = planned.case.exclusive();
+                taken.extend(exclusive);
+                let result = run(planned);
+                running.push(async move { (number, exclusive, result.await) });
+            }
+            let Some((number, exclusive, result)) = running.next().await else { break };
+            taken.retain(|taken| Some(*taken) != exclusive);
+            ended[number] = true;
+            results.push((number, result));
+        }
+        results.sort_unstable_by_key(|(number, _)| *number);
+        results.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// The numbers of the cases that each case waits for.
+    fn awaited(&self) -> Vec<Vec<usize>> {
+        let mut awaited = Vec::new();
+        for planned in &self.cases {
+            let others = self.cases.iter().enumerate();
+            let others = others.filter(|(_, other)| planned.case.waits_for(&other.case));
+            awaited.push(others.map(|(number, _)| number).collect());
+        }
+        awaited
+    }
+}
+
+/// The first case that uses nothing that is taken, and has nothing to wait for: a case that waits would occupy a slot
+/// and do nothing.
+fn startable<C: Case>(
+    waiting: &[(usize, &Planned<C>)],
+    taken: &[&str],
+    is_free: impl Fn(usize) -> bool,
+) -> Option<usize> {
+    waiting.iter().position(|(number, planned)| {
+        planned.case.exclusive().is_none_or(|exclusive| !taken.contains(&exclusive)) && is_free(*number)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, collections::BTreeSet};
+
+    use super::*;
+    use crate::{case::tests::Toy, plan::plan};
+
+    const fn at(name: &'static str, schedule: Schedule) -> Toy {
+        Toy { schedule, ..Toy::new(name) }
+    }
+
+    const fn with(name: &'static str, exclusive: &'static str) -> Toy {
+        Toy { exclusive: Some(exclusive), ..Toy::new(name) }
+    }
+
+    /// Runs the cases. Returns those that ran at the same time, and the results.
+    async fn run(cases: &[Toy], parallel: usize) -> (Vec<BTreeSet<&'static str>>, Vec<&'static str>) {
+        let running: &RefCell<BTreeSet<&'static str>> = &RefCell::default();
+        let seen: &RefCell<Vec<BTreeSet<&'static str>>> = &RefCell::default();
+        let attempt = |name: &'static str| async move {
+            running.borrow_mut().insert(name);
+            // The others start before this one continues.
+            tokio::task::yield_now().await;
+            seen.borrow_mut().push(running.borrow().clone());
+            running.borrow_mut().remove(name);
+            name
+        };
+        let (planned, mut results) = (plan(cases, &[], None), Vec::new());
+        for phase in phases(&planned, parallel) {
+            results.extend(phase.run(|planned| attempt(planned.case.name)).await);
+        }
+        (seen.take(), results)
+    }
+
+    #[tokio::test]
+    async fn phases_run_in_order_and_results_are_in_the_order_of_the_cases() {
+        let cases = [
+            at("last", Schedule::Last),
+            at("serial", Schedule::Serial),
+            Toy::new("one"),
+            Toy::new("two"),
+            at("first", Schedule::First),
+        ];
+        let (seen, results) = run(&cases, 8).await;
+        assert_eq!(results, ["first", "one", "two", "serial", "last"]);
+        assert_eq!(seen[..2], [BTreeSet::from(["first"]), BTreeSet::from(["one", "two"])]);
+        let (seen, results) = run(&cases, 0).await;
+        assert_eq!(results, ["first", "one", "two", "serial", "last"]);
+        assert!(seen.iter().all(|running| running.len() == 1), "{seen:?}");
+    }
+
+    #[tokio::test]
+    async fn a_case_starts_after_the_one_that_it_waits_for() {
+        let after = |name, other| Toy { after: Some(other), ..Toy::new(name) };
+        let cases = [after("reads", "writes"), Toy::new("any"), Toy::new("writes"), after("alone", "absent")];
+        for parallel in [1, 8] {
+            let (seen, results) = run(&cases, parallel).await;
+            assert_eq!(results, ["reads", "any", "writes", "alone"]);
+            let first = |name| seen.iter().position(|running| running.contains(name));
+            assert!(first("writes") < first("reads"), "{seen:?}");
+            assert!(!seen.contains(&BTreeSet::from(["reads", "writes"])), "{seen:?}");
+        }
+        // A cycle is a mistake in the catalogue, which shall not hang a run.
+        let (_, results) = run(&[after("one", "two"), after("two", "one")], 8).await;
+        assert_eq!(results, ["one", "two"]);
+    }
+
+    #[tokio::test]
+    async fn cases_that_wait_for_a_driver_do_not_occupy_slots() {
+        let cases = [with("zoned 1", "zoned"), with("zoned 2", "zoned"), Toy::new("any")];
+        let (seen, results) = run(&cases, 2).await;
+        assert_eq!(results, ["zoned 1", "zoned 2", "any"]);
+        assert_eq!(seen[0], BTreeSet::from(["zoned 1", "any"]));
+        assert!(seen.iter().all(|running| !running.is_superset(&BTreeSet::from(["zoned 1", "zoned 2"]))));
+    }
+}
