@@ -8,7 +8,7 @@
 use std::{ffi::OsString, path::Path, sync::Arc, time::Duration};
 
 use claimcheck_csi::{Driver as DriverClient, Endpoint, tap::Tap};
-use claimcheck_substrate::{STATE_DIR, SpawnError};
+use claimcheck_substrate::{Capabilities, STATE_DIR, SpawnError};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
 use kube::{Api, Client, api::PostParams};
 use serde_json::json;
@@ -164,7 +164,8 @@ impl RunningDriver {
         args.extend(["--csi-address".into(), socket.clone().into()]);
         args.extend(SIDECAR_FLAGS.map(Into::into));
         args.extend(common.metrics_args(&format!("controllers-{name}"), None));
-        let spec = common.component(format!("controllers {name}"), args, None);
+        let mut spec = common.component(format!("controllers {name}"), args, None);
+        spec.capabilities = Capabilities::Files;
         let controllers = Arc::new(common.start(spec)?);
         let client = DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
         Ok(Self { on_nodes, controllers, plugin, client, lease: Arc::default() })
@@ -218,6 +219,7 @@ mod tests {
             env: Vec::new(),
             log: folder.path().join("controllers.log"),
             namespace: None,
+            capabilities: Capabilities::All,
         };
         let (sender, _ends) = tokio::sync::mpsc::unbounded_channel();
         let controllers = Arc::new(Supervised::start(spec, sender).unwrap());

@@ -12,7 +12,7 @@ use claimcheck_csi::{
         plugin_capability as plugin, plugin_capability::volume_expansion::Type as Expansion,
     },
 };
-use claimcheck_model::Capability;
+use claimcheck_model::{Capability, CsiMethod};
 
 /// The declared capabilities of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +39,11 @@ impl SupportedCalls {
     pub const ALL: Self = Self { create: true, attach: true, stage: true };
 
     /// Whether calls of this method are made at all.
-    pub fn method(self, method: &str) -> bool {
+    pub fn method(self, method: CsiMethod) -> bool {
         match method {
-            "CreateVolume" | "DeleteVolume" => self.create,
-            "ControllerPublishVolume" | "ControllerUnpublishVolume" => self.attach,
-            "NodeStageVolume" | "NodeUnstageVolume" => self.stage,
+            CsiMethod::CreateVolume | CsiMethod::DeleteVolume => self.create,
+            CsiMethod::ControllerPublishVolume | CsiMethod::ControllerUnpublishVolume => self.attach,
+            CsiMethod::NodeStageVolume | CsiMethod::NodeUnstageVolume => self.stage,
             _ => true,
         }
     }
@@ -247,15 +247,15 @@ mod tests {
     fn calls_that_a_driver_leaves_out_are_not_made() {
         let none = SupportedCalls { create: false, attach: false, stage: false };
         for method in [
-            "CreateVolume",
-            "DeleteVolume",
-            "ControllerPublishVolume",
-            "ControllerUnpublishVolume",
-            "NodeStageVolume",
-            "NodeUnstageVolume",
+            CsiMethod::CreateVolume,
+            CsiMethod::DeleteVolume,
+            CsiMethod::ControllerPublishVolume,
+            CsiMethod::ControllerUnpublishVolume,
+            CsiMethod::NodeStageVolume,
+            CsiMethod::NodeUnstageVolume,
         ] {
             assert!(SupportedCalls::ALL.method(method) && !none.method(method), "{method}");
         }
-        assert!(none.method("NodePublishVolume") && none.method("NodeUnpublishVolume"));
+        assert!(none.method(CsiMethod::NodePublishVolume) && none.method(CsiMethod::NodeUnpublishVolume));
     }
 }

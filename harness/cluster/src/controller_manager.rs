@@ -61,7 +61,11 @@ pub(super) fn command(program: &Path, kubeconfig: &Path, logs: &Path) -> Process
 ///
 /// # Errors
 /// It exits, or is not ready in time; with the last lines of its log.
-pub(super) async fn begun(process: &Supervised, log: PathBuf, client: &Client) -> Result<(), StockError> {
+pub(super) async fn wait_until_running(
+    process: &Supervised,
+    log: PathBuf,
+    client: &Client,
+) -> Result<(), StockError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     let is_there = |account: Option<&ServiceAccount>| account.is_some();
     tokio::select! {

@@ -5,12 +5,13 @@
 //! others, which are part of every real cluster, run in addition with all permissions: the built-in ones, or, except
 //! for the scheduler, upstream's.
 
-use std::{ffi::OsString, path::Path};
+use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use claimcheck_controllers::Name;
-use claimcheck_substrate::STATE_DIR;
+use claimcheck_substrate::{Capabilities, STATE_DIR};
 use futures::future::join_all;
-use kube::Client;
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{Api, Client, api::PostParams};
 
 use super::{
     control_plane::ControlPlane,
@@ -20,18 +21,18 @@ use super::{
     stock::Stock,
     supervisor::{Disruption, Supervised},
 };
-use claimcheck_deploy::install::{self, Variant};
+use claimcheck_deploy::install::{self, DriverSecrets, Variant};
 
 /// The processes of the controllers.
 pub(super) struct Controllers(Vec<Supervised>);
 
-/// The components that a cluster with this API server would have installed, for any driver.
+/// The components that a cluster with this API server would have installed.
 fn components(stock: &Stock) -> install::Options {
     let variant = match stock.controller_manager() {
         Some(_) => Variant::Stock,
         None => Variant::Kind,
     };
-    install::Options { driver_secrets: true, ..install::Options::new(variant) }
+    install::Options::new(variant)
 }
 
 /// Flags of the sidecars on the embedded cluster. They have upstream's defaults, with which a failed call is retried
@@ -39,12 +40,33 @@ fn components(stock: &Stock) -> install::Options {
 pub(super) const SIDECAR_FLAGS: [&str; 4] =
     ["--retry-interval-start=100ms", "--retry-interval-max=1m", "--worker-threads=32", "--enable-capacity"];
 
+/// Creates a namespace, unless it exists.
+async fn ensure_namespace(client: &Client, name: &str) -> Result<(), UpError> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    match Api::all(client.clone()).create(&PostParams::default(), &namespace).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        other => Ok(other.map(drop)?),
+    }
+}
+
 impl Controllers {
     /// Installs their permissions, and the kinds that they work on which the API server does not have:
-    /// before any watch, which would discover such a kind only with a delay.
-    pub(super) async fn prepare(control_plane: &ControlPlane, client: &Client) -> Result<(), UpError> {
+    /// before any watch, which would discover such a kind only with a delay. They may read the Secrets that the
+    /// storage classes name.
+    pub(super) async fn prepare(
+        control_plane: &ControlPlane,
+        client: &Client,
+        class_parameters: &BTreeMap<String, String>,
+    ) -> Result<(), UpError> {
         if let ControlPlane::Stock(stock) = control_plane {
-            install::grant(client, &components(stock)).await?;
+            let driver_secrets = DriverSecrets::of_class(class_parameters);
+            if let DriverSecrets::In(namespaces) = &driver_secrets {
+                for namespace in namespaces {
+                    ensure_namespace(client, namespace).await?;
+                }
+            }
+            install::grant(client, &install::Options { driver_secrets, ..components(stock) }).await?;
         }
         Ok(())
     }
@@ -70,7 +92,9 @@ impl Controllers {
                 ]);
                 args.extend(SIDECAR_FLAGS.map(Into::into));
                 args.extend(common.metrics_args(&name.replace(' ', "-"), None));
-                Ok(common.start(common.component(name.to_owned(), args, None))?)
+                let mut spec = common.component(name.to_owned(), args, None);
+                spec.capabilities = Capabilities::Files;
+                Ok(common.start(spec)?)
             };
         let ControlPlane::Stock(stock) = control_plane else {
             return Ok(Self(vec![start("controllers", &common.kubeconfig, &["all"], &[])?]));
@@ -93,8 +117,8 @@ impl Controllers {
         let spec = controller_manager::command(program, &common.kubeconfig, &common.logs);
         let log = spec.log.clone();
         let manager = common.start(spec)?;
-        let begun = controller_manager::begun(&manager, log, client).await;
-        begun.map_err(|error| UpError::ControlPlane(error.into()))?;
+        let running = controller_manager::wait_until_running(&manager, log, client).await;
+        running.map_err(|error| UpError::ControlPlane(error.into()))?;
         Ok(Self(vec![sidecars, scheduler, manager]))
     }
 

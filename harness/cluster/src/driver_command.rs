@@ -55,7 +55,7 @@ impl FromStr for DriverCommand {
             return Ok(Self::Builtin);
         }
         let command = text.strip_prefix("exec:").ok_or(DriverCommandError::Unknown(text.to_owned()))?;
-        let words = split(command)?;
+        let words = split_words(command).map_err(DriverCommandError::Quote)?;
         if words.is_empty() {
             return Err(DriverCommandError::Empty);
         }
@@ -132,7 +132,10 @@ fn placeholders(word: &str) -> Vec<&str> {
 }
 
 /// Splits like a shell: at blanks, except within single and double quotes and after a backslash.
-fn split(command: &str) -> Result<Vec<String>, DriverCommandError> {
+///
+/// # Errors
+/// This quote is unterminated.
+pub fn split_words(command: &str) -> Result<Vec<String>, char> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<char> = None;
@@ -150,7 +153,7 @@ fn split(command: &str) -> Result<Vec<String>, DriverCommandError> {
         }
     }
     if let Some(open) = quote {
-        return Err(DriverCommandError::Quote(open));
+        return Err(open);
     }
     words.extend(word);
     Ok(words)

@@ -10,7 +10,9 @@ use kube::{Api, Client, api::ListParams};
 use tracing::{error, info, warn};
 
 use super::{
-    ClusterCapabilities, component_logs,
+    Cluster, ClusterCapabilities,
+    backend::Backend,
+    component_logs,
     controller_node::{self, ControllerNodeWatch},
     install_components::{InstallComponentsError, install_components},
     real::{Real, RealError, Target},
@@ -33,7 +35,7 @@ impl Install {
     /// The abilities of a cluster with them, in addition to its API.
     pub fn cluster_capabilities(&self) -> ClusterCapabilities {
         let upstream_sidecars = self.components.sidecars == install::Sidecars::Upstream;
-        ClusterCapabilities { disrupt: self.disrupt, upstream_sidecars, ..Real::CAPABILITIES }
+        ClusterCapabilities { disrupt: self.disrupt, upstream_sidecars, ..ClusterCapabilities::EXISTING }
     }
 }
 
@@ -74,9 +76,9 @@ pub(super) struct Installation {
     pub(super) cluster_capabilities: ClusterCapabilities,
 }
 
-impl Real {
-    /// Installs the components on a cluster. Dropping the future removes whatever is installed by then. Their logs
-    /// are written to `logs`, an existing folder, if something fails.
+impl Cluster {
+    /// Connects to a cluster and installs the components. Dropping the future removes whatever is installed by then.
+    /// Their logs are written to `logs`, an existing folder, if something fails.
     ///
     /// # Errors
     /// [`InstallationError`] describes what is missing or failed; nothing is leaked, unless it is kept.
@@ -116,7 +118,7 @@ impl Real {
         let mut installation =
             Installation { target, components, stays, logs, controller_node: None, cluster_capabilities };
         match Box::pin(installation.install_components(client)).await {
-            Ok(real) => Ok(real.with(installation)),
+            Ok(real) => Ok(real.with(Backend::Existing(Some(Box::new(installation))))),
             Err(error) => {
                 installation.end(true).await;
                 Err(error.into())
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn stock_controllers_are_off_only_where_their_manager_says_so() {
+    fn stock_controllers_are_off_only_where_their_manager_disables_them() {
         let version = |minor| Some(Version { major: 1, minor, patch: 2 });
         let newest = version(36);
         let off: String = StockController::REPLACED.iter().map(|c| format!(",-{}", c.name())).collect();

@@ -16,10 +16,10 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    DisruptError, Disruption, Victim,
+    Cluster, ClusterCapabilities, DisruptError, Disruption, Victim,
     installation::{Install, InstallationError},
     on_kind_tests::Machine,
-    real::{Real, Target},
+    real::Target,
 };
 use claimcheck_deploy::install::{self, Options, Variant};
 
@@ -38,7 +38,7 @@ fn target(machine: &Machine) -> Target {
 }
 
 /// Installs while a fake cluster runs the applied workloads.
-async fn installed(machine: &Machine, install: &Install) -> Result<Real, InstallationError> {
+async fn installed(machine: &Machine, install: &Install) -> Result<Cluster, InstallationError> {
     let completed = async {
         let deployments: Api<Deployment> = Api::namespaced(machine.client.clone(), install::NAMESPACE);
         let there = |deployment: Option<&Deployment>| deployment.is_some();
@@ -46,8 +46,8 @@ async fn installed(machine: &Machine, install: &Install) -> Result<Real, Install
         machine.complete(&install.components).await;
     };
     let (target, logs) = (target(machine), machine.fake.path(""));
-    let (real, ()) = tokio::join!(Real::with_components(&target, install, &logs), completed);
-    real
+    let (cluster, ()) = tokio::join!(Cluster::with_components(&target, install, &logs), completed);
+    cluster
 }
 
 fn wanted() -> Install {
@@ -58,14 +58,12 @@ fn wanted() -> Install {
 async fn components_exist_during_a_run_and_are_removed_after_it() {
     let machine = Machine::new().await;
     machine.node("a", json!([]), true).await;
-    let real = installed(&machine, &wanted()).await.unwrap();
-    assert_eq!(
-        (real.driver_name(), &real.reachable_nodes().nodes),
-        ("claimcheck.csi.dev", &["a".to_owned()].to_vec())
-    );
-    assert_eq!(real.cluster_capabilities(), Real::CAPABILITIES);
+    let cluster = installed(&machine, &wanted()).await.unwrap();
+    assert_eq!((cluster.driver_name(), cluster.nodes()), ("claimcheck.csi.dev", ["a".to_owned()].to_vec()));
+    assert_eq!(cluster.cluster_capabilities(), ClusterCapabilities::EXISTING);
+    assert!(cluster.has_real_nodes());
     assert!(left(&machine).await > 0);
-    real.leave(true).await;
+    cluster.down(true).await;
     assert_eq!(left(&machine).await, 0);
 
     // As after Ctrl-C: without an orderly end.
@@ -92,12 +90,12 @@ async fn moved_controllers_are_reported_with_later_failures() {
         pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     };
     on("before", "a").await;
-    let real = installed(&machine, &install).await.unwrap();
-    assert!(real.logs_mentioning(&[]).await.is_empty());
+    let cluster = installed(&machine, &install).await.unwrap();
+    assert!(cluster.logs_mentioning(&[]).await.is_empty());
     on("after", "b").await;
     let move_reported = async {
         loop {
-            if let Some(log) = real.logs_mentioning(&[]).await.pop() {
+            if let Some(log) = cluster.logs_mentioning(&[]).await.pop() {
                 break log;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -106,7 +104,7 @@ async fn moved_controllers_are_reported_with_later_failures() {
     let log = tokio::time::timeout(Duration::from_secs(30), move_reported).await.unwrap();
     assert_eq!(log.of, "Deployment claimcheck-controllers");
     assert!(log.text.contains("from node a to node b (pod after)"), "{}", log.text);
-    real.leave(false).await;
+    cluster.down(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,7 +113,7 @@ async fn components_that_do_not_run_are_removed_and_those_that_were_there_stay()
     let components = Options { timeout: Duration::from_secs(3), ..Options::new(Variant::Existing) };
     let install = Install { components, keep: false, disrupt: false };
     let error =
-        Real::with_components(&target(&machine), &install, &machine.fake.path("")).await.err().unwrap();
+        Cluster::with_components(&target(&machine), &install, &machine.fake.path("")).await.err().unwrap();
     assert!(error.to_string().starts_with("components are not ready after"), "{error}");
     let timeout = Duration::from_secs(30);
     let install = Install { components: Options { timeout, ..install.components }, ..install };
@@ -124,7 +122,7 @@ async fn components_that_do_not_run_are_removed_and_those_that_were_there_stay()
     machine.node("a", json!([]), true).await;
     install::apply(&machine.client, &install.components).await.unwrap();
     let before = left(&machine).await;
-    installed(&machine, &install).await.unwrap().leave(false).await;
+    installed(&machine, &install).await.unwrap().down(false).await;
     assert_eq!(left(&machine).await, before);
 }
 
@@ -132,7 +130,7 @@ async fn components_that_do_not_run_are_removed_and_those_that_were_there_stay()
 async fn builtin_controllers_are_not_installed_next_to_stock_ones() {
     let machine = Machine::new().await;
     let install = Install { components: Options::new(Variant::Kind), keep: false, disrupt: false };
-    let error = Real::with_components(&target(&machine), &install, &machine.fake.path(""))
+    let error = Cluster::with_components(&target(&machine), &install, &machine.fake.path(""))
         .await
         .err()
         .unwrap()
@@ -145,10 +143,10 @@ async fn builtin_controllers_are_not_installed_next_to_stock_ones() {
 async fn what_was_installed_can_be_hit_where_that_is_allowed() {
     let machine = Machine::new().await;
     machine.node("a", json!([]), true).await;
-    let real = installed(&machine, &Install { disrupt: true, ..wanted() }).await.unwrap();
-    assert!(real.cluster_capabilities().disrupt && !real.cluster_capabilities().agents);
+    let cluster = installed(&machine, &Install { disrupt: true, ..wanted() }).await.unwrap();
+    assert!(cluster.cluster_capabilities().disrupt && !cluster.cluster_capabilities().agents);
     let driver = Victim::Driver("a".to_owned());
-    let absent = real.disrupt(&driver, Disruption::Kill).await.unwrap_err();
+    let absent = cluster.disrupt(&driver, Disruption::Kill).await.unwrap_err();
     assert!(matches!(absent, DisruptError::Absent(_)), "{absent}");
     let pods: Api<Pod> = Api::namespaced(machine.client.clone(), install::NAMESPACE);
     for component in ["node", "controllers"] {
@@ -160,13 +158,13 @@ async fn what_was_installed_can_be_hit_where_that_is_allowed() {
         });
         pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
-    real.disrupt(&driver, Disruption::Kill).await.unwrap();
+    cluster.disrupt(&driver, Disruption::Kill).await.unwrap();
     assert!(pods.get_opt("node").await.unwrap().is_none());
     assert!(pods.get_opt("controllers").await.unwrap().is_some());
-    real.disrupt(&Victim::Controllers, Disruption::Kill).await.unwrap();
+    cluster.disrupt(&Victim::Controllers, Disruption::Kill).await.unwrap();
     assert!(pods.get_opt("controllers").await.unwrap().is_none());
-    let agent = real.disrupt(&Victim::NodeAgent("a".to_owned()), Disruption::Stop).await.unwrap_err();
+    let agent = cluster.disrupt(&Victim::NodeAgent("a".to_owned()), Disruption::Stop).await.unwrap_err();
     assert!(matches!(agent, DisruptError::Cannot { .. }), "{agent}");
-    real.leave(false).await;
+    cluster.down(false).await;
     assert_eq!(left(&machine).await, 0);
 }

@@ -4,9 +4,8 @@
 //! here: creating and deleting them, loading images, disrupting nodes, and collecting logs.
 
 use std::{
-    collections::BTreeMap,
     fs, io,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -15,39 +14,23 @@ use tracing::{error, info, warn};
 
 use super::{kind_image::Image, kind_loops};
 use claimcheck_kind::{
-    Cluster, ClusterLock, ClusterSpec, ConfigError, Controllers, Create, Engine, Kind, OwnedCluster,
-    OwnedError, Preflight, PreflightRequest, Prerequisites, ProgramError, Store, Teardown, TeardownError,
-    Tools, cluster_name, preflight,
+    Cluster, ClusterLock, ConfigError, Create, Engine, Kind, KindOptions, OwnedCluster, OwnedError,
+    Preflight, PreflightRequest, Prerequisites, ProgramError, Store, Teardown, TeardownError, Tools,
+    cluster_name, preflight,
 };
 
 /// The timeout for the first control plane to become ready, once its image is pulled.
 const READY: Duration = Duration::from_secs(300);
 
-/// The options of a kind cluster.
+/// What a kind cluster is created with, in addition to its options.
 #[derive(Clone, Debug)]
-pub struct KindOptions {
+pub struct KindEnvironment {
     /// The search path of `kind` and the engine.
     pub tools: Tools,
     /// The store of cluster records.
     pub store: Store,
-    /// Its name; generated if unset.
-    pub name: Option<String>,
-    /// The number of workers, in addition to one control plane.
-    pub workers: Option<usize>,
-    /// The image of the nodes; kind's default if unset.
-    pub node_image: Option<String>,
-    /// A config file to merge with the generated one.
-    pub config: Option<PathBuf>,
-    /// The storage controllers.
-    pub controllers: Controllers,
-    /// Additional arguments of all kubelets, without dashes.
-    pub kubelet_args: BTreeMap<String, String>,
     /// The images to load into all nodes.
     pub images: Vec<Image>,
-    /// Whether it outlives the run.
-    pub keep: bool,
-    /// Whether to reuse a cluster of this name that an earlier run kept.
-    pub reuse: bool,
     /// An existing folder for the nodes' logs.
     pub logs: PathBuf,
     /// The path of the kubeconfig for users (mode 0600).
@@ -164,12 +147,12 @@ impl KindCluster {
     ///
     /// # Errors
     /// [`KindError`] describes what is missing or failed; nothing is leaked.
-    pub async fn up(options: &KindOptions) -> Result<Self, KindError> {
+    pub async fn up(options: &KindOptions, environment: &KindEnvironment) -> Result<Self, KindError> {
         let name = cluster_name(options.name.as_deref())?;
-        let given = options.config.as_deref().map(Cluster::read).transpose()?;
+        let given = options.kind_config.as_deref().map(Cluster::read).transpose()?;
         let needs = PreflightRequest { name, reuse: options.reuse };
-        let ready = preflight(&options.tools, &options.store, &needs).await?;
-        for image in &options.images {
+        let ready = preflight(&environment.tools, &environment.store, &needs).await?;
+        for image in &environment.images {
             image.prepare(&ready.engine).await?;
         }
         let PreflightRequest { name, .. } = needs;
@@ -177,23 +160,24 @@ impl KindCluster {
         let (kind, engine) = (ready.kind.clone(), ready.engine.clone());
         let teardown = Teardown::with(Some(kind.clone()), engine.clone());
         let mut owned = if ready.exists {
-            adopt(options, &ready, teardown, &name).await?
+            adopt(environment, &ready, teardown, &name).await?
         } else {
-            create(options, &ready, teardown, &name, given).await?
+            create(options, environment, &ready, teardown, &name, given).await?
         };
         if options.keep {
             owned.keep()?;
         }
-        let cluster = Self { kind, engine, owned, logs: options.logs.clone() };
+        let cluster = Self { kind, engine, owned, logs: environment.logs.clone() };
         let nodes = cluster.kind.nodes(&name).await;
         let nodes = nodes.map_err(|source| KindError::Nodes { name: name.clone(), source })?;
         kind_loops::make(&cluster.engine, &nodes).await;
-        for image in &options.images {
+        for image in &environment.images {
             let loaded = cluster.load(image).await;
             loaded.map_err(|source| KindError::Load { name: name.clone(), source })?;
         }
-        let written = fs::read(cluster.kubeconfig()).and_then(|text| private(&options.kubeconfig, &text));
-        written.map_err(|source| KindError::Write { path: options.kubeconfig.clone(), source })?;
+        let kubeconfig = &environment.kubeconfig;
+        let written = fs::read(cluster.kubeconfig()).and_then(|text| private(kubeconfig, &text));
+        written.map_err(|source| KindError::Write { path: kubeconfig.clone(), source })?;
         Ok(cluster)
     }
 
@@ -213,7 +197,7 @@ impl KindCluster {
     }
 
     /// Whether it outlives this run.
-    pub fn is_kept(&self) -> bool {
+    pub fn outlives_run(&self) -> bool {
         self.owned.claim().record().keep
     }
 
@@ -250,7 +234,7 @@ impl KindCluster {
     /// # Errors
     /// A part of it still exists; the error describes how to find it.
     pub async fn down(self) -> Result<(), TeardownError> {
-        if self.is_kept() {
+        if self.outlives_run() {
             return Ok(());
         }
         self.owned.delete().await
@@ -260,13 +244,14 @@ impl KindCluster {
 /// Creates it, as claimed and configured.
 async fn create(
     options: &KindOptions,
+    environment: &KindEnvironment,
     ready: &Prerequisites,
     teardown: Teardown,
     name: &str,
     given: Option<Cluster>,
 ) -> Result<OwnedCluster, KindError> {
-    let claim = options.store.claim(name, ready.engine.name(), ready.network_was_there)?;
-    let create = match configure(options, ready, &claim, given) {
+    let claim = environment.store.claim(name, ready.engine.name(), ready.network_was_there)?;
+    let create = match configure(options, environment, ready, &claim, given) {
         Ok(create) => create,
         Err(error) => {
             // Nothing but the claim exists.
@@ -276,7 +261,7 @@ async fn create(
     };
     let (mut owned, created) = OwnedCluster::create(&ready.kind, teardown, claim, &create).await;
     let Err(source) = created else { return Ok(owned) };
-    let logs = collect(&ready.kind, name, &options.logs).await;
+    let logs = collect(&ready.kind, name, &environment.logs).await;
     let logs = logs.inspect_err(|error| info!(%error, "no logs of the nodes")).ok();
     if let Some(missing) = logs.as_ref().and_then(|logs| logs.missing.as_ref()) {
         warn!(missing = missing.to_string(), "some of the nodes' logs cannot be collected");
@@ -292,24 +277,15 @@ async fn create(
 /// Writes the config file of a claimed cluster.
 fn configure(
     options: &KindOptions,
+    environment: &KindEnvironment,
     ready: &Prerequisites,
     claim: &ClusterLock,
     given: Option<Cluster>,
 ) -> Result<Create, KindError> {
-    let wanted = ClusterSpec {
-        workers: options.workers,
-        image: options.node_image.clone(),
-        kind_version: Some(ready.kind_version),
-        controllers: options.controllers,
-        kubelet_args: options.kubelet_args.clone(),
-        keep: options.keep,
-        data: claim.data(),
-        ..ClusterSpec::default()
-    };
-    let config = Cluster::generate(&wanted, given)?;
+    let config = Cluster::generate(options, Some(ready.kind_version), &claim.data(), given)?;
     let path = claim.config();
     // A copy next to the logs, to document the cluster.
-    for path in [&path, &options.logs.join("kind.yaml")] {
+    for path in [&path, &environment.logs.join("kind.yaml")] {
         let written = fs::write(path, config.to_yaml());
         written.map_err(|source| KindError::Write { path: path.clone(), source })?;
     }
@@ -326,12 +302,12 @@ fn configure(
 
 /// Reuses one that an earlier run kept.
 async fn adopt(
-    options: &KindOptions,
+    environment: &KindEnvironment,
     ready: &Prerequisites,
     teardown: Teardown,
     name: &str,
 ) -> Result<OwnedCluster, KindError> {
-    let owned = OwnedCluster::adopt(teardown, options.store.take(name, ready.engine.name())?);
+    let owned = OwnedCluster::adopt(teardown, environment.store.take(name, ready.engine.name())?);
     let path = owned.claim().kubeconfig();
     let text = ready.kind.kubeconfig(name).await;
     // Its port may change after a restart, so it is always queried.
@@ -369,8 +345,25 @@ fn holds_a_file(folder: &Path) -> bool {
     })
 }
 
-/// Writes a file that only its owner can read.
+/// Writes a file that only its owner can read, also if it existed with another mode.
 fn private(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
     io::Write::write_all(&mut file, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_file_is_private_whatever_its_mode_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        fs::write(&path, "earlier and longer").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        private(&path, b"token").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read(&path).unwrap(), b"token");
+    }
 }

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use super::{
     Disruption, Victim,
-    kind::{KindCluster, KindOptions},
+    kind::{KindCluster, KindEnvironment},
     kind_disrupt::{Components, DisruptError, on_containers, on_kubelet},
-    kind_tests::options,
+    kind_tests::{environment, options},
 };
 use claimcheck_kind::testing::Fake;
 
@@ -128,7 +128,8 @@ impl Api {
 }
 
 async fn cluster(fake: &Fake) -> KindCluster {
-    KindCluster::up(&KindOptions { images: Vec::new(), ..options(fake) }).await.unwrap()
+    let environment = KindEnvironment { images: Vec::new(), ..environment(fake) };
+    KindCluster::up(&options(), &environment).await.unwrap()
 }
 
 #[tokio::test]

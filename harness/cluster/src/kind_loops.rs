@@ -20,8 +20,11 @@ const MAKE: &str = "parts=$(cat /sys/module/loop/parameters/max_part 2>/dev/null
 pub(super) async fn make(engine: &Engine, nodes: &[String]) {
     for node in nodes {
         if let Err(error) = engine.exec(node, &["sh", "-euc", MAKE]).await {
-            let why = error.gist();
-            warn!(node, why, "cannot create loop devices: pods with raw block volumes may not start on it");
+            let reason = error.gist();
+            warn!(
+                node,
+                reason, "cannot create loop devices: pods with raw block volumes may not start on it"
+            );
         }
     }
 }

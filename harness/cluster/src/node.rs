@@ -6,8 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use claimcheck_driver::host::LOOP_HOLDER_ENV;
 use claimcheck_model::ComponentEnd;
-use claimcheck_substrate::{KUBELET_DIR, NodeNamespace, Process, ProcessSpec, STATE_DIR, SpawnError};
+use claimcheck_substrate::{
+    Capabilities, KUBELET_DIR, NodeNamespace, Process, ProcessSpec, STATE_DIR, SpawnError,
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     sync::mpsc,
@@ -51,7 +54,9 @@ pub(super) struct Common {
     /// The CA of clients that may read logs from nodes without the token of the kubeconfig.
     pub client_ca: Option<PathBuf>,
     pub tap: PathBuf,
-    /// The socket to which components report their API writes, if enabled.
+    /// The socket at which this process holds loop devices open for drivers.
+    pub loop_holder: PathBuf,
+    /// The same socket as `tap`, if components report their API writes there.
     pub writes: Option<PathBuf>,
     /// The directory in which components serve their metrics, if enabled.
     pub metrics: Option<Components>,
@@ -74,10 +79,12 @@ impl Common {
             args,
             env: [(MARKER.into(), "1".into()), ("CLAIMCHECK_TAP".into(), self.tap.clone().into())]
                 .into_iter()
+                .chain([(LOOP_HOLDER_ENV.into(), self.loop_holder.clone().into())])
                 .chain(self.writes.as_ref().map(|socket| (WRITES_ENV.into(), socket.clone().into())))
                 .chain(logging::for_components())
                 .collect(),
             namespace,
+            capabilities: Capabilities::All,
         }
     }
 

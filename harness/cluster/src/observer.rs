@@ -47,12 +47,12 @@ pub enum WaitError {
         last: String,
     },
     /// The condition can never be met.
-    #[error("{what} can never succeed: {why}")]
+    #[error("{what} can never succeed: {reason}")]
     Never {
         /// The condition.
         what: String,
         /// The reason.
-        why: String,
+        reason: String,
     },
 }
 
@@ -72,7 +72,7 @@ impl Observer {
         let woken = waiters.clone();
         tokio::spawn(async move {
             while let Some(change) = changes.recv().await {
-                wake(&woken, &change);
+                notify(&woken, &change);
             }
         });
         informer.synced().await;
@@ -110,7 +110,7 @@ impl Observer {
             }
             let last = match self.look(&look) {
                 Check::Yes(found) => return Ok(found),
-                Check::Never(why) => return Err(WaitError::Never { what: what.to_owned(), why }),
+                Check::Never(reason) => return Err(WaitError::Never { what: what.to_owned(), reason }),
                 Check::NotYet(last) => last,
             };
             tokio::select! {
@@ -137,7 +137,7 @@ impl Observer {
     }
 }
 
-fn wake(waiters: &Mutex<HashMap<Trigger, Weak<Notify>>>, change: &Change) {
+fn notify(waiters: &Mutex<HashMap<Trigger, Weak<Notify>>>, change: &Change) {
     let bells = {
         let waiters = waiters.lock().unwrap_or_else(PoisonError::into_inner);
         [Trigger::Object(change.kind, change.key.clone()), Trigger::Any(change.kind)]

@@ -11,21 +11,22 @@ use tokio::sync::Mutex;
 use tracing::{error, info, warn};
 
 use super::{
-    ClusterCapabilities, NoFaults,
+    Cluster, ClusterCapabilities, NoFaults,
     additional_driver::{AdditionalDriver, DeployError, DriverLease},
+    backend::Backend,
     call_faults::CallFaults,
     install_components::{InstallComponentsError, install_components},
-    kind::{Collected, KindCluster, KindError, KindOptions},
+    kind::{Collected, KindCluster, KindEnvironment, KindError},
     kind_additional_driver::AdditionalDrivers,
     objects,
     observer::Observer,
-    real::{ClassChoice, Real},
+    real::ClassChoice,
     unregistered::by_kubelets,
 };
 use crate::faults::{self, FaultSpec};
 use claimcheck_component::client::{self, ClientError};
 use claimcheck_deploy::install::{self, Sidecars, Variant};
-use claimcheck_kind::DATA_DIR;
+use claimcheck_kind::{DATA_DIR, KindOptions};
 
 /// The file on the kind nodes with faults to inject into calls, in the folder that all of them share ([`DATA_DIR`]).
 pub const KIND_FAULTS: &str = "/var/lib/claimcheck/faults.json";
@@ -53,21 +54,25 @@ pub enum OnKindError {
     Components(#[from] InstallComponentsError),
 }
 
-impl Real {
+impl Cluster {
     /// Creates a kind cluster with the built-in components. Dropping the future deletes whatever exists by then.
     ///
     /// # Errors
     /// [`OnKindError`] describes what is missing or failed. The nodes' logs are then in their folder, and
     /// nothing is leaked, unless the cluster is kept.
-    pub async fn on_kind(options: &KindOptions, components: &install::Options) -> Result<Self, OnKindError> {
-        let kind = Box::pin(KindCluster::up(options)).await?;
+    pub async fn on_kind(
+        options: &KindOptions,
+        environment: &KindEnvironment,
+        components: &install::Options,
+    ) -> Result<Self, OnKindError> {
+        let kind = Box::pin(KindCluster::up(options, environment)).await?;
         let components = with_faults(components);
         let equipped = async {
             let client = connect(&kind.kubeconfig()).await?;
             Ok::<_, OnKindError>(install_components(client, &components, &ClassChoice::Default).await?)
         };
         match Box::pin(equipped).await {
-            Ok(real) => Ok(real.on(OnKind::new(kind, components))),
+            Ok(real) => Ok(real.with(Backend::Kind(Box::new(OnKind::new(kind, components))))),
             Err(mut error) => {
                 if let OnKindError::Components(InstallComponentsError::Registration {
                     nodes,
@@ -112,7 +117,7 @@ impl OnKind {
         ClusterCapabilities {
             retracts: self.components.variant == Variant::Kind,
             upstream_sidecars: self.components.sidecars == Sidecars::Upstream,
-            ..Real::CAPABILITIES_ON_KIND
+            ..ClusterCapabilities::KIND
         }
     }
 
@@ -149,13 +154,12 @@ impl OnKind {
     }
 
     /// Replaces the faults of a case with these.
-    ///
-    /// # Errors
-    /// The file for the nodes cannot be written.
-    pub(super) async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) -> Result<(), NoFaults> {
+    pub(super) async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
         let mut call_faults = self.call_faults.lock().await;
         call_faults.set_case(case, rules);
-        self.arm(&call_faults)
+        if let Err(error) = self.arm(&call_faults) {
+            error!(%error, case, "the faults of a case are not active");
+        }
     }
 
     /// All drivers check the file before each call.
@@ -168,7 +172,7 @@ impl OnKind {
     /// Deletes the cluster, after collecting its logs if something failed. From a kept one only the resources of
     /// this run are removed.
     pub(super) async fn end(self, client: &Client, failed: bool) {
-        if self.nodes.is_kept() {
+        if self.nodes.outlives_run() {
             if let Err(error) = self.arm(&CallFaults::default()) {
                 warn!(%error, "the faults of this run remain active");
             }

@@ -15,12 +15,11 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    ClusterCapabilities, Disruption, Victim,
+    Cluster, ClusterCapabilities, Disruption, Victim,
     install_components::{COMPONENTS, InstallComponentsError},
-    kind::KindOptions,
-    kind_tests::options,
+    kind::KindEnvironment,
+    kind_tests::{environment, options},
     on_kind::{OnKindError, with_faults},
-    real::Real,
 };
 use claimcheck_deploy::install::{self, Variant};
 use claimcheck_kind::testing::Fake;
@@ -49,8 +48,10 @@ impl Machine {
         Self { fake, client, _server: server }
     }
 
-    fn options(&self) -> KindOptions {
-        KindOptions { images: Vec::new(), ..options(&self.fake) }
+    /// Creates a kind cluster with these components.
+    async fn up(&self, components: &install::Options) -> Result<Cluster, OnKindError> {
+        let environment = KindEnvironment { images: Vec::new(), ..environment(&self.fake) };
+        Cluster::on_kind(&options(), &environment, components).await
     }
 
     /// A node as created by kind, with the driver that its kubelet has registered.
@@ -107,17 +108,18 @@ async fn a_run_has_nodes_and_the_builtin_driver_and_leaves_nothing() {
     machine.node("claimcheck-a-worker", json!([]), true).await;
     let components = install::Options::new(Variant::Kind);
     machine.complete(&with_faults(&components)).await;
-    let real = Real::on_kind(&machine.options(), &components).await.unwrap();
+    let cluster = machine.up(&components).await.unwrap();
     assert_eq!(
-        (real.driver_name(), &real.reachable_nodes().nodes),
-        (DRIVER, &["claimcheck-a-worker".to_owned()].to_vec())
+        (cluster.driver_name(), cluster.nodes()),
+        (DRIVER, ["claimcheck-a-worker".to_owned()].to_vec())
     );
     assert_eq!(
-        real.cluster_capabilities(),
-        ClusterCapabilities { retracts: true, ..Real::CAPABILITIES_ON_KIND }
+        cluster.cluster_capabilities(),
+        ClusterCapabilities { retracts: true, ..ClusterCapabilities::KIND }
     );
-    real.disrupt(&Victim::NodeAgent("claimcheck-a-worker".to_owned()), Disruption::Kill).await.unwrap();
-    real.leave(false).await;
+    assert!(cluster.has_real_nodes());
+    cluster.disrupt(&Victim::NodeAgent("claimcheck-a-worker".to_owned()), Disruption::Kill).await.unwrap();
+    cluster.down(false).await;
     assert_eq!(machine.left(), NOTHING);
     let calls = machine.fake.calls();
     assert!(calls.contains("sh -euc systemctl kill --signal=KILL kubelet"), "{calls}");
@@ -130,7 +132,7 @@ async fn components_that_do_not_run_end_it_with_the_nodes_logs() {
     machine.node("claimcheck-a-worker", json!([]), false).await;
     let timeout = std::time::Duration::from_millis(200);
     let mut components = install::Options { timeout, ..install::Options::new(Variant::Stock) };
-    let error = Real::on_kind(&machine.options(), &components).await.err().unwrap();
+    let error = machine.up(&components).await.err().unwrap();
     assert!(matches!(error, OnKindError::Components(InstallComponentsError::Install(_))), "{error}");
     assert_eq!(machine.left(), NOTHING);
 
@@ -138,7 +140,7 @@ async fn components_that_do_not_run_end_it_with_the_nodes_logs() {
     machine.fake.rule("docker exec", "echo 'E1122 11:00:01 plugin claimcheck.csi.dev: err=refused'; exit 0");
     let mut runs = 2;
     loop {
-        let message = Real::on_kind(&machine.options(), &components).await.err().unwrap().to_string();
+        let message = machine.up(&components).await.err().unwrap().to_string();
         assert_eq!(machine.left(), NOTHING);
         let why = "last seen: not on claimcheck-a-worker\n  \
                    node claimcheck-a-worker, registrar: no pod of DaemonSet claimcheck-node on this node\n  \
@@ -161,8 +163,7 @@ async fn a_failed_run_keeps_the_logs_of_its_nodes() {
     machine.node("claimcheck-a-worker", json!([]), true).await;
     let components = install::Options::new(Variant::Kind);
     machine.complete(&with_faults(&components)).await;
-    let real = Real::on_kind(&machine.options(), &components).await.unwrap();
-    real.leave(true).await;
+    machine.up(&components).await.unwrap().down(true).await;
     assert_eq!(machine.left(), NOTHING);
     assert!(machine.fake.calls().contains("kind export logs [dir]/logs/kind --name claimcheck-a"));
     let nodes = fs::read_to_string(machine.fake.path("logs/objects/nodes.json")).unwrap();

@@ -1,11 +1,11 @@
-//! A cluster with real nodes: an existing one, given by a kubeconfig, where only the components installed
-//! for this run are removed (`installation`), or one created by kind (`on_kind`). Cases work in their own namespaces.
+//! The data of a cluster with real nodes, from its API objects: an existing one, given by a kubeconfig, where only the
+//! components installed for this run are removed (`installation`), or one created by kind (`on_kind`). Cases work in
+//! their own namespaces.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use claimcheck_csi::tap::FaultRule;
 use claimcheck_informer::World;
-use claimcheck_model::{Capability, DEFAULT_CLASS, Log};
+use claimcheck_model::{Capability, DEFAULT_CLASS};
 use k8s_openapi::api::{core::v1::Node, storage::v1::StorageClass};
 use kube::{
     Client, Config, ResourceExt,
@@ -13,16 +13,12 @@ use kube::{
 };
 
 use super::{
-    ClusterCapabilities, DisruptError, Disruption, DriverCapabilities, NoFaults, SupportedCalls, Victim,
-    additional_driver::{AdditionalDriver, DeployError, DriverLease},
-    api_disrupt, component_logs,
-    install_components::COMPONENTS,
-    installation::Installation,
+    DriverCapabilities, SupportedCalls,
+    backend::Backend,
+    cluster::{Cluster, DriverUnderTest, Streams},
     observer::Observer,
-    on_kind::OnKind,
     reachable_nodes::ReachableNodes,
 };
-use crate::faults::FaultSpec;
 
 /// The cluster and the storage class under test.
 #[derive(Clone, Debug, Default)]
@@ -69,33 +65,23 @@ pub enum RealError {
     #[error("the cluster has no default StorageClass: set --storage-class to one of {0}")]
     NoDefault(String),
     /// No pod can use the driver.
-    #[error("driver {driver} of StorageClass {class} is on no ready and schedulable node: {why}")]
+    #[error("driver {driver} of StorageClass {class} is on no ready and schedulable node: {reason}")]
     NoNode {
         /// The driver.
         driver: String,
         /// The class.
         class: String,
         /// Each node with the reason.
-        why: String,
+        reason: String,
     },
 }
 
-/// A cluster in use.
-pub struct Real {
+/// A cluster with real nodes and the class under test, before it is known what is behind its API.
+pub(super) struct Real {
     client: Client,
     observer: Observer,
     class: StorageClass,
-    reachable_nodes: ReachableNodes,
-    without_driver: Vec<String>,
-    declared: DriverCapabilities,
-    owned: OwnedParts,
-}
-
-/// The parts of a cluster that claimcheck created, and that are removed with the run.
-enum OwnedParts {
-    Nothing,
-    Components(Box<Installation>),
-    Nodes(Box<OnKind>),
+    driver: DriverUnderTest,
 }
 
 impl Target {
@@ -118,66 +104,15 @@ impl Target {
     }
 }
 
-impl Real {
-    /// Nothing: only the API is available.
-    pub const CAPABILITIES: ClusterCapabilities = ClusterCapabilities {
-        disrupt: false,
-        agents: false,
-        configure: false,
-        additional_drivers: false,
-        tap: false,
-        retracts: false,
-        upstream_sidecars: false,
-    };
-
-    /// Its abilities: all of a kind cluster's owner; for installed components, no change of kubelet arguments.
-    pub const CAPABILITIES_ON_KIND: ClusterCapabilities = ClusterCapabilities {
-        disrupt: true,
-        agents: true,
-        configure: true,
-        additional_drivers: true,
-        tap: true,
-        ..Self::CAPABILITIES
-    };
-
+impl Cluster {
     /// Connects to a cluster.
     ///
     /// # Errors
     /// [`RealError`] describes the problem and the flag to change.
-    pub async fn at(target: &Target) -> Result<Self, RealError> {
+    pub async fn existing(target: &Target) -> Result<Self, RealError> {
         let client = target.connect().await?;
         let observer = Observer::start(client.clone()).await;
-        Self::of(client, observer, &target.class)
-    }
-
-    /// Connects to a cluster with an existing observer.
-    pub(super) fn of(client: Client, observer: Observer, wanted: &ClassChoice) -> Result<Self, RealError> {
-        let (class, reachable_nodes, without_driver, declared) = observer.look(|world| {
-            let class = class(world, wanted)?;
-            let usable = usable_nodes(world, &class)?;
-            let reachable_nodes = ReachableNodes::of(world, &class.provisioner, &usable, None);
-            let takes_pods = world.nodes.iter().filter(|node| obstacle(node).is_none());
-            let without = takes_pods.map(|node| node.name_any()).filter(|node| !usable.contains(node));
-            let declared = declared(world, &class);
-            Ok::<_, RealError>((class, reachable_nodes, without.collect::<Vec<_>>(), declared))
-        })?;
-        if !without_driver.is_empty() {
-            tracing::warn!(
-                "driver {} is on {} of the {} schedulable nodes: the cases' pods run only there",
-                class.provisioner,
-                reachable_nodes.nodes.len(),
-                reachable_nodes.nodes.len() + without_driver.len(),
-            );
-        }
-        Ok(Self {
-            client,
-            observer,
-            class,
-            reachable_nodes,
-            without_driver,
-            declared,
-            owned: OwnedParts::Nothing,
-        })
+        Ok(Real::of(client, observer, &target.class)?.with(Backend::Existing(None)))
     }
 
     /// The same cluster, tested with another class.
@@ -185,158 +120,53 @@ impl Real {
     /// # Errors
     /// The class does not exist, or its driver is on no node.
     pub fn choosing(self, wanted: &ClassChoice) -> Result<Self, RealError> {
-        let owned = self.owned;
-        Ok(Self { owned, ..Self::of(self.client, self.observer, wanted)? })
+        let Real { driver, .. } = Real::of(self.client.clone(), self.observer.clone(), wanted)?;
+        Ok(Self { driver, ..self })
     }
+}
 
-    /// Its nodes are those of this kind cluster, which is deleted with it.
-    pub(super) fn on(self, kind: OnKind) -> Self {
-        Self { owned: OwnedParts::Nodes(Box::new(kind)), ..self }
-    }
-
-    /// With components that are removed with it.
-    pub(super) fn with(self, installation: Installation) -> Self {
-        Self { owned: OwnedParts::Components(Box::new(installation)), ..self }
+impl Real {
+    /// Finds the class under test, and the nodes that have its driver.
+    pub(super) fn of(client: Client, observer: Observer, wanted: &ClassChoice) -> Result<Self, RealError> {
+        let (class, driver) = observer.look(|world| {
+            let class = class(world, wanted)?;
+            let usable = usable_nodes(world, &class)?;
+            let takes_pods = world.nodes.iter().filter(|node| obstacle(node).is_none());
+            let without = takes_pods.map(|node| node.name_any()).filter(|node| !usable.contains(node));
+            let driver = DriverUnderTest {
+                name: class.provisioner.clone(),
+                class_parameters: class.parameters.clone().unwrap_or_default(),
+                declared: declared(world, &class),
+                reachable_nodes: ReachableNodes::of(world, &class.provisioner, &usable, None),
+                nodes_without_driver: without.collect(),
+            };
+            Ok::<_, RealError>((class, driver))
+        })?;
+        if !driver.nodes_without_driver.is_empty() {
+            tracing::warn!(
+                "driver {} is on {} of the {} schedulable nodes: the cases' pods run only there",
+                driver.name,
+                driver.reachable_nodes.nodes.len(),
+                driver.reachable_nodes.nodes.len() + driver.nodes_without_driver.len(),
+            );
+        }
+        Ok(Self { client, observer, class, driver })
     }
 
     /// If the driver has topology, uses the nodes in the segment of this node.
     pub(super) fn around(&mut self, node: &str) -> Result<(), RealError> {
-        self.reachable_nodes = self.observer.look(|world| {
+        self.driver.reachable_nodes = self.observer.look(|world| {
             let nodes = usable_nodes(world, &self.class)?;
-            Ok::<_, RealError>(ReachableNodes::of(world, &self.class.provisioner, &nodes, Some(node)))
+            Ok::<_, RealError>(ReachableNodes::of(world, &self.driver.name, &nodes, Some(node)))
         })?;
         Ok(())
     }
 
-    /// Its abilities in addition to the API.
-    pub fn cluster_capabilities(&self) -> ClusterCapabilities {
-        match &self.owned {
-            OwnedParts::Nodes(kind) => kind.cluster_capabilities(),
-            OwnedParts::Components(installation) => installation.cluster_capabilities,
-            OwnedParts::Nothing => Self::CAPABILITIES,
-        }
-    }
-
-    /// Whether the built-in provisioner, attacher and resizer call the driver's controller.
-    pub(super) fn has_our_sidecars(&self) -> bool {
-        match &self.owned {
-            OwnedParts::Nodes(_) | OwnedParts::Components(_) => {
-                !self.cluster_capabilities().upstream_sidecars
-            }
-            OwnedParts::Nothing => false,
-        }
-    }
-
-    /// Whether its nodes are containers on this machine.
-    pub(super) fn is_kind(&self) -> bool {
-        matches!(self.owned, OwnedParts::Nodes(_))
-    }
-
-    /// Disrupts a component; returns once that is done.
-    ///
-    /// # Errors
-    /// Its nodes were not created by claimcheck, or the disruption is not supported.
-    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
-        match &self.owned {
-            OwnedParts::Nodes(kind) => {
-                kind.nodes().disrupt(&self.client, &COMPONENTS, victim, disruption).await
-            }
-            OwnedParts::Components(installation) if installation.cluster_capabilities.disrupt => {
-                api_disrupt::disrupt(&self.client, &COMPONENTS, victim, disruption).await
-            }
-            OwnedParts::Nothing | OwnedParts::Components(_) => Err(DisruptError::Absent(victim.clone())),
-        }
-    }
-
-    /// Deploys an additional driver and waits for exclusive use.
-    ///
-    /// # Errors
-    /// Its nodes were not created by claimcheck, or the driver is not registered on all of them in time.
-    pub async fn deploy(&self, driver: &AdditionalDriver) -> Result<DriverLease, DeployError> {
-        match &self.owned {
-            OwnedParts::Nodes(kind) => kind.deploy(&self.client, &self.observer, driver).await,
-            OwnedParts::Nothing | OwnedParts::Components(_) => Err(DeployError::NotHere),
-        }
-    }
-
-    /// Activates these faults for the whole run, replacing all others.
-    ///
-    /// # Errors
-    /// They are not supported here.
-    pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
-        match &self.owned {
-            OwnedParts::Nodes(kind) => kind.set_faults(specs).await,
-            OwnedParts::Nothing | OwnedParts::Components(_) if specs.is_empty() => Ok(()),
-            OwnedParts::Nothing | OwnedParts::Components(_) => {
-                Err(NoFaults::NotHere { of: "requests and calls" })
-            }
-        }
-    }
-
-    /// Replaces the faults of a case with these; cases that require faults do not run elsewhere.
-    pub async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
-        if let OwnedParts::Nodes(kind) = &self.owned
-            && let Err(error) = kind.set_call_faults(case, rules).await
-        {
-            tracing::error!(%error, case, "the faults of a case are not active");
-        }
-    }
-
-    /// A client with the permissions of the kubeconfig.
-    pub fn client(&self) -> Client {
-        self.client.clone()
-    }
-
-    /// Everything that can be waited for.
-    pub fn observer(&self) -> &Observer {
-        &self.observer
-    }
-
-    /// The driver's name.
-    pub fn driver_name(&self) -> &str {
-        &self.class.provisioner
-    }
-
-    /// The parameters of the driver's classes.
-    pub fn class_parameters(&self) -> BTreeMap<String, String> {
-        self.class.parameters.clone().unwrap_or_default()
-    }
-
-    /// The schedulable nodes with the driver from which one volume is accessible.
-    pub fn reachable_nodes(&self) -> &ReachableNodes {
-        &self.reachable_nodes
-    }
-
-    /// The schedulable nodes without the driver.
-    pub fn without_driver(&self) -> &[String] {
-        &self.without_driver
-    }
-
-    /// The driver's capabilities, as far as API objects show them.
-    pub fn declared(&self) -> &DriverCapabilities {
-        &self.declared
-    }
-
-    /// The log lines of the built-in components about some objects, if installed.
-    pub async fn logs_mentioning(&self, names: &[String]) -> Vec<Log> {
-        match &self.owned {
-            OwnedParts::Nothing => Vec::new(),
-            OwnedParts::Components(installation) => {
-                let mut logs = component_logs::by_pods(&self.client, COMPONENTS.namespace, names).await;
-                logs.extend(installation.moved());
-                logs
-            }
-            OwnedParts::Nodes(_) => component_logs::by_pods(&self.client, COMPONENTS.namespace, names).await,
-        }
-    }
-
-    /// Stops the watches and removes everything created for the run; the nodes' logs are kept if something `failed`.
-    pub async fn leave(self, failed: bool) {
-        match self.owned {
-            OwnedParts::Nothing => {}
-            OwnedParts::Components(installation) => installation.end(failed).await,
-            OwnedParts::Nodes(kind) => kind.end(&self.client, failed).await,
-        }
+    /// The cluster, with what is behind its API.
+    pub(super) fn with(self, backend: Backend) -> Cluster {
+        let Self { client, observer, driver, .. } = self;
+        let (properties, streams) = (backend.properties(), Streams::default());
+        Cluster { client, observer, driver, properties, streams, api_server: None, backend }
     }
 }
 
@@ -366,21 +196,22 @@ fn class(world: &World, wanted: &ClassChoice) -> Result<StorageClass, RealError>
 
 /// Nodes on which a case's pods can run.
 fn usable_nodes(world: &World, class: &StorageClass) -> Result<Vec<String>, RealError> {
-    let (mut usable, mut why) = (Vec::new(), Vec::new());
+    let (mut usable, mut reason) = (Vec::new(), Vec::new());
     for node in world.nodes.iter() {
         let registered = world.csi_nodes.named(&node.name_any()).is_some_and(|csi_node| {
             csi_node.spec.drivers.iter().any(|driver| driver.name == class.provisioner)
         });
         match obstacle(node).or((!registered).then_some("does not have the driver")) {
             None => usable.push(node.name_any()),
-            Some(obstacle) => why.push(format!("{} {obstacle}", node.name_any())),
+            Some(obstacle) => reason.push(format!("{} {obstacle}", node.name_any())),
         }
     }
     usable.sort();
-    why.sort();
+    reason.sort();
     if usable.is_empty() {
-        let why = if why.is_empty() { "the cluster has no nodes".to_owned() } else { why.join(", ") };
-        return Err(RealError::NoNode { driver: class.provisioner.clone(), class: class.name_any(), why });
+        let reason =
+            if reason.is_empty() { "the cluster has no nodes".to_owned() } else { reason.join(", ") };
+        return Err(RealError::NoNode { driver: class.provisioner.clone(), class: class.name_any(), reason });
     }
     Ok(usable)
 }
@@ -418,12 +249,14 @@ fn declared(world: &World, class: &StorageClass) -> DriverCapabilities {
     let published = object.and_then(|driver| driver.spec.storage_capacity);
     let attach = object.and_then(|driver| driver.spec.attach_required) != Some(false);
     let snapshots = world.snapshot_classes.iter().any(|of| of.driver == class.provisioner);
+    let groups = world.group_snapshot_classes.iter().any(|of| of.driver == class.provisioner);
     let capabilities = BTreeMap::from([
         (Capability::VolumeLimits, limited),
         (Capability::Topology, zoned),
         (Capability::ControllerExpansion, grows),
         (Capability::Capacity, published == Some(true)),
         (Capability::SnapshotDataSource, snapshots),
+        (Capability::GroupSnapshot, groups),
     ]);
     DriverCapabilities { capabilities, supported_calls: SupportedCalls { attach, ..SupportedCalls::ALL } }
 }

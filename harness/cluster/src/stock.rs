@@ -12,7 +12,7 @@ use std::{
 };
 
 use claimcheck_apiserver::{Certificates, TlsError, kubeconfig};
-use claimcheck_substrate::{Process, ProcessSpec, STATE_DIR, SpawnError};
+use claimcheck_substrate::{Capabilities, Process, ProcessSpec, STATE_DIR, SpawnError};
 use http::Request;
 use kube::Client;
 
@@ -225,6 +225,7 @@ pub(super) fn spec(name: &'static str, program: &Path, logs: &Path, args: Vec<St
         env: Vec::new(),
         log: logs.join(format!("{name}.log")),
         namespace: None,
+        capabilities: Capabilities::Files,
     }
 }
 

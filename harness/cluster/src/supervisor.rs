@@ -90,7 +90,7 @@ impl Supervised {
 
     /// The last lines of its output, with the secrets of its command line redacted; empty without output.
     pub fn last_lines(&self) -> String {
-        said_last(&self.spec)
+        last_output(&self.spec)
     }
 
     /// Its whole output, with the secrets of its command line redacted.
@@ -232,7 +232,7 @@ impl Supervisor {
     fn emit_end(&self, status: String) {
         let spec = &self.spec;
         warn!(component = spec.name, status, "exited unexpectedly, restarting");
-        let last_lines = said_last(spec).lines().map(str::to_owned).collect();
+        let last_lines = last_output(spec).lines().map(str::to_owned).collect();
         // Without listeners the event is dropped.
         let _ = self.ends.send(ComponentEnd { component: spec.name.clone(), status, last_lines });
     }
@@ -272,7 +272,7 @@ fn hidden(spec: &ProcessSpec) -> Secrets {
     Secrets::of(spec.args.iter().filter_map(|word| word.to_str()))
 }
 
-fn said_last(spec: &ProcessSpec) -> String {
+fn last_output(spec: &ProcessSpec) -> String {
     hidden(spec).hide(&last_lines(&spec.log))
 }
 
@@ -314,6 +314,7 @@ mod tests {
             env: Vec::new(),
             log: folder.path().join("driver-node-1.log"),
             namespace: None,
+            capabilities: claimcheck_substrate::Capabilities::All,
         };
         let (sender, mut ends) = mpsc::unbounded_channel();
         let component = Supervised::start(spec, sender).unwrap();

@@ -65,7 +65,7 @@ pub(super) async fn by_registrars(
         let on_node = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(node);
         let line = match found.iter().find(on_node) {
             None => format!("no pod of DaemonSet {} on this node", install::NODE),
-            Some(pod) => said_in(&pods, &pod.name_any()).await,
+            Some(pod) => registrar_log(&pods, &pod.name_any()).await,
         };
         log_lines.push(NodeLogLine { node: node.clone(), who: REGISTRAR, line });
     }
@@ -73,7 +73,7 @@ pub(super) async fn by_registrars(
 }
 
 /// The log line of the registrar of a pod.
-async fn said_in(pods: &Api<Pod>, pod: &str) -> String {
+async fn registrar_log(pods: &Api<Pod>, pod: &str) -> String {
     let Some(now) = log(pods, pod, false).await else { return UNREAD.to_owned() };
     if let Some(line) = complaint(&now) {
         return line;

@@ -23,7 +23,7 @@ pub struct Rule {
     /// When it is required.
     pub need: Need,
     /// The purpose.
-    pub why: &'static str,
+    pub reason: &'static str,
 }
 
 /// The scope of a permission.
@@ -63,6 +63,7 @@ const ROLL_OUT: &[&str] = &["get", "list", "watch", "create", "patch", "delete"]
 const GRANT: &[&str] = &["get", "list", "create", "patch", "delete", "bind", "escalate"];
 const STORAGE: &str = "storage.k8s.io";
 const SNAPSHOT: &str = claimcheck_model::snapshot::GROUP;
+const GROUP_SNAPSHOT: &str = claimcheck_model::group_snapshot::GROUP;
 /// The namespace of the observers in `manifests/observe`.
 const OBSERVERS: Scope = Scope::Namespace(crate::install::NAMESPACE);
 /// Names of roles.
@@ -87,6 +88,9 @@ pub const RULES: &[Rule] = &[
     rule(SNAPSHOT, "volumesnapshots", LOOK, Need::Run, "phases of snapshots"),
     rule(SNAPSHOT, "volumesnapshotcontents", LOOK, Need::Run, "phases of snapshots"),
     rule(SNAPSHOT, "volumesnapshotclasses", LOOK, Need::Run, "parameters of snapshots"),
+    rule(GROUP_SNAPSHOT, "volumegroupsnapshots", LOOK, Need::Run, "states of group snapshots"),
+    rule(GROUP_SNAPSHOT, "volumegroupsnapshotcontents", LOOK, Need::Run, "states of group snapshots"),
+    rule(GROUP_SNAPSHOT, "volumegroupsnapshotclasses", LOOK, Need::Run, "parameters of group snapshots"),
     // The cases.
     rule("", "namespaces", &["create", "delete"], Need::Run, "a namespace for each case"),
     rule("", "persistentvolumeclaims", &["create", "get", "patch", "delete"], Need::Run, "claims of cases"),
@@ -111,6 +115,27 @@ pub const RULES: &[Rule] = &[
         &["create", "get", "patch", "delete"],
         Need::Run,
         "pre-provisioned and retained snapshots, and their deletion",
+    ),
+    rule(
+        GROUP_SNAPSHOT,
+        "volumegroupsnapshots",
+        &["create", "get", "delete"],
+        Need::Run,
+        "group snapshots of cases",
+    ),
+    rule(
+        GROUP_SNAPSHOT,
+        "volumegroupsnapshotclasses",
+        &["create", "delete"],
+        Need::Run,
+        "classes of group snapshots of cases",
+    ),
+    rule(
+        GROUP_SNAPSHOT,
+        "volumegroupsnapshotcontents",
+        &["get", "patch", "delete"],
+        Need::Run,
+        "deletion of group snapshots",
     ),
     rule(STORAGE, "csinodes", &["get"], Need::Run, "volume limits of nodes"),
     // Real nodes.
@@ -155,6 +180,13 @@ pub const RULES: &[Rule] = &[
     rule(STORAGE, "csidrivers", &["get", "create", "patch", "delete"], Need::Install, "the built-in driver"),
     rule(STORAGE, "storageclasses", &["get"], Need::Install, "the built-in driver's classes"),
     rule(SNAPSHOT, "volumesnapshotclasses", &["get", "patch"], Need::Install, "if snapshots are installed"),
+    rule(
+        GROUP_SNAPSHOT,
+        "volumegroupsnapshotclasses",
+        &["get", "patch"],
+        Need::Install,
+        "if group snapshots are installed",
+    ),
     rule("monitoring.coreos.com", "podmonitors", PUT, Need::Install, "with prometheus-operator"),
     // Clusters created by claimcheck.
     rule(STORAGE, "csidrivers", &["create", "get", "delete"], Need::OurCluster, "additional drivers"),
@@ -174,9 +206,9 @@ const fn rule(
     resource: &'static str,
     verbs: &'static [&'static str],
     need: Need,
-    why: &'static str,
+    reason: &'static str,
 ) -> Rule {
-    Rule { group, resource, verbs, scope: Scope::Cluster, need, why }
+    Rule { group, resource, verbs, scope: Scope::Cluster, need, reason }
 }
 
 /// Optional features that require additional permissions.
@@ -255,7 +287,7 @@ fn role<'a>(text: &mut String, scope: Scope, rules: impl Iterator<Item = &'a Rul
             Need::Observers | Need::StockMetrics => "; optional, for a more detailed report",
             Need::Run | Need::Install | Need::Disrupt | Need::OurCluster => "",
         };
-        line(text, format_args!("  # {}{note}", rule.why));
+        line(text, format_args!("  # {}{note}", rule.reason));
         line(text, format_args!("  - apiGroups: [\"{}\"]", rule.group));
         line(text, format_args!("    resources: [\"{}\"]", rule.resource));
         let verbs: Vec<String> = rule.verbs.iter().map(|verb| format!("\"{verb}\"")).collect();
@@ -264,7 +296,7 @@ fn role<'a>(text: &mut String, scope: Scope, rules: impl Iterator<Item = &'a Rul
 }
 
 /// A role in a user-provided namespace, with the permission to get one resource.
-fn one_right(role: &str, namespace: &str, why: &str, right: &str) -> String {
+fn one_right(role: &str, namespace: &str, reason: &str, right: &str) -> String {
     format!(
         r#"---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -273,7 +305,7 @@ metadata:
   name: {role}
   namespace: {namespace}
 rules:
-  # {why}
+  # {reason}
   - apiGroups: [""]
     {right}
     verbs: ["get"]

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_engines_say_of_themselves_is_understood() {
+    fn information_of_engines_is_parsed() {
         let docker = r#"{"ServerVersion":"28.2.2","CgroupDriver":"systemd","CgroupVersion":"2","MemoryLimit":true,
             "PidsLimit":true,"CPUShares":true,"SecurityOptions":["name=apparmor","name=seccomp,profile=builtin"],
             "DockerRootDir":"/var/lib/docker","NCPU":8}"#;

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::{
     kubeadm::{self, JsonPatch, StockController},
+    options::KindOptions,
     version::{OLDEST_KUBERNETES, Version, of_node_image, of_own_choice},
 };
 
@@ -110,30 +111,6 @@ impl Controllers {
     }
 }
 
-/// The desired cluster.
-#[derive(Clone, Debug, Default)]
-pub struct ClusterSpec {
-    /// The number of workers, in addition to one control plane; default [`DEFAULT_WORKERS`].
-    pub workers: Option<usize>,
-    /// The image of nodes without one in the user's file; kind's default if unset.
-    pub image: Option<String>,
-    /// The version of kind, if known, which determines the Kubernetes version of nodes without an image.
-    pub kind_version: Option<Version>,
-    /// The storage controllers.
-    pub controllers: Controllers,
-    /// Whether it outlives its run; then the controller manager serves its metrics on the loopback only, as with
-    /// kubeadm.
-    pub keep: bool,
-    /// Feature gates of all components.
-    pub feature_gates: BTreeMap<String, bool>,
-    /// The value of `kube-apiserver --runtime-config`.
-    pub runtime_config: BTreeMap<String, String>,
-    /// Additional arguments of all kubelets, without dashes; they take precedence over the generated config.
-    pub kubelet_args: BTreeMap<String, String>,
-    /// The folder of the host that all nodes mount at [`DATA_DIR`]; absolute.
-    pub data: PathBuf,
-}
-
 /// A user's config file cannot be used, or conflicts with other flags.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -147,12 +124,12 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// It is not a kind configuration.
-    #[error("--kind-config {} is not a kind {KIND}: {why}", .path.display())]
+    #[error("--kind-config {} is not a kind {KIND}: {reason}", .path.display())]
     Form {
         /// The file.
         path: PathBuf,
         /// The cause.
-        why: String,
+        reason: String,
     },
     /// It sets a field that claimcheck must set.
     #[error("--kind-config: {field} cannot be set: {remedy}")]
@@ -183,7 +160,7 @@ impl Cluster {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        let form = |why| ConfigError::Form { path: path.to_owned(), why };
+        let form = |reason| ConfigError::Form { path: path.to_owned(), reason };
         let cluster: Self = serde_saphyr::from_str(&text).map_err(|error| form(error.to_string()))?;
         if (cluster.kind.as_str(), cluster.api_version.as_str()) != (KIND, API_VERSION) {
             let found = format!("{} of {}", cluster.kind, cluster.api_version);
@@ -192,11 +169,19 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The config of the desired cluster; settings in `theirs` take precedence.
+    /// The config of the desired cluster; settings in `base`, the user's file, take precedence.
+    ///
+    /// The version of kind, if known, determines the Kubernetes version of nodes without an image. All nodes mount the
+    /// folder `data` of the host, an absolute path, at [`DATA_DIR`].
     ///
     /// # Errors
-    /// `theirs` sets a field that claimcheck must set, or a node's Kubernetes is too old.
-    pub fn generate(wanted: &ClusterSpec, base: Option<Self>) -> Result<Self, ConfigError> {
+    /// `base` sets a field that claimcheck must set, or a node's Kubernetes is too old.
+    pub fn generate(
+        wanted: &KindOptions,
+        kind_version: Option<Version>,
+        data: &Path,
+        base: Option<Self>,
+    ) -> Result<Self, ConfigError> {
         let mut cluster = base.unwrap_or_default();
         cluster.refuse(wanted)?;
         (cluster.kind, cluster.api_version) = (KIND.to_owned(), API_VERSION.to_owned());
@@ -206,9 +191,9 @@ impl Cluster {
             cluster.nodes.extend(vec![worker; wanted.workers.unwrap_or(DEFAULT_WORKERS)]);
         }
         for node in &mut cluster.nodes {
-            node.image = node.image.take().or_else(|| wanted.image.clone());
+            node.image = node.image.take().or_else(|| wanted.node_image.clone());
             node.extra_mounts.push(Mount {
-                host_path: wanted.data.clone(),
+                host_path: data.to_owned(),
                 container_path: DATA_DIR.into(),
                 other_fields: BTreeMap::new(),
             });
@@ -221,8 +206,8 @@ impl Cluster {
         }
         // First, so that a patch of the user's file takes precedence.
         cluster.kubeadm_config_patches.insert(0, kubeadm::node_status_period());
-        let patches = &mut cluster.kubeadm_config_patches_json6902;
-        patches.extend(kubeadm::kubelet_args(&wanted.kubelet_args));
+        let kubelet_args: BTreeMap<_, _> = wanted.kubelet_args.iter().cloned().collect();
+        cluster.kubeadm_config_patches_json6902.extend(kubeadm::kubelet_args(&kubelet_args));
         let mut manager = BTreeMap::new();
         if !wanted.keep && cluster.patches_naming(kubeadm::BIND_ADDRESS).is_none() {
             manager.extend(kubeadm::readable(cluster.any_address()));
@@ -230,7 +215,7 @@ impl Cluster {
         match wanted.controllers {
             Controllers::Builtin => {
                 cluster.check_age()?;
-                let there = StockController::replaced_in(cluster.oldest(wanted.kind_version));
+                let there = StockController::replaced_in(cluster.oldest(kind_version));
                 manager.extend(kubeadm::without(&there));
             }
             Controllers::Stock => manager.extend(kubeadm::client_limits()),
@@ -240,7 +225,7 @@ impl Cluster {
     }
 
     /// Rejects settings that conflict with those that a run requires.
-    fn refuse(&self, wanted: &ClusterSpec) -> Result<(), ConfigError> {
+    fn refuse(&self, wanted: &KindOptions) -> Result<(), ConfigError> {
         let refused = |field: String, remedy| Err(ConfigError::Refused { field, remedy });
         if self.name.is_some() {
             return refused("name".to_owned(), "use --name");

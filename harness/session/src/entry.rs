@@ -34,7 +34,7 @@ pub fn entry(needs_cluster: impl FnOnce() -> bool) -> Entry {
     match isolate() {
         Ok(privilege) => Entry::Go(Some(privilege)),
         Err(error) => {
-            say(&error);
+            print(&error);
             Entry::Exit(ExitCode::from(3))
         }
     }
@@ -45,11 +45,11 @@ pub fn entry(needs_cluster: impl FnOnce() -> bool) -> Entry {
 fn tidy_up() {
     match detach_orphaned_loop_devices() {
         Ok(dead) => dead.iter().for_each(|dead| eprintln!("claimcheck: {dead}")),
-        Err(error) => say(&error),
+        Err(error) => print(&error),
     }
 }
 
-fn say(error: &dyn Error) {
+fn print(error: &dyn Error) {
     let why = error.source().map(|why| format!(": {why}")).unwrap_or_default();
     eprintln!("claimcheck: {error}{why}");
 }

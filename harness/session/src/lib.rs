@@ -8,7 +8,7 @@
 //! session: evidence ──> timeline ──> Event ──> report (run folder, terminal), metrics
 //! ```
 //!
-//! Start with [`entry()`], then [`claimcheck_cluster::Embedded::up`], then [`Session`]. Suites use a [`Session`]; the
+//! Start with [`entry()`], then [`claimcheck_cluster::Cluster::embedded`], then [`Session`]. Suites use a [`Session`]; the
 //! front ends use the report crate's `Reporter`; the [`claimcheck_model::Event`] is the only link between the two.
 
 mod entry;

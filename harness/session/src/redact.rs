@@ -10,16 +10,19 @@ use serde_json::Value;
 /// Removes all tokens from an event.
 pub(crate) fn redact(event: &mut Event) {
     match event {
-        Event::Evidence(evidence) => {
+        Event::FailureDump(evidence) => {
             evidence.objects.iter_mut().for_each(value);
             evidence.events.iter_mut().for_each(|event| text(&mut event.message));
             evidence.logs.iter_mut().for_each(|log| text(&mut log.text));
         }
-        Event::Step { failed: Some(why), .. }
-        | Event::CaseFinished { result: CaseResult::Failed { why } | CaseResult::Skipped { why }, .. }
-        | Event::Load(LoadEvent::Failed { why, .. })
-        | Event::Warning { text: why, .. } => text(why),
-        Event::Ended(end) => end.last_lines.iter_mut().for_each(text),
+        Event::Step { failed: Some(reason), .. }
+        | Event::CaseFinished {
+            result: CaseResult::Failed { reason, .. } | CaseResult::Skipped { reason },
+            ..
+        }
+        | Event::Load(LoadEvent::Failed { reason, .. })
+        | Event::Warning { text: reason, .. } => text(reason),
+        Event::ComponentExited(end) => end.last_lines.iter_mut().for_each(text),
         // The others contain names and numbers.
         _ => {}
     }
@@ -55,7 +58,7 @@ mod tests {
         let object =
             json!({ "status": { "attachError": { "message": message() }, "phases": ["Failed", message()] } });
         let events = [
-            Event::Evidence(FailureDump {
+            Event::FailureDump(FailureDump {
                 case: case(),
                 objects: vec![object],
                 events: vec![ObjectEvent { message: message(), ..ObjectEvent::default() }],
@@ -68,10 +71,10 @@ mod tests {
                 seconds: 1.0,
                 failed: Some(message()),
             },
-            Event::CaseFinished { case: case(), result: CaseResult::Failed { why: message() }, seconds: 1.0 },
-            Event::Load(LoadEvent::Failed { claims: Vec::new(), why: message() }),
+            Event::CaseFinished { case: case(), result: CaseResult::failed(message()), seconds: 1.0 },
+            Event::Load(LoadEvent::Failed { claims: Vec::new(), reason: message() }),
             Event::Warning { case: case(), text: message() },
-            Event::Ended(ComponentEnd { last_lines: vec![message()], ..ComponentEnd::default() }),
+            Event::ComponentExited(ComponentEnd { last_lines: vec![message()], ..ComponentEnd::default() }),
         ];
         for mut event in events {
             redact(&mut event);

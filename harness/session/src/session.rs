@@ -17,7 +17,6 @@ use claimcheck_model::{CaseId, CaseResult, Event, Leak, ObjectKey, Stamp, Usage}
 use claimcheck_substrate::Privilege;
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use claimcheck_cluster::calibration_loop::CalibrationLoop;
 use claimcheck_cluster::usage;
 use claimcheck_cluster::{
     AdditionalDriver, Check, Cluster, DeployError, DisruptError, Disruption, DriverLease, Observer, Trigger,
@@ -49,8 +48,6 @@ pub struct Session {
     measuring: JoinHandle<()>,
     /// Stops the watches when dropped.
     watches: tokio::task::JoinSet<()>,
-    /// None if the nodes are not on this machine.
-    calibration_loop: Mutex<Option<CalibrationLoop>>,
     /// Observations of nodes on other machines.
     real_nodes: Mutex<Option<evidence::RealNodes>>,
 }
@@ -63,23 +60,20 @@ impl Session {
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         let records = cluster.take_records();
-        let tapped = match &cluster {
-            Cluster::Embedded(_) => records.is_some(),
-            Cluster::Real(real) => evidence::is_tapped(&real.client()).await,
-        };
+        // On real nodes, the taps are containers next to the drivers.
+        let tapped = records.is_some() || evidence::is_tapped(&cluster.client()).await;
         let tap = if tapped { timeline::Tap::Present } else { timeline::Tap::Absent };
         let timeline = timeline::Timeline::new(tap).with_repeats_of(cluster.repeatable_calls());
         let (timeline, measuring) = timeline::start(timeline, events.clone());
         let in_flight = evidence::InFlight::default();
         if let Some(records) = records {
-            let records = in_flight.clone().watching(records);
-            tokio::spawn(evidence::calls(records, timeline.evidence()));
+            tokio::spawn(evidence::calls(records, in_flight.clone(), timeline.evidence()));
         }
         if let Some(mut ends) = cluster.take_ends() {
             let events = events.clone();
             tokio::spawn(async move {
                 while let Some(end) = ends.recv().await {
-                    let mut event = Event::Ended(end);
+                    let mut event = Event::ComponentExited(end);
                     redact(&mut event);
                     // Without listeners the event is dropped.
                     let _ = events.send(event);
@@ -87,17 +81,15 @@ impl Session {
             });
         }
         let watches = evidence::watch(cluster.client(), timeline.evidence()).await;
-        let real_nodes = match &cluster {
-            Cluster::Embedded(_) => None,
-            Cluster::Real(real) => {
-                let (nodes, driver) = (real.reachable_nodes().nodes.clone(), real.driver_name().to_owned());
-                let (evidence, events, in_flight) = (timeline.evidence(), events.clone(), in_flight.clone());
-                let client = real.client();
-                Some(evidence::RealNodes::observe(client, nodes, driver, in_flight, evidence, events).await)
-            }
+        let real_nodes = if cluster.has_real_nodes() {
+            let (client, nodes) = (cluster.client(), cluster.nodes());
+            let (driver, in_flight) = (cluster.driver_name().to_owned(), in_flight.clone());
+            let (evidence, events) = (timeline.evidence(), events.clone());
+            Some(evidence::RealNodes::observe(client, nodes, driver, in_flight, evidence, events).await)
+        } else {
+            None
         };
         let real_nodes = Mutex::new(real_nodes);
-        let calibration_loop = Mutex::new(cluster.is_on_this_machine().then(CalibrationLoop::start));
         let (failed, client) = (AtomicBool::new(false), cluster.client());
         Self {
             cluster,
@@ -110,7 +102,6 @@ impl Session {
             in_flight,
             measuring,
             watches,
-            calibration_loop,
             real_nodes,
         }
     }
@@ -250,10 +241,6 @@ impl Session {
 
     /// Stops observing and takes the cluster down; returns the leaks of the whole run.
     pub async fn finish(self: Arc<Self>) -> Vec<Leak> {
-        let calibration_loop = self.calibration_loop.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(calibration) = calibration_loop.and_then(CalibrationLoop::finish) {
-            self.emit(Event::Calibration(calibration));
-        }
         let mut leaks = self.cluster.host_leaks(&[]);
         leaks.extend(self.cluster.backend_leaks().await);
         for leak in &leaks {

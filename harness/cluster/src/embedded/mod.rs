@@ -6,18 +6,18 @@ mod up;
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
 
 use claimcheck_csi::{
     Driver as DriverClient,
-    tap::{FaultControl, FaultRule, TapRecord},
+    tap::{FaultControl, FaultRule},
 };
-use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Stamp};
+use claimcheck_driver::host::LoopHolder;
+use claimcheck_model::{Leak, Log};
 use futures::future::join_all;
 use kube::Client;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 
 pub(super) use self::up::writing;
 pub use self::{
@@ -25,7 +25,7 @@ pub use self::{
     up::UpError,
 };
 use super::{
-    ClusterCapabilities, Disruption, DriverCapabilities, NoFaults, Victim,
+    DisruptError, Disruption, NoFaults, Victim,
     additional_driver::{AdditionalDriver, DeployError, DriverLease, RunningDriver},
     call_faults::CallFaults,
     component_logs,
@@ -34,122 +34,36 @@ use super::{
     leaks,
     node::{Common, Node},
     observer::Observer,
-    reachable_nodes::ReachableNodes,
     supervisor::Supervised,
 };
 use crate::faults::{self, FaultSpec};
 
-/// A running embedded cluster. Dropping it kills its processes.
-pub struct Embedded {
+/// The processes of an embedded cluster. Dropping it kills them.
+pub(crate) struct Embedded {
     control_plane: ControlPlane,
-    client: Client,
-    observer: Observer,
     nodes: Vec<Node>,
     controllers: Controllers,
     /// A client of its controller's socket.
     driver: DriverClient,
     driver_controller: Option<Supervised>,
-    driver_name: String,
-    declared: DriverCapabilities,
-    reachable_nodes: ReachableNodes,
-    class_parameters: BTreeMap<String, String>,
-    ends: Option<mpsc::UnboundedReceiver<ComponentEnd>>,
-    records: Option<mpsc::UnboundedReceiver<TapRecord>>,
-    writes: Option<mpsc::UnboundedReceiver<ApiWrite>>,
     faults: FaultControl,
     call_faults: Mutex<CallFaults>,
     api_faults_active: AtomicBool,
-    api_ready: Stamp,
-    audit_log: PathBuf,
     common: Common,
     additional_drivers: Mutex<BTreeMap<&'static str, RunningDriver>>,
+    /// Last, so that it outlives the drivers.
+    _loop_holder: LoopHolder,
 }
 
 impl Embedded {
-    /// The options.
-    pub const CAPABILITIES: ClusterCapabilities = ClusterCapabilities {
-        disrupt: true,
-        agents: true,
-        configure: true,
-        additional_drivers: true,
-        tap: true,
-        retracts: true,
-        upstream_sidecars: false,
-    };
-
-    /// A client with all permissions.
-    pub fn client(&self) -> Client {
-        self.client.clone()
-    }
-
-    /// The API server's address.
-    pub fn url(&self) -> String {
-        self.control_plane.url()
-    }
-
-    /// Everything that can be waited for.
-    pub fn observer(&self) -> &Observer {
-        &self.observer
-    }
-
-    /// The driver's name.
-    pub fn driver_name(&self) -> &str {
-        &self.driver_name
-    }
-
-    /// The capabilities that the driver declares.
-    pub fn declared(&self) -> &DriverCapabilities {
-        &self.declared
-    }
-
-    /// The parameters of the driver's storage classes.
-    pub fn class_parameters(&self) -> BTreeMap<String, String> {
-        self.class_parameters.clone()
-    }
-
-    /// Unexpected exits of components; can be taken once.
-    pub fn take_ends(&mut self) -> Option<mpsc::UnboundedReceiver<ComponentEnd>> {
-        self.ends.take()
-    }
-
-    /// The nodes from which one volume is accessible.
-    pub fn reachable_nodes(&self) -> &ReachableNodes {
-        &self.reachable_nodes
-    }
-
     /// The names of all nodes.
-    pub fn nodes(&self) -> Vec<String> {
+    fn nodes(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.paths.name.clone()).collect()
     }
 
     /// Whether upstream's controllers bind and attach.
     pub(crate) fn controllers_are_stock(&self) -> bool {
         self.control_plane.controllers_are_stock()
-    }
-
-    /// When the API server became ready.
-    pub fn api_ready(&self) -> Stamp {
-        self.api_ready
-    }
-
-    /// The API server's audit log: one JSON object per request.
-    pub fn audit_log(&self) -> &Path {
-        &self.audit_log
-    }
-
-    /// The tap's records; can be taken once.
-    pub fn take_records(&mut self) -> Option<mpsc::UnboundedReceiver<TapRecord>> {
-        self.records.take()
-    }
-
-    /// The API writes of components, if they report them; can be taken once.
-    pub fn take_writes(&mut self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
-        self.writes.take()
-    }
-
-    /// Injects faults into the components' calls to the driver.
-    pub fn faults(&self) -> &FaultControl {
-        &self.faults
     }
 
     /// Activates these faults for the whole run, replacing all others.
@@ -175,7 +89,7 @@ impl Embedded {
         self.api_faults_active.load(Ordering::Relaxed)
     }
 
-    /// Replaces the call faults of `whose` with these; they precede those of the run, and are independent of
+    /// Replaces the call faults of `case` with these; they precede those of the run, and are independent of
     /// those of others.
     pub async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
         // Held until the plan is active, so that no older one overtakes it.
@@ -184,13 +98,16 @@ impl Embedded {
         self.faults.set(call_faults.plan()).await;
     }
 
-    /// Disrupts a component; false if the node does not exist.
-    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
+    /// Disrupts a component; returns once that is done.
+    ///
+    /// # Errors
+    /// The node does not exist.
+    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
         let find = |name: &str| self.nodes.iter().find(|node| node.paths.name == name);
         let component = match victim {
             Victim::Controllers => {
                 self.controllers.disrupt(disruption).await;
-                return true;
+                return Ok(());
             }
             Victim::NodeAgent(name) => find(name).map(|node| &node.agent),
             Victim::Driver(name) => find(name).map(|node| &node.driver.process),
@@ -198,9 +115,9 @@ impl Embedded {
         match component {
             Some(component) => {
                 component.disrupt(disruption).await;
-                true
+                Ok(())
             }
-            None => false,
+            None => Err(DisruptError::Absent(victim.clone())),
         }
     }
 
@@ -247,13 +164,17 @@ impl Embedded {
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
-    pub async fn deploy(&self, wanted: &AdditionalDriver) -> Result<DriverLease, DeployError> {
+    pub async fn deploy(
+        &self,
+        client: &Client,
+        observer: &Observer,
+        wanted: &AdditionalDriver,
+    ) -> Result<DriverLease, DeployError> {
         let lease = {
             let mut deployed = self.additional_drivers.lock().await;
             if !deployed.contains_key(wanted.name) {
-                let additional =
-                    RunningDriver::start(&self.common, &self.nodes, &self.client, wanted).await?;
-                self.registered(wanted.name).await?;
+                let additional = RunningDriver::start(&self.common, &self.nodes, client, wanted).await?;
+                self.registered(observer, wanted.name).await?;
                 deployed.insert(wanted.name, additional);
             }
             deployed.get(wanted.name).map(RunningDriver::lease).expect("it has just been put there")
@@ -263,7 +184,6 @@ impl Embedded {
 
     /// Takes the cluster down in order: agents first, so that no driver is called during its shutdown.
     pub async fn down(self) {
-        drop(self.observer);
         let additional = self.additional_drivers.into_inner();
         let others = additional.values().map(|additional| &additional.controllers);
         let others = join_all(others.map(|process| process.disrupt(Disruption::Stop)));

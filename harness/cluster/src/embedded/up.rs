@@ -11,9 +11,10 @@ use std::{
 
 use claimcheck_csi::{
     Driver as DriverClient, Endpoint,
-    tap::{self, Tap},
+    tap::{self, Tap, Telemetry},
     v1::GetPluginInfoRequest,
 };
+use claimcheck_driver::host::LoopHolder;
 use claimcheck_informer::Kind;
 use claimcheck_model::{Capability, ComponentEnd, ObjectKey, Stamp};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
@@ -31,7 +32,9 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::{Embedded, Options};
 use crate::{
+    backend::Backend,
     capabilities,
+    cluster::{ApiServer, Cluster, DriverUnderTest, Streams},
     control_plane::{self, ControlPlane, ControlPlaneError},
     controllers::Controllers,
     node::{Common, Node},
@@ -41,7 +44,6 @@ use crate::{
     supervisor::Supervised,
 };
 use claimcheck_component::client::client;
-use claimcheck_component::writes;
 use claimcheck_deploy::install::InstallError;
 use claimcheck_report::metrics::Components;
 
@@ -109,21 +111,20 @@ pub enum UpError {
     NotReady(#[from] WaitError),
 }
 
-impl Embedded {
-    /// Brings a cluster up; returns when all nodes are ready and have the driver.
+impl Cluster {
+    /// Brings up a cluster with virtual nodes; returns when all nodes are ready and have the driver.
     ///
     /// # Errors
     /// [`UpError`] names the failed component and has the last lines of its log, if any.
-    pub async fn up(options: &Options) -> Result<Self, UpError> {
-        let audit_log = options.logs.join("api.ndjson");
+    pub async fn embedded(options: &Options) -> Result<Self, UpError> {
         let control_plane = ControlPlane::start(control_plane::Options {
             api: &options.api,
             listen: options.listen,
-            audit_log: audit_log.clone(),
+            audit_log: options.logs.join("api.ndjson"),
             logs: &options.logs,
         })
         .await?;
-        let api_ready = Stamp::now();
+        let api_server = ApiServer { url: control_plane.url(), ready: Stamp::now() };
         let (tell_ends, ends) = mpsc::unbounded_channel();
         let common = common(options, &control_plane, tell_ends);
         if let Some(metrics) = &common.metrics {
@@ -134,11 +135,11 @@ impl Embedded {
         }
         let state_dir = &common.plugin.state_dir;
         fs::create_dir_all(state_dir).map_err(writing(state_dir))?;
-        let (records, faults) = tap::listen(&common.tap)?;
-        let writes = common.writes.as_deref().map(|path| writes::listen(path).map_err(writing(path)));
-        let writes = writes.transpose()?;
+        let loop_holder = LoopHolder::start(&common.loop_holder).map_err(writing(&common.loop_holder))?;
+        let Telemetry { records, writes, faults } = tap::listen(&common.tap)?;
+        let writes = common.writes.is_some().then_some(writes);
         let client = client(&control_plane.kubeconfig()).await?;
-        Controllers::prepare(&control_plane, &client).await?;
+        Controllers::prepare(&control_plane, &client, &options.class_parameters).await?;
 
         let names: Vec<String> = (1..=options.nodes.max(1)).map(|n| format!("node-{n}")).collect();
         let nodes = try_join_all(names.iter().map(|name| Node::start(&common, name)));
@@ -163,48 +164,43 @@ impl Embedded {
         let declared = capabilities::declared(&driver, &on_node).await;
         let object = options.policy.object(&driver_name, declared.supported_calls.attach);
         install(&client, &object, &options.class_parameters).await?;
-        let mut cluster = Self {
+        let embedded = Embedded {
             control_plane,
-            client,
-            observer,
             nodes,
             controllers,
             driver,
             driver_controller,
-            driver_name,
-            declared,
-            reachable_nodes: ReachableNodes::default(),
-            class_parameters: options.class_parameters.clone(),
-            ends: Some(ends),
-            records: Some(records),
-            writes,
             faults,
             call_faults: Mutex::default(),
             api_faults_active: AtomicBool::new(false),
-            api_ready,
-            audit_log,
             common,
             additional_drivers: Mutex::default(),
+            _loop_holder: loop_holder,
         };
         tokio::select! {
-            registered = cluster.registered(&cluster.driver_name) => registered?,
-            error = cluster.driver_fails() => return Err(error),
+            registered = embedded.registered(&observer, &driver_name) => registered?,
+            error = embedded.driver_fails() => return Err(error),
         }
-        cluster.reachable_nodes = cluster.find_reachable_nodes();
-        Ok(cluster)
-    }
-
-    fn find_reachable_nodes(&self) -> ReachableNodes {
-        let nodes = self.nodes();
         // Topology keys alone have no effect: the driver must declare VOLUME_ACCESSIBILITY_CONSTRAINTS.
-        match self.declared.capabilities.get(&Capability::Topology) {
-            Some(true) => {
-                self.observer.look(|world| ReachableNodes::of(world, &self.driver_name, &nodes, None))
-            }
-            Some(false) | None => ReachableNodes { nodes, ..ReachableNodes::default() },
-        }
+        let reachable_nodes = match declared.capabilities.get(&Capability::Topology) {
+            Some(true) => observer.look(|world| ReachableNodes::of(world, &driver_name, &names, None)),
+            Some(false) | None => ReachableNodes { nodes: names, ..ReachableNodes::default() },
+        };
+        let driver = DriverUnderTest {
+            name: driver_name,
+            class_parameters: options.class_parameters.clone(),
+            declared,
+            reachable_nodes,
+            nodes_without_driver: Vec::new(),
+        };
+        let streams = Streams { ends: Some(ends), records: Some(records), writes };
+        let backend = Backend::Embedded(Box::new(embedded));
+        let (properties, api_server) = (backend.properties(), Some(api_server));
+        Ok(Self { client, observer, driver, properties, streams, api_server, backend })
     }
+}
 
+impl Embedded {
     /// Resolves once one of the driver's processes keeps exiting.
     async fn driver_fails(&self) -> UpError {
         let processes = self.nodes.iter().map(|node| &node.driver.process).chain(&self.driver_controller);
@@ -218,7 +214,7 @@ impl Embedded {
     }
 
     /// Returns once a driver is registered on all nodes.
-    pub(super) async fn registered(&self, driver: &str) -> Result<(), WaitError> {
+    pub(super) async fn registered(&self, observer: &Observer, driver: &str) -> Result<(), WaitError> {
         let names = self.nodes();
         let on: Vec<Trigger> = names
             .iter()
@@ -227,7 +223,7 @@ impl Embedded {
             })
             .collect();
         let what = format!("driver {driver} to be registered on all nodes");
-        self.observer
+        observer
             .until(&what, READY, &on, |world| {
                 let registered = |name: &String| {
                     let node = world.csi_nodes.get(&ObjectKey::cluster(name));
@@ -264,7 +260,8 @@ fn common(
         kubeconfig: state.join("kubeconfig"),
         client_ca: control_plane.client_ca().map(Path::to_owned),
         tap: state.join("tap.sock"),
-        writes: options.instrumentation.writes.then(|| state.join("writes.sock")),
+        loop_holder: state.join("loops.sock"),
+        writes: options.instrumentation.writes.then(|| state.join("tap.sock")),
         metrics: options.instrumentation.metrics.then(Components::default),
         ends,
     }

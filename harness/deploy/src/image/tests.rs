@@ -170,7 +170,7 @@ fn the_same_files_give_the_same_bytes_as_a_folder_or_an_archive() {
 }
 
 #[test]
-fn what_makes_no_image_says_why_and_leaves_none() {
+fn an_impossible_image_is_an_error_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let good = options(rootfs(folder.path()), folder.path().join("image.tar"));
     let script = folder.path().join("script");

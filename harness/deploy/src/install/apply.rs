@@ -17,7 +17,12 @@ use super::{InstallError, Installed, definition, substitute::PART_OF, title};
 /// The field manager.
 const MANAGER: &str = "claimcheck";
 /// Groups of extensions, which are not required for storage.
-const OPTIONAL: [&str; 3] = ["monitoring.coreos.com", "snapshot.storage.k8s.io", "apiextensions.k8s.io"];
+const OPTIONAL: [&str; 4] = [
+    "monitoring.coreos.com",
+    "snapshot.storage.k8s.io",
+    "groupsnapshot.storage.k8s.io",
+    "apiextensions.k8s.io",
+];
 
 /// Kinds that are only required on servers that enforce them.
 const UNENFORCED: [&str; 1] = ["ResourceQuota"];

@@ -14,6 +14,7 @@ mod additional_driver_tests;
 mod apply;
 mod blocker;
 mod definition;
+mod driver_secrets;
 mod files;
 pub mod nodes;
 mod reasons;
@@ -33,6 +34,7 @@ pub use additional_driver::{AdditionalDriver, additional_driver_objects};
 pub use apply::{Applied, Change};
 pub use blocker::Blocker;
 pub use claimcheck_model::NAMESPACE;
+pub use driver_secrets::DriverSecrets;
 pub use substitute::KUBELET_DIR;
 
 /// The Deployment of the controllers, with [`REPLICAS`] replicas.
@@ -116,9 +118,9 @@ pub struct Options {
     pub kubelet_dir: String,
     /// Additional arguments of the driver.
     pub driver_args: Vec<String>,
-    /// Whether the sidecars may read Secrets in all namespaces: for a driver that requires secrets in its calls, which
-    /// the built-in one does not.
-    pub driver_secrets: bool,
+    /// The Secrets that the sidecars may read: for a driver that requires secrets in its calls, which the built-in one
+    /// does not.
+    pub driver_secrets: DriverSecrets,
     /// A file on the nodes, in the driver's state folder, with faults to inject into calls; none without it.
     pub faults: Option<String>,
     /// Whether to observe the nodes' mount tables, too.
@@ -139,7 +141,7 @@ impl Options {
             driver_name: DRIVER_NAME.to_owned(),
             kubelet_dir: KUBELET_DIR.to_owned(),
             driver_args: Vec::new(),
-            driver_secrets: false,
+            driver_secrets: DriverSecrets::None,
             faults: None,
             observe: true,
             timeout: Duration::from_secs(180),
@@ -219,10 +221,20 @@ pub struct Installed {
 pub fn objects(options: &Options) -> Vec<DynamicObject> {
     let overlay = options.overlay();
     let observe = options.observe.then_some("observe");
-    let secrets = options.driver_secrets.then_some("rbac/secrets");
+    let everywhere = options.driver_secrets == DriverSecrets::Everywhere;
+    let secrets = everywhere.then_some("rbac/secrets-everywhere");
     let roots = [overlay.as_str(), "snapshots", "monitoring"].into_iter().chain(observe).chain(secrets);
     let mut values: Vec<_> = roots.flat_map(resolve::resolve).collect();
     values.iter_mut().for_each(|value| substitute::substitute(value, options));
+    if let DriverSecrets::In(namespaces) = &options.driver_secrets {
+        for namespace in namespaces {
+            values.extend(resolve::resolve("rbac/secrets").into_iter().map(|mut object| {
+                substitute::substitute(&mut object, options);
+                object["metadata"]["namespace"] = namespace.as_str().into();
+                object
+            }));
+        }
+    }
     typed(values)
 }
 
@@ -233,7 +245,7 @@ fn typed(objects: Vec<Value>) -> Vec<DynamicObject> {
 
 /// Applies the objects, waits until all components are ready, and returns what was done.
 ///
-/// Objects of kinds of an extension (PodMonitors, VolumeSnapshotClasses) are skipped if it is not
+/// Objects of kinds of an extension (PodMonitors, classes of snapshots) are skipped if it is not
 /// installed.
 ///
 /// # Errors

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_not_on_its_node_yet_says_which_that_is() {
+    fn the_node_of_an_unassigned_pod_is_known() {
         let pod = |spec: Value| serde_json::from_value::<Pod>(json!({ "spec": spec })).unwrap();
         let meant = json!({ "containers": [], "affinity": { "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [{

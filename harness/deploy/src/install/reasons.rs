@@ -8,7 +8,7 @@ use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use super::Blocker;
 
 /// The waiting reason of a container that has not started yet: the actual reason is in an Event of its pod.
-const NOT_BEGUN: [&str; 3] = ["ContainerCreating", "PodInitializing", "Pending"];
+const NOT_STARTED: [&str; 3] = ["ContainerCreating", "PodInitializing", "Pending"];
 /// The suffix of a path that exists only below the kubelet's root directory.
 const REGISTRY: &str = "/plugins_registry is not a directory";
 
@@ -70,7 +70,7 @@ impl Reasons {
                 explained.push(blocker);
                 continue;
             };
-            if NOT_BEGUN.contains(&blocker.reason.as_str()) && blocker.message.is_empty() {
+            if NOT_STARTED.contains(&blocker.reason.as_str()) && blocker.message.is_empty() {
                 let (reason, message) = (reason.reason.clone(), reason.message.clone());
                 let remedy = remedy(&message);
                 let of_pod = Blocker { container: None, reason, message, remedy, ..blocker };

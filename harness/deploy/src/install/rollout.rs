@@ -33,7 +33,7 @@ type Missing = Option<String>;
 #[derive(Debug)]
 struct Rollout {
     namespace: String,
-    began: Instant,
+    started: Instant,
     /// By kind and name. Workloads that were not observed yet are missing.
     workloads: BTreeMap<String, Workload>,
     pods: BTreeMap<String, Pod>,
@@ -91,9 +91,9 @@ pub(super) async fn ready(
         nodes.default_backoff().map(node_seen).boxed(),
         reported.default_backoff().map(event_seen).boxed(),
     ]);
-    let began = Instant::now();
-    let mut rollout = Rollout::of(namespace, began);
-    let (mut ticks, mut last_warning) = (interval_at(began + WARN_EVERY, WARN_EVERY), String::new());
+    let started = Instant::now();
+    let mut rollout = Rollout::of(namespace, started);
+    let (mut ticks, mut last_warning) = (interval_at(started + WARN_EVERY, WARN_EVERY), String::new());
     loop {
         tokio::select! {
             event = events.next() => match event {
@@ -107,7 +107,7 @@ pub(super) async fn ready(
                     last_warning = text;
                 }
             }
-            () = sleep_until(began + timeout) => return Err(rollout.not_ready(&pods, &wanted).await),
+            () = sleep_until(started + timeout) => return Err(rollout.not_ready(&pods, &wanted).await),
         }
         if rollout.waits(&wanted).is_empty() {
             for (node, why) in rollout.all_without() {
@@ -122,10 +122,10 @@ pub(super) async fn ready(
 }
 
 impl Rollout {
-    fn of(namespace: &str, began: Instant) -> Self {
+    fn of(namespace: &str, started: Instant) -> Self {
         Self {
             namespace: namespace.to_owned(),
-            began,
+            started,
             workloads: BTreeMap::new(),
             pods: BTreeMap::new(),
             nodes: BTreeMap::new(),
@@ -182,7 +182,7 @@ impl Rollout {
         let (name, node) = self.nodes.get_key_value(nodes::of_pod(pod)?)?;
         let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let is_ready = conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        let why = nodes::hopeless(node, self.began.elapsed())?;
+        let why = nodes::hopeless(node, self.started.elapsed())?;
         (!is_ready).then_some((name, why))
     }
 
@@ -198,7 +198,7 @@ impl Rollout {
                 blocker.log = log(pods, &blocker.pod, container, blocker.crashed).await;
             }
         }
-        InstallError::NotReady { waited: self.began.elapsed(), waits: self.waits(wanted), blockers }
+        InstallError::NotReady { waited: self.started.elapsed(), waits: self.waits(wanted), blockers }
     }
 }
 

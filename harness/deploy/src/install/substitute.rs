@@ -27,7 +27,7 @@ pub(super) fn substitute(object: &mut Value, options: &Options) {
         "Namespace" => replace(object, "/metadata/name", NAMESPACE, namespace),
         "CSIDriver" => replace(object, "/metadata/name", DRIVER_NAME, driver),
         "StorageClass" => replace(object, "/provisioner", DRIVER_NAME, driver),
-        "VolumeSnapshotClass" => replace(object, "/driver", DRIVER_NAME, driver),
+        "VolumeSnapshotClass" | "VolumeGroupSnapshotClass" => replace(object, "/driver", DRIVER_NAME, driver),
         "DaemonSet" | "Deployment" => {
             let template = &mut object["spec"]["template"];
             let tap = template["metadata"]["labels"][TAP].as_str().map(str::to_owned);

@@ -5,13 +5,20 @@ use std::{fs, path::Path};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
-use crate::{Cluster, ClusterSpec, ConfigError, Controllers};
+use crate::{Cluster, ConfigError, Controllers, KindOptions, Version};
 
-fn wanted() -> ClusterSpec {
-    ClusterSpec {
-        data: "/home/ci/.local/state/claimcheck/kind/claimcheck-a/data".into(),
-        ..ClusterSpec::default()
-    }
+const DATA: &str = "/home/ci/.local/state/claimcheck/kind/claimcheck-a/data";
+
+fn with_kind(
+    wanted: &KindOptions,
+    kind_version: Option<Version>,
+    base: Option<Cluster>,
+) -> Result<Cluster, ConfigError> {
+    Cluster::generate(wanted, kind_version, Path::new(DATA), base)
+}
+
+fn generate(wanted: &KindOptions, base: Option<Cluster>) -> Result<Cluster, ConfigError> {
+    with_kind(wanted, None, base)
 }
 
 fn read(text: &str) -> Result<Cluster, ConfigError> {
@@ -27,14 +34,14 @@ fn user_config(body: &str) -> Cluster {
 
 #[test]
 fn by_default() {
-    assert_snapshot!(Cluster::generate(&wanted(), None).unwrap().to_yaml());
+    assert_snapshot!(generate(&KindOptions::default(), None).unwrap().to_yaml());
 }
 
 #[test]
 fn three_workers_of_one_image() {
     let image = Some("kindest/node:v1.36.0".to_owned());
-    let wanted = ClusterSpec { workers: Some(3), image, ..wanted() };
-    assert_snapshot!(Cluster::generate(&wanted, None).unwrap().to_yaml());
+    let wanted = KindOptions { workers: Some(3), node_image: image, ..KindOptions::default() };
+    assert_snapshot!(generate(&wanted, None).unwrap().to_yaml());
 }
 
 /// A controller manager does not start with an unknown controller in `--controllers`.
@@ -58,8 +65,8 @@ fn controllers_are_off_that_the_version_has() {
         (Some("kindest/node:v1.36.2"), None, "nodes: [{}, {image: 'kindest/node:v1.31.4'}]", false),
     ];
     for (image, kind_version, file, off) in table {
-        let wanted = ClusterSpec { image: image.map(str::to_owned), kind_version, ..wanted() };
-        let text = Cluster::generate(&wanted, Some(user_config(file))).unwrap().to_yaml();
+        let wanted = KindOptions { node_image: image.map(str::to_owned), ..KindOptions::default() };
+        let text = with_kind(&wanted, kind_version, Some(user_config(file))).unwrap().to_yaml();
         assert!(text.contains(",-ephemeral-volume-controller"), "{text}");
         let is_off = text.contains(",-volumeattributesclass-protection-controller");
         assert_eq!(is_off, off, "{image:?}, {kind_version:?}, {file}");
@@ -68,8 +75,8 @@ fn controllers_are_off_that_the_version_has() {
 
 /// Anyone with access to the engine's network could read its metrics for as long as the cluster is kept.
 #[test]
-fn the_controller_manager_of_a_kept_cluster_serves_on_the_loopback() {
-    let text = |keep| Cluster::generate(&ClusterSpec { keep, ..wanted() }, None).unwrap().to_yaml();
+fn the_controller_manager_of_a_permanent_cluster_serves_on_the_loopback() {
+    let text = |keep| generate(&KindOptions { keep, ..KindOptions::default() }, None).unwrap().to_yaml();
     for argument in ["bind-address", "authorization-always-allow-paths"] {
         assert!(text(false).contains(argument) && !text(true).contains(argument), "{argument}");
     }
@@ -78,8 +85,8 @@ fn the_controller_manager_of_a_kept_cluster_serves_on_the_loopback() {
 
 #[test]
 fn stock_controllers() {
-    let wanted = ClusterSpec { controllers: Controllers::Stock, ..wanted() };
-    assert_snapshot!(Cluster::generate(&wanted, None).unwrap().to_yaml());
+    let wanted = KindOptions { controllers: Controllers::Stock, ..KindOptions::default() };
+    assert_snapshot!(generate(&wanted, None).unwrap().to_yaml());
 }
 
 /// Required feature gates, APIs and kubelet arguments; the file takes precedence.
@@ -110,26 +117,27 @@ containerdConfigPatches:
     config_path = "/etc/containerd/certs.d"
 "#,
     );
-    let wanted = ClusterSpec {
-        image: Some("kindest/node:v1.36.0".into()),
+    let wanted = KindOptions {
+        node_image: Some("kindest/node:v1.36.0".into()),
         feature_gates: [("Shared".into(), true), ("Ours".into(), true)].into(),
         runtime_config: [("api/all".into(), "false".into()), ("api/beta".into(), "true".into())].into(),
         kubelet_args: [("v".into(), "6".into())].into(),
-        ..wanted()
+        ..KindOptions::default()
     };
-    assert_snapshot!(Cluster::generate(&wanted, Some(user_config)).unwrap().to_yaml());
+    assert_snapshot!(generate(&wanted, Some(user_config)).unwrap().to_yaml());
 }
 
 #[test]
 fn a_file_is_read_again_as_it_was_written() {
-    let written = Cluster::generate(&wanted(), None).unwrap();
+    let written = generate(&KindOptions::default(), None).unwrap();
     assert_eq!(read(&written.to_yaml()).unwrap(), written);
 }
 
 #[test]
 fn fields_set_by_claimcheck_are_rejected_by_name() {
-    let workers = ClusterSpec { workers: Some(2), ..wanted() };
-    let stock = ClusterSpec { controllers: Controllers::Stock, ..wanted() };
+    let workers = KindOptions { workers: Some(2), ..KindOptions::default() };
+    let stock = KindOptions { controllers: Controllers::Stock, ..KindOptions::default() };
+    let wanted = KindOptions::default;
     let merged = "kubeadmConfigPatches:\n- |\n  kind: ClusterConfiguration\n  controllerManager:\n    extraArgs: \
                   {controllers: '*'}\n";
     let listed = "nodes:\n- kubeadmConfigPatches:\n  - |\n    kind: KubeletConfiguration\n    ---\n    kind: \
@@ -162,7 +170,7 @@ fn fields_set_by_claimcheck_are_rejected_by_name() {
         ),
     ];
     for (wanted, body, expected) in table {
-        let error = Cluster::generate(&wanted, Some(user_config(body))).err().map(|error| error.to_string());
+        let error = generate(&wanted, Some(user_config(body))).err().map(|error| error.to_string());
         let fits = match (&error, expected) {
             (None, None) => true,
             (Some(error), Some(part)) => error.contains(part),
@@ -173,7 +181,7 @@ fn fields_set_by_claimcheck_are_rejected_by_name() {
 }
 
 #[test]
-fn the_controller_manager_serves_where_the_file_says_or_on_every_address() {
+fn the_controller_manager_serves_on_the_address_of_the_file_or_on_all() {
     let given = "kubeadmConfigPatches:\n- |\n  kind: ClusterConfiguration\n  controllerManager:\n    extraArgs: \
                  {bind-address: 172.18.0.2}\n";
     for (body, address) in [
@@ -181,7 +189,7 @@ fn the_controller_manager_serves_where_the_file_says_or_on_every_address() {
         ("networking: {ipFamily: ipv6}", Some("\"::\"")),
         (given, None),
     ] {
-        let text = Cluster::generate(&wanted(), Some(user_config(body))).unwrap().to_yaml();
+        let text = generate(&KindOptions::default(), Some(user_config(body))).unwrap().to_yaml();
         let address_line = text.lines().skip_while(|line| !line.ends_with("/bind-address")).nth(1);
         assert_eq!(address_line.and_then(|line| line.trim().strip_prefix("value: ")), address, "{text}");
     }
@@ -216,8 +224,8 @@ fn patched(config: &Cluster, mut document: Value) -> Value {
 /// kind's own settings are kept (`pkg/cluster/internal/kubeadm/config.go`).
 #[test]
 fn both_flavours_of_kubeadm_s_config_are_met() {
-    let wanted = ClusterSpec { kubelet_args: [("v".into(), "6".into())].into(), ..wanted() };
-    let config = Cluster::generate(&wanted, None).unwrap();
+    let wanted = KindOptions { kubelet_args: [("v".into(), "6".into())].into(), ..KindOptions::default() };
+    let config = generate(&wanted, None).unwrap();
     let map = |args: &[(&str, &str)]| {
         args.iter()
             .map(|&(name, value)| (name.to_owned(), json!(value)))

@@ -128,7 +128,7 @@ async fn a_failed_creation_is_retained_for_its_logs_and_then_deleted() {
 }
 
 #[tokio::test]
-async fn a_kept_cluster_stays_until_it_is_taken_down() {
+async fn a_permanent_cluster_stays_until_it_is_deleted() {
     let fake = Fake::new();
     create(&fake).await.keep().unwrap();
     // Dropped by now, but it still exists.
