@@ -24,32 +24,34 @@ fn line(plan: &CapabilityPlan, results: &[CaseLine]) -> CapabilityLine {
         match &result.result {
             CaseResult::Passed => passed += 1,
             CaseResult::Failed { .. } => failed += 1,
-            CaseResult::Skipped { why } => {
+            CaseResult::Skipped { reason } => {
                 skipped += 1;
-                reasons.insert(why.clone());
+                reasons.insert(reason.clone());
             }
         }
     }
-    let why = if plan.cases.is_empty() {
+    let reason = if plan.cases.is_empty() {
         Some("no case in this run exercises it".to_owned())
     } else {
-        Some(reasons.into_iter().collect::<Vec<_>>().join("; ")).filter(|why| !why.is_empty())
+        Some(reasons.into_iter().collect::<Vec<_>>().join("; ")).filter(|reason| !reason.is_empty())
     };
-    let CapabilityPlan { capability: name, declared, answered, .. } = *plan;
-    CapabilityLine { name, declared, answered, detected: passed > 0, passed, failed, skipped, why }
+    let CapabilityPlan { capability: name, declared, supported, .. } = *plan;
+    CapabilityLine { name, declared, supported, detected: passed > 0, passed, failed, skipped, reason }
 }
 
 /// The matrix as text: exercised or declared capabilities as rows, the others in one sentence.
 pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
     let has_cases = |line: &&CapabilityLine| {
-        line.declared == Some(true) || line.answered.is_some() || line.passed + line.failed + line.skipped > 0
+        line.declared == Some(true)
+            || line.supported.is_some()
+            || line.passed + line.failed + line.skipped > 0
     };
     let mut lines =
         table(style, &["capability", "declared", "detected", "passed", "failed", "skipped", "reason"]);
     let mut any = false;
     for line in summary.capabilities.iter().filter(has_cases) {
         any = true;
-        let declared = match (line.declared, line.answered) {
+        let declared = match (line.declared, line.supported) {
             (Some(true), Some(_)) => "yes (the driver: no)",
             (_, Some(_)) => "no (the driver: yes)",
             (Some(true), None) => "yes",
@@ -63,7 +65,7 @@ pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
             number(line.passed.to_string()),
             number(line.failed.to_string()),
             number(line.skipped.to_string()),
-            short(line.why.as_deref().unwrap_or_default(), BECAUSE).into(),
+            short(line.reason.as_deref().unwrap_or_default(), BECAUSE).into(),
         ]);
     }
     let others: Vec<&str> =
@@ -80,25 +82,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_counts_its_cases_and_says_why_some_did_not_run() {
+    fn a_line_counts_its_cases_and_has_the_skip_reasons() {
         let case = |name: &str| CaseId::new("suite", name);
         let ended = |name: &str, result| CaseLine { case: case(name), result, seconds: 0.1 };
-        let skip = || CaseResult::Skipped { why: "no root".into() };
+        let skip = || CaseResult::Skipped { reason: "no root".into() };
         let results = [
             ended("a", CaseResult::Passed),
             ended("b", skip()),
             ended("c", skip()),
-            ended("other", CaseResult::Failed { why: "it broke".into() }),
+            ended("other", CaseResult::failed("it broke")),
         ];
         let plan = |cases: &[&str]| CapabilityPlan {
             capability: Capability::FsGroup,
             declared: None,
-            answered: None,
+            supported: None,
             cases: cases.iter().map(|name| case(name)).collect(),
         };
         let lines = matrix(&[plan(&["a", "b", "c"]), plan(&[])], &results);
         assert_eq!((lines[0].passed, lines[0].failed, lines[0].skipped, lines[0].detected), (1, 0, 2, true));
-        assert_eq!(lines[0].why.as_deref(), Some("no root"));
-        assert_eq!(lines[1].why.as_deref(), Some("no case in this run exercises it"));
+        assert_eq!(lines[0].reason.as_deref(), Some("no root"));
+        assert_eq!(lines[1].reason.as_deref(), Some("no case in this run exercises it"));
     }
 }

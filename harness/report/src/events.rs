@@ -7,9 +7,19 @@ use std::{
 };
 
 use claimcheck_model::LoggedEvent;
+use serde::Deserialize;
 
 /// The file of a run folder with all events, in the order in which the reporter received them.
 pub(crate) const EVENTS: &str = "events.ndjson";
+
+/// An event of earlier versions that no longer exists, and is skipped: the machine speed.
+const CALIBRATION: &str = "calibration";
+
+/// The name of any event.
+#[derive(Deserialize)]
+struct Name {
+    event: String,
+}
 
 /// The events of a run cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -62,9 +72,11 @@ pub(crate) fn each(folder: &Path, mut take: impl FnMut(LoggedEvent)) -> Result<(
         if lines.read_line(&mut text).map_err(unreadable)? == 0 || !text.ends_with('\n') {
             break;
         }
-        let logged = serde_json::from_str::<LoggedEvent>(&text);
-        let logged = logged.map_err(|source| EventsError::NoEvent { path: path.clone(), line, source })?;
-        take(logged);
+        match serde_json::from_str::<LoggedEvent>(&text) {
+            Ok(logged) => take(logged),
+            Err(_) if serde_json::from_str::<Name>(&text).is_ok_and(|name| name.event == CALIBRATION) => {}
+            Err(source) => return Err(EventsError::NoEvent { path: path.clone(), line, source }),
+        }
     }
     Ok(())
 }

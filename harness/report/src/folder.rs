@@ -143,7 +143,7 @@ fn with_parents(path: &Path) -> Result<(), FolderError> {
 }
 
 fn create_new(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// `events.ndjson`.

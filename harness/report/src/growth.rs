@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_load_says_nothing() {
+    fn a_short_load_is_not_judged() {
         let samples: Vec<LoadSample> = (0..8).map(|n| sample(n, n << 30, 1.0)).collect();
         assert_eq!(growth(&samples), []);
     }

@@ -28,14 +28,18 @@ pub(super) fn render(summary: &Summary) -> String {
 fn case(line: &CaseLine, summary: &Summary) -> TestCase {
     let status = match &line.result {
         CaseResult::Passed => TestCaseStatus::success(),
-        CaseResult::Skipped { why } => {
+        CaseResult::Skipped { reason } => {
             let mut skipped = TestCaseStatus::skipped();
-            skipped.set_message(why.as_str());
+            skipped.set_message(reason.as_str());
             skipped
         }
-        CaseResult::Failed { why } => {
+        CaseResult::Failed { reason, cause } => {
             let mut failed = TestCaseStatus::non_success(NonSuccessKind::Failure);
-            failed.set_message(why.lines().next().unwrap_or_default()).set_description(why.as_str());
+            failed.set_message(reason.lines().next().unwrap_or_default()).set_description(reason.as_str());
+            // CI servers group failures by type.
+            if let Some(cause) = cause {
+                failed.set_type(cause.as_str());
+            }
             failed
         }
     };

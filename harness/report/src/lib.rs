@@ -12,6 +12,7 @@
 //! The runner holds only the sender. Reports contain nothing that no event carries.
 
 mod capabilities;
+mod causes;
 pub mod compare;
 mod events;
 mod file_flag;
@@ -34,6 +35,7 @@ mod tables;
 mod terminal;
 pub mod trace;
 
+pub use causes::Cause;
 pub use events::EventsError;
 pub use file_flag::FileFlagError;
 pub use folder::{FolderError, RunFolder};
@@ -162,7 +164,7 @@ impl Reporter {
         let mut summary = Tally::default();
         let mut live: Option<Live> = None;
         let mut traces = self.collector.take().map(Exporter::start);
-        let (mut began, mut ended): (Option<Stamp>, bool) = (None, false);
+        let (mut started, mut ended): (Option<Stamp>, bool) = (None, false);
         loop {
             let event = tokio::select! {
                 event = events.recv() => event,
@@ -172,7 +174,7 @@ impl Reporter {
                 }
             };
             let Some(event) = event else { break };
-            if let (Event::Load(LoadEvent::Began(_)), true) = (&event, self.tables.is_some()) {
+            if let (Event::Load(LoadEvent::Started(_)), true) = (&event, self.tables.is_some()) {
                 live = Some(Live::detect());
             }
             let last = matches!(event, Event::RunFinished { .. });
@@ -191,7 +193,7 @@ impl Reporter {
             }
             let logged = LoggedEvent { at, event };
             if let Event::RunStarted(_) = logged.event {
-                began = Some(logged.at);
+                started = Some(logged.at);
             }
             log.append(&logged)?;
             // Readers that follow the log see each burst at once; one write per event would cost more.
@@ -211,7 +213,7 @@ impl Reporter {
         self.folder.write("junit.xml", junit::render(&summary).as_bytes())?;
         self.folder.write("summary.json", &summary.to_json())?;
         // An aborted run is no reference for later ones.
-        let history = began.filter(|_| ended).and_then(|began| self.remember(&summary, began));
+        let history = started.filter(|_| ended).and_then(|started| self.remember(&summary, started));
         if let Err(error) = rebuild(self.folder.path(), history.as_ref()) {
             tracing::warn!(error = &error as &dyn std::error::Error, "report.html was not written");
         }
@@ -221,7 +223,7 @@ impl Reporter {
             markdown::append(path, &page)?;
         }
         // A run that never started, or was aborted, has no verdict; the reason is reported elsewhere.
-        if let Some(style) = self.tables.filter(|_| began.is_some() && ended) {
+        if let Some(style) = self.tables.filter(|_| started.is_some() && ended) {
             let text = render(&summary, style, Some(self.folder.path()));
             // If standard output is closed, the files still have the result.
             let _ = writeln!(io::stdout(), "{text}");
@@ -237,10 +239,10 @@ impl Reporter {
 
     /// Adds the run to the history; none if no history is configured, or it cannot be used. The run does not fail for
     /// it.
-    fn remember(&self, summary: &Summary, began: Stamp) -> Option<History> {
+    fn remember(&self, summary: &Summary, started: Stamp) -> Option<History> {
         let path = self.history.as_deref()?;
         let kept = History::open(path).and_then(|history| {
-            history.record(summary, began, self.folder.path())?;
+            history.record(summary, started, self.folder.path())?;
             Ok(history)
         });
         let kept = kept.map_err(|error| {

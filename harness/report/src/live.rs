@@ -26,7 +26,7 @@ const MAX_FAILURES_SHOWN: u64 = 20;
 #[derive(Debug)]
 pub(super) struct Live {
     output: Output,
-    began: Instant,
+    started: Instant,
     drawn: Instant,
     failures_shown: u64,
 }
@@ -47,7 +47,7 @@ impl Live {
             bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is valid"));
             Output::Screen(bar)
         };
-        Self { output, began: Instant::now(), drawn: Instant::now(), failures_shown: 0 }
+        Self { output, started: Instant::now(), drawn: Instant::now(), failures_shown: 0 }
     }
 
     fn every(&self) -> Duration {
@@ -68,7 +68,7 @@ impl Live {
             return;
         }
         self.drawn = Instant::now();
-        let Some(state) = State::of(tally, self.began.elapsed().as_secs_f64()) else { return };
+        let Some(state) = State::of(tally, self.started.elapsed().as_secs_f64()) else { return };
         match &self.output {
             Output::Screen(bar) => bar.set_message(view(&state, Paint { color: Style::detect().color })),
             // Standard error may be closed; the load continues.
@@ -78,13 +78,13 @@ impl Live {
 
     /// Prints a failure immediately.
     pub fn observe(&mut self, event: &LoadEvent) {
-        let LoadEvent::Failed { claims, why } = event else { return };
+        let LoadEvent::Failed { claims, reason } = event else { return };
         self.failures_shown += 1;
         if self.failures_shown > MAX_FAILURES_SHOWN {
             return;
         }
-        let why = why.lines().next().unwrap_or_default();
-        let text = format!("  ✗ {}: {why}", claims.join(", "));
+        let reason = reason.lines().next().unwrap_or_default();
+        let text = format!("  ✗ {}: {reason}", claims.join(", "));
         match &self.output {
             Output::Screen(bar) => bar.println(text),
             Output::Lines => drop(writeln!(std::io::stderr(), "{text}")),
@@ -208,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn the_view_says_where_volumes_are() {
+    fn the_view_shows_where_volumes_are() {
         insta::assert_snapshot!("live_view", view(&state(), Paint { color: false }));
     }
 
     #[test]
-    fn a_line_says_the_same_in_short() {
+    fn a_line_shows_the_same_in_short() {
         assert_eq!(
             line(&state()),
             "80/200 volumes in 4.20 s, 19.0/s, 1 failed; provisioning 3, bound 4, attached 6, \

@@ -76,7 +76,8 @@ pub struct LoadError {
     /// The claims.
     pub claims: Vec<String>,
     /// The error.
-    pub why: String,
+    #[serde(alias = "why")]
+    pub reason: String,
 }
 
 /// The resource usage of a load at one time.
@@ -124,7 +125,7 @@ impl LoadTally {
     /// Records an event; `series` returns the number of metric series.
     pub fn observe(&mut self, event: &LoadEvent, series: impl FnOnce() -> usize) {
         match event {
-            LoadEvent::Began(_) => {}
+            LoadEvent::Started(_) | LoadEvent::Block { .. } => {}
             LoadEvent::Volumes { reached, volumes, seconds } => {
                 self.reached[*reached as usize] += volumes;
                 for _ in 0..*volumes {
@@ -138,14 +139,14 @@ impl LoadTally {
                     }
                 }
             }
-            LoadEvent::Failed { claims, why } => {
+            LoadEvent::Failed { claims, reason } => {
                 self.failed += claims.len() as u64;
                 if self.errors.len() < ERRORS {
-                    self.errors.push(LoadError { claims: claims.clone(), why: why.clone() });
+                    self.errors.push(LoadError { claims: claims.clone(), reason: reason.clone() });
                 }
             }
             LoadEvent::Usage { seconds, usage } => self.sample(*seconds, *usage, series() as u64),
-            LoadEvent::Ended { seconds, up_seconds } => self.ended = Some((*seconds, *up_seconds)),
+            LoadEvent::Finished { seconds, up_seconds } => self.ended = Some((*seconds, *up_seconds)),
         }
     }
 

@@ -61,6 +61,7 @@ pub(super) fn growth(load: &LoadSummary, paint: Paint) -> Option<String> {
 /// Errors by volume.
 pub(super) fn errors(load: &LoadSummary, paint: Paint) -> Option<String> {
     let errors = load.errors.iter();
-    let lines = errors.map(|error| format!("{} {}: {}", paint.red("✗"), error.claims.join(", "), error.why));
+    let lines =
+        errors.map(|error| format!("{} {}: {}", paint.red("✗"), error.claims.join(", "), error.reason));
     section(format!("Failed volumes: {}", load.failed), lines)
 }

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use claimcheck_model::{CaseResult, Phase, TransitionKind};
 
 use super::ReportError;
+use super::causes;
 use super::nodes::clock;
 use super::summary::{Ending, Summary};
-use super::tables::human;
+use super::tables::{failed_with, human};
 
 /// The variable with the step summary file of GitHub Actions: a file to append to.
 /// <https://docs.github.com/actions/reference/workflow-commands-for-github-actions#adding-a-job-summary>
@@ -34,6 +35,7 @@ pub(super) fn append(path: &Path, text: &str) -> Result<(), ReportError> {
 pub(super) fn render(summary: &Summary) -> String {
     let mut parts = vec![verdict(summary)];
     parts.extend(failures(summary));
+    parts.extend(common_causes(summary));
     parts.extend(leaks(summary));
     parts.extend(slos(summary));
     parts.extend(phases(summary));
@@ -56,12 +58,13 @@ fn verdict(summary: &Summary) -> String {
     let mut text = format!("## {sign} claimcheck {}: `{driver}` on {cluster}", ending.word());
     write(&mut text, format_args!(" {version}\n\n{} passed", cases.passed));
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
+    let failed_with = failed_with(summary.findings(), cases.failed);
     for (count, what) in [
-        (failed, "failed"),
+        (failed, failed_with.as_str()),
         (cases.skipped, "skipped"),
         (summary.leaks.len() as u64, "leaked"),
         (summary.violations.values().sum(), "calls out of order"),
-        (summary.broken_slos().count() as u64, "thresholds not met"),
+        (summary.unmet_slos().count() as u64, "thresholds not met"),
     ] {
         if count > 0 {
             write(&mut text, format_args!(", {count} {what}"));
@@ -74,8 +77,8 @@ fn verdict(summary: &Summary) -> String {
 fn failures(summary: &Summary) -> Option<String> {
     let mut text = String::new();
     for line in &summary.results {
-        let CaseResult::Failed { why } = &line.result else { continue };
-        let words: String = why.chars().take(WORDS).collect();
+        let CaseResult::Failed { reason, .. } = &line.result else { continue };
+        let words: String = reason.chars().take(WORDS).collect();
         let fence = fence(&words);
         let words = words.trim_end();
         write(
@@ -85,6 +88,12 @@ fn failures(summary: &Summary) -> Option<String> {
         write(&mut text, format_args!("{fence}text\n{words}\n{fence}\n\n</details>\n"));
     }
     (!text.is_empty()).then(|| format!("### Failures\n\n{text}"))
+}
+
+/// Failures by cause, where one cause has several failures or consequences.
+fn common_causes(summary: &Summary) -> Option<String> {
+    let rows = causes::shared(&summary.causes).map(|group| vec![group.cause.clone(), causes::extent(group)]);
+    Some(format!("### Failures by cause\n\n{}", table(&["cause", "failures"], rows)?))
 }
 
 /// A fence with more backticks than any run of them in the text.
@@ -105,8 +114,8 @@ fn leaks(summary: &Summary) -> Option<String> {
 fn slos(summary: &Summary) -> Option<String> {
     let rows = summary.slos.iter().map(|judgement| {
         let measured = judgement.measured.clone().unwrap_or_else(|| "–".to_owned());
-        let sign = if judgement.kept { "✅" } else { "❌" };
-        let verdict = format!("{sign} {}", judgement.broken).trim_end().to_owned();
+        let sign = if judgement.met { "✅" } else { "❌" };
+        let verdict = format!("{sign} {}", judgement.reason).trim_end().to_owned();
         vec![judgement.slo.clone(), judgement.count.to_string(), judgement.max.clone(), measured, verdict]
     });
     let table = table(&["threshold", "n", "max", "measured", "met"], rows)?;
@@ -163,7 +172,7 @@ fn nodes(summary: &Summary) -> Option<String> {
 
 fn skipped(summary: &Summary) -> Option<String> {
     let rows = summary.results.iter().filter_map(|line| match &line.result {
-        CaseResult::Skipped { why } => Some(vec![format!("`{}`", line.case), why.clone()]),
+        CaseResult::Skipped { reason } => Some(vec![format!("`{}`", line.case), reason.clone()]),
         CaseResult::Passed | CaseResult::Failed { .. } => None,
     });
     let table = table(&["case", "reason"], rows)?;

@@ -1,7 +1,7 @@
 //! Node information of a real cluster in reports: clock offsets, and the metrics of upstream components
 //! next to claimcheck's measurements.
 
-use claimcheck_model::{ClockState, Phase, StockOperation, StockState};
+use claimcheck_model::{ClockState, CsiMethod, Phase, StockOperation, StockState};
 use comfy_table::Cell;
 
 use super::summary::Summary;
@@ -22,9 +22,9 @@ pub(super) fn clock(state: &ClockState) -> String {
             let (ahead, bound) = (human(ahead_seconds.abs()), human(*bound_seconds));
             format!("{ahead} {side}; its timestamps are accurate to ±{bound}")
         }
-        ClockState::Unobserved { why } => format!("mounts not observed: {why}"),
-        ClockState::Unknown { why } => {
-            format!("offset unknown, its timestamps are upper bounds: {why}")
+        ClockState::Unobserved { reason } => format!("mounts not observed: {reason}"),
+        ClockState::Unknown { reason } => {
+            format!("offset unknown, its timestamps are upper bounds: {reason}")
         }
     }
 }
@@ -37,7 +37,7 @@ pub(super) fn stock(summary: &Summary, style: Style) -> Option<String> {
     let mut notes = Vec::new();
     for (component, state) in &summary.stock {
         match state {
-            StockState::Absent { why } => notes.push(format!("{}: {why}", component.name())),
+            StockState::Absent { reason } => notes.push(format!("{}: {reason}", component.name())),
             StockState::Measured { answered, of, operations, volumes_left } => {
                 for operation in operations {
                     any = true;
@@ -74,7 +74,8 @@ pub(super) fn stock(summary: &Summary, style: Style) -> Option<String> {
 /// A call is compared with the driver's part of its phase, an operation with the whole phase. The phase is longer
 /// by definition: it starts when its preconditions hold, not when the component processes it.
 fn builtin_numbers(summary: &Summary, operation: &StockOperation) -> Option<(String, String)> {
-    let of_call = Phase::ALL.iter().copied().find(|phase| phase.info().rpc == Some(operation.name.as_str()));
+    let method = CsiMethod::from_name(&operation.name);
+    let of_call = Phase::ALL.iter().copied().find(|phase| method.is_some() && phase.info().rpc == method);
     let (phases, measure) = match (of_call, operation.name.as_str()) {
         (Some(phase), _) => (vec![phase], "driver"),
         (None, "volume_attach") => (vec![Phase::Attach], "total"),
@@ -112,8 +113,8 @@ mod tests {
         let known = |ahead_seconds| ClockState::Known { ahead_seconds, bound_seconds: 0.0021 };
         summary.clocks.insert("n1".into(), known(-0.35));
         summary.clocks.insert("n2".into(), known(12.0));
-        summary.clocks.insert("n3".into(), ClockState::Unknown { why: "forbidden".into() });
-        summary.clocks.insert("n4".into(), ClockState::Unobserved { why: "no agent is running".into() });
+        summary.clocks.insert("n3".into(), ClockState::Unknown { reason: "forbidden".into() });
+        summary.clocks.insert("n4".into(), ClockState::Unobserved { reason: "no agent is running".into() });
         let of = |total, driver| vec![quantiles("total", 4, total), quantiles("driver", 4, driver)];
         summary.phases.insert(Phase::Stage, of(0.2, 0.1));
         summary.phases.insert(Phase::Publish, of(0.03, 0.01));
@@ -131,8 +132,8 @@ mod tests {
         ];
         let measured = StockState::Measured { answered: 1, of: 2, operations, volumes_left: Some(1) };
         summary.stock.insert(StockComponent::Kubelet, measured);
-        let why = "no kube-controller-manager is reachable through the API".into();
-        summary.stock.insert(StockComponent::KubeControllerManager, StockState::Absent { why });
+        let reason = "no kube-controller-manager is reachable through the API".into();
+        summary.stock.insert(StockComponent::KubeControllerManager, StockState::Absent { reason });
         let text = [
             clocks(&summary, Paint { color: false }).unwrap(),
             stock(&summary, Style { color: false }).unwrap(),

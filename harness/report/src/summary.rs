@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use claimcheck_model::{
-    Calibration, CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Event, Leak, LoadEvent,
-    Outcome, Phase, Rule, RunInfo, StockComponent, StockState, TransitionKind,
+    CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Event, Leak, LoadEvent, Outcome, Phase,
+    Rule, RunInfo, StockComponent, StockState, TransitionKind, read_environment,
 };
 use serde::{Deserialize, Serialize};
 
 use super::capabilities;
+use super::causes::{self, Cause};
 use super::load::{LoadSummary, LoadTally};
 use super::quantiles::{Durations, Quantiles};
 use crate::slo::Judgement;
 
 /// The version of the schema of `summary.json`. Fields may be added under the same version; a field that
 /// changes its meaning or is removed raises it.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,6 +38,9 @@ pub struct Summary {
     /// Warnings: permitted behaviour that cases observed and readers should know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<CaseWarning>,
+    /// Failures grouped by cause.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
     /// Leaked objects.
     pub leaks: Vec<Leak>,
     /// The capability matrix: declared, detected, exercised, skipped and why.
@@ -51,15 +55,13 @@ pub struct Summary {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub restarts: BTreeMap<String, Restarts>,
     /// Driver, cluster and environment.
+    #[serde(deserialize_with = "read_environment")]
     pub environment: BTreeMap<String, String>,
     /// The duration, seconds.
     pub elapsed_s: f64,
     /// Whether the run was interrupted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
-    /// The machine speed (calibration), if the cluster ran on this machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub calibration: Option<Calibration>,
     /// All cases, in the order in which they finished.
     pub results: Vec<CaseLine>,
     /// The results of the thresholds (SLOs).
@@ -172,7 +174,7 @@ impl Summary {
 
     /// The overall verdict.
     pub fn ending(&self) -> Ending {
-        match (self.interrupted, self.passed() && self.broken_slos().next().is_none()) {
+        match (self.interrupted, self.passed() && self.unmet_slos().next().is_none()) {
             (true, _) => Ending::Interrupted,
             (false, true) => Ending::Passed,
             (false, false) => Ending::Failed,
@@ -180,8 +182,14 @@ impl Summary {
     }
 
     /// The thresholds that were not met.
-    pub fn broken_slos(&self) -> impl Iterator<Item = &Judgement> {
-        self.slos.iter().filter(|judgement| !judgement.kept)
+    pub fn unmet_slos(&self) -> impl Iterator<Item = &Judgement> {
+        self.slos.iter().filter(|judgement| !judgement.met)
+    }
+
+    /// The number of findings: failures with one cause count once.
+    pub fn findings(&self) -> u64 {
+        let grouped: usize = self.causes.iter().map(|cause| cause.cases.len()).sum();
+        (self.cases.failed + self.causes.len() as u64).saturating_sub(grouped as u64)
     }
 
     /// Transitions of a kind.
@@ -243,17 +251,17 @@ impl Tally {
             },
             Event::Transition(transition) => *summary.counts.entry(transition.kind).or_default() += 1,
             Event::Rpc(rpc) => {
-                let calls = summary.calls.entry(rpc.method.clone()).or_default();
+                let calls = summary.calls.entry(rpc.method.to_string()).or_default();
                 calls.calls += 1;
                 calls.errors += u64::from(rpc.code != "OK");
                 calls.retries += u64::from(rpc.retry);
                 *calls.codes.entry(rpc.code.clone()).or_default() += 1;
-                self.latencies.entry(rpc.method.clone()).or_default().add(rpc.seconds);
+                self.latencies.entry(rpc.method.to_string()).or_default().add(rpc.seconds);
                 if let Some(load) = &mut self.load {
                     load.called(rpc);
                 }
             }
-            Event::Load(LoadEvent::Began(plan)) => self.load = Some(LoadTally::new(plan)),
+            Event::Load(LoadEvent::Started(plan)) => self.load = Some(LoadTally::new(plan)),
             Event::Load(event) => {
                 if let Some(load) = &mut self.load {
                     load.observe(event, series);
@@ -266,17 +274,16 @@ impl Tally {
             Event::Leak(leak) => summary.leaks.push(leak.clone()),
             Event::Clock(clock) => drop(summary.clocks.insert(clock.node.clone(), clock.state.clone())),
             Event::Stock(stock) => drop(summary.stock.insert(stock.component, stock.state.clone())),
-            Event::Ended(end) => {
+            Event::ComponentExited(end) => {
                 let restarts = summary.restarts.entry(end.component.clone()).or_default();
                 let times = restarts.times + 1;
                 let (status, last_lines) = (end.status.clone(), end.last_lines.clone());
                 *restarts = Restarts { times, status, last_lines };
             }
-            Event::Calibration(calibration) => summary.calibration = Some(*calibration),
             Event::CaseStarted { .. }
             | Event::Step { .. }
             | Event::ApiWrite(_)
-            | Event::Evidence(_)
+            | Event::FailureDump(_)
             | Event::WatchLag { .. } => {}
         }
     }
@@ -299,6 +306,7 @@ impl Tally {
                 calls.latency = Some(latency.quantiles(MEASURES[0]));
             }
         }
+        summary.causes = causes::group(&summary.results, &summary.warnings);
         summary.capabilities = capabilities::matrix(&capabilities, &summary.results);
         summary.load = load.map(LoadTally::finish);
         summary.version = SCHEMA;

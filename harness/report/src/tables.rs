@@ -8,6 +8,7 @@ use claimcheck_model::{CaseResult, ClusterKind, Phase, TransitionKind};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle};
 
 use super::capabilities;
+use super::causes;
 use super::load_table;
 use super::nodes;
 use super::quantiles::Quantiles;
@@ -104,6 +105,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     parts.extend(restarts(summary, paint));
     parts.extend(leaks(summary, paint));
     parts.extend(failures(summary, paint));
+    parts.extend(common_causes(summary, paint));
     parts.push(verdict(summary, paint, folder));
     format!("\n{}\n", parts.join("\n\n"))
 }
@@ -254,13 +256,13 @@ pub(super) fn section(title: String, lines: impl Iterator<Item = String>) -> Opt
 fn skipped(summary: &Summary, paint: Paint) -> Option<String> {
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for line in &summary.results {
-        if let CaseResult::Skipped { why } = &line.result {
-            reasons.entry(why).or_default().push(line.case.to_string());
+        if let CaseResult::Skipped { reason } = &line.result {
+            reasons.entry(reason).or_default().push(line.case.to_string());
         }
     }
-    let lines = reasons.into_iter().map(|(why, cases)| {
+    let lines = reasons.into_iter().map(|(reason, cases)| {
         let names = wrap(&cases.join(", "), "      ");
-        format!("{:>3} × {why}\n{}", cases.len(), paint.dim(&names))
+        format!("{:>3} × {reason}\n{}", cases.len(), paint.dim(&names))
     });
     section(paint.bold("Skipped"), lines)
 }
@@ -286,13 +288,13 @@ pub(crate) fn wrap(text: &str, indent: &str) -> String {
 fn slos(summary: &Summary, style: Style) -> Option<String> {
     let mut lines = table(style, &["threshold", "n", "max", "measured", ""]);
     for judgement in &summary.slos {
-        let (sign, color) = if judgement.kept { ("✓", Color::Green) } else { ("✗", Color::Red) };
+        let (sign, color) = if judgement.met { ("✓", Color::Green) } else { ("✗", Color::Red) };
         lines.add_row(vec![
             Cell::new(&judgement.slo),
             number(judgement.count.to_string()),
             number(judgement.max.clone()),
             number(judgement.measured.clone().unwrap_or_else(|| "–".to_owned())),
-            Cell::new(format!("{sign} {}", judgement.broken).trim_end()).fg(color),
+            Cell::new(format!("{sign} {}", judgement.reason).trim_end()).fg(color),
         ]);
     }
     (!summary.slos.is_empty()).then(|| lines.trim_fmt())
@@ -335,13 +337,24 @@ fn leaks(summary: &Summary, paint: Paint) -> Option<String> {
 
 fn failures(summary: &Summary, paint: Paint) -> Option<String> {
     let lines = summary.results.iter().filter_map(|line| match &line.result {
-        CaseResult::Failed { why } => {
-            let why: Vec<String> = why.lines().map(|line| format!("\n{}", wrap(line, "      "))).collect();
-            Some(format!("{} {}{}", paint.red("✗"), paint.bold(&line.case.to_string()), why.concat()))
+        CaseResult::Failed { reason, .. } => {
+            let reason: Vec<String> =
+                reason.lines().map(|line| format!("\n{}", wrap(line, "      "))).collect();
+            Some(format!("{} {}{}", paint.red("✗"), paint.bold(&line.case.to_string()), reason.concat()))
         }
         CaseResult::Passed | CaseResult::Skipped { .. } => None,
     });
     section(paint.with("1;31", "Failures"), lines)
+}
+
+/// Failures by cause, where one cause has several failures or consequences.
+fn common_causes(summary: &Summary, paint: Paint) -> Option<String> {
+    let lines = causes::shared(&summary.causes).map(|group| {
+        let names: Vec<String> = group.cases.iter().map(ToString::to_string).collect();
+        let names = paint.dim(&wrap(&names.join(", "), "      "));
+        format!("{}\n      {}:\n{names}", wrap(&group.cause, "  ").trim_start(), causes::extent(group))
+    });
+    section(paint.with("1;31", "Failures by cause"), lines)
 }
 
 fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
@@ -358,11 +371,11 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
     let mut parts = vec![done];
     let others = [
-        (failed, "failed"),
-        (cases.skipped, "skipped"),
-        (summary.warnings.len() as u64, "warnings"),
-        (summary.leaks.len() as u64, "leaked"),
-        (summary.broken_slos().count() as u64, "thresholds not met"),
+        (failed, failed_with(summary.findings(), cases.failed)),
+        (cases.skipped, "skipped".to_owned()),
+        (summary.warnings.len() as u64, "warnings".to_owned()),
+        (summary.leaks.len() as u64, "leaked".to_owned()),
+        (summary.unmet_slos().count() as u64, "thresholds not met".to_owned()),
     ];
     parts
         .extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
@@ -371,6 +384,15 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
         text.push_str(&paint.dim(&format!("\n       {}", folder.display())));
     }
     text
+}
+
+/// "failed", with the number of findings if several failures have one cause.
+pub(super) fn failed_with(findings: u64, failed: u64) -> String {
+    match findings {
+        _ if findings >= failed => "failed".to_owned(),
+        1 => "failed with 1 cause".to_owned(),
+        _ => format!("failed with {findings} causes"),
+    }
 }
 
 /// Formats seconds with three digits and a unit.

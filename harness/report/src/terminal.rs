@@ -83,11 +83,11 @@ impl Progress {
             }
             Event::Leak(leak) => {
                 let by_case = leak.case.as_ref().map(|case| format!(" by {case}")).unwrap_or_default();
-                self.say(|paint| {
+                self.print(|paint| {
                     paint.red(&format!("  ! leaked{by_case}: {} {}", leak.kind.name(), leak.name))
                 });
             }
-            Event::Ended(end) => self.say(|paint| {
+            Event::ComponentExited(end) => self.print(|paint| {
                 let last_line = end.last_lines.last().map(|line| format!(": {line}")).unwrap_or_default();
                 paint.red(&format!(
                     "  ! {} exited ({}) and is restarted{last_line}",
@@ -100,34 +100,33 @@ impl Progress {
             | Event::Rpc(_)
             | Event::ApiWrite(_)
             | Event::Step { .. }
-            | Event::Evidence(_)
+            | Event::FailureDump(_)
             | Event::Violation { .. }
             | Event::Load(_)
             | Event::Clock(_)
             | Event::Stock(_)
-            | Event::Calibration(_)
             | Event::Warning { .. }
             | Event::WatchLag { .. } => {}
         }
     }
 
     fn print_result(&self, case: &CaseId, result: &CaseResult, seconds: f64) {
-        self.say(|paint| {
+        self.print(|paint| {
             let took = human(seconds);
             match result {
                 CaseResult::Passed => format!("{} {took:>8}  {case}", paint.green("  ✓")),
-                CaseResult::Failed { why } => {
-                    let why = why.lines().next().unwrap_or_default();
-                    format!("{} {took:>8}  {case}\n{:14}{}", paint.red("  ✗"), "", paint.red(why))
+                CaseResult::Failed { reason, .. } => {
+                    let reason = reason.lines().next().unwrap_or_default();
+                    format!("{} {took:>8}  {case}\n{:14}{}", paint.red("  ✗"), "", paint.red(reason))
                 }
-                CaseResult::Skipped { why } => {
-                    format!("{} {:>8}  {case}  {}", paint.dim("  ○"), "skip", paint.dim(why))
+                CaseResult::Skipped { reason } => {
+                    format!("{} {:>8}  {case}  {}", paint.dim("  ○"), "skip", paint.dim(reason))
                 }
             }
         });
     }
 
-    fn say(&self, line: impl FnOnce(Paint) -> String) {
+    fn print(&self, line: impl FnOnce(Paint) -> String) {
         match &self.output {
             Output::Hidden => {}
             Output::Bar { bar, paint } => bar.println(line(*paint)),

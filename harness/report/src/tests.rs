@@ -50,7 +50,7 @@ fn plan(capability: Capability, declared: Option<bool>, cases: &[&str]) -> Capab
     CapabilityPlan {
         capability,
         declared,
-        answered: None,
+        supported: None,
         cases: cases.iter().map(|name| case(name)).collect(),
     }
 }
@@ -89,12 +89,8 @@ fn bad_run() -> Vec<Event> {
         rpc("ControllerPublishVolume", "OK", false),
         Event::Violation { rule: Rule::StageTwice, detail: "v".into() },
         finished("keeps data[dynamic]", CaseResult::Passed, 0.31),
-        finished(
-            "multi-attach",
-            CaseResult::Failed { why: "timed out after 30 s\nlast seen: Pending".into() },
-            30.0,
-        ),
-        finished("grows[xfs]", CaseResult::Skipped { why: "mkfs.xfs is not installed".into() }, 0.0),
+        finished("multi-attach", CaseResult::failed("timed out after 30 s\nlast seen: Pending"), 30.0),
+        finished("grows[xfs]", CaseResult::Skipped { reason: "mkfs.xfs is not installed".into() }, 0.0),
         Event::Leak(Leak {
             kind: LeakKind::Attached,
             name: "v on n".into(),
@@ -109,6 +105,37 @@ fn summary_of(events: &[Event]) -> Summary {
     let mut tally = Tally::default();
     events.iter().for_each(|event| tally.observe(event, || 40));
     tally.finish()
+}
+
+#[test]
+fn failures_with_one_cause_are_grouped_everywhere() {
+    let failed = |name: &str| {
+        let (reason, cause) = ("nothing is mounted".to_owned(), Some("MUST mount".to_owned()));
+        finished(name, CaseResult::Failed { reason, cause }, 0.1)
+    };
+    let reason = format!("nothing is mounted: {}", case("mounts").reference());
+    let skipped = finished("writes", CaseResult::Skipped { reason }, 0.0);
+    let summary = summary_of(&[failed("mounts"), failed("creates"), skipped]);
+    assert_eq!((summary.cases.failed, summary.findings()), (2, 1));
+    let text = render(&summary, Style { color: false }, None);
+    let group =
+        "  MUST mount\n      2 cases, and 1 that depends on it:\n      volumes::mounts, volumes::creates\n";
+    assert!(text.contains(group) && text.contains("2 failed with 1 cause, 1 skipped"), "{text}");
+    let page = markdown::render(&summary);
+    let row = "| MUST mount | 2 cases, and 1 that depends on it |";
+    assert!(page.contains(row) && page.contains("2 failed with 1 cause, 1 skipped"), "{page}");
+    let xml = junit::render(&summary);
+    assert_eq!(xml.matches("type=\"MUST mount\"").count(), 2, "{xml}");
+    let json = serde_json::to_value(&summary).unwrap();
+    assert_eq!(json["causes"][0]["cause"], "MUST mount");
+    assert_eq!(json["causes"][0]["cases"][1]["name"], "creates");
+    assert_eq!(json["causes"][0]["consequences"], 1);
+    assert_eq!(json["causes"].as_array().unwrap().len(), 1);
+    assert_eq!(json["results"][0]["cause"], "MUST mount");
+
+    let distinct = summary_of(&[failed("mounts"), finished("x", CaseResult::failed("it panicked"), 0.1)]);
+    assert_eq!(distinct.findings(), 2);
+    assert!(!render(&distinct, Style { color: false }, None).contains("Failures by cause"));
 }
 
 #[test]
@@ -133,6 +160,28 @@ fn a_missed_threshold_is_reported_everywhere_and_fails_a_good_run() {
         page.starts_with("## ❌") && page.contains("| provision P99 | 1 | 15.0 ms | 21.0 ms | ❌"),
         "{page}"
     );
+}
+
+#[test]
+fn a_summary_of_schema_2_is_read() {
+    let judgement = slo::Judgement {
+        slo: "leaks".into(),
+        max: "0".into(),
+        measured: Some("1".into()),
+        count: 1,
+        met: false,
+        reason: "1 over".into(),
+    };
+    let environment = [("privilege".to_owned(), "root".to_owned())].into();
+    let summary = Summary { slos: vec![judgement], environment, ..Summary::default() };
+    let mut json = serde_json::to_string(&summary).unwrap();
+    for (name, earlier) in
+        [(r#""met""#, r#""kept""#), (r#""reason""#, r#""broken""#), (r#""privilege""#, r#""lane""#)]
+    {
+        assert_eq!(json.matches(name).count(), 1, "{name}: {json}");
+        json = json.replace(name, earlier);
+    }
+    assert_eq!(serde_json::from_str::<Summary>(&json).unwrap(), summary);
 }
 
 #[test]
@@ -168,7 +217,11 @@ fn tables_of_a_good_run() {
 fn an_exited_component_is_reported_with_its_last_log_lines() {
     let end = |status: &str| {
         let last_lines = vec![format!("{status}: no such disk")];
-        Event::Ended(ComponentEnd { component: "driver node-1".into(), status: status.into(), last_lines })
+        Event::ComponentExited(ComponentEnd {
+            component: "driver node-1".into(),
+            status: status.into(),
+            last_lines,
+        })
     };
     let summary = summary_of(&[end("exit status: 1"), end("exit status: 2")]);
     let text = render(&summary, Style { color: false }, None);
@@ -199,7 +252,7 @@ async fn a_run_folder_has_what_tools_read() {
     assert_eq!(logged, events);
     assert_eq!(serde_json::from_str::<Summary>(&read("summary.json")).unwrap(), summary);
     let json: serde_json::Value = serde_json::from_str(&read("summary.json")).unwrap();
-    assert_eq!(json["version"], 2);
+    assert_eq!(json["version"], 3);
     assert_eq!(json["cases"], serde_json::json!({ "passed": 1, "failed": 1, "skipped": 1 }));
     assert_eq!(json["counts"]["attach"], 1);
     let total = &json["phases"]["attach"][0];
@@ -262,11 +315,11 @@ fn durations_are_read_at_a_glance() {
 #[test]
 fn skips_are_listed_by_reason_and_nothing_is_wider_than_the_terminal() {
     let skip = |i: usize| {
-        let result = CaseResult::Skipped { why: "needs root".into() };
+        let result = CaseResult::Skipped { reason: "needs root".into() };
         finished(&format!("a case with a name of some length {i}"), result, 0.0)
     };
     let mut events: Vec<Event> = (0..6).map(skip).collect();
-    events.push(finished("x", CaseResult::Failed { why: "seen again and again ".repeat(12) }, 1.0));
+    events.push(finished("x", CaseResult::failed("seen again and again ".repeat(12)), 1.0));
     events.push(transition(TransitionKind::Detach));
     events.push(rpc("ControllerUnpublishVolume", "OK", false));
     let text = render(&summary_of(&events), Style { color: false }, None);
@@ -296,7 +349,7 @@ fn small_load() -> Vec<Event> {
     };
     let reached = |reached, seconds| load(LoadEvent::Volumes { reached, volumes: 1, seconds });
     let mut events = vec![Event::RunStarted(RunInfo::default()), rpc("Probe", "OK", false)];
-    events.push(load(LoadEvent::Began(plan)));
+    events.push(load(LoadEvent::Started(plan)));
     events.push(load(LoadEvent::Usage { seconds: 0.0, usage: usage(0.5, 100 << 20, 90) }));
     for _ in 0..2 {
         events.extend([
@@ -314,10 +367,11 @@ fn small_load() -> Vec<Event> {
         call.volume.clear();
     }
     events.extend([late, reached(VolumeStep::Created, 0.0)]);
-    let why = "timed out after 2 s waiting for Pod l/pod-3 to be Ready; last seen: phase Pending".to_owned();
-    events.push(load(LoadEvent::Failed { claims: vec!["l/claim-3".into()], why }));
+    let reason =
+        "timed out after 2 s waiting for Pod l/pod-3 to be Ready; last seen: phase Pending".to_owned();
+    events.push(load(LoadEvent::Failed { claims: vec!["l/claim-3".into()], reason }));
     events.push(load(LoadEvent::Usage { seconds: 2.5, usage: usage(0.8, 120 << 20, 210) }));
-    events.push(load(LoadEvent::Ended { seconds: 2.5, up_seconds: Some(0.8) }));
+    events.push(load(LoadEvent::Finished { seconds: 2.5, up_seconds: Some(0.8) }));
     events.extend([rpc("Probe", "OK", false), Event::RunFinished { seconds: 2.9, interrupted: false }]);
     events
 }
@@ -342,11 +396,11 @@ fn a_load_is_summed_up_per_volume() {
 #[test]
 fn what_a_long_load_keeps_is_bounded() {
     let churn = LoadPlan { churn_s: Some(600.0), ..LoadPlan::default() };
-    let mut events = vec![load(LoadEvent::Began(churn))];
+    let mut events = vec![load(LoadEvent::Started(churn))];
     for second in 0..1000_u32 {
         let usage = Usage { pss_bytes: 100 << 20, ..Usage::default() };
         events.push(load(LoadEvent::Usage { seconds: second.into(), usage }));
-        events.push(load(LoadEvent::Failed { claims: vec!["l/c".into()], why: "late".into() }));
+        events.push(load(LoadEvent::Failed { claims: vec!["l/c".into()], reason: "late".into() }));
     }
     let load = summary_of(&events).load.unwrap();
     assert!((32..=64).contains(&load.samples.len()), "{}", load.samples.len());

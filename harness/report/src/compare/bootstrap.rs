@@ -1,73 +1,67 @@
 //! The sampling error of a comparison, by resampling units that can be treated as independent.
 //!
-//! Samples of one run are not independent: concurrent volumes wait for the same processor. So a run is
-//! split into blocks of time, and those are resampled (block bootstrap); whole runs are resampled if there are enough
-//! of them to estimate the variation between runs.
+//! Samples of one run are not independent: concurrent volumes wait for the same processor. So a run is split into
+//! blocks of time, and those are resampled; whole runs are resampled if there are enough of them. Of two sides that ran
+//! in turn, pairs of adjacent blocks are resampled.
+//!
+//! A confidence interval is estimated by drawing units with replacement (bootstrap). A p-value is estimated by assigning
+//! the units to the sides at random: if the sides are equal, it does not matter which unit is of which side. That holds
+//! for few units and for any distribution of samples.
 
 use fastrand::Rng;
 use serde::Serialize;
 
-use super::read::Side;
+use super::{
+    blocks,
+    phase::sorted,
+    rank::quantile,
+    read::{Sample, Side},
+};
 
-/// The number of resamples: the spread is then known to about three per cent.
-const RESAMPLES: u32 = 500;
+/// The number of resamples for an interval.
+const RESAMPLES: u32 = 1000;
+/// The maximum number of random assignments for a p-value; it bounds the smallest p-value, which must remain significant
+/// after Holm's correction over some forty times.
+const ASSIGNMENTS: u32 = 20_000;
+/// A p-value is known well enough after this many assignments with a greater difference (Besag and Clifford, 1991).
+const EXCEEDING: u32 = 50;
 /// A fixed seed: the same data must give the same verdict.
 const SEED: u64 = 0x5eed;
-/// With fewer runs per side, the variation between runs cannot be estimated.
-pub(super) const ENOUGH_RUNS: usize = 4;
+/// With fewer runs per side, too few ways exist to assign runs to sides for a significant difference.
+pub(super) const ENOUGH_RUNS: usize = 8;
+/// The same of blocks of a side.
+const ENOUGH_BLOCKS: usize = 8;
+/// The same of pairs of blocks, each of which can be assigned in two ways.
+pub(super) const ENOUGH_PAIRS: usize = 12;
 
 /// The unit of resampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// Blocks of consecutive samples of a run.
-    Stretch,
+    Block,
     /// Whole runs.
     Run,
-}
-
-/// The range of autocorrelation between samples.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Dependence {
-    /// As long as the machine speed is stable: the length of a block equals the number of blocks.
-    Long,
-    /// Short, since the machine speed is taken out: the number of blocks is the square of their length,
-    /// which gives a better estimate of the spread. But no shorter than the number of concurrent volumes, which wait
-    /// for each other.
-    Short { concurrency: f64 },
-}
-
-impl Dependence {
-    /// The number of blocks for this many samples.
-    fn blocks(self, samples: usize) -> usize {
-        let samples = samples as f64;
-        let length = match self {
-            Self::Long => samples.sqrt(),
-            Self::Short { concurrency } => samples.cbrt().max(concurrency),
-        };
-        ((samples / length).ceil() as usize).max(1)
-    }
+    /// Pairs of adjacent blocks, one of each side.
+    Pair,
 }
 
 /// The unit that these sides allow.
 pub(super) fn unit(sides: [&Side; 2]) -> Unit {
-    if sides.iter().all(|side| side.runs.len() >= ENOUGH_RUNS) { Unit::Run } else { Unit::Stretch }
+    if blocks::alternate(sides) {
+        Unit::Pair
+    } else if sides.iter().all(|side| side.runs.len() >= ENOUGH_RUNS) {
+        Unit::Run
+    } else {
+        Unit::Block
+    }
 }
 
-/// The units of the samples of some runs; none is empty.
-pub(super) fn units<'a, T>(runs: &[&'a [T]], unit: Unit, dependence: Dependence) -> Vec<&'a [T]> {
-    let cut = |run: &&'a [T]| {
-        let run: &'a [T] = run;
-        match unit {
-            Unit::Run => vec![run],
-            Unit::Stretch => {
-                let count = dependence.blocks(run.len());
-                let at = move |nth: usize| nth * run.len() / count;
-                (0..count).map(|nth| &run[at(nth)..at(nth + 1)]).collect()
-            }
-        }
-    };
-    runs.iter().flat_map(cut).filter(|unit| !unit.is_empty()).collect()
+/// Splits the samples of a run into as many blocks as a block has samples, but not into too few.
+pub(super) fn split(run: &[Sample]) -> impl Iterator<Item = &[Sample]> {
+    let count = ((run.len() as f64).sqrt().ceil() as usize).max(ENOUGH_BLOCKS).min(run.len());
+    let at = move |nth: usize| nth * run.len() / count;
+    (0..count).map(move |nth| &run[at(nth)..at(nth + 1)])
 }
 
 /// The contribution of one unit to a mean: a sum and a count.
@@ -77,51 +71,110 @@ pub(super) struct Part {
     pub count: f64,
 }
 
-/// The sampling variance of the mean of these parts.
-///
-/// One unit less than available is drawn: that corrects the bias of the spread with few units
-/// (Rao and Wu, 1988).
-pub(super) fn variance(parts: &[Part]) -> f64 {
+fn mean(parts: impl Iterator<Item = Part>) -> f64 {
+    let zero = Part { sum: 0.0, count: 0.0 };
+    let total =
+        parts.fold(zero, |total, part| Part { sum: total.sum + part.sum, count: total.count + part.count });
+    total.sum / total.count
+}
+
+/// How far the sum of the means of these groups of parts is off by chance, at this confidence level.
+pub(super) fn error(groups: &[Vec<Part>], level: f64) -> f64 {
     let mut rng = Rng::with_seed(SEED);
-    let resampled_units = parts.len().saturating_sub(1).max(1);
-    let means = (0..RESAMPLES).map(|_| {
-        let drawn = (0..resampled_units).map(|_| parts[rng.usize(..parts.len())]);
-        let total = drawn.fold(Part { sum: 0.0, count: 0.0 }, |total, part| Part {
-            sum: total.sum + part.sum,
-            count: total.count + part.count,
+    let exact: f64 = groups.iter().map(|parts| mean(parts.iter().copied())).sum();
+    let errors = (0..RESAMPLES).map(|_| {
+        let resampled = groups.iter().map(|parts| {
+            // One unit less than available is drawn: that corrects the bias of the spread with few units (Rao and Wu,
+            // 1988).
+            let count = parts.len().saturating_sub(1).max(1);
+            mean((0..count).map(|_| parts[rng.usize(..parts.len())]))
         });
-        total.sum / total.count
+        (resampled.sum::<f64>() - exact).abs()
     });
-    let means: Vec<f64> = means.collect();
-    let mean = means.iter().sum::<f64>() / means.len() as f64;
-    means.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (means.len() - 1) as f64
+    quantile(&sorted(errors.collect()), level)
+}
+
+/// The p-value of the difference between the means of two sides.
+pub(super) fn p_of_sides(sides: &[Vec<Part>; 2]) -> f64 {
+    let first = sides[0].len();
+    let mut parts = sides.concat();
+    let difference = |parts: &[Part]| {
+        let (a, b) = parts.split_at(first);
+        mean(b.iter().copied()) - mean(a.iter().copied())
+    };
+    let seen = difference(&parts);
+    p_value(seen, |rng| {
+        rng.shuffle(&mut parts);
+        difference(&parts)
+    })
+}
+
+/// The p-value of the sum of the differences within pairs.
+pub(super) fn p_of_pairs(differences: &[f64]) -> f64 {
+    p_value(differences.iter().sum(), |rng| {
+        differences.iter().map(|difference| if rng.bool() { *difference } else { -difference }).sum()
+    })
+}
+
+/// The share of random assignments with a difference at least as great as the `seen` one.
+fn p_value(seen: f64, mut assigned: impl FnMut(&mut Rng) -> f64) -> f64 {
+    // Sums of the same numbers in another order are not exactly equal.
+    let seen = seen.abs() * (1.0 - 1e-9);
+    let mut rng = Rng::with_seed(SEED);
+    let (mut drawn, mut exceeding) = (0, 0);
+    while drawn < ASSIGNMENTS && exceeding < EXCEEDING {
+        drawn += 1;
+        exceeding += u32::from(assigned(&mut rng).abs() >= seen);
+    }
+    match exceeding {
+        EXCEEDING => f64::from(exceeding) / f64::from(drawn),
+        // The observed assignment is one of them.
+        fewer => f64::from(fewer + 1) / f64::from(drawn + 1),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::read::Sample, *};
+    use super::*;
 
-    #[test]
-    fn the_variance_is_that_of_a_mean() {
-        let parts: Vec<Part> = (0..20).map(|n| Part { sum: f64::from(n % 5), count: 1.0 }).collect();
-        let mean = parts.iter().map(|part| part.sum).sum::<f64>() / 20.0;
-        let exact = parts.iter().map(|part| (part.sum - mean).powi(2)).sum::<f64>() / 19.0 / 20.0;
-        assert!((variance(&parts) / exact - 1.0).abs() < 0.15, "{} {exact}", variance(&parts));
+    fn parts(values: impl IntoIterator<Item = u32>) -> Vec<Part> {
+        values.into_iter().map(|value| Part { sum: value.into(), count: 1.0 }).collect()
     }
 
     #[test]
-    fn a_run_is_split_into_blocks_as_long_as_its_dependence() {
+    fn the_error_is_that_of_a_mean() {
+        let parts = parts((0..40).map(|n| n % 5));
+        let mean = parts.iter().map(|part| part.sum).sum::<f64>() / 40.0;
+        let variance = parts.iter().map(|part| (part.sum - mean).powi(2)).sum::<f64>() / 39.0 / 40.0;
+        let found = error(std::slice::from_ref(&parts), 0.95);
+        assert!((found / (1.96 * variance.sqrt()) - 1.0).abs() < 0.15, "{found} {variance}");
+        // Of a difference, the variances add up.
+        let of_both = error(&[parts.clone(), parts], 0.95);
+        assert!((of_both / found - 2.0_f64.sqrt()).abs() < 0.2, "{of_both} {found}");
+    }
+
+    #[test]
+    fn p_values_are_those_of_all_assignments() {
+        // Of the 70 ways to choose four of eight, two separate them.
+        let separate = p_of_sides(&[parts([1, 2, 3, 4]), parts([5, 6, 7, 8])]);
+        assert!((separate - 2.0 / 70.0).abs() < 0.015, "{separate}");
+        // Of the 1024 combinations of signs, two are all alike.
+        let alike = p_of_pairs(&[1.0; 10]);
+        assert!((alike - 2.0 / 1024.0).abs() < 0.001, "{alike}");
+        assert_eq!(p_of_pairs(&[1.0, -1.0, 2.0, -2.0]), 1.0);
+        assert_eq!(p_of_sides(&[parts([1, 2]), parts([2, 1])]), 1.0);
+        assert_eq!(p_of_pairs(&[0.0; 20]), 1.0);
+    }
+
+    #[test]
+    fn a_run_is_split_into_as_many_blocks_as_they_are_long() {
         let sample = |end_ns| Sample { end_ns, total: 0.0, driver: 0.0, overhead: 0.0 };
         let run: Vec<Sample> = (0..100).map(sample).collect();
-        let lengths = |samples: &[Sample], dependence| -> Vec<usize> {
-            units(&[samples], Unit::Stretch, dependence).iter().map(|unit| unit.len()).collect()
-        };
-        assert_eq!(lengths(&run, Dependence::Long), [10; 10]);
-        assert_eq!(lengths(&run[..27], Dependence::Short { concurrency: 1.0 }), [3; 9]);
-        assert_eq!(lengths(&run[..27], Dependence::Short { concurrency: 8.5 }), [6, 7, 7, 7]);
-        assert_eq!(lengths(&run[..27], Dependence::Short { concurrency: 32.0 }), [27]);
-        assert_eq!(units(&[&run, &[], &run[..3]], Unit::Stretch, Dependence::Long).len(), 12);
-        assert_eq!(units(&[&run, &[], &run[..3]], Unit::Run, Dependence::Long).len(), 2);
-        assert_eq!(units(&[&run], Unit::Stretch, Dependence::Short { concurrency: 1.0 }).concat(), run);
+        let lengths = |samples: &[Sample]| -> Vec<usize> { split(samples).map(<[Sample]>::len).collect() };
+        assert_eq!(lengths(&run), [10; 10]);
+        assert_eq!(lengths(&run[..16]), [2; 8]);
+        assert_eq!(lengths(&run[..3]), [1; 3]);
+        assert!(lengths(&[]).is_empty());
+        assert_eq!(split(&run).collect::<Vec<_>>().concat(), run);
     }
 }

@@ -14,7 +14,7 @@ const DECISIVE: [(&str, &str); 8] = [
     ("controllers", "storage controllers"),
     ("driver", "driver"),
     ("kubernetes_version", "version of Kubernetes"),
-    ("lane", "rights on this machine"),
+    ("privilege", "rights on this machine"),
     ("nodes", "nodes"),
     ("parallel", "cases or volumes at a time"),
     ("processors", "processors"),

@@ -59,7 +59,7 @@ fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Worse => "worse",
         Verdict::Better => "better",
-        Verdict::Machine | Verdict::Same | Verdict::TooFew => "",
+        Verdict::Same | Verdict::TooFew => "",
     }
 }
 
@@ -70,7 +70,7 @@ fn phases(comparison: &Comparison) -> Markup {
             thead {
                 tr {
                     th { "phase" } th.verdict { "verdict" } th { "samples" } th.bars colspan="2" { "P50" } th { "P95" }
-                    th { "driver P50" } th { "overhead P50" } th { "difference" } th { "relative" } th { "interval" }
+                    th { "driver P50" } th { "overhead P50" } th { "difference" } th { "interval" }
                 }
             }
             tbody { @for line in &comparison.phases { (phase(line, longest)) } }
@@ -96,7 +96,6 @@ fn phase(line: &PhaseLine, longest: f64) -> Markup {
             td { @if let Some(driver) = part(line.driver.map(|driver| driver.measure)) { (driver) } }
             td { @if let Some(overhead) = part(line.overhead.map(|overhead| overhead.measure)) { (overhead) } }
             td { (words::ratio(&line.total)) }
-            td { (words::relative_change(line)) }
             td { (words::interval(&line.total)) }
         }
     }

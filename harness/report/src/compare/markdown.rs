@@ -5,7 +5,7 @@ use super::{Comparison, Verdict, words};
 pub(super) fn render(comparison: &Comparison) -> String {
     let sign = match comparison.verdict {
         Verdict::Worse => "❌",
-        Verdict::Better | Verdict::Machine | Verdict::Same => "✅",
+        Verdict::Better | Verdict::Same => "✅",
         Verdict::TooFew => "❔",
     };
     let mut parts = vec![format!("## {sign} claimcheck compare: {}\n", words::verdict(comparison))];
@@ -29,14 +29,14 @@ fn list(title: &str, lines: impl Iterator<Item = String>) -> Option<String> {
 
 fn phases(comparison: &Comparison) -> String {
     let mut text =
-        "| phase | n | P50 A → B | P95 A → B | difference | relative | interval | driver P50 | overhead P50 | |\n\
-                    |---|--:|--:|--:|--:|--:|--:|--:|--:|---|\n"
+        "| phase | n | P50 A → B | P95 A → B | difference | interval | driver P50 | overhead P50 | |\n\
+                    |---|--:|--:|--:|--:|--:|--:|--:|---|\n"
             .to_owned();
     for line in &comparison.phases {
         let part = |measure: Option<super::Measure>| measure.map_or_else(String::new, |m| words::both(m.p50));
         let word = match line.verdict {
             Verdict::Worse | Verdict::Better => format!("**{}**", words::phase_verdict(line)),
-            Verdict::Machine | Verdict::Same | Verdict::TooFew => line.verdict.words().to_owned(),
+            Verdict::Same | Verdict::TooFew => line.verdict.words().to_owned(),
         };
         let cells = [
             line.phase.name().to_owned(),
@@ -44,7 +44,6 @@ fn phases(comparison: &Comparison) -> String {
             words::both(line.total.p50),
             words::both(line.total.p95),
             words::ratio(&line.total),
-            words::relative_change(line),
             words::interval(&line.total),
             part(line.driver.map(|driver| driver.measure)),
             part(line.overhead.map(|overhead| overhead.measure)),

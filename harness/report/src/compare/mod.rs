@@ -2,8 +2,8 @@
 //! significant?
 //!
 //! ```text
-//! run folders ──read──> Side (runs, samples) ──┬─ phase, company: rank, bootstrap ─> verdict (Holm) ─┐
-//!                                              └─ counts, cases, differences ───────────────────────┴─> Comparison
+//! run folders ──read──> Side (runs, samples) ──┬─ phase: blocks, rank, bootstrap ──> verdict (Holm) ──┐
+//!                                              └─ counts, cases, differences ─────────────────────────┴─> Comparison
 //! Comparison ──> text, markdown, JSON (serde), html
 //! ```
 //!
@@ -13,24 +13,22 @@
 //! difference of means it is robust against outliers. Its sampling error is estimated by resampling, not single
 //! samples, which are correlated within a run, but blocks of a run or whole runs ([`Unit`]).
 //!
-//! The speed of a machine varies from one minute to the next. So a phase is compared with the others at the same time,
-//! which the same machine made slower or faster (`company`); and all phases with a calibration loop that both sides
-//! ran (`pace`).
+//! The speed of a machine varies from one minute to the next, which no statistic can distinguish from a change of the
+//! program if one side ran after the other. So `load --against` runs both sides in turn, in short blocks; then only
+//! samples of adjacent blocks are compared with each other, and whatever made both of them slower or faster cancels.
 //!
 //! Start with [`compare`]; everything but [`Side::read`] is pure.
 
+mod blocks;
 mod bootstrap;
 mod cases;
 mod counts;
-mod covariates;
 mod differences;
 mod html;
 mod markdown;
-mod pace;
 mod phase;
 mod rank;
 mod read;
-mod student;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -43,14 +41,13 @@ use serde::Serialize;
 pub use bootstrap::Unit;
 pub use cases::{CaseChange, Change};
 pub use counts::Count;
-pub use covariates::RelativeChange;
 pub use differences::Difference;
 pub use phase::{Judged, Measure, PhaseLine};
 pub use read::{ReadError, Run, Side};
 pub use verdict::Verdict;
 
 /// The version of the schema of the JSON. Fields may be added under the same version.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// The criteria for a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,8 +79,6 @@ pub struct Comparison {
     pub runs: [usize; 2],
     /// The unit of resampling.
     pub unit: Unit,
-    /// The slowdown factor of the second side's machine; none if it is not known for both.
-    pub pace: Option<f64>,
     /// The worst of all verdicts: of phases, cases, and leaked objects.
     pub verdict: Verdict,
     /// Differences in the configuration of the sides, which may explain the result.
@@ -100,10 +95,7 @@ pub struct Comparison {
 pub fn compare(a: &Side, b: &Side, options: Options) -> Comparison {
     let sides = [a, b];
     let unit = bootstrap::unit(sides);
-    let pace = pace::between(sides);
-    let covariates = covariates::Covariates::of(sides);
-    let line = |&phase: &Phase| phase::compare(phase, sides, unit, pace, covariates.as_ref(), options);
-    let lines = Phase::ALL.iter().filter_map(line);
+    let lines = Phase::ALL.iter().filter_map(|&phase| phase::compare(phase, sides, unit, options));
     let mut phases: Vec<PhaseLine> = lines.collect();
     verdict::judge(&mut phases, options);
     let counts = counts::compare(sides);
@@ -116,7 +108,6 @@ pub fn compare(a: &Side, b: &Side, options: Options) -> Comparison {
         margin: options.margin,
         runs: sides.map(|side| side.runs.len()),
         unit,
-        pace,
         verdict: all.max().unwrap_or(Verdict::TooFew),
         differences: differences::between(sides),
         phases,

@@ -4,12 +4,10 @@ use claimcheck_model::Phase;
 use serde::Serialize;
 
 use super::{
-    Options,
-    bootstrap::{self, Dependence, Part, Unit},
-    covariates::{Covariates, RelativeChange, RelativeShift},
-    rank::{above, difference, quantile},
-    read::{Sample, Side},
-    student,
+    Options, blocks,
+    bootstrap::{self, Part, Unit},
+    rank::{Stratum, above, difference, quantile},
+    read::{Run, Sample, Side},
     verdict::Verdict,
 };
 
@@ -43,20 +41,10 @@ pub struct Judged {
     pub measure: Measure,
     /// The verdict on the second side.
     pub verdict: Verdict,
-    /// The p-value without correction for machine speed.
-    pub p_as_is: Option<f64>,
-    /// The p-value that also allows for a different machine speed.
+    /// The p-value; none with too few samples.
     pub p: Option<f64>,
     /// The same after Holm's correction over everything judged: the basis of the verdict.
     pub p_holm: Option<f64>,
-    /// The shift corrected for machine speed; seconds. None if the machine speed
-    /// is not known for both sides.
-    pub shift_evened: Option<f64>,
-    /// The comparison relative to the other phases. None for a driver's part, which responds to a slow machine in its
-    /// own way; and if there are too few phases, or it is too short.
-    pub beside: Option<RelativeChange>,
-    #[serde(skip)]
-    pub(super) relative: Option<RelativeShift>,
 }
 
 /// A part of a phase.
@@ -67,13 +55,6 @@ pub(super) enum PhasePart {
 }
 
 impl PhaseLine {
-    /// The smallest increase by Kubernetes, as a share of the whole phase, that is detected with a power of 95 %.
-    pub(super) fn finds(&self) -> Option<f64> {
-        let all = [Some(self.total), self.overhead].into_iter().flatten();
-        let finds = all.filter_map(|judged| Some(judged.beside?.finds * judged.p50[0] / self.total.p50[0]));
-        finds.min_by(f64::total_cmp)
-    }
-
     /// The part that differs if the whole phase does not.
     pub(super) fn only(&self) -> Option<PhasePart> {
         let parts = [(PhasePart::Driver, self.driver), (PhasePart::Overhead, self.overhead)];
@@ -106,158 +87,150 @@ pub struct Measure {
     pub interval: Option<[f64; 2]>,
 }
 
-/// Compares a phase; none if a side does not have it. `pace` is the slowdown factor of the second side's machine, and
-/// `company` the baselines of the other phases, if known.
-pub(super) fn compare(
-    phase: Phase,
-    sides: [&Side; 2],
-    unit: Unit,
-    pace: Option<f64>,
-    covariates: Option<&Covariates>,
-    options: Options,
-) -> Option<PhaseLine> {
-    let of = |side: &Side| -> Vec<Vec<Sample>> {
-        side.runs.iter().filter_map(|run| run.samples.get(&phase).cloned()).collect()
-    };
-    let runs = sides.map(of);
-    let samples = [0, 1].map(|side| runs[side].iter().map(Vec::len).sum::<usize>());
+/// Compares a phase; none if a side does not have it.
+pub(super) fn compare(phase: Phase, sides: [&Side; 2], unit: Unit, options: Options) -> Option<PhaseLine> {
+    // Not every run need have it.
+    let runs = sides.map(|side| {
+        let having = |run: &&Run| run.samples.get(&phase).is_some_and(|samples| !samples.is_empty());
+        side.runs.iter().filter(having).collect::<Vec<_>>()
+    });
+    let samples = runs.each_ref().map(|runs| runs.iter().map(|run| run.samples[&phase].len()).sum::<usize>());
     if samples.contains(&0) {
         return None;
     }
-    // Not every run need have it.
-    let unit =
-        if runs.iter().all(|runs| runs.len() >= bootstrap::ENOUGH_RUNS) { unit } else { Unit::Stretch };
-    let slices = [0, 1].map(|side| runs[side].iter().map(Vec::as_slice).collect::<Vec<_>>());
-    let units = [0, 1].map(|side| bootstrap::units(&slices[side], unit, Dependence::Long));
-    let driven = runs.iter().flatten().flatten().any(|sample| sample.driver > 0.0);
-    let times = |take: fn(&Sample) -> f64| Times::of(&units, take);
-    let beside = |take| Judged {
-        relative: covariates.and_then(|covariates| covariates.relative(phase, sides, take)),
-        ..times(take).judged(pace, options.level)
-    };
+    let units = Units::of(phase, &runs, unit);
+    let driven = runs.iter().flatten().flat_map(|run| &run.samples[&phase]).any(|sample| sample.driver > 0.0);
+    let judged = |take: fn(&Sample) -> f64| Times::of(&units, take).judged(options.level);
     Some(PhaseLine {
         phase,
         samples,
         verdict: Verdict::TooFew,
-        total: beside(|sample| sample.total),
-        driver: driven.then(|| times(|sample| sample.driver).judged(pace, options.level)),
-        overhead: driven.then(|| beside(|sample| sample.overhead)),
+        total: judged(|sample| sample.total),
+        driver: driven.then(|| judged(|sample| sample.driver)),
+        overhead: driven.then(|| judged(|sample| sample.overhead)),
     })
+}
+
+/// The samples of a phase, in the units that are resampled; none is empty.
+enum Units<T> {
+    /// Of each side, independent of the other.
+    Separate([Vec<T>; 2]),
+    /// Adjacent blocks, one of each side.
+    Pairs(Vec<[T; 2]>),
+}
+
+impl<'a> Units<&'a [Sample]> {
+    /// Of these runs, all of which have the phase.
+    fn of(phase: Phase, runs: &[Vec<&'a Run>; 2], unit: Unit) -> Self {
+        let of = |run: &&'a Run| -> &'a [Sample] { &run.samples[&phase] };
+        match (unit, runs.each_ref().map(Vec::as_slice)) {
+            (Unit::Pair, [[a], [b]]) => {
+                let [of_a, of_b] = [a, b].map(|run| blocks::of(of(run), &run.blocks));
+                let pairs = of_a.into_iter().zip(of_b).map(|(a, b)| [a, b]);
+                Self::Pairs(pairs.filter(|pair| pair.iter().all(|block| !block.is_empty())).collect())
+            }
+            (Unit::Run, [a, b]) if a.len().min(b.len()) >= bootstrap::ENOUGH_RUNS => {
+                Self::Separate([a, b].map(|runs| runs.iter().map(of).collect()))
+            }
+            (Unit::Block | Unit::Run | Unit::Pair, runs) => {
+                Self::Separate(runs.map(|runs| runs.iter().map(of).flat_map(bootstrap::split).collect()))
+            }
+        }
+    }
 }
 
 /// One of the times of all samples of both sides.
 struct Times {
     /// Sorted within each unit.
-    units: [Vec<Vec<f64>>; 2],
-    /// Sorted.
+    units: Units<Vec<f64>>,
+    /// What is compared with each other; none if no block of a side has an adjacent one.
+    strata: Vec<Stratum>,
+    /// All times of the compared units; sorted.
     all: [Vec<f64>; 2],
 }
 
 impl Times {
-    fn of(units: &[Vec<&[Sample]>; 2], take: fn(&Sample) -> f64) -> Self {
+    fn of(units: &Units<&[Sample]>, take: fn(&Sample) -> f64) -> Self {
         let values = |unit: &&[Sample]| sorted(unit.iter().map(take).collect());
-        let units = [0, 1].map(|side| units[side].iter().map(values).collect::<Vec<_>>());
-        Self { all: [0, 1].map(|side| sorted(units[side].concat())), units }
-    }
-
-    /// The times if all of them were scaled by this slowdown of the second side's machine.
-    fn evened(&self, pace: f64) -> Self {
-        let faster = |values: &Vec<f64>| values.iter().map(|value| value / pace).collect();
-        let [first, second] = &self.units;
-        let units = [first.clone(), second.iter().map(faster).collect()];
-        Self { units, all: [self.all[0].clone(), faster(&self.all[1])] }
-    }
-
-    /// The shift of the second side, and its sampling error; none with too few samples.
-    fn shift(&self) -> (f64, Option<Chance>) {
-        let [xs, ys] = &self.all;
-        let shift = difference(xs, ys, 0.5);
-        let enough = xs.len().min(ys.len()) >= ENOUGH;
-        (shift, enough.then(|| Chance::of(&self.units, xs, ys, shift)))
-    }
-
-    /// The p-value.
-    fn p(&self, chance: Option<Chance>) -> Option<f64> {
-        chance.map(|chance| chance.p(&self.all[0], &self.all[1]))
-    }
-
-    fn measure(&self, (shift, chance): (f64, Option<Chance>), level: f64) -> Measure {
-        let [xs, ys] = &self.all;
-        let p50 = [xs, ys].map(|values| quantile(values, 0.5));
-        let interval = chance.map(|chance| {
-            let reach = student::critical(level, chance.freedom) * chance.spread;
-            [0.5 - reach, 0.5 + reach].map(|share| difference(xs, ys, share))
-        });
-        Measure {
-            p50,
-            p95: [xs, ys].map(|values| quantile(values, 0.95)),
-            shift,
-            shift_ratio: (p50[0] > 0.0).then(|| shift / p50[0]),
-            interval,
+        match units {
+            Units::Separate(sides) => {
+                let sides = sides.each_ref().map(|side| side.iter().map(values).collect::<Vec<_>>());
+                let all = sides.each_ref().map(|side| sorted(side.concat()));
+                Self { units: Units::Separate(sides), strata: vec![all.clone()], all }
+            }
+            Units::Pairs(pairs) => {
+                let strata: Vec<Stratum> = pairs.iter().map(|pair| pair.each_ref().map(values)).collect();
+                let side = |nth: usize| sorted(strata.iter().flat_map(|pair| &pair[nth]).copied().collect());
+                let all = [side(0), side(1)];
+                Self { units: Units::Pairs(strata.clone()), strata, all }
+            }
         }
     }
 
-    /// The share of a phase that scales with machine speed is unknown: between none and all of it. A difference must
-    /// hold in both cases, so the greater p-value counts.
-    fn judged(&self, pace: Option<f64>, level: f64) -> Judged {
-        let shift = self.shift();
-        let p_as_is = self.p(shift.1);
-        let evened = pace.map(|pace| {
-            let evened = self.evened(pace);
-            let (shift, chance) = evened.shift();
-            (shift, evened.p(chance))
+    fn has_enough(&self) -> bool {
+        let enough_units = match &self.units {
+            Units::Separate(_) => true,
+            Units::Pairs(pairs) => pairs.len() >= bootstrap::ENOUGH_PAIRS,
+        };
+        enough_units && self.all.iter().all(|side| side.len() >= ENOUGH)
+    }
+
+    /// The sampling error of the share of compared pairs of samples in which the second side is later, at this level.
+    /// Each side is resampled against the other, shifted by their difference.
+    fn error(&self, shift: f64, level: f64) -> f64 {
+        let part = |[xs, ys]: [&[f64]; 2], count: usize, against: usize| Part {
+            sum: above(xs, ys, shift) / against as f64,
+            count: count as f64,
+        };
+        match &self.units {
+            Units::Separate([first, second]) => {
+                let [xs, ys] = self.all.each_ref().map(Vec::as_slice);
+                let of_first = |unit: &Vec<f64>| part([unit.as_slice(), ys], unit.len(), ys.len());
+                let of_second = |unit: &Vec<f64>| part([xs, unit.as_slice()], unit.len(), xs.len());
+                let parts: [Vec<Part>; 2] =
+                    [first.iter().map(of_first).collect(), second.iter().map(of_second).collect()];
+                bootstrap::error(&parts, level)
+            }
+            Units::Pairs(pairs) => {
+                let of_pair = |[xs, ys]: &Stratum| part([xs.as_slice(), ys], xs.len() * ys.len(), 1);
+                bootstrap::error(&[pairs.iter().map(of_pair).collect()], level)
+            }
+        }
+    }
+
+    /// The p-value of the difference between the sides.
+    fn p(&self) -> f64 {
+        match &self.units {
+            Units::Separate(sides) => {
+                // The rank of each sample among those of both sides.
+                let both = sorted(self.all.concat());
+                let part = |unit: &Vec<f64>| Part { sum: above(&both, unit, 0.0), count: unit.len() as f64 };
+                bootstrap::p_of_sides(&sides.each_ref().map(|side| side.iter().map(part).collect()))
+            }
+            Units::Pairs(pairs) => {
+                let later = |[xs, ys]: &Stratum| above(xs, ys, 0.0) - (xs.len() * ys.len()) as f64 / 2.0;
+                bootstrap::p_of_pairs(&pairs.iter().map(later).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    fn judged(&self, level: f64) -> Judged {
+        let has_enough = self.has_enough();
+        let shift = if self.strata.is_empty() { 0.0 } else { difference(&self.strata, 0.5) };
+        let interval = has_enough.then(|| {
+            let reach = self.error(shift, level);
+            [0.5 - reach, 0.5 + reach].map(|share| difference(&self.strata, share))
         });
+        let quantiles = |share: f64| {
+            self.all.each_ref().map(|side| if side.is_empty() { 0.0 } else { quantile(side, share) })
+        };
+        let p50 = quantiles(0.5);
+        let shift_ratio = (p50[0] > 0.0).then(|| shift / p50[0]);
         Judged {
-            measure: self.measure(shift, level),
+            measure: Measure { p50, p95: quantiles(0.95), shift, shift_ratio, interval },
             verdict: Verdict::TooFew,
-            p_as_is,
-            p: p_as_is.map(|p| evened.and_then(|(_, evened)| evened).map_or(p, |evened| p.max(evened))),
+            p: has_enough.then(|| self.p()),
             p_holm: None,
-            shift_evened: evened.map(|(shift, _)| shift),
-            beside: None,
-            relative: None,
-        }
-    }
-}
-
-/// The sampling error of the share of pairs in which the second side is later.
-#[derive(Clone, Copy)]
-pub(super) struct Chance {
-    /// Its standard error.
-    pub spread: f64,
-    /// Its degrees of freedom (Welch and Satterthwaite).
-    pub freedom: f64,
-}
-
-impl Chance {
-    /// By resampling each side against the other, shifted by their difference.
-    pub(super) fn of(units: &[Vec<Vec<f64>>; 2], xs: &[f64], ys: &[f64], shift: f64) -> Self {
-        let part =
-            |sum: f64, count: usize, against: usize| Part { sum: sum / against as f64, count: count as f64 };
-        let first: Vec<Part> =
-            units[0].iter().map(|unit| part(above(unit, ys, shift), unit.len(), ys.len())).collect();
-        let second: Vec<Part> =
-            units[1].iter().map(|unit| part(above(xs, unit, shift), unit.len(), xs.len())).collect();
-        Self::of_parts([first, second])
-    }
-
-    /// By resampling the contributions of the units to the mean of their side.
-    pub(super) fn of_parts(sides: [Vec<Part>; 2]) -> Self {
-        let sides = sides.map(|parts| (bootstrap::variance(&parts), (parts.len() - 1).max(1) as f64));
-        let variance: f64 = sides.iter().map(|(variance, _)| variance).sum();
-        let doubt: f64 = sides.iter().map(|(variance, freedom)| variance * variance / freedom).sum();
-        // If all samples are equal, the variance is zero and the degrees of freedom are unknown.
-        let freedom = if doubt > 0.0 { variance * variance / doubt } else { 1.0 };
-        Self { spread: variance.sqrt(), freedom }
-    }
-
-    /// The p-value of the difference between these.
-    fn p(self, xs: &[f64], ys: &[f64]) -> f64 {
-        let seen = above(xs, ys, 0.0) / (xs.len() * ys.len()) as f64 - 0.5;
-        match (seen == 0.0, self.spread == 0.0) {
-            (true, _) => 1.0,
-            (false, true) => 0.0,
-            (false, false) => student::two_sided(seen / self.spread, self.freedom),
         }
     }
 }

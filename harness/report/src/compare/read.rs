@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claimcheck_model::{Event, LoggedEvent, Outcome, Phase};
+use claimcheck_model::{Event, LoadEvent, LoggedEvent, Outcome, Phase};
 
 use crate::{
     EventsError, Summary, Tally,
@@ -50,6 +50,8 @@ pub struct Run {
     pub(super) summary: Summary,
     /// In the order in which they ended.
     pub(super) samples: BTreeMap<Phase, Vec<Sample>>,
+    /// When each block of a load started, on the same clock, if it ran in blocks.
+    pub(super) blocks: Vec<u64>,
     pub(super) api_requests: Option<u64>,
 }
 
@@ -81,20 +83,26 @@ impl Run {
     fn read(folder: &Path) -> Result<Self, ReadError> {
         let mut tally = Tally::default();
         let mut samples: BTreeMap<Phase, Vec<Sample>> = BTreeMap::new();
+        let mut blocks = Vec::new();
         let mut has_ended = false;
         events::each(folder, |LoggedEvent { event, .. }| {
             // Series of metrics are no part of a comparison.
             tally.observe(&event, || 0);
             has_ended |= matches!(event, Event::RunFinished { .. });
-            if let Event::Phase(sample) = event
-                && let Outcome::Ok { end, seconds, driver_seconds, overhead_seconds, .. } = sample.outcome
-            {
-                samples.entry(sample.phase).or_default().push(Sample {
-                    end_ns: end.mono_ns,
-                    total: seconds,
-                    driver: driver_seconds.unwrap_or_default(),
-                    overhead: overhead_seconds.unwrap_or(seconds),
-                });
+            match event {
+                Event::Phase(sample) => {
+                    if let Outcome::Ok { end, seconds, driver_seconds, overhead_seconds, .. } = sample.outcome
+                    {
+                        samples.entry(sample.phase).or_default().push(Sample {
+                            end_ns: end.mono_ns,
+                            total: seconds,
+                            driver: driver_seconds.unwrap_or_default(),
+                            overhead: overhead_seconds.unwrap_or(seconds),
+                        });
+                    }
+                }
+                Event::Load(LoadEvent::Block { start }) => blocks.push(start.mono_ns),
+                _ => {}
             }
         })?;
         if !has_ended {
@@ -108,6 +116,6 @@ impl Run {
             let log = File::open(folder.join(AUDIT_LOG)).ok()?;
             Some(BufReader::new(log).lines().count() as u64)
         });
-        Ok(Self { summary, samples, api_requests })
+        Ok(Self { summary, samples, blocks, api_requests })
     }
 }

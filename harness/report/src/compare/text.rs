@@ -28,7 +28,7 @@ pub(super) fn render(comparison: &Comparison, style: Style) -> String {
     parts.push(match comparison.verdict {
         Verdict::Worse => paint.red(&format!("B is {verdict}")),
         Verdict::Better => paint.green(&format!("B is {verdict}")),
-        Verdict::Same | Verdict::Machine => paint.green(&verdict),
+        Verdict::Same => paint.green(&verdict),
         Verdict::TooFew => "too few samples for a verdict".to_owned(),
     });
     format!("\n{}\n", parts.join("\n\n"))
@@ -51,7 +51,6 @@ fn phases(comparison: &Comparison, style: Style) -> String {
             match line.verdict {
                 Verdict::Worse => word.fg(Color::Red),
                 Verdict::Better => word.fg(Color::Green),
-                Verdict::Machine => word.fg(Color::Yellow),
                 Verdict::Same | Verdict::TooFew => word.fg(Color::DarkGrey),
             },
         ]);
@@ -59,9 +58,9 @@ fn phases(comparison: &Comparison, style: Style) -> String {
     table.trim_fmt()
 }
 
-/// The phases relative to each other, and the driver's and Kubernetes' parts of them.
+/// The slow end of the phases, and the driver's and Kubernetes' parts of them.
 fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
-    let header = ["", "relative", "P95 A → B", "driver P50 A → B", "", "overhead P50 A → B", ""];
+    let header = ["", "P95 A → B", "driver P50 A → B", "", "overhead P50 A → B", ""];
     let mut table = table(style, &header);
     for line in &comparison.phases {
         let cells = |part: Option<Measure>| {
@@ -72,7 +71,6 @@ fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
         let [overhead, overhead_differs] = cells(line.overhead.map(|overhead| overhead.measure));
         table.add_row(vec![
             Cell::new(line.phase.name()).fg(Color::Cyan),
-            number(words::relative_change(line)),
             number(words::both(line.total.p95)),
             driver,
             driver_differs,

@@ -2,8 +2,7 @@
 
 use super::{
     Comparison, Difference, Measure, PhaseLine, Unit, Verdict,
-    bootstrap::ENOUGH_RUNS,
-    covariates::A_FIFTH,
+    bootstrap::{ENOUGH_PAIRS, ENOUGH_RUNS},
     phase::{ENOUGH, PhasePart},
 };
 use crate::human;
@@ -55,11 +54,6 @@ pub(super) fn ratio(measure: &Measure) -> String {
     measure.shift_ratio.map_or_else(|| "–".to_owned(), percent)
 }
 
-/// The difference relative to the other phases.
-pub(super) fn relative_change(line: &PhaseLine) -> String {
-    line.total.beside.map_or_else(|| "–".to_owned(), |beside| percent(beside.ratio))
-}
-
 /// A mean of counts; a plain number where it is one.
 pub(super) fn mean(count: Option<f64>) -> String {
     match count {
@@ -93,10 +87,7 @@ pub(super) fn verdict(comparison: &Comparison) -> String {
     if broken > 0 {
         parts.insert(0, format!("newly failing cases: {broken}"));
     }
-    let word = match comparison.verdict {
-        Verdict::Machine => "inconclusive: explained by machine speed",
-        other => other.words(),
-    };
+    let word = comparison.verdict.words();
     if parts.is_empty() { word.to_owned() } else { format!("{word}: {}", parts.join("; ")) }
 }
 
@@ -104,54 +95,45 @@ pub(super) fn verdict(comparison: &Comparison) -> String {
 pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let percent = |share: f64| format!("{}%", (share * 1000.0).round() / 10.0);
     let [a, b] = comparison.runs;
-    let resampled = match comparison.unit {
-        Unit::Run => "by resampling whole runs".to_owned(),
-        Unit::Stretch => format!(
-            "by resampling blocks of consecutive samples ({a} vs. {b} runs; pass {ENOUGH_RUNS} or more per side to \
-             include the variation between runs)"
+    let (pairs, resampled) = match comparison.unit {
+        Unit::Run => ("all pairwise differences", "by resampling whole runs".to_owned()),
+        Unit::Block => (
+            "all pairwise differences",
+            format!(
+                "by resampling blocks of consecutive samples ({a} vs. {b} runs; pass {ENOUGH_RUNS} or more per side to \
+                 include the variation between runs)"
+            ),
         ),
+        Unit::Pair => ("the differences within adjacent blocks", "by resampling pairs of blocks".to_owned()),
     };
-    let mut notes = vec![
+    let too_few = match comparison.unit {
+        Unit::Run | Unit::Block => format!("{ENOUGH} samples per side"),
+        Unit::Pair => format!("{ENOUGH} samples or {ENOUGH_PAIRS} blocks per side"),
+    };
+    let drift = match comparison.unit {
+        Unit::Run | Unit::Block => {
+            "drift: the speed of a machine varies from one minute to the next, and runs at different times cannot \
+             distinguish that from a change of the program, even if a difference is significant; `claimcheck load \
+             --against` runs both sides in turn"
+        }
+        Unit::Pair => {
+            "drift: both sides ran in turn in short blocks, and only samples of adjacent blocks are compared, so \
+             changes of the machine's speed affect both sides alike"
+        }
+    };
+    vec![
         format!(
-            "difference: the median of all pairwise differences between samples of A and B, with its {} interval, \
-             {resampled}",
+            "difference: the median of {pairs} between samples of A and B, with its {} interval, {resampled}",
             percent(comparison.level)
         ),
         format!(
             "verdicts: {} confidence over all phases and their driver and overhead parts (Holm); less than {} of A's \
-             median, or fewer than {ENOUGH} samples per side, are never reported as different",
+             median, or fewer than {too_few}, are never reported as different",
             percent(comparison.level),
             percent(comparison.margin)
         ),
-    ];
-    if comparison.phases.iter().any(|line| line.total.beside.is_some()) {
-        let blind = |line: &PhaseLine| {
-            let finds = line.finds().filter(|finds| *finds > A_FIFTH)?;
-            Some(format!("{} ({:.0}%)", line.phase.name(), finds * 100.0))
-        };
-        let blind: Vec<String> = comparison.phases.iter().filter_map(blind).collect();
-        let mut note =
-            "relative: each phase is also compared with the other phases at the same time, which the same machine \
-                        made slower or faster"
-                .to_owned();
-        if !blind.is_empty() {
-            note += &format!(
-                "; too few samples to detect with a power of 95 % that Kubernetes adds 20 % (in parentheses what they \
-                 detect): {}: create more volumes, or fewer concurrently",
-                blind.join(", ")
-            );
-        }
-        notes.push(note);
-    }
-    if let Some(pace) = comparison.pace {
-        let (share, word) = if pace > 1.0 { (pace - 1.0, "longer") } else { (1.0 - pace, "less") };
-        notes.push(format!(
-            "machine speed: by the calibration loop that both sides ran, the machine alone may have made times up to \
-             {} {word} in B; what that explains is reported as \"inconclusive\"",
-            percent(share)
-        ));
-    }
-    notes
+        drift.to_owned(),
+    ]
 }
 
 /// Reasons why the sides may not be comparable.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use claimcheck_model::{Phase, Stamp, TransitionKind};
+use claimcheck_model::{Phase, Stamp, TransitionKind, read_environment};
 use serde::{Deserialize, Serialize};
 
 use crate::slo::{Measure, Quantile};
@@ -14,7 +14,8 @@ pub struct Entry {
     /// Its id, independent of the name of its folder.
     pub id: String,
     /// When it began, nanoseconds since the Unix epoch.
-    pub began_ns: i64,
+    #[serde(alias = "began_ns")]
+    pub started_ns: i64,
     /// The kind of cluster.
     pub cluster: String,
     /// The driver's name.
@@ -24,9 +25,11 @@ pub struct Entry {
     /// The version that the API server reported; empty without one.
     pub kubernetes_version: String,
     /// Driver, cluster and environment.
+    #[serde(deserialize_with = "read_environment")]
     pub environment: BTreeMap<String, String>,
     /// Whether nothing failed, nothing was leaked, and all thresholds were met.
-    pub good: bool,
+    #[serde(alias = "good")]
+    pub passed: bool,
     /// The number of cases by result.
     pub cases: CaseCounts,
     /// The number of leaked objects.
@@ -47,7 +50,7 @@ pub struct Entry {
 
 impl Entry {
     /// The entry for a run with this summary.
-    pub(crate) fn new(summary: &Summary, began: Stamp, folder: &Path) -> Self {
+    pub(crate) fn new(summary: &Summary, started: Stamp, folder: &Path) -> Self {
         let environment = |name: &str| summary.environment.get(name).cloned().unwrap_or_default();
         let load = summary.load.clone().map(|load| LoadSummary {
             errors: Vec::new(),
@@ -57,13 +60,13 @@ impl Entry {
         });
         Self {
             id: uuid::Uuid::new_v4().to_string(),
-            began_ns: nanos(began),
+            started_ns: nanos(started),
             cluster: environment("cluster"),
             driver: environment("driver"),
             claimcheck_version: environment("claimcheck_version"),
             kubernetes_version: environment("kubernetes_version"),
             environment: summary.environment.clone(),
-            good: summary.ending() == Ending::Passed,
+            passed: summary.ending() == Ending::Passed,
             cases: summary.cases,
             leaks: summary.leaks.len() as u64,
             violations: summary.violations.values().sum(),
@@ -128,6 +131,6 @@ impl Selection {
         self.cluster.as_ref().is_none_or(|cluster| *cluster == run.cluster)
             && self.driver.as_ref().is_none_or(|driver| *driver == run.driver)
             && self.phase.is_none_or(|phase| run.phases.contains_key(&phase))
-            && self.before_ns.is_none_or(|before| run.began_ns < before)
+            && self.before_ns.is_none_or(|before| run.started_ns < before)
     }
 }

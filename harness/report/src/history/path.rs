@@ -3,9 +3,9 @@
 use std::{
     env,
     ffi::OsString,
-    fs::{DirBuilder, OpenOptions},
+    fs::{self, DirBuilder, OpenOptions, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -32,9 +32,32 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
 }
 
+/// Makes a file that existed accessible to its user only. Devices are not the history's to change.
+pub(super) fn make_private(path: &Path) -> io::Result<()> {
+    let found = fs::metadata(path)?;
+    if found.is_file() && found.mode() & 0o077 != 0 {
+        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_is_private_whatever_its_mode_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/history.ndjson");
+        for existing in [false, true] {
+            if existing {
+                fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+            }
+            make(&path).unwrap();
+            make_private(&path).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
 
     #[test]
     fn the_state_directory_is_the_users() {

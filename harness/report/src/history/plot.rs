@@ -12,9 +12,9 @@ pub struct Point {
     /// The run.
     pub run: String,
     /// When it began, nanoseconds since the Unix epoch.
-    pub began_ns: i64,
+    pub started_ns: i64,
     /// Whether the run passed.
-    pub good: bool,
+    pub passed: bool,
     /// The quantile of the phase.
     pub seconds: f64,
     /// The number of samples.
@@ -56,8 +56,8 @@ pub fn plots(runs: &[Entry], phase: Phase, measure: Measure, quantile: Quantile,
         let same = |plot: &&mut Plot| plot.cluster == run.cluster && plot.driver == run.driver;
         let point = Point {
             run: run.id.clone(),
-            began_ns: run.began_ns,
-            good: run.good,
+            started_ns: run.started_ns,
+            passed: run.passed,
             seconds: quantile.of(quantiles),
             samples: quantiles.count,
         };

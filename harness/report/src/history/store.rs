@@ -14,7 +14,9 @@ use super::{Entry, HistoryError, Problem, Selection, entry, path};
 use crate::Summary;
 
 /// The version of a line. It is raised when a field changes its name or meaning, not when one is added.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
+/// The oldest version that is still read: older names are aliases.
+const OLDEST: u32 = 1;
 
 /// The stored runs.
 #[derive(Debug)]
@@ -43,7 +45,10 @@ impl History {
     /// It cannot be created or read, or was not written by this program, or by a newer one.
     pub fn open(path: &Path) -> Result<Self, HistoryError> {
         let created = path::make(path).map_err(Problem::Make);
-        created.and_then(|()| Self::checked(path)).map_err(|problem| of(path, problem))
+        let checked = created.and_then(|()| Self::checked(path));
+        // Only then it is known to be a history.
+        let private = checked.and_then(|it| path::make_private(path).map(|()| it).map_err(Problem::Make));
+        private.map_err(|problem| of(path, problem))
     }
 
     /// Opens the history if it exists.
@@ -69,8 +74,8 @@ impl History {
     ///
     /// # Errors
     /// It cannot be written; then the file is as before.
-    pub fn record(&self, summary: &Summary, began: Stamp, folder: &Path) -> Result<Entry, HistoryError> {
-        let run = Entry::new(summary, began, folder);
+    pub fn record(&self, summary: &Summary, started: Stamp, folder: &Path) -> Result<Entry, HistoryError> {
+        let run = Entry::new(summary, started, folder);
         match self.append(&run) {
             Ok(()) => Ok(run),
             Err(error) => Err(of(&self.path, Problem::Write(error))),
@@ -113,7 +118,7 @@ impl History {
         let content = fs::read(&self.path).map_err(Problem::Read);
         let runs = content.and_then(|content| parse(&content)).map_err(|problem| of(&self.path, problem))?;
         let mut selected: Vec<Entry> = runs.into_iter().filter(|run| selection.includes(run)).collect();
-        selected.sort_by_key(|run| run.began_ns);
+        selected.sort_by_key(|run| run.started_ns);
         let extra = selection.last.map_or(0, |last| selected.len().saturating_sub(last as usize));
         Ok(selected.split_off(extra))
     }
@@ -125,13 +130,13 @@ impl History {
     pub(crate) fn before(
         &self,
         summary: &Summary,
-        began: Stamp,
+        started: Stamp,
         last: u32,
     ) -> Result<Vec<Entry>, HistoryError> {
         self.runs(&Selection {
             cluster: summary.environment.get("cluster").cloned(),
             driver: summary.environment.get("driver").cloned(),
-            before_ns: Some(entry::nanos(began)),
+            before_ns: Some(entry::nanos(started)),
             last: Some(last),
             phase: None,
         })
@@ -148,7 +153,7 @@ impl History {
     fn delete_before(&self, before_ns: i64) -> Result<usize, Problem> {
         let (_locked, content) = self.locked().map_err(Problem::Write)?;
         let lines = whole_lines(&content).split_inclusive(|&byte| byte == b'\n');
-        let is_kept: Vec<bool> = parse(&content)?.iter().map(|run| run.began_ns >= before_ns).collect();
+        let is_kept: Vec<bool> = parse(&content)?.iter().map(|run| run.started_ns >= before_ns).collect();
         let kept: Vec<u8> = lines
             .zip(&is_kept)
             .filter(|(_, is_kept)| **is_kept)
@@ -185,7 +190,7 @@ fn parse(content: &[u8]) -> Result<Vec<Entry>, Problem> {
     for (number, line) in (1..).zip(lines.split_inclusive(|&byte| byte == b'\n')) {
         let content = |source| Problem::Content { line: number, source };
         let Version { schema } = serde_json::from_slice(line).map_err(content)?;
-        if schema != SCHEMA {
+        if !(OLDEST..=SCHEMA).contains(&schema) {
             return Err(Problem::Version { version: schema, known: SCHEMA });
         }
         runs.push(serde_json::from_slice(line).map_err(content)?);

@@ -10,7 +10,7 @@ use crate::{CaseCounts, CaseLine, LoadSummary, Quantiles, Style, Summary};
 
 const DAY: u64 = 86_400;
 /// 2026-03-01 12:00 UTC.
-const BEGAN: u64 = 1_772_366_400;
+const FIRST_RUN: u64 = 1_772_366_400;
 const PLAIN: Style = Style { color: false };
 
 fn at(seconds: u64) -> Stamp {
@@ -26,7 +26,7 @@ fn summary(driver: &str, provision: f64, failed: u64) -> Summary {
     let of = |total: f64| {
         vec![quantiles("total", total), quantiles("driver", total / 4.0), quantiles("overhead", total / 2.0)]
     };
-    let result = CaseResult::Failed { why: "no".to_owned() };
+    let result = CaseResult::failed("no");
     let lines = [CaseLine { case: CaseId::new("volumes", "keeps"), result, seconds: 1.5 }];
     Summary {
         cases: CaseCounts { passed: 12, failed, skipped: 3 },
@@ -58,20 +58,20 @@ fn some_runs(history: &History) {
     ];
     for (day, (driver, provision, failed)) in (0..).zip(runs) {
         let summary = summary(driver, provision, failed);
-        history.record(&summary, at(BEGAN + day * DAY), Path::new("/runs/one")).expect("recorded");
+        history.record(&summary, at(FIRST_RUN + day * DAY), Path::new("/runs/one")).expect("recorded");
     }
 }
 
 #[test]
-fn what_is_kept_comes_back_and_only_its_user_can_read_it() {
+fn a_recorded_run_is_read_back_and_only_its_user_can_read_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = history(folder.path());
     let load = LoadSummary { volumes: 7, errors: Vec::new(), ..LoadSummary::default() };
     let mut kept = summary("d.io", 0.01, 2);
     kept.load = Some(load);
-    let entry = store.record(&kept, at(BEGAN), Path::new("runs/1")).expect("recorded");
+    let entry = store.record(&kept, at(FIRST_RUN), Path::new("runs/1")).expect("recorded");
     assert!(Path::new(&entry.folder).is_absolute(), "{}", entry.folder);
-    assert!(!entry.good, "two cases failed");
+    assert!(!entry.passed, "two cases failed");
     let again = history(folder.path());
     assert_eq!(again.runs(&Selection::default()).expect("runs"), [entry]);
     for file in fs::read_dir(folder.path().join("state")).expect("a folder").flatten() {
@@ -81,7 +81,28 @@ fn what_is_kept_comes_back_and_only_its_user_can_read_it() {
 }
 
 #[test]
-fn runs_that_end_at_once_are_all_kept() {
+fn a_line_of_schema_1_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = history(folder.path());
+    let mut summary = summary("d.io", 0.01, 0);
+    summary.environment.insert("privilege".to_owned(), "root".to_owned());
+    let entry = store.record(&summary, at(FIRST_RUN), folder.path()).expect("recorded");
+    let mut line = fs::read_to_string(store.path()).expect("a file");
+    for (name, earlier) in [
+        (r#""schema":2"#, r#""schema":1"#),
+        (r#""passed":true"#, r#""good":true"#),
+        (r#""started_ns""#, r#""began_ns""#),
+        (r#""privilege""#, r#""lane""#),
+    ] {
+        assert_eq!(line.matches(name).count(), 1, "{name}: {line}");
+        line = line.replace(name, earlier);
+    }
+    fs::write(store.path(), line).expect("written");
+    assert_eq!(history(folder.path()).runs(&Selection::default()).expect("runs"), [entry]);
+}
+
+#[test]
+fn runs_that_end_concurrently_are_all_recorded() {
     const WRITERS: u64 = 8;
     const EACH: u64 = 6;
     let folder = tempfile::tempdir().expect("a folder");
@@ -93,7 +114,7 @@ fn runs_that_end_at_once_are_all_kept() {
                 for run in 0..EACH {
                     let store = history(folder);
                     let recorded =
-                        store.record(&summary("d.io", 0.01, 1), at(BEGAN + writer * EACH + run), folder);
+                        store.record(&summary("d.io", 0.01, 1), at(FIRST_RUN + writer * EACH + run), folder);
                     recorded.expect("each waits for its turn");
                     store.runs(&Selection::default()).expect("a reader never waits");
                 }
@@ -102,7 +123,7 @@ fn runs_that_end_at_once_are_all_kept() {
     });
     let runs = history(folder.path()).runs(&Selection::default()).expect("runs");
     assert_eq!(runs.len() as u64, WRITERS * EACH);
-    assert!(runs.is_sorted_by(|a, b| a.began_ns < b.began_ns), "the newest last");
+    assert!(runs.is_sorted_by(|a, b| a.started_ns < b.started_ns), "the newest last");
     assert!(runs.iter().all(|run| run.phases.len() == 3), "each with all that is of it");
 }
 
@@ -110,7 +131,7 @@ fn runs_that_end_at_once_are_all_kept() {
 fn a_file_of_another_program_or_version_is_named_and_left_unchanged() {
     let folder = tempfile::tempdir().expect("a folder");
     let cases: [(&str, &[u8], &str); 5] = [
-        ("newer", b"{\"schema\":7}\n", "has schema version 7, but this program supports 1"),
+        ("newer", b"{\"schema\":7}\n", "has schema version 7, but this program supports 2"),
         ("json", b"{\"song\":1}\n", "did not write, in line 1: move it away"),
         ("text", b"not a history\nat all\n", "did not write, in line 1: move it away"),
         ("database", b"SQLite format 3\0", "is not a history: move it away"),
@@ -139,7 +160,7 @@ fn a_line_that_a_killed_process_wrote_in_part_is_replaced_by_the_next_run() {
     for cut in [whole.len() - 1, whole.len() - 40] {
         fs::write(history.path(), &whole[..cut]).expect("written");
         assert_eq!(history.runs(&Selection::default()).expect("runs").len(), 5);
-        history.record(&summary("d.io", 0.01, 0), at(BEGAN), Path::new("/runs/one")).expect("recorded");
+        history.record(&summary("d.io", 0.01, 0), at(FIRST_RUN), Path::new("/runs/one")).expect("recorded");
         assert_eq!(history.runs(&Selection::default()).expect("runs").len(), 6);
     }
 }
@@ -155,12 +176,12 @@ fn runs_are_chosen_and_forgotten() {
     assert_eq!(count(&store, Selection { last: Some(2), ..of("d.io") }), 2);
     assert_eq!(count(&store, Selection { phase: Some(Phase::Stage), ..Selection::default() }), 0);
     assert_eq!(count(&store, Selection { cluster: Some("kind".to_owned()), ..Selection::default() }), 0);
-    let before = store.before(&summary("d.io", 1.0, 0), at(BEGAN + 2 * DAY), 9).expect("runs");
+    let before = store.before(&summary("d.io", 1.0, 0), at(FIRST_RUN + 2 * DAY), 9).expect("runs");
     assert_eq!(
-        before.iter().map(|run| run.began_ns / 1_000_000_000).collect::<Vec<_>>(),
-        [BEGAN, BEGAN + DAY].map(|s| s as i64)
+        before.iter().map(|run| run.started_ns / 1_000_000_000).collect::<Vec<_>>(),
+        [FIRST_RUN, FIRST_RUN + DAY].map(|s| s as i64)
     );
-    assert_eq!(store.forget((BEGAN + 2 * DAY) as i64 * 1_000_000_000).expect("forgotten"), 2);
+    assert_eq!(store.forget((FIRST_RUN + 2 * DAY) as i64 * 1_000_000_000).expect("forgotten"), 2);
     assert_eq!(count(&store, Selection::default()), 4);
     let files = fs::read_dir(folder.path().join("state")).expect("a folder").count();
     assert_eq!(files, 1, "no temporary file is left");

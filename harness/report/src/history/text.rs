@@ -10,7 +10,7 @@ use crate::slo::{Measure, Quantile};
 use crate::{Paint, Style, human, number, short, table};
 
 /// The version of the schema of the JSON. Fields may be added under the same version.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 /// The width of the longest bar: the whole line stays below 100 columns.
 const BAR: f64 = 50.0;
 /// The partial column at the end of a bar, in eighths.
@@ -34,11 +34,11 @@ pub fn to_text(runs: &[Entry], style: Style) -> String {
         let time = |seconds: Option<f64>| number(seconds.map_or_else(|| "–".to_owned(), human));
         let failed = number(failed.to_string());
         table.add_row(vec![
-            Cell::new(when(run.began_ns)),
+            Cell::new(when(run.started_ns)),
             number(run.cluster.clone()),
             number(short(&run.driver, NAME)),
             number(passed.to_string()),
-            if run.good { failed } else { failed.fg(Color::Red) },
+            if run.passed { failed } else { failed.fg(Color::Red) },
             number(human(run.elapsed_s)),
             time(run.up_s()),
             time(run.down_s()),
@@ -65,10 +65,13 @@ impl Plot {
             let samples = format!("n={}", point.samples);
             let drawn = bar(if longest > 0.0 { point.seconds / longest } else { 0.0 });
             let drawn = if i + 1 == self.points.len() { drawn } else { paint.dim(&drawn) };
-            let mark = if point.good { " " } else { "✗" };
-            let mark = if point.good { mark.to_owned() } else { paint.red(mark) };
-            let line =
-                format!(" {} {mark} {:>8}  {samples:<8} {drawn}", when(point.began_ns), human(point.seconds));
+            let mark = if point.passed { " " } else { "✗" };
+            let mark = if point.passed { mark.to_owned() } else { paint.red(mark) };
+            let line = format!(
+                " {} {mark} {:>8}  {samples:<8} {drawn}",
+                when(point.started_ns),
+                human(point.seconds)
+            );
             lines.push(line.trim_end().to_owned());
         }
         lines.push(String::new());

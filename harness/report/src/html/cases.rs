@@ -20,7 +20,7 @@ pub(super) fn failures(summary: &Summary, timelines: &Timelines) -> Markup {
         .results
         .iter()
         .filter_map(|line| match &line.result {
-            CaseResult::Failed { why } => Some((line, why)),
+            CaseResult::Failed { reason, .. } => Some((line, reason)),
             CaseResult::Passed | CaseResult::Skipped { .. } => None,
         })
         .collect();
@@ -31,16 +31,16 @@ pub(super) fn failures(summary: &Summary, timelines: &Timelines) -> Markup {
     html! {
         section #failures aria-labelledby="failures-h" {
             h2 #failures-h { "Failures" }
-            @for (line, why) in failed {
+            @for (line, reason) in failed {
                 article.failure {
                     h3 { (line.case) }
                     p.dim { "after " (human(line.seconds)) " " (volumes(line)) }
-                    pre { (why) }
+                    pre { (reason) }
                     (steps(timelines.steps(&line.case)))
                     @if let Some(evidence) = timelines.evidence(&line.case) { (seen(evidence)) }
                 }
             }
-            @for error in errors { article.failure { pre { (error.why) } } }
+            @for error in errors { article.failure { pre { (error.reason) } } }
         }
     }
 }
@@ -81,8 +81,8 @@ pub(super) fn cases(summary: &Summary, timelines: &Timelines) -> Markup {
                             }
                             span.took { @if line.seconds > 0.0 { (human(line.seconds)) } }
                             @match &line.result {
-                                CaseResult::Skipped { why } => { span.why { (why) } }
-                                CaseResult::Failed { why } => { pre { (why) } }
+                                CaseResult::Skipped { reason } => { span.reason { (reason) } }
+                                CaseResult::Failed { reason, .. } => { pre { (reason) } }
                                 CaseResult::Passed => {}
                             }
                         }
@@ -100,7 +100,7 @@ fn steps(waited: &[StepLine]) -> Markup {
             ol.steps { @for step in waited {
                 li.(if step.failed.is_some() { "bad" } else { "" }) {
                     (step.what) " " span.dim { (human(step.seconds)) }
-                    @if let Some(why) = &step.failed { pre { (why) } }
+                    @if let Some(reason) = &step.failed { pre { (reason) } }
                 }
             } }
         }

@@ -46,7 +46,7 @@ fn render(summary: &Summary, timelines: &Timelines, earlier: &[Entry]) -> String
             }
             body {
                 a.skip href="#main" { "Skip to the results" }
-                (sections::header(summary, timeline.began, trend::is_there(summary, earlier)))
+                (sections::header(summary, timeline.started, trend::is_there(summary, earlier)))
                 main #main {
                     (sections::typical(summary))
                     (cases::failures(summary, timelines))

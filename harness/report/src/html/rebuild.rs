@@ -50,10 +50,10 @@ pub enum RebuildError {
 /// If the folder is not a run folder, or one of its files cannot be read or parsed; see [`RebuildError`].
 pub fn rebuild(folder: &Path, history: Option<&History>) -> Result<PathBuf, RebuildError> {
     let summarized = summary(folder)?;
-    let (mut timelines, mut tally, mut began) = (Timelines::default(), Tally::default(), None);
+    let (mut timelines, mut tally, mut started) = (Timelines::default(), Tally::default(), None);
     events::each(folder, |logged| {
         if let Event::RunStarted(_) = logged.event {
-            began = Some(logged.at);
+            started = Some(logged.at);
         }
         timelines.observe(&logged.event);
         // Only the summary of a run that was killed must be computed again.
@@ -62,7 +62,7 @@ pub fn rebuild(folder: &Path, history: Option<&History>) -> Result<PathBuf, Rebu
         }
     })?;
     let summary = summarized.unwrap_or_else(|| tally.finish());
-    let earlier = earlier(history, &summary, began);
+    let earlier = earlier(history, &summary, started);
     let page = folder.join("report.html");
     // Atomically: the old page may be open in a browser.
     let part = folder.join(".report.html.part");
@@ -74,9 +74,9 @@ pub fn rebuild(folder: &Path, history: Option<&History>) -> Result<PathBuf, Rebu
 }
 
 /// The previous runs; none without a readable history: the page is complete without it.
-fn earlier(history: Option<&History>, summary: &Summary, began: Option<Stamp>) -> Vec<Entry> {
-    let Some((history, began)) = history.zip(began) else { return Vec::new() };
-    trend::earlier(history, summary, began).unwrap_or_else(|error| {
+fn earlier(history: Option<&History>, summary: &Summary, started: Option<Stamp>) -> Vec<Entry> {
+    let Some((history, started)) = history.zip(started) else { return Vec::new() };
+    trend::earlier(history, summary, started).unwrap_or_else(|error| {
         tracing::warn!(error = &error as &dyn std::error::Error, "the page shows no earlier runs");
         Vec::new()
     })

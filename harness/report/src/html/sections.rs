@@ -34,7 +34,7 @@ pub(super) fn title(summary: &Summary) -> String {
 }
 
 /// Verdict, environment, and navigation.
-pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
+pub(super) fn header(summary: &Summary, started: u64, has_trend: bool) -> Markup {
     let (class, word) = match summary.ending() {
         Ending::Passed => ("pass", "Passed"),
         Ending::Failed => ("fail", "Failed"),
@@ -49,7 +49,7 @@ pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
         ("skipped", cases.skipped, "dim"),
         ("leaked", summary.leaks.len() as u64, "bad"),
         ("calls out of order", disorder, "bad"),
-        ("thresholds not met", summary.broken_slos().count() as u64, "bad"),
+        ("thresholds not met", summary.unmet_slos().count() as u64, "bad"),
     ];
     html! {
         header {
@@ -58,7 +58,7 @@ pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
                 h1 { span.word { (word) } " " span.driver-name { (of(summary, "driver")) } }
                 p.what {
                     (of(summary, "cluster")) " cluster · Kubernetes " (of(summary, "kubernetes_version").trim_start_matches('v'))
-                    " · " (human(summary.elapsed_s)) " · " (when(began))
+                    " · " (human(summary.elapsed_s)) " · " (when(started))
                 }
                 ul.counts {
                     @for (what, count, class) in counts {
@@ -166,7 +166,7 @@ pub(super) fn slos(summary: &Summary) -> Markup {
                             td.num { (judgement.count) }
                             td.num { (judgement.max) }
                             td.num { (judgement.measured.as_deref().unwrap_or("–")) }
-                            td.(if judgement.kept { "good" } else { "bad" }) { (if judgement.kept { "✓" } else { "✗ " }) (judgement.broken) }
+                            td.(if judgement.met { "good" } else { "bad" }) { (if judgement.met { "✓" } else { "✗ " }) (judgement.reason) }
                         }
                     } }
                 }
@@ -336,7 +336,7 @@ pub(super) fn capabilities(summary: &Summary) -> Markup {
                             td.num { (line.passed) }
                             td.num.(if line.failed > 0 { "bad" } else { "" }) { (line.failed) }
                             td.num { (line.skipped) }
-                            td.why { (line.why.as_deref().unwrap_or_default()) }
+                            td.reason { (line.reason.as_deref().unwrap_or_default()) }
                         }
                     } }
                 }

@@ -45,7 +45,7 @@ pub(super) struct Times {
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Timeline {
     /// Its start: milliseconds since the Unix epoch. All other times are microseconds since then.
-    pub began: u64,
+    pub started: u64,
     /// Names that bars and calls refer to by index.
     pub phases: Vec<&'static str>,
     pub methods: Vec<String>,
@@ -118,7 +118,9 @@ impl Timelines {
                 let step = StepLine { what: what.clone(), seconds: *seconds, failed: failed.clone() };
                 self.steps.entry(case.clone()).or_default().push(step);
             }
-            Event::Evidence(evidence) => drop(self.evidence.insert(evidence.case.clone(), evidence.clone())),
+            Event::FailureDump(evidence) => {
+                drop(self.evidence.insert(evidence.case.clone(), evidence.clone()))
+            }
             _ => {}
         }
     }
@@ -169,7 +171,7 @@ impl Timelines {
             }))
         };
         for sample in &self.samples {
-            let Some((began, length, driver)) = start(&sample.outcome) else { continue };
+            let Some((started, length, driver)) = start(&sample.outcome) else { continue };
             // A pod's phases belong to all its volumes.
             let own = [row_of(sample, &mut rows)];
             let others =
@@ -179,7 +181,7 @@ impl Timelines {
             seen.sort_unstable();
             seen.dedup();
             let node = nodes.known(&sample.subject.node);
-            let bar = Bar(sample.phase as usize, micros(began), length, driver, node);
+            let bar = Bar(sample.phase as usize, micros(started), length, driver, node);
             for number in seen {
                 let row = &mut rows[number];
                 if row.volume.is_empty() {
@@ -198,7 +200,7 @@ impl Timelines {
             .collect();
         for call in &self.calls {
             let Some(&row) = known.get(&call.volume) else { continue };
-            let (method, code) = (methods.number(&call.method), codes.number(&call.code));
+            let (method, code) = (methods.number(call.method.as_str()), codes.number(&call.code));
             let (length, node) = ((call.seconds * 1e6) as u64, nodes.known(&call.node));
             rows[row].calls.push(Call(method, micros(call.start), length, code, node));
         }
@@ -214,7 +216,7 @@ impl Timelines {
         }
         rows.sort_by_key(|row| row.bars.first().map_or(u64::MAX, |bar| bar.1));
         Timeline {
-            began: first.wall_ns / 1_000_000,
+            started: first.wall_ns / 1_000_000,
             phases: Phase::ALL.iter().map(|phase| phase.name()).collect(),
             methods: methods.names,
             codes: codes.names,
@@ -297,7 +299,7 @@ mod tests {
             sample(Phase::Publish, "ns/b", ids("pv-b", "pod", "n1"), 610, 720),
             sample(Phase::Start, "ns/a", ids("", "pod", "n1"), 720, 900),
         ]);
-        assert_eq!(timeline.began, 5_000);
+        assert_eq!(timeline.started, 5_000);
         let names: Vec<_> = timeline.rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["ns/a", "ns/b"], "in the order in which they begin");
         for row in &timeline.rows {

@@ -21,9 +21,9 @@ const EDGE: f64 = 4.0;
 pub(super) fn earlier(
     history: &History,
     summary: &Summary,
-    began: Stamp,
+    started: Stamp,
 ) -> Result<Vec<Entry>, HistoryError> {
-    history.before(summary, began, EARLIER)
+    history.before(summary, started, EARLIER)
 }
 
 /// The medians of a phase in every run that has it, this one last; seconds.

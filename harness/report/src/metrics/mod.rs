@@ -106,10 +106,9 @@ impl Metrics {
             | Event::Load(_)
             | Event::Clock(_)
             | Event::Stock(_)
-            | Event::Ended(_)
-            | Event::Calibration(_)
+            | Event::ComponentExited(_)
             | Event::Step { .. }
-            | Event::Evidence(_)
+            | Event::FailureDump(_)
             | Event::RunFinished { .. } => {}
         }
     }
@@ -129,8 +128,8 @@ impl Metrics {
         for counter in [&families.attach, &families.detach, &families.mount, &families.unmount] {
             counter.with_label_values(&[driver]);
         }
-        for operation in Phase::ALL.iter().filter_map(|phase| phase.info().rpc) {
-            families.retries.with_label_values(&[operation]);
+        for method in Phase::ALL.iter().filter_map(|phase| phase.info().rpc) {
+            families.retries.with_label_values(&[method.as_str()]);
         }
         for rule in Rule::ALL {
             families.violations.with_label_values(&[rule.name()]);

@@ -4,7 +4,7 @@ use super::*;
 use claimcheck_model::{Capability, CaseId, ClusterKind, Leak, RpcSummary, Source, Stamp, SubjectIds};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-fn begun() -> Metrics {
+fn of_started_run() -> Metrics {
     let metrics = Metrics::default();
     let run = RunInfo { driver: "d.io".into(), cluster: ClusterKind::Embedded, ..RunInfo::default() };
     metrics.observe(&Event::RunStarted(run));
@@ -24,7 +24,7 @@ fn sample(phase: Phase, outcome: Outcome) -> Event {
 
 #[test]
 fn every_phase_has_series_from_the_start() {
-    let text = begun().text();
+    let text = of_started_run().text();
     for phase in Phase::ALL {
         let series = format!(
             "claimcheck_phase_duration_seconds_count{{cluster=\"embedded\",driver_name=\"d.io\",phase=\"{}\"",
@@ -39,7 +39,7 @@ fn every_phase_has_series_from_the_start() {
 
 #[test]
 fn a_phase_without_a_duration_counts_and_is_in_no_bucket() {
-    let metrics = begun();
+    let metrics = of_started_run();
     let at = Stamp::default();
     let (seconds, driver_seconds, overhead_seconds) = (0.004, Some(0.001), Some(0.003));
     let ok =
@@ -65,7 +65,7 @@ fn a_phase_without_a_duration_counts_and_is_in_no_bucket() {
 
 #[test]
 fn transitions_move_counters_and_gauges() {
-    let metrics = begun();
+    let metrics = of_started_run();
     let step = |kind| {
         let (driver, volume, node, target) = ("d.io".into(), "v".into(), "n1".into(), String::new());
         Event::Transition(Transition { kind, when: Stamp::default(), driver, volume, node, target })
@@ -85,11 +85,11 @@ fn transitions_move_counters_and_gauges() {
 fn cases_count_under_their_capabilities_and_flips_under_their_names() {
     let metrics = Metrics::default();
     let case = CaseId::new("volumes", "data [ext4]");
-    let (declared, answered, cases) = (Some(true), None, vec![case.clone()]);
-    let plan = CapabilityPlan { capability: Capability::FsGroup, declared, answered, cases };
+    let (declared, supported, cases) = (Some(true), None, vec![case.clone()]);
+    let plan = CapabilityPlan { capability: Capability::FsGroup, declared, supported, cases };
     metrics.observe(&Event::RunStarted(RunInfo { capabilities: vec![plan], ..RunInfo::default() }));
-    let failed = CaseResult::Failed { why: "lost".into() };
-    let skipped = CaseResult::Skipped { why: "root".into() };
+    let failed = CaseResult::failed("lost");
+    let skipped = CaseResult::Skipped { reason: "root".into() };
     for result in
         [CaseResult::Passed, skipped, CaseResult::Passed, failed.clone(), failed, CaseResult::Passed]
     {
@@ -155,8 +155,8 @@ fn life(n: usize) -> Vec<Event> {
         .map(|kind| Event::Leak(Leak { kind: *kind, name: name.clone(), case: Some(case.clone()) }));
     let result = match n % 3 {
         0 => CaseResult::Passed,
-        1 => CaseResult::Failed { why: name.clone() },
-        _ => CaseResult::Skipped { why: name.clone() },
+        1 => CaseResult::failed(name.clone()),
+        _ => CaseResult::Skipped { reason: name.clone() },
     };
     let ended = Event::CaseFinished { case: case.clone(), result, seconds: 0.1 };
     let lag = Event::WatchLag { seconds: 0.001 };
@@ -166,7 +166,7 @@ fn life(n: usize) -> Vec<Event> {
 #[test]
 fn ten_thousand_volumes_have_as_many_series_as_ten() {
     let series = |volumes: usize| {
-        let metrics = begun();
+        let metrics = of_started_run();
         (0..volumes).flat_map(life).for_each(|event| metrics.observe(&event));
         let text = metrics.text();
         assert!(!text.contains("volume-"), "a volume's name is in {text}");
@@ -189,7 +189,7 @@ async fn http_request(serving: &Serving, line: &str) -> String {
 
 #[tokio::test]
 async fn it_is_served_and_an_occupied_port_is_named_with_the_remedy() {
-    let metrics = begun();
+    let metrics = of_started_run();
     metrics.observe(&Event::CaseFinished {
         case: CaseId::new("volumes", "x"),
         result: CaseResult::Passed,

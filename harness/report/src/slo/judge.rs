@@ -33,9 +33,11 @@ pub struct Judgement {
     /// The number of samples, or the count.
     pub count: u64,
     /// Whether it was met. A threshold without measurements is not met: nothing is known about it.
-    pub kept: bool,
+    #[serde(alias = "kept")]
+    pub met: bool,
     /// By how much it was exceeded, or why it was not measured; empty if it was met.
-    pub broken: String,
+    #[serde(alias = "broken")]
+    pub reason: String,
 }
 
 impl Judge {
@@ -90,8 +92,8 @@ fn judge(threshold: &Threshold) -> Judgement {
             let quantiles = threshold.times.quantiles("");
             let measured = quantile.of(&quantiles);
             let count = quantiles.count;
-            let kept = count > 0 && measured <= *max * (1.0 + PRECISION);
-            let broken = match (kept, count) {
+            let met = count > 0 && measured <= *max * (1.0 + PRECISION);
+            let reason = match (met, count) {
                 (true, _) => String::new(),
                 (false, 0) => "not measured: no such phase ended in this run".to_owned(),
                 (false, _) => {
@@ -99,13 +101,13 @@ fn judge(threshold: &Threshold) -> Judgement {
                 }
             };
             let measured = (count > 0).then(|| human(measured));
-            Judgement { slo, max: human(*max), measured, count, kept, broken }
+            Judgement { slo, max: human(*max), measured, count, met, reason }
         }
         Objective::Count { max, .. } => {
             let count = threshold.count;
-            let kept = count <= *max;
-            let broken = if kept { String::new() } else { format!("{} over", count - max) };
-            Judgement { slo, max: max.to_string(), measured: Some(count.to_string()), count, kept, broken }
+            let met = count <= *max;
+            let reason = if met { String::new() } else { format!("{} over", count - max) };
+            Judgement { slo, max: max.to_string(), measured: Some(count.to_string()), count, met, reason }
         }
     }
 }
@@ -155,20 +157,20 @@ mod tests {
              - {phase: attach, quantile: P50, driver: other.io, max: 1h}\n- {phase: stage, quantile: avg, max: 1s}\n",
             &events,
         );
-        let kept: Vec<bool> = judged.iter().map(|judgement| judgement.kept).collect();
-        assert_eq!(kept, [true, false, true, false, false]);
+        let met: Vec<bool> = judged.iter().map(|judgement| judgement.met).collect();
+        assert_eq!(met, [true, false, true, false, false]);
         assert_eq!(judged[1].measured.as_deref(), Some("23.8 ms"));
-        assert_eq!(judged[1].broken, "3.76 ms over, +19 %");
+        assert_eq!(judged[1].reason, "3.76 ms over, +19 %");
         assert_eq!((judged[0].count, judged[2].count, judged[3].count), (100, 100, 0));
-        assert!(judged[4].broken.starts_with("not measured"), "{}", judged[4].broken);
+        assert!(judged[4].reason.starts_with("not measured"), "{}", judged[4].reason);
     }
 
     #[test]
     fn counts_may_reach_their_limit_and_no_more() {
         let leak = || Event::Leak(Leak { kind: LeakKind::Mount, name: "/m".into(), case: None });
         let slos = "slos:\n- {count: leaks, max: 1}\n- {count: errors, max: 0}\n";
-        assert!(judged(slos, &[leak()]).iter().all(|judgement| judgement.kept));
+        assert!(judged(slos, &[leak()]).iter().all(|judgement| judgement.met));
         let judged = judged(slos, &[leak(), leak()]);
-        assert_eq!((judged[0].kept, judged[0].broken.as_str()), (false, "1 over"));
+        assert_eq!((judged[0].met, judged[0].reason.as_str()), (false, "1 over"));
     }
 }

@@ -101,7 +101,7 @@ pub(super) fn spans(claim: &str, lifecycle: &Lifecycle) -> Vec<Span> {
     for (nth, (interval, call)) in calls.into_iter().enumerate() {
         let is_part = |phase: &&PhaseSpan<'_>| {
             let same_node = call.node.is_empty() || phase.sample.subject.node == call.node;
-            phase.sample.phase.info().rpc == Some(call.method.as_str()) && same_node
+            phase.sample.phase.info().rpc.is_some_and(|rpc| call.method == rpc) && same_node
         };
         // A watch may report the start of a phase later than the start of the resulting call: so of
         // the phases that do not enclose the call, the nearest one is its parent.
@@ -175,13 +175,13 @@ impl Trace<'_> {
     }
 
     fn call(&self, parent: [u8; 8], nth: usize, interval: Interval, call: &RpcSummary) -> Span {
-        let span_id = id(&[self.claim, &call.method, "call", &nth.to_string()]);
+        let span_id = id(&[self.claim, call.method.as_str(), "call", &nth.to_string()]);
         let mut span = self.span(span_id, &parent, interval);
-        span.name.clone_from(&call.method);
+        span.name = call.method.to_string();
         span.kind = Kind::Client.into();
         span.attributes = attributes(&[
             ("rpc.system", "grpc"),
-            ("rpc.method", &call.method),
+            ("rpc.method", call.method.as_str()),
             ("rpc.response.status_code", &call.code),
             ("k8s.node.name", &call.node),
             ("csi.driver", &call.driver),

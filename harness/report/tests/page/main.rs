@@ -3,8 +3,8 @@
 use std::{fs, path::Path, process::Command};
 
 use claimcheck_model::{
-    CaseId, CaseResult, ClusterKind, Event, FailureDump, Leak, LeakKind, Log, LoggedEvent, ObjectEvent,
-    Outcome, Phase, PhaseSample, RpcSummary, RunInfo, Source, Stamp, SubjectIds, VolumeMode,
+    CaseId, CaseResult, ClusterKind, CsiMethod, Event, FailureDump, Leak, LeakKind, Log, LoggedEvent,
+    ObjectEvent, Outcome, Phase, PhaseSample, RpcSummary, RunInfo, Source, Stamp, SubjectIds, VolumeMode,
 };
 use claimcheck_report::history::History;
 use claimcheck_report::{Quantiles, Summary, rebuild};
@@ -43,7 +43,7 @@ fn life(number: u64, start: u64) -> Vec<Event> {
                 driver: "d.io".into(),
                 method: method.into(),
                 code: code.into(),
-                volume: if method == "CreateVolume" { volume.clone() } else { handle.clone() },
+                volume: if method == CsiMethod::CreateVolume { volume.clone() } else { handle.clone() },
                 node: "node-1".into(),
                 start: from,
                 seconds: driver_seconds,
@@ -107,11 +107,11 @@ fn run(folder: &Path, volumes: u64) {
         seconds: 1.5,
         failed: Some("it is Pending".into()),
     });
-    events.push(Event::Evidence(evidence(case.clone())));
-    events.push(finished(&case, CaseResult::Failed { why: format!("last seen: {HOSTILE}") }));
+    events.push(Event::FailureDump(evidence(case.clone())));
+    events.push(finished(&case, CaseResult::failed(format!("last seen: {HOSTILE}"))));
     events.push(finished(
         &CaseId::new("volumes", "xfs"),
-        CaseResult::Skipped { why: "mkfs.xfs is missing".into() },
+        CaseResult::Skipped { reason: "mkfs.xfs is missing".into() },
     ));
     events.push(finished(&CaseId::new("attach", "one"), CaseResult::Passed));
     events.push(Event::Leak(Leak { kind: LeakKind::Mount, name: HOSTILE.into(), case: Some(case) }));

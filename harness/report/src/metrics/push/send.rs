@@ -19,14 +19,14 @@ const SHOWN: usize = 200;
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     /// It is unreachable, or does not respond.
-    #[error("{flag} {url}: cannot be reached: {why}: check the address, and that the server is running")]
+    #[error("{flag} {url}: cannot be reached: {reason}: check the address, and that the server is running")]
     Unreachable {
         /// The flag.
         flag: &'static str,
         /// The address.
         url: PushUrl,
         /// The innermost cause.
-        why: String,
+        reason: String,
     },
     /// It requires authentication.
     #[error("{flag} {url}: returned {status}: pass credentials with --push-bearer-file or --push-basic-file")]
@@ -96,7 +96,7 @@ async fn once(client: &Client, request: &PushRequest) -> Result<(), (bool, PushE
     let url = to.clone();
     let answer = match request.headers(headers.clone()).body(body.clone()).send().await {
         Ok(answer) => answer,
-        Err(error) => return Err((true, PushError::Unreachable { flag, url, why: innermost(error) })),
+        Err(error) => return Err((true, PushError::Unreachable { flag, url, reason: innermost(error) })),
     };
     let status = answer.status();
     if status.is_success() {
