@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{Api, Embedded, Options};
+use claimcheck_cluster::{Api, Cluster, Options};
 use claimcheck_model::ClusterKind;
 use claimcheck_report::RunFolder;
 use claimcheck_run::{ClusterArgs, ClusterTarget, KindTarget, interrupt};
@@ -84,7 +84,9 @@ impl Up {
                 let options = driver.on(api, nodes, listen, &folder)?;
                 foreground(&options).await
             }
-            ClusterTarget::Kind { place, .. } => detached(&place.kept(), &folder(ClusterKind::Kind)?).await,
+            ClusterTarget::Kind { place, .. } => {
+                detached(&place.with_keep(), &folder(ClusterKind::Kind)?).await
+            }
             ClusterTarget::Existing { .. } => {
                 eprintln!(
                     "claimcheck: an existing cluster is already running: use --cluster embedded, envtest or kind"
@@ -98,26 +100,27 @@ impl Up {
 /// Runs a cluster that ends with this process.
 async fn foreground(options: &Options) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    let cluster = Box::pin(Embedded::up(options)).await.context("the cluster cannot be started")?;
-    println!("{} nodes with driver {} at {}", cluster.nodes().len(), cluster.driver_name(), cluster.url());
+    let cluster = Box::pin(Cluster::embedded(options)).await.context("the cluster cannot be started")?;
+    let url = cluster.api_server().map_or("", |api| api.url.as_str());
+    println!("{} nodes with driver {} at {url}", options.nodes.max(1), cluster.driver_name());
     println!("export KUBECONFIG={}", options.kubeconfig.display());
     println!("Ctrl-C deletes the cluster.");
     interrupted.cancelled().await;
-    cluster.down().await;
+    cluster.down(false).await;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Starts a cluster that outlives this process.
 async fn detached(place: &KindTarget, folder: &RunFolder) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    crate::say(Some(place.startup_notice()));
+    crate::print(Some(place.startup_notice()));
     let cluster = tokio::select! {
         cluster = place.bring_up(folder) => cluster.context("the cluster cannot be started")?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
     };
-    println!("{} nodes with driver {}", cluster.reachable_nodes().nodes.len(), cluster.driver_name());
+    println!("{} nodes with driver {}", cluster.nodes().len(), cluster.driver_name());
     println!("export KUBECONFIG={}", folder.kubeconfig().display());
-    cluster.leave(false).await;
-    crate::say(place.shutdown_notice());
+    cluster.down(false).await;
+    crate::print(place.shutdown_notice());
     Ok(ExitCode::SUCCESS)
 }

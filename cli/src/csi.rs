@@ -8,21 +8,21 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::DriverCommand;
+use claimcheck_cluster::{DriverCommand, LoopHolder};
 use claimcheck_conformance::{
-    Case, Config, DriverUnderTest, Endpoints, Planned, Restart, Runner, catalogue, plan,
+    Case, Config, DriverUnderTest, Endpoints, NodeEffects, Planned, Restart, Runner, catalogue,
 };
+use claimcheck_engine::{Case as _, Expected, Level, NoMatch, plan};
 use claimcheck_harness::{Privilege, STATE_DIR};
 use claimcheck_model::{ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::Metrics;
 use claimcheck_report::{Reporter, RunFolder};
 use claimcheck_run::interrupt;
-use comfy_table::{ContentArrangement, Table, TableStyle};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::{
     csi_args::{Args, Format},
-    findings::{Expected, Level},
+    findings, list,
     local_driver::{self, LocalDriver, READY_TIMEOUT},
 };
 
@@ -32,7 +32,7 @@ const NODES: [&str; 2] = ["claimcheck-node-a", "claimcheck-node-b"];
 const INTERRUPTED: u8 = 130;
 
 /// Runs the test cases against a driver; the exit code reports the outcome.
-pub fn run(args: Args, privilege: Option<Privilege>, began: Stamp) -> Result<ExitCode> {
+pub fn run(args: Args, privilege: Option<Privilege>, run_start: Stamp) -> Result<ExitCode> {
     if let Some(name) = &args.explain {
         return Ok(explain(name));
     }
@@ -46,7 +46,7 @@ pub fn run(args: Args, privilege: Option<Privilege>, began: Stamp) -> Result<Exi
         Err(error) => return Ok(crate::unreadable(&error)),
     };
     if plan(&catalogue(), &args.filter, None).is_empty() {
-        return Ok(no_case(&args.filter.join(" or ")));
+        return Ok(no_case(&args.filter));
     }
     if args.endpoint.is_none() && args.driver.is_none() {
         if args.list {
@@ -55,11 +55,11 @@ pub fn run(args: Args, privilege: Option<Privilege>, began: Stamp) -> Result<Exi
         }
         return Ok(local_driver::which());
     }
-    crate::runtime()?.block_on(attempt(args, config, expected, privilege, began))
+    crate::runtime()?.block_on(attempt(args, config, expected, privilege, run_start))
 }
 
-fn no_case(wanted: &str) -> ExitCode {
-    eprintln!("claimcheck: no test case matches {wanted}: see `claimcheck csi --list`");
+fn no_case(filters: &[String]) -> ExitCode {
+    eprintln!("claimcheck: {}: see `claimcheck csi --list`", NoMatch::new(&catalogue(), filters));
     ExitCode::from(2)
 }
 
@@ -73,7 +73,7 @@ fn explain(name: &str) -> ExitCode {
     // A row that runs with each access type is two cases in sequence.
     cases.dedup_by_key(|case: &mut Case| (case.suite, case.row.name));
     if cases.is_empty() {
-        return no_case(name);
+        return no_case(&[name.to_owned()]);
     }
     let explained: Vec<String> = cases.iter().map(Case::explanation).collect();
     println!("{}", explained.join("\n\n"));
@@ -85,6 +85,8 @@ struct Started {
     endpoints: Endpoints,
     restart: Option<Restart>,
     log: Option<PathBuf>,
+    /// Last, so that it outlives the processes.
+    _loop_holder: Option<LoopHolder>,
 }
 
 async fn attempt(
@@ -92,7 +94,7 @@ async fn attempt(
     mut config: Config,
     expected: Option<Expected>,
     privilege: Option<Privilege>,
-    began: Stamp,
+    run_start: Stamp,
 ) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
     if args.list {
@@ -123,7 +125,7 @@ async fn attempt(
     // All calls have ended; wait until each is emitted before the end of the run.
     emitting.await.context("the task that emits CSI calls panicked")?;
     let _ = events.send(Event::RunFinished {
-        seconds: Stamp::now().seconds_since(began),
+        seconds: Stamp::now().seconds_since(run_start),
         interrupted: interrupted.is_cancelled(),
     });
     let summary = reporting.await.context("the reporter panicked")??;
@@ -132,7 +134,7 @@ async fn attempt(
         println!("{}", serde_json::to_string_pretty(&summary)?);
     }
     if let Some(expected) = expected.filter(|_| !interrupted.is_cancelled()) {
-        let difference = expected.compare(&summary);
+        let difference = findings::compare(&expected, &summary);
         eprintln!("claimcheck: {difference}");
         return Ok(difference.exit_code());
     }
@@ -160,7 +162,8 @@ fn start(args: &Args, config: &mut Config, log: PathBuf) -> Result<Started> {
         let node = args.endpoint.clone().context("either --endpoint or --driver is required")?;
         let (controller, second) = (args.controller_endpoint.clone(), args.second_endpoint.clone());
         let restart = args.restart_command.clone().map(Restart::Command);
-        return Ok(Started { endpoints: Endpoints { node, controller, second }, restart, log: None });
+        let endpoints = Endpoints { node, controller, second };
+        return Ok(Started { endpoints, restart, log: None, _loop_holder: None });
     };
     let default = if *command == DriverCommand::Builtin { 2 } else { 1 };
     let count = usize::from(args.nodes.unwrap_or(default));
@@ -169,7 +172,7 @@ fn start(args: &Args, config: &mut Config, log: PathBuf) -> Result<Started> {
     config.staging_dir.get_or_insert_with(|| local.root.join("staging"));
     config.target_dir.get_or_insert_with(|| local.root.join("targets"));
     let restart = Some(Restart::Processes(Arc::new(Mutex::new(local.processes))));
-    Ok(Started { endpoints: local.endpoints, restart, log: Some(log) })
+    Ok(Started { endpoints: local.endpoints, restart, log: Some(log), _loop_holder: Some(local.loop_holder) })
 }
 
 fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: Option<Privilege>) -> RunInfo {
@@ -184,8 +187,11 @@ fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: O
     ];
     let mut environment: BTreeMap<String, String> =
         entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    environment.extend(privilege.map(|privilege| ("lane".to_owned(), privilege.describe().to_owned())));
+    environment.extend(privilege.map(|privilege| ("privilege".to_owned(), privilege.describe().to_owned())));
     environment.extend(args.strict.then(|| ("strict".to_owned(), "true".to_owned())));
+    if capabilities.node_effects == NodeEffects::None {
+        environment.insert("node_effects".to_owned(), NodeEffects::None.name().to_owned());
+    }
     RunInfo {
         cases: planned.len(),
         cluster: ClusterKind::Csi,
@@ -198,31 +204,10 @@ fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: O
 
 /// Prints the list of test cases.
 fn print(planned: &[Planned], format: Format) -> Result<()> {
-    let listed: Vec<_> = planned.iter().map(Planned::listed).collect();
-    if format == Format::Json {
-        println!("{}", serde_json::to_string_pretty(&listed)?);
-        return Ok(());
-    }
-    let mut table = Table::new();
-    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header([
-        "CASE",
-        "RULE (CSI SPECIFICATION)",
-        "STRENGTH",
-        "CSI-SANITY",
-        "NEEDS",
-        "SKIPPED BECAUSE",
-    ]);
-    for case in listed {
-        table.add_row([
-            case.case.to_string(),
-            case.rule.to_owned(),
-            case.strength.to_string(),
-            case.upstream.unwrap_or_default().to_owned(),
-            case.needs.join(", "),
-            case.skip.unwrap_or_default(),
-        ]);
-    }
-    println!("{table}");
-    Ok(())
+    let titles = ["RULE (CSI SPECIFICATION)", "STRENGTH", "CSI-SANITY"];
+    let listed = planned.iter().map(|planned| planned.listed(planned.case.details()));
+    list::print(&listed.collect::<Vec<_>>(), format == Format::Json, titles, |details| {
+        let upstream = details.upstream.unwrap_or_default();
+        [details.rule.to_owned(), details.strength.to_string(), upstream.to_owned()]
+    })
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, Result};
 use claimcheck_cluster::DriverCommand;
-use claimcheck_conformance::{Access, Config, PathCommands, Secrets};
+use claimcheck_conformance::{Access, Config, NodeEffects, PathCommands, Secrets};
 use claimcheck_csi::Endpoint;
 use claimcheck_harness::Privilege;
 use claimcheck_run::HistoryArgs;
@@ -81,6 +81,10 @@ struct Settings {
     /// Access types to test; can be repeated [default: those that the driver accepts]
     #[arg(long, value_name = "KIND", value_parser = access)]
     access_type: Vec<Access>,
+    /// Whether to check mounts, target paths and data on this machine: checked, or none for a driver with a fake node
+    /// service, which mounts nothing [default: checked]
+    #[arg(long, value_name = "WHICH", value_parser = node_effects)]
+    node_effects: Option<NodeEffects>,
     /// File system type [default: the driver's choice]
     #[arg(long, value_name = "NAME")]
     fs_type: Option<String>,
@@ -230,6 +234,7 @@ impl Settings {
         over(&mut config.volume_size, &self.volume_size);
         over(&mut config.expand_size, &self.expand_size);
         over(&mut config.volume_limit, &self.volume_limit);
+        over(&mut config.node_effects, &self.node_effects);
         over(&mut config.fs_type, &self.fs_type);
         over(&mut config.unknown_volume_id, &self.unknown_volume_id);
         over(&mut config.unknown_snapshot_id, &self.unknown_snapshot_id);
@@ -269,6 +274,11 @@ impl Settings {
 pub fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((pair.0.to_owned(), pair.1.to_owned()))
+}
+
+fn node_effects(text: &str) -> Result<NodeEffects, String> {
+    let all = [NodeEffects::Checked, NodeEffects::None];
+    all.into_iter().find(|it| it.name() == text).ok_or_else(|| "expected checked or none".to_owned())
 }
 
 fn access(text: &str) -> Result<Access, String> {

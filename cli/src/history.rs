@@ -108,7 +108,7 @@ impl Args {
         };
         let runs = history.map_or_else(|| Ok(Vec::new()), |history| history.runs(&selection))?;
         if runs.is_empty() {
-            say_none(&path);
+            print_no_runs(&path);
         }
         let style = Style::detect();
         let text = match (self.phase, self.format) {
@@ -135,7 +135,7 @@ impl Forget {
     fn run(self) -> Result<ExitCode> {
         let path = self.file.path().context("no home directory found: set the file with --history FILE")?;
         let Some(history) = History::open_existing(&path)? else {
-            say_none(&path);
+            print_no_runs(&path);
             return Ok(ExitCode::SUCCESS);
         };
         let before = i128::from(Stamp::now().wall_ns) - self.older_than.as_nanos();
@@ -145,6 +145,6 @@ impl Forget {
     }
 }
 
-fn say_none(path: &Path) {
+fn print_no_runs(path: &Path) {
     eprintln!("claimcheck: no matching runs in {}", path.display());
 }

@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use claimcheck_engine::{Listed, plan};
 use claimcheck_run::ClusterArgs;
-use claimcheck_suites::{Planned, catalogue, plan};
+use claimcheck_suites::catalogue;
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, TableStyle};
+use serde::Serialize;
 
 /// Arguments of `list`.
 #[derive(Debug, clap::Args)]
@@ -35,23 +37,31 @@ pub fn list(args: Args) -> Result<ExitCode> {
         Ok(place) => place,
         Err(error) => return Ok(crate::invalid_target(&error)),
     };
-    let planned = plan(&catalogue(), &args.filter, &place.expected(None));
-    let listed: Vec<_> = planned.iter().map(Planned::listed).collect();
-    if args.format == Format::Json {
-        println!("{}", serde_json::to_string_pretty(&listed)?);
-        return Ok(ExitCode::SUCCESS);
+    let planned = plan(&catalogue(), &args.filter, Some(&place.expected(None)));
+    let listed: Vec<_> = planned.iter().map(|planned| planned.listed(planned.case.details())).collect();
+    print(&listed, args.format == Format::Json, ["UPSTREAM"], |details| [details.upstream.to_owned()])?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a list of cases: as JSON, or as a table in which the cells of `details` follow the name of the case.
+pub fn print<D: Serialize, const N: usize>(
+    listed: &[Listed<D>],
+    json: bool,
+    titles: [&str; N],
+    details: impl Fn(&D) -> [String; N],
+) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(listed)?);
+        return Ok(());
     }
     let mut table = Table::new();
     table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["CASE", "UPSTREAM", "NEEDS", "SKIPPED BECAUSE"]);
+    table.set_header(["CASE"].into_iter().chain(titles).chain(["NEEDS", "SKIPPED BECAUSE"]));
     for case in listed {
-        table.add_row([
-            case.case.to_string(),
-            case.upstream.to_owned(),
-            case.needs.join(", "),
-            case.skip.unwrap_or_default(),
-        ]);
+        let requirements = [case.needs.join(", "), case.skip.clone().unwrap_or_default()];
+        let cells = [case.case.to_string()].into_iter().chain(details(&case.details));
+        table.add_row(cells.chain(requirements));
     }
     println!("{table}");
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! `claimcheck load`: many volumes and pods concurrently.
+//! `claimcheck load`: many volumes and pods concurrently, in turn with a second load if one is given.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -6,12 +6,16 @@ use anyhow::Result;
 use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
-use claimcheck_run::{ClusterArgs, Options, Output, OutputArgs, Run, interrupt};
-use claimcheck_suites::load::{ClassError, Spec};
+use claimcheck_run::{ClusterArgs, ClusterArgsError, Options, Output, OutputArgs, Run, interrupt};
+use claimcheck_suites::load::{Blocks, ClassError, Spec, block_sizes};
 use jiff::SignedDuration;
+
+use crate::against::{self, SecondSide};
 
 /// The number of volumes if neither --volumes nor --churn is given.
 const VOLUMES: u32 = 100;
+/// The same with --against: enough to detect a change of 20 % in a phase.
+const VOLUMES_PER_SIDE: u32 = 200;
 /// The concurrency on clusters with real nodes, where most of a volume's life cycle is waiting.
 const ELSEWHERE: usize = 32;
 
@@ -22,9 +26,11 @@ fn here() -> usize {
 }
 
 /// Arguments of `load`.
+// The arguments of SIDE follow those of the first side and replace them.
 #[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
 pub struct Args {
-    /// Number of volumes; for each, a claim is created, used and deleted [default: 100]
+    /// Number of volumes; for each, a claim is created, used and deleted [default: 100, with --against 200 per side]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     volumes: Option<u32>,
     /// Number of concurrent volumes [default: half the number of processors on virtual nodes, else 32]
@@ -45,6 +51,19 @@ pub struct Args {
     /// Create and delete volumes for this long, for example 10m, then report resource growth
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     churn: Option<Duration>,
+    /// Run a second load in turn with this one, in short blocks, and compare both, so that changes of the machine's
+    /// speed affect both alike; SIDE holds what differs: arguments of `load`, after another claimcheck program or
+    /// alone, for example '--fault rpc/NodeStageVolume=delay:5ms'; embedded and envtest
+    #[arg(
+        long,
+        value_name = "SIDE",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["churn", "metrics_addr"]
+    )]
+    against: Option<SecondSide>,
+    /// Run one side of --against: blocks with the numbers of volumes on standard input
+    #[arg(long, hide = true)]
+    in_blocks: bool,
     /// Size of each claim
     #[arg(long, default_value = "64Mi", value_parser = size)]
     size: String,
@@ -78,21 +97,45 @@ pub fn size(text: &str) -> Result<String, String> {
 }
 
 impl Args {
+    /// Whether this process requires private namespaces; with --against, each side creates them.
+    pub fn needs_cluster(&self) -> bool {
+        self.place.is_virtual() && !self.starts_sides()
+    }
+
+    /// Whether this process starts both sides instead of a load.
+    fn starts_sides(&self) -> bool {
+        self.against.is_some() && !self.in_blocks
+    }
+
     /// Runs the load; the exit code reports the outcome.
-    pub fn run(self, privilege: Privilege, began: Stamp) -> Result<ExitCode> {
+    pub fn run(self, privilege: Privilege, started: Stamp) -> Result<ExitCode> {
+        let (in_blocks, starts_sides) = (self.in_blocks, self.starts_sides());
         let workload = self.place.workload();
         let place = match self.place.place() {
             Ok(place) => place,
             Err(error) => return Ok(crate::invalid_target(&error)),
         };
+        if (in_blocks || starts_sides) && !place.is_virtual() {
+            // The watches of one side would observe the volumes of the other.
+            return Ok(crate::invalid_target(&ClusterArgsError::WrongCluster {
+                argument: "--against",
+                wanted: "embedded or envtest",
+                given: place.kind().name(),
+            }));
+        }
         let Output { slos, push, otlp } = match self.output.read() {
             Ok(output) => output,
             Err(error) => return Ok(crate::usage(&error)),
         };
         let by_itself = || if place.is_virtual() { here() } else { ELSEWHERE };
+        let volumes = match self.churn {
+            // The load ends by time, not by count.
+            Some(_) => 0,
+            None if in_blocks || starts_sides => VOLUMES_PER_SIDE,
+            None => VOLUMES,
+        };
         let spec = Spec {
-            // With --churn the load ends by time, not by count.
-            volumes: self.volumes.unwrap_or(if self.churn.is_some() { 0 } else { VOLUMES }) as usize,
+            volumes: self.volumes.unwrap_or(volumes) as usize,
             concurrency: self.concurrency.map_or_else(by_itself, |concurrency| concurrency as usize),
             pods_per_volume: if self.no_pods { 0 } else { self.pods_per_volume.into() },
             volumes_per_pod: self.volumes_per_pod.into(),
@@ -103,6 +146,14 @@ impl Args {
             class: self.class.or_else(|| place.storage_class().map(str::to_owned)),
             timeout: self.timeout,
         };
+        if let (Some(second), true) = (&self.against, starts_sides) {
+            let blocks = match block_sizes(spec.volumes, spec.concurrency, spec.volumes_per_pod) {
+                Ok(blocks) => blocks,
+                Err(error) => return Ok(crate::usage(&error)),
+            };
+            let out = self.output.out.as_deref();
+            return crate::runtime()?.block_on(against::run(second, &blocks, out, place.kind()));
+        }
         let options = Options {
             filters: Vec::new(),
             place,
@@ -116,23 +167,31 @@ impl Args {
             otlp,
             out: self.output.out,
             folders: "runs".into(),
-            history: self.output.history.path(),
-            terminal: true,
-            began,
+            // Sides are experiments, so later runs are not compared with them.
+            history: self.output.history.path().filter(|_| !in_blocks),
+            // Standard output is for the process that started this side.
+            terminal: !in_blocks,
+            started,
         };
-        crate::runtime()?.block_on(load(&options, spec, privilege))
+        let blocks = in_blocks.then(against::blocks_of_stdin);
+        crate::runtime()?.block_on(load(&options, spec, blocks, privilege))
     }
 }
 
-async fn load(options: &Options, spec: Spec, privilege: Privilege) -> Result<ExitCode> {
+async fn load(
+    options: &Options,
+    spec: Spec,
+    blocks: Option<Blocks>,
+    privilege: Privilege,
+) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    crate::say(options.place.startup_notice());
+    crate::print(options.place.startup_notice());
     // Until everything is up, an interrupt needs no orderly shutdown.
     let run = tokio::select! {
         run = Run::start_load(options, privilege, interrupted.clone()) => run?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
     };
-    match run.load(spec).await {
+    match run.load(spec, blocks).await {
         // The command line is invalid, which only the cluster can determine.
         Err(error) if error.is::<ClassError>() => {
             eprintln!("claimcheck: {error:#}");
@@ -140,7 +199,7 @@ async fn load(options: &Options, spec: Spec, privilege: Privilege) -> Result<Exi
         }
         other => other?,
     }
-    let outcome = run.finish(options.began).await?;
-    crate::say(options.place.shutdown_notice());
+    let outcome = run.finish(options.started).await?;
+    crate::print(options.place.shutdown_notice());
     Ok(interrupt::exit_code(&interrupted, &outcome))
 }

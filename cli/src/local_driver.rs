@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{DriverCommand, PlaceholderValues};
+use claimcheck_cluster::{DriverCommand, LOOP_HOLDER_ENV, LoopHolder, PlaceholderValues};
 use claimcheck_conformance::{DriverProcess, Endpoints};
 use claimcheck_csi::Endpoint;
 use claimcheck_harness::{STATE_DIR, share};
@@ -27,6 +27,8 @@ pub struct LocalDriver {
     pub endpoints: Endpoints,
     /// Its processes.
     pub processes: Vec<DriverProcess>,
+    /// Holds its loop devices open, also while its processes are restarted.
+    pub loop_holder: LoopHolder,
 }
 
 impl LocalDriver {
@@ -47,6 +49,9 @@ impl LocalDriver {
         };
         made(&root)?;
         share(&root)?;
+        let holder = Path::new(STATE_DIR).join("loops.sock");
+        let loop_holder =
+            LoopHolder::start(&holder).with_context(|| format!("cannot listen at {}", holder.display()))?;
         let ourselves = std::env::current_exe().context("cannot determine the path of the running binary")?;
         let mut processes = Vec::new();
         let mut start = |command: &DriverCommand, node: &str, socket: &str| -> Result<Endpoint> {
@@ -61,14 +66,15 @@ impl LocalDriver {
                 node_root: directory.display().to_string(),
             };
             let (program, arguments) = command.at(&values, &ourselves);
-            processes.push(DriverProcess::start(program, arguments, log.to_owned())?);
+            let env = vec![(LOOP_HOLDER_ENV.into(), holder.clone().into())];
+            processes.push(DriverProcess::start(program, arguments, env, log.to_owned())?);
             Ok(Endpoint::Unix(socket))
         };
         let (first, others) = nodes.split_first().context("a driver requires at least one node")?;
         let node = start(command, first, "csi.sock")?;
         let second = others.iter().map(|node| start(command, node, "csi.sock")).next_back().transpose()?;
         let controller = controller.map(|command| start(command, first, "controller.sock")).transpose()?;
-        Ok(Self { root, endpoints: Endpoints { node, controller, second }, processes })
+        Ok(Self { root, endpoints: Endpoints { node, controller, second }, processes, loop_holder })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The claimcheck binary: arguments in, exit code out.
 
+mod against;
 mod cluster;
 mod compare;
 mod csi;
@@ -91,7 +92,7 @@ impl Command {
     fn needs_cluster(&self) -> bool {
         match self {
             Self::Run(args) => args.place.is_virtual(),
-            Self::Load(args) => args.place.is_virtual(),
+            Self::Load(args) => args.needs_cluster(),
             Self::Csi(args) => args.starts_driver(),
             Self::Testdriver(args) => args.starts_driver(),
             Self::Cluster(command) => command.needs_cluster(),
@@ -107,7 +108,7 @@ impl Command {
 }
 
 fn main() -> ExitCode {
-    let began = Stamp::now();
+    let started = Stamp::now();
     let mut cli = None;
     let privilege = match entry(|| cli.insert(Cli::parse()).command.needs_cluster()) {
         Entry::Exit(code) => return code,
@@ -136,9 +137,9 @@ fn main() -> ExitCode {
         Command::Compare(args) => args.run(),
         Command::History(args) => args.run(),
         Command::Rbac(args) => args.print(),
-        Command::Run(args) => args.run(privilege.unwrap_or(Privilege::User), began),
-        Command::Load(args) => args.run(privilege.unwrap_or(Privilege::User), began),
-        Command::Csi(args) => csi::run(*args, privilege, began),
+        Command::Run(args) => args.run(privilege.unwrap_or(Privilege::User), started),
+        Command::Load(args) => args.run(privilege.unwrap_or(Privilege::User), started),
+        Command::Csi(args) => csi::run(*args, privilege, started),
         Command::Testdriver(args) => args.run(),
         Command::Image(args) => args.run(),
         Command::Cluster(command) => command.run(),
@@ -168,7 +169,7 @@ fn invalid_target(error: &ClusterArgsError) -> ExitCode {
 }
 
 /// Prints a message for the user, if there is one.
-fn say(what: Option<String>) {
+fn print(what: Option<String>) {
     if let Some(what) = what {
         eprintln!("claimcheck: {what}");
     }

@@ -4,11 +4,13 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use claimcheck_cluster::faults::FaultSpec;
+use claimcheck_engine::{Expected, Level, NoMatch};
 use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
 use claimcheck_run::{ClusterArgs, Options, Output, OutputArgs, Run, interrupt};
+use claimcheck_suites::catalogue;
 
-use crate::findings::{Expected, Level};
+use crate::findings;
 
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +38,7 @@ pub struct Args {
 
 impl Args {
     /// Runs the suites; the exit code reports the outcome.
-    pub fn run(self, privilege: Privilege, began: Stamp) -> Result<ExitCode> {
+    pub fn run(self, privilege: Privilege, started: Stamp) -> Result<ExitCode> {
         let workload = self.place.workload();
         let place = match self.place.place() {
             Ok(place) => place,
@@ -66,13 +68,11 @@ impl Args {
             folders: "runs".into(),
             history: self.output.history.path(),
             terminal: true,
-            began,
+            started,
         };
         if claimcheck_run::planned(&options, privilege).is_empty() {
-            eprintln!(
-                "claimcheck: no test case matches {}: see `claimcheck list`",
-                options.filters.join(" or ")
-            );
+            let error = NoMatch::new(&catalogue(), &options.filters);
+            eprintln!("claimcheck: {error}: see `claimcheck list`");
             return Ok(ExitCode::from(2));
         }
         crate::runtime()?.block_on(run(&options, expected, privilege))
@@ -81,18 +81,18 @@ impl Args {
 
 async fn run(options: &Options, expected: Option<Expected>, privilege: Privilege) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    crate::say(options.place.startup_notice());
+    crate::print(options.place.startup_notice());
     // Until everything is up, an interrupt needs no orderly shutdown.
     let run = tokio::select! {
         run = Run::start(options, privilege, interrupted.clone()) => run?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
     };
     run.run_all().await;
-    let outcome = run.finish(options.began).await?;
-    crate::say(options.place.shutdown_notice());
+    let outcome = run.finish(options.started).await?;
+    crate::print(options.place.shutdown_notice());
     if let Some(expected) = expected.filter(|_| !interrupted.is_cancelled() && outcome.keeps_thresholds()) {
-        let difference = expected.compare(&outcome.summary);
-        crate::say(Some(difference.to_string()));
+        let difference = findings::compare(&expected, &outcome.summary);
+        crate::print(Some(difference.to_string()));
         return Ok(difference.exit_code());
     }
     Ok(interrupt::exit_code(&interrupted, &outcome))

@@ -148,7 +148,7 @@ impl Args {
             n => format!("; {n} of its capabilities are unknown and set to false: see the comments"),
         };
         let and = class_file.map_or(String::new(), |path| format!(" and {}", path.display()));
-        crate::say(Some(format!("wrote {}{and} for driver {}{look}", out.display(), description.name)));
+        crate::print(Some(format!("wrote {}{and} for driver {}{look}", out.display(), description.name)));
         Ok(ExitCode::SUCCESS)
     }
 

@@ -64,6 +64,14 @@ fn mistakes_are_usage_errors() {
         (&["load", "--size", "64Mb"], "write a Kubernetes quantity above zero"),
         (&["load", "--no-pods", "--pods-per-volume", "2"], "cannot be used with '--pods-per-volume"),
         (&["load", "--hold", "--churn", "1m"], "cannot be used with '--churn"),
+        (&["load", "--against", "./b", "--churn", "1m"], "cannot be used with '--churn"),
+        (&["load", "--against", "--class 'a"], "unterminated '"),
+        (&["load", "--against", ""], "write arguments of `load`, a claimcheck program, or both"),
+        (&["load", "--against", "./b", "--volumes", "20"], "20 volumes are not enough for 12 blocks"),
+        (
+            &["load", "--against", "./b", "--cluster", "kind"],
+            "--against is for --cluster embedded or envtest",
+        ),
         (&["run", "--controllers", "stock"], "--controllers is for --cluster envtest or kind, not embedded"),
         (&["compare", "a", "b", "--confidence", "95"], "above 0 and below 1"),
         (&["run", "--cluster", "existing", "--install"], "--install needs --image NAME"),
@@ -252,7 +260,7 @@ fn runs_are_compared_and_a_worse_one_ends_with_4() {
         path.display().to_string()
     };
     let good = run("good", r#""result":"passed""#);
-    let bad = run("bad", r#""result":"failed","why":"no""#);
+    let bad = run("bad", r#""result":"failed","reason":"no""#);
     let codes = [
         (vec!["compare", &good, &bad, "--fail-on", "worse"], 4),
         (vec!["compare", &bad, &good, "--fail-on", "worse"], 0),

@@ -34,7 +34,7 @@ fn output_of(output: &Output) -> String {
 }
 
 /// How many runs are kept.
-fn kept(home: &Path) -> usize {
+fn runs(home: &Path) -> usize {
     let output = history(home, &["--format", "json"]);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     document["runs"].as_array().expect("runs").len()
@@ -53,7 +53,7 @@ fn two_runs_make_a_trend_and_a_third_is_excluded() {
     run(home, &["--out", "first"]);
     run(home, &["--out", "second"]);
     run(home, &["--out", "third", "--no-history"]);
-    assert_eq!(kept(home), 2);
+    assert_eq!(runs(home), 2);
     assert!(home.join("claimcheck/history.ndjson").is_file());
 
     let table = output_of(&history(home, &[]));
@@ -68,11 +68,11 @@ fn two_runs_make_a_trend_and_a_third_is_excluded() {
 
     let forgotten = history(home, &["forget", "--older-than", "0s"]);
     assert!(output_of(&forgotten).contains("2 runs deleted"), "{}", output_of(&forgotten));
-    assert_eq!(kept(home), 0);
+    assert_eq!(runs(home), 0);
 }
 
 #[test]
-fn two_runs_at_once_are_both_kept() {
+fn two_concurrent_runs_are_both_recorded() {
     let home = tempfile::tempdir().expect("a folder");
     let home = home.path();
     let start = |out: &str| {
@@ -84,7 +84,7 @@ fn two_runs_at_once_are_both_kept() {
         assert!(output.status.success(), "{}", output_of(&output));
         assert!(!output_of(&output).contains("history"), "{}", output_of(&output));
     }
-    assert_eq!(kept(home), 2);
+    assert_eq!(runs(home), 2);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_phase_that_is_none_is_answered_with_those_that_are() {
 }
 
 #[test]
-fn a_broken_history_is_named_and_fails_no_run() {
+fn a_corrupt_history_is_named_and_fails_no_run() {
     let home = tempfile::tempdir().expect("a folder");
     let home = home.path();
     let file = home.join("claimcheck/history.ndjson");

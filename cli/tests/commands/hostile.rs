@@ -95,7 +95,7 @@ fn no_driver_makes_a_run_panic_hang_or_grow() {
         let results = summary["results"].as_array().expect("results");
         let ran = results.iter().filter(|line| line["result"] != "skipped").count();
         assert!(ran > 50, "seed {seed}: only {ran} cases were run");
-        let panicked = |line: &&Value| line["why"].as_str().is_some_and(|why| why.contains("panicked"));
+        let panicked = |line: &&Value| line["reason"].as_str().is_some_and(|why| why.contains("panicked"));
         assert_eq!(results.iter().find(panicked), None, "seed {seed}");
 
         let page = text("run/report.html");

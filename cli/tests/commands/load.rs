@@ -62,8 +62,43 @@ fn a_volume_that_fails_is_named() {
     assert_eq!(summary["load"]["failed"], 2);
     let error = &summary["load"]["errors"][0];
     assert!(error["claims"][0].as_str().is_some_and(|claim| claim.contains("/claim-")), "{error}");
-    assert!(error["why"].as_str().is_some_and(|why| why.contains("timed out after 2 s")), "{error}");
+    assert!(error["reason"].as_str().is_some_and(|why| why.contains("timed out after 2 s")), "{error}");
     assert!(output_of(&output).contains("FAIL  0 volumes completed, 2 failed"), "{}", output_of(&output));
+}
+
+#[test]
+fn two_sides_run_in_turn_and_are_compared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [out, a, b] = ["out", "out/a", "out/b"].map(|name| folder.path().join(name));
+    let claimcheck = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+        command.env("CLAIMCHECK_NO_HISTORY", "1");
+        command
+    };
+    let side = "--fault rpc/NodeStageVolume=delay:20ms";
+    let args = ["load", "--volumes", "60", "--concurrency", "1", "--against", side, "--out"];
+    let output = claimcheck().args(args).arg(&out).output().expect("the binary runs");
+    let text = output_of(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("both sides ran in turn"), "{text}");
+    let json = claimcheck().arg("compare").args([&a, &b]).args(["--format", "json"]).output();
+    let json: Value = serde_json::from_slice(&json.expect("the binary runs").stdout).expect("JSON");
+    assert_eq!(json["unit"], "pair");
+    let stage = json["phases"].as_array().into_iter().flatten().find(|line| line["phase"] == "stage");
+    let stage = stage.expect("volumes were staged");
+    assert_eq!((&stage["verdict"], &stage["samples"]), (&"worse".into(), &serde_json::json!([60, 60])));
+    assert!(json["differences"].to_string().contains("delay:20ms"), "{json}");
+}
+
+#[test]
+fn a_side_that_cannot_start_ends_both() {
+    let out = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+    command.env("CLAIMCHECK_NO_HISTORY", "1");
+    let output = command.args(["load", "--concurrency", "1", "--against", "--class fast", "--out"]);
+    let output = output.arg(out.path().join("out")).output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(2), "{}", output_of(&output));
+    assert!(output_of(&output).contains("storage class fast does not exist"), "{}", output_of(&output));
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn json_lines_carry_the_case_and_the_volume() {
 }
 
 #[test]
-fn what_fails_says_which_case_and_which_claim() {
+fn a_failure_names_its_case_and_its_claim() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("run");
     // The first stops the provisioner for a moment, the second the case for good.
@@ -77,7 +77,7 @@ fn what_fails_says_which_case_and_which_claim() {
     let printed = run(&out, &[&faults[..], &["-v", "--log-format", "json"]].concat(), None);
     let failed = objects(&printed).into_iter().find(|line| line["message"] == "failed").expect(&printed);
     assert_eq!((&failed["case"], &failed["level"]), (&CASE.into(), &"WARN".into()));
-    assert!(failed["why"].as_str().is_some_and(|why| why.contains("a fault was injected")), "{failed}");
+    assert!(failed["reason"].as_str().is_some_and(|why| why.contains("a fault was injected")), "{failed}");
     let controllers = of_components(&out, "controllers");
     let of_claim =
         controllers.iter().find(|line| line["controller"] == "provisioner" && line["level"] == "WARN");

@@ -12,7 +12,9 @@ use std::{
 };
 
 use claimcheck_deploy::rbac::RULES;
-use claimcheck_model::{ClockState, Event, KubeletPath, LoggedEvent, Outcome, Phase, TransitionKind};
+use claimcheck_model::{
+    ClockState, CsiMethod, Event, KubeletPath, LoggedEvent, Outcome, Phase, TransitionKind,
+};
 use claimcheck_observe::{Change, Record};
 use nix::{
     sys::signal::{Signal, kill},
@@ -85,10 +87,10 @@ fn compare(records: &[Record], events: &[Event]) {
         let Some(place) = place(done.kind, &done.target, &done.driver, &done.volume) else { continue };
         let entered = done.kind.undoes().is_none();
         let method = match done.kind {
-            TransitionKind::Stage => "NodeStageVolume",
-            TransitionKind::Mount => "NodePublishVolume",
-            TransitionKind::Unmount => "NodeUnpublishVolume",
-            TransitionKind::Unstage => "NodeUnstageVolume",
+            TransitionKind::Stage => CsiMethod::NodeStageVolume,
+            TransitionKind::Mount => CsiMethod::NodePublishVolume,
+            TransitionKind::Unmount => CsiMethod::NodeUnpublishVolume,
+            TransitionKind::Unstage => CsiMethod::NodeUnstageVolume,
             TransitionKind::Attach | TransitionKind::Detach => unreachable!("they have no place"),
         };
         let began = events.iter().find_map(|event| match event {

@@ -9,10 +9,10 @@ use std::{
 
 use claimcheck_csi::{
     Driver, Endpoint,
-    tap::{CallEdge, CallId, Tap, TapLine, TapRecord},
+    tap::{CallEnd, CallId, Tap, TapLine, TapRecord},
     v1::NodeUnpublishVolumeRequest,
 };
-use claimcheck_model::Stamp;
+use claimcheck_model::{CsiMethod, Stamp};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -39,12 +39,17 @@ fn unix(path: &Path) -> String {
     format!("unix://{}", path.display())
 }
 
-/// The ends of the calls of one method, without what is each process' own.
-fn ended(lines: &[TapLine], method: &str) -> Vec<TapRecord> {
+/// The ended calls of one method.
+fn ended(lines: &[TapLine], method: CsiMethod) -> Vec<TapRecord> {
     let records = lines.iter().map(|line| line.record.clone());
-    let ends = records.filter(|record| record.rpc() == method && record.edge != CallEdge::Start);
-    let (at, id) = (Stamp::default(), CallId { pid: 0, seq: 0 });
-    ends.map(|record| TapRecord { at, id, ..record }).collect()
+    records.filter(|record| record.method == method && record.end.is_some()).collect()
+}
+
+/// Calls without what is each process' own.
+fn facts(calls: &[TapRecord]) -> Vec<TapRecord> {
+    let (id, start) = (CallId { pid: 0, seq: 0 }, Stamp::default());
+    let end = |call: &TapRecord| call.end.clone().map(|end| CallEnd { at: start, ..end });
+    calls.iter().map(|call| TapRecord { id, start, end: end(call), ..call.clone() }).collect()
 }
 
 #[test]
@@ -58,7 +63,7 @@ fn a_tap_and_the_builtin_driver_record_the_same_calls() {
     std::fs::create_dir(&state).expect("a state directory");
     let state = state.to_str().expect("text");
     let driver =
-        start(&["driver", "--endpoint", &connect, "--node-id", "n1", "--state-dir", state, "--tell-calls"]);
+        start(&["driver", "--endpoint", &connect, "--node-id", "n1", "--state-dir", state, "--record-calls"]);
 
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
@@ -73,8 +78,9 @@ fn a_tap_and_the_builtin_driver_record_the_same_calls() {
     let (from_tap, from_driver) = (end(tap), end(driver));
     assert!(!outer.exists(), "the socket goes with the tap");
     assert!(from_tap.is_sorted_by_key(|line| (line.written, line.seq)));
-    let calls = ended(&from_tap, "NodeUnpublishVolume");
-    assert_eq!(calls, ended(&from_driver, "NodeUnpublishVolume"));
+    let method = CsiMethod::NodeUnpublishVolume;
+    let calls = ended(&from_tap, method);
+    assert_eq!(facts(&calls), facts(&ended(&from_driver, method)));
     let [call] = calls.as_slice() else { panic!("{from_tap:?}") };
     assert_eq!((call.volume_id.as_deref(), call.target.as_deref()), (Some("v"), Some("/nowhere")));
     assert_eq!((call.driver.as_deref(), call.component.as_str()), (Some("claimcheck.csi.dev"), "node/n1"));

@@ -1,13 +1,14 @@
 //! Mutation testing of the suite: `claimcheck csi` catches each defect of the built-in driver, with a case and a
-//! message that names the defect's effect.
+//! message that names the defect's effect. Conversely, it fails no case for a legal variant of the driver.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
 #![expect(clippy::print_stdout, reason = "the matrix is printed for users: see ci/defects")]
 
 mod due;
 mod matrix;
+mod variants;
 
-use std::{process::Command, sync::Mutex, thread};
+use std::{collections::BTreeSet, process::Command, sync::Mutex, thread};
 
 use claimcheck_driver::defect::Defect;
 use serde_json::Value;
@@ -18,6 +19,8 @@ use self::due::{As, Devices, Directories, Due, Images, Volumes, due_of};
 const AT_ONCE: usize = 4;
 /// Failures that a busy machine may cause in a run of all cases.
 const SLACK: usize = 2;
+/// The maximum number of findings per defect, on average over all defects that fail a case.
+const FINDINGS: f64 = 1.2;
 
 /// A finding of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ struct Finding {
     case: String,
     as_what: As,
     message: String,
+    /// The cause of a failure; failures with one cause are one finding.
+    cause: String,
 }
 
 /// The result of a defect.
@@ -47,6 +52,17 @@ impl Trial {
         Self { defect, found, missed }
     }
 
+    /// The number of cases that fail.
+    fn failures(&self) -> usize {
+        self.found.iter().filter(|finding| finding.as_what == As::Failure).count()
+    }
+
+    /// The number of findings: failures with one cause count once.
+    fn causes(&self) -> usize {
+        let failures = self.found.iter().filter(|finding| finding.as_what == As::Failure);
+        failures.map(|finding| finding.cause.as_str()).collect::<BTreeSet<_>>().len()
+    }
+
     /// The finding of the case that must catch the defect.
     fn caught(&self) -> Option<&Finding> {
         self.found.iter().find(|finding| due_of(self.defect).is_reported_by(finding))
@@ -61,10 +77,29 @@ impl Due {
 
 /// Runs cases (all, if none are given) against a driver with or without a defect.
 fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<Finding> {
+    // Hanging calls run into the timeout repeatedly.
+    let timeout = if defect == Some(Defect::HangInCall) { "3" } else { "30" };
+    let flag = defect.map(|defect| format!("--defect {}", defect.name())).unwrap_or_default();
+    let summary = summary(&flag, volumes, &["--ready-timeout", "2", "--call-timeout", timeout], cases);
+    let lines = |key| summary[key].as_array().into_iter().flatten();
+    let finding = |line: &Value, as_what, message| {
+        let text = |key| line[key].as_str().unwrap_or_default();
+        let case = format!("{}::{}", text("suite"), text("name"));
+        // A failure without a cause is a finding of its own.
+        let cause = line["cause"].as_str().unwrap_or(&case).to_owned();
+        Finding { case, as_what, message: text(message).to_owned(), cause }
+    };
+    let failed = lines("results").filter(|line| line["result"] == "failed");
+    let failed = failed.map(|line| finding(line, As::Failure, "reason"));
+    failed.chain(lines("warnings").map(|line| finding(line, As::CaseWarning, "text"))).collect()
+}
+
+/// The summary of a run of these cases against a driver with these flags.
+fn summary(flags: &str, volumes: Volumes, settings: &[&str], cases: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let mut driver = format!(
         "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --topology rack=1 \
-         --max-volumes-per-node 96 --require-token vault",
+         --max-volumes-per-node 96 --require-token vault {flags}",
         env!("CARGO_BIN_EXE_claimcheck")
     );
     let more: &[&str] = match volumes {
@@ -75,15 +110,11 @@ fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<F
         }
         Devices => &["--access-type", "block"],
     };
-    // Hanging calls run into the timeout repeatedly.
-    let patience = if defect == Some(Defect::HangInCall) { "3" } else { "30" };
-    if let Some(defect) = defect {
-        driver = format!("{driver} --defect {}", defect.name());
-    }
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
         .args(["csi", "--format", "json", "--nodes", "2", "--attach-limit", "100"])
-        .args(["--token-audience", "vault", "--ready-timeout", "2", "--call-timeout", patience])
+        .args(["--token-audience", "vault"])
+        .args(settings)
         .args([
             "--mutable-parameter",
             "iops=100",
@@ -99,17 +130,7 @@ fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<F
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    let summary: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{defect:?}: {error}: {errors}"));
-    let finding = |line: &Value, as_what, message| {
-        let text = |key| line[key].as_str().unwrap_or_default();
-        let case = format!("{}::{}", text("suite"), text("name"));
-        Finding { case, as_what, message: text(message).to_owned() }
-    };
-    let lines = |key| summary[key].as_array().into_iter().flatten();
-    let failed = lines("results").filter(|line| line["result"] == "failed");
-    let failed = failed.map(|line| finding(line, As::Failure, "why"));
-    failed.chain(lines("warnings").map(|line| finding(line, As::CaseWarning, "text"))).collect()
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{flags}: {error}: {errors}"))
 }
 
 /// Why the defect does not count as caught; none if it does.
@@ -128,26 +149,39 @@ fn missed(due: &Due, found: &[Finding], most: usize) -> Option<String> {
 
 /// Tests all defects, several at a time; returns the results in order.
 fn try_all(whole: bool) -> Vec<Trial> {
-    let waiting = Mutex::new(Defect::all().iter());
+    let mut done = several_at_a_time(Defect::all(), |&defect| {
+        is_possible(due_of(defect).volumes, &defect.name()).then(|| Trial::of(defect, whole))
+    });
+    done.sort_by_key(|trial| trial.defect);
+    done
+}
+
+/// Whether a driver with these volumes can be tested; prints a line if it cannot.
+fn is_possible(volumes: Volumes, what: &str) -> bool {
+    let possible = volumes == Directories || nix::unistd::geteuid().is_root();
+    if !possible {
+        println!("{what}: omitted, since loop devices require root");
+    }
+    possible
+}
+
+/// Runs a test for each item, several at a time; returns the results in any order.
+fn several_at_a_time<I: Sync, T: Send>(items: &[I], test: impl Fn(&I) -> Option<T> + Sync) -> Vec<T> {
+    let waiting = Mutex::new(items.iter());
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 loop {
-                    let Some(&defect) = waiting.lock().unwrap().next() else { return };
-                    if due_of(defect).volumes != Directories && !nix::unistd::geteuid().is_root() {
-                        println!("{}: omitted, since loop devices require root", defect.name());
-                        continue;
+                    let Some(item) = waiting.lock().unwrap().next() else { return };
+                    if let Some(result) = test(item) {
+                        done.lock().unwrap().push(result);
                     }
-                    let trial = Trial::of(defect, whole);
-                    done.lock().unwrap().push(trial);
                 }
             });
         }
     });
-    let mut done = done.into_inner().unwrap();
-    done.sort_by_key(|trial| trial.defect);
-    done
+    done.into_inner().unwrap()
 }
 
 #[test]
@@ -183,6 +217,17 @@ fn the_defect_matrix() {
     println!("{}", matrix::table(&trials));
     let complete = trials.iter().filter(|trial| trial.missed.is_none()).count();
     println!("{complete} of {} defects caught, with messages that name their effects", Defect::all().len());
+    println!("{}", matrix::ratio(&trials));
+    for trial in trials.iter().filter(|trial| trial.causes() > 1) {
+        println!(
+            "  {}: {} findings, {} failing cases",
+            trial.defect.name(),
+            trial.causes(),
+            trial.failures()
+        );
+    }
     assert_eq!(complete, Defect::all().len());
+    let average = matrix::average(&trials, Trial::causes);
+    assert!(average < FINDINGS, "{average:.2} findings per defect: attribute the above to one cause each");
     matrix::write(&trials);
 }

@@ -6,8 +6,8 @@ use claimcheck_driver::defect::Defect;
 use comfy_table::{ContentArrangement, Table, TableStyle};
 
 use crate::{
-    Trial,
-    due::{Devices, Directories, Due, Images, due_of},
+    Finding, Trial,
+    due::{As, Devices, Directories, Due, Images, due_of},
 };
 
 /// Set by `ci/defects --write`.
@@ -51,6 +51,20 @@ pub(crate) fn table(trials: &[Trial]) -> Table {
     table
 }
 
+/// An average over the defects that fail a case.
+pub(crate) fn average(trials: &[Trial], count: fn(&Trial) -> usize) -> f64 {
+    let failing = trials.iter().filter(|trial| trial.failures() > 0).count();
+    trials.iter().map(count).sum::<usize>() as f64 / failing.max(1) as f64
+}
+
+/// The averages, as text.
+pub(crate) fn ratio(trials: &[Trial]) -> String {
+    let (findings, cases) = (average(trials, Trial::causes), average(trials, Trial::failures));
+    format!(
+        "per defect that fails a case: {findings:.2} findings (failures by cause), {cases:.2} failing cases"
+    )
+}
+
 /// The part of a row of the page that does not depend on a run.
 fn fixed(defect: Defect) -> String {
     let Due { volumes, case, .. } = due_of(defect);
@@ -85,9 +99,32 @@ pub(crate) fn write(trials: &[Trial]) {
         let (others, message) = (others(trial).len(), cell(&message(trial)));
         writeln!(page, "{} {others} | {message} |", fixed(trial.defect)).unwrap();
     }
-    write!(page, "\n{} defects, all caught.\n", trials.len()).unwrap();
+    write!(page, "\n{} defects, all caught; {}.\n", trials.len(), ratio(trials)).unwrap();
     fs::create_dir_all(Path::new(PAGE).parent().unwrap()).unwrap();
     fs::write(PAGE, page).unwrap();
+}
+
+#[test]
+fn failures_with_one_cause_are_one_finding() {
+    let finding = |case: &str, as_what, cause: &str| Finding {
+        case: case.to_owned(),
+        as_what,
+        message: String::new(),
+        cause: cause.to_owned(),
+    };
+    let found = vec![
+        finding("a", As::Failure, "MUST mount"),
+        finding("b", As::Failure, "MUST mount"),
+        finding("c", As::Failure, "MUST list"),
+        finding("d", As::CaseWarning, "d"),
+    ];
+    let trial = |found| Trial { defect: Defect::all()[0], found, missed: None };
+    let trials = [trial(found), trial(vec![finding("d", As::CaseWarning, "d")])];
+    assert_eq!((trials[0].failures(), trials[0].causes()), (3, 2));
+    assert_eq!(
+        ratio(&trials),
+        "per defect that fails a case: 2.00 findings (failures by cause), 3.00 failing cases"
+    );
 }
 
 #[test]

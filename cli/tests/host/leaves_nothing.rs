@@ -27,14 +27,14 @@ const LONG: Duration = Duration::from_secs(30);
 /// Runs one at a time: loop devices and mounts of another test's run would look like leaks.
 static ONE: Mutex<()> = Mutex::new(());
 
-struct Run {
-    child: Child,
-    tag: String,
+pub struct Run {
+    pub child: Child,
+    pub tag: String,
     out: tempfile::TempDir,
 }
 
 impl Run {
-    fn start(tag: &str, command: &mut Command, args: &[&str]) -> Self {
+    pub fn start(tag: &str, command: &mut Command, args: &[&str]) -> Self {
         let out = tempfile::tempdir().expect("a folder");
         fs::set_permissions(out.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
         let tag = format!("{tag}-{}", std::process::id());
@@ -43,23 +43,27 @@ impl Run {
         Self { child, tag, out }
     }
 
-    fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
+    pub fn folder(&self) -> PathBuf {
+        self.out.path().join("run")
+    }
+
     fn summary(&self) -> serde_json::Value {
-        let path = self.out.path().join("run/summary.json");
+        let path = self.folder().join("summary.json");
         serde_json::from_slice(&fs::read(path).expect("a summary")).expect("JSON")
     }
 }
 
-fn claimcheck() -> Command {
+pub fn claimcheck() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
     command.env("CLAIMCHECK_NO_HISTORY", "1");
     command
 }
 
-fn alone() -> std::sync::MutexGuard<'static, ()> {
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -309,7 +313,7 @@ spec:
 
 /// Waits until neither process, mount, loop device nor file of a run is on the host. How long that takes after kills
 /// is printed, not judged: on a busy machine it says nothing.
-fn nothing_left(tag: &str) {
+pub fn nothing_left(tag: &str) {
     gone(|| leftovers(tag));
 }
 
@@ -354,7 +358,7 @@ fn pids() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn processes(tag: &str) -> Vec<i32> {
+pub fn processes(tag: &str) -> Vec<i32> {
     let marker = format!("{TAG}={tag}");
     pids()
         .filter(|pid| {

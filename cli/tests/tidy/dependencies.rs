@@ -9,7 +9,7 @@ use crate::workspace;
 /// The crates by floor: each depends on crates of lower floors alone.
 const FLOORS: [&[&str]; 9] = [
     &["model", "substrate", "kind"],
-    &["csi", "informer", "apiserver", "observe", "runtime"],
+    &["csi", "engine", "informer", "apiserver", "observe", "runtime"],
     &["controllers", "node", "driver"],
     &["timeline", "report", "conformance", "deploy"],
     &["component"],
@@ -19,7 +19,7 @@ const FLOORS: [&[&str]; 9] = [
     &["run"],
 ];
 /// Crates that more crates wait for, or that stand alone on purpose, with all that they may depend on.
-const NARROW: [(&str, &[&str]); 5] = [
+const NARROW: [(&str, &[&str]); 6] = [
     // It forks, and holds nearly all of the `unsafe`.
     ("substrate", &[]),
     // A program driven as a user would.
@@ -27,8 +27,10 @@ const NARROW: [(&str, &[&str]); 5] = [
     // Compiled beside the components, and without a cluster of any kind.
     ("report", &["model"]),
     ("timeline", &["model", "csi", "informer", "observe"]),
+    // It knows neither clusters nor drivers.
+    ("engine", &["model"]),
     // No cluster is needed to speak to a driver.
-    ("conformance", &["model", "csi", "observe"]),
+    ("conformance", &["engine", "model", "csi", "observe"]),
 ];
 
 /// What each crate of the workspace depends on in the workspace, without the prefix of their names.

@@ -1,6 +1,7 @@
 //! Rules of the workspace that no compiler checks.
 
 mod dependencies;
+mod identifiers;
 mod planners;
 mod words;
 

@@ -49,7 +49,7 @@ fn passed_over(summary: &Value) -> Vec<(String, String)> {
 }
 
 /// Checks that the run continued after the failure: one case reports it with these words, and no other case fails.
-fn told_once(summary: &Value, words: &str) {
+fn reported_once(summary: &Value, words: &str) {
     let failed = ended(summary, "failed");
     let [(case, why)] = &failed[..] else { panic!("{words:?} must be the only finding: {failed:#?}") };
     assert_eq!(case, STRIKES);
@@ -67,7 +67,7 @@ fn a_hanging_driver_is_reported_once_and_restarted() {
     );
     let arguments = ["--driver", &command, "--access-type", "mount", "--call-timeout", "6"];
     let (code, summary) = csi(&[&arguments[..], &OTHERS].concat(), &folder.path().join("out"));
-    told_once(
+    reported_once(
         &summary,
         "the driver hangs during a call of NodeGetVolumeStats (no response to Probe within 5 s)",
     );
@@ -84,7 +84,7 @@ fn a_driver_that_exits_below_its_wrapper_is_reported_once_and_restarted() {
     );
     let arguments = ["--driver", &command, "--access-type", "mount"];
     let (code, summary) = csi(&[&arguments[..], &OTHERS].concat(), &folder.path().join("out"));
-    told_once(
+    reported_once(
         &summary,
         "the driver went away during a call of NodeGetVolumeStats (no process listens at unix://",
     );
@@ -115,7 +115,7 @@ fn a_driver_that_restarts_itself_is_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let script = format!("while :; do {} || :; done &", driver("csi.sock", "--defect crash-in-call"));
     let (code, summary) = run_with_script(&script, &["csi.sock"], &OTHERS, folder.path());
-    told_once(&summary, "the driver went away during a call of NodeGetVolumeStats (");
+    reported_once(&summary, "the driver went away during a call of NodeGetVolumeStats (");
     assert_eq!(code, Some(1));
 }
 
@@ -127,7 +127,7 @@ fn an_externally_started_driver_is_restarted_by_the_restart_command() {
     let arguments = ["--restart-command", &restart, "replays::"];
     let (code, summary) =
         run_with_script(&start, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
-    told_once(
+    reported_once(
         &summary,
         "the driver went away during a call of NodeGetVolumeStats (no process listens at unix://",
     );
@@ -163,6 +163,6 @@ fn the_lost_one_of_two_endpoints_is_named() {
         "the driver went away during a call of NodeGetVolumeStats (no process listens at unix://{}",
         node.display()
     );
-    told_once(&summary, &words);
+    reported_once(&summary, &words);
     assert_eq!(code, Some(1));
 }

@@ -4,7 +4,11 @@
 
 mod ends;
 
-use std::{path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::Value;
 
@@ -26,7 +30,7 @@ fn ended(summary: &Value, result: &str) -> Vec<(String, String)> {
     let lines = summary["results"].as_array().unwrap().iter().filter(|line| line["result"] == result);
     let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
     lines
-        .map(|line| (format!("{}::{}", text(line, "suite"), text(line, "name")), text(line, "why")))
+        .map(|line| (format!("{}::{}", text(line, "suite"), text(line, "name")), text(line, "reason")))
         .collect()
 }
 
@@ -125,7 +129,7 @@ fn mounts_are_shared_where_volumes_are_staged_and_published() {
     let (code, summary) =
         csi(&["--driver", &command, "--nodes", "1", "identity::"], &folder.path().join("out"));
     assert_eq!((code, ended(&summary, "failed")), (Some(0), vec![]));
-    let seen = std::fs::read_to_string(seen).unwrap();
+    let seen = fs::read_to_string(seen).unwrap();
     assert!(seen.contains(" shared:"), "{seen}");
 }
 
@@ -147,7 +151,7 @@ fn a_driver_that_does_not_start_is_reported_with_its_last_log_lines() {
 fn what_cannot_be_used_is_a_usage_error() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.yaml");
-    std::fs::write(&config, "volume-sise: 5\n").unwrap();
+    fs::write(&config, "volume-sise: 5\n").unwrap();
     let config = config.to_str().unwrap();
     for (arguments, words) in [
         (&["csi", "--endpoint", "unix:///csi.sock", "--config", config][..], "did you mean `volume-size`?"),
@@ -156,6 +160,7 @@ fn what_cannot_be_used_is_a_usage_error() {
         (&["csi", "--explain", "Probe", "--list"], "cannot be used with"),
         (&["csi"], "--endpoint"),
         (&["csi", "--endpoint", "unix:///csi.sock", "--volume-size", "0"], "volume-size"),
+        (&["csi", "--endpoint", "unix:///csi.sock", "--node-effects", "some"], "expected checked or none"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
             .env("CLAIMCHECK_NO_HISTORY", "1")
@@ -211,22 +216,66 @@ fn a_case_is_explained_without_a_driver() {
 #[test]
 fn a_violated_should_fails_a_case_only_if_the_run_is_strict() {
     let driver = format!(
-        "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --defect capacity-zero",
+        "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} \
+         --variant expand-smaller-refused",
         env!("CARGO_BIN_EXE_claimcheck")
     );
-    let case = "controller_list::ControllerGetVolume returns the created volume";
+    let case = "controller_expand::ControllerExpandVolume to a smaller size succeeds and keeps the size";
     let folder = tempfile::tempdir().unwrap();
     let run = |more: &[&str], out: &str| {
         csi(&[&["--driver", &driver, case], more].concat(), &folder.path().join(out))
     };
     let (code, summary) = run(&[], "lenient");
     assert_eq!((code, ended(&summary, "failed")), (Some(0), vec![]));
-    assert!(summary["warnings"].to_string().contains("SHOULD (ControllerGetVolume)"), "{summary}");
+    assert!(summary["warnings"].to_string().contains("SHOULD (ControllerExpandVolume)"), "{summary}");
     let (code, summary) = run(&["--strict"], "strict");
     let failed = ended(&summary, "failed");
     assert_eq!((code, failed.len()), (Some(1), 1), "{failed:?}");
     assert!(
-        failed[0].1.contains("\nSHOULD (ControllerGetVolume): \"`ControllerGetVolumeResponse` should"),
+        failed[0].1.contains("\nSHOULD (ControllerExpandVolume): \"If a volume corresponding to"),
         "{failed:?}"
     );
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn no_report_quotes_a_secret_that_the_driver_quotes() {
+    // Each form of quoting changes it; the part is in all of them but base64.
+    const PART: &str = "canary-6b1f90";
+    let secret = format!("{PART}\"\\<&>-end");
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = folder.path().join("secrets.yaml");
+    let value = serde_json::json!({ "create-volume": { "password": secret } });
+    fs::write(&secrets, value.to_string()).unwrap();
+    // The driver requires another secret, and quotes the one that it receives.
+    let driver = format!(
+        "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} \
+         --require-secret CreateVolume:password=another --defect secret-in-error",
+        env!("CARGO_BIN_EXE_claimcheck")
+    );
+    let out = folder.path().join("out");
+    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .env("CLAIMCHECK_NO_HISTORY", "1")
+        .args(["csi", "--access-type", "mount", "--driver", &driver, "--secrets"])
+        .arg(&secrets)
+        .arg("--out")
+        .arg(&out)
+        .args(["lifecycle::", "robustness::", "controller_create::"])
+        .output()
+        .unwrap();
+    let printed = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert_eq!(output.status.code(), Some(1), "{printed:?}");
+    assert!(printed[0].contains("***stripped***"), "no case quotes the driver: {printed:?}");
+    let kept = files(&out).into_iter().map(|path| {
+        let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
+        (path.display().to_string(), text)
+    });
+    for (place, text) in kept.chain(printed.map(|text| ("the output".to_owned(), text))) {
+        assert!(!text.contains(PART), "a secret is in {place}: {text}");
+    }
 }

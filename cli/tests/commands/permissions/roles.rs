@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_deploy::install::{Options, Variant, objects};
-use claimcheck_model::snapshot::GROUP;
+use claimcheck_model::{group_snapshot, snapshot::GROUP};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
 
@@ -107,6 +107,9 @@ pub fn watching(kind: &str) -> [Right; 2] {
         "VolumeSnapshot" => (GROUP, "volumesnapshots"),
         "VolumeSnapshotContent" => (GROUP, "volumesnapshotcontents"),
         "VolumeSnapshotClass" => (GROUP, "volumesnapshotclasses"),
+        "VolumeGroupSnapshot" => (group_snapshot::GROUP, "volumegroupsnapshots"),
+        "VolumeGroupSnapshotContent" => (group_snapshot::GROUP, "volumegroupsnapshotcontents"),
+        "VolumeGroupSnapshotClass" => (group_snapshot::GROUP, "volumegroupsnapshotclasses"),
         other => panic!("add {other} here"),
     };
     [Right::new("list", group, resource), Right::new("watch", group, resource)]

@@ -39,6 +39,7 @@ fn a_run_requests_exactly_the_rights_of_the_table() {
         let mut expected: BTreeSet<Right> = expected.flat_map(rights).collect();
         // Only asked for when a snapshot went before the case began to wait for that, so not in every run.
         expected.remove(&("volumesnapshots.snapshot.storage.k8s.io".to_owned(), "get".to_owned()));
+        expected.remove(&("volumegroupsnapshots.groupsnapshot.storage.k8s.io".to_owned(), "get".to_owned()));
         // The harness' cache lists through watches; the right to list is for API servers that do not support that.
         let watched = |resource: &String| expected.contains(&(resource.clone(), "watch".to_owned()));
         let unused: Vec<_> = expected.difference(&asked).collect();
@@ -70,6 +71,7 @@ async fn an_installation_requests_exactly_the_rights_of_the_table() {
             // No quotas here.
             || resource == "resourcequotas"
             || resource.ends_with(".snapshot.storage.k8s.io")
+            || resource.ends_with(".groupsnapshot.storage.k8s.io")
             || resource.ends_with(".monitoring.coreos.com")
     };
     let mut timeout = Duration::from_millis(200);
