@@ -73,7 +73,7 @@ fn enter(
         Shape::Any | Shape::Scalar(_) => {
             let value = value(&field.shape, wire)?;
             // Go writes strings, numbers and booleans even if they are not set.
-            if !value.is_null() && !(place.zero_is_unset && is_zero(&value)) {
+            if !(value.is_null() || place.zero_is_unset && is_zero(&value)) {
                 values.insert(field.name.to_owned(), value);
             }
         }
