@@ -30,7 +30,7 @@ pub fn below(directory: &Path) -> io::Result<Vec<AttachedLoop>> {
     for (number, file) in loops::backing_files()? {
         if file.starts_with(directory) {
             let path = loops::path(number);
-            let status = loops::status(&loops::open(&path, number)?)?;
+            let status = loops::status_of(number)?;
             // It may have been detached in between.
             found.extend(status.map(|status| AttachedLoop { path, file, id: status.file }));
         }

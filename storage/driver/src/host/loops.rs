@@ -154,7 +154,7 @@ fn attached(image: &Path, file: FileId) -> io::Result<Vec<(u32, u32)>> {
         if !backing.ends_with(&tail) {
             continue;
         }
-        if let Some(status) = status(&open(&path(number), number)?)?
+        if let Some(status) = status_of(number)?
             && status.file == file
         {
             found.push((number, status.flags));
@@ -206,6 +206,14 @@ pub(super) fn configure(device: &File, backing: &File, wanted: LoopUse, held: bo
     match unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The backing file of loop device `number`; `None` if it is not attached, or is being detached after its last close.
+pub(super) fn status_of(number: u32) -> io::Result<Option<Status>> {
+    match open(&path(number), number) {
+        Ok(device) => status(&device),
+        Err(error) => unattached_is_none(error),
     }
 }
 
