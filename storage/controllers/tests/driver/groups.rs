@@ -129,7 +129,7 @@ async fn a_refused_group_is_tried_again_and_can_be_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_whose_secret_is_missing_can_be_deleted() {
+async fn a_group_without_its_secret_can_be_deleted() {
     let cluster = with_claims("Delete").await;
     let mut class = testing::group_snapshot_class("secret", "Delete");
     let parameters = [
