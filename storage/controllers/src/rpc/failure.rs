@@ -30,6 +30,17 @@ pub struct RpcFailure {
     pub message: String,
 }
 
+impl RpcFailure {
+    /// Whether the call has ended for certain, with no change: not for lack of room, which may be short for the moment
+    /// only. Upstream: `isCSIFinalError` in external-snapshotter, `IsFinalError` in external-resizer.
+    pub fn is_final(&self) -> bool {
+        match self.certainty {
+            Certainty::Final | Certainty::Infeasible => true,
+            Certainty::Exhausted | Certainty::Unknown => false,
+        }
+    }
+}
+
 impl From<Status> for RpcFailure {
     /// Upstream: `checkError` in external-provisioner `pkg/controller/controller.go`. In addition, a status
     /// that tonic itself generated from a broken connection counts as unknown, whatever its code: the driver

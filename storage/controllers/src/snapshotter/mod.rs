@@ -14,10 +14,13 @@
 //! Upstream: kubernetes-csi/external-snapshotter, `pkg/common-controller` and `pkg/sidecar-controller`.
 
 pub(crate) mod bind;
+mod creation_time;
 pub(crate) mod cut;
 pub(crate) mod group_bind;
 pub(crate) mod group_cut;
 mod parameters;
+mod responses;
+mod status_error;
 
 use std::{error::Error, time::Duration};
 

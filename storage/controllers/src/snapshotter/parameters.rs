@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_informer::key_of;
+use claimcheck_informer::{Cached, key_of};
 use claimcheck_model::{
     ObjectKey,
     group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotClass},
@@ -13,7 +13,10 @@ use claimcheck_model::{
 };
 use k8s_openapi::api::core::v1::SecretReference;
 
-use crate::rpc::{RESERVED, SecretNameError, Templates};
+use crate::{
+    claims::annotation,
+    rpc::{RESERVED, SecretNameError, Templates},
+};
 
 type Parameters = BTreeMap<String, String>;
 
@@ -127,6 +130,13 @@ pub fn for_driver(parameters: Option<&Parameters>) -> Result<Parameters, Unknown
         }
     }
     Ok(passed)
+}
+
+/// The secret that a content's annotations name.
+pub fn recorded_secret<K: Cached>(content: &K, name: &str, namespace: &str) -> Option<SecretReference> {
+    let noted = |key| annotation(content, key).filter(|value| !value.is_empty()).map(str::to_owned);
+    let (name, namespace) = (noted(name)?, noted(namespace)?);
+    Some(SecretReference { name: Some(name), namespace: Some(namespace) })
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use crate::{
         plan::{Pair, SLOW, words},
         run::{owners, uid},
     },
-    rpc::{Certainty, DriverInfo, RpcFailure, credentials},
+    rpc::{DriverInfo, RpcFailure, credentials},
     shell::{About, ActionOutcome, Controller, Plan},
 };
 
@@ -159,11 +159,7 @@ impl Modifier {
         let now = Timestamp::now();
         let failure = error.downcast_ref::<RpcFailure>();
         // What never reached the driver changes nothing about it.
-        let certainty = failure.map_or(Certainty::Unknown, |failure| failure.certainty);
-        let refused = match certainty {
-            Certainty::Final | Certainty::Infeasible => true,
-            Certainty::Unknown | Certainty::Exhausted => false,
-        };
+        let refused = failure.is_some_and(RpcFailure::is_final);
         let infeasible = failure.is_some_and(|failure| failure.number == INVALID_ARGUMENT);
         let slow = infeasible.then(|| (class.clone(), now + SLOW));
         self.known().insert(uid(&pair.claim).to_owned(), Known { modified: None, refused, slow });

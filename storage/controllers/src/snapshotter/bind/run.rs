@@ -12,13 +12,10 @@ use claimcheck_informer::{
 use claimcheck_model::{
     ObjectKey, SNAPSHOT_BEING_DELETED, SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_CONTENT_PROTECTION,
     group_snapshot::VolumeGroupSnapshotContent,
-    snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotError, VolumeSnapshotStatus},
+    snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotStatus},
 };
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::{PersistentVolume, PersistentVolumeClaim},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
     Api, Client,
     core::{ApiResource, DynamicObject, GroupVersionKind},
@@ -35,6 +32,7 @@ use crate::{
     claims::{claim_ref, ref_key},
     context::{Context, Failure},
     shell::{ActionOutcome, Controller, Plan},
+    snapshotter::status_error::status_error,
 };
 
 /// A key of the reconciler.
@@ -305,12 +303,11 @@ async fn report(
 /// An error is not retried after a delay: a change of a related object wakes the snapshot.
 async fn fail(context: &Context, snapshot: &VolumeSnapshot, trouble: &Trouble) -> Result<(), Failure> {
     let message = trouble.to_string();
-    context.event(snapshot, EventType::Warning, trouble.reason(), message.clone());
+    context.event(snapshot, EventType::Warning, trouble.reason(), message.as_str());
     if let Some(follows) = trouble.of_finalizers(&key_of(snapshot)) {
         context.event(snapshot, EventType::Warning, "SnapshotFinalizerError", follows);
     }
-    let error = VolumeSnapshotError { message: Some(message), time: Some(Time(Timestamp::now())) };
-    let mut status = json!({ "error": error });
+    let mut status = json!({ "error": status_error(&message) });
     if trouble.unreadies() {
         status["readyToUse"] = json!(false);
     }

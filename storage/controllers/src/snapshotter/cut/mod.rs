@@ -7,4 +7,3 @@ mod plan_tests;
 mod run;
 
 pub use run::Contents;
-pub(crate) use run::nanoseconds;

@@ -24,7 +24,8 @@ use crate::{
     rpc::{RESERVED, SecretNameError},
     snapshotter::{
         Settings,
-        parameters::{Purpose, UnknownParameter, for_driver, secret},
+        parameters::{Purpose, UnknownParameter, for_driver, recorded_secret, secret},
+        responses,
     },
 };
 
@@ -44,15 +45,7 @@ pub struct Found {
 }
 
 /// State of a content that is not written yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// The driver's last response.
-    pub found: Option<Found>,
-    /// The driver has deleted the snapshot.
-    pub deleted: bool,
-    /// When to poll next whether it is ready.
-    pub next: Option<Timestamp>,
-}
+pub type Memory = responses::Memory<Found>;
 
 /// How to create or poll a snapshot.
 #[derive(Clone, Debug, PartialEq)]
@@ -275,9 +268,7 @@ fn class_of<'w>(
 
 /// The secret that was recorded when the content was created.
 fn annotated_secret(content: &VolumeSnapshotContent) -> Option<SecretReference> {
-    let noted = |key| annotation(content, key).filter(|value| !value.is_empty()).map(str::to_owned);
-    let (name, namespace) = (noted(SNAPSHOT_SECRET_NAME)?, noted(SNAPSHOT_SECRET_NAMESPACE)?);
-    Some(SecretReference { name: Some(name), namespace: Some(namespace) })
+    recorded_secret(content, SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE)
 }
 
 /// Whether the content has this response in its status.

@@ -1,10 +1,6 @@
 //! Calls the driver's CreateSnapshot, GetSnapshot, ListSnapshots and DeleteSnapshot, and writes the results.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use claimcheck_csi::{
     Driver,
@@ -12,32 +8,32 @@ use claimcheck_csi::{
 };
 use claimcheck_informer::{Backoff, Change, ContentBy, EventType, Kind, KindSet, World};
 use claimcheck_model::{
-    SNAPSHOT_BEING_CREATED, SNAPSHOT_CONTENT_PROTECTION,
-    snapshot::{VolumeSnapshotContent, VolumeSnapshotError},
+    SNAPSHOT_BEING_CREATED, SNAPSHOT_CONTENT_PROTECTION, snapshot::VolumeSnapshotContent,
 };
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::api::core::v1::SecretReference;
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::plan::{Action, Found, Memory, Question, plan};
+use super::plan::{Action, Found, Question, plan};
 use crate::{
     Failure,
     context::Context,
-    rpc::{Certainty, RpcFailure, credentials},
+    rpc::{RpcFailure, credentials},
     shell::{ActionOutcome, Controller, Plan},
-    snapshotter::Settings,
+    snapshotter::{
+        Settings,
+        creation_time::{OutOfRange, created},
+        responses::Responses,
+        status_error::write_error,
+    },
 };
-
-/// Polling interval of a snapshot that is not ready.
-const POLLS: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(30) };
 
 /// The snapshotter of one driver.
 pub struct Contents {
     driver: Driver,
     settings: Settings,
-    /// By the content's uid; with the number of responses that the snapshot is not ready.
-    memory: Mutex<HashMap<String, (Memory, u32)>>,
+    responses: Responses<Found>,
 }
 
 /// A driver's response without a snapshot.
@@ -47,11 +43,8 @@ enum BadAnswer {
     Nothing,
     #[error("can not find snapshot for snapshotID {0}")]
     NotListed(String),
-    #[error(
-        "the driver's answer has a creation_time out of range: {seconds} s and {nanos} ns since 1970; it counts \
-         seconds, not milliseconds"
-    )]
-    Time { handle: String, seconds: i64, nanos: i32 },
+    #[error("{cause}")]
+    Time { handle: String, cause: OutOfRange },
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -95,8 +88,8 @@ impl Controller for Contents {
     }
 
     fn plan(&self, name: &String, world: &World, now: Timestamp) -> Plan<Action> {
-        let uid = world.snapshot_contents.named(name).and_then(|content| content.metadata.uid.as_ref());
-        let memory = uid.and_then(|uid| Some(self.memory().get(uid)?.0.clone())).unwrap_or_default();
+        let content = world.snapshot_contents.named(name);
+        let memory = content.map(|content| self.responses.of(uid(content))).unwrap_or_default();
         let (action, requeue_after) = plan(name, world, &self.settings, &memory, now);
         Plan { actions: action.into_iter().collect(), requeue_after }
     }
@@ -114,7 +107,10 @@ impl Controller for Contents {
             Action::Ask { content, question, secret } => {
                 let creates = matches!(question, Question::Create(_));
                 match self.ask(context, question, secret).await {
-                    Ok(found) => self.learned(&content, found),
+                    Ok(found) => {
+                        let ready = found.ready;
+                        self.responses.learned(uid(&content), found, ready);
+                    }
                     Err(error) => return self.not_asked(context, &content, creates, error).await,
                 }
             }
@@ -162,7 +158,7 @@ impl Controller for Contents {
                     context.event(&*content, EventType::Warning, "SnapshotDeleteError", message);
                     return Err(Failure::Transient(error));
                 }
-                self.memory().entry(uid(&content).to_owned()).or_default().0.deleted = true;
+                self.responses.deleted(uid(&content));
             }
             Action::Release(content) => {
                 let mut finalizers = content.metadata.finalizers.clone().unwrap_or_default();
@@ -182,7 +178,7 @@ impl Controller for Contents {
 
 impl Contents {
     pub fn new(driver: Driver, settings: Settings) -> Self {
-        Self { driver, settings, memory: Mutex::default() }
+        Self { driver, settings, responses: Responses::default() }
     }
 
     /// An error written by this controller is no reason to retry before the backoff is over.
@@ -191,7 +187,7 @@ impl Contents {
             (Some(old), Some(new)) if but_for_failures(old) == but_for_failures(new) => Vec::new(),
             (_, Some(_)) => vec![change.key.name.clone()],
             (Some(gone), None) => {
-                self.memory().remove(uid(gone));
+                self.responses.forget(uid(gone));
                 Vec::new()
             }
             (None, None) => Vec::new(),
@@ -237,17 +233,6 @@ impl Contents {
         Ok(found(snapshot.ok_or(BadAnswer::Nothing)?)?)
     }
 
-    /// Records the driver's response, and when to poll again.
-    fn learned(&self, content: &VolumeSnapshotContent, found: Found) {
-        let mut memory = self.memory();
-        let (memory, polls) = memory.entry(uid(content).to_owned()).or_default();
-        *polls += 1;
-        let pause = POLLS.delay(*polls);
-        memory.next =
-            (!found.ready).then(|| Timestamp::now().saturating_add(pause).unwrap_or(Timestamp::MAX));
-        memory.found = Some(found);
-    }
-
     /// Writes the error of a call. The annotation of a CreateSnapshot that may still be in progress stays, and
     /// the content with it.
     async fn not_asked(
@@ -277,11 +262,7 @@ impl Contents {
             Some(BadAnswer::Nothing | BadAnswer::NotListed(_)) | None => None,
         };
         failed(context, content, reason, &message, handle).await;
-        let over = error.downcast_ref::<RpcFailure>().is_some_and(|failure| match failure.certainty {
-            Certainty::Final | Certainty::Infeasible => true,
-            // Upstream: `isCSIFinalError`. Room may be short for the moment only.
-            Certainty::Exhausted | Certainty::Unknown => false,
-        });
+        let over = error.downcast_ref::<RpcFailure>().is_some_and(RpcFailure::is_final);
         if creates && over {
             // The version that was decided on is gone with the write above.
             let key = claimcheck_informer::key_of(content);
@@ -294,37 +275,19 @@ impl Contents {
         }
         Err(Failure::Transient(error))
     }
-
-    // Nothing panics while it is locked, so a poisoned one is whole.
-    fn memory(&self) -> MutexGuard<'_, HashMap<String, (Memory, u32)>> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn uid(content: &VolumeSnapshotContent) -> &str {
     content.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// A snapshot without a creation time is assumed to have been taken just now.
 fn found(snapshot: Snapshot) -> Result<Found, BadAnswer> {
-    let created = match snapshot.creation_time.filter(|time| time.seconds > 0) {
-        None => i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX),
-        Some(time) => nanoseconds(time.seconds, time.nanos).ok_or_else(|| BadAnswer::Time {
-            handle: snapshot.snapshot_id.clone(),
-            seconds: time.seconds,
-            nanos: time.nanos,
-        })?,
-    };
     let (handle, ready, size) = (snapshot.snapshot_id, snapshot.ready_to_use, snapshot.size_bytes);
     let group = Some(snapshot.group_snapshot_id).filter(|group| !group.is_empty());
-    Ok(Found { handle, ready, created, size, group })
-}
-
-/// A `google.protobuf.Timestamp` in nanoseconds since 1970; none if it is out of range. Upstream's `UnixNano()` is
-/// undefined then.
-pub(crate) fn nanoseconds(seconds: i64, nanos: i32) -> Option<i64> {
-    let nanos = Some(nanos).filter(|nanos| (0..1_000_000_000).contains(nanos))?;
-    seconds.checked_mul(1_000_000_000)?.checked_add(nanos.into())
+    match created(snapshot.creation_time) {
+        Ok(created) => Ok(Found { handle, ready, created, size, group }),
+        Err(cause) => Err(BadAnswer::Time { handle, cause }),
+    }
 }
 
 async fn settle(context: &Context, content: &VolumeSnapshotContent) -> Result<(), Failure> {
@@ -340,19 +303,9 @@ async fn failed(
     message: &str,
     handle: Option<&str>,
 ) {
-    let current_error = content.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
-    if current_error == Some(message) {
-        return;
-    }
-    context.event(content, EventType::Warning, reason, message);
-    let error = VolumeSnapshotError { message: Some(message.to_owned()), time: Some(Time(Timestamp::now())) };
-    let mut status = json!({ "error": error, "readyToUse": false });
-    if let Some(handle) = handle {
-        status["snapshotHandle"] = handle.into();
-    }
-    if let Err(Failure::Transient(cause)) = context.patch_status(content, status).await {
-        warn!(content = content.metadata.name, cause, "the error cannot be written to its status");
-    }
+    let current = content.status.as_ref().and_then(|status| status.error.as_ref());
+    let existing = handle.map_or_else(|| json!({}), |handle| json!({ "snapshotHandle": handle }));
+    write_error(context, content, current, reason, message, existing).await;
 }
 
 /// The content without the fields that failures change.

@@ -9,13 +9,10 @@ use claimcheck_model::{
     group_snapshot::{
         VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotStatus, owning_group,
     },
-    snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotError},
+    snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::core::v1::{PersistentVolume, PersistentVolumeClaim},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{Api, api::ListParams};
 use serde_json::json;
 use tracing::info;
@@ -28,6 +25,7 @@ use crate::{
     claims::{claim_ref, ref_key},
     context::{Context, Failure},
     shell::{ActionOutcome, Controller, Plan},
+    snapshotter::status_error::status_error,
 };
 
 /// A key of the reconciler.
@@ -241,12 +239,11 @@ async fn fail(context: &Context, group: &VolumeGroupSnapshot, trouble: &Trouble)
         context.event(group, EventType::Warning, "CreateGroupSnapshotContentFailed", precedes);
     }
     let message = trouble.to_string();
-    context.event(group, EventType::Warning, trouble.reason(), message.clone());
+    context.event(group, EventType::Warning, trouble.reason(), message.as_str());
     if let Some(follows) = trouble.of_finalizers(&key_of(group)) {
         context.event(group, EventType::Warning, "GroupSnapshotFinalizerError", follows);
     }
-    let error = VolumeSnapshotError { message: Some(message), time: Some(Time(Timestamp::now())) };
-    let mut status = json!({ "error": error });
+    let mut status = json!({ "error": status_error(&message) });
     if trouble.unreadies() {
         status["readyToUse"] = json!(false);
     }

@@ -20,7 +20,8 @@ use crate::{
     rpc::{RESERVED, SecretNameError},
     snapshotter::{
         Settings,
-        parameters::{Purpose, UnknownParameter, for_driver, group_secret},
+        parameters::{Purpose, UnknownParameter, for_driver, group_secret, recorded_secret},
+        responses,
     },
 };
 
@@ -38,15 +39,7 @@ pub struct Found {
 }
 
 /// State of a content that is not written yet.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Memory {
-    /// The driver's last response.
-    pub found: Option<Found>,
-    /// The driver has deleted the group.
-    pub deleted: bool,
-    /// When to poll next whether it is ready.
-    pub next: Option<Timestamp>,
-}
+pub type Memory = responses::Memory<Found>;
 
 /// How to create or poll a group.
 #[derive(Clone, Debug, PartialEq)]
@@ -252,9 +245,7 @@ fn class_of<'w>(
 
 /// The secret that was recorded when the content was created.
 fn annotated_secret(content: &VolumeGroupSnapshotContent) -> Option<SecretReference> {
-    let noted = |key| annotation(content, key).filter(|value| !value.is_empty()).map(str::to_owned);
-    let (name, namespace) = (noted(GROUP_SNAPSHOT_SECRET_NAME)?, noted(GROUP_SNAPSHOT_SECRET_NAMESPACE)?);
-    Some(SecretReference { name: Some(name), namespace: Some(namespace) })
+    recorded_secret(content, GROUP_SNAPSHOT_SECRET_NAME, GROUP_SNAPSHOT_SECRET_NAMESPACE)
 }
 
 /// Whether the content has this response in its status.

@@ -1,11 +1,7 @@
 //! Calls the driver's CreateVolumeGroupSnapshot, GetVolumeGroupSnapshot and DeleteVolumeGroupSnapshot, and writes the
 //! results.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use claimcheck_csi::{
     Driver,
@@ -15,31 +11,31 @@ use claimcheck_informer::{Backoff, Change, EventType, GroupContentBy, Kind, Kind
 use claimcheck_model::{
     GROUP_SNAPSHOT_BEING_CREATED, GROUP_SNAPSHOT_CONTENT_PROTECTION,
     group_snapshot::{VolumeGroupSnapshotContent, VolumeSnapshotInfo},
-    snapshot::VolumeSnapshotError,
 };
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta::v1::Time};
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::plan::{Action, Found, Memory, Question, plan};
+use super::plan::{Action, Found, Question, plan};
 use crate::{
     Failure,
     context::Context,
-    rpc::{Certainty, RpcFailure, credentials},
+    rpc::{RpcFailure, credentials},
     shell::{ActionOutcome, Controller, Plan},
-    snapshotter::{Settings, cut::nanoseconds},
+    snapshotter::{
+        Settings,
+        creation_time::{OutOfRange, created, nanoseconds},
+        responses::Responses,
+        status_error::write_error,
+    },
 };
-
-/// Polling interval of a group that is not ready.
-const POLLS: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(30) };
 
 /// The snapshotter of one driver, for groups.
 pub struct Contents {
     driver: Driver,
     settings: Settings,
-    /// By the content's uid; with the number of responses that the group is not ready.
-    memory: Mutex<HashMap<String, (Memory, u32)>>,
+    responses: Responses<Found>,
 }
 
 /// A driver's response that is not a group.
@@ -51,11 +47,8 @@ enum BadAnswer {
     NoMembers { handle: String },
     #[error("the driver's answer has a snapshot without id or without source volume")]
     Member { handle: String },
-    #[error(
-        "the driver's answer has a creation_time out of range: {seconds} s and {nanos} ns since 1970; it counts \
-         seconds, not milliseconds"
-    )]
-    Time { handle: String, members: Vec<VolumeSnapshotInfo>, seconds: i64, nanos: i32 },
+    #[error("{cause}")]
+    Time { handle: String, members: Vec<VolumeSnapshotInfo>, cause: OutOfRange },
 }
 
 impl BadAnswer {
@@ -111,8 +104,8 @@ impl Controller for Contents {
     }
 
     fn plan(&self, name: &String, world: &World, now: Timestamp) -> Plan<Action> {
-        let uid = world.group_snapshot_contents.named(name).and_then(|content| content.metadata.uid.as_ref());
-        let memory = uid.and_then(|uid| Some(self.memory().get(uid)?.0.clone())).unwrap_or_default();
+        let content = world.group_snapshot_contents.named(name);
+        let memory = content.map(|content| self.responses.of(uid(content))).unwrap_or_default();
         let (action, requeue_after) = plan(name, world, &self.settings, &memory, now);
         Plan { actions: action.into_iter().collect(), requeue_after }
     }
@@ -130,7 +123,10 @@ impl Controller for Contents {
             Action::Ask { content, question, secret } => {
                 let creates = matches!(question, Question::Create(_));
                 match self.ask(context, question, secret).await {
-                    Ok(found) => self.learned(&content, found),
+                    Ok(found) => {
+                        let ready = found.ready;
+                        self.responses.learned(uid(&content), found, ready);
+                    }
                     Err(error) => return self.not_asked(context, &content, creates, error).await,
                 }
             }
@@ -158,7 +154,7 @@ impl Controller for Contents {
                     context.event(&*content, EventType::Warning, "GroupSnapshotDeleteError", message);
                     return Err(Failure::Transient(error));
                 }
-                self.memory().entry(uid(&content).to_owned()).or_default().0.deleted = true;
+                self.responses.deleted(uid(&content));
             }
             Action::Release(content) => {
                 let mut finalizers = content.metadata.finalizers.clone().unwrap_or_default();
@@ -178,7 +174,7 @@ impl Controller for Contents {
 
 impl Contents {
     pub fn new(driver: Driver, settings: Settings) -> Self {
-        Self { driver, settings, memory: Mutex::default() }
+        Self { driver, settings, responses: Responses::default() }
     }
 
     /// An error written by this controller is no reason to retry before the backoff is over.
@@ -187,7 +183,7 @@ impl Contents {
             (Some(old), Some(new)) if but_for_failures(old) == but_for_failures(new) => Vec::new(),
             (_, Some(_)) => vec![change.key.name.clone()],
             (Some(gone), None) => {
-                self.memory().remove(uid(gone));
+                self.responses.forget(uid(gone));
                 Vec::new()
             }
             (None, None) => Vec::new(),
@@ -221,17 +217,6 @@ impl Contents {
         Ok(found(group, creates)?)
     }
 
-    /// Records the driver's response, and when to poll again.
-    fn learned(&self, content: &VolumeGroupSnapshotContent, found: Found) {
-        let mut memory = self.memory();
-        let (memory, polls) = memory.entry(uid(content).to_owned()).or_default();
-        *polls += 1;
-        let pause = POLLS.delay(*polls);
-        memory.next =
-            (!found.ready).then(|| Timestamp::now().saturating_add(pause).unwrap_or(Timestamp::MAX));
-        memory.found = Some(found);
-    }
-
     /// Writes the error of a call. The annotation of a CreateVolumeGroupSnapshot that may still be in progress stays,
     /// and the content with it.
     async fn not_asked(
@@ -259,11 +244,7 @@ impl Contents {
         // A group that exists can be deleted, although it is not usable.
         let existing = error.downcast_ref::<BadAnswer>().and_then(BadAnswer::existing);
         failed(context, content, reason, &message, existing).await;
-        let over = error.downcast_ref::<RpcFailure>().is_some_and(|failure| match failure.certainty {
-            Certainty::Final | Certainty::Infeasible => true,
-            // Upstream: `isCSIFinalError`. Room may be short for the moment only.
-            Certainty::Exhausted | Certainty::Unknown => false,
-        });
+        let over = error.downcast_ref::<RpcFailure>().is_some_and(RpcFailure::is_final);
         if creates && over {
             // The version that was decided on is gone with the write above.
             let current = context.informer.read().group_snapshot_contents.get(&key_of(content)).cloned();
@@ -275,19 +256,13 @@ impl Contents {
         }
         Err(Failure::Transient(error))
     }
-
-    // Nothing panics while it is locked, so a poisoned one is whole.
-    fn memory(&self) -> MutexGuard<'_, HashMap<String, (Memory, u32)>> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn uid(content: &VolumeGroupSnapshotContent) -> &str {
     content.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// A group without a creation time is assumed to have been created just now. Members are created from the snapshots of
-/// a new group only; those of an existing one are imported one by one.
+/// Members are created from the snapshots of a new group only; those of an existing one are imported one by one.
 fn found(group: VolumeGroupSnapshot, creates: bool) -> Result<Found, BadAnswer> {
     let handle = group.group_snapshot_id;
     let members = match creates {
@@ -298,17 +273,10 @@ fn found(group: VolumeGroupSnapshot, creates: bool) -> Result<Found, BadAnswer> 
     if creates && members.is_empty() {
         return Err(BadAnswer::NoMembers { handle });
     }
-    let created = match group.creation_time.filter(|time| time.seconds > 0) {
-        None => i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX),
-        Some(time) => match nanoseconds(time.seconds, time.nanos) {
-            Some(created) => created,
-            None => {
-                let (seconds, nanos) = (time.seconds, time.nanos);
-                return Err(BadAnswer::Time { handle, members, seconds, nanos });
-            }
-        },
-    };
-    Ok(Found { handle, ready: group.ready_to_use, created, members })
+    match created(group.creation_time) {
+        Ok(created) => Ok(Found { handle, ready: group.ready_to_use, created, members }),
+        Err(cause) => Err(BadAnswer::Time { handle, members, cause }),
+    }
 }
 
 /// A snapshot of a new group; none without its id or volume.
@@ -318,7 +286,7 @@ fn member(snapshot: Snapshot) -> Option<VolumeSnapshotInfo> {
     }
     let time = snapshot.creation_time.filter(|time| time.seconds > 0);
     Some(VolumeSnapshotInfo {
-        creation_time: time.and_then(|time| nanoseconds(time.seconds, time.nanos)),
+        creation_time: time.and_then(|time| nanoseconds(&time)),
         ready_to_use: Some(snapshot.ready_to_use),
         restore_size: Some(snapshot.size_bytes).filter(|size| *size > 0),
         snapshot_handle: snapshot.snapshot_id,
@@ -362,22 +330,15 @@ async fn failed(
     message: &str,
     existing: Option<(&str, &[VolumeSnapshotInfo])>,
 ) {
-    let current_error = content.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
-    if current_error == Some(message) {
-        return;
-    }
-    context.event(content, EventType::Warning, reason, message);
-    let error = VolumeSnapshotError { message: Some(message.to_owned()), time: Some(Time(Timestamp::now())) };
-    let mut status = json!({ "error": error, "readyToUse": false });
+    let current = content.status.as_ref().and_then(|status| status.error.as_ref());
+    let mut status = json!({});
     if let Some((handle, members)) = existing {
         status["volumeGroupSnapshotHandle"] = handle.into();
         if content.members().is_empty() && !members.is_empty() {
             status["volumeSnapshotInfoList"] = json!(members);
         }
     }
-    if let Err(Failure::Transient(cause)) = context.patch_status(content, status).await {
-        warn!(content = content.metadata.name, cause, "the error cannot be written to its status");
-    }
+    write_error(context, content, current, reason, message, status).await;
 }
 
 /// The content without the fields that failures change.

@@ -1,0 +1,72 @@
+//! The driver's responses about contents, until the statuses of the contents have them.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use claimcheck_informer::Backoff;
+use jiff::Timestamp;
+
+/// Polling interval of a snapshot or group that is not ready.
+const POLLS: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(30) };
+
+/// State of a content that is not written yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory<F> {
+    /// The driver's last response.
+    pub found: Option<F>,
+    /// The driver has deleted the snapshot or group.
+    pub deleted: bool,
+    /// When to poll next whether it is ready.
+    pub next: Option<Timestamp>,
+}
+
+impl<F> Default for Memory<F> {
+    fn default() -> Self {
+        Self { found: None, deleted: false, next: None }
+    }
+}
+
+/// The state by the content's uid; with the number of responses.
+#[derive(Debug)]
+pub struct Responses<F>(Mutex<HashMap<String, (Memory<F>, u32)>>);
+
+impl<F> Default for Responses<F> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<F: Clone> Responses<F> {
+    /// The state of a content.
+    pub fn of(&self, uid: &str) -> Memory<F> {
+        self.memory().get(uid).map(|(memory, _)| memory.clone()).unwrap_or_default()
+    }
+
+    /// Records the driver's response, and when to poll again.
+    pub fn learned(&self, uid: &str, found: F, ready: bool) {
+        let mut memory = self.memory();
+        let (memory, polls) = memory.entry(uid.to_owned()).or_default();
+        *polls += 1;
+        let pause = POLLS.delay(*polls);
+        memory.next = (!ready).then(|| Timestamp::now().saturating_add(pause).unwrap_or(Timestamp::MAX));
+        memory.found = Some(found);
+    }
+
+    /// Records that the driver has deleted the snapshot or group.
+    pub fn deleted(&self, uid: &str) {
+        self.memory().entry(uid.to_owned()).or_default().0.deleted = true;
+    }
+
+    /// Removes the state of a content that no longer exists.
+    pub fn forget(&self, uid: &str) {
+        self.memory().remove(uid);
+    }
+
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn memory(&self) -> MutexGuard<'_, HashMap<String, (Memory<F>, u32)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
