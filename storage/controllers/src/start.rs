@@ -338,8 +338,9 @@ fn start(
         }
         Name::SnapshotController => {
             let context = context("snapshot-controller");
-            let snapshots = shell::run(snapshotter::bind::Snapshots::new(&context), context.clone());
-            let groups = shell::run(snapshotter::group_bind::Groups, context);
+            let snapshots =
+                shell::run(snapshotter::snapshot_controller::Snapshots::new(&context), context.clone());
+            let groups = shell::run(snapshotter::snapshot_controller_groups::Groups, context);
             running.spawn(endless(async {
                 tokio::join!(snapshots, groups);
             }));

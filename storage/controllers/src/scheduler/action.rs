@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-use super::parked::{ClusterEvent, EquivalenceClass};
+use super::unschedulable::{ClusterEvent, EquivalenceClass};
 
 const SCHEDULED: &str = "PodScheduled";
 

@@ -20,10 +20,10 @@ use serde_json::json;
 
 use super::{
     action::{Action, Decision},
-    parked::ClusterEvent,
     plan::plan,
     reservations::Reservations,
     resources::requests,
+    unschedulable::ClusterEvent,
 };
 
 fn decide(world: &World, pod: &str, reserved: &Reservations) -> Decision {

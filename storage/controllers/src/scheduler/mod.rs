@@ -8,20 +8,20 @@
 //!
 //! For WaitForFirstConsumer claims the node is selected first; the pod is bound to it when they are bound.
 //! Upstream: `pkg/scheduler/framework/plugins/volumebinding` and the other filters named where they are
-//! mirrored. Unschedulable pods are parked (parked.rs) until a change that may make a node fit. A pod preempts
+//! mirrored. Unschedulable pods wait (unschedulable.rs) until a change that may make a node fit. A pod preempts
 //! another only for a claim that one pod may use (preemption.rs). Not implemented, since no storage behaviour
 //! depends on them: pod affinity and spreading, preemption for resources.
 
 mod action;
-mod late;
+mod late_binding;
 mod limits;
 mod nodes;
-mod parked;
 pub(crate) mod plan;
 mod preemption;
 pub(crate) mod reservations;
 mod resources;
 mod run;
+mod unschedulable;
 mod volumes;
 mod zones;
 

@@ -9,7 +9,8 @@ use claimcheck_informer::{PodBy, World};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Taint, Toleration};
 
 use super::{
-    late, limits, parked::ClusterEvent, reservations::Reservations, resources, volumes::PodVolumes, zones,
+    late_binding, limits, reservations::Reservations, resources, unschedulable::ClusterEvent,
+    volumes::PodVolumes, zones,
 };
 use crate::{
     claims::name,
@@ -105,7 +106,7 @@ pub fn fits(
     if !volumes.bound.iter().all(|volume| reaches(volume, node)) {
         return Err(FilterFailure::VolumeAffinity);
     }
-    let choice = late::choose(&volumes.unbound, node, world)?;
+    let choice = late_binding::choose(&volumes.unbound, node, world)?;
     limits::fits(pod, volumes, node, world, reserved)?;
     if !volumes.bound.iter().all(|volume| zones::matches(volume, node)) {
         return Err(FilterFailure::Zone);

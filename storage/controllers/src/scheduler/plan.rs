@@ -14,9 +14,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use super::{
     action::{Action, Decision, NoNode, Reason, has_condition},
     nodes::{Choice, FilterFailure, fits, load, preference},
-    parked::equivalence_class,
     preemption,
     reservations::Reservations,
+    unschedulable::equivalence_class,
     volumes::{PodVolumes, Wait, pod_volumes},
 };
 use crate::claims::{is_deleting, name};

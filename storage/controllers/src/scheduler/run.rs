@@ -18,9 +18,9 @@ use serde_json::json;
 use super::{
     action::{Action, NoNode, preempted, unscheduled},
     nodes::is_ready,
-    parked::{ClusterEvent, UnschedulablePods},
     plan::{is_of_scheduler, plan},
     reservations::Reservations,
+    unschedulable::{ClusterEvent, UnschedulablePods},
 };
 use crate::{
     binder::point_volume,

@@ -1,25 +1,25 @@
 //! The snapshotter: snapshots of claims, and of groups of claims.
 //!
 //! ```text
-//! VolumeSnapshot, claim, class ──bind──> VolumeSnapshotContent ──cut──> CreateSnapshot
-//!        ^                                        │                          │
-//!        └────────── bind: status <───────────────┴───── cut: status <───────┘
+//! VolumeSnapshot, claim, class ──snapshot_controller──> VolumeSnapshotContent ──csi_snapshotter──> CreateSnapshot
+//!        ^                                                      │                                       │
+//!        └──────────── snapshot_controller: status <────────────┴──────── csi_snapshotter: status <─────┘
 //! ```
 //!
-//! Two controllers, as upstream: `bind/` is that of a whole cluster (snapshot-controller), `cut/` that of a
-//! driver (csi-snapshotter). A snapshot that is not ready yet is polled. `group_bind/` and `group_cut/` are the same
-//! for groups: the driver creates and deletes all snapshots of a group in one call, and `group_bind/` creates a
-//! VolumeSnapshot and its content for each.
+//! Two controllers, as upstream: `snapshot_controller/` is that of a whole cluster, `csi_snapshotter/` that of a
+//! driver. A snapshot that is not ready yet is polled. `snapshot_controller_groups/` and `csi_snapshotter_groups/` are
+//! the same for groups: the driver creates and deletes all snapshots of a group in one call, and
+//! `snapshot_controller_groups/` creates a VolumeSnapshot and its content for each.
 //!
 //! Upstream: kubernetes-csi/external-snapshotter, `pkg/common-controller` and `pkg/sidecar-controller`.
 
-pub(crate) mod bind;
 mod creation_time;
-pub(crate) mod cut;
-pub(crate) mod group_bind;
-pub(crate) mod group_cut;
+pub(crate) mod csi_snapshotter;
+pub(crate) mod csi_snapshotter_groups;
 mod parameters;
 mod responses;
+pub(crate) mod snapshot_controller;
+pub(crate) mod snapshot_controller_groups;
 mod status_error;
 
 use std::{error::Error, time::Duration};
@@ -73,7 +73,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
                 info!(driver = info.name, "the driver does not declare CREATE_DELETE_SNAPSHOT");
                 std::future::pending::<()>().await;
             }
-            let contents = cut::Contents::new(driver.clone(), settings(&options.snapshot_names));
+            let contents = csi_snapshotter::Contents::new(driver.clone(), settings(&options.snapshot_names));
             shell::run(contents, context.clone()).await;
         };
         let groups = async {
@@ -84,7 +84,10 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
                 );
                 std::future::pending::<()>().await;
             }
-            let contents = group_cut::Contents::new(driver.clone(), settings(&options.group_snapshot_names));
+            let contents = csi_snapshotter_groups::Contents::new(
+                driver.clone(),
+                settings(&options.group_snapshot_names),
+            );
             shell::run(contents, context.clone()).await;
         };
         tokio::select! {

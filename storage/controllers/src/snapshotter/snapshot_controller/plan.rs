@@ -5,7 +5,7 @@
 //!     ──> finalizer as bound ──> status follows the content's
 //! ```
 //!
-//! A snapshot that was created with its group waits for `group_bind/` to bind it.
+//! A snapshot that was created with its group waits for `snapshot_controller_groups/` to bind it.
 //!
 //! Upstream: `syncSnapshot` and `syncContent` in `pkg/common-controller/snapshot_controller.go`. Unlike there a
 //! snapshot that lost its content is not recreated: it would have other data.
