@@ -185,6 +185,14 @@ metrics! {
     PHASE_OVERHEAD = "claimcheck_phase_overhead_seconds", Seconds, Histogram(OPERATION_BUCKETS),
         [Phase, DriverName, Cluster],
         "Duration of each phase without the time spent in driver calls.";
+    PHASE_WAITING = "claimcheck_phase_waiting", Count, Gauge, [Phase, DriverName, StorageClass],
+        "Number of volumes of a cluster that currently wait for the end of a phase.";
+    PHASE_WAITING_OLDEST = "claimcheck_phase_waiting_oldest_seconds", Seconds, Gauge, [Phase, DriverName, StorageClass],
+        "Age of the longest wait for the end of a phase.";
+    TRACKED = "claimcheck_tracked_volumes", Count, Gauge, [],
+        "Number of claims with a life cycle that the monitor currently follows.";
+    LISTS_AFTER_START = "claimcheck_lists_after_start_total", Count, Counter, [Kind],
+        "Number of lists of a kind after the first one: 0 unless changes were missed.";
     ATTACH = "claimcheck_attach_total", Count, Counter, [DriverName],
         "Number of volumes attached to a node.";
     DETACH = "claimcheck_detach_total", Count, Counter, [DriverName],

@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+/// The Kubernetes version that the embedded API server and the built-in nodes report.
+pub const KUBERNETES_VERSION: &str = "v1.36.2";
+
 /// Set by the binder on a claim once both sides of the binding are written.
 /// Upstream: `pkg/controller/volume/persistentvolume/pv_controller.go`.
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
@@ -60,6 +63,8 @@ pub const SNAPSHOT_SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-
 pub const SNAPSHOT_SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
 /// On a snapshot content: the handle of its group, which is created and deleted as a whole.
 pub const SNAPSHOT_GROUP: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
+/// A label of a snapshot content: the node with the snapshotter that handles it, with distributed snapshotting.
+pub const SNAPSHOT_MANAGED_BY: &str = "snapshot.storage.kubernetes.io/managed-by";
 /// On a snapshot content: the volume mode may change on restore (KEP-3141).
 pub const ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
 

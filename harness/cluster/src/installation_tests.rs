@@ -26,7 +26,9 @@ use claimcheck_deploy::install::{self, Options, Variant};
 /// The components installed on a cluster.
 async fn left(machine: &Machine) -> usize {
     let (client, all) = (|| machine.client.clone(), ListParams::default());
-    let roles = Api::<ClusterRole>::all(client()).list(&all).await.unwrap().items.len();
+    // Not those that every cluster has.
+    let installed = ListParams::default().labels("!kubernetes.io/bootstrapping");
+    let roles = Api::<ClusterRole>::all(client()).list(&installed).await.unwrap().items.len();
     let classes = Api::<StorageClass>::all(client()).list(&all).await.unwrap().items.len();
     let drivers = Api::<CSIDriver>::all(client()).list(&all).await.unwrap().items.len();
     let namespace = Api::<Namespace>::all(client()).get_opt(install::NAMESPACE).await.unwrap();

@@ -1,10 +1,10 @@
-//! The processing of a request: path, token, body, handler, counters.
+//! The processing of a request: path, user, body, handler, counters.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::header::{AUTHORIZATION, USER_AGENT};
+use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Either, Limited};
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Audit, Entry, RequestCount};
+use crate::auth::Auth;
 use crate::faults::Faults;
 use crate::handlers::{self, Call};
 use crate::request::{ObjectPath, Query, Target};
@@ -35,10 +36,12 @@ pub struct Api {
     pub faults: Faults,
     /// Signs the tokens of service accounts.
     pub signer: Signer,
+    /// Users and permissions.
+    pub auth: Auth,
     /// The CA that clients trust.
     pub ca_pem: String,
     address: SocketAddr,
-    /// The required `Authorization` header; it is also valid for the kubelets.
+    /// The `Authorization` header of the admin; it is also valid for the kubelets.
     pub authorization: String,
     git_version: String,
     audit: Audit,
@@ -68,6 +71,7 @@ impl Api {
         let Issued { address, token, ca_pem, signer } = identity;
         bootstrap::bootstrap_cluster(&store, &ca_pem);
         Self {
+            auth: Auth::new(store.clone()),
             store,
             stop,
             faults: Faults::default(),
@@ -89,7 +93,7 @@ impl Api {
     pub async fn answer(&self, request: Request<Incoming>) -> Answer {
         let began = Instant::now();
         let (head, body) = request.into_parts();
-        let target = Target::parse(head.uri.path());
+        let target = Target::parse(head.uri.path(), self.store.kinds());
         let query = Query::parse(head.uri.query());
         let verb = verb(&head.method, &target, &query);
         let resource = match &target {
@@ -133,9 +137,10 @@ impl Api {
         received: &mut Bytes,
     ) -> Result<Answer> {
         // As upstream, health and version are for everybody.
-        if !matches!(target, Target::Health | Target::Version) {
-            self.authorize(head, target, verb)?;
-        }
+        let user = match target {
+            Target::Health | Target::Version => self.anonymous(),
+            _ => self.authorize(head, &query)?,
+        };
         match target {
             Target::Health => Ok(response::text(StatusCode::OK, "ok")),
             Target::Version => Ok(response::json(StatusCode::OK, &self.version())),
@@ -145,30 +150,23 @@ impl Api {
                 }
                 let body = read(body).await?;
                 received.clone_from(&body);
-                let call = Call { api: self, path, query, head, body };
+                let call = Call { api: self, path, query, user, head, body };
                 handlers::dispatch(call, verb).await
             }
             Target::UnknownResource => Err(Status::unknown_resource()),
             Target::Unknown => Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n")),
             _ if head.method != Method::GET => Err(Status::method_not_allowed()),
             Target::KeySet => Ok(response::json(StatusCode::OK, &self.signer.key_set())),
-            Target::CoreVersions => Ok(discovery::core(head, self.address)),
-            Target::Groups => Ok(discovery::groups(head)),
-            Target::Group(group) => discovery::group(group),
-            Target::GroupVersion(group, version) => discovery::resources(group, version),
-            Target::OpenApi => Ok(openapi::index()),
-            Target::OpenApiDocument(group, version) => openapi::document(group, version),
-        }
-    }
-
-    fn authorize(&self, head: &Parts, target: &Target, verb: &str) -> Result<()> {
-        match head.headers.get(AUTHORIZATION) {
-            Some(presented) if presented.as_bytes() == self.authorization.as_bytes() => Ok(()),
-            Some(_) => Err(Status::unauthorized()),
-            None => Err(match target {
-                Target::Objects(path) => Status::anonymous(verb, path),
-                _ => Status::anonymous_path(verb, head.uri.path()),
-            }),
+            Target::CoreVersions => Ok(discovery::core(head, self.address, &self.store.kinds().kinds())),
+            Target::Groups => Ok(discovery::groups(head, &self.store.kinds().kinds())),
+            Target::Group(group) => discovery::group(group, &self.store.kinds().kinds()),
+            Target::GroupVersion(group, version) => {
+                discovery::resources(group, version, &self.store.kinds().kinds())
+            }
+            Target::OpenApi => Ok(openapi::index(&self.store.kinds().kinds())),
+            Target::OpenApiDocument(group, version) => {
+                openapi::document(group, version, &self.store.kinds().kinds())
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::resources::Storage;
 use crate::store::{Key, Store};
-use crate::time;
+use crate::{auth, custom, time};
 
 /// The namespaces of every cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -26,6 +26,9 @@ pub fn bootstrap_cluster(store: &Store, ca_pem: &str) {
         store.create(Storage::Namespaces, Key::cluster(name), namespace).expect("the store is empty");
         bootstrap_namespace(store, name, ca_pem);
     }
+    auth::bootstrap(store);
+    custom::create_definitions(store);
+    store.kinds().refresh(store);
     // Mirrors SystemPriorityClasses in pkg/apis/scheduling/v1/helpers.go.
     for (name, value, description) in [
         (
@@ -79,7 +82,8 @@ pub fn belongs_to_namespace(storage: Storage, key: &Key) -> bool {
     )
 }
 
-fn metadata(name: &str, more: Value) -> Value {
+/// The metadata of a new object, and `more` of it.
+pub fn metadata(name: &str, more: Value) -> Value {
     let mut metadata = json!({
         "name": name,
         "uid": uuid::Uuid::new_v4().to_string(),

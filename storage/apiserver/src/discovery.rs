@@ -1,5 +1,6 @@
 //! Discovery: groups, versions and resources, in the classic and the aggregated form.
 
+use std::cmp::Reverse;
 use std::net::SocketAddr;
 
 use http::StatusCode;
@@ -9,6 +10,7 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::custom::{self, Kinds};
 use crate::encoding::base64;
 use crate::resources::{self, Resource};
 use crate::response::{self, Answer};
@@ -18,9 +20,9 @@ use crate::status::{Result, Status};
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// `/api`.
-pub fn core(head: &Parts, address: SocketAddr) -> Answer {
+pub fn core(head: &Parts, address: SocketAddr, kinds: &Kinds) -> Answer {
     if wants_aggregated(head) {
-        return aggregated(&[""]);
+        return aggregated(&[""], kinds);
     }
     let versions = json!({
         "kind": "APIVersions",
@@ -31,29 +33,30 @@ pub fn core(head: &Parts, address: SocketAddr) -> Answer {
 }
 
 /// `/apis`.
-pub fn groups(head: &Parts) -> Answer {
+pub fn groups(head: &Parts, kinds: &Kinds) -> Answer {
+    let names = named_groups(kinds);
     if wants_aggregated(head) {
-        return aggregated(&named_groups());
+        return aggregated(&names, kinds);
     }
-    let groups: Vec<Value> = named_groups().into_iter().map(describe_group).collect();
+    let groups: Vec<Value> = names.into_iter().map(|name| describe_group(name, kinds)).collect();
     response::json(StatusCode::OK, &json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
 }
 
 /// `/apis/<group>`.
-pub fn group(name: &str) -> Result<Answer> {
-    if !named_groups().contains(&name) {
+pub fn group(name: &str, kinds: &Kinds) -> Result<Answer> {
+    if !named_groups(kinds).contains(&name) {
         return Err(Status::unknown_resource());
     }
     let mut group = json!({ "kind": "APIGroup", "apiVersion": "v1" });
-    if let (Value::Object(group), Value::Object(description)) = (&mut group, describe_group(name)) {
+    if let (Value::Object(group), Value::Object(description)) = (&mut group, describe_group(name, kinds)) {
         group.extend(description);
     }
     Ok(response::json(StatusCode::OK, &group))
 }
 
 /// `/api/v1` and `/apis/<group>/<version>`.
-pub fn resources(group: &str, version: &str) -> Result<Answer> {
-    let rows = rows(group).into_iter().filter(|row| row.version == version);
+pub fn resources(group: &str, version: &str, kinds: &Kinds) -> Result<Answer> {
+    let rows = rows(group, kinds).into_iter().filter(|row| row.version == version);
     let entries: Vec<Value> = rows.flat_map(describe).collect();
     if entries.is_empty() {
         return Err(Status::unknown_resource());
@@ -68,9 +71,9 @@ pub fn resources(group: &str, version: &str) -> Result<Answer> {
 }
 
 /// The groups other than core, in order of their first row.
-fn named_groups() -> Vec<&'static str> {
+fn named_groups(kinds: &Kinds) -> Vec<&'static str> {
     let mut groups = Vec::new();
-    for row in resources::all() {
+    for row in resources::all().iter().chain(kinds.rows().iter().copied()) {
         if !row.group.is_empty() && !groups.contains(&row.group) {
             groups.push(row.group);
         }
@@ -79,15 +82,25 @@ fn named_groups() -> Vec<&'static str> {
 }
 
 /// The rows of a group in order of their names.
-fn rows(group: &str) -> Vec<&'static Resource> {
-    let mut rows: Vec<_> = resources::all().iter().filter(|row| row.group == group).collect();
+fn rows(group: &str, kinds: &Kinds) -> Vec<&'static Resource> {
+    let all = resources::all().iter().chain(kinds.rows().iter().copied());
+    let mut rows: Vec<_> = all.filter(|row| row.group == group).collect();
     rows.sort_by_key(|row| row.plural);
     rows
 }
 
-fn describe_group(name: &str) -> Value {
-    let version = json!({ "groupVersion": format!("{name}/v1"), "version": "v1" });
-    json!({ "name": name, "versions": [version], "preferredVersion": version })
+/// The versions of a group, the preferred one first.
+fn versions(group: &str, kinds: &Kinds) -> Vec<&'static str> {
+    let mut versions: Vec<_> = rows(group, kinds).into_iter().map(|row| row.version).collect();
+    versions.sort_by_key(|version| Reverse(custom::order(version)));
+    versions.dedup();
+    versions
+}
+
+fn describe_group(name: &str, kinds: &Kinds) -> Value {
+    let describe = |version: &str| json!({ "groupVersion": format!("{name}/{version}"), "version": version });
+    let versions: Vec<Value> = versions(name, kinds).into_iter().map(describe).collect();
+    json!({ "name": name, "versions": versions, "preferredVersion": versions.first() })
 }
 
 /// A resource and its subresources, in the classic form.
@@ -105,7 +118,10 @@ fn describe(row: &Resource) -> Vec<Value> {
     if !row.categories.is_empty() {
         entry["categories"] = json!(row.categories);
     }
-    entry["storageVersionHash"] = storage_version_hash(row).into();
+    // What is never stored has no storage version.
+    if !row.storage.is_virtual() {
+        entry["storageVersionHash"] = storage_version_hash(row).into();
+    }
     let below = row.subresources.iter().map(|subresource| {
         let mut entry = json!({
             "name": format!("{}/{}", row.plural, subresource.name),
@@ -135,16 +151,17 @@ fn wants_aggregated(head: &Parts) -> bool {
     accept.split(',').any(|part| part.contains("as=APIGroupDiscoveryList") && part.contains("v=v2;"))
 }
 
-fn aggregated(groups: &[&str]) -> Answer {
+fn aggregated(groups: &[&str], kinds: &Kinds) -> Answer {
     let items: Vec<Value> = groups
         .iter()
         .map(|group| {
             let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
-            let resources: Vec<Value> = rows(group).into_iter().map(describe_aggregated).collect();
-            json!({
-                "metadata": metadata,
-                "versions": [{ "version": "v1", "resources": resources, "freshness": "Current" }],
-            })
+            let versions = versions(group, kinds).into_iter().map(|version| {
+                let rows = rows(group, kinds).into_iter().filter(|row| row.version == version);
+                let resources: Vec<Value> = rows.map(describe_aggregated).collect();
+                json!({ "version": version, "resources": resources, "freshness": "Current" })
+            });
+            json!({ "metadata": metadata, "versions": versions.collect::<Vec<_>>() })
         })
         .collect();
     let list = json!({

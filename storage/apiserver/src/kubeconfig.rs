@@ -9,6 +9,18 @@ use crate::encoding::base64;
 
 /// The YAML text of a kubeconfig for `url`, trusting `ca_pem` and presenting `token`.
 pub fn render(url: &str, ca_pem: &str, token: &str) -> String {
+    render_user(url, ca_pem, &format!("token: {token}"))
+}
+
+/// The YAML text of a kubeconfig for `url`, trusting `ca_pem` and presenting a client certificate (PEM).
+pub fn render_certificate(url: &str, ca_pem: &str, certificate: &str, key: &str) -> String {
+    let (certificate, key) = (base64(certificate.as_bytes()), base64(key.as_bytes()));
+    let user = format!("client-certificate-data: {certificate}\n\x20   client-key-data: {key}");
+    render_user(url, ca_pem, &user)
+}
+
+/// The text with the fields of the user.
+fn render_user(url: &str, ca_pem: &str, user: &str) -> String {
     let ca = base64(ca_pem.as_bytes());
     format!(
         "apiVersion: v1\n\
@@ -21,7 +33,7 @@ pub fn render(url: &str, ca_pem: &str, token: &str) -> String {
          users:\n\
          - name: claimcheck\n\
          \x20 user:\n\
-         \x20   token: {token}\n\
+         \x20   {user}\n\
          contexts:\n\
          - name: claimcheck\n\
          \x20 context:\n\

@@ -1,4 +1,4 @@
-//! Requests to a node's kubelet: the logs of its containers.
+//! Requests to a node's kubelet: the logs of its containers, and connections to them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,9 +6,11 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::header::{AUTHORIZATION, HOST};
-use http::{Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, BodyStream, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{Connection, SendRequest};
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -16,6 +18,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// Maximum size of an error message, as upstream.
 const REFUSAL_LIMIT: usize = 50_000;
@@ -50,16 +53,23 @@ pub enum Reply {
     Refused(StatusCode, String),
 }
 
+/// A kubelet's response to a request for an upgrade.
+pub enum Upgrade {
+    /// The headers of its response, and the connection.
+    Accepted(HeaderMap, Upgraded),
+    /// An error, with its code and text.
+    Refused(StatusCode, String),
+}
+
+/// The body of requests.
+type NoBody = Empty<Bytes>;
+
 /// Sends `GET https://address/path` with `authorization` and streams the response.
 ///
 /// # Errors
 /// [`KubeletError`] if there is no response at all.
 pub async fn get(address: SocketAddr, path: &Uri, authorization: &str) -> Result<Reply, KubeletError> {
-    let connect = |error| KubeletError::Connect { address, error };
-    let stream = TcpStream::connect(address).await.map_err(connect)?;
-    let name = ServerName::IpAddress(address.ip().into());
-    let stream = TlsConnector::from(settings()?).connect(name, stream).await.map_err(connect)?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) = connect(address).await?;
     // It ends with the stream below: when the caller disconnects, the kubelet's connection is closed too.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
@@ -69,17 +79,60 @@ pub async fn get(address: SocketAddr, path: &Uri, authorization: &str) -> Result
     let request = Request::get(path.clone())
         .header(HOST, address.to_string())
         .header(AUTHORIZATION, authorization)
-        .body(Empty::<Bytes>::new())?;
+        .body(NoBody::new())?;
     let response = sender.send_request(request).await?;
     if !response.status().is_success() {
-        let status = response.status();
-        let text = match Limited::new(response.into_body(), REFUSAL_LIMIT).collect().await {
-            Ok(text) => String::from_utf8_lossy(&text.to_bytes()).trim_end().to_owned(),
-            Err(error) => format!("its answer could not be read: {error}"),
-        };
-        return Ok(Reply::Refused(status, text));
+        return Ok(Reply::Refused(response.status(), message(response.into_body()).await));
     }
     Ok(Reply::Text(text(response.into_body())))
+}
+
+/// Sends `request`, which requests an upgrade, to `https://address` with `authorization`.
+///
+/// # Errors
+/// [`KubeletError`] if there is no response at all.
+pub async fn upgrade(
+    address: SocketAddr,
+    request: Request<()>,
+    authorization: &str,
+) -> Result<Upgrade, KubeletError> {
+    let (mut sender, connection) = connect(address).await?;
+    // It ends with the upgrade, or with the response that refuses it.
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%address, %error, "connection to the kubelet ended");
+        }
+    });
+    let mut request = request.map(|()| NoBody::new());
+    let value = |text: &str| HeaderValue::from_str(text).map_err(http::Error::from);
+    request.headers_mut().insert(HOST, value(&address.to_string())?);
+    request.headers_mut().insert(AUTHORIZATION, value(authorization)?);
+    let mut response = sender.send_request(request).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(Upgrade::Refused(response.status(), message(response.into_body()).await));
+    }
+    let headers = std::mem::take(response.headers_mut());
+    Ok(Upgrade::Accepted(headers, hyper::upgrade::on(response).await?))
+}
+
+type Connected = (SendRequest<NoBody>, Connection<TokioIo<TlsStream<TcpStream>>, NoBody>);
+
+async fn connect(address: SocketAddr) -> Result<Connected, KubeletError> {
+    let failed = |error| KubeletError::Connect { address, error };
+    let stream = TcpStream::connect(address).await.map_err(failed)?;
+    // As the client's connection: a key press is sent at once.
+    stream.set_nodelay(true).map_err(failed)?;
+    let name = ServerName::IpAddress(address.ip().into());
+    let stream = TlsConnector::from(settings()?).connect(name, stream).await.map_err(failed)?;
+    Ok(hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?)
+}
+
+/// The text of an error.
+async fn message(body: Incoming) -> String {
+    match Limited::new(body, REFUSAL_LIMIT).collect().await {
+        Ok(text) => String::from_utf8_lossy(&text.to_bytes()).trim_end().to_owned(),
+        Err(error) => format!("its answer could not be read: {error}"),
+    }
 }
 
 /// The data of a body until it ends, or the connection does: the status has been sent by then, so that the

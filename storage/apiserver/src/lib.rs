@@ -1,10 +1,12 @@
 //! An embedded Kubernetes API server for storage: real HTTPS, generic store, watch, admission.
 //!
 //! ```text
-//! TLS, HTTP (server) -> path (request) -> token, faults, counters, audit (api)
+//! TLS, HTTP (server) -> path (request) -> faults, counters, audit (api)
+//!        -> credentials, RBAC (auth)
 //!        -> handlers/{create,get,list,update,patch,delete,watch}
 //!               |  resources: one row per kind (defaults, validation, columns)
 //!               |  admission: what the cluster adds or refuses
+//!               |  custom: kinds that CustomResourceDefinitions bring, with rows of the same type
 //!               |  schema: the fields of all kinds; fields: who owns them (server-side apply)
 //!               |  protobuf: bodies as client-go writes and reads them, by the numbers in schema
 //!               v
@@ -19,7 +21,9 @@
 mod admission;
 mod api;
 mod audit;
+mod auth;
 mod bootstrap;
+mod custom;
 mod discovery;
 mod encoding;
 mod faults;
@@ -47,6 +51,7 @@ mod tls;
 mod tokens;
 
 pub use audit::RequestCount;
+pub use auth::IssueError;
 pub use faults::{Fault, FaultRule, Faults};
 pub use server::{Config, Server, StartError, start};
-pub use tls::{Certificates, TlsError};
+pub use tls::{Certificates, ClientCertificate, TlsError};

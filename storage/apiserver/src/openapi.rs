@@ -7,19 +7,23 @@
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use crate::custom::{self, Kinds};
 use crate::resources::{self, Resource};
 use crate::response::{self, Answer};
 use crate::schema::{self, Field, Identity, Object, Patch, Scalar, Shape};
 use crate::status::{Result, Status};
+
+/// The group of metadata.
+const META: &str = "meta.k8s.io";
 
 /// The options of writes that kubectl checks.
 const WRITE_OPTIONS: [(&str, &str); 4] =
     [("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"), ("force", "boolean")];
 
 /// `/openapi/v3`: the index of documents by group and version.
-pub fn index() -> Answer {
+pub fn index(kinds: &Kinds) -> Answer {
     let mut paths = Map::new();
-    for row in resources::all() {
+    for row in resources::all().iter().chain(kinds.rows().iter().copied()) {
         let path = path_of(row.group, row.version);
         let url = json!({ "serverRelativeURL": format!("/openapi/v3/{path}") });
         paths.insert(path, url);
@@ -31,17 +35,21 @@ pub fn index() -> Answer {
 ///
 /// # Errors
 /// 404 for unknown groups and versions.
-pub fn document(group: &str, version: &str) -> Result<Answer> {
-    let rows: Vec<&Resource> =
-        resources::all().iter().filter(|row| row.group == group && row.version == version).collect();
+pub fn document(group: &str, version: &str, kinds: &Kinds) -> Result<Answer> {
+    let all = resources::all().iter().chain(kinds.rows().iter().copied());
+    let rows: Vec<&Resource> = all.filter(|row| row.group == group && row.version == version).collect();
     if rows.is_empty() {
         return Err(Status::unknown_resource());
     }
     let paths: Map<String, Value> = rows.iter().flat_map(|row| describe_paths(row)).collect();
-    let schemas: Map<String, Value> = described(&rows)
+    let mut schemas: Map<String, Value> = described(&rows)
         .into_iter()
         .map(|object| (name_of(object), describe_object(object, &rows)))
         .collect();
+    for (row, kind) in rows.iter().filter_map(|row| Some((row, row.custom?))) {
+        let metadata = schema::of_kind(META, "ObjectMeta").map_or(Value::Null, describe_shape);
+        schemas.insert(custom::openapi::name(row), custom::openapi::schema(row, kind, metadata));
+    }
     let document = json!({
         "openapi": "3.0.0",
         "info": { "title": "claimcheck", "version": env!("CARGO_PKG_VERSION") },
@@ -61,8 +69,8 @@ fn described(rows: &[&Resource]) -> Vec<&'static Object> {
         match shape {
             Shape::List { item, .. } => visit(item, found),
             Shape::Map { value, .. } => visit(value, found),
-            Shape::Scalar(_) | Shape::Any => {}
-            Shape::Object(_) => {
+            Shape::Scalar(_) | Shape::Any | Shape::Deduced => {}
+            Shape::Object(_) | Shape::Declared(_) => {
                 let object = shape.object().filter(|new| !found.iter().any(|old| std::ptr::eq(*old, *new)));
                 if let Some(object) = object {
                     found.push(object);
@@ -72,7 +80,11 @@ fn described(rows: &[&Resource]) -> Vec<&'static Object> {
         }
     }
     let mut found = Vec::new();
-    for shape in rows.iter().filter_map(|row| schema::of_kind(row.group, row.kind)) {
+    let shape = |row: &&Resource| match row.custom {
+        Some(_) => schema::of_kind(META, "ObjectMeta"),
+        None => schema::of_kind(row.group, row.kind),
+    };
+    for shape in rows.iter().filter_map(shape) {
         visit(shape, &mut found);
     }
     found.sort_by_key(|object| (object.package, object.name));
@@ -98,7 +110,7 @@ fn describe_object(object: &'static Object, rows: &[&Resource]) -> Value {
     if object.atomic {
         described["x-kubernetes-map-type"] = "atomic".into();
     }
-    let row = rows.iter().find(|row| {
+    let row = rows.iter().filter(|row| row.custom.is_none()).find(|row| {
         let of_row = schema::of_kind(row.group, row.kind).and_then(Shape::object);
         of_row.is_some_and(|of_row| std::ptr::eq(of_row, object))
     });
@@ -132,8 +144,8 @@ fn describe_field(field: &Field) -> Value {
 fn describe_shape(shape: &Shape) -> Value {
     let typed = |name: &str, format: &str| json!({ "type": name, "format": format });
     match shape {
-        Shape::Any => json!({ "type": "object" }),
-        Shape::Object(_) => match shape.object() {
+        Shape::Any | Shape::Deduced => json!({ "type": "object" }),
+        Shape::Object(_) | Shape::Declared(_) => match shape.object() {
             // Extensions next to a reference are allowed only around it.
             Some(object) => {
                 json!({ "allOf": [{ "$ref": format!("#/components/schemas/{}", name_of(object)) }] })
@@ -236,7 +248,10 @@ fn describe_operation(row: &Resource, action: &str) -> Value {
     let parameters: Vec<Value> = options
         .map(|(name, sort)| json!({ "name": name, "in": "query", "schema": { "type": sort } }))
         .collect();
-    let schema = schema::of_kind(row.group, row.kind).map(describe_shape);
+    let schema = match row.custom {
+        Some(_) => Some(json!({ "$ref": format!("#/components/schemas/{}", custom::openapi::name(row)) })),
+        None => schema::of_kind(row.group, row.kind).map(describe_shape),
+    };
     let body = json!({ "application/json": { "schema": schema } });
     let mut operation = json!({
         "responses": { "200": { "description": "OK", "content": body } },

@@ -1,5 +1,6 @@
 //! The parsed path and query of a request.
 
+use crate::custom::Registry;
 use crate::resources::{self, Resource};
 
 /// The target of a path.
@@ -45,8 +46,8 @@ pub struct ObjectPath {
 }
 
 impl Target {
-    /// Parses `path` (not decoded).
-    pub fn parse(path: &str) -> Self {
+    /// Parses `path` (not decoded). Kinds that are not built in are looked up in `custom`.
+    pub fn parse(path: &str, custom: &Registry) -> Self {
         let segments: Vec<String> = path.split('/').filter(|s| !s.is_empty()).map(decode).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match segments[..] {
@@ -63,14 +64,15 @@ impl Target {
             }
             ["api", version] => Self::GroupVersion(String::new(), version.to_owned()),
             ["apis", group, version] => Self::GroupVersion(group.to_owned(), version.to_owned()),
-            ["api", version, ref rest @ ..] => Self::objects("", version, rest),
-            ["apis", group, version, ref rest @ ..] => Self::objects(group, version, rest),
+            ["api", version, ref rest @ ..] => Self::objects("", version, rest, custom),
+            ["apis", group, version, ref rest @ ..] => Self::objects(group, version, rest, custom),
             _ => Self::Unknown,
         }
     }
 
-    fn objects(group: &str, version: &str, rest: &[&str]) -> Self {
-        if !resources::all().iter().any(|r| r.group == group && r.version == version) {
+    fn objects(group: &str, version: &str, rest: &[&str], custom: &Registry) -> Self {
+        let built_in = resources::all().iter().any(|r| r.group == group && r.version == version);
+        if !built_in && !custom.kinds().serves(group, version) {
             return Self::Unknown;
         }
         let owned = |s: &str| Some(s.to_owned());
@@ -89,7 +91,8 @@ impl Target {
             [plural, name, sub] => (plural, None, owned(name), owned(sub)),
             _ => return Self::UnknownResource,
         };
-        match resources::find(group, version, plural) {
+        let found = resources::find(group, version, plural);
+        match found.or_else(|| custom.kinds().find(group, version, plural)) {
             // Objects of a namespaced resource are reached through their namespace only, and the reverse.
             Some(resource)
                 if resource.namespaced != namespace.is_some() && (namespace.is_some() || name.is_some()) =>
@@ -103,7 +106,7 @@ impl Target {
 }
 
 /// The query of a request, decoded.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -125,6 +128,11 @@ impl Query {
         self.0.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
+    /// All values of `name`.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
     /// Whether `name` is given and not false.
     pub fn flag(&self, name: &str) -> bool {
         self.0.iter().any(|(n, v)| n == name && !matches!(v.as_str(), "false" | "0"))
@@ -137,7 +145,7 @@ impl Query {
 }
 
 /// Percent-decoding; invalid escapes are left unchanged.
-fn decode(text: &str) -> String {
+pub fn decode(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();
     }
@@ -165,7 +173,7 @@ mod tests {
     use super::*;
 
     fn describe(path: &str) -> String {
-        match Target::parse(path) {
+        match Target::parse(path, &Registry::default()) {
             Target::Objects(p) => {
                 let part = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
                 format!(

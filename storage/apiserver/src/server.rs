@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use claimcheck_model::KUBERNETES_VERSION;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use rustls::server::danger::ClientCertVerifier;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -16,9 +20,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::{Api, Issued};
 use crate::audit::{Audit, RequestCount};
+use crate::auth::{IssueError, Peer};
 use crate::faults::Faults;
 use crate::store::Store;
-use crate::tls::{Identity, TlsError};
+use crate::tls::{Authority, ClientCertificate, Identity, TlsError};
 use crate::tokens::{SignError, Signer};
 use crate::{gc, kubeconfig};
 
@@ -41,7 +46,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            git_version: "v1.36.2".to_owned(),
+            git_version: KUBERNETES_VERSION.to_owned(),
             // Some seconds of a busy cluster, at ten kilobytes a change; who is behind lists again.
             history: 1024,
             event_ttl: Duration::from_secs(3600),
@@ -90,6 +95,7 @@ pub struct Server {
     address: SocketAddr,
     ca_pem: String,
     token: String,
+    authority: Authority,
     api: Arc<Api>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -116,13 +122,13 @@ pub async fn start(config: Config) -> Result<Server, StartError> {
     let api = Arc::new(Api::new(store, issued, config.git_version, audit, stop.clone()));
     let tasks = TaskTracker::new();
     tasks.spawn(until_stopped(stop.clone(), collector));
-    let acceptor = TlsAcceptor::from(identity.config);
+    let (acceptor, authority) = (TlsAcceptor::from(identity.config), identity.authority);
     tasks.spawn(until_stopped(
         stop.clone(),
-        accept(listener, acceptor, api.clone(), stop.clone(), tasks.clone()),
+        accept(listener, (acceptor, identity.clients), api.clone(), stop.clone(), tasks.clone()),
     ));
     tracing::info!(%address, "API server ready");
-    Ok(Server { address, ca_pem, token, api, stop, tasks })
+    Ok(Server { address, ca_pem, token, authority, api, stop, tasks })
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -138,7 +144,7 @@ async fn until_stopped(stop: CancellationToken, work: impl Future<Output = ()>) 
 
 async fn accept(
     listener: TcpListener,
-    acceptor: TlsAcceptor,
+    (acceptor, clients): (TlsAcceptor, Arc<dyn ClientCertVerifier>),
     api: Arc<Api>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -146,7 +152,7 @@ async fn accept(
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let connection = serve(stream, acceptor.clone(), api.clone());
+                let connection = serve(stream, acceptor.clone(), clients.clone(), api.clone());
                 tasks.spawn(until_stopped(stop.clone(), connection));
             }
             Err(error) => {
@@ -158,7 +164,12 @@ async fn accept(
     }
 }
 
-async fn serve(stream: TcpStream, acceptor: TlsAcceptor, api: Arc<Api>) {
+async fn serve(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    clients: Arc<dyn ClientCertVerifier>,
+    api: Arc<Api>,
+) {
     // Responses are small and complete: Nagle's algorithm would only add delay.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot disable Nagle's algorithm");
@@ -167,14 +178,18 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, api: Arc<Api>) {
         Ok(stream) => stream,
         Err(error) => return tracing::debug!(%error, "TLS handshake failed"),
     };
-    let service = service_fn(move |request| {
+    let peer = Peer::of(&*clients, stream.get_ref().1.peer_certificates());
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let api = api.clone();
+        if let Some(peer) = &peer {
+            request.extensions_mut().insert(peer.clone());
+        }
         async move { Ok::<_, std::convert::Infallible>(api.answer(request).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // A client keeps one stream per watch: hyper's default of 200 streams would starve a big one.
     builder.http2().max_concurrent_streams(10_000).initial_connection_window_size(16 << 20);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+    if let Err(error) = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
         tracing::debug!(error, "connection ended");
     }
 }
@@ -203,6 +218,32 @@ impl Server {
     /// A kubeconfig (YAML) with CA and token inlined.
     pub fn kubeconfig(&self) -> String {
         kubeconfig::render(&self.url(), &self.ca_pem, &self.token)
+    }
+
+    /// A bearer token of a service account, which is created if it does not exist. It has the permissions that
+    /// RBAC grants to the account, and is valid until the server stops or the account is deleted.
+    ///
+    /// # Errors
+    /// [`IssueError`], with the service account and the remedy.
+    pub fn token_for(&self, namespace: &str, service_account: &str) -> Result<String, IssueError> {
+        self.api.issue_token(namespace, service_account)
+    }
+
+    /// A kubeconfig (YAML) with the CA and a token of a service account; see [`Server::token_for`].
+    ///
+    /// # Errors
+    /// [`IssueError`], with the service account and the remedy.
+    pub fn kubeconfig_for(&self, namespace: &str, service_account: &str) -> Result<String, IssueError> {
+        let token = self.token_for(namespace, service_account)?;
+        Ok(kubeconfig::render(&self.url(), &self.ca_pem, &token))
+    }
+
+    /// A client certificate, with which requests are those of `user` in `group`.
+    ///
+    /// # Errors
+    /// A key or certificate could not be generated.
+    pub fn certificate_for(&self, user: &str, group: Option<&str>) -> Result<ClientCertificate, TlsError> {
+        self.authority.client(user, group)
     }
 
     /// Writes the kubeconfig to `path` with mode 0600.

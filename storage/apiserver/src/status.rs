@@ -8,7 +8,6 @@ use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
 use serde_json::{Map, Value, json};
 
-use crate::request::ObjectPath;
 use crate::resources::Resource;
 use crate::response::{self, Answer, Encoding};
 
@@ -49,27 +48,18 @@ impl Status {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized", None)
     }
 
-    /// 403 for a client without a token, for `verb` on `path`.
-    pub fn anonymous(verb: &str, path: &ObjectPath) -> Self {
-        let Resource { plural, group, .. } = path.resource;
-        let scope = match &path.namespace {
-            Some(namespace) => format!("in the namespace \"{namespace}\""),
-            None => "at the cluster scope".to_owned(),
-        };
-        let subject = path.resource.qualified_plural();
-        let named = path.name.as_ref().map(|name| format!(" \"{name}\"")).unwrap_or_default();
-        let message = format!(
-            "{subject}{named} is forbidden: User \"system:anonymous\" cannot {verb} resource \"{plural}\" \
-             in API group \"{group}\" {scope}"
-        );
-        let details = details(path.name.as_deref(), group, plural);
+    /// 403: RBAC does not permit an action on `resource`. `name` may be empty.
+    pub fn not_permitted(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let subject = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        let named = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
+        let details = details(Some(name).filter(|name| !name.is_empty()), group, resource);
+        let message = format!("{subject}{named} is forbidden: {why}");
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message, Some(details))
     }
 
-    /// 403 for a client without a token, on a non-resource path.
-    pub fn anonymous_path(verb: &str, path: &str) -> Self {
-        let message = format!("forbidden: User \"system:anonymous\" cannot {verb} path \"{path}\"");
-        Self::new(StatusCode::FORBIDDEN, "Forbidden", message, Some(json!({})))
+    /// 403: RBAC does not permit an action on a path that is not about objects.
+    pub fn path_not_permitted(why: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {why}"), Some(json!({})))
     }
 
     /// 403: admission rejects `name`.
@@ -207,6 +197,13 @@ impl Status {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, Some(json!({})))
     }
 
+    /// 415: a patch type that objects of CustomResourceDefinitions do not support.
+    pub fn unsupported_custom_patch() -> Self {
+        let message = "the body of the request was in an unknown format - accepted media types include: \
+                       application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
+    }
+
     /// 422: one or more fields are invalid.
     pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Self {
         Self::invalid_kind(&resource.qualified_kind(), resource.group, resource.kind, name, errors)
@@ -340,6 +337,8 @@ enum Problem {
     Duplicate(String),
     NotFound(String),
     TooLong,
+    TooMany(usize),
+    TypeInvalid(String),
 }
 
 impl Problem {
@@ -352,6 +351,8 @@ impl Problem {
             Self::Duplicate(_) => "FieldValueDuplicate",
             Self::NotFound(_) => "FieldValueNotFound",
             Self::TooLong => "FieldValueTooLong",
+            Self::TooMany(_) => "FieldValueTooMany",
+            Self::TypeInvalid(_) => "FieldValueTypeInvalid",
         }
     }
 }
@@ -396,9 +397,31 @@ impl FieldError {
         Self { field: field.into(), problem: Problem::TooLong, detail }
     }
 
+    /// The field has `count` items or fields, which are more than `limit`.
+    pub fn too_many(field: impl Into<String>, count: usize, limit: usize) -> Self {
+        let items = if limit == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {limit} {items}");
+        Self { field: field.into(), problem: Problem::TooMany(count), detail }
+    }
+
+    /// The field's `value` has another type than the schema requires.
+    pub fn type_invalid(field: impl Into<String>, value: &Value, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: Problem::TypeInvalid(value.to_string()), detail: detail.into() }
+    }
+
+    /// The field's `value` is not one of those that `detail` lists.
+    pub fn unsupported(field: impl Into<String>, value: &Value, detail: String) -> Self {
+        Self { field: field.into(), problem: Problem::NotSupported(value.to_string()), detail }
+    }
+
     /// The field is immutable once it is set.
     pub fn immutable(field: impl Into<String>, value: &Value) -> Self {
         Self::invalid(field, value, "field is immutable")
+    }
+
+    /// Whether the field is required, and not set.
+    pub fn is_required(&self) -> bool {
+        self.problem == Problem::Required
     }
 
     /// The message, without the field.
@@ -411,6 +434,8 @@ impl FieldError {
             Problem::Duplicate(value) => format!("Duplicate value: {value}"),
             Problem::NotFound(value) => format!("Not found: {value}"),
             Problem::TooLong => "Too long".to_owned(),
+            Problem::TooMany(count) => format!("Too many: {count}"),
+            Problem::TypeInvalid(value) => format!("Invalid value: {value}"),
         };
         if self.detail.is_empty() { head } else { format!("{head}: {}", self.detail) }
     }

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use claimcheck_informer::{Informer, Kind, KindSet};
-use claimcheck_model::CONTROLLER_MANAGED_ATTACH;
+use claimcheck_model::{CONTROLLER_MANAGED_ATTACH, KUBERNETES_VERSION};
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
@@ -221,7 +221,7 @@ fn system() -> NodeSystemInfo {
         boot_id: id("/proc/sys/kernel/random/boot_id"),
         container_runtime_version: format!("claimcheck://{}", env!("CARGO_PKG_VERSION")),
         kernel_version: kernel.release().to_string_lossy().into_owned(),
-        kubelet_version: format!("v1.37.0+claimcheck.{}", env!("CARGO_PKG_VERSION")),
+        kubelet_version: format!("{KUBERNETES_VERSION}+claimcheck.{}", env!("CARGO_PKG_VERSION")),
         machine_id: id("/etc/machine-id"),
         operating_system: "linux".into(),
         os_image: "claimcheck virtual node".into(),

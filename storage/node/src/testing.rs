@@ -8,8 +8,8 @@ use std::{
 };
 
 use claimcheck_model::{ObjectKey, Stamp};
-use claimcheck_runtime::{ContainerSpec, Exit, Runtime, State};
-use tokio::sync::mpsc;
+use claimcheck_runtime::{ContainerSpec, Execution, Exit, Runtime, RuntimeError, State};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     desired::VolumeUse,
@@ -140,7 +140,8 @@ impl Host for FakeHost {
     }
 }
 
-/// A runtime with a table of containers instead of processes. SIGTERM ends them with 143.
+/// A runtime with a table of containers instead of processes. SIGTERM ends them with 143. Further programs of a container
+/// are processes of this machine.
 #[derive(Clone, Default)]
 pub struct FakeRuntime(Arc<Mutex<Containers>>);
 
@@ -184,6 +185,25 @@ impl Runtime for FakeRuntime {
         let state = State::Running { pid: 1, started: Stamp::now() };
         self.0.lock().unwrap().states.insert(spec.id.clone(), (state, spec));
         Ok(())
+    }
+
+    async fn exec(
+        &self,
+        id: &str,
+        execution: Execution,
+    ) -> claimcheck_runtime::Result<oneshot::Receiver<Exit>> {
+        let Execution { argv, stdio: [stdin, stdout, stderr], terminal: _ } = execution;
+        let mut command = tokio::process::Command::new(&argv[0]);
+        command.args(&argv[1..]).stdin(stdin).stdout(stdout).stderr(stderr);
+        let failed =
+            |error: io::Error| RuntimeError::Refused { id: id.to_owned(), reason: error.to_string() };
+        let mut program = command.spawn().map_err(failed)?;
+        let (finished, exit) = oneshot::channel();
+        tokio::spawn(async move {
+            let status = program.wait().await.unwrap();
+            let _ = finished.send(Exit::Code(status.code().unwrap_or(-1)));
+        });
+        Ok(exit)
     }
 
     async fn signal(&self, id: &str, signal: i32) -> claimcheck_runtime::Result<()> {

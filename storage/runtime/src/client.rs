@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    ContainerSpec, Mount, Result, Runtime, RuntimeError, State,
+    ContainerSpec, Execution, Exit, Mount, Result, Runtime, RuntimeError, State,
     protocol::{self, Call, Container, Reply, Request, Target},
 };
 
@@ -43,6 +43,8 @@ struct Shared {
 #[derive(Default)]
 struct Inbox {
     waiting: HashMap<u64, Waiting>,
+    /// Programs that were started by `Exec`, by its number.
+    programs: HashMap<u64, oneshot::Sender<Exit>>,
     events: Vec<mpsc::UnboundedSender<(String, State)>>,
     gone: bool,
 }
@@ -73,7 +75,15 @@ impl Client {
     }
 
     async fn call(&self, id: &str, call: Call, fds: &[RawFd]) -> Result<Vec<(String, State)>> {
-        let seq = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let seq = self.next();
+        self.request(seq, id, call, fds).await
+    }
+
+    fn next(&self) -> u64 {
+        self.shared.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn request(&self, seq: u64, id: &str, call: Call, fds: &[RawFd]) -> Result<Vec<(String, State)>> {
         let (answer, answered) = oneshot::channel();
         {
             let mut inbox = self.shared.lock();
@@ -156,6 +166,21 @@ impl Runtime for Client {
         Ok(())
     }
 
+    async fn exec(&self, id: &str, execution: Execution) -> Result<oneshot::Receiver<Exit>> {
+        let Execution { argv, stdio, terminal } = execution;
+        let seq = self.next();
+        let (finished, exit) = oneshot::channel();
+        // Before the request, since the program may end before its response is read.
+        self.shared.lock().programs.insert(seq, finished);
+        let raw = stdio.each_ref().map(AsRawFd::as_raw_fd);
+        let started = self.request(seq, id, Call::Exec { id: id.to_owned(), argv, terminal }, &raw).await;
+        if let Err(error) = started {
+            self.shared.lock().programs.remove(&seq);
+            return Err(error);
+        }
+        Ok(exit)
+    }
+
     async fn signal(&self, id: &str, signal: i32) -> Result<()> {
         self.call(id, Call::Signal { id: id.to_owned(), signal }, &[]).await?;
         Ok(())
@@ -188,7 +213,7 @@ fn dial(path: &Path) -> io::Result<OwnedFd> {
 }
 
 #[expect(unsafe_code, reason = "tokio cannot know that an OwnedFd keeps its number")]
-fn watched(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watched(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an OwnedFd names one open descriptor, the same until it is dropped, and the AsyncFd owns it.
     unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)
 }
@@ -253,6 +278,11 @@ fn deliver(inbox: &mut Inbox, reply: Reply) {
         Reply::Listed { seq, containers } => {
             if let Some(waiting) = inbox.waiting.get_mut(&seq) {
                 waiting.listed.extend(containers);
+            }
+        }
+        Reply::Finished { seq, exit } => {
+            if let Some(finished) = inbox.programs.remove(&seq) {
+                let _ = finished.send(exit);
             }
         }
         Reply::Exited { id, state } => {

@@ -39,7 +39,8 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// Forks a container. Its program has started when the returned pipe ends; data read before that is the error.
 pub(crate) fn fork(container: &Container, fds: Vec<OwnedFd>) -> io::Result<(Pid, OwnedFd)> {
     let (why, fails) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-    match clone()? {
+    let namespaces = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS;
+    match clone(namespaces)? {
         Some(child) => Ok((child, why)),
         None => {
             let Err(failure) = become_program(container, fds);
@@ -50,9 +51,8 @@ pub(crate) fn fork(container: &Container, fds: Vec<OwnedFd>) -> io::Result<(Pid,
 }
 
 #[expect(unsafe_code, reason = "fork and unshare in one call exist only as the raw system call")]
-fn clone() -> io::Result<Option<Pid>> {
-    let flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS;
-    let flags = i64::from(flags.bits() | nix::libc::SIGCHLD);
+pub(crate) fn clone(namespaces: CloneFlags) -> io::Result<Option<Pid>> {
+    let flags = i64::from(namespaces.bits() | nix::libc::SIGCHLD);
     // SAFETY: without CLONE_VM and with no stack this is fork(2); the zygote has one thread, so the
     // child finds no lock held by another.
     let pid = unsafe { nix::libc::syscall(nix::libc::SYS_clone, flags, 0, 0, 0, 0) };
@@ -64,7 +64,7 @@ fn clone() -> io::Result<Option<Pid>> {
 }
 
 /// Adds the attempted operation to an error.
-trait Doing<T> {
+pub(crate) trait Doing<T> {
     fn doing(self, what: &str) -> Result<T, String>;
 }
 
@@ -96,10 +96,10 @@ fn become_program(container: &Container, mut fds: Vec<OwnedFd>) -> Result<Infall
     dup2_stderr(&log).doing("set standard error")?;
     chdir(container.cwd.as_str()).doing(&format!("enter working directory {}", container.cwd))?;
     identity(container)?;
-    execute(container)
+    execute(&container.argv, &container.env)
 }
 
-fn signals() -> nix::Result<()> {
+pub(crate) fn signals() -> nix::Result<()> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
     // Rust ignores SIGPIPE, and an ignored signal stays so over exec.
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
@@ -149,7 +149,7 @@ fn attach(target: &Target, fd: OwnedFd) -> Result<(), String> {
     Ok(())
 }
 
-fn identity(container: &Container) -> Result<(), String> {
+pub(crate) fn identity(container: &Container) -> Result<(), String> {
     if (container.uid, container.gid) == (0, 0) && container.groups.is_empty() {
         return Ok(());
     }
@@ -159,17 +159,17 @@ fn identity(container: &Container) -> Result<(), String> {
     setuid(Uid::from_raw(container.uid)).doing(&format!("become user {}", container.uid))
 }
 
-fn execute(container: &Container) -> Result<Infallible, String> {
-    let program = container.argv.first().ok_or("no command given")?;
-    let given = container.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
+pub(crate) fn execute(argv: &[String], env: &[(String, String)]) -> Result<Infallible, String> {
+    let program = argv.first().ok_or("no command given")?;
+    let given = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
     let path = given.unwrap_or(DEFAULT_PATH);
-    let mut env: Vec<String> = container.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut env: Vec<String> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
     if given.is_none() {
         env.push(format!("PATH={DEFAULT_PATH}"));
     }
     let strings =
         |list: &[String]| list.iter().map(|s| CString::new(s.as_str())).collect::<Result<Vec<_>, _>>();
-    let argv = strings(&container.argv).doing("pass an argument with a NUL byte")?;
+    let argv = strings(argv).doing("pass an argument with a NUL byte")?;
     let env = strings(&env).doing("pass an environment variable with a NUL byte")?;
     let file = if program.contains('/') {
         program.clone()

@@ -11,17 +11,21 @@
 
 mod client;
 mod container;
+mod exec;
 mod protocol;
+mod table;
 mod template;
+mod terminal;
 mod zygote;
 
-use std::{future::Future, io, path::PathBuf};
+use std::{future::Future, io, os::fd::OwnedFd, path::PathBuf};
 
 use claimcheck_model::Stamp;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 pub use client::Client;
+pub use terminal::Terminal;
 pub use zygote::{Args, serve};
 
 /// Specification of a container.
@@ -59,6 +63,18 @@ pub struct Mount {
     pub target: String,
     /// Writes fail with EROFS.
     pub read_only: bool,
+}
+
+/// A further program in a running container.
+#[derive(Debug)]
+pub struct Execution {
+    /// Program and arguments, as [`ContainerSpec::argv`]. Environment, working directory and user are those of the
+    /// container.
+    pub argv: Vec<String>,
+    /// Its standard input, output and error.
+    pub stdio: [OwnedFd; 3],
+    /// Standard input is a terminal, which becomes the controlling terminal of the program.
+    pub terminal: bool,
 }
 
 /// The end of a container's first process.
@@ -141,6 +157,14 @@ pub type Result<T> = std::result::Result<T, RuntimeError>;
 pub trait Runtime: Send + Sync + 'static {
     /// Starts a container; returns once its program is running.
     fn start(&self, spec: ContainerSpec) -> impl Future<Output = Result<()>> + Send;
+
+    /// Starts a further program in a running container; returns once the program is running. The receiver yields its
+    /// end, or an error if the runtime exits first. It ends with its container at the latest.
+    fn exec(
+        &self,
+        id: &str,
+        execution: Execution,
+    ) -> impl Future<Output = Result<oneshot::Receiver<Exit>>> + Send;
 
     /// Sends a signal to the container's first process. Succeeds if it has exited already.
     fn signal(&self, id: &str, signal: i32) -> impl Future<Output = Result<()>> + Send;

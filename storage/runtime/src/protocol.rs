@@ -11,7 +11,7 @@ use nix::sys::socket::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::State;
+use crate::{Exit, State};
 
 /// Largest message; the kernel bounds a packet by the socket's send buffer.
 pub(crate) const MAX_MESSAGE: usize = 192 * 1024;
@@ -32,6 +32,12 @@ pub(crate) struct Request {
 pub(crate) enum Call {
     /// Descriptors: the log, then one per mount.
     Start(Container),
+    /// Descriptors: standard input, output and error.
+    Exec {
+        id: String,
+        argv: Vec<String>,
+        terminal: bool,
+    },
     Signal {
         id: String,
         signal: i32,
@@ -78,6 +84,11 @@ pub(crate) enum Reply {
     Listed {
         seq: u64,
         containers: Vec<(String, State)>,
+    },
+    /// The program of an `Exec`, which was responded to by `Done`, has exited.
+    Finished {
+        seq: u64,
+        exit: Exit,
     },
     /// A notification: a container has exited.
     Exited {

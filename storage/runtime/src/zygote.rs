@@ -12,14 +12,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claimcheck_model::Stamp;
 use nix::{
     errno::Errno,
     mount::{MsFlags, mount},
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sched::{CloneFlags, unshare},
     sys::{
-        signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask},
+        signal::{SigSet, SigmaskHow, Signal, sigprocmask},
         signalfd::{SfdFlags, SignalFd},
         socket::{AddressFamily, Backlog, SockType, UnixAddr, accept4, bind, listen, socket},
         wait::{WaitPidFlag, WaitStatus, waitpid},
@@ -28,8 +27,9 @@ use nix::{
 };
 
 use crate::{
-    Exit, State, container,
+    Exit, container,
     protocol::{self, Call, Reply, Request},
+    table::Table,
     template::{self, TemplateError},
 };
 
@@ -97,6 +97,7 @@ pub fn serve(args: &Args) -> Result<std::convert::Infallible, ZygoteError> {
         connections: BTreeMap::new(),
         next_connection: 0,
         starting: Vec::new(),
+        programs: HashMap::new(),
         buffer: Vec::new(),
     };
     loop {
@@ -146,17 +147,9 @@ struct Zygote {
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     starting: Vec<Starting>,
+    /// The programs of `Exec` requests, and who is informed of their end: connection and number.
+    programs: HashMap<i32, (u64, u64)>,
     buffer: Vec<u8>,
-}
-
-/// The containers of the node, and which process belongs to which.
-#[derive(Default)]
-struct Table {
-    containers: BTreeMap<String, State>,
-    by_pid: HashMap<i32, String>,
-    /// Killed in place of another signal, since the kernel ignores its default action for a namespace's first
-    /// process.
-    by_default: HashMap<i32, Signal>,
 }
 
 struct Connection {
@@ -167,7 +160,8 @@ struct Connection {
 
 /// Forked, and not yet known to have started its program.
 struct Starting {
-    id: String,
+    /// The container, unless it is a further program of one.
+    container: Option<String>,
     pid: Pid,
     failure_pipe: OwnedFd,
     connection: u64,
@@ -252,7 +246,7 @@ impl Zygote {
 
     fn handle(&mut self, connection: u64, Request { seq, call }: Request, fds: Vec<OwnedFd>) {
         let result = match call {
-            Call::Start(container) if self.table.containers.contains_key(&container.id) => {
+            Call::Start(container) if self.table.contains(&container.id) => {
                 Err("exists already: remove it first".to_owned())
             }
             Call::Start(container) if fds.len() != container.mounts.len() + 1 => {
@@ -260,17 +254,24 @@ impl Zygote {
             }
             Call::Start(container) => match container::fork(&container, fds) {
                 Ok((pid, failure_pipe)) => {
-                    self.table.insert(&container.id, pid);
-                    self.starting.push(Starting { id: container.id, pid, failure_pipe, connection, seq });
-                    return;
+                    let id = Some(container.id.clone());
+                    self.starting.push(Starting { container: id, pid, failure_pipe, connection, seq });
+                    return self.table.insert(container, pid);
                 }
                 Err(error) => Err(format!("cannot fork: {error}")),
+            },
+            Call::Exec { id, argv, terminal } => match self.table.exec(&id, argv, terminal, fds) {
+                Ok((pid, failure_pipe)) => {
+                    self.programs.insert(pid.as_raw(), (connection, seq));
+                    self.starting.push(Starting { container: None, pid, failure_pipe, connection, seq });
+                    return;
+                }
+                Err(reason) => Err(reason),
             },
             Call::Signal { id, signal } => self.table.signal(&id, signal),
             Call::Remove { id } => self.table.remove(&id),
             Call::List => {
-                let all: Vec<_> = self.table.containers.iter().map(|(id, s)| (id.clone(), *s)).collect();
-                for chunk in all.chunks(protocol::LIST_CHUNK) {
+                for chunk in self.table.list().chunks(protocol::LIST_CHUNK) {
                     self.send(connection, Reply::Listed { seq, containers: chunk.to_vec() });
                 }
                 Ok(())
@@ -285,7 +286,7 @@ impl Zygote {
         );
     }
 
-    /// Responds for the containers that started their program, or failed to.
+    /// Responds for the containers and programs that started, or failed to.
     fn started(&mut self) {
         let mut still = Vec::new();
         for starting in std::mem::take(&mut self.starting) {
@@ -296,8 +297,10 @@ impl Zygote {
                 }
                 Some(reason) => {
                     // It never was a container: its exit is not reported.
-                    self.table.containers.remove(&starting.id);
-                    self.table.by_pid.remove(&starting.pid.as_raw());
+                    if let Some(id) = starting.container {
+                        self.table.forget(&id, starting.pid);
+                    }
+                    self.programs.remove(&starting.pid.as_raw());
                     self.send(starting.connection, Reply::Refused { seq: starting.seq, reason });
                 }
             }
@@ -317,6 +320,10 @@ impl Zygote {
                 Ok(_) | Err(Errno::EINTR) => continue,
                 Err(error) => return Err(error.into()),
             };
+            if let Some((connection, seq)) = self.programs.remove(&pid.as_raw()) {
+                self.send(connection, Reply::Finished { seq, exit });
+                continue;
+            }
             let Some((id, state)) = self.table.exited(pid, exit) else { continue };
             for connection in self.connections.values_mut() {
                 connection.outbox.push_back(Reply::Exited { id: id.clone(), state });
@@ -345,115 +352,5 @@ impl Connection {
             }
         }
         Ok(())
-    }
-}
-
-impl Table {
-    fn insert(&mut self, id: &str, pid: Pid) {
-        let pid = pid.as_raw();
-        self.containers.insert(id.to_owned(), State::Running { pid, started: Stamp::now() });
-        self.by_pid.insert(pid, id.to_owned());
-    }
-
-    /// A signal has the same effect on a container as on any process, as if it had a small init: the kernel
-    /// ignores signals that would end a PID namespace's first process by default, and a shell that has not
-    /// reached its `trap` yet would use up its whole grace period. Checking its handlers costs one read when it
-    /// is stopped, while an init would cost a fork and a process for its lifetime.
-    fn signal(&mut self, id: &str, signal: i32) -> Result<(), String> {
-        match self.containers.get(id) {
-            None => Err("is unknown".to_owned()),
-            Some(State::Exited { .. }) => Ok(()),
-            Some(State::Running { pid, .. }) => {
-                let signal = Signal::try_from(signal).map_err(|_| format!("{signal} is not a signal"))?;
-                // Not reaped yet, so the number is still its own.
-                let sent = if ends_by_default(signal) && !is_handled(*pid, signal) {
-                    self.by_default.insert(*pid, signal);
-                    Signal::SIGKILL
-                } else {
-                    signal
-                };
-                kill(Pid::from_raw(*pid), sent).map_err(|error| format!("cannot send {signal}: {error}"))
-            }
-        }
-    }
-
-    fn remove(&mut self, id: &str) -> Result<(), String> {
-        if matches!(self.containers.get(id), Some(State::Running { .. })) {
-            return Err("it is still running: stop it first".to_owned());
-        }
-        self.containers.remove(id);
-        Ok(())
-    }
-
-    fn exited(&mut self, pid: Pid, exit: Exit) -> Option<(String, State)> {
-        let id = self.by_pid.remove(&pid.as_raw())?;
-        let exit = match (self.by_default.remove(&pid.as_raw()), exit) {
-            (Some(signal), Exit::Signal(_)) => Exit::Signal(signal as i32),
-            _ => exit,
-        };
-        let state = self.containers.get_mut(&id)?;
-        let (State::Running { started, .. } | State::Exited { started, .. }) = *state;
-        *state = State::Exited { exit, started, finished: Stamp::now() };
-        Some((id, *state))
-    }
-}
-
-/// Whether the signal's default action ends a process (signal(7)).
-fn ends_by_default(signal: Signal) -> bool {
-    use Signal::{SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
-    !matches!(signal, SIGCHLD | SIGCONT | SIGKILL | SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU | SIGURG | SIGWINCH)
-}
-
-/// Whether a process blocks, ignores or catches a signal (proc_pid_status(5)). If that is unknown, yes is
-/// assumed, which leaves the decision to the kernel.
-fn is_handled(pid: i32, signal: Signal) -> bool {
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
-    handles(&status, signal)
-}
-
-fn handles(status: &str, signal: Signal) -> bool {
-    let bit = 1u64 << (signal as i32 - 1);
-    let masks = status.lines().filter_map(|line| {
-        let (name, mask) = line.split_once(':')?;
-        ["SigBlk", "SigIgn", "SigCgt"].contains(&name).then(|| u64::from_str_radix(mask.trim(), 16))
-    });
-    let mut known = false;
-    for mask in masks {
-        match mask {
-            Ok(mask) if mask & bit == 0 => known = true,
-            Ok(_) | Err(_) => return true,
-        }
-    }
-    !known
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_process_handles_is_read_from_its_status() {
-        let status = |blocked: &str, ignored: &str, caught: &str| {
-            format!("Name:\tsh\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n")
-        };
-        let none = "0000000000000000";
-        let term = "0000000000004000";
-        let rows = [
-            (status(none, none, none), false),
-            (status(term, none, none), true),
-            (status(none, term, none), true),
-            (status(none, none, term), true),
-            (status(none, "0000000000000006", none), false),
-            (status(none, none, "nonsense"), true),
-            ("Name:\tsh\n".to_owned(), true),
-        ];
-        for (status, expected) in rows {
-            assert_eq!(handles(&status, Signal::SIGTERM), expected, "{status}");
-        }
-        // Whoever started this test may have had it ignored.
-        let own_status = fs::read_to_string("/proc/self/status").unwrap();
-        let expected = handles(&own_status, Signal::SIGTERM);
-        assert_eq!(is_handled(std::process::id() as i32, Signal::SIGTERM), expected, "{own_status}");
-        assert!(is_handled(0, Signal::SIGTERM), "there is no such process");
     }
 }

@@ -9,14 +9,17 @@ use std::{
     env,
     ffi::OsString,
     fs,
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read, Write},
+    os::fd::OwnedFd,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     time::{Duration, Instant},
 };
 
-use claimcheck_runtime::{Args, Client, ContainerSpec, Exit, Mount, Runtime, State, serve};
+use claimcheck_runtime::{
+    Args, Client, ContainerSpec, Execution, Exit, Mount, Runtime, State, Terminal, serve,
+};
 use claimcheck_substrate::{Capabilities, NodeNamespace, Privilege, ProcessSpec, isolate};
 use libtest_mimic::{Arguments, Failed, Trial};
 use nix::{
@@ -340,6 +343,7 @@ async fn agent() -> Result<ExitCode, Box<dyn std::error::Error>> {
         return Err("the first agent's connection outlived it".into());
     }
     refusals(&runtime).await?;
+    executions(&runtime).await?;
     let left = mounts()?;
     if left != before {
         return Err(format!("{left} mounts in the node, {before} before").into());
@@ -390,6 +394,102 @@ async fn refusals(runtime: &Client) -> Result<(), Box<dyn std::error::Error>> {
         return Err(format!("SIGTERM did not end a program that does not handle it: {state:?}").into());
     }
     runtime.remove("unprepared").await?;
+    Ok(())
+}
+
+/// Further programs run in the namespaces of their container and as its user, and report their end.
+async fn executions(runtime: &Client) -> Result<(), Box<dyn std::error::Error>> {
+    let user = (env::var("LANE")? == "Root").then_some(NOBODY);
+    let container = ContainerSpec {
+        id: "executes".to_owned(),
+        argv: ["sleep", "infinity"].map(str::to_owned).to_vec(),
+        env: vec![("GREETING".to_owned(), "hello".to_owned())],
+        cwd: Some("/data".to_owned()),
+        mounts: vec![Mount { source: pod_dir(0), target: "/data".to_owned(), read_only: false }],
+        log_path: pod_dir(0).join("log"),
+        uid: user,
+        gid: user,
+        hostname: "of-exec".to_owned(),
+        ..ContainerSpec::default()
+    };
+    runtime.start(container).await?;
+    let shell = |script: &str| ["sh", "-c", script].map(str::to_owned).to_vec();
+
+    let ((stdin, mut input), (mut output, stdout), (mut errors, stderr)) =
+        (io::pipe()?, io::pipe()?, io::pipe()?);
+    let script = "read line; echo $line $GREETING $(cat /proc/sys/kernel/hostname /proc/1/comm) $PWD $(id -u); \
+                  echo failed >&2; exit 3";
+    let stdio = [stdin.into(), stdout.into(), stderr.into()];
+    let exit = runtime.exec("executes", Execution { argv: shell(script), stdio, terminal: false }).await?;
+    writeln!(input, "input")?;
+    let (mut text, mut error) = (String::new(), String::new());
+    output.read_to_string(&mut text)?;
+    errors.read_to_string(&mut error)?;
+    let expected = format!("input hello of-exec sleep /data {}\n", user.unwrap_or_default());
+    let found = (text, error, exit.await?);
+    if found != (expected, "failed\n".to_owned(), Exit::Code(3)) {
+        return Err(format!("a program in a container has other output: {found:?}").into());
+    }
+
+    let (terminal, program) = Terminal::open()?;
+    terminal.resize(100, 40)?;
+    let stdio = [program.try_clone()?, program.try_clone()?, program];
+    let argv = shell("test -t 0 && stty size && read line < /dev/tty && echo got $line");
+    let exit = runtime.exec("executes", Execution { argv, stdio, terminal: true }).await?;
+    terminal.write_all(b"text\n").await?;
+    let (mut text, mut buffer) = (Vec::new(), [0; 1024]);
+    loop {
+        match terminal.read(&mut buffer).await? {
+            0 => break,
+            length => text.extend(&buffer[..length]),
+        }
+    }
+    let text = String::from_utf8(text)?;
+    if !(text.contains("40 100") && text.contains("got text") && exit.await? == Exit::Code(0)) {
+        return Err(format!("a program has no terminal: {text:?}").into());
+    }
+
+    let null = || fs::File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
+    for (id, argv, reason) in [
+        ("executes", vec!["no-such-program".to_owned()], "no-such-program is not in"),
+        ("executes", Vec::new(), "no command given"),
+        ("unknown", shell("true"), "is unknown"),
+    ] {
+        let execution = Execution { argv, stdio: [null()?, null()?, null()?], terminal: false };
+        let error = runtime.exec(id, execution).await.err().ok_or(format!("{reason}: it has started"))?;
+        if !error.to_string().contains(reason) {
+            return Err(format!("{reason}: {error}").into());
+        }
+    }
+
+    let execution =
+        Execution { argv: shell("sleep 1000"), stdio: [null()?, null()?, null()?], terminal: false };
+    let exit = runtime.exec("executes", execution).await?;
+    let mut events = runtime.events();
+    runtime.signal("executes", Signal::SIGKILL as i32).await?;
+    if exit.await? != Exit::Signal(9) {
+        return Err("a program outlives its container".into());
+    }
+    let (id, _) = events.recv().await.ok_or("the runtime is gone")?;
+    let execution = Execution { argv: shell("true"), stdio: [null()?, null()?, null()?], terminal: false };
+    let error = runtime.exec(&id, execution).await.err().ok_or("a program starts in an exited container")?;
+    if id != "executes" || !error.to_string().contains("is not running") {
+        return Err(format!("{id}: {error}").into());
+    }
+    // Containers start in the zygote's PID namespace as before.
+    let spec = ContainerSpec {
+        id: "after".to_owned(),
+        argv: shell("exit 5"),
+        log_path: pod_dir(0).join("log"),
+        ..ContainerSpec::default()
+    };
+    runtime.start(spec).await?;
+    let ended = events.recv().await.ok_or("the runtime is gone")?;
+    if !matches!(&ended, (id, State::Exited { exit: Exit::Code(5), .. }) if id == "after") {
+        return Err(format!("a container after a program: {ended:?}").into());
+    }
+    runtime.remove("after").await?;
+    runtime.remove("executes").await?;
     Ok(())
 }
 
@@ -457,6 +557,6 @@ fn container(pod: usize) -> ContainerSpec {
     }
 }
 
-fn mounts() -> std::io::Result<usize> {
+fn mounts() -> io::Result<usize> {
     Ok(fs::read_to_string("/proc/self/mountinfo")?.lines().count())
 }

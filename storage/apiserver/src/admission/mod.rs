@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::request::ObjectPath;
 use crate::resources::Storage;
-use crate::status::Result;
+use crate::status::{Result, Status};
 use crate::store::Store;
 
 /// Rules for a new object, in this order.
@@ -30,6 +30,11 @@ pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()
         }
         Storage::Volumes => protect(object, "kubernetes.io/pv-protection"),
         Storage::Pods => pod::admit(store, path.resource, object)?,
+        Storage::Custom(shelf) if shelf.is_closing() => {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let reason = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(path.resource, name, reason));
+        }
         _ => {}
     }
     Ok(())

@@ -18,7 +18,7 @@ pub fn check(value: &Value, shape: &Shape) -> Vec<String> {
 fn check_at(value: &Value, shape: &Shape, path: &str, faults: &mut Vec<String>) {
     let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
     match (shape, value) {
-        (Shape::Any, _) | (_, Value::Null) => {}
+        (Shape::Any | Shape::Deduced, _) | (_, Value::Null) => {}
         (Shape::Scalar(scalar), value) => {
             if let Some(expected) = misfit(*scalar, value) {
                 let got = format!("&value.valueUnstructured{{Value:{value}}}");
@@ -29,7 +29,7 @@ fn check_at(value: &Value, shape: &Shape, path: &str, faults: &mut Vec<String>) 
             check_items(items, item, identity, path, faults);
         }
         (Shape::List { .. }, value) => faults.push(format!("{place}expected list, got &{{{value}}}")),
-        (Shape::Map { .. } | Shape::Object(_), Value::Object(fields)) => {
+        (Shape::Map { .. } | Shape::Object(_) | Shape::Declared(_), Value::Object(fields)) => {
             for (name, value) in fields {
                 let path = format!("{path}{}", Step::field(name));
                 match shape.field(name) {
@@ -38,7 +38,7 @@ fn check_at(value: &Value, shape: &Shape, path: &str, faults: &mut Vec<String>) 
                 }
             }
         }
-        (Shape::Map { .. } | Shape::Object(_), value) => {
+        (Shape::Map { .. } | Shape::Object(_) | Shape::Declared(_), value) => {
             faults.push(format!("{place}expected map, got &{{{value}}}"));
         }
     }

@@ -52,7 +52,7 @@ fn entry_of(value: &Value, shape: &Shape) -> SetEntry {
             for (name, value) in fields {
                 let below = shape.field(name).map_or_else(|| whole.clone(), |shape| entry_of(value, shape));
                 // The keys of a map are the author's too, the names of fields are not.
-                let member = below.member || shape.object().is_none();
+                let member = below.member || !shape.declares(name);
                 place.below.put(Step::field(name), SetEntry { member, ..below });
             }
         }
@@ -153,7 +153,11 @@ impl Changes {
         if old.is_none() && new.is_none() {
             return;
         }
-        if let Some(shape) = shape.filter(|shape| !shape.is_atomic() && has_parts(old, new)) {
+        let is_list = |value: Option<&Value>| value.is_some_and(Value::is_array);
+        // A list without a schema is one value.
+        let whole =
+            |shape: &Shape| shape.is_atomic() || (*shape == Shape::Deduced && (is_list(old) || is_list(new)));
+        if let Some(shape) = shape.filter(|shape| !whole(shape) && has_parts(old, new)) {
             self.compare_parts(old, new, shape, path);
         } else if let (Some(old), Some(new)) = (old, new) {
             if old != new {

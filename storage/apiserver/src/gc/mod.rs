@@ -50,9 +50,15 @@ pub async fn run(
                 if !key.namespace.is_empty() {
                     store.remove_empty_namespace(&key.namespace);
                 }
+                store.kinds().after_removal(&store, storage);
             }
             Some(Notice::Orphaned { storage, key }) => owners::collect(&store, storage, &key),
-            Some(Notice::Awaiting { owner }) => owners::release(&store, &owner),
+            Some(Notice::Awaiting { owner }) => {
+                owners::release(&store, &owner);
+                if store.find(&owner).is_some_and(|(storage, _)| storage == Storage::Definitions) {
+                    store.kinds().refresh(&store);
+                }
+            }
             Some(Notice::Terminating { namespace }) => namespaces::empty(&store, &namespace),
             Some(Notice::EventWritten { key, version }) => expiry.enter(key, version),
         }

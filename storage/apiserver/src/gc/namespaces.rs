@@ -14,7 +14,7 @@ use crate::time;
 
 /// Deletes everything in a namespace, which is removed with the last of it.
 pub fn empty(store: &Store, namespace: &str) {
-    for storage in namespaced() {
+    for storage in namespaced(store) {
         for object in store.list(storage, Some(namespace), None).0 {
             delete(store, storage, &object.key, &DeleteOptions::default());
         }
@@ -24,16 +24,17 @@ pub fn empty(store: &Store, namespace: &str) {
     }
 }
 
-fn namespaced() -> impl Iterator<Item = Storage> {
+fn namespaced(store: &Store) -> impl Iterator<Item = Storage> {
     let rows = resources::all().iter().filter(|resource| resource.namespaced && resource.view.is_none());
-    rows.map(|resource| resource.storage)
+    let custom = store.opened().into_iter().filter(|storage| storage.namespaced());
+    rows.map(|resource| resource.storage).chain(custom)
 }
 
 /// Writes the remaining content into the status of a terminating namespace.
 fn update_conditions(store: &Store, name: &str) {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
-    for storage in namespaced() {
+    for storage in namespaced(store) {
         let (objects, _) = store.list(storage, Some(name), None);
         let resource = resources::stored(storage);
         if !objects.is_empty() {

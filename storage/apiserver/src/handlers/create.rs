@@ -1,15 +1,17 @@
 //! create: a new object, or a pod's binding.
 
 use http::StatusCode;
+use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::update::WriteOutcome;
+use super::update::{Change, WriteOutcome, write};
 use super::{Call, evict, ownership, token, warn};
+use crate::request::ObjectPath;
 use crate::resources::{Resource, Storage};
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::{CreateError, Key};
-use crate::{admission, bootstrap, names, time};
+use crate::{admission, bootstrap, custom, names, time};
 
 /// Maximum number of attempts to generate an unused name.
 const GENERATE_ATTEMPTS: usize = 8;
@@ -40,11 +42,16 @@ fn create(call: &Call<'_>) -> Result<Answer> {
         if let (false, Some(base)) = (given, &base) {
             object["metadata"]["name"] = names::generate(base).into();
         }
-        let object = prepare(call, object.clone(), None)?;
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        match enter(call, &name, object) {
+        let prepared = prepare(call, object.clone(), None)?;
+        let name = prepared["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        match enter(call, &name, prepared) {
             Ok(written) => {
                 let mut answer = written.answer(call, StatusCode::CREATED);
+                warn(&mut answer, &decoded.faults);
+                return Ok(answer);
+            }
+            Err(CreateError::Exists) if defines_built_in(call, &name) => {
+                let mut answer = update_definition(call, &name, &object)?;
                 warn(&mut answer, &decoded.faults);
                 return Ok(answer);
             }
@@ -52,6 +59,26 @@ fn create(call: &Call<'_>) -> Result<Answer> {
             Err(error) => return Err(refusal(call, &name, &error)),
         }
     }
+}
+
+/// Whether the object is the definition of a built-in kind, which exists from the start.
+fn defines_built_in(call: &Call<'_>, name: &str) -> bool {
+    call.path.resource.storage == Storage::Definitions && custom::is_built_in(name)
+}
+
+/// Creating such a definition, as manifests of drivers do, updates it.
+fn update_definition(call: &Call<'_>, name: &str, object: &Value) -> Result<Answer> {
+    let path = ObjectPath { name: Some(name.to_owned()), ..call.path.clone() };
+    let update = Call {
+        api: call.api,
+        path: &path,
+        query: call.query.clone(),
+        user: call.user.clone(),
+        head: call.head,
+        body: Bytes::new(),
+    };
+    let written = write(&update, |_| Ok(Change::Ordinary(object.clone())))?;
+    Ok(written.answer(&update, StatusCode::CREATED))
 }
 
 /// Stores an applied object with known owners; `None` if it exists by now.
@@ -88,6 +115,7 @@ fn refusal(call: &Call<'_>, name: &str, error: &CreateError) -> Status {
             let namespaces = crate::resources::stored(Storage::Namespaces);
             Status::not_found(namespaces, namespace)
         }
+        CreateError::KindRemoved => Status::unknown_resource(),
         CreateError::NamespaceTerminating => {
             Status::namespace_terminating(call.path.resource, name, namespace)
         }
@@ -144,6 +172,9 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
     let name = metadata["name"].as_str().unwrap_or_default().to_owned();
     let mut errors = check_metadata(resource, &object);
     errors.extend((resource.validate)(&object));
+    if let Some(kind) = resource.custom {
+        errors.extend(kind.validate(&object));
+    }
     if errors.is_empty() { Ok(object) } else { Err(Status::invalid(resource, &name, &errors)) }
 }
 

@@ -8,6 +8,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Call, list, options};
+use crate::custom;
 use crate::resources::{Resource, Storage};
 use crate::response::Answer;
 use crate::status::{Result, Status};
@@ -120,8 +121,14 @@ fn attempt(
 ) -> Result<Outcome, VersionConflict> {
     let storage = resource.storage;
     let grace = grace_period(storage, &old.value, options.grace);
-    let finalizers = finalizers_for(old, options.propagation);
+    let mut finalizers = finalizers_for(old, options.propagation);
     let mut new = old.value.clone();
+    if storage == Storage::Definitions && !old.is_deleting() {
+        custom::begin_deletion(&mut new);
+        if !finalizers.contains(&custom::CLEANUP) {
+            finalizers.push(custom::CLEANUP);
+        }
+    }
     if grace == 0 && finalizers.is_empty() && storage != Storage::Namespaces {
         if storage == Storage::Pods && old.is_deleting() {
             mark(&mut new, 0);

@@ -136,12 +136,10 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
     }
     let size: usize = selection.objects.iter().map(|object| object.json().len() + 1).sum();
     let mut text = Vec::with_capacity(size + 256);
-    let (kind, api_version) = (resource.kind, resource.api_version());
+    let (kind, api_version) = (resource.list_kind(), resource.api_version());
     text.extend_from_slice(
-        format!(
-            "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
-        )
-        .as_bytes(),
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[")
+            .as_bytes(),
     );
     for (index, object) in selection.objects.iter().enumerate() {
         if index > 0 {

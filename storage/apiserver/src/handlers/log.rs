@@ -83,7 +83,7 @@ fn check_options(query: &Query) -> Vec<FieldError> {
 }
 
 /// The requested container, or the only one.
-fn choose_container<'a>(pod: &'a Value, asked: Option<&'a str>) -> Result<&'a str> {
+pub(super) fn choose_container<'a>(pod: &'a Value, asked: Option<&'a str>) -> Result<&'a str> {
     let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let of = |list: &str| pod["spec"][list].as_array().into_iter().flatten();
     let names = || LISTS.into_iter().flat_map(of).filter_map(|container| container["name"].as_str());
@@ -102,7 +102,7 @@ fn choose_container<'a>(pod: &'a Value, asked: Option<&'a str>) -> Result<&'a st
 }
 
 /// The address of the kubelet of `node`, from the node's status.
-fn kubelet_address(call: &Call<'_>, node: &str) -> Result<SocketAddr> {
+pub(super) fn kubelet_address(call: &Call<'_>, node: &str) -> Result<SocketAddr> {
     let nodes = crate::resources::stored(Storage::Nodes);
     let found = call.store().get(Storage::Nodes, &Key::cluster(node));
     let status = &found.as_ref().ok_or_else(|| Status::not_found(nodes, node))?.value["status"];

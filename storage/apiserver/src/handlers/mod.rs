@@ -3,6 +3,7 @@
 
 mod apply;
 mod body;
+mod connect;
 mod create;
 mod delete;
 mod duplicates;
@@ -14,6 +15,7 @@ mod log;
 mod options;
 mod ownership;
 mod patch;
+mod scale;
 mod token;
 mod update;
 mod watch;
@@ -23,6 +25,8 @@ use form::{Accepted, Form};
 pub use delete::{DeleteOptions, FOREGROUND, Propagation, delete_object};
 pub use form::{metadata_of, status_encoding};
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use http::header::{HeaderValue, WARNING};
 use http::request::Parts;
@@ -30,7 +34,9 @@ use hyper::body::Bytes;
 use serde_json::Value;
 
 use crate::api::Api;
+use crate::auth::{self, User};
 use crate::request::{ObjectPath, Query};
+use crate::resources::Storage;
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::{Key, Object, Store};
@@ -43,6 +49,8 @@ pub struct Call<'a> {
     pub path: &'a ObjectPath,
     /// Its query.
     pub query: Query,
+    /// The authenticated user, which may be impersonated.
+    pub user: Arc<User>,
     /// Its headers.
     pub head: &'a Parts,
     /// Its body, empty if it has none.
@@ -63,25 +71,40 @@ pub async fn dispatch(call: Call<'_>, verb: &'static str) -> Result<Answer> {
         }
     }
     options::check_dry_run(&call.query, verb)?;
-    if call.path.subresource.as_deref() != Some("log") {
+    let connects = call.path.subresource.as_deref().is_some_and(|name| connect::SUBRESOURCES.contains(&name));
+    if call.path.subresource.as_deref() != Some("log") && !connects {
         call.negotiate()?;
     }
-    match verb {
+    let scales = resource.custom.is_some() && call.path.subresource.as_deref() == Some("scale");
+    let answer = match verb {
+        _ if scales => scale::handle(&call, verb),
+        "get" | "create" if connects => connect::handle(&call).await,
         "get" if call.path.subresource.as_deref() == Some("log") => log::handle(&call).await,
         "get" => get::handle(&call),
         "list" => list::handle(&call),
         "watch" => watch::handle(&call),
+        "create" if resource.storage.is_virtual() => auth::review(&call),
         "create" => create::handle(&call),
         "update" => update::handle(&call),
         "patch" => patch::handle(&call),
         "delete" => delete::handle(&call),
         "deletecollection" => delete::handle_collection(&call),
         _ => Err(Status::method_not_allowed()),
+    };
+    // Before the answer, so that the kind is served when its definition is.
+    if resource.storage == Storage::Definitions && !matches!(verb, "get" | "list" | "watch") {
+        call.store().kinds().refresh(call.store());
     }
+    let deprecation = resource.custom.and_then(|kind| kind.deprecation.clone());
+    answer.map(|mut answer| {
+        warn(&mut answer, deprecation.as_slice());
+        answer
+    })
 }
 
 impl Call<'_> {
-    fn store(&self) -> &Store {
+    /// The objects of the cluster.
+    pub fn store(&self) -> &Store {
         &self.api.store
     }
 
@@ -96,7 +119,7 @@ impl Call<'_> {
     }
 
     /// The object in the path.
-    fn object(&self) -> Result<std::sync::Arc<Object>> {
+    fn object(&self) -> Result<Arc<Object>> {
         let key = self.key()?;
         let found = self.store().get(self.path.resource.storage, &key);
         found.ok_or_else(|| Status::not_found(self.path.resource, &key.name))
@@ -116,13 +139,13 @@ impl Call<'_> {
     }
 
     /// An object of another kind, such as `Status`, as the response. It has no other forms.
-    fn answer_other(&self, status: StatusCode, object: &Value) -> Answer {
+    pub fn answer_other(&self, status: StatusCode, object: &Value) -> Answer {
         response::object(status, self.accepted().encoding, object)
     }
 }
 
 /// Adds a warning about fields without effect.
-fn warn(answer: &mut Answer, faults: &[String]) {
+pub fn warn(answer: &mut Answer, faults: &[String]) {
     for fault in faults {
         let text = fault.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {

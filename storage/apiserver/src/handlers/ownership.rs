@@ -19,7 +19,11 @@ const NAME_LIMIT: usize = 128;
 impl Call<'_> {
     /// The schema of the call's objects.
     pub fn shape(&self) -> Option<&'static Shape> {
-        schema::of_kind(self.path.resource.group, self.path.resource.kind)
+        let resource = self.path.resource;
+        match resource.custom {
+            Some(kind) => Some(kind.shape),
+            None => schema::of_kind(resource.group, resource.kind),
+        }
     }
 
     /// An empty object of the kind.

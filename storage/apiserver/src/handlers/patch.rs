@@ -5,23 +5,26 @@ use json_patch::Patch;
 use serde_json::Value;
 
 use super::update::{Change, write};
-use super::{Call, apply, warn};
+use super::{Call, apply as server_side, warn};
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
 use crate::strategic;
 
 /// A parsed patch.
-enum Patching {
+pub enum Patching {
+    /// A JSON patch.
     Json(Patch),
+    /// A merge patch.
     Merge(Value),
+    /// A strategic merge patch.
     Strategic(Value),
 }
 
 /// Applies the patch in the body to the object in the path.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
-    if call.media_type() == apply::MEDIA_TYPE {
-        return apply::handle(call);
+    if call.media_type() == server_side::MEDIA_TYPE {
+        return server_side::handle(call);
     }
     let change = read(call)?;
     let mut faults = std::cell::RefCell::new(Vec::new());
@@ -35,7 +38,8 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     Ok(answer)
 }
 
-fn read(call: &Call<'_>) -> Result<Patching> {
+/// The patch in the body, other than an apply.
+pub fn read(call: &Call<'_>) -> Result<Patching> {
     if call.query.get("force").is_some() {
         let errors = [FieldError::forbidden("force", "may not be specified for non-apply patch")];
         let kind = "PatchOptions";
@@ -47,6 +51,7 @@ fn read(call: &Call<'_>) -> Result<Patching> {
         "application/merge-patch+json" => {
             Ok(Patching::Merge(serde_json::from_slice(&call.body).map_err(bad)?))
         }
+        _ if call.path.resource.custom.is_some() => Err(Status::unsupported_custom_patch()),
         "application/strategic-merge-patch+json" => {
             Ok(Patching::Strategic(serde_json::from_slice(&call.body).map_err(bad)?))
         }
@@ -56,7 +61,12 @@ fn read(call: &Call<'_>) -> Result<Patching> {
 
 /// The result of the patch on `old`, in the shape of the caller's resource.
 fn patched(call: &Call<'_>, change: &Patching, old: &Object) -> Result<Value> {
-    let mut new = call.path.resource.present(&old.value);
+    apply(call, change, call.path.resource.present(&old.value))
+}
+
+/// The result of the patch on `value`.
+pub fn apply(call: &Call<'_>, change: &Patching, value: Value) -> Result<Value> {
+    let mut new = value;
     match change {
         Patching::Json(patch) => {
             json_patch::patch(&mut new, patch).map_err(|_| Status::patch_rejected())?;

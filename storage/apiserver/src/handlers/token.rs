@@ -3,9 +3,8 @@
 //! Mirrors TokenREST in pkg/registry/core/serviceaccount/storage/token.go, and pkg/serviceaccount/claims.go.
 
 use http::StatusCode;
-use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Call;
 use crate::resources::{self, Storage};
@@ -13,11 +12,7 @@ use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Key;
 use crate::time;
-
-/// The issuer of tokens, and their default audience.
-pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// The minimum and maximum lifetime of a token, in seconds.
-const LIFE: std::ops::RangeInclusive<i64> = 600..=1 << 32;
+use crate::tokens::{self, ISSUER, LIFE};
 
 /// Issues a token for the service account in the path.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
@@ -47,26 +42,9 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         audiences.push(ISSUER.to_owned());
     }
     let (namespace, name) = (&*account.key.namespace, &*account.key.name);
-    let issued = Timestamp::now().as_second();
-    let mut identity = json!({
-        "namespace": namespace,
-        "serviceaccount": { "name": name, "uid": account.uid() },
-    });
     let bound = &body["spec"]["boundObjectRef"];
-    if bound.is_object() {
-        let (kind, object) = bound_object(call, namespace, bound)?;
-        identity[kind] = object;
-    }
-    let claims = json!({
-        "aud": audiences,
-        "exp": issued + seconds,
-        "iat": issued,
-        "iss": ISSUER,
-        "jti": uuid::Uuid::new_v4().to_string(),
-        "kubernetes.io": identity,
-        "nbf": issued,
-        "sub": format!("system:serviceaccount:{namespace}:{name}"),
-    });
+    let objects = if bound.is_object() { bound_objects(call, &account.key, bound)? } else { Map::new() };
+    let claims = tokens::claims(&account, objects, &audiences, seconds);
     let token = call.api.signer.sign(&claims).map_err(|error| Status::internal(&error.to_string()))?;
     let mut answer = json!({
         "kind": "TokenRequest",
@@ -81,8 +59,8 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     Ok(call.answer_other(StatusCode::CREATED, &answer))
 }
 
-/// The object to which the token is bound, with its name in the claims.
-fn bound_object(call: &Call<'_>, namespace: &str, bound: &Value) -> Result<(&'static str, Value)> {
+/// The object to which the token is bound, by its name in the claims; of a pod also its node.
+fn bound_objects(call: &Call<'_>, account: &Key, bound: &Value) -> Result<Map<String, Value>> {
     let (claim, storage) = match bound["kind"].as_str().unwrap_or_default() {
         "Pod" => ("pod", Storage::Pods),
         "Secret" => ("secret", Storage::Secrets),
@@ -93,17 +71,33 @@ fn bound_object(call: &Call<'_>, namespace: &str, bound: &Value) -> Result<(&'st
         }
     };
     let name = bound["name"].as_str().unwrap_or_default();
-    let key = if storage.namespaced() { Key::new(namespace, name) } else { Key::cluster(name) };
+    let key = if storage.namespaced() { Key::new(&account.namespace, name) } else { Key::cluster(name) };
     let resource = resources::stored(storage);
     let object = call.store().get(storage, &key).ok_or_else(|| Status::not_found(resource, name))?;
-    match bound["uid"].as_str().filter(|uid| !uid.is_empty() && *uid != object.uid()) {
-        Some(uid) => {
-            let why = format!(
-                "the UID in the bound object reference ({uid}) does not match the UID in record. The object \
-                 might have been deleted and then recreated"
-            );
-            Err(Status::conflict_on(resource, name, &why))
-        }
-        None => Ok((claim, json!({ "name": name, "uid": object.uid() }))),
+    let spec = &object.value["spec"];
+    if storage == Storage::Pods && spec["serviceAccountName"] != *account.name {
+        return Err(Status::bad_request(format!(
+            "cannot bind token for serviceaccount \"{}\" to pod running with different serviceaccount name.",
+            account.name
+        )));
     }
+    if let Some(uid) = bound["uid"].as_str().filter(|uid| !uid.is_empty() && *uid != object.uid()) {
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object \
+             might have been deleted and then recreated"
+        );
+        return Err(Status::conflict_on(resource, name, &why));
+    }
+    let mut objects = Map::new();
+    objects.insert(claim.to_owned(), json!({ "name": name, "uid": object.uid() }));
+    let node = spec["nodeName"].as_str().filter(|node| storage == Storage::Pods && !node.is_empty());
+    if let Some(name) = node {
+        // As upstream, a node that does not exist is only named.
+        let claim = match call.store().get(Storage::Nodes, &Key::cluster(name)) {
+            Some(node) => json!({ "name": name, "uid": node.uid() }),
+            None => json!({ "name": name }),
+        };
+        objects.insert("node".to_owned(), claim);
+    }
+    Ok(objects)
 }

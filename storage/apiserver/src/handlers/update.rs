@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::create::check_namespace;
 use super::{Call, ownership, warn};
-use crate::admission;
-use crate::resources::Resource;
+use crate::resources::{Resource, Storage};
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
+use crate::{admission, custom};
 
 /// Replaces the object in the path by the one in the body.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
@@ -50,9 +50,21 @@ pub enum WriteOutcome {
 impl WriteOutcome {
     /// The object as the response.
     pub fn answer(&self, call: &Call<'_>, code: StatusCode) -> Answer {
-        match self {
+        let mut answer = match self {
             Self::Stored(object) => call.answer(code, object),
             Self::DryRun(value) => call.answer_value(code, value),
+        };
+        if call.path.resource.storage == Storage::Definitions {
+            warn(&mut answer, &custom::warnings(self.value()));
+        }
+        answer
+    }
+
+    /// The object.
+    pub fn value(&self) -> &Value {
+        match self {
+            Self::Stored(object) => &object.value,
+            Self::DryRun(value) => value,
         }
     }
 }
@@ -117,7 +129,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
                 restore(&old.value, new, "status");
             }
             // Upstream lets a namespace's own finalizers be changed by `finalize` only.
-            if resource.storage == crate::resources::Storage::Namespaces {
+            if resource.storage == Storage::Namespaces {
                 restore(&old.value, new, "spec");
             }
         }
@@ -126,7 +138,12 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
             let status = new.get("status").cloned();
             let metadata = new["metadata"].clone();
             *new = old.value.clone();
-            for field in ["labels", "annotations", "finalizers", "managedFields"] {
+            // Upstream stores no other metadata with the status of a custom kind.
+            let stored: &[&str] = match resource.custom {
+                Some(_) => &["managedFields"],
+                None => &["labels", "annotations", "finalizers", "managedFields"],
+            };
+            for field in stored {
                 restore(&metadata, &mut new["metadata"], field);
             }
             match status {
@@ -156,7 +173,11 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
         restore(was, is, field);
     }
     restore(&Value::Null, is, "selfLink");
-    if resource.generation && old.value["spec"] != new["spec"] {
+    let changed = match resource.custom {
+        Some(kind) => kind.changes_generation(&old.value, new),
+        None => old.value["spec"] != new["spec"],
+    };
+    if resource.generation && changed {
         new["metadata"]["generation"] = (was["generation"].as_i64().unwrap_or_default() + 1).into();
     }
     Ok(())
@@ -196,6 +217,9 @@ fn check(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
         if errors.is_empty() {
             errors.extend((resource.validate)(new));
         }
+    }
+    if let Some(kind) = resource.custom {
+        errors.extend(kind.validate_update(call.path.subresource.as_deref(), &old.value, new));
     }
     if !errors.is_empty() {
         return Err(Status::invalid(resource, &old.key.name, &errors));

@@ -161,8 +161,8 @@ impl Watch {
                 }
             };
             tokio::select! {
-                // The store outlives its watches, so this never fails.
-                _ = wake.changed() => {}
+                // Unless the kind was removed with its definition.
+                changed = wake.changed() => self.ended = changed.is_err(),
                 _ = bookmark => {
                     // Nothing is pending, so everything up to the present has been sent. The version is
                     // read first: what comes in between is then sent after the bookmark.
@@ -245,6 +245,8 @@ impl Writer {
     fn shares_frames(&self) -> bool {
         let Accepted { form, encoding } = &self.accepted;
         matches!((form, encoding), (Form::Whole, Encoding::Json)) && self.resource.view.is_none()
+            // Versions of a custom kind share changes, and differ in the apiVersion.
+            && self.resource.custom.is_none()
     }
 
     fn object(&self, kind: ChangeKind, object: &Object) -> Bytes {

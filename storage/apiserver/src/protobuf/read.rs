@@ -63,14 +63,14 @@ fn enter(
             let (key, value) = (key.text()?, value(shape, wire)?);
             values.entry(field.name).or_insert_with(|| json!({}))[key] = value;
         }
-        Shape::Object(_) => {
+        Shape::Object(_) | Shape::Declared(_) => {
             let bytes = wire.bytes()?;
             let nested = values.entry(field.name).or_insert_with(|| json!({}));
             if let (Value::Object(nested), Some(object)) = (nested, field.shape.object()) {
                 read(bytes, object, None, nested)?;
             }
         }
-        Shape::Any | Shape::Scalar(_) => {
+        Shape::Any | Shape::Deduced | Shape::Scalar(_) => {
             let value = value(&field.shape, wire)?;
             // Go writes strings, numbers and booleans even if they are not set.
             if !(value.is_null() || place.zero_is_unset && is_zero(&value)) {
@@ -85,14 +85,14 @@ fn is_zero(value: &Value) -> bool {
     *value == "" || *value == 0 || *value == false
 }
 
-/// A value that is not a list or a map.
+/// A value, of a field, a list or a map.
 fn value(shape: &Shape, wire: Wire<'_>) -> Result<Value, ProtobufError> {
     match shape {
-        Shape::Object(_) => {
+        Shape::Object(_) | Shape::Declared(_) => {
             let object = shape.object().ok_or(ProtobufError::Malformed)?;
             message(wire.bytes()?, object).map(Value::Object)
         }
-        Shape::Any => {
+        Shape::Any | Shape::Deduced => {
             let [raw] = fields(wire.bytes()?)?;
             match raw.bytes()? {
                 [] => Ok(Value::Null),
@@ -100,8 +100,18 @@ fn value(shape: &Shape, wire: Wire<'_>) -> Result<Value, ProtobufError> {
             }
         }
         Shape::Scalar(scalar) => read_scalar(*scalar, wire),
-        // The table has no lists of lists.
-        Shape::List { .. } | Shape::Map { .. } => Err(ProtobufError::Malformed),
+        // The value of a map: a message is around the list.
+        Shape::List { item, .. } => {
+            let (mut bytes, mut items) = (wire.bytes()?, Vec::new());
+            while !bytes.is_empty() {
+                if let (1, wire) = next(&mut bytes)? {
+                    items.push(value(item, wire)?);
+                }
+            }
+            Ok(Value::Array(items))
+        }
+        // The table has no maps of maps, and no lists of them.
+        Shape::Map { .. } => Err(ProtobufError::Malformed),
     }
 }
 

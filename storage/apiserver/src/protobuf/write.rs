@@ -43,21 +43,25 @@ fn put(message: &mut Vec<u8>, number: u64, shape: &Shape, value: &Value) {
             for (key, value) in entries {
                 put_nested(message, number, |entry| {
                     put_bytes(entry, 1, key.as_bytes());
-                    put(entry, 2, shape, value);
+                    match **shape {
+                        // A message is around the list.
+                        Shape::List { .. } => put_nested(entry, 2, |list| put(list, 1, shape, value)),
+                        _ => put(entry, 2, shape, value),
+                    }
                 });
             }
         }
-        (Shape::Object(_), Value::Object(_)) => {
+        (Shape::Object(_) | Shape::Declared(_), Value::Object(_)) => {
             if let Some(object) = shape.object() {
                 put_bytes(message, number, &self::message(object, value));
             }
         }
-        (Shape::Any, _) => {
+        (Shape::Any | Shape::Deduced, _) => {
             put_nested(message, number, |raw| put_bytes(raw, 1, value.to_string().as_bytes()));
         }
         (Shape::Scalar(scalar), _) => put_scalar(message, number, *scalar, value),
         // Objects are stored with the types of their kind: at most a null is here.
-        (Shape::List { .. } | Shape::Map { .. } | Shape::Object(_), _) => {}
+        (Shape::List { .. } | Shape::Map { .. } | Shape::Object(_) | Shape::Declared(_), _) => {}
     }
 }
 

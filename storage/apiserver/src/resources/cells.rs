@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use crate::custom::DeclaredCell;
 use crate::time;
 
 /// How the cell of a column is read from an object. Paths are JSON pointers.
@@ -19,6 +20,8 @@ pub enum Cell {
     Count(&'static [&'static str]),
     /// Computed from the object.
     Computed(fn(&Value) -> Value),
+    /// Read by the path of a column that a CustomResourceDefinition declares.
+    Declared(&'static DeclaredCell),
 }
 
 impl Cell {
@@ -33,6 +36,7 @@ impl Cell {
                 count.into()
             }
             Self::Computed(compute) => compute(object),
+            Self::Declared(declared) => declared.of(object),
         }
     }
 }

@@ -37,7 +37,8 @@ const fn wide(name: &'static str, cell: Cell, description: &'static str) -> Colu
     Column { priority: 1, ..string(name, cell, description) }
 }
 
-const NAME: Column = Column {
+/// The column of names.
+pub const NAME: Column = Column {
     format: "name",
     ..string(
         "Name",
@@ -45,13 +46,15 @@ const NAME: Column = Column {
         "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names",
     )
 };
-const AGE: Column = string(
-    "Age",
-    Computed(cells::age),
-    "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
-);
+const CREATED_AT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-pub(super) const NAME_AND_AGE: &[Column] = &[NAME, AGE];
+/// The column of ages.
+pub const AGE: Column = string("Age", Computed(cells::age), CREATED_AT);
+
+/// The columns of most kinds.
+pub const NAME_AND_AGE: &[Column] = &[NAME, AGE];
+pub(super) const DEFINITION: &[Column] =
+    &[NAME, column("Created At", "date", PathOr("/metadata/creationTimestamp", "<unknown>"), CREATED_AT)];
 pub(super) const NAMESPACE: &[Column] =
     &[NAME, string("Status", PathOr("/status/phase", ""), "The status of the namespace"), AGE];
 pub(super) const NODE: &[Column] = &[

@@ -5,10 +5,12 @@ mod cells;
 mod cluster;
 mod columns;
 mod decode;
+mod definitions;
 mod events;
 mod group_snapshots;
 mod node;
 mod pod;
+mod reviews;
 mod snapshots;
 mod storage;
 mod workloads;
@@ -18,11 +20,13 @@ use std::sync::LazyLock;
 use hyper::body::Bytes;
 use serde_json::Value;
 
+use crate::custom::{Kind, Shelf};
 use crate::protobuf;
 use crate::status::FieldError;
 
-pub use columns::Column;
-pub use decode::{DecodeError, Decoded};
+pub use cells::Cell;
+pub use columns::{Column, NAME};
+pub use decode::{DecodeError, Decoded, decode};
 
 /// The storage of a kind's objects. Two resources may share one, being views of the same objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,11 +89,63 @@ pub enum Storage {
     GroupSnapshotContents,
     /// `volumegroupsnapshotclasses`
     GroupSnapshotClasses,
+    /// Reviews, which are answered and never stored.
+    Reviews,
+    /// Reviews in a namespace, likewise.
+    LocalReviews,
+    /// `customresourcedefinitions`
+    Definitions,
+    /// The objects of a kind that a CustomResourceDefinition brings.
+    Custom(Shelf),
 }
 
 impl Storage {
-    /// The number of shelves.
-    pub const COUNT: usize = Self::GroupSnapshotClasses as usize + 1;
+    /// The number of shelves of built-in kinds.
+    pub const COUNT: usize = Self::Definitions.index() + 1;
+
+    /// The place among the shelves; those of custom kinds follow the built-in ones.
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Namespaces => 0,
+            Self::Nodes => 1,
+            Self::Pods => 2,
+            Self::Volumes => 3,
+            Self::Claims => 4,
+            Self::Events => 5,
+            Self::ConfigMaps => 6,
+            Self::Secrets => 7,
+            Self::ServiceAccounts => 8,
+            Self::Classes => 9,
+            Self::Attachments => 10,
+            Self::Drivers => 11,
+            Self::CsiNodes => 12,
+            Self::Capacities => 13,
+            Self::AttributesClasses => 14,
+            Self::Leases => 15,
+            Self::PriorityClasses => 16,
+            Self::DaemonSets => 17,
+            Self::Deployments => 18,
+            Self::ClusterRoleBindings => 19,
+            Self::ClusterRoles => 20,
+            Self::RoleBindings => 21,
+            Self::Roles => 22,
+            Self::Snapshots => 23,
+            Self::SnapshotContents => 24,
+            Self::SnapshotClasses => 25,
+            Self::GroupSnapshots => 26,
+            Self::GroupSnapshotContents => 27,
+            Self::GroupSnapshotClasses => 28,
+            Self::Reviews => 29,
+            Self::LocalReviews => 30,
+            Self::Definitions => 31,
+            Self::Custom(shelf) => shelf.index(),
+        }
+    }
+
+    /// Whether its objects are answers to a request, which are never stored.
+    pub fn is_virtual(self) -> bool {
+        matches!(self, Self::Reviews | Self::LocalReviews)
+    }
 
     /// Whether its objects are namespaced.
     pub fn namespaced(self) -> bool {
@@ -107,7 +163,8 @@ impl Storage {
             | Self::RoleBindings
             | Self::Roles
             | Self::Snapshots
-            | Self::GroupSnapshots => true,
+            | Self::GroupSnapshots
+            | Self::LocalReviews => true,
             Self::Namespaces
             | Self::Nodes
             | Self::Volumes
@@ -122,7 +179,10 @@ impl Storage {
             | Self::SnapshotContents
             | Self::SnapshotClasses
             | Self::GroupSnapshotContents
-            | Self::GroupSnapshotClasses => false,
+            | Self::GroupSnapshotClasses
+            | Self::Reviews
+            | Self::Definitions => false,
+            Self::Custom(shelf) => shelf.namespaced(),
         }
     }
 }
@@ -141,7 +201,7 @@ pub struct Subresource {
 }
 
 /// `status`, of objects of `kind`.
-const fn status_of(kind: &'static str) -> Subresource {
+pub const fn status_of(kind: &'static str) -> Subresource {
     Subresource { name: "status", kind, foreign: None, verbs: &["get", "patch", "update"] }
 }
 
@@ -205,6 +265,8 @@ pub struct Resource {
     pub fields: &'static [Field],
     /// The columns of its table, each with its cell.
     pub columns: &'static [Column],
+    /// Of a kind that a CustomResourceDefinition brings: its schema and subresources.
+    pub custom: Option<&'static Kind>,
     /// Converts a stored object to this resource's shape; unset if that is the stored shape.
     pub view: Option<fn(Value) -> Value>,
     /// An empty object's body, for bookmarks.
@@ -212,7 +274,7 @@ pub struct Resource {
 }
 
 /// The defaults of most kinds.
-const BASE: Resource = Resource {
+pub const BASE: Resource = Resource {
     storage: Storage::Namespaces,
     group: "",
     version: "v1",
@@ -236,6 +298,7 @@ const BASE: Resource = Resource {
     validate_update: |_, _| Vec::new(),
     fields: &[],
     columns: columns::NAME_AND_AGE,
+    custom: None,
     view: None,
     empty: "",
 };
@@ -265,6 +328,7 @@ impl Resource {
         match self.storage {
             // Upstream spares namespaces from being deleted wholesale.
             Storage::Namespaces => &["create", "delete", "get", "list", "patch", "update", "watch"],
+            Storage::Reviews | Storage::LocalReviews => &["create"],
             _ => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
         }
     }
@@ -302,7 +366,12 @@ impl Resource {
 
     /// Whether its objects have protobuf, which those of CRDs have not.
     pub fn has_protobuf(&self) -> bool {
-        protobuf::supports(self.group, self.kind)
+        self.custom.is_none() && protobuf::supports(self.group, self.kind)
+    }
+
+    /// The kind of a list of its objects.
+    pub fn list_kind(&self) -> String {
+        self.custom.map_or_else(|| format!("{}List", self.kind), |kind| kind.list_kind.clone())
     }
 
     /// A stored object's protobuf message in this resource's shape, without its kind.
@@ -339,6 +408,8 @@ static ALL: LazyLock<Vec<Resource>> = LazyLock::new(|| {
         workloads::rows(),
         snapshots::rows(),
         group_snapshots::rows(),
+        reviews::rows(),
+        vec![definitions::row()],
     ]
     .into_iter()
     .flatten()
@@ -357,6 +428,9 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resourc
 
 /// The row with the stored shape of the objects of `shelf`.
 pub fn stored(storage: Storage) -> &'static Resource {
+    if let Storage::Custom(shelf) = storage {
+        return shelf.row();
+    }
     ALL.iter()
         .find(|r| r.storage == storage && r.view.is_none())
         .expect("every shelf has a row without a view")

@@ -21,6 +21,7 @@ pub(super) fn row() -> Resource {
         namespaced: true,
         subresources: const {
             &[
+                connection("attach", "PodAttachOptions"),
                 Subresource { name: "binding", kind: "Binding", foreign: None, verbs: &["create"] },
                 Subresource {
                     name: "eviction",
@@ -28,7 +29,9 @@ pub(super) fn row() -> Resource {
                     foreign: Some(("policy", "v1")),
                     verbs: &["create"],
                 },
+                connection("exec", "PodExecOptions"),
                 Subresource { name: "log", kind: "Pod", foreign: None, verbs: &["get"] },
+                connection("portforward", "PodPortForwardOptions"),
                 status_of("Pod"),
             ]
         },
@@ -62,6 +65,11 @@ pub(super) fn row() -> Resource {
         empty: r#","spec":{"containers":null},"status":{}"#,
         ..BASE
     }
+}
+
+/// A subresource that is a connection to a container or a port.
+const fn connection(name: &'static str, kind: &'static str) -> Subresource {
+    Subresource { name, kind, foreign: None, verbs: &["create", "get"] }
 }
 
 fn default(pod: &mut Value) {

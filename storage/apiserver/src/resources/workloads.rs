@@ -1,8 +1,8 @@
 //! Objects of an installation besides storage: Deployments, DaemonSets, and the roles of their service
 //! accounts.
 //!
-//! These are stored and validated only: no controllers create their pods, and every client with a token has all
-//! permissions. So the installation of components can be tested against this server.
+//! Workloads are stored and validated only: no controllers create their pods. So the installation of components can
+//! be tested against this server. Roles and bindings are evaluated by `auth::rbac`.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};

@@ -33,6 +33,10 @@ pub enum Shape {
     },
     /// An object with known fields: its index in the table of types.
     Object(usize),
+    /// An object of a kind, or a part of one, that a CustomResourceDefinition declares.
+    Declared(&'static Object),
+    /// A value without a schema in such an object: its fields are merged, its lists replaced.
+    Deduced,
 }
 
 /// Types of scalars.
@@ -101,7 +105,7 @@ pub struct Number {
 }
 
 /// A field of an object.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Field {
     /// Its JSON name.
     pub name: &'static str,
@@ -118,7 +122,7 @@ pub struct Field {
 }
 
 /// A type of objects.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Object {
     /// The package, e.g. `io.k8s.api.core.v1`.
     pub package: &'static str,
@@ -128,6 +132,8 @@ pub struct Object {
     pub atomic: bool,
     /// Its fields by name.
     pub fields: BTreeMap<&'static str, Field>,
+    /// The type of other fields, if it may have some.
+    pub others: Option<Shape>,
 }
 
 /// All types.
@@ -158,7 +164,8 @@ impl Shape {
     pub fn object(&self) -> Option<&'static Object> {
         match self {
             Self::Object(place) => Some(&objects()[*place]),
-            _ => None,
+            Self::Declared(object) => Some(object),
+            Self::Scalar(_) | Self::Any | Self::List { .. } | Self::Map { .. } | Self::Deduced => None,
         }
     }
 
@@ -166,9 +173,18 @@ impl Shape {
     pub fn field(&self, name: &str) -> Option<&Shape> {
         match self {
             Self::Object(place) => objects()[*place].fields.get(name).map(|field| &field.shape),
+            Self::Declared(object) => {
+                object.fields.get(name).map(|field| &field.shape).or(object.others.as_ref())
+            }
             Self::Map { value, .. } => Some(value),
+            Self::Deduced => Some(self),
             Self::Scalar(_) | Self::Any | Self::List { .. } => None,
         }
+    }
+
+    /// Whether it is an object with the known field `name`.
+    pub fn declares(&self, name: &str) -> bool {
+        self.object().is_some_and(|object| object.fields.contains_key(name))
     }
 
     /// Whether values are replaced as a whole.
@@ -178,6 +194,8 @@ impl Shape {
             Self::List { .. } => false,
             Self::Map { atomic, .. } => *atomic,
             Self::Object(place) => objects()[*place].atomic,
+            Self::Declared(object) => object.atomic,
+            Self::Deduced => false,
         }
     }
 }

@@ -22,7 +22,13 @@ pub fn read(text: &'static str) -> Schema {
             object.fields.insert(field.name, field);
         } else {
             let atomic = line.ends_with(" atomic");
-            objects.push(Object { package, name: first(line), atomic, fields: BTreeMap::new() });
+            objects.push(Object {
+                package,
+                name: first(line),
+                atomic,
+                fields: BTreeMap::new(),
+                others: None,
+            });
         }
     }
     let mut kinds: BTreeMap<&str, BTreeMap<&str, Shape>> = BTreeMap::new();

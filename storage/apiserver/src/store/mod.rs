@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 pub use history::{Change, ChangeKind, History, TooOld};
 pub use object::{Key, Object};
 
+use crate::custom::{Registry, Shelf};
 use crate::resources::Storage;
 
 /// Maximum number of events: the oldest are removed. Upstream keeps them for an hour (kube-apiserver's
@@ -32,6 +33,8 @@ pub enum CreateError {
     NamespaceMissing,
     /// Its namespace is terminating.
     NamespaceTerminating,
+    /// Its kind was removed with its CustomResourceDefinition.
+    KindRemoved,
 }
 
 /// The object was deleted, or its version is not the one that the writer decided on.
@@ -82,14 +85,17 @@ pub enum Notice {
 /// All objects of the cluster.
 pub struct Store {
     state: RwLock<State>,
-    /// Per shelf, the version of the last change, on which watches sleep.
-    latest: Vec<watch::Sender<u64>>,
+    kinds: Registry,
     notices: mpsc::UnboundedSender<Notice>,
 }
 
 struct State {
     version: u64,
     storages: Vec<StorageState>,
+    /// Changes that each storage retains.
+    history: usize,
+    /// The kinds of CustomResourceDefinitions.
+    opened: Vec<Shelf>,
     /// Every object by uid, and by the uids of its owners.
     uids: HashMap<String, (Storage, Key)>,
     dependents: HashMap<String, HashSet<(Storage, Key)>>,
@@ -102,23 +108,71 @@ struct State {
 struct StorageState {
     objects: BTreeMap<Key, Arc<Object>>,
     history: History,
+    /// The version of the last change, on which watches sleep; unset once the kind was removed.
+    latest: Option<watch::Sender<u64>>,
+}
+
+impl StorageState {
+    fn new(history: usize) -> Self {
+        let latest = Some(watch::Sender::new(1));
+        Self { objects: BTreeMap::new(), history: History::new(history), latest }
+    }
 }
 
 impl Store {
     /// An empty store that keeps `history` changes per resource, and the notices for its collector.
     pub fn new(history: usize) -> (Arc<Self>, mpsc::UnboundedReceiver<Notice>) {
         let (notices, receiver) = mpsc::unbounded_channel();
-        let storage = || StorageState { objects: BTreeMap::new(), history: History::new(history) };
         let state = State {
             version: 1,
-            storages: (0..Storage::COUNT).map(|_| storage()).collect(),
+            storages: (0..Storage::COUNT).map(|_| StorageState::new(history)).collect(),
+            history,
+            opened: Vec::new(),
             uids: HashMap::new(),
             dependents: HashMap::new(),
             population: HashMap::new(),
             events: VecDeque::new(),
         };
-        let latest = (0..Storage::COUNT).map(|_| watch::Sender::new(1)).collect();
-        (Arc::new(Self { state: RwLock::new(state), latest, notices }), receiver)
+        let kinds = Registry::default();
+        (Arc::new(Self { state: RwLock::new(state), kinds, notices }), receiver)
+    }
+
+    /// The kinds of CustomResourceDefinitions.
+    pub fn kinds(&self) -> &Registry {
+        &self.kinds
+    }
+
+    /// Adds the storage of a kind that a CustomResourceDefinition brings.
+    pub fn open(&self, namespaced: bool) -> Storage {
+        let mut state = self.write();
+        let shelf = Shelf::new(state.storages.len(), namespaced);
+        let history = state.history;
+        state.storages.push(StorageState::new(history));
+        state.opened.push(shelf);
+        Storage::Custom(shelf)
+    }
+
+    /// Removes a kind that was opened, with its objects; its watches end. They can still read the last changes,
+    /// which are released when the next kind is removed.
+    pub fn close(&self, shelf: Shelf) {
+        let mut state = self.write();
+        let storage = Storage::Custom(shelf);
+        let left: Vec<_> = state.storages[storage.index()].objects.values().cloned().collect();
+        for object in left {
+            let last = object.value.clone();
+            self.take(&mut state, storage, object, last);
+        }
+        for earlier in state.storages.iter_mut().filter(|storage| storage.latest.is_none()) {
+            earlier.history = History::new(1);
+        }
+        state.storages[storage.index()].latest = None;
+        state.opened.retain(|other| *other != shelf);
+    }
+
+    /// The storages of all kinds of CustomResourceDefinitions.
+    pub fn opened(&self) -> Vec<Storage> {
+        let state = self.read();
+        state.opened.iter().filter(|shelf| shelf.has_row()).map(|shelf| Storage::Custom(*shelf)).collect()
     }
 
     /// The version of the last write.
@@ -128,7 +182,7 @@ impl Store {
 
     /// One object.
     pub fn get(&self, storage: Storage, key: &Key) -> Option<Arc<Object>> {
-        self.read().storages[storage as usize].objects.get(key).cloned()
+        self.read().storages[storage.index()].objects.get(key).cloned()
     }
 
     /// The objects of one namespace (or all) after `after`, in order of their keys, and the version of this
@@ -140,7 +194,7 @@ impl Store {
         after: Option<&Key>,
     ) -> (Vec<Arc<Object>>, u64) {
         let state = self.read();
-        let objects = range(&state.storages[storage as usize].objects, namespace, after).cloned().collect();
+        let objects = range(&state.storages[storage.index()].objects, namespace, after).cloned().collect();
         (objects, state.version)
     }
 
@@ -156,7 +210,7 @@ impl Store {
         version: u64,
     ) -> Result<Vec<Arc<Object>>, TooOld> {
         let state = self.read();
-        let StorageState { objects, history } = &state.storages[storage as usize];
+        let StorageState { objects, history, .. } = &state.storages[storage.index()];
         let since = history.since(version)?;
         if since.len() == 0 {
             return Ok(range(objects, namespace, after).cloned().collect());
@@ -176,12 +230,15 @@ impl Store {
     /// # Errors
     /// [`TooOld`] if some of them are no longer in the history.
     pub fn changes(&self, storage: Storage, version: u64, limit: usize) -> Result<Vec<Arc<Change>>, TooOld> {
-        Ok(self.read().storages[storage as usize].history.since(version)?.take(limit).cloned().collect())
+        Ok(self.read().storages[storage.index()].history.since(version)?.take(limit).cloned().collect())
     }
 
-    /// Wakes at every change of one resource.
+    /// Wakes at every change of one resource; closed once its kind was removed.
     pub fn subscribe(&self, storage: Storage) -> watch::Receiver<u64> {
-        self.latest[storage as usize].subscribe()
+        match &self.read().storages[storage.index()].latest {
+            Some(latest) => latest.subscribe(),
+            None => watch::Sender::new(0).subscribe(),
+        }
     }
 
     /// Adds a new object. Its namespace is checked under the same lock, so that nothing is created in a
@@ -263,7 +320,7 @@ impl Store {
     pub fn remove_empty_namespace(&self, name: &str) -> bool {
         let mut state = self.write();
         let key = Key::cluster(name);
-        let Some(namespace) = state.storages[Storage::Namespaces as usize].objects.get(&key).cloned() else {
+        let Some(namespace) = state.storages[Storage::Namespaces.index()].objects.get(&key).cloned() else {
             return false;
         };
         if !namespace.is_deleting() || namespace.has_finalizers() || state.population.contains_key(name) {
@@ -314,7 +371,7 @@ impl Store {
         if storage == Storage::Events {
             self.notify(Notice::EventWritten { key: object.key.clone(), version: object.version });
         }
-        state.storages[storage as usize].objects.insert(object.key.clone(), object.clone());
+        state.storages[storage.index()].objects.insert(object.key.clone(), object.clone());
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         self.record(state, storage, Change::new(kind, object.clone(), previous));
         object
@@ -323,7 +380,7 @@ impl Store {
     fn take(&self, state: &mut State, storage: Storage, previous: Arc<Object>, last: Value) -> Arc<Object> {
         state.version += 1;
         let object = Arc::new(Object::new(previous.key.clone(), state.version, last));
-        state.storages[storage as usize].objects.remove(&previous.key);
+        state.storages[storage.index()].objects.remove(&previous.key);
         state.unlink(storage, &previous);
         state.uids.remove(previous.uid());
         if let Some(count) = state.population.get_mut(&*previous.key.namespace) {
@@ -347,7 +404,7 @@ impl Store {
             let oldest = state.events.pop_front();
             // It may have gone with its namespace.
             let event =
-                oldest.and_then(|key| state.storages[Storage::Events as usize].objects.get(&key).cloned());
+                oldest.and_then(|key| state.storages[Storage::Events.index()].objects.get(&key).cloned());
             if let Some(event) = event {
                 let last = event.value.clone();
                 self.take(state, Storage::Events, event, last);
@@ -357,8 +414,10 @@ impl Store {
 
     fn record(&self, state: &mut State, storage: Storage, change: Change) {
         let version = change.version();
-        state.storages[storage as usize].history.push(Arc::new(change));
-        self.latest[storage as usize].send_replace(version);
+        state.storages[storage.index()].history.push(Arc::new(change));
+        if let Some(latest) = &state.storages[storage.index()].latest {
+            latest.send_replace(version);
+        }
     }
 
     /// Notifies the collector of a change that may complete the deletion of an object that waits for its
@@ -391,22 +450,25 @@ impl Store {
 
 impl State {
     fn check_create(&self, storage: Storage, key: &Key) -> Result<(), CreateError> {
+        if self.storages[storage.index()].latest.is_none() {
+            return Err(CreateError::KindRemoved);
+        }
         if storage.namespaced() {
             let namespace = Key::cluster(&key.namespace);
-            match self.storages[Storage::Namespaces as usize].objects.get(&namespace) {
+            match self.storages[Storage::Namespaces.index()].objects.get(&namespace) {
                 None => return Err(CreateError::NamespaceMissing),
                 Some(namespace) if namespace.is_deleting() => return Err(CreateError::NamespaceTerminating),
                 Some(_) => {}
             }
         }
-        match self.storages[storage as usize].objects.contains_key(key) {
+        match self.storages[storage.index()].objects.contains_key(key) {
             true => Err(CreateError::Exists),
             false => Ok(()),
         }
     }
 
     fn current(&self, storage: Storage, expected: &Object) -> Result<Arc<Object>, VersionConflict> {
-        match self.storages[storage as usize].objects.get(&expected.key) {
+        match self.storages[storage.index()].objects.get(&expected.key) {
             Some(object) if object.version == expected.version => Ok(object.clone()),
             _ => Err(VersionConflict),
         }
@@ -417,7 +479,7 @@ impl State {
         let mut orphaned = false;
         for owner in object.owners() {
             orphaned |= self.uids.get(owner).is_none_or(|(storage, key)| {
-                self.storages[*storage as usize].objects.get(key).is_none_or(|owner| owner.is_deleting())
+                self.storages[storage.index()].objects.get(key).is_none_or(|owner| owner.is_deleting())
             });
             self.dependents.entry(owner.to_owned()).or_default().insert((storage, object.key.clone()));
         }

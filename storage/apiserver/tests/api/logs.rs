@@ -9,13 +9,41 @@ use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::harness::{Fixture, create, pod, refusal};
 
 /// Answers every request with `status` and, as text, the request's path and token.
 async fn kubelet(status: &'static str) -> u16 {
+    kubelet_with(move |mut stream| async move {
+        let head = receive_head(&mut stream).await;
+        let path = head.split(' ').nth(1).unwrap();
+        let token = head.lines().find(|line| line.starts_with("authorization: ")).unwrap();
+        let text = format!("{path}\n{token}\n");
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{text}", text.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    })
+    .await
+}
+
+/// A connection of the API server.
+pub type Connection = TlsStream<TcpStream>;
+
+/// The head of a request.
+pub async fn receive_head(stream: &mut Connection) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// Listens with TLS, and serves one connection after the other; returns its port.
+pub async fn kubelet_with<F: Future<Output = ()> + Send + 'static>(
+    serve: impl Fn(Connection) -> F + Send + Sync + 'static,
+) -> u16 {
     let key = rcgen::KeyPair::generate().unwrap();
     let own = rcgen::CertificateParams::default().self_signed(&key).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
@@ -27,17 +55,8 @@ async fn kubelet(status: &'static str) -> u16 {
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let mut stream = acceptor.accept(stream).await.unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await.unwrap());
-            }
-            let head = String::from_utf8(head).unwrap();
-            let path = head.split(' ').nth(1).unwrap();
-            let token = head.lines().find(|line| line.starts_with("authorization: ")).unwrap();
-            let text = format!("{path}\n{token}\n");
-            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{text}", text.len());
-            stream.write_all(answer.as_bytes()).await.unwrap();
+            let answer = serve(acceptor.accept(stream).await.unwrap());
+            answer.await;
         }
     });
     port

@@ -3,7 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod apply;
+mod auth;
 mod client;
+mod connect;
+mod custom;
 mod deletion;
 mod dry_run;
 mod faults;

@@ -1,10 +1,13 @@
-//! The node's HTTPS server: serves container logs to the API server, for `kubectl logs`.
+//! The node's HTTPS server: serves the API server's requests for `kubectl logs`, `exec`, `cp`, `attach` and
+//! `port-forward`.
 //!
 //! It listens before the node is registered, so that the Node object never contains a port without a listener.
 
 mod choose;
+mod connect;
 mod credentials;
 mod routes;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -21,6 +24,7 @@ use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::mpsc,
     task::JoinSet,
     time::timeout,
 };
@@ -114,15 +118,20 @@ async fn serve<R: Runtime>(
     };
     // The handshake fails for a certificate of an unknown CA.
     let has_certificate = stream.get_ref().1.peer_certificates().is_some();
+    let (sessions, mut upgraded) = mpsc::unbounded_channel();
     let service = service_fn(move |request| {
         let is_known = has_certificate || credentials.accept(request.headers());
-        let logs = logs.clone();
-        async move { logs.answer(request, is_known).await }
+        let (logs, sessions) = (logs.clone(), sessions.clone());
+        async move { logs.answer(request, is_known, &sessions).await }
     });
     // With a timer, a caller that sends half a request is given up.
     let served =
         http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = served.await {
+    if let Err(error) = served.with_upgrades().await {
         tracing::debug!(%error, "connection ended");
+    }
+    // What an upgraded connection is used for ends with this task.
+    while let Ok(session) = upgraded.try_recv() {
+        session.await;
     }
 }

@@ -4,7 +4,7 @@ use std::{convert::Infallible, io, sync::Arc};
 
 use claimcheck_informer::Informer;
 use claimcheck_model::ObjectKey;
-use claimcheck_runtime::{Runtime, State};
+use claimcheck_runtime::{Runtime, RuntimeError, State};
 use futures::{future::BoxFuture, stream};
 use http::{
     Method, Request, Response, StatusCode,
@@ -13,8 +13,13 @@ use http::{
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Frame};
 use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::mpsc;
 
-use super::choose::{NoLog, choose};
+use super::{
+    choose::{NoLog, choose},
+    connect::Session,
+    streams::{NoStreams, upgrade::UpgradeError},
+};
 use crate::{
     layout::Layout,
     logs::{LogOptions, LogReader, OptionsError},
@@ -36,7 +41,7 @@ pub struct Logs<R> {
 
 /// Why a request fails.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+pub(super) enum Refusal {
     #[error("Unauthorized")]
     Unauthorized,
     #[error("404: Page Not Found")]
@@ -51,6 +56,16 @@ enum Refusal {
     NoContainer { container: String, pod: String },
     #[error(transparent)]
     NoLog(#[from] NoLog),
+    #[error(transparent)]
+    NoStreams(#[from] NoStreams),
+    #[error(transparent)]
+    Upgrade(#[from] UpgradeError),
+    #[error("container not found ({0:?})")]
+    NotRunning(String),
+    #[error("pod not found ({0:?})")]
+    NoPodRuns(String),
+    #[error("{0}")]
+    Runtime(#[from] RuntimeError),
     #[error("failed to open the log of container {container}: {error}")]
     Open { container: ContainerId, error: io::Error },
 }
@@ -62,28 +77,55 @@ impl Refusal {
             Self::NoPage | Self::NoPod(_) | Self::NoContainer { .. } => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Options(OptionsError::Invalid) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Options(_) | Self::NoLog(_) | Self::Open { .. } => StatusCode::BAD_REQUEST,
+            Self::Upgrade(UpgradeError::Protocol { .. }) => StatusCode::FORBIDDEN,
+            Self::NotRunning(_) | Self::NoPodRuns(_) | Self::Runtime(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Options(_)
+            | Self::NoLog(_)
+            | Self::Open { .. }
+            | Self::NoStreams(_)
+            | Self::Upgrade(UpgradeError::Required) => StatusCode::BAD_REQUEST,
         }
     }
 }
 
 impl<R: Runtime> Logs<R> {
-    /// Answers a request; `is_known` if its client is authenticated.
-    pub async fn answer<B>(&self, request: Request<B>, is_known: bool) -> Result<Response<Body>, Infallible> {
+    /// Answers a request; `is_known` if its client is authenticated. What is to be done with an upgraded connection is
+    /// sent to `sessions`.
+    pub async fn answer<B>(
+        &self,
+        request: Request<B>,
+        is_known: bool,
+        sessions: &mpsc::UnboundedSender<Session>,
+    ) -> Result<Response<Body>, Infallible> {
         let answer = match is_known {
-            true => self.route(&request).await,
+            true => self.route(&request, sessions).await,
             false => Err(Refusal::Unauthorized),
         };
         Ok(answer.unwrap_or_else(|refusal| text(refusal.code(), refusal.to_string())))
     }
 
-    async fn route<B>(&self, request: &Request<B>) -> Result<Response<Body>, Refusal> {
+    async fn route<B>(
+        &self,
+        request: &Request<B>,
+        sessions: &mpsc::UnboundedSender<Session>,
+    ) -> Result<Response<Body>, Refusal> {
         let mut parts = request.uri().path().split('/').skip(1);
         let path = [(); 5].map(|()| parts.next());
-        if request.method() != Method::GET {
+        // Clients of SPDY send POST.
+        let streams = matches!(path, [Some("exec" | "attach" | "portForward"), ..]);
+        if !(request.method() == Method::GET || streams && request.method() == Method::POST) {
             return Err(Refusal::Method);
         }
         match path {
+            [Some(verb @ ("exec" | "attach")), Some(namespace), Some(pod), Some(container), None] => {
+                let key = ObjectKey::new(namespace, pod);
+                let (head, session) = self.remote_command(request, verb, &key, container).await?;
+                Ok(upgraded(head, session, sessions))
+            }
+            [Some("portForward"), Some(namespace), Some(pod), None, None] => {
+                let (head, session) = self.port_forward(request, &ObjectKey::new(namespace, pod)).await?;
+                Ok(upgraded(head, session, sessions))
+            }
             [Some("healthz"), None, ..] => Ok(text(StatusCode::OK, "ok".to_owned())),
             [Some("containerLogs"), Some(namespace), Some(pod), Some(container), None] => {
                 let options = LogOptions::parse(request.uri().query())?;
@@ -99,8 +141,7 @@ impl<R: Runtime> Logs<R> {
         container: &str,
         options: &LogOptions,
     ) -> Result<Response<Body>, Refusal> {
-        let pod = self.informer.read().pods.get(key).cloned();
-        let pod = pod.ok_or_else(|| Refusal::NoPod(key.name.clone()))?;
+        let pod = self.pod(key)?;
         if !has_container(&pod, container) {
             return Err(Refusal::NoContainer { container: container.to_owned(), pod: key.name.clone() });
         }
@@ -114,7 +155,14 @@ impl<R: Runtime> Logs<R> {
         Ok(response(StatusCode::OK, StreamBody::new(pieces).boxed_unsync()))
     }
 
-    async fn open(&self, id: &ContainerId, options: &LogOptions) -> io::Result<LogReader> {
+    /// A pod of the node.
+    pub(super) fn pod(&self, key: &ObjectKey) -> Result<Arc<Pod>, Refusal> {
+        let pod = self.informer.read().pods.get(key).cloned();
+        pod.ok_or_else(|| Refusal::NoPod(key.name.clone()))
+    }
+
+    /// Opens the log of an instance.
+    pub(super) async fn open(&self, id: &ContainerId, options: &LogOptions) -> io::Result<LogReader> {
         let path = self.layout.container_log(&id.pod, &id.container, id.attempt);
         let options = options.clone();
         let ended = options.follow.then(|| ended(self.runtime.clone(), id.to_string()));
@@ -141,6 +189,17 @@ fn has_container(pod: &Pod, name: &str) -> bool {
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
     let regular = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
     init.iter().chain(regular).any(|container| container.name == name)
+}
+
+/// The response that upgrades a connection, which `session` then uses.
+fn upgraded(
+    head: Response<()>,
+    session: Session,
+    sessions: &mpsc::UnboundedSender<Session>,
+) -> Response<Body> {
+    // The receiver exists for as long as the connection.
+    let _ = sessions.send(session);
+    head.map(|()| Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync())
 }
 
 fn text(code: StatusCode, text: String) -> Response<Body> {

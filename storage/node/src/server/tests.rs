@@ -1,13 +1,16 @@
-//! Authentication of clients, over real connections.
+//! Authentication of clients, and upgrades, over real connections.
 
 use std::{path::Path, sync::Arc};
 
 use claimcheck_apiserver::Certificates;
 use claimcheck_informer::{Informer, KindSet, Options};
-use http::{Request, StatusCode, header::AUTHORIZATION};
+use claimcheck_runtime::ContainerSpec;
+use futures::{SinkExt, StreamExt};
+use http::{Request, Response, StatusCode, header::AUTHORIZATION};
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use rustls::{
     ClientConfig, DigitallySignedStruct, SignatureScheme,
@@ -15,8 +18,13 @@ use rustls::{
     crypto::ring::default_provider,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
+use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Message, protocol::Role},
+};
 
 use super::*;
 use crate::{layout::Layout, testing::FakeRuntime};
@@ -28,17 +36,38 @@ async fn start(client_ca: Option<&Path>) -> u16 {
     let port = server.port();
     let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
     let informer = Informer::start(Client::try_from(config).unwrap(), KindSet::of(&[]), &Options::default());
-    let logs = Logs { informer, runtime: Arc::new(FakeRuntime::default()), layout: Layout::new("/none") };
+    let runtime = FakeRuntime::default();
+    let spec = ContainerSpec { id: "u/c/0".to_owned(), ..ContainerSpec::default() };
+    runtime.start(spec).await.unwrap();
+    for (name, uid) in [("runs", "u"), ("waits", "v")] {
+        let pod = json!({
+            "metadata": { "name": name, "namespace": "n", "uid": uid, "resourceVersion": "1" },
+            "spec": { "containers": [{ "name": "c" }] },
+        });
+        informer.apply(serde_json::from_value::<Pod>(pod).unwrap());
+    }
+    let logs = Logs { informer, runtime: Arc::new(runtime), layout: Layout::new("/none") };
     tokio::spawn(server.run(logs));
     port
 }
 
-/// Sends a request; what is said to it, or none where there is no connection.
+/// Sends a request; the code and text of its response, or none where there is no connection.
 async fn send(
     port: u16,
     request: Request<Empty<Bytes>>,
     certificate: Option<&Certificates>,
 ) -> Option<(StatusCode, String)> {
+    let answer = request_to(port, request, certificate).await?;
+    let status = answer.status();
+    let text = answer.into_body().collect().await.unwrap().to_bytes();
+    Some((status, String::from_utf8(text.to_vec()).unwrap()))
+}
+
+async fn request_to(
+    port: u16,
+    request: Request<Empty<Bytes>>,
+    certificate: Option<&Certificates>,
+) -> Option<Response<Incoming>> {
     let provider = Arc::new(default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate));
@@ -54,11 +83,8 @@ async fn send(
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
-    tokio::spawn(connection);
-    let answer = sender.send_request(request).await.ok()?;
-    let status = answer.status();
-    let text = answer.into_body().collect().await.unwrap().to_bytes();
-    Some((status, String::from_utf8(text.to_vec()).unwrap()))
+    tokio::spawn(connection.with_upgrades());
+    sender.send_request(request).await.ok()
 }
 
 fn get(path: &str, authorization: Option<&str>) -> Request<Empty<Bytes>> {
@@ -115,6 +141,96 @@ async fn a_certificate_of_the_named_ca_stands_in_for_the_token() {
     assert_eq!(code(Some("Bearer secret"), None).await, Some(200));
     assert_eq!(code(None, None).await, Some(401));
     assert_eq!(code(Some("Bearer secret"), Some(&others)).await, None);
+}
+
+/// A request for WebSocket messages.
+fn websocket(path: &str, protocol: &str) -> Request<Empty<Bytes>> {
+    let mut request = get(path, Some("Bearer secret"));
+    for (name, value) in [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-protocol", protocol),
+    ] {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    request
+}
+
+#[tokio::test]
+async fn programs_are_executed_over_websocket() {
+    let port = start(None).await;
+    let script = "input=1&output=1&error=1&command=sh&command=-c&command=cat;echo+bad%3E%262;exit+3";
+    let request = websocket(&format!("/exec/n/runs/c?{script}"), "v5.channel.k8s.io, v4.channel.k8s.io");
+    let answer = request_to(port, request, None).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
+    assert_eq!(answer.headers()["sec-websocket-protocol"], "v5.channel.k8s.io");
+    let connection = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+    let mut socket = WebSocketStream::from_raw_socket(connection, Role::Client, None).await;
+    for message in [&b"\0some "[..], b"\0text", b"\xff\0"] {
+        socket.send(Message::Binary(message.to_vec().into())).await.unwrap();
+    }
+    let mut received: [Vec<u8>; 4] = Default::default();
+    let mut code = None;
+    while let Some(Ok(message)) = socket.next().await {
+        match message {
+            Message::Binary(data) => received[usize::from(data[0])].extend_from_slice(&data[1..]),
+            Message::Close(frame) => code = frame.map(|frame| u16::from(frame.code)),
+            _ => {}
+        }
+    }
+    let [_, stdout, stderr, status] = received;
+    assert_eq!((&*stdout, &*stderr, code), (&b"some text"[..], &b"bad\n"[..], Some(1000)));
+    let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
+    assert_eq!(status["reason"], "NonZeroExitCode", "{status}");
+    assert_eq!(status["details"]["causes"], json!([{ "reason": "ExitCode", "message": "3" }]));
+}
+
+#[tokio::test]
+async fn a_program_has_the_terminal_of_its_client() {
+    let port = start(None).await;
+    let path = "/exec/n/runs/c?input=1&output=1&tty=1&command=sh&command=-c&command=read+x;stty+size";
+    let answer = request_to(port, websocket(path, "v4.channel.k8s.io"), None).await.unwrap();
+    let connection = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+    let mut socket = WebSocketStream::from_raw_socket(connection, Role::Client, None).await;
+    for message in [&b"\x04{\"Width\":100,\"Height\":40}"[..], b"\0\n"] {
+        socket.send(Message::Binary(message.to_vec().into())).await.unwrap();
+    }
+    let mut received: [Vec<u8>; 4] = Default::default();
+    while let Some(Ok(message)) = socket.next().await {
+        if let Message::Binary(data) = message {
+            received[usize::from(data[0])].extend_from_slice(&data[1..]);
+        }
+    }
+    let text = |channel: usize| String::from_utf8(received[channel].clone()).unwrap();
+    assert!(text(1).contains("40 100"), "{:?}", text(1));
+    assert!(text(3).contains("Success"), "{:?}", text(3));
+}
+
+#[tokio::test]
+async fn requests_that_cannot_be_upgraded_are_rejected() {
+    let port = start(None).await;
+    let plain = |path: &str| get(path, Some("Bearer secret"));
+    let v5 = |path: &str| websocket(path, "v5.channel.k8s.io");
+    let old = "unable to upgrade: unable to negotiate protocol: client supports [channel.k8s.io], \
+               server accepts [v5.channel.k8s.io v4.channel.k8s.io]";
+    let rows = [
+        (plain("/exec/n/runs/c?output=1"), 400, "Upgrade request required"),
+        (v5("/exec/n/runs/c?command=sh"), 400, "you must specify at least 1 of stdin, stdout, stderr"),
+        (v5("/exec/n/runs/d?output=1"), 500, "container not found (\"d\")"),
+        (v5("/attach/n/waits/c?output=1"), 500, "container not found (\"c\")"),
+        (v5("/exec/n/absent/c?output=1"), 404, "pod \"absent\" does not exist"),
+        (v5("/exec/n/runs?output=1"), 404, "404: Page Not Found"),
+        (v5("/portForward/n/waits"), 500, "pod not found (\"waits_n\")"),
+        (websocket("/exec/n/runs/c?output=1", "channel.k8s.io"), 403, old),
+        (get("/exec/n/runs/c?output=1", None), 401, "Unauthorized"),
+    ];
+    for (request, code, text) in rows {
+        let shown = format!("{request:?}");
+        let status = StatusCode::from_u16(code).unwrap();
+        assert_eq!(send(port, request, None).await, Some((status, text.to_owned())), "{shown}");
+    }
 }
 
 #[tokio::test]

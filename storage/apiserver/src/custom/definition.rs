@@ -1,0 +1,379 @@
+//! Defaults and validation of a CustomResourceDefinition.
+//!
+//! Mirrors pkg/apis/apiextensions/v1/defaults.go, pkg/registry/customresourcedefinition/strategy.go, and
+//! pkg/apis/apiextensions/validation/validation.go.
+
+use serde_json::{Value, json};
+
+use super::columns::JsonPath;
+use super::schema::{Schema, list, texts};
+use super::{default, prune, structural, validate as values};
+use crate::names;
+use crate::status::FieldError;
+
+/// Upstream's message for an invalid DNS 1035 label.
+const LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
+    alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
+    validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+
+/// The annotation with the approval of a kind in a group of the Kubernetes project.
+const APPROVED: &str = "api-approved.kubernetes.io";
+
+/// Maximum number of selectable fields.
+const SELECTABLE: usize = 8;
+
+/// Sets the optional names, the conversion, and the version that is stored from now on.
+pub fn complete(definition: &mut Value) {
+    let spec = &mut definition["spec"];
+    let kind = spec["names"]["kind"].as_str().unwrap_or_default().to_owned();
+    if spec["names"]["singular"].as_str().unwrap_or_default().is_empty() {
+        spec["names"]["singular"] = kind.to_lowercase().into();
+    }
+    if spec["names"]["listKind"].as_str().unwrap_or_default().is_empty() && !kind.is_empty() {
+        spec["names"]["listKind"] = format!("{kind}List").into();
+    }
+    if spec["conversion"].is_null() {
+        spec["conversion"] = json!({ "strategy": "None" });
+    }
+}
+
+/// Sets the status of a new definition.
+pub fn begin(definition: &mut Value) {
+    let storage = storage_version(definition).map(Value::from);
+    definition["status"] = json!({
+        "acceptedNames": { "kind": "", "plural": "" },
+        "conditions": [],
+        "storedVersions": storage.into_iter().collect::<Vec<_>>(),
+    });
+}
+
+/// The name of the version in which objects are stored.
+pub fn storage_version(definition: &Value) -> Option<&str> {
+    let versions = list(&definition["spec"]["versions"]);
+    versions.iter().find(|version| version["storage"] == true)?["name"].as_str()
+}
+
+/// The errors of a definition.
+pub fn validate(definition: &Value) -> Vec<FieldError> {
+    let spec = &definition["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
+    let mut errors = Vec::new();
+    let name = &definition["metadata"]["name"];
+    if *name != format!("{plural}.{group}") {
+        let detail = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid("metadata.name", name, detail));
+    }
+    if group.is_empty() {
+        errors.push(FieldError::required("spec.group", ""));
+    } else if let Some(fault) = names::fault(&group, false) {
+        errors.push(FieldError::invalid("spec.group", &spec["group"], fault));
+    } else if !group.contains('.') {
+        let detail = "should be a domain with at least one dot";
+        errors.push(FieldError::invalid("spec.group", &spec["group"], detail));
+    }
+    match spec["scope"].as_str().unwrap_or_default() {
+        "Cluster" | "Namespaced" => {}
+        "" => errors.push(FieldError::required("spec.scope", "")),
+        _ => {
+            let supported = ["Cluster", "Namespaced"];
+            errors.push(FieldError::not_supported("spec.scope", &spec["scope"], &supported));
+        }
+    }
+    check_versions(spec, &mut errors);
+    check_names(&spec["names"], &mut errors);
+    check_conversion(spec, &mut errors);
+    if spec["preserveUnknownFields"] == true {
+        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
+                      spec.versions[*].schema instead";
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", &true.into(), detail));
+    }
+    errors.extend(check_stored(definition));
+    errors.extend(check_approval(definition, &group));
+    errors
+}
+
+/// The errors of a change. The names and the scope of an established kind are immutable.
+pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let established = super::names::is_true(old, "Established");
+    // Group and plural are the name of the definition.
+    for (field, always) in [("scope", false), ("names/kind", false), ("group", true), ("names/plural", true)]
+    {
+        let (was, is) = (pointer(old, field), pointer(new, field));
+        if was != is && (always || established) {
+            let field = format!("spec.{}", field.replace('/', "."));
+            errors.push(FieldError::immutable(field, is));
+        }
+    }
+    errors
+}
+
+fn pointer<'a>(definition: &'a Value, field: &str) -> &'a Value {
+    definition.pointer(&format!("/spec/{field}")).unwrap_or(&Value::Null)
+}
+
+/// Why `name` is not a DNS 1035 label, if so.
+fn label_fault(name: &str) -> Option<&'static str> {
+    let starts = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    match names::fault(name, true) {
+        None if starts => None,
+        _ if name.len() > 63 => Some("must be no more than 63 bytes"),
+        _ => Some(LABEL),
+    }
+}
+
+fn check_versions(spec: &Value, errors: &mut Vec<FieldError>) {
+    let versions = list(&spec["versions"]);
+    for (index, version) in versions.iter().enumerate() {
+        let path = format!("spec.versions[{index}]");
+        let schema = &version["schema"]["openAPIV3Schema"];
+        if let Some(fault) = label_fault(version["name"].as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(format!("{path}.name"), &version["name"], fault));
+        }
+        let warning = &version["deprecationWarning"];
+        if !warning.is_null() && version["deprecated"] != true {
+            let detail = "can only be set for deprecated versions";
+            errors.push(FieldError::invalid(format!("{path}.deprecationWarning"), warning, detail));
+        }
+        let place = format!("{path}.schema.openAPIV3Schema");
+        if schema.is_object() {
+            let faults = structural::validate(schema, &place);
+            let sound = faults.is_empty();
+            errors.extend(faults);
+            if sound {
+                check_defaults(&Schema::read(schema), &place, errors);
+            }
+        } else {
+            errors.push(FieldError::required(place, ""));
+        }
+        check_scale(&version["subresources"]["scale"], &format!("{path}.subresources.scale"), errors);
+        check_columns(version, &path, errors);
+        check_selectable(version, schema, &path, errors);
+    }
+    let names: Vec<&Value> = versions.iter().map(|version| &version["name"]).collect();
+    if names.iter().enumerate().any(|(index, name)| names[..index].contains(name)) {
+        let detail = "must contain unique version names";
+        errors.push(FieldError::invalid("spec.versions", &spec["versions"], detail));
+    }
+    if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
+        let detail = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid("spec.versions", &spec["versions"], detail));
+    }
+}
+
+/// Defaults are pruned, and valid.
+fn check_defaults(schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+    if let Some(value) = &schema.default {
+        let place = format!("{path}.default");
+        let mut pruned = value.clone();
+        // The identity of an object matters only at the root, which has no default.
+        let unknown = prune::prune(&mut pruned, schema);
+        if let Some(field) = unknown.first() {
+            let detail = format!("must not have unknown fields: {field}");
+            errors.push(FieldError::invalid(place.clone(), value, detail));
+        }
+        default::set_defaults(&mut pruned, schema);
+        errors.extend(values::validate_part(&pruned, schema, &place));
+    }
+    for (name, below) in &schema.properties {
+        let place = format!("{path}.properties[{name}]");
+        check_defaults(below, &place, errors);
+    }
+    if let Some(below) = &schema.items {
+        check_defaults(below, &format!("{path}.items"), errors);
+    }
+    if let super::schema::Additional::Schema(below) = &schema.additional {
+        let place = format!("{path}.additionalProperties");
+        check_defaults(below, &place, errors);
+    }
+}
+
+fn check_scale(scale: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if scale.is_null() {
+        return;
+    }
+    let under = [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")];
+    for (name, prefix) in under {
+        let value = scale[name].as_str().unwrap_or_default();
+        let parent = prefix.trim_end_matches('.');
+        if value.is_empty() {
+            errors.push(FieldError::required(format!("{path}.{name}"), ""));
+        } else if !value.starts_with(prefix) || value.contains(['[', '{', '*']) {
+            let detail = format!("should be a json path under {parent}");
+            errors.push(FieldError::invalid(format!("{path}.{name}"), &scale[name], detail));
+        }
+    }
+    let selector = &scale["labelSelectorPath"];
+    if let Some(given) = selector.as_str().filter(|given| !given.is_empty())
+        && !given.starts_with(".spec.")
+        && !given.starts_with(".status.")
+    {
+        let detail = "should be a json path under either .spec or .status";
+        errors.push(FieldError::invalid(format!("{path}.labelSelectorPath"), selector, detail));
+    }
+}
+
+fn check_columns(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    const TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+    const FORMATS: [&str; 9] =
+        ["binary", "byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+    for (index, column) in list(&version["additionalPrinterColumns"]).iter().enumerate() {
+        let at = |name: &str| format!("{path}.additionalPrinterColumns[{index}].{name}");
+        let text = |name: &str| column[name].as_str().unwrap_or_default();
+        if text("name").is_empty() {
+            errors.push(FieldError::required(at("name"), ""));
+        }
+        let types = format!("must be one of {}", TYPES.join(","));
+        match text("type") {
+            "" => errors.push(FieldError::required(at("type"), &types)),
+            known if TYPES.contains(&known) => {}
+            _ => errors.push(FieldError::invalid(at("type"), &column["type"], types)),
+        }
+        if !text("format").is_empty() && !FORMATS.contains(&text("format")) {
+            let detail = format!("must be one of {}", FORMATS.join(","));
+            errors.push(FieldError::invalid(at("format"), &column["format"], detail));
+        }
+        if text("jsonPath").is_empty() {
+            errors.push(FieldError::required(at("JSONPath"), ""));
+        } else if let Err(error) = JsonPath::parse(text("jsonPath")) {
+            errors.push(FieldError::invalid(at("JSONPath"), &column["jsonPath"], error.to_string()));
+        }
+    }
+}
+
+fn check_selectable(version: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let fields = list(&version["selectableFields"]);
+    if fields.len() > SELECTABLE {
+        errors.push(FieldError::too_many(format!("{path}.selectableFields"), fields.len(), SELECTABLE));
+    }
+    let mut found = Vec::new();
+    for (index, field) in fields.iter().enumerate() {
+        let place = format!("{path}.selectableFields[{index}].jsonPath");
+        let given = field["jsonPath"].as_str().unwrap_or_default();
+        if given.is_empty() {
+            errors.push(FieldError::required(place, ""));
+            continue;
+        }
+        let steps = given.strip_prefix('.').map(|given| given.split('.'));
+        let target = steps.map(|mut steps| steps.try_fold(schema, |at, step| at["properties"].get(step)));
+        let kind = target.flatten().and_then(|schema| schema["type"].as_str());
+        if given.starts_with(".metadata") {
+            let detail = "must not point to fields in metadata";
+            errors.push(FieldError::invalid(place, &field["jsonPath"], detail));
+        } else if !matches!(kind, Some("string" | "boolean" | "integer")) {
+            let detail = "must point to a field of type string, boolean or integer. Enum string fields and \
+                          strings with formats are allowed.";
+            errors.push(FieldError::invalid(place, &field["jsonPath"], detail));
+        } else if found.contains(&given) {
+            errors.push(FieldError::duplicate(place, &field["jsonPath"]));
+        }
+        found.push(given);
+    }
+}
+
+fn check_names(names: &Value, errors: &mut Vec<FieldError>) {
+    let text = |name: &str| names[name].as_str().unwrap_or_default();
+    for name in ["plural", "singular", "kind", "listKind"] {
+        if text(name).is_empty() {
+            errors.push(FieldError::required(format!("spec.names.{name}"), ""));
+        }
+    }
+    for name in ["plural", "singular"] {
+        if let Some(fault) = label_fault(text(name)).filter(|_| !text(name).is_empty()) {
+            errors.push(FieldError::invalid(format!("spec.names.{name}"), &names[name], fault));
+        }
+    }
+    for name in ["kind", "listKind"] {
+        let lower = text(name).to_lowercase();
+        if let Some(fault) = label_fault(&lower).filter(|_| !lower.is_empty()) {
+            let detail = format!("may have mixed case, but should otherwise match: {fault}");
+            errors.push(FieldError::invalid(format!("spec.names.{name}"), &names[name], detail));
+        }
+    }
+    for name in ["shortNames", "categories"] {
+        for (index, short) in texts(&names[name]).iter().enumerate() {
+            if let Some(fault) = label_fault(short) {
+                let field = format!("spec.names.{name}[{index}]");
+                errors.push(FieldError::invalid(field, &short.as_str().into(), fault));
+            }
+        }
+    }
+    if !text("kind").is_empty() && text("kind") == text("listKind") {
+        let detail = "kind and listKind may not be the same";
+        errors.push(FieldError::invalid("spec.names.listKind", &names["listKind"], detail));
+    }
+}
+
+/// Webhooks are not called by this server, so that a definition that needs one would serve wrong objects.
+fn check_conversion(spec: &Value, errors: &mut Vec<FieldError>) {
+    let field = "spec.conversion.strategy";
+    let strategy = &spec["conversion"]["strategy"];
+    match strategy.as_str().unwrap_or_default() {
+        "None" => {
+            if !spec["conversion"]["webhook"].is_null() {
+                let detail = "should not be set when strategy is not set to Webhook";
+                errors.push(FieldError::forbidden("spec.conversion.webhook", detail));
+            }
+        }
+        "Webhook" => {
+            let detail = "this API server does not call conversion webhooks: use the strategy None, or a stock \
+                          kube-apiserver";
+            errors.push(FieldError::invalid(field, strategy, detail));
+        }
+        "" => errors.push(FieldError::required(field, "")),
+        _ => errors.push(FieldError::not_supported(field, strategy, &["None", "Webhook"])),
+    }
+}
+
+/// A version with stored objects remains in the spec.
+fn check_stored(definition: &Value) -> Vec<FieldError> {
+    let stored = &definition["status"]["storedVersions"];
+    let field = "status.storedVersions";
+    if list(stored).is_empty() {
+        return vec![FieldError::invalid(field, stored, "must have at least one stored version")];
+    }
+    let versions = list(&definition["spec"]["versions"]);
+    let missing = list(stored)
+        .iter()
+        .enumerate()
+        .filter(|(_, name)| !versions.iter().any(|version| version["name"] == **name));
+    missing
+        .map(|(index, name)| {
+            let version = name.as_str().unwrap_or_default();
+            let detail = format!(
+                "missing from spec.versions; {version} was previously a storage version, and must remain in \
+                 spec.versions until a storage migration ensures no data remains persisted in {version} and \
+                 removes {version} from status.storedVersions"
+            );
+            FieldError::invalid(format!("{field}[{index}]"), name, detail)
+        })
+        .collect()
+}
+
+/// Mirrors IsProtectedCommunityGroup and GetAPIApprovalState in pkg/apihelpers.
+fn check_approval(definition: &Value, group: &str) -> Option<FieldError> {
+    let protected = |suffix: &str| group == suffix || group.ends_with(&format!(".{suffix}"));
+    if !protected("k8s.io") && !protected("kubernetes.io") {
+        return None;
+    }
+    let field = format!("metadata.annotations[{APPROVED}]");
+    let annotation = &definition["metadata"]["annotations"][APPROVED];
+    let given = annotation.as_str().unwrap_or_default();
+    let is_url = given
+        .split_once("://")
+        .is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/'));
+    let see = "see https://github.com/kubernetes/enhancements/pull/1111";
+    if given.is_empty() {
+        let detail = format!("protected groups must have approval annotation \"{APPROVED}\", {see}");
+        return Some(FieldError::required(field, &detail));
+    }
+    if given.starts_with("unapproved") || is_url {
+        return None;
+    }
+    let detail = format!(
+        "protected groups must have approval annotation \"{APPROVED}\" with either a URL or a reason starting \
+         with \"unapproved\", {see}"
+    );
+    Some(FieldError::invalid(field, annotation, detail))
+}

@@ -1,0 +1,140 @@
+//! What the objects of a custom kind may contain.
+
+#[cfg(test)]
+use serde_json::json;
+use serde_json::{Map, Value};
+
+use super::scale::Scale;
+use super::schema::Schema;
+use super::{rules, validate};
+use crate::schema::Shape;
+use crate::status::FieldError;
+
+/// One version of a kind that a definition brings.
+#[derive(Debug)]
+pub struct Kind {
+    /// The kind of lists.
+    pub list_kind: String,
+    /// Its schema.
+    pub schema: Schema,
+    /// The schema, for server-side apply.
+    pub shape: &'static Shape,
+    /// The schema, as it was declared.
+    pub document: Value,
+    /// Whether the status is written through its own path.
+    pub has_status: bool,
+    /// The paths of its subresource `scale`, if it has one.
+    pub scale: Option<Scale>,
+    /// The warning about a deprecated version.
+    pub deprecation: Option<String>,
+}
+
+impl Kind {
+    /// The errors of a new object.
+    pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = validate::validate(&without_metadata(object), &self.schema);
+        errors.extend(self.scale.iter().flat_map(|scale| scale.validate(object)));
+        errors
+    }
+
+    /// The errors of a change through the path of `subresource`. As upstream (KEP-4008), a value that was as
+    /// invalid before the change is accepted.
+    pub fn validate_update(&self, subresource: Option<&str>, old: &Value, new: &Value) -> Vec<FieldError> {
+        let status = self.schema.properties.get("status");
+        let errors = |object: &Value| match (subresource, status) {
+            (Some("status"), Some(schema)) => match object.get("status") {
+                Some(status) => validate::validate_part(status, schema, "status"),
+                None => Vec::new(),
+            },
+            (Some("status"), None) => Vec::new(),
+            _ => self.validate(object),
+        };
+        let mut found = errors(new);
+        if !found.is_empty() {
+            let before = errors(old);
+            found.retain(|error| error.is_required() || !before.contains(error));
+        }
+        if found.is_empty() {
+            found = rules::check(&without_metadata(old), &without_metadata(new), &self.schema);
+        }
+        found
+    }
+
+    /// Whether a change raises the generation: it concerns more than metadata, and the status if that has a path
+    /// of its own.
+    pub fn changes_generation(&self, old: &Value, new: &Value) -> bool {
+        let rest = |object: &Value| {
+            let mut fields = object.as_object().cloned().unwrap_or_default();
+            fields.shift_remove("metadata");
+            if self.has_status {
+                fields.shift_remove("status");
+            }
+            fields
+        };
+        rest(old) != rest(new)
+    }
+}
+
+/// The object with empty metadata, which no schema describes further than names.
+fn without_metadata(object: &Value) -> Value {
+    let fields = object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata");
+    let mut rest: Map<String, Value> = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let names = ["name", "generateName"].into_iter();
+    let names = names.filter_map(|name| Some((name, object["metadata"].get(name)?.clone())));
+    rest.insert("metadata".to_owned(), names.collect());
+    Value::Object(rest)
+}
+
+/// A schema that accepts everything, for tests of other parts.
+#[cfg(test)]
+pub fn open(has_status: bool) -> Kind {
+    Kind {
+        list_kind: "ThingList".to_owned(),
+        schema: Schema::read(&json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })),
+        shape: &Shape::Deduced,
+        document: json!({}),
+        has_status,
+        scale: None,
+        deprecation: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generation_counts_changes_of_all_but_metadata_and_status() {
+        let object = |spec: u8, status: u8, label: u8| json!({ "metadata": { "labels": { "l": label } }, "spec": spec, "status": status, "more": 1 });
+        let table = [
+            (object(1, 1, 1), object(2, 1, 1), true, true),
+            (object(1, 1, 1), object(1, 2, 1), false, true),
+            (object(1, 1, 1), object(1, 1, 2), false, false),
+        ];
+        for (old, new, with_status, without) in table {
+            assert_eq!(open(true).changes_generation(&old, &new), with_status, "{new}");
+            assert_eq!(open(false).changes_generation(&old, &new), without, "{new}");
+        }
+    }
+
+    #[test]
+    fn what_was_invalid_before_may_remain() {
+        let schema = json!({ "type": "object", "required": ["must"], "properties": {
+            "n": { "type": "integer", "maximum": 5 }, "other": { "type": "string" }, "must": { "type": "string" },
+            "status": { "type": "object", "properties": { "n": { "type": "integer" } } },
+        } });
+        let kind = Kind { schema: Schema::read(&schema), ..open(true) };
+        let check = |subresource, old: Value, new: Value| -> Vec<String> {
+            kind.validate_update(subresource, &old, &new).iter().map(ToString::to_string).collect()
+        };
+        let object = |n: u8| json!({ "n": n, "must": "" });
+        let high = "n: Invalid value: 7: n in body should be less than or equal to 5";
+        assert_eq!(check(None, object(9), json!({ "n": 9, "must": "", "other": "x" })), Vec::<String>::new());
+        assert_eq!(check(None, object(9), object(7)), [high]);
+        assert_eq!(check(None, json!({}), json!({ "n": 1 })), ["must: Required value"]);
+        assert_eq!(check(Some("status"), json!({}), json!({ "status": {} })), Vec::<String>::new());
+        let wrong =
+            "status.n: Invalid value: \"string\": status.n in body must be of type integer: \"string\"";
+        assert_eq!(check(Some("status"), json!({}), json!({ "status": { "n": "x" } })), [wrong]);
+    }
+}

@@ -1,0 +1,51 @@
+//! Kinds that CustomResourceDefinitions bring.
+//!
+//! ```text
+//! definition: defaults and validation of a CustomResourceDefinition; structural: of its schemas
+//!     names: accepted names and conditions (plan)
+//!         registry: serves established kinds, removes deleted ones with their objects (run)
+//!             row: the `Resource` of one version, with its `Kind`
+//!                 schema: the parsed schema -> prune, default, validate, shape (server-side apply), openapi
+//!                 columns, scale, rules (the CEL rules that are evaluated)
+//! ```
+//!
+//! The built-in table of `resources` is searched first, so requests for its kinds do not pass through here. Rows
+//! of custom kinds have the same type, and live as long as the process: each change of a definition's spec costs
+//! some kilobytes that are not released.
+//!
+//! Mirrors staging/src/k8s.io/apiextensions-apiserver.
+
+mod built_in;
+mod columns;
+mod default;
+pub mod definition;
+#[cfg(test)]
+mod definition_tests;
+mod format;
+mod kind;
+mod names;
+pub mod openapi;
+mod prune;
+mod registry;
+mod row;
+mod rules;
+pub mod scale;
+mod schema;
+mod shape;
+mod shelf;
+mod structural;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use built_in::{create_definitions, is_built_in};
+pub use columns::DeclaredCell;
+pub use kind::Kind;
+pub use names::begin_deletion;
+pub use registry::{Kinds, Registry};
+pub use row::order;
+pub use rules::warnings;
+pub use shelf::Shelf;
+
+/// The finalizer of a definition until its objects are deleted.
+pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";

@@ -1,0 +1,109 @@
+//! The subresource `scale`: an object as a `Scale` of autoscaling/v1.
+//!
+//! Mirrors scaleFromCustomResource in pkg/registry/customresource/etcd.go, and ValidateScaleSpec in validator.go.
+
+use serde_json::{Value, json};
+
+use crate::status::FieldError;
+
+/// The fields of an object that a `Scale` shows, as JSON pointers.
+#[derive(Debug, PartialEq)]
+pub struct Scale {
+    spec: String,
+    status: String,
+    selector: Option<String>,
+}
+
+impl Scale {
+    /// The fields that a definition declares, in `subresources.scale`.
+    pub fn read(scale: &Value) -> Option<Self> {
+        let pointer = |name: &str| {
+            let path = scale[name].as_str().filter(|path| !path.is_empty())?;
+            Some(path.replace('.', "/"))
+        };
+        let (spec, status) = (pointer("specReplicasPath")?, pointer("statusReplicasPath")?);
+        Some(Self { spec, status, selector: pointer("labelSelectorPath") })
+    }
+
+    /// The `Scale` of an object; `None` if it does not have the number of replicas.
+    pub fn of(&self, object: &Value) -> Option<Value> {
+        let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
+        let mut status = json!({ "replicas": number(&self.status).unwrap_or_default() });
+        let selector = self.selector.as_deref().and_then(|pointer| object.pointer(pointer)?.as_str());
+        if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+            status["selector"] = selector.into();
+        }
+        let mut metadata = json!({});
+        for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+            if let Some(value) = object["metadata"].get(name) {
+                metadata[name] = value.clone();
+            }
+        }
+        Some(json!({
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": metadata,
+            "spec": { "replicas": number(&self.spec)? },
+            "status": status,
+        }))
+    }
+
+    /// Sets the number of replicas.
+    pub fn set(&self, object: &mut Value, replicas: i64) {
+        let mut place = object;
+        for name in self.spec.split('/').filter(|name| !name.is_empty()) {
+            if !place.is_object() {
+                *place = json!({});
+            }
+            place = &mut place[name];
+        }
+        *place = replicas.into();
+    }
+
+    /// The path of the number of replicas, as in errors.
+    pub fn path(&self) -> String {
+        self.spec.replace('/', ".")
+    }
+
+    /// The errors of an object.
+    pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let checks = [&self.spec, &self.status].into_iter().filter_map(|pointer| {
+            let value = object.pointer(pointer)?;
+            let problem = match value.as_i64() {
+                None => "accessor error: the value is not an integer".to_owned(),
+                Some(..0) => "should be a non-negative integer".to_owned(),
+                Some(number) if number > i64::from(i32::MAX) => {
+                    format!("should be less than or equal to {}", i32::MAX)
+                }
+                Some(_) => return None,
+            };
+            Some(FieldError::invalid(pointer.replace('/', "."), value, problem))
+        });
+        checks.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_as_scales() {
+        let declared = json!({
+            "specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n", "labelSelectorPath": ".status.s",
+        });
+        let scale = Scale::read(&declared).unwrap();
+        let mut object = json!({ "metadata": { "name": "a" }, "spec": { "n": 2 }, "status": { "s": "x=y" } });
+        let shown = scale.of(&object).unwrap();
+        assert_eq!((&shown["spec"], &shown["status"]["replicas"]), (&json!({ "replicas": 2 }), &json!(0)));
+        assert_eq!(
+            (&shown["metadata"], &shown["status"]["selector"]),
+            (&json!({ "name": "a" }), &json!("x=y"))
+        );
+        scale.set(&mut object, -1);
+        let errors: Vec<String> = scale.validate(&object).iter().map(ToString::to_string).collect();
+        assert_eq!(errors, [".spec.n: Invalid value: -1: should be a non-negative integer"]);
+        assert_eq!(scale.of(&json!({ "spec": {} })), None);
+        assert_eq!(Scale::read(&Value::Null), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! CustomResourceDefinition. What a definition brings is in `custom`.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
+
+use super::decode::{DecodeError, Decoded, decode};
+use super::{BASE, Resource, Storage, columns, status_of};
+use crate::custom::definition;
+
+pub(super) fn row() -> Resource {
+    Resource {
+        storage: Storage::Definitions,
+        group: "apiextensions.k8s.io",
+        kind: "CustomResourceDefinition",
+        plural: "customresourcedefinitions",
+        singular: "customresourcedefinition",
+        short_names: &["crd", "crds"],
+        categories: &["api-extensions"],
+        subresources: const { &[status_of("CustomResourceDefinition")] },
+        generation: true,
+        returns_deleted: true,
+        decode: read,
+        default: definition::complete,
+        begin: definition::begin,
+        validate: definition::validate,
+        validate_update: definition::validate_update,
+        columns: columns::DEFINITION,
+        empty: r#","spec":{"group":"","names":{"kind":"","plural":""},"scope":"","versions":null}"#,
+        ..BASE
+    }
+}
+
+/// Decodes a definition. Its schemas hold values of other kinds (defaults, enumerations), which are taken as they
+/// are, with the empty lists that the decoder omits.
+fn read(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
+    let schemas: Vec<Value> = versions(&value)
+        .iter()
+        .map(|version| version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default())
+        .collect();
+    let mut decoded = decode::<CustomResourceDefinition>(resource, value)?;
+    let faulty = decoded.faults.iter().any(|fault| fault.contains("openAPIV3Schema"));
+    if let Some(versions) = decoded.value["spec"]["versions"].as_array_mut().filter(|_| !faulty) {
+        for (version, schema) in versions.iter_mut().zip(schemas).filter(|(_, schema)| schema.is_object()) {
+            version["schema"]["openAPIV3Schema"] = schema;
+        }
+    }
+    Ok(decoded)
+}
+
+fn versions(definition: &Value) -> &[Value] {
+    definition["spec"]["versions"].as_array().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::stored;
+    use super::*;
+
+    #[test]
+    fn schemas_are_decoded_without_loss_and_checked() {
+        let row = stored(Storage::Definitions);
+        let schema =
+            json!({ "type": "object", "properties": { "list": { "type": "array", "default": [] } } });
+        let body = |schema: &Value| {
+            json!({ "spec": {
+                "group": "g.example.com", "scope": "Cluster", "names": { "kind": "T", "plural": "ts" },
+                "versions": [{ "name": "v1", "served": true, "storage": true,
+                               "schema": { "openAPIV3Schema": schema } }],
+            } })
+        };
+        let decoded = (row.decode)(row, body(&schema)).unwrap();
+        assert_eq!(decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"], schema);
+        let unknown = (row.decode)(row, body(&json!({ "type": "object", "nope": 1 }))).unwrap();
+        let path = "spec.versions[0].schema.openAPIV3Schema.nope";
+        assert_eq!(unknown.faults, [format!("unknown field \"{path}\"")]);
+        assert!((row.decode)(row, body(&json!({ "type": 1 }))).is_err());
+    }
+}
