@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use claimcheck_controllers as controllers;
 use claimcheck_csi::tap::{Tap, TapError};
 use claimcheck_model::metric::CSI_SIDECAR_OPERATIONS;
@@ -50,6 +50,12 @@ impl ControllerArgs {
         let options = self.options(&meters)?;
         let mut elector = None;
         if self.election.leader_election {
+            // Upstream: external-snapshotter `cmd/csi-snapshotter/main.go`.
+            ensure!(
+                options.node_deployment.is_none() || !names.contains(&controllers::Name::Snapshotter),
+                "leader election cannot happen when --node-deployment is set: start the snapshotter without \
+                 --leader-election"
+            );
             let lease = tokio::select! {
                 lease = self.election.lease(&names, &options) => lease?,
                 () = ended.cancelled() => return Ok(()),

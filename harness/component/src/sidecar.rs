@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use claimcheck_controllers::{
-    Attaching, Calls, CapacityOwner, Naming, Options, Provisioning, RequestLimit, UidPart,
+    Attaching, Calls, CapacityOwner, Naming, NodeDeployment, Options, Provisioning, RequestLimit, UidPart,
 };
 use claimcheck_model::Backoff;
 use clap::{Args, builder::NonEmptyStringValueParser};
@@ -89,6 +89,22 @@ pub(super) struct SidecarArgs {
     /// Provisioner: publish capacities for StorageClasses with binding mode Immediate, too
     #[arg(long, value_name = go::BOOL)]
     capacity_for_immediate_binding: bool,
+    /// Provisioner, snapshotter: handle the volumes of the node NODE_NAME only, for one process on each node
+    #[arg(long, value_name = go::BOOL)]
+    node_deployment: bool,
+    /// Provisioner with --node-deployment: provision PVCs of StorageClasses with binding mode Immediate, too
+    #[arg(long, value_name = go::BOOL, default_value = "true")]
+    node_deployment_immediate_binding: bool,
+    /// Provisioner with --node-deployment: the longest delay before the first attempt to own such a PVC
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = go::duration)]
+    node_deployment_base_delay: Duration,
+    /// Provisioner with --node-deployment: the longest delay before later attempts
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = go::duration)]
+    node_deployment_max_delay: Duration,
+    /// Snapshot controller: label VolumeSnapshotContents with the node of their volume, for snapshotters with
+    /// --node-deployment
+    #[arg(long, value_name = go::BOOL)]
+    enable_distributed_snapshotting: bool,
     /// Attacher: interval in which VolumeAttachments are compared with the driver's ListVolumes
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = go::duration)]
     reconcile_sync: Duration,
@@ -153,6 +169,8 @@ impl SidecarArgs {
             },
             default_fs_type: self.default_fstype.clone(),
             attaching: Attaching { reconcile_sync: self.reconcile_sync, max_entries: self.max_entries },
+            node_deployment: self.node_deployment()?,
+            distributed_snapshotting: self.enable_distributed_snapshotting,
             capacity_owner: self.capacity_owner()?,
             ..Options::default()
         })
@@ -166,6 +184,25 @@ impl SidecarArgs {
         let qps = self.kube_api_qps.filter(|qps| *qps != 0.0).unwrap_or(REQUESTS.qps);
         let burst = self.kube_api_burst.filter(|burst| *burst != 0).unwrap_or(REQUESTS.burst);
         (qps > 0.0).then_some(RequestLimit { qps, burst })
+    }
+
+    fn node_deployment(&self) -> Result<Option<NodeDeployment>> {
+        if !self.node_deployment {
+            return Ok(None);
+        }
+        let node = std::env::var("NODE_NAME").ok().filter(|node| !node.is_empty());
+        let node =
+            node.context("--node-deployment needs the name of this node: set NODE_NAME to spec.nodeName")?;
+        Ok(Some(self.deployed_on(node)))
+    }
+
+    fn deployed_on(&self, node: String) -> NodeDeployment {
+        NodeDeployment {
+            node,
+            immediate_binding: self.node_deployment_immediate_binding,
+            base_delay: self.node_deployment_base_delay,
+            max_delay: self.node_deployment_max_delay,
+        }
     }
 
     fn capacity_owner(&self) -> Result<CapacityOwner> {
@@ -234,6 +271,7 @@ mod tests {
         assert_eq!((reconcile_sync, max_entries), (seconds(60), 0));
         assert_eq!(options.default_fs_type, "");
         assert_eq!(options.capacity_owner, CapacityOwner::Driver);
+        assert_eq!((options.node_deployment, options.distributed_snapshotting), (None, false));
     }
 
     #[test]
@@ -274,6 +312,32 @@ mod tests {
         assert_eq!(provisioning.capacity_poll_interval, seconds(10));
         assert_eq!(options.capacity_owner, CapacityOwner::Nothing);
         assert_eq!((options.attaching.reconcile_sync, options.attaching.max_entries), (seconds(300), 100));
+    }
+
+    #[test]
+    fn a_process_per_node_has_the_defaults_of_upstream() {
+        let of = |args: &[&str]| {
+            let line = Line::try_parse_from(["controller"].iter().chain(args)).expect("they are valid");
+            line.sidecar.deployed_on("a".into())
+        };
+        let default = NodeDeployment { node: "a".into(), ..NodeDeployment::default() };
+        assert_eq!(of(&[]), default);
+        let seconds = Duration::from_secs;
+        assert_eq!((default.base_delay, default.max_delay), (seconds(20), seconds(60)));
+        let changed = of(&[
+            "--node-deployment",
+            "--node-deployment-immediate-binding=false",
+            "--node-deployment-base-delay=1s",
+            "--node-deployment-max-delay=5s",
+        ]);
+        let expected = NodeDeployment {
+            node: "a".into(),
+            immediate_binding: false,
+            base_delay: seconds(1),
+            max_delay: seconds(5),
+        };
+        assert_eq!(changed, expected);
+        assert!(parse(&["--enable-distributed-snapshotting"]).expect("it is valid").distributed_snapshotting);
     }
 
     #[test]

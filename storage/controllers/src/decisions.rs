@@ -2,6 +2,8 @@
 //!
 //! Planners are private; this module exposes them to the benchmark.
 
+use std::collections::BTreeMap;
+
 use claimcheck_csi::v1::{
     controller_service_capability::rpc::Type as Rpc, plugin_capability::service::Type as Service,
 };
@@ -10,10 +12,21 @@ use claimcheck_model::ObjectKey;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    attachdetach, attacher, binder, ephemeral, node_lifecycle, protection,
-    provisioner::{self, Settings},
+    Naming, attachdetach, attacher, binder, ephemeral, node_lifecycle, protection,
+    provisioner::{
+        self, Settings,
+        capacity::{
+            plan::{Place, Questions},
+            segments::DriverSegments,
+        },
+    },
+    resizer,
     rpc::DriverInfo,
     scheduler,
+    shell::Plan,
+    snapshotter::{
+        self, csi_snapshotter, csi_snapshotter_groups, snapshot_controller, snapshot_controller_groups,
+    },
 };
 
 /// A planner and its input.
@@ -39,21 +52,56 @@ pub const ALL: &[Decision] = &[
     Decision {
         name: "provisioner: delete",
         decide: |world, name| {
-            usize::from(provisioner::delete::plan::plan(name, world, &driver(), |_| false).is_some())
+            usize::from(provisioner::delete::plan::plan(name, world, &driver(), None, |_| false).is_some())
+        },
+    },
+    Decision { name: "provisioner: capacity", decide: capacity },
+    Decision {
+        name: "resizer: claim",
+        decide: |world, name| {
+            let known = resizer::plan::Known::default();
+            Plan::from(resizer::plan::plan(&key(name), world, &driver(), &known, NOW)).actions.len()
         },
     },
     Decision {
-        name: "scheduler: place, a node",
+        name: "modifier: claim",
         decide: |world, name| {
-            let decision = scheduler::plan::plan(
-                &key(name),
-                world,
-                &scheduler::reservations::Reservations::default(),
-                NOW,
-            );
-            decision.actions.len()
+            let known = resizer::modify::plan::Known::default();
+            Plan::from(resizer::modify::plan::plan(&key(name), world, &driver(), &known, NOW)).actions.len()
         },
     },
+    Decision {
+        name: "snapshots: snapshot",
+        decide: |world, name| {
+            let distribution = snapshot_controller::Distribution::Central;
+            let action = snapshot_controller::plan::plan_snapshot(&key(name), world, distribution, false);
+            usize::from(action.is_some())
+        },
+    },
+    Decision {
+        name: "snapshotter: content",
+        decide: |world, name| {
+            let memory = csi_snapshotter::plan::Memory::default();
+            let settings = snapshots(Naming::snapshots());
+            let (action, _) = csi_snapshotter::plan::plan(name, world, &settings, &memory, NOW);
+            usize::from(action.is_some())
+        },
+    },
+    Decision {
+        name: "snapshots: group",
+        decide: |world, name| snapshot_controller_groups::plan::plan_group(&key(name), world).len(),
+    },
+    Decision {
+        name: "snapshotter: group content",
+        decide: |world, name| {
+            let memory = csi_snapshotter_groups::plan::Memory::default();
+            let settings = snapshots(Naming::group_snapshots());
+            let (action, _) = csi_snapshotter_groups::plan::plan(name, world, &settings, &memory, NOW);
+            usize::from(action.is_some())
+        },
+    },
+    Decision { name: "scheduler: place, a node", decide: place },
+    Decision { name: "scheduler: provision, a node", decide: place },
     Decision {
         name: "attach/detach: volume",
         decide: |world, name| {
@@ -96,7 +144,13 @@ fn key(name: &str) -> ObjectKey {
 }
 
 fn driver() -> DriverInfo {
-    let rpcs = [Rpc::CreateDeleteVolume, Rpc::PublishUnpublishVolume];
+    let rpcs = [
+        Rpc::CreateDeleteVolume,
+        Rpc::PublishUnpublishVolume,
+        Rpc::ExpandVolume,
+        Rpc::CreateDeleteSnapshot,
+        Rpc::GetCapacity,
+    ];
     DriverInfo::new(DRIVER, &[Service::ControllerService], &rpcs)
 }
 
@@ -104,4 +158,22 @@ fn create(world: &World, name: &str) -> usize {
     let settings = Settings { driver: driver(), ..Settings::default() };
     let claim = world.claims.get(&key(name));
     usize::from(claim.and_then(|claim| provisioner::create::plan::plan(claim, world, &settings)).is_some())
+}
+
+/// The capacity of a class, of a driver without topology: the segments of others are not found anew for a decision.
+fn capacity(world: &World, name: &str) -> usize {
+    let settings = Settings { driver: driver(), ..Settings::default() };
+    let segments = DriverSegments::of(world, &settings);
+    let place = Place { class: name.to_owned(), segment: BTreeMap::new() };
+    let questions = Questions::default();
+    provisioner::capacity::plan::plan(&place, world, &settings, &segments, &questions, NOW).0.len()
+}
+
+fn place(world: &World, name: &str) -> usize {
+    let reserved = scheduler::reservations::Reservations::default();
+    scheduler::plan::plan(&key(name), world, &reserved, NOW).actions.len()
+}
+
+fn snapshots(names: Naming) -> snapshotter::Settings {
+    snapshotter::Settings { driver: driver(), extra_create_metadata: false, names, node: None }
 }

@@ -33,6 +33,11 @@ pub struct Options {
     pub default_fs_type: String,
     /// Configuration of the attacher.
     pub attaching: Attaching,
+    /// `--node-deployment` of provisioner and snapshotter; `None` for one process per cluster.
+    pub node_deployment: Option<NodeDeployment>,
+    /// `--enable-distributed-snapshotting` of the snapshot controller: it labels contents with the node of their
+    /// volume, for snapshotters with `--node-deployment`.
+    pub distributed_snapshotting: bool,
     /// The time without a heartbeat after which a node is unreachable: `--node-monitor-grace-period` of
     /// kube-controller-manager, with its default.
     pub node_monitor_grace: Option<Duration>,
@@ -57,6 +62,8 @@ impl Default for Options {
             group_snapshot_names: Naming::group_snapshots(),
             default_fs_type: String::new(),
             attaching: Attaching::default(),
+            node_deployment: None,
+            distributed_snapshotting: false,
             node_monitor_grace: None,
             meter: Meter::default(),
             capacity_namespace: None,
@@ -106,6 +113,31 @@ impl Default for Provisioning {
             enable_capacity: false,
             capacity_for_immediate_binding: false,
             capacity_poll_interval: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A provisioner or snapshotter on each node, next to the driver there: it handles the volumes of its node only. Flags
+/// `--node-deployment*` of external-provisioner and external-snapshotter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeDeployment {
+    /// The node's name. Upstream: `NODE_NAME`.
+    pub node: String,
+    /// `--node-deployment-immediate-binding`: provision claims of classes with binding mode Immediate, too.
+    pub immediate_binding: bool,
+    /// `--node-deployment-base-delay`: the longest delay before the first attempt to own such a claim.
+    pub base_delay: Duration,
+    /// `--node-deployment-max-delay`: the longest delay before later attempts.
+    pub max_delay: Duration,
+}
+
+impl Default for NodeDeployment {
+    fn default() -> Self {
+        Self {
+            node: String::new(),
+            immediate_binding: true,
+            base_delay: Duration::from_secs(20),
+            max_delay: Duration::from_secs(60),
         }
     }
 }

@@ -24,8 +24,12 @@ pub const LATENCY: Duration = Duration::from_secs(1);
 /// The time until the next resync: 10 % more or less than the period, so that controllers that started together
 /// do not resync together.
 pub fn pause() -> Duration {
-    let random = f64::from(Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);
-    PERIOD.mul_f64(0.9 + 0.2 * random)
+    PERIOD.mul_f64(0.9 + 0.2 * random())
+}
+
+/// A random number from 0 to 1.
+pub fn random() -> f64 {
+    f64::from(Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)
 }
 
 /// Why the keys of a queue are in it.

@@ -238,7 +238,10 @@ pub async fn run(
     if let Some(name) = names.iter().find(|name| name.needs_driver() && options.csi_address.is_none()) {
         return Err(Error::NoDriver { name: *name });
     }
-    let reads = names.iter().fold(KindSet::default(), |kinds, name| kinds.union(name.reads()));
+    let mut reads = names.iter().fold(KindSet::default(), |kinds, name| kinds.union(name.reads()));
+    if options.distributed_snapshotting && names.contains(&Name::SnapshotController) {
+        reads = reads.union(KindSet::of(&[Kind::Node]));
+    }
     let agent = format!("{CACHE_AGENT}/{}", env!("CARGO_PKG_VERSION"));
     let informer = Informer::start(named(&client, &agent), reads, &Watch::default());
     let mut running = JoinSet::new();
@@ -338,8 +341,12 @@ fn start(
         }
         Name::SnapshotController => {
             let context = context("snapshot-controller");
-            let snapshots =
-                shell::run(snapshotter::snapshot_controller::Snapshots::new(&context), context.clone());
+            let distribution = match options.distributed_snapshotting {
+                true => snapshotter::snapshot_controller::Distribution::Nodes,
+                false => snapshotter::snapshot_controller::Distribution::Central,
+            };
+            let snapshots = snapshotter::snapshot_controller::Snapshots::new(&context, distribution);
+            let snapshots = shell::run(snapshots, context.clone());
             let groups = shell::run(snapshotter::snapshot_controller_groups::Groups, context);
             running.spawn(endless(async {
                 tokio::join!(snapshots, groups);

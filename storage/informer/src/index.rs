@@ -22,6 +22,7 @@ use k8s_openapi::{
 };
 
 use crate::{
+    by_label::{capacity_label, claim_label},
     class::{claim_class, is_default, volume_class},
     quantity,
     source::data_source,
@@ -80,11 +81,11 @@ macro_rules! slots {
 
 slots! {
     PodBy { Node, Claim, ClaimsOn }
-    ClaimBy { Volume, Unbound, Owner, Source, AttributesClass }
+    ClaimBy { Volume, Unbound, Owner, Source, AttributesClass, Label }
     VolumeBy { Claim, Class, Handle, Available, AvailableWith, AttributesClass }
     ClassBy { Provisioner, Default }
-    AttachmentBy { Volume, Node }
-    CapacityBy { Class, Place }
+    AttachmentBy { Volume, Node, Attacher }
+    CapacityBy { Class, Place, Label }
     SnapshotBy { Claim, Content, Unready, Group }
     ContentBy { Snapshot, Class, Group }
     GroupBy { Content, Unready }
@@ -115,6 +116,8 @@ pub enum ClaimBy {
     Source,
     /// The current, desired and target VolumeAttributesClasses.
     AttributesClass,
+    /// Each label, in its namespace: see [`claim_label`].
+    Label,
 }
 
 /// Indexes of volumes.
@@ -151,6 +154,8 @@ pub enum AttachmentBy {
     Volume,
     /// `spec.nodeName`.
     Node,
+    /// `spec.attacher`.
+    Attacher,
 }
 
 /// Indexes of storage capacities.
@@ -160,6 +165,8 @@ pub enum CapacityBy {
     Class,
     /// `storageClassName` and the labels of the topology: see [`capacity_place`].
     Place,
+    /// `storageClassName` and one label of the topology: see [`capacity_labels`](crate::capacity_labels).
+    Label,
 }
 
 /// Indexes of snapshots.
@@ -194,7 +201,7 @@ pub enum ContentBy {
 pub enum GroupBy {
     /// Their bound or requested content.
     Content,
-    /// [`UNREADY`] of those that are not ready to use.
+    /// [`UNREADY`], and the namespace, of those that are not ready to use.
     Unready,
 }
 
@@ -287,6 +294,10 @@ impl Indexed for PersistentVolumeClaim {
         terms.extend(
             attributes_classes(self).into_iter().map(|class| Term::new(ClaimBy::AttributesClass, class)),
         );
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        let labels = self.metadata.labels.iter().flatten();
+        terms
+            .extend(labels.map(|(key, value)| Term::new(ClaimBy::Label, claim_label(namespace, key, value))));
         let Some(spec) = &self.spec else { return terms };
         let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
         if phase.is_none_or(|phase| phase == "Pending" || phase.is_empty())
@@ -387,8 +398,9 @@ impl Indexed for VolumeAttachment {
 
     fn terms(&self) -> Vec<Term<AttachmentBy>> {
         let node = Term::new(AttachmentBy::Node, self.spec.node_name.clone());
+        let attacher = Term::new(AttachmentBy::Attacher, &*self.spec.attacher);
         let volume = self.spec.source.persistent_volume_name.clone();
-        volume.map(|name| Term::new(AttachmentBy::Volume, name)).into_iter().chain([node]).collect()
+        volume.map(|name| Term::new(AttachmentBy::Volume, name)).into_iter().chain([node, attacher]).collect()
     }
 }
 
@@ -397,8 +409,13 @@ impl Indexed for CSIStorageCapacity {
 
     fn terms(&self) -> Vec<Term<CapacityBy>> {
         let labels = self.node_topology.as_ref().and_then(|topology| topology.match_labels.clone());
-        let place = capacity_place(&self.storage_class_name, &labels.unwrap_or_default());
-        vec![Term::new(CapacityBy::Class, &*self.storage_class_name), Term::new(CapacityBy::Place, place)]
+        let (class, labels) = (&*self.storage_class_name, labels.unwrap_or_default());
+        let label = capacity_label(class, labels.first_key_value());
+        vec![
+            Term::new(CapacityBy::Class, class),
+            Term::new(CapacityBy::Place, capacity_place(class, &labels)),
+            Term::new(CapacityBy::Label, label),
+        ]
     }
 }
 
@@ -452,8 +469,10 @@ impl Indexed for VolumeGroupSnapshot {
     fn terms(&self) -> Vec<Term<GroupBy>> {
         let requested = self.spec.source.volume_group_snapshot_content_name.as_deref();
         let content = self.content().or(requested).map(|name| Term::new(GroupBy::Content, name));
-        let unready = (!self.is_ready()).then(|| Term::new(GroupBy::Unready, UNREADY));
-        [content, unready].into_iter().flatten().collect()
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        let unready = [UNREADY, namespace].map(|term| Term::new(GroupBy::Unready, term));
+        let unready = unready.into_iter().filter(|_| !self.is_ready());
+        content.into_iter().chain(unready).collect()
     }
 }
 

@@ -137,7 +137,7 @@ impl Informer {
     /// Enters the effect of a successful write that did not return the object (a pod's binding). Ignored if
     /// the cache has another version by now; the watch delivers the true one.
     pub fn assume<K: Watchable>(&self, object: K) {
-        self.shared.change(|world| K::store_mut(world).assume(Arc::new(slim(object))).map(Change::from));
+        self.shared.change(|world| world.assume(slim(object)));
     }
 
     /// Removes an object that was found to be deleted.
@@ -206,10 +206,7 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
         match event {
             Ok(Event::Listed(list)) => {
                 let objects = list.objects.into_iter().map(|object| Arc::new(slim(object)));
-                shared.change(|world| {
-                    let deltas = K::store_mut(world).relist(objects, &list.version, list.rewound);
-                    deltas.into_iter().map(Change::from)
-                });
+                shared.change(|world| world.relist(objects, &list.version, list.rewound));
                 if list.rewound {
                     warn!(
                         kind = K::CACHED_AS.name(),
@@ -223,9 +220,7 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
                 debug!(kind = K::CACHED_AS.name(), objects = K::store(&shared.read()).len(), "listed");
             }
             Ok(Event::Applied(object)) => shared.change(|world| world.apply(slim(object))),
-            Ok(Event::Deleted(object)) => {
-                shared.change(|world| K::store_mut(world).remove(&object).map(Change::from));
-            }
+            Ok(Event::Deleted(object)) => shared.change(|world| world.remove(&object)),
             Err(error) => {
                 let dispensable = is_unserved(&error) || (is_recent(K::CACHED_AS) && is_forbidden(&error));
                 if !dispensable {

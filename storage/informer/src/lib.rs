@@ -12,7 +12,9 @@
 //! up to date; [`Queue`] runs a reconciler over keys; [`EventRecorder`] writes Events. One process needs one
 //! [`Informer`], however many controllers it runs.
 
+mod by_label;
 pub mod class;
+mod dangling;
 mod events;
 pub mod growth;
 mod index;
@@ -27,6 +29,7 @@ mod store;
 pub mod testing;
 mod world;
 
+pub use by_label::{capacity_labels, claim_label};
 pub use claimcheck_model::Backoff;
 pub use events::{EventRecorder, EventType, reference};
 pub use index::{

@@ -19,6 +19,7 @@ use k8s_openapi::api::{
 };
 
 use crate::{
+    dangling::{Dangling, is_dangling},
     index::Indexed,
     store::{Delta, Store},
 };
@@ -29,7 +30,8 @@ pub trait Cached: Indexed {
     const CACHED_AS: Kind;
     /// The store of this kind.
     fn store(world: &World) -> &Store<Self>;
-    /// The store of this kind, mutable.
+    /// The store of this kind, mutable. A change that is made directly in a store, and not by a method of [`World`], is
+    /// not entered in the relations between kinds.
     fn store_mut(world: &mut World) -> &mut Store<Self>;
     /// The object as one of any kind.
     fn erase(object: Arc<Self>) -> Object;
@@ -68,14 +70,17 @@ macro_rules! kinds {
         #[derive(Debug, Default)]
         pub struct World {
             $($(#[$doc])* pub $field: Store<$object>,)*
+            /// See [`World::dangling_attachments`].
+            dangling: Dangling,
         }
 
         impl World {
             /// Removes the object with this key, after its deletion.
             pub fn forget(&mut self, kind: Kind, key: &ObjectKey) -> Option<Change> {
-                match kind {
+                let change = match kind {
                     $(Kind::$kind => self.$field.forget(key).map(Change::from),)*
-                }
+                };
+                self.relate(change)
             }
 
             /// Every object of these kinds, as if it were new.
@@ -92,9 +97,10 @@ macro_rules! kinds {
         impl World {
             /// Enters an object of any kind; see [`World::apply`].
             pub fn apply_any(&mut self, object: Object) -> Option<Change> {
-                match object {
+                let change = match object {
                     $(Object::$kind(object) => self.$field.apply(object).map(Change::from),)*
-                }
+                };
+                self.relate(change)
             }
         }
 
@@ -162,7 +168,53 @@ kinds! {
 impl World {
     /// Enters an object; see [`Store::apply`].
     pub fn apply<K: Cached>(&mut self, object: K) -> Option<Change> {
-        K::store_mut(self).apply(Arc::new(object)).map(Change::from)
+        let change = K::store_mut(self).apply(Arc::new(object)).map(Change::from);
+        self.relate(change)
+    }
+
+    /// Enters a deletion; see [`Store::remove`].
+    pub fn remove<K: Cached>(&mut self, last: &K) -> Option<Change> {
+        let change = K::store_mut(self).remove(last).map(Change::from);
+        self.relate(change)
+    }
+
+    /// Enters the effect of a write that did not return the object; see [`Store::assume`].
+    pub fn assume<K: Cached>(&mut self, object: K) -> Option<Change> {
+        let change = K::store_mut(self).assume(Arc::new(object)).map(Change::from);
+        self.relate(change)
+    }
+
+    /// Replaces all objects of a kind by a list; see [`Store::relist`].
+    pub fn relist<K: Cached>(
+        &mut self,
+        objects: impl IntoIterator<Item = Arc<K>>,
+        version: &str,
+        rewound: bool,
+    ) -> Vec<Change> {
+        let deltas = K::store_mut(self).relist(objects, version, rewound);
+        let changes: Vec<Change> = deltas.into_iter().map(Change::from).collect();
+        for change in &changes {
+            self.dangling.follow(change, &self.volumes, &self.attachments);
+        }
+        changes
+    }
+
+    /// The attachments with this attacher and the name of a PersistentVolume that does not exist, by name. The cost is
+    /// proportional to their number.
+    pub fn dangling_attachments<'w>(
+        &'w self,
+        attacher: &str,
+    ) -> impl Iterator<Item = &'w Arc<VolumeAttachment>> + use<'w> {
+        let named = self.dangling.of(attacher).filter_map(move |name| self.attachments.named(name));
+        named.filter(move |attachment| is_dangling(attachment, &self.volumes))
+    }
+
+    /// Enters a change of a store in the relations between kinds.
+    fn relate(&mut self, change: Option<Change>) -> Option<Change> {
+        if let Some(change) = &change {
+            self.dangling.follow(change, &self.volumes, &self.attachments);
+        }
+        change
     }
 }
 

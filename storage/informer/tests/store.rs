@@ -5,11 +5,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{
-    AttachmentBy, CapacityBy, ClaimBy, ClassBy, DEFAULT_CLASSES, Kind, KindSet, PodBy, Store, UNSCHEDULED,
-    VolumeBy, World, available_with, capacity_place, key_of,
+    AttachmentBy, CapacityBy, ClaimBy, ClassBy, DEFAULT_CLASSES, GroupBy, Kind, KindSet, PodBy, Store,
+    UNREADY, UNSCHEDULED, VolumeBy, World, available_with, capacity_labels, capacity_place, claim_label,
+    key_of,
     testing::{self, bind, claim, deleting, pod, volume},
 };
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{ObjectKey, group_snapshot::VolumeGroupSnapshotStatus};
 use k8s_openapi::{
     Metadata,
     api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
@@ -176,6 +177,74 @@ fn objects_are_found_by_what_they_refer_to() {
     assert!(names(&world.capacities, CapacityBy::Place, &place("n2")).is_empty());
     assert_eq!(names(&world.attachments, AttachmentBy::Volume, "v"), ["a"]);
     assert_eq!(names(&world.attachments, AttachmentBy::Node, "n1"), ["a"]);
+    assert_eq!(names(&world.attachments, AttachmentBy::Attacher, testing::DRIVER), ["a"]);
+    assert_eq!(names(&world.attachments, AttachmentBy::Attacher, "other"), [""; 0]);
+}
+
+#[test]
+fn claims_are_found_by_each_label_in_their_namespace() {
+    let labelled = |name: &str, labels: &[(&str, &str)]| {
+        let mut claim = claim(name, "fast", "1Gi");
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        claim.metadata.labels = Some(labels.collect());
+        claim
+    };
+    let mut elsewhere = labelled("elsewhere", &[("app", "db")]);
+    elsewhere.metadata.namespace = Some("other".into());
+    let mut world = testing::world([
+        labelled("a", &[("app", "db"), ("tier", "1")]).into(),
+        labelled("b", &[("app", "db")]).into(),
+        labelled("c", &[("app", "web")]).into(),
+        elsewhere.into(),
+    ]);
+    let found =
+        |world: &World, key, value| names(&world.claims, ClaimBy::Label, &claim_label("default", key, value));
+    assert_eq!(found(&world, "app", "db"), ["a", "b"]);
+    assert_eq!(found(&world, "tier", "1"), ["a"]);
+    world.apply(labelled("a", &[("tier", "1")]));
+    assert_eq!(found(&world, "app", "db"), ["b"], "the label was removed");
+}
+
+#[test]
+fn capacities_are_found_by_the_labels_of_a_node() {
+    let of = |name: &str, labels: &[(&str, &str)]| {
+        let mut capacity = testing::capacity(name, "fast", "", "1Gi");
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        capacity.node_topology.as_mut().unwrap().match_labels = Some(labels.collect());
+        capacity
+    };
+    let mut everywhere = of("everywhere", &[]);
+    everywhere.node_topology = None;
+    let world = testing::world([
+        of("zone", &[("zone", "z1")]).into(),
+        of("rack", &[("rack", "r1"), ("zone", "z1")]).into(),
+        of("other", &[("zone", "z2")]).into(),
+        of("unlabelled", &[]).into(),
+        everywhere.into(),
+        testing::capacity("slow", "slow", "n1", "1Gi").into(),
+    ]);
+    let near = |labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let terms = capacity_labels("fast", Some(&labels));
+        let mut found: Vec<_> =
+            terms.flat_map(|term| names(&world.capacities, CapacityBy::Label, &term)).collect();
+        found.sort();
+        found
+    };
+    assert_eq!(near(&[("zone", "z1")]), ["everywhere", "unlabelled", "zone"]);
+    assert_eq!(near(&[("rack", "r1"), ("zone", "z1")]), ["everywhere", "rack", "unlabelled", "zone"]);
+    assert_eq!(near(&[]), ["everywhere", "unlabelled"]);
+}
+
+#[test]
+fn groups_that_are_not_ready_are_found_in_all_and_in_their_namespace() {
+    let mut elsewhere = testing::group_snapshot("elsewhere", "g");
+    elsewhere.metadata.namespace = Some("other".into());
+    let mut ready = testing::group_snapshot("ready", "g");
+    ready.status = Some(VolumeGroupSnapshotStatus { ready_to_use: Some(true), ..Default::default() });
+    let world = testing::world([testing::group_snapshot("open", "g").into(), elsewhere.into(), ready.into()]);
+    assert_eq!(names(&world.group_snapshots, GroupBy::Unready, "default"), ["open"]);
+    assert_eq!(names(&world.group_snapshots, GroupBy::Unready, UNREADY), ["open", "elsewhere"]);
 }
 
 #[test]

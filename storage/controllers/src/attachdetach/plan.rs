@@ -443,16 +443,11 @@ fn new_attachment(volume: &CsiVolume<'_>, node: &str, of: &str) -> VolumeAttachm
     }
 }
 
-/// The nodes that the volume is attached to by objects that no longer exist: `plan_gone` detaches it. The cost is
-/// proportional to the number of attachments, so this is only for a volume that is about to be attached.
+/// The nodes that the volume is attached to by objects that no longer exist: `plan_gone` detaches it.
 fn strays<'w>(volume: &CsiVolume<'_>, world: &'w World) -> BTreeSet<&'w str> {
-    let all = world.attachments.iter().filter(|attachment| {
-        let spec = &attachment.spec;
-        let of = spec.source.persistent_volume_name.as_deref();
-        spec.attacher == volume.driver
-            && of.is_some_and(|of| world.volumes.named(of).is_none())
-            && attachment.metadata.name
-                == Some(attachment_name(volume.handle, volume.driver, &spec.node_name))
+    let all = world.dangling_attachments(volume.driver).filter(|attachment| {
+        let expected_name = attachment_name(volume.handle, volume.driver, &attachment.spec.node_name);
+        attachment.metadata.name.as_deref() == Some(&expected_name)
     });
     all.map(|attachment| attachment.spec.node_name.as_str()).collect()
 }

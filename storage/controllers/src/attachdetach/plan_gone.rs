@@ -129,21 +129,27 @@ mod tests {
         }
     }
 
-    #[test]
-    fn another_object_of_the_volume_waits_for_the_attachment_of_the_first() {
+    /// The volume attached to node `a` by an object that does not exist, and another object of it, `pv-2`, that a pod on
+    /// node `b` uses.
+    fn with_second_object() -> World {
         let mut claim = testing::claim("data-2", "fast", "1Gi");
         let mut volume = testing::volume("pv-2", "fast", "1Gi");
         testing::bind(&mut claim, &mut volume);
         volume.spec.get_or_insert_default().csi.get_or_insert_default().volume_handle = "handle-pv".into();
         let q = testing::pod("q", "b", &["data-2"]);
-        let mut world = testing::world([
+        testing::world([
             claim.into(),
             volume.into(),
             q.into(),
             node("a", true, true).into(),
             node("b", false, false).into(),
             attachment("a", true).into(),
-        ]);
+        ])
+    }
+
+    #[test]
+    fn another_object_of_the_volume_waits_for_the_attachment_of_the_first() {
+        let mut world = with_second_object();
         let second = |world: &World| plan("pv-2", world, &Memory::default(), NOW);
         let waits = second(&world);
         let refused = "Multi-Attach error for volume \"pv-2\" Volume is already exclusively attached to one node \
@@ -159,5 +165,18 @@ mod tests {
         assert_eq!(run(&world), ["list on a for 1"]);
         world.attachments.remove(&attachment("a", true));
         assert_eq!(shorts(&second(&world)), ["attach a"]);
+    }
+
+    #[test]
+    fn another_object_of_the_volume_waits_also_if_the_first_is_deleted_later() {
+        let mut world = with_second_object();
+        let (_, first) = bound(&["ReadWriteOnce"]);
+        world.apply(first.clone());
+        assert_eq!(shorts(&plan("pv-2", &world, &Memory::default(), NOW)), [""; 0], "planned with the first");
+        world.remove(&first);
+        let waits = plan("pv-2", &world, &Memory::default(), NOW);
+        assert!(waits.requeue_at.is_some() && !shorts(&waits).contains(&"attach b".to_owned()), "{waits:?}");
+        world.remove(&attachment("a", true));
+        assert_eq!(shorts(&plan("pv-2", &world, &Memory::default(), NOW)), ["attach b"]);
     }
 }

@@ -254,7 +254,7 @@ impl Attacher {
 
     /// Nothing is listed while the driver has no attachments: the first one wakes the list.
     fn plan_list(&self, world: &World, now: Timestamp) -> Plan<Action> {
-        if !self.lists() || !world.attachments.iter().any(|object| object.spec.attacher == self.info.name) {
+        if !self.lists() || world.attachments.count(AttachmentBy::Attacher, &self.info.name) == 0 {
             return Vec::new().into();
         }
         match self.listing().left(now) {

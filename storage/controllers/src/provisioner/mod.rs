@@ -11,21 +11,24 @@
 //! published capacity of the driver. Unlike upstream a volume that is still attached is not an error with
 //! retries: the deletion of its attachment wakes it.
 
-mod capacity;
+pub(crate) mod capacity;
 pub(crate) mod cloning;
 pub(crate) mod create;
 pub(crate) mod delete;
 mod incapable;
+mod local;
 mod meter;
 mod source_object;
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
+use claimcheck_informer::World;
 use k8s_openapi::{
     api::core::v1::{PersistentVolume, SecretReference},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
+use tracing::warn;
 
 use crate::{
     Naming, Options, Provisioning,
@@ -37,6 +40,7 @@ use crate::{
 };
 
 pub use incapable::Incapable;
+pub use local::LocalNode;
 pub use source_object::SourceObject;
 
 /// On a volume: the secret for its deletion; empty if none is needed.
@@ -78,7 +82,24 @@ pub struct Settings {
     pub namespace: String,
     /// The owners of capacities; `None` for the CSIDriver object.
     pub owners: Option<Vec<OwnerReference>>,
+    /// The node, with `--node-deployment`.
+    pub local: Option<Arc<LocalNode>>,
 }
+
+impl Settings {
+    /// The objects from which topology is determined: those of the cluster or, with `--node-deployment`, of the node.
+    pub fn topology<'w>(&'w self, world: &'w World) -> &'w World {
+        self.local.as_deref().map_or(world, LocalNode::topology)
+    }
+
+    /// The manager of capacities, in their labels.
+    pub fn manager(&self) -> &str {
+        self.local.as_deref().map_or(local::MANAGER, |local| local.manager.as_str())
+    }
+}
+
+/// Interval of NodeGetInfo of a driver that does not respond to it.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Runs until the future is dropped. Waits for the driver to respond first, and begins again if a restarted one
 /// has other capabilities; calls of unknown outcome are repeated then, too.
@@ -88,15 +109,29 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     let owners = owner::of_capacities(&context.client, &namespace, &options.capacity_owner).await?;
     loop {
         let (driver, info) = connect(&options, "provisioner").await?;
+        let mut identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
+        let mut local = None;
+        if let Some(deployment) = &options.node_deployment {
+            match LocalNode::query(&driver, &info.name, deployment).await {
+                Ok(node) => local = Some(Arc::new(node)),
+                Err(error) => {
+                    warn!(%error, "the driver does not return the info of its node; retrying");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            }
+            identity = format!("{identity}-{}", deployment.node);
+        }
         let settings = Settings {
             driver: info.clone(),
-            identity: format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name),
+            identity,
             options: options.provisioning,
             volume_names: options.volume_names.clone(),
             default_fs_type: options.default_fs_type.clone(),
             slow_retry: options.calls.backoff.map(|backoff| backoff.max),
             namespace: namespace.clone(),
             owners: owners.clone(),
+            local,
         };
         let claims = create::Claims::new(driver.clone(), settings.clone(), calls.clone());
         let volumes = delete::Volumes::new(driver.clone(), settings.clone());

@@ -13,7 +13,7 @@
 
 mod decision;
 mod meter;
-mod modify;
+pub(crate) mod modify;
 pub(crate) mod plan;
 mod run;
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_informer::{CapacityBy, World, quantity};
+use claimcheck_informer::{CapacityBy, World, capacity_labels, quantity};
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolumeClaim},
     storage::v1::StorageClass,
@@ -79,12 +79,13 @@ fn has_space(claim: &PersistentVolumeClaim, class: &StorageClass, node: &Node, w
     if bytes == 0 || !publishes {
         return true;
     }
-    world.capacities.by(CapacityBy::Class, name(class)).any(|capacity| {
+    let labels = node.metadata.labels.as_ref();
+    // Of many segments only those with a label of the node, which cost as much in a large cluster as in a small one.
+    let mut near =
+        capacity_labels(name(class), labels).flat_map(|term| world.capacities.by(CapacityBy::Label, &term));
+    near.any(|capacity| {
         let limit = capacity.maximum_volume_size.as_ref().or(capacity.capacity.as_ref());
         limit.and_then(quantity::bytes).is_some_and(|limit| limit >= bytes)
-            && capacity
-                .node_topology
-                .as_ref()
-                .is_some_and(|topology| selects(Some(topology), node.metadata.labels.as_ref()))
+            && capacity.node_topology.as_ref().is_some_and(|topology| selects(Some(topology), labels))
     })
 }

@@ -52,6 +52,8 @@ pub struct Settings {
     pub extra_create_metadata: bool,
     /// The names of snapshots, or of groups of snapshots, in the driver.
     pub names: Naming,
+    /// The node, with `--node-deployment`: only contents with its label are handled. Groups have no such label.
+    pub node: Option<String>,
 }
 
 /// Interval of GroupControllerGetCapabilities of a driver that does not respond.
@@ -67,6 +69,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
             driver: info.clone(),
             extra_create_metadata: options.provisioning.extra_create_metadata,
             names: names.clone(),
+            node: options.node_deployment.as_ref().map(|deployment| deployment.node.clone()),
         };
         let snapshots = async {
             if !info.can(Rpc::CreateDeleteSnapshot) {

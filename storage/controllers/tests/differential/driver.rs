@@ -2,8 +2,12 @@
 //!
 //! The scenario of a call is in the volume's handle, which begins with its name and a dot.
 
+mod form;
+mod groups;
+mod identity;
+
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -14,45 +18,83 @@ use claimcheck_csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerServiceCapability,
     ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateSnapshotRequest,
     CreateSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest,
-    DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetPluginCapabilitiesRequest,
-    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, PluginCapability,
-    ProbeRequest, ProbeResponse, Snapshot, Topology, Volume, VolumeCapability,
+    DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
+    GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, Snapshot, Topology, Volume,
     controller_server::Controller,
     controller_service_capability::{self, Rpc, rpc},
-    identity_server::Identity,
-    plugin_capability::{self, Service, service},
-    volume_capability::{AccessType, access_mode::Mode},
+    list_volumes_response::{Entry, VolumeStatus},
     volume_content_source,
 };
 use serde_json::{Value, json};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
+use self::form::{capability, code_of, sorted, topologies};
 use crate::{
-    objects::{DRIVER, TOPOLOGY_DRIVER},
+    objects::{CAPACITY_DRIVER, DRIVER, LISTING_DRIVER, TOPOLOGY_DRIVER},
     record::{Call, Record},
     scenario::{Answer, Script},
 };
 
 type Pending = HashMap<(String, String), VecDeque<Answer>>;
 
+/// The time of snapshots, in seconds since 1970.
+const CREATED: prost_types::Timestamp = prost_types::Timestamp { seconds: 1_767_323_045, nanos: 0 };
+
+/// The names of the driver, with different capabilities, so that most scenarios are not concerned by those that act on
+/// all volumes or classes of a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// [`DRIVER`].
+    Main,
+    /// [`TOPOLOGY_DRIVER`].
+    Topology,
+    /// [`CAPACITY_DRIVER`].
+    Capacity,
+    /// [`LISTING_DRIVER`].
+    Listing,
+}
+
+impl Variant {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Main => DRIVER,
+            Self::Topology => TOPOLOGY_DRIVER,
+            Self::Capacity => CAPACITY_DRIVER,
+            Self::Listing => LISTING_DRIVER,
+        }
+    }
+
+    fn has_topology(self) -> bool {
+        matches!(self, Self::Topology | Self::Capacity)
+    }
+}
+
 /// The driver of one side; clones are the same.
 #[derive(Clone)]
 pub struct Driver {
     record: Record,
-    topology: bool,
+    variant: Variant,
     script: Arc<Mutex<Pending>>,
     /// Handles by the names of CreateVolume.
     handles: Arc<Mutex<BTreeMap<String, String>>>,
+    /// The nodes of ListVolumes, by volume.
+    published: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
 }
 
 impl Driver {
     pub fn new(record: Record) -> Self {
-        Self { record, topology: false, script: Arc::default(), handles: Arc::default() }
+        Self {
+            record,
+            variant: Variant::Main,
+            script: Arc::default(),
+            handles: Arc::default(),
+            published: Arc::default(),
+        }
     }
 
-    /// The same script and record under the name of the driver with topology.
-    pub fn with_topology(&self) -> Self {
-        Self { topology: true, ..self.clone() }
+    /// The same script and record under another name.
+    pub fn as_variant(&self, variant: Variant) -> Self {
+        Self { variant, ..self.clone() }
     }
 
     /// From now on calls of the scenario are answered so.
@@ -117,67 +159,6 @@ impl Driver {
     }
 }
 
-fn code_of(name: &str) -> Code {
-    match name {
-        "INTERNAL" => Code::Internal,
-        "INVALID_ARGUMENT" => Code::InvalidArgument,
-        "NOT_FOUND" => Code::NotFound,
-        "ALREADY_EXISTS" => Code::AlreadyExists,
-        "OUT_OF_RANGE" => Code::OutOfRange,
-        "RESOURCE_EXHAUSTED" => Code::ResourceExhausted,
-        "FAILED_PRECONDITION" => Code::FailedPrecondition,
-        "UNAVAILABLE" => Code::Unavailable,
-        "ABORTED" => Code::Aborted,
-        "DEADLINE_EXCEEDED" => Code::DeadlineExceeded,
-        "UNAUTHENTICATED" => Code::Unauthenticated,
-        "PERMISSION_DENIED" => Code::PermissionDenied,
-        _ => panic!("the code {name} is not in driver.rs"),
-    }
-}
-
-fn capability(capability: &VolumeCapability) -> Value {
-    let mode = capability.access_mode.as_ref().map(|mode| Mode::try_from(mode.mode).unwrap().as_str_name());
-    match &capability.access_type {
-        Some(AccessType::Mount(mount)) => {
-            json!({ "mode": mode, "fs": mount.fs_type, "flags": mount.mount_flags, "group": mount.volume_mount_group })
-        }
-        Some(AccessType::Block(_)) => json!({ "mode": mode, "block": true }),
-        None => json!({ "mode": mode }),
-    }
-}
-
-fn topologies(topologies: &[Topology]) -> Value {
-    topologies.iter().map(|topology| json!(topology.segments)).collect()
-}
-
-#[tonic::async_trait]
-impl Identity for Driver {
-    async fn get_plugin_info(
-        &self,
-        _: Request<GetPluginInfoRequest>,
-    ) -> Result<Response<GetPluginInfoResponse>, Status> {
-        let name = if self.topology { TOPOLOGY_DRIVER } else { DRIVER };
-        let vendor_version = "1".into();
-        Ok(Response::new(GetPluginInfoResponse { name: name.into(), vendor_version, ..Default::default() }))
-    }
-
-    async fn get_plugin_capabilities(
-        &self,
-        _: Request<GetPluginCapabilitiesRequest>,
-    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let topology = self.topology.then_some(service::Type::VolumeAccessibilityConstraints);
-        let services = [service::Type::ControllerService].into_iter().chain(topology);
-        let capabilities = services.map(|service| PluginCapability {
-            r#type: Some(plugin_capability::Type::Service(Service { r#type: service.into() })),
-        });
-        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities: capabilities.collect() }))
-    }
-
-    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
-        Ok(Response::new(ProbeResponse { ready: Some(true) }))
-    }
-}
-
 #[tonic::async_trait]
 impl Controller for Driver {
     async fn controller_get_capabilities(
@@ -193,10 +174,15 @@ impl Controller for Driver {
             rpc::Type::ModifyVolume,
             rpc::Type::SingleNodeMultiWriter,
         ];
-        let capabilities = rpcs.map(|rpc| ControllerServiceCapability {
-            r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: rpc.into() })),
+        let more: &[rpc::Type] = match self.variant {
+            Variant::Main | Variant::Topology => &[],
+            Variant::Capacity => &[rpc::Type::GetCapacity],
+            Variant::Listing => &[rpc::Type::ListVolumes, rpc::Type::ListVolumesPublishedNodes],
+        };
+        let capabilities = rpcs.iter().chain(more).map(|rpc| ControllerServiceCapability {
+            r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: (*rpc).into() })),
         });
-        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities: capabilities.into() }))
+        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities: capabilities.collect() }))
     }
 
     async fn create_volume(
@@ -264,7 +250,11 @@ impl Controller for Driver {
             "secrets": request.secrets,
             "context": request.volume_context,
         });
-        self.answer("ControllerPublishVolume", &request.volume_id, arguments).await?;
+        let with = self.answer("ControllerPublishVolume", &request.volume_id, arguments).await?;
+        if with.get("unlisted").is_none() {
+            let mut published = self.published.lock().unwrap();
+            published.entry(request.volume_id).or_default().insert(request.node_id);
+        }
         let publish_context = [("device".to_owned(), "/dev/fake".to_owned())].into();
         Ok(Response::new(ControllerPublishVolumeResponse { publish_context }))
     }
@@ -276,6 +266,9 @@ impl Controller for Driver {
         let ControllerUnpublishVolumeRequest { volume_id, node_id, secrets } = request.into_inner();
         let arguments = json!({ "node": node_id, "secrets": secrets });
         self.answer("ControllerUnpublishVolume", &volume_id, arguments).await?;
+        if let Some(nodes) = self.published.lock().unwrap().get_mut(&volume_id) {
+            nodes.remove(&node_id);
+        }
         Ok(Response::new(ControllerUnpublishVolumeResponse {}))
     }
 
@@ -319,7 +312,7 @@ impl Controller for Driver {
             snapshot_id: format!("{scenario}.snapshot-of-{of}"),
             source_volume_id: source_volume_id.clone(),
             size_bytes: with.get("size").and_then(Value::as_i64).unwrap_or(1 << 30),
-            creation_time: Some(prost_types::Timestamp { seconds: 1_767_323_045, nanos: 0 }),
+            creation_time: Some(CREATED),
             ready_to_use: with.get("unready").is_none(),
             ..Snapshot::default()
         };
@@ -334,12 +327,44 @@ impl Controller for Driver {
         self.answer("DeleteSnapshot", &snapshot_id, json!({ "secrets": secrets })).await?;
         Ok(Response::new(DeleteSnapshotResponse {}))
     }
-}
 
-/// The provisioner starts at a place that depends on a hash of the claim's name, or at random.
-fn sorted(mut list: Value) -> Value {
-    if let Some(list) = list.as_array_mut() {
-        list.sort_by_key(Value::to_string);
+    /// The scenario is the parameter `scenario` of the class.
+    async fn get_capacity(
+        &self,
+        request: Request<GetCapacityRequest>,
+    ) -> Result<Response<GetCapacityResponse>, Status> {
+        let GetCapacityRequest { volume_capabilities, parameters, accessible_topology } =
+            request.into_inner();
+        let segments = accessible_topology.unwrap_or_default().segments;
+        let segment: Vec<&str> = segments.values().map(String::as_str).collect();
+        let scenario = parameters.get("scenario").map_or("", String::as_str);
+        let of = format!("{scenario}.capacity in {}", segment.join(","));
+        let arguments = json!({
+            "parameters": parameters,
+            "capabilities": volume_capabilities.iter().map(capability).collect::<Value>(),
+        });
+        let with = self.answer("GetCapacity", &of, arguments).await?;
+        let bytes = |key: &str| with.get(key).and_then(Value::as_i64);
+        Ok(Response::new(GetCapacityResponse {
+            available_capacity: bytes("capacity").unwrap_or(10 << 30),
+            maximum_volume_size: bytes("maximum"),
+            minimum_volume_size: None,
+        }))
     }
-    list
+
+    /// Not recorded: its time is not a scenario's.
+    async fn list_volumes(
+        &self,
+        _: Request<ListVolumesRequest>,
+    ) -> Result<Response<ListVolumesResponse>, Status> {
+        let published = self.published.lock().unwrap().clone();
+        let entries = published.into_iter().map(|(volume_id, nodes)| Entry {
+            volume: Some(Volume { volume_id, ..Volume::default() }),
+            status: Some(VolumeStatus {
+                published_node_ids: nodes.into_iter().collect(),
+                ..VolumeStatus::default()
+            }),
+        });
+        Ok(Response::new(ListVolumesResponse { entries: entries.collect(), next_token: String::new() }))
+    }
 }

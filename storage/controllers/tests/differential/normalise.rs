@@ -7,15 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::record::{Record, Store};
+use crate::{
+    objects::CAPACITY,
+    record::{Record, Store},
+};
 
 /// Lists of which each item is a field, with the key of their items.
 const KEYED: [(&str, &str); 3] =
     [("conditions", "type"), ("volumesAttached", "name"), ("ownerReferences", "name")];
 /// Lists of plain values of which each is a field.
 const SETS: [&str; 2] = ["finalizers", "volumesInUse"];
-/// Fields of metadata that are the API server's.
-const SERVER: [&str; 8] = [
+/// Fields of metadata that are the API server's, or that only the name depends on.
+const SERVER: [&str; 9] = [
+    "generateName",
     "uid",
     "resourceVersion",
     "managedFields",
@@ -29,6 +33,8 @@ const SERVER: [&str; 8] = [
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 /// Of this many calls or more, the number is a matter of time.
 const MANY: usize = 5;
+/// Calls that are repeated all the time: neither their number nor their order is compared, only with what they are made.
+const POLLED: &str = "GetCapacity";
 
 type Fields = BTreeMap<String, String>;
 
@@ -88,6 +94,9 @@ fn of(store: &Store, scenario: &str) -> Normal {
     for call in store.calls.iter().filter(|call| call.scenario == scenario) {
         let calls = normal.calls.entry((call.of.clone(), call.method.to_owned())).or_default();
         calls.push(names.replace(&without_nulls(&call.arguments).to_string()));
+        if call.method == POLLED {
+            continue;
+        }
         let order = normal.order.entry(call.of.clone()).or_default();
         if order.last().is_none_or(|last| last != call.method) {
             order.push(call.method.to_owned());
@@ -97,7 +106,11 @@ fn of(store: &Store, scenario: &str) -> Normal {
         *values = without_cycles(values);
     }
     for (key, calls) in &mut normal.calls {
-        normal.counts.insert(key.clone(), calls.len().min(MANY));
+        if key.1 == POLLED {
+            calls.sort();
+        } else {
+            normal.counts.insert(key.clone(), calls.len().min(MANY));
+        }
         calls.dedup();
     }
     normal
@@ -206,7 +219,7 @@ fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// Names instead of uids.
+/// Names instead of uids, and of names that depend on uids or chance.
 struct Names(Vec<(String, String)>);
 
 impl Names {
@@ -214,6 +227,12 @@ impl Names {
         let mut names: Vec<(String, String)> = Vec::new();
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         for version in store.versions.iter().filter(|version| store.owner(&version.key) == Some(scenario)) {
+            if let Some(object) = &version.object
+                && let Some((generated, name)) = stable_name(version.key.0, object)
+                && names.iter().all(|(known, _)| *known != generated)
+            {
+                names.push((generated, name));
+            }
             let uid = version.object.as_ref().and_then(|object| object["metadata"]["uid"].as_str());
             let Some(uid) = uid.filter(|uid| names.iter().all(|(known, _)| known != uid)) else { continue };
             if version.key.0 == "Event" {
@@ -232,5 +251,28 @@ impl Names {
 
     fn replace(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, (uid, name)| text.replace(uid.as_str(), name))
+    }
+}
+
+/// The part of an object's name that differs between the sides, and what stands for it. The name of a capacity is random,
+/// that of a member of a group, and of its content, has a hash of the group's uid.
+fn stable_name(kind: &str, object: &Value) -> Option<(String, String)> {
+    let name = object["metadata"]["name"].as_str()?;
+    match kind {
+        CAPACITY => {
+            let segment = object["nodeTopology"]["matchLabels"].as_object();
+            let segment: Vec<&str> =
+                segment.into_iter().flatten().filter_map(|(_, value)| value.as_str()).collect();
+            let class = object["storageClassName"].as_str()?;
+            Some((name.to_owned(), format!("<capacity of {class} in {}>", segment.join(","))))
+        }
+        "VolumeSnapshot" => {
+            let owners = object["metadata"]["ownerReferences"].as_array()?;
+            let group =
+                owners.iter().find(|owner| owner["kind"] == "VolumeGroupSnapshot")?["name"].as_str()?;
+            let claim = object["spec"]["source"]["persistentVolumeClaimName"].as_str()?;
+            Some((name.strip_prefix("snapshot-")?.to_owned(), format!("<member {claim} of {group}>")))
+        }
+        _ => None,
     }
 }

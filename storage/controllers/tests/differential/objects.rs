@@ -7,6 +7,10 @@ use serde_json::{Value, json};
 pub const DRIVER: &str = "main.csi";
 /// A driver with topology, for provisioning only.
 pub const TOPOLOGY_DRIVER: &str = "topology.csi";
+/// A driver with topology that publishes its capacity.
+pub const CAPACITY_DRIVER: &str = "capacity.csi";
+/// A driver that lists where its volumes are published, for attaching only.
+pub const LISTING_DRIVER: &str = "listing.csi";
 
 /// A kind of objects.
 #[derive(Debug)]
@@ -33,8 +37,11 @@ const fn kind(
 
 const STORAGE: &str = "storage.k8s.io";
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+const GROUPS: &str = "groupsnapshot.storage.k8s.io";
+/// The kind of published capacities, which no scenario creates.
+pub const CAPACITY: &str = "CSIStorageCapacity";
 
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 18] = [
     kind("claim", "PersistentVolumeClaim", "", "persistentvolumeclaims", true),
     kind("volume", "PersistentVolume", "", "persistentvolumes", false),
     kind("pod", "Pod", "", "pods", true),
@@ -47,6 +54,10 @@ pub const KINDS: [Kind; 14] = [
     kind("snapshot", "VolumeSnapshot", SNAPSHOTS, "volumesnapshots", true),
     kind("content", "VolumeSnapshotContent", SNAPSHOTS, "volumesnapshotcontents", false),
     kind("snapshot-class", "VolumeSnapshotClass", SNAPSHOTS, "volumesnapshotclasses", false),
+    kind("group", "VolumeGroupSnapshot", GROUPS, "volumegroupsnapshots", true),
+    kind("group-content", "VolumeGroupSnapshotContent", GROUPS, "volumegroupsnapshotcontents", false),
+    kind("group-class", "VolumeGroupSnapshotClass", GROUPS, "volumegroupsnapshotclasses", false),
+    kind("capacity", CAPACITY, STORAGE, "csistoragecapacities", true),
     kind("event", "Event", "", "events", true),
     Kind { recorded: false, ..kind("secret", "Secret", "", "secrets", true) },
 ];
@@ -96,8 +107,14 @@ impl Kind {
             "attributes-class" => json!({ "driverName": DRIVER, "parameters": { "class": name } }),
             "driver" => json!({ "spec": {} }),
             "snapshot" => json!({ "spec": { "volumeSnapshotClassName": format!("{scenario}.s") } }),
-            "snapshot-class" => json!({ "driver": DRIVER, "deletionPolicy": "Delete" }),
-            "content" => json!({ "spec": { "driver": DRIVER, "deletionPolicy": "Retain" } }),
+            "snapshot-class" | "group-class" => json!({ "driver": DRIVER, "deletionPolicy": "Delete" }),
+            "content" | "group-content" => {
+                json!({ "spec": { "driver": DRIVER, "deletionPolicy": "Retain" } })
+            }
+            "group" => json!({ "spec": {
+                "volumeGroupSnapshotClassName": format!("{scenario}.g"),
+                "source": { "selector": { "matchLabels": { "group": name } } },
+            } }),
             _ => json!({}),
         };
         if !changes.is_null() {

@@ -59,6 +59,7 @@ fn scenario(seed: u64, steps: Vec<Step>, attempt: usize) -> Scenario {
             .into(),
         driver: Default::default(),
         alone: false,
+        slow: false,
         quiet: 4000,
         steps,
     }

@@ -15,7 +15,7 @@ use kube::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::objects::{KINDS, Kind};
+use crate::objects::{CAPACITY, KINDS, Kind};
 
 /// Kind, namespace and name.
 pub type Key = (&'static str, String, String);
@@ -88,10 +88,12 @@ impl Store {
                 }
             }
             "VolumeAttachment" => prefix(&text("/spec/nodeName")?),
+            CAPACITY => prefix(&text("/storageClassName")?),
             _ if !key.1.is_empty() => Some(key.1.clone()),
             _ => prefix(&key.2)
                 .or_else(|| text("/spec/claimRef/namespace"))
-                .or_else(|| text("/spec/volumeSnapshotRef/namespace")),
+                .or_else(|| text("/spec/volumeSnapshotRef/namespace"))
+                .or_else(|| text("/spec/volumeGroupSnapshotRef/namespace")),
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    objects::{DRIVER, Kind, cluster_name},
+    objects::{CAPACITY, DRIVER, Kind, cluster_name},
     record::{Key, Store},
     scenario::{Scenario, Step},
     side::Side,
@@ -158,15 +158,40 @@ impl<'a> Runner<'a> {
             };
             return self.side.record.until(limit, found).await.ok_or_else(|| "not in time".to_owned());
         }
-        let key = self.key(what);
         let has = step.has.as_ref().map(|has| self.filled(has)).unwrap_or_default();
+        let find: Box<dyn Fn(&Store) -> Option<Value> + Send> = match what.strip_prefix("capacity ") {
+            Some(place) => self.capacity(place),
+            None => {
+                let key = self.key(what);
+                Box::new(move |store: &Store| store.latest.get(&key).cloned())
+            }
+        };
         let found = |store: &Store| {
-            let object = store.latest.get(&key);
-            let holds =
-                if step.gone { object.is_none() } else { object.is_some_and(|object| matches(object, &has)) };
+            let object = find(store);
+            let holds = if step.gone {
+                object.is_none()
+            } else {
+                object.is_some_and(|object| matches(&object, &has))
+            };
             holds.then_some(())
         };
         self.side.record.until(limit, found).await.ok_or_else(|| "not in time".to_owned())
+    }
+
+    /// Finds the published capacity of `<class> in <value of a topology label>`: its name is generated.
+    fn capacity(&self, place: &str) -> Box<dyn Fn(&Store) -> Option<Value> + Send> {
+        let place = self.fill(place);
+        let (class, value) = place.split_once(" in ").unwrap();
+        let (class, value) = (cluster_name(&self.scenario.name, class), value.to_owned());
+        Box::new(move |store: &Store| {
+            let mut capacities = store.latest.iter().filter(|(key, _)| key.0 == CAPACITY);
+            let found = capacities.find(|(_, object)| {
+                let labels = object["nodeTopology"]["matchLabels"].as_object();
+                object["storageClassName"] == class
+                    && labels.is_some_and(|labels| labels.values().any(|label| *label == value))
+            });
+            found.map(|(_, object)| object.clone())
+        })
     }
 
     fn key(&self, object: &str) -> Key {
@@ -176,11 +201,7 @@ impl<'a> Runner<'a> {
         if let (true, Some((handle, node))) = (kind.short == "attachment", name.split_once(" on ")) {
             let scenario = &self.scenario.name;
             let digest = Sha256::digest(format!("{scenario}.{handle}{DRIVER}{scenario}.{node}"));
-            let hex = digest.iter().fold(String::new(), |mut hex, byte| {
-                write!(hex, "{byte:02x}").unwrap();
-                hex
-            });
-            return (kind.kind, String::new(), format!("csi-{hex}"));
+            return (kind.kind, String::new(), format!("csi-{}", hex(&digest)));
         }
         if kind.namespaced {
             return (kind.kind, self.scenario.name.clone(), name.to_owned());
@@ -206,6 +227,8 @@ impl<'a> Runner<'a> {
             ("$uid(", "", None),
             ("$volume(", "=pvc-", Some("claim")),
             ("$content(", "=snapcontent-", Some("snapshot")),
+            ("$group-content(", "=groupsnapcontent-", Some("group")),
+            ("$member(", "snapshot-", None),
             ("$in-use(", "", None),
         ] {
             while let Some(begin) = text.find(function) {
@@ -215,6 +238,7 @@ impl<'a> Runner<'a> {
                     ("$in-use(", _) => {
                         unique_volume_name(DRIVER, &format!("{}.{argument}", self.scenario.name))
                     }
+                    ("$member(", _) => self.member(&argument),
                     (_, Some(kind)) => self.uid(kind, &argument),
                     (_, None) => {
                         let (kind, name) = split(&argument);
@@ -227,6 +251,13 @@ impl<'a> Runner<'a> {
             }
         }
         text.replace("$s", &self.scenario.name)
+    }
+
+    /// The hash in the names of the member of a group: of `<claim> of <group>`.
+    fn member(&self, argument: &str) -> String {
+        let (claim, group) = argument.split_once(" of ").unwrap();
+        let digest = Sha256::digest(format!("{}{}.{claim}", self.uid("group", group), self.scenario.name));
+        hex(&digest)
     }
 
     fn uid(&self, kind: &str, name: &str) -> String {
@@ -245,6 +276,13 @@ pub async fn clear(side: &Side, namespace: &str, kind: &Kind) {
     let api: Api<DynamicObject> = Api::namespaced_with(side.client.clone(), namespace, &kind.resource());
     let params = DeleteParams::default().grace_period(0);
     let _: Result<_, kube::Error> = api.delete_collection(&params, &ListParams::default()).await;
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    })
 }
 
 fn split(object: &str) -> (&'static Kind, &str) {

@@ -2,8 +2,9 @@
 //!
 //! Every file in `scenarios/` is a list of scenarios. A scenario has a namespace of its name; `$s` in any text stands
 //! for that name, `$uid(claim data)` for an object's uid, `$volume(data)` for the name of the volume that was
-//! provisioned for a claim, `$content(snap)` for the content that was created for a snapshot. `data#1` is the first
-//! object of the name `data`, if it was created again.
+//! provisioned for a claim, `$content(snap)` for the content that was created for a snapshot, `$group-content(all)` for
+//! that of a group, `$member(data of all)` for the snapshot of a claim in a group. `data#1` is the first object of the
+//! name `data`, if it was created again. The capacity of a class and segment is `capacity c in <value of a label>`.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -25,6 +26,9 @@ pub struct Scenario {
     /// It changes what concerns all namespaces, such as the default class.
     #[serde(default)]
     pub alone: bool,
+    /// It takes minutes, and runs with `--include-ignored` or `--ignored` only.
+    #[serde(default)]
+    pub slow: bool,
     /// How long nothing may have happened before it ends, in milliseconds.
     #[serde(default = "quiet")]
     pub quiet: u64,

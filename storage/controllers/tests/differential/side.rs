@@ -4,45 +4,48 @@ use std::{
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    process::Stdio,
+    sync::Mutex,
     time::Duration,
 };
 
 use claimcheck_apiserver::{Certificates, kubeconfig};
-use claimcheck_controllers::{Calls, Name, Options, Provisioning};
+use claimcheck_controllers::{Attaching, Calls, CapacityOwner, Name, Options, Provisioning};
 use claimcheck_csi::{
     Server, Services,
-    v1::{controller_server::ControllerServer, identity_server::IdentityServer},
+    v1::{
+        controller_server::ControllerServer, group_controller_server::GroupControllerServer,
+        identity_server::IdentityServer,
+    },
 };
 use claimcheck_informer::Backoff;
 use kube::{
     Api, Client, Config,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
 
-use crate::{driver::Driver, record::Record};
+use crate::{
+    driver::{Driver, Variant},
+    objects::CAPACITY_DRIVER,
+    record::Record,
+    stock::{self, Program, spawn},
+};
 
 /// The deadline of calls, short because scenarios wait for it.
-const TIMEOUT: Duration = Duration::from_secs(3);
+pub const TIMEOUT: Duration = Duration::from_secs(3);
 /// The backoff of sidecars.
-const BACKOFF: Backoff = Backoff { base: Duration::from_millis(300), max: Duration::from_secs(3) };
+pub const BACKOFF: Backoff = Backoff { base: Duration::from_millis(300), max: Duration::from_secs(3) };
 /// How long programs may take to start.
 const READY: Duration = Duration::from_secs(180);
-/// The controllers of kube-controller-manager that take part; sidecars are separate.
-const STOCK: [&str; 7] = [
-    "persistentvolume-binder-controller",
-    "persistentvolume-attach-detach-controller",
-    "persistentvolume-expander-controller",
-    "persistentvolumeclaim-protection-controller",
-    "persistentvolume-protection-controller",
-    "ephemeral-volume-controller",
-    "volumeattributesclass-protection-controller",
-];
-/// The same among the built-in ones, with those of sidecars.
+/// The time between two reconciliations with the list of published volumes.
+pub const RECONCILE: Duration = Duration::from_secs(2);
+/// The time between two calls of GetCapacity without a reason. Longer than most scenarios are quiet at their end.
+pub const CAPACITY_POLL: Duration = Duration::from_secs(4);
+/// The namespace of published capacities.
+pub const CAPACITY_NAMESPACE: &str = "kube-system";
+/// The built-in controllers that correspond to the stock programs, with those of sidecars.
 const BUILT_IN: [Name; 10] = [
     Name::Binder,
     Name::Provisioner,
@@ -55,7 +58,15 @@ const BUILT_IN: [Name; 10] = [
     Name::SnapshotController,
     Name::Snapshotter,
 ];
-const CRDS: [&str; 3] = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
+/// Those of groups, too: without them the stock snapshot controller waits for half a minute, or exits.
+const CRDS: [&str; 6] = [
+    "volumesnapshotclasses",
+    "volumesnapshotcontents",
+    "volumesnapshots",
+    "volumegroupsnapshotclasses",
+    "volumegroupsnapshotcontents",
+    "volumegroupsnapshots",
+];
 
 /// Where the programs are.
 #[derive(Clone)]
@@ -97,7 +108,15 @@ pub struct Side {
     pub client: Client,
     pub record: Record,
     pub driver: Driver,
-    _processes: Vec<Child>,
+    processes: Mutex<Vec<Program>>,
+}
+
+/// Where the variants of the driver listen.
+pub struct Sockets {
+    pub main: PathBuf,
+    pub topology: PathBuf,
+    pub capacity: PathBuf,
+    pub listing: PathBuf,
 }
 
 impl Side {
@@ -134,27 +153,38 @@ impl Side {
         install_crds(&client).await;
         let record = Record::new();
         record.watch(&client);
+        create_capacity_driver(&client).await;
         let driver = Driver::new(record.clone());
-        let socket = serve(&driver, &folder.join("csi.sock"));
-        let with_topology = driver.with_topology();
-        let topology_socket = serve(&with_topology, &folder.join("topology.sock"));
+        let socket = |name: &str, variant| serve(&driver.as_variant(variant), &folder.join(name));
+        let sockets = Sockets {
+            main: socket("csi.sock", Variant::Main),
+            topology: socket("topology.sock", Variant::Topology),
+            capacity: socket("capacity.sock", Variant::Capacity),
+            listing: socket("listing.sock", Variant::Listing),
+        };
         match controllers {
             Controllers::BuiltIn => {
-                run_built_in(&client, socket, &BUILT_IN);
-                run_built_in(&client, topology_socket, &[Name::Provisioner]);
+                run_built_in(&client, sockets.main, &BUILT_IN);
+                run_built_in(&client, sockets.topology, &[Name::Provisioner]);
+                run_built_in(&client, sockets.capacity, &[Name::Provisioner]);
+                run_built_in(&client, sockets.listing, &[Name::Attacher]);
             }
-            Controllers::Stock => {
-                processes.extend(stock(programs, folder, &socket, &topology_socket));
-            }
+            Controllers::Stock => processes.extend(stock::start(programs, folder, &sockets)),
         }
-        Self { client, record, driver, _processes: processes }
+        Self { client, record, driver, processes: Mutex::new(processes) }
+    }
+
+    /// The programs that have exited, although they should run.
+    pub fn ended(&self) -> Vec<String> {
+        self.processes.lock().unwrap().iter_mut().filter_map(Program::ended).collect()
     }
 }
 
 fn serve(driver: &Driver, socket: &Path) -> PathBuf {
     let services = Services::default()
         .with(IdentityServer::new(driver.clone()))
-        .with(ControllerServer::new(driver.clone()));
+        .with(ControllerServer::new(driver.clone()))
+        .with(GroupControllerServer::new(driver.clone()));
     let listening = Server::bind(socket).unwrap();
     tokio::spawn(async move { listening.serve(services, std::future::pending()).await.unwrap() });
     socket.to_owned()
@@ -163,72 +193,24 @@ fn serve(driver: &Driver, socket: &Path) -> PathBuf {
 fn run_built_in(client: &Client, socket: PathBuf, names: &'static [Name]) {
     let client = client.clone();
     tokio::spawn(async move {
-        let provisioning = Provisioning { extra_create_metadata: true, ..Provisioning::default() };
-        let calls = Calls { timeout: Some(TIMEOUT), backoff: Some(BACKOFF), ..Calls::default() };
-        let options = Options { csi_address: Some(socket), provisioning, calls, ..Options::default() };
+        // Without effect for drivers that do not declare the capability.
+        let provisioning = Provisioning {
+            extra_create_metadata: true,
+            enable_capacity: true,
+            capacity_poll_interval: CAPACITY_POLL,
+            ..Provisioning::default()
+        };
+        let options = Options {
+            csi_address: Some(socket),
+            provisioning,
+            calls: Calls { timeout: Some(TIMEOUT), backoff: Some(BACKOFF), ..Calls::default() },
+            attaching: Attaching { reconcile_sync: RECONCILE, ..Attaching::default() },
+            capacity_namespace: Some(CAPACITY_NAMESPACE.to_owned()),
+            capacity_owner: CapacityOwner::Nothing,
+            ..Options::default()
+        };
         claimcheck_controllers::run(names, client, &options, std::future::pending()).await.unwrap();
     });
-}
-
-fn stock(programs: &Programs, folder: &Path, socket: &Path, topology_socket: &Path) -> Vec<Child> {
-    let kubeconfig = format!("--kubeconfig={}", folder.join("kubeconfig").display());
-    let mut manager = vec![
-        kubeconfig.clone(),
-        format!("--controllers={}", STOCK.join(",")),
-        "--leader-elect=false".to_owned(),
-        "--secure-port=0".to_owned(),
-        "-v=2".to_owned(),
-    ];
-    let (pace, rate) = (
-        [
-            format!("--retry-interval-start={}ms", BACKOFF.base.as_millis()),
-            format!("--retry-interval-max={}ms", BACKOFF.max.as_millis()),
-        ],
-        ["--kube-api-qps=1000".to_owned(), "--kube-api-burst=2000".to_owned()],
-    );
-    manager.extend(rate.clone());
-    let mut processes = vec![spawn(
-        folder,
-        &programs.assets.join("kube-controller-manager"),
-        "kube-controller-manager",
-        &manager,
-    )];
-    for (program, log, socket, metadata) in [
-        ("csi-provisioner", "csi-provisioner", Some(socket), true),
-        ("csi-provisioner", "csi-provisioner-topology", Some(topology_socket), true),
-        ("csi-attacher", "csi-attacher", Some(socket), false),
-        ("csi-resizer", "csi-resizer", Some(socket), false),
-        ("csi-snapshotter", "csi-snapshotter", Some(socket), true),
-        ("snapshot-controller", "snapshot-controller", None, false),
-    ] {
-        let mut arguments = vec![kubeconfig.clone(), "-v=4".to_owned()];
-        arguments.extend(pace.clone());
-        arguments.extend(rate.clone());
-        if let Some(socket) = socket {
-            arguments.push(format!("--csi-address={}", socket.display()));
-            arguments.push(format!("--timeout={}s", TIMEOUT.as_secs()));
-        }
-        if metadata {
-            arguments.push("--extra-create-metadata".to_owned());
-        }
-        processes.push(spawn(folder, &programs.sidecars.join(program), log, &arguments));
-    }
-    processes
-}
-
-/// Starts a program that the kernel kills with this process, however that ends.
-fn spawn(folder: &Path, program: &Path, name: &str, arguments: &[String]) -> Child {
-    let log = fs::File::create(folder.join(format!("{name}.log"))).unwrap();
-    Command::new("setpriv")
-        .args(["--pdeathsig", "KILL"])
-        .arg(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()))
 }
 
 fn free_port() -> SocketAddr {
@@ -272,17 +254,33 @@ fn apiserver_arguments(
     ]
 }
 
+/// The namespace exists soon after the API server is ready, but the stock provisioner looks for it only once.
 async fn ready(client: &Client) {
     let waiting = async {
-        loop {
-            let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
-            if client.request_text(request).await.is_ok() {
-                return;
+        for path in ["/readyz".to_owned(), format!("/api/v1/namespaces/{CAPACITY_NAMESPACE}")] {
+            loop {
+                let request = http::Request::get(&path).body(Vec::new()).unwrap();
+                if client.request_text(request).await.is_ok() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     tokio::time::timeout(READY, waiting).await.expect("the API server becomes ready");
+}
+
+/// The built-in provisioner publishes capacities of drivers that declare it; upstream's does so for all.
+async fn create_capacity_driver(client: &Client) {
+    let gvk = GroupVersionKind::gvk("storage.k8s.io", "v1", "CSIDriver");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
+    let driver = json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": { "name": CAPACITY_DRIVER },
+        "spec": { "attachRequired": false, "storageCapacity": true },
+    });
+    api.create(&PostParams::default(), &serde_json::from_value(driver).unwrap()).await.unwrap();
 }
 
 async fn install_crds(client: &Client) {

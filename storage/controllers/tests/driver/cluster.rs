@@ -3,12 +3,12 @@
 use std::{fmt::Debug, time::Duration};
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_controllers::{Name, Options, Provisioning};
+use claimcheck_controllers::{Name, NodeDeployment, Options, Provisioning};
 use claimcheck_csi::{
     Server, Services,
     v1::{
         controller_server::ControllerServer, group_controller_server::GroupControllerServer,
-        identity_server::IdentityServer,
+        identity_server::IdentityServer, node_server::NodeServer,
     },
 };
 use claimcheck_informer::{
@@ -67,7 +67,8 @@ impl Cluster {
         let services = Services::default()
             .with(IdentityServer::new(driver.clone()))
             .with(ControllerServer::new(driver.clone()))
-            .with(GroupControllerServer::new(driver.clone()));
+            .with(GroupControllerServer::new(driver.clone()))
+            .with(NodeServer::new(driver.clone()));
         let listening = Server::bind(&directory.path().join(SOCKET)).unwrap();
         let audit_log = Some(directory.path().join(LOG));
         let server = apiserver::start(apiserver::Config { audit_log, ..Default::default() }).await.unwrap();
@@ -105,16 +106,32 @@ impl Cluster {
         ]);
     }
 
+    /// Starts binder and protection, and a provisioner of the node `a` alone, which attempts to own a claim within this time.
+    pub fn run_on_node(&mut self, delay: Duration) {
+        self.start_controllers(&[Name::Binder, Name::Protection]);
+        let deployment = NodeDeployment {
+            node: "a".into(),
+            base_delay: delay,
+            max_delay: delay,
+            ..NodeDeployment::default()
+        };
+        self.start_with(&[Name::Provisioner], Some(deployment));
+    }
+
     /// Starts the scheduler too.
     pub fn schedule(&mut self) {
         self.start_controllers(&[Name::Scheduler]);
     }
 
     fn start_controllers(&mut self, names: &'static [Name]) {
+        self.start_with(names, None);
+    }
+
+    fn start_with(&mut self, names: &'static [Name], node_deployment: Option<NodeDeployment>) {
         let (client, csi_address) = (self.client.clone(), Some(self.directory.path().join(SOCKET)));
         self.running.spawn(async move {
             let provisioning = Provisioning { enable_capacity: true, ..Provisioning::default() };
-            let options = Options { csi_address, provisioning, ..Options::default() };
+            let options = Options { csi_address, provisioning, node_deployment, ..Options::default() };
             let forever = std::future::pending();
             claimcheck_controllers::run(names, client, &options, forever).await.unwrap();
         });

@@ -1,6 +1,7 @@
 //! A CSI driver without storage: it records requests, counts calls and can be made to fail.
 
 mod groups;
+mod node;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -52,6 +53,8 @@ pub struct State {
     pub refuses: bool,
     /// How many of the next volumes are smaller than requested.
     pub too_small: usize,
+    /// The MiB that GetCapacity returns for a zone, if not the default.
+    pub room: BTreeMap<String, i64>,
     /// A capability that the driver does not declare.
     pub lacks: Option<rpc::Type>,
     faults: BTreeMap<&'static str, VecDeque<Fault>>,
@@ -191,7 +194,8 @@ impl Controller for Fake {
     ) -> Result<Response<GetCapacityResponse>, Status> {
         let zone = request.into_inner().accessible_topology.unwrap_or_default().segments[ZONE].clone();
         self.call("GetCapacity", &zone, |state| {
-            let left = 1000 - i64::try_from(state.volumes.len()).unwrap();
+            let default = 1000 - i64::try_from(state.volumes.len()).unwrap();
+            let left = state.room.get(&zone).copied().unwrap_or(default);
             Ok(GetCapacityResponse { available_capacity: left << 20, ..GetCapacityResponse::default() })
         })
     }

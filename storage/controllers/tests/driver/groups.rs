@@ -140,7 +140,7 @@ async fn a_group_without_its_secret_can_be_deleted() {
     cluster.create(class).await;
     cluster.create_in_namespace(testing::group_snapshot("g", "secret")).await;
     let messages = cluster.events("GroupSnapshotCreationFailed", 1).await;
-    assert!(messages[0].contains("missing"), "{messages:?}");
+    assert!(messages[0].contains("cannot get credentials for group snapshot content"), "{messages:?}");
     delete_group(&cluster, "g").await;
     all_gone(&cluster).await;
     assert_eq!(cluster.driver.counts().get("CreateVolumeGroupSnapshot"), None);

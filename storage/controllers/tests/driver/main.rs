@@ -8,6 +8,7 @@ mod attaching;
 mod cluster;
 mod fake;
 mod groups;
+mod on_node;
 mod process;
 mod provisioning;
 mod resizing;

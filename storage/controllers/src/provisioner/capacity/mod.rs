@@ -5,9 +5,9 @@
 //! segments. Upstream: external-provisioner `pkg/capacity/capacity.go`, `pkg/capacity/provision.go` and
 //! `pkg/capacity/topology/nodes.go`.
 
-mod plan;
+pub(crate) mod plan;
 mod run;
-mod segments;
+pub(crate) mod segments;
 
 #[cfg(test)]
 mod plan_tests;

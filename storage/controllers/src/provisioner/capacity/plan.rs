@@ -27,7 +27,6 @@ use crate::{
 const DRIVER_LABEL: &str = "csi.storage.k8s.io/drivername";
 /// The label with its manager; objects of other managers are ignored.
 const MANAGER_LABEL: &str = "csi.storage.k8s.io/managed-by";
-const MANAGER: &str = "external-provisioner";
 
 /// Minimum interval between two calls for one segment: many volumes created at once count as one change.
 pub const PAUSE: Duration = Duration::from_millis(200);
@@ -191,7 +190,7 @@ pub fn place_of(capacity: &CSIStorageCapacity) -> Place {
 /// Whether the object is managed by this provisioner.
 pub fn is_owned(capacity: &CSIStorageCapacity, settings: &Settings) -> bool {
     let label = |key: &str| capacity.metadata.labels.as_ref()?.get(key).map(String::as_str);
-    label(DRIVER_LABEL) == Some(&*settings.driver.name) && label(MANAGER_LABEL) == Some(MANAGER)
+    label(DRIVER_LABEL) == Some(&*settings.driver.name) && label(MANAGER_LABEL) == Some(settings.manager())
 }
 
 /// Whether the CSIDriver has storageCapacity set.
@@ -227,7 +226,10 @@ fn published(place: &Place, world: &World, settings: &Settings) -> Vec<Arc<CSISt
 fn object(place: &Place, driver: &CSIDriver, settings: &Settings) -> CSIStorageCapacity {
     let mut hasher = DefaultHasher::new();
     (&settings.driver.name, place).hash(&mut hasher);
-    let labels = [(DRIVER_LABEL, settings.driver.name.as_str()), (MANAGER_LABEL, MANAGER)];
+    if let Some(local) = &settings.local {
+        local.name().hash(&mut hasher);
+    }
+    let labels = [(DRIVER_LABEL, settings.driver.name.as_str()), (MANAGER_LABEL, settings.manager())];
     let owner = OwnerReference {
         api_version: "storage.k8s.io/v1".to_owned(),
         kind: "CSIDriver".to_owned(),

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use claimcheck_csi::v1::{
-    controller_service_capability::rpc::Type as Rpc, plugin_capability::service::Type as Service,
+    NodeGetInfoResponse, Topology, controller_service_capability::rpc::Type as Rpc,
+    plugin_capability::service::Type as Service,
 };
 use claimcheck_informer::{
     Object, World,
@@ -20,7 +21,11 @@ use super::{
     plan::{Action, PAUSE, Place, Questions, affected, is_owned, place_of, places, plan},
     segments::DriverSegments,
 };
-use crate::{Provisioning, provisioner::Settings, rpc::DriverInfo};
+use crate::{
+    NodeDeployment, Provisioning,
+    provisioner::{LocalNode, Settings},
+    rpc::DriverInfo,
+};
 
 /// The default of `--capacity-poll-interval`.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -280,4 +285,35 @@ fn the_driver_gets_the_parameters_of_the_class_as_they_are() {
     let (actions, _) = plan(&place("one", "a"), &world, &with_topology(), &segments, &questions, now());
     let [Action::Measure { parameters: asked, .. }] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(*asked, parameters.into());
+}
+
+/// With `--node-deployment`, of a node in this zone.
+fn on_node(node: &str, zone: &str) -> Settings {
+    let segments = [(ZONE.to_owned(), zone.to_owned())].into();
+    let info = NodeGetInfoResponse {
+        accessible_topology: Some(Topology { segments }),
+        ..NodeGetInfoResponse::default()
+    };
+    let deployment = NodeDeployment { node: node.into(), ..NodeDeployment::default() };
+    Settings { local: Some(Arc::new(LocalNode::new(DRIVER, deployment, info))), ..with_topology() }
+}
+
+#[test]
+fn a_node_publishes_its_own_segment_only() {
+    let mut world = zones();
+    let in_a = [place("one", "a"), place("two", "a")];
+    assert_eq!(settle(&mut world, &on_node("n1", "a")), in_a);
+    // Each manages its own objects: two nodes of one segment publish it twice, as upstream.
+    assert_eq!(settle(&mut world, &on_node("n2", "a")), in_a);
+    assert_eq!(settle(&mut world, &on_node("n3", "b")), [place("one", "b"), place("two", "b")]);
+    assert_eq!(world.capacities.len(), 6);
+    let managers = world.capacities.iter().map(|capacity| {
+        let labels = capacity.metadata.labels.clone().unwrap_or_default();
+        labels["csi.storage.k8s.io/managed-by"].clone()
+    });
+    let mut managers: Vec<String> = managers.collect();
+    managers.sort();
+    managers.dedup();
+    let names = ["n1", "n2", "n3"].map(|node| format!("external-provisioner-{node}"));
+    assert_eq!(managers, names);
 }

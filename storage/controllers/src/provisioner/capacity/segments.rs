@@ -23,10 +23,12 @@ pub struct DriverSegments {
 }
 
 impl DriverSegments {
-    /// The segments of all nodes.
+    /// The segments of all nodes or, with `--node-deployment`, of this one (upstream: `NewFixedNodeTopology`).
     pub fn of(world: &World, settings: &Settings) -> Self {
         let mut this = Self::default();
-        if settings.driver.has_topology() {
+        if let Some(local) = &settings.local {
+            this.segments.insert(local.segments(), 1);
+        } else if settings.driver.has_topology() {
             for csi_node in world.csi_nodes.iter() {
                 this.update(name(&**csi_node), world, settings);
             }
@@ -38,7 +40,7 @@ impl DriverSegments {
 
     /// Enters a node's present segment. Returns the segments that came or went with it.
     pub fn update(&mut self, node: &str, world: &World, settings: &Settings) -> Vec<Segments> {
-        if !settings.driver.has_topology() {
+        if settings.local.is_some() || !settings.driver.has_topology() {
             return Vec::new();
         }
         let new = of_node(node, world, settings);

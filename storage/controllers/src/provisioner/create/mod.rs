@@ -1,8 +1,10 @@
 //! Creates volumes for claims. `plan.rs` decides whether and how, `request.rs` builds the driver's request and
 //! the PersistentVolume from its response, `secrets.rs`, `source.rs` and `topology.rs` are parts of that;
-//! `go_format.rs` prints topology in errors; `run.rs` calls the driver.
+//! `go_format.rs` prints topology in errors; `ownership.rs` delays the attempts to own a claim with `--node-deployment`;
+//! `run.rs` calls the driver.
 
 mod go_format;
+mod ownership;
 pub(crate) mod plan;
 mod request;
 mod run;
@@ -10,6 +12,8 @@ pub(super) mod secrets;
 mod source;
 pub(super) mod topology;
 
+#[cfg(test)]
+mod node_tests;
 #[cfg(test)]
 mod plan_tests;
 

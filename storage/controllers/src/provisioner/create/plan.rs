@@ -6,18 +6,18 @@
 use std::{sync::Arc, time::Duration};
 
 use claimcheck_informer::{DataSource, World, data_source};
-use claimcheck_model::{STORAGE_PROVISIONER, STORAGE_PROVISIONER_BETA};
+use claimcheck_model::{SELECTED_NODE, STORAGE_PROVISIONER, STORAGE_PROVISIONER_BETA};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 
 use super::{
     request::{Job, Refusal},
     source::SNAPSHOT_KIND,
-    topology::TopologyError,
+    topology::{self, TopologyError},
 };
 use crate::{
-    claims::{self, class_name, selected_node, waits_for_first_consumer},
-    provisioner::{Settings, SourceObject},
+    claims::{self, class_name, name, selected_node, waits_for_first_consumer},
+    provisioner::{LocalNode, Settings, SourceObject},
     rpc::Certainty,
 };
 
@@ -51,6 +51,16 @@ pub enum Action {
         source: SourceObject,
         /// The call that follows.
         job: Box<Job>,
+    },
+    /// With `--node-deployment`: select this node, if it has the capacity and no other provisioner is faster. To be
+    /// delayed, see `ownership.rs`.
+    Own {
+        /// The claim.
+        claim: Arc<PersistentVolumeClaim>,
+        /// The node.
+        node: String,
+        /// The call that would follow; `None` if an error would, for which the claim needs an owner, too.
+        job: Option<Box<Job>>,
     },
     /// Emit an event that an external populator creates its volume.
     LeaveToPopulator(Arc<PersistentVolumeClaim>),
@@ -129,6 +139,11 @@ pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settin
     if is_provisioned(claim, world, settings) || !is_for(claim, &settings.driver.name) {
         return None;
     }
+    let local = settings.local.as_deref();
+    // Upstream: `checkNode` in external-provisioner `pkg/controller/controller.go`.
+    if local.is_some_and(|local| selected_node(claim).is_some_and(|node| node != local.name())) {
+        return None;
+    }
     let class_name = class_name(claim);
     let Some(class) = world.classes.named(class_name) else {
         let refusal = Refusal::NoClass(class_name.to_owned());
@@ -137,8 +152,12 @@ pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settin
     if class.provisioner != settings.driver.name {
         return None;
     }
-    if waits_for_first_consumer(class) && selected_node(claim).is_none() {
-        return None;
+    if selected_node(claim).is_none() {
+        match local {
+            Some(local) => return own(claim, class, local, world, settings),
+            None if waits_for_first_consumer(class) => return None,
+            None => {}
+        }
     }
     // A volume with a populator is created by the populator. A snapshot of an unknown group is refused below.
     if matches!(data_source(claim), Some(DataSource::Other { kind, .. }) if kind != SNAPSHOT_KIND) {
@@ -155,6 +174,31 @@ pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settin
         ) => Action::Reschedule { claim: claim.clone(), refusal },
         Err(refusal) => Action::Refuse { claim: claim.clone(), refusal },
     })
+}
+
+/// Selects this node for a claim without one, if its class binds immediately and allows the node.
+fn own(
+    claim: &Arc<PersistentVolumeClaim>,
+    class: &StorageClass,
+    local: &LocalNode,
+    world: &World,
+    settings: &Settings,
+) -> Option<Action> {
+    let is_immediate = class.volume_binding_mode.as_deref() == Some("Immediate");
+    if !is_immediate || !local.deployment.immediate_binding {
+        return None;
+    }
+    let allowed = class.allowed_topologies.as_deref().unwrap_or_default();
+    if !allowed.is_empty() && settings.driver.has_topology() {
+        let (driver, selected) = (settings.driver.name.as_str(), Some(local.name()));
+        let topology = local.topology();
+        topology::requirement(topology, driver, name(&**claim), allowed, selected, settings.options).ok()?;
+    }
+    let mut owned = (**claim).clone();
+    let annotations = owned.metadata.annotations.get_or_insert_default();
+    annotations.insert(SELECTED_NODE.to_owned(), local.name().to_owned());
+    let job = Job::new(&Arc::new(owned), class, world, settings).ok().map(Box::new);
+    Some(Action::Own { claim: claim.clone(), node: local.name().to_owned(), job })
 }
 
 /// The consequence of a failed CreateVolume.

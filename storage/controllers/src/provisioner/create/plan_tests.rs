@@ -483,7 +483,9 @@ fn zones_asked(
         }
         Some(Action::Refuse { refusal, .. }) => Err(format!("refused: {refusal}")),
         Some(Action::Reschedule { refusal, .. }) => Err(format!("rescheduled: {refusal}")),
-        other @ (Some(Action::Hold { .. } | Action::LeaveToPopulator(_)) | None) => panic!("{other:?}"),
+        other @ (Some(Action::Hold { .. } | Action::Own { .. } | Action::LeaveToPopulator(_)) | None) => {
+            panic!("{other:?}")
+        }
     }
 }
 

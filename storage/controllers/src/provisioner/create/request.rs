@@ -163,7 +163,7 @@ impl Job {
             let claim_name = claim.metadata.name.as_deref().unwrap_or_default();
             let selected = selected.map(String::as_str);
             topology::requirement(
-                world,
+                settings.topology(world),
                 &settings.driver.name,
                 claim_name,
                 allowed,

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use claimcheck_csi::{Driver, v1::DeleteVolumeRequest};
+use claimcheck_csi::{
+    Driver,
+    v1::{DeleteVolumeRequest, GetCapacityRequest},
+};
 use claimcheck_informer::{Backoff, Change, ClaimBy, ClassBy, DataSource, EventType, Kind, KindSet, World};
 use claimcheck_model::{ObjectKey, SELECTED_NODE, snapshot::VolumeSnapshotContent};
 use jiff::Timestamp;
@@ -15,6 +18,7 @@ use serde_json::json;
 use tracing::info;
 
 use super::{
+    ownership::Attempts,
     plan::{Action, Known, Next, SLOW, after_failure, plan_known},
     request::{Job, Refusal},
 };
@@ -23,6 +27,7 @@ use crate::{
     claims::{ref_key, volume_name},
     context::Context,
     provisioner::{Settings, SourceObject, meter},
+    resync,
     rpc::{Certainty, RpcFailure, credentials},
     shell::{About, ActionOutcome, Controller, Plan},
 };
@@ -47,6 +52,7 @@ pub struct Claims {
     driver: Driver,
     settings: Settings,
     calls: Calls,
+    attempts: Mutex<Attempts>,
 }
 
 impl Controller for Claims {
@@ -122,7 +128,18 @@ impl Controller for Claims {
     fn plan(&self, id: &ClaimId, world: &World, now: Timestamp) -> Plan<Action> {
         let claim = world.claims.get(&id.key).filter(|claim| claim.metadata.uid.as_deref() == Some(&id.uid));
         let known = self.known().get(&id.uid).cloned();
-        let (action, requeue_after) = plan_known(claim, known.as_ref(), world, &self.settings, now);
+        let planned = plan_known(claim, known.as_ref(), world, &self.settings, now);
+        let mut attempts = self.attempts();
+        let (action, requeue_after) = match (planned, &self.settings.local) {
+            ((Some(own @ Action::Own { .. }), _), Some(local)) => {
+                let (due, delay) = attempts.due(&id.uid, &local.deployment, resync::random(), now);
+                (due.then_some(own), Some(delay))
+            }
+            (other, _) => {
+                attempts.forget(&id.uid);
+                other
+            }
+        };
         if action.is_none() && requeue_after.is_none() {
             self.known().remove(&id.uid);
         }
@@ -140,6 +157,17 @@ impl Controller for Claims {
                 }
                 held => held.map(|()| ActionOutcome::Changed),
             },
+            Action::Own { claim, node, job } => {
+                if let Some(job) = &job
+                    && !self.has_capacity(id, job).await
+                {
+                    info!(claim = %id.key, node, "not enough capacity to provision on this node");
+                    return Ok(ActionOutcome::Unchanged);
+                }
+                let patch = json!({"metadata": {"annotations": {SELECTED_NODE: node}}});
+                context.patch(&*claim, patch).await?;
+                Ok(ActionOutcome::Changed)
+            }
             Action::LeaveToPopulator(claim) => {
                 report_start(context, &claim);
                 let message = "Assuming an external populator will provision the volume";
@@ -168,7 +196,7 @@ impl Controller for Claims {
 impl Claims {
     /// After these calls. Another driver process may succeed where the last one found a request infeasible.
     pub fn new(driver: Driver, settings: Settings, calls: Calls) -> Self {
-        let this = Self { driver, settings, calls };
+        let this = Self { driver, settings, calls, attempts: Mutex::default() };
         this.known().retain(|_, known| matches!(known, Known::InDoubt(_)));
         this
     }
@@ -256,6 +284,39 @@ impl Claims {
         }
     }
 
+    /// Whether the driver has the capacity for a volume, or does not know: then the call itself fails, with an event.
+    /// Upstream: `checkCapacity`.
+    async fn has_capacity(&self, id: &ClaimId, job: &Job) -> bool {
+        let request = &job.request;
+        let required = request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
+        if required == 0 {
+            return true;
+        }
+        let requisite = request.accessibility_requirements.iter().flat_map(|topology| &topology.requisite);
+        let mut topologies: Vec<_> = requisite.cloned().map(Some).collect();
+        if topologies.is_empty() {
+            topologies.push(None);
+        }
+        let mut controller = self.driver.controller();
+        for accessible_topology in topologies {
+            let request = GetCapacityRequest {
+                volume_capabilities: request.volume_capabilities.clone(),
+                parameters: request.parameters.clone(),
+                accessible_topology,
+            };
+            match controller.get_capacity(request).await {
+                Ok(response) if response.get_ref().available_capacity < required => {}
+                Ok(_) => return true,
+                Err(status) => {
+                    let error = RpcFailure::from(status);
+                    info!(claim = %id.key, %error, "selects this node although its capacity is unknown");
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     /// Deletes a volume that cannot be used. Upstream: `cleanupVolume`.
     async fn clean_up(&self, request: DeleteVolumeRequest) -> Result<(), RpcFailure> {
         let mut controller = self.driver.controller();
@@ -267,6 +328,11 @@ impl Claims {
             tries += 1;
         }
         Ok(())
+    }
+
+    // Its methods cannot leave it half changed.
+    fn attempts(&self) -> MutexGuard<'_, Attempts> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.

@@ -16,7 +16,7 @@ use k8s_openapi::{
 use crate::{
     claims::{annotation, claim_ref, name, volume_class},
     provisioner::{
-        DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, Incapable,
+        DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, Incapable, LocalNode,
         create::secrets::{self, Purpose},
         noted_secret,
     },
@@ -66,7 +66,8 @@ pub enum Action {
     },
 }
 
-/// Plans the volume with this name. `is_deleted`: the driver has deleted it already.
+/// Plans the volume with this name. `local`: the node, with `--node-deployment`; volumes that are not accessible from it
+/// are deleted by others. `is_deleted`: the driver has deleted it already.
 ///
 /// The finalizer is removed before the object is deleted, not after as upstream: so the write cannot conflict
 /// with that of the protection controller, which follows the deletion. A crash in between is harmless: the
@@ -75,6 +76,7 @@ pub fn plan(
     name: &str,
     world: &World,
     driver: &DriverInfo,
+    local: Option<&LocalNode>,
     is_deleted: impl Fn(&PersistentVolume) -> bool,
 ) -> Option<Action> {
     let volume = world.volumes.named(name)?;
@@ -99,6 +101,9 @@ pub fn plan(
         },
         // Without the finalizer and being deleted: the volume was deleted before.
         Some("Released") if held || !deleting => {
+            if local.is_some_and(|local| !local.reaches(volume)) {
+                return None;
+            }
             let attached = world.attachments.count(AttachmentBy::Volume, name) > 0;
             let volume = volume.clone();
             (!attached).then(|| match secret(&volume, world, driver) {
@@ -145,12 +150,14 @@ fn secret(
 #[cfg(test)]
 mod tests {
     use claimcheck_csi::v1::{
-        controller_service_capability::rpc::Type as Rpc, plugin_capability::service::Type as Service,
+        NodeGetInfoResponse, Topology, controller_service_capability::rpc::Type as Rpc,
+        plugin_capability::service::Type as Service,
     };
     use claimcheck_informer::testing::{self, DRIVER, deleting, world};
     use k8s_openapi::api::storage::v1::StorageClass;
 
     use super::*;
+    use crate::NodeDeployment;
 
     const PROTECTION: &str = "kubernetes.io/pv-protection";
 
@@ -172,7 +179,7 @@ mod tests {
         if attached {
             world.apply(testing::attachment("va", "pv", "node", true));
         }
-        match plan("pv", &world, &driver(), |_| deleted) {
+        match plan("pv", &world, &driver(), None, |_| deleted) {
             None => "nothing",
             Some(Action::AddFinalizer(_)) => "add finalizer",
             Some(Action::RemoveFinalizer(_)) => "remove finalizer",
@@ -215,6 +222,30 @@ mod tests {
         let mut foreign = volume("Released", "Delete", &[]);
         testing::annotate(&mut foreign.metadata, PROVISIONED_BY, "other.driver");
         assert_eq!(planned(foreign, false, false), "nothing");
+    }
+
+    #[test]
+    fn the_provisioner_of_a_node_deletes_its_volumes() {
+        let segments = [("kubernetes.io/hostname".to_owned(), "a".to_owned())].into();
+        let info = NodeGetInfoResponse {
+            accessible_topology: Some(Topology { segments }),
+            ..NodeGetInfoResponse::default()
+        };
+        let deployment = NodeDeployment { node: "a".into(), ..NodeDeployment::default() };
+        let local = LocalNode::new(DRIVER, deployment, info);
+        for (node, phase, finalizers, expected) in [
+            (None, "Released", &[PROVISIONER_FINALIZER][..], true),
+            (Some("a"), "Released", &[PROVISIONER_FINALIZER], true),
+            (Some("b"), "Released", &[PROVISIONER_FINALIZER], false),
+            // As upstream, the finalizer is not that of a node.
+            (Some("b"), "Bound", &[PROTECTION], true),
+        ] {
+            let mut volume = volume(phase, "Delete", finalizers);
+            volume.spec.get_or_insert_default().node_affinity = node.map(testing::only_on);
+            let world = world([volume.into()]);
+            let action = plan("pv", &world, &driver(), Some(&local), |_| false);
+            assert_eq!(action.is_some(), expected, "{node:?} {phase}: {action:?}");
+        }
     }
 
     fn named(namespace: &str, name: &str) -> Result<Option<SecretReference>, Refusal> {
@@ -264,7 +295,7 @@ mod tests {
         }
         // The annotations of the claim are not known any more.
         let lost = world([class("${pvc.annotations['team']}").into(), claimed().into()]);
-        let Some(Action::Refuse { refusal, .. }) = plan("pv", &lost, &driver(), |_| false) else {
+        let Some(Action::Refuse { refusal, .. }) = plan("pv", &lost, &driver(), None, |_| false) else {
             panic!("expected a refusal")
         };
         assert_eq!(
@@ -281,7 +312,7 @@ mod tests {
             (DriverInfo::new(DRIVER, &[], &[]), Incapable::NoController),
             (DriverInfo::new(DRIVER, &[Service::ControllerService], &[]), Incapable::NoVolumes),
         ] {
-            let Some(Action::Refuse { refusal, .. }) = plan("pv", &world, &driver, |_| false) else {
+            let Some(Action::Refuse { refusal, .. }) = plan("pv", &world, &driver, None, |_| false) else {
                 panic!("expected a refusal")
             };
             assert_eq!(refusal, Refusal::Incapable(reason));

@@ -86,7 +86,8 @@ impl Controller for Volumes {
 
     fn plan(&self, volume: &String, world: &World, _: Timestamp) -> Plan<Action> {
         let is_deleted = |volume: &PersistentVolume| self.deleted().contains(uid(volume));
-        let action = plan(volume, world, &self.settings.driver, is_deleted);
+        let (driver, local) = (&self.settings.driver, self.settings.local.as_deref());
+        let action = plan(volume, world, driver, local, is_deleted);
         action.into_iter().collect::<Vec<_>>().into()
     }
 

@@ -11,7 +11,7 @@
 //!
 //! Upstream: KEP-3751; kubernetes-csi/external-resizer, `pkg/modifycontroller`.
 
-mod plan;
+pub(crate) mod plan;
 mod run;
 
 #[cfg(test)]

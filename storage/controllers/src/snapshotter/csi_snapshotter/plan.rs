@@ -13,7 +13,7 @@ use claimcheck_csi::v1::{
 use claimcheck_informer::World;
 use claimcheck_model::{
     SNAPSHOT_BEING_CREATED, SNAPSHOT_BEING_DELETED, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_GROUP,
-    SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
+    SNAPSHOT_MANAGED_BY, SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
     snapshot::{VolumeSnapshotClass, VolumeSnapshotContent},
 };
 use jiff::Timestamp;
@@ -140,7 +140,7 @@ pub fn plan(
     now: Timestamp,
 ) -> (Option<Action>, Option<Duration>) {
     let Some(content) = world.snapshot_contents.named(content) else { return (None, None) };
-    if content.spec.driver != settings.driver.name {
+    if content.spec.driver != settings.driver.name || !is_managed(content, settings) {
         return (None, None);
     }
     let in_flight = annotation(&**content, SNAPSHOT_BEING_CREATED).is_some();
@@ -167,6 +167,14 @@ pub fn plan(
     let step = ask(content, world, settings, in_flight);
     let fail = |obstacle| Action::Fail { content: content.clone(), obstacle };
     (Some(step.unwrap_or_else(fail)), None)
+}
+
+/// Whether this snapshotter handles the content. With `--node-deployment` one without the label, such as a
+/// pre-provisioned one that its author did not label, is handled by none. Upstream: the informer of
+/// VolumeSnapshotContents in `cmd/csi-snapshotter/main.go`.
+fn is_managed(content: &VolumeSnapshotContent, settings: &Settings) -> bool {
+    let label = content.metadata.labels.as_ref().and_then(|labels| labels.get(SNAPSHOT_MANAGED_BY));
+    settings.node.is_none() || settings.node.as_ref() == label
 }
 
 /// A content that is being deleted, after the end of CreateSnapshot.

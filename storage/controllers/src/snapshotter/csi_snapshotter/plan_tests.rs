@@ -4,7 +4,7 @@ use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
 use claimcheck_informer::testing::{self, DRIVER, deleting};
 use claimcheck_model::{
     SNAPSHOT_BEING_CREATED, SNAPSHOT_BEING_DELETED, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_GROUP,
-    SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
+    SNAPSHOT_MANAGED_BY, SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
     snapshot::{VolumeSnapshotContent, VolumeSnapshotContentStatus},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn settings(rpcs: &[Rpc]) -> Settings {
     let driver = DriverInfo::new(DRIVER, &[], rpcs);
-    Settings { driver, extra_create_metadata: false, names: Naming::snapshots() }
+    Settings { driver, extra_create_metadata: false, names: Naming::snapshots(), node: None }
 }
 
 fn content(annotations: &[&str]) -> VolumeSnapshotContent {
@@ -179,4 +179,23 @@ fn each_driver_is_asked_as_it_can_be() {
         content
     };
     assert_eq!(step(unbound(), &Memory::default(), &[]), "delete h", "deleted without a snapshot");
+}
+
+#[test]
+fn the_snapshotter_of_a_node_handles_the_contents_with_its_label() {
+    for (node, label, expected) in [
+        (None, None, true),
+        (None, Some("b"), true),
+        (Some("a"), None, false),
+        (Some("a"), Some("a"), true),
+        (Some("a"), Some("b"), false),
+    ] {
+        let settings = Settings { node: node.map(str::to_owned), ..settings(&[]) };
+        let mut content = content(&[]);
+        content.metadata.labels =
+            label.map(|label: &str| [(SNAPSHOT_MANAGED_BY.to_owned(), label.to_owned())].into());
+        let world = testing::world([content.into(), testing::snapshot_class("snap", "Delete").into()]);
+        let (action, _) = plan("c", &world, &settings, &Memory::default(), NOW);
+        assert_eq!(action.is_some(), expected, "node {node:?}, label {label:?}: {action:?}");
+    }
 }

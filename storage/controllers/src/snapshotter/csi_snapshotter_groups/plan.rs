@@ -113,6 +113,14 @@ pub enum Obstacle {
         /// The class.
         class: String,
     },
+    /// The class of an existing group was deleted.
+    #[error("failed to get group snapshot class {class} for group snapshot content {content}: {}", not_found(.class))]
+    NoClassOfExisting {
+        /// The content.
+        content: String,
+        /// The class.
+        class: String,
+    },
     /// Its class has an unknown parameter.
     #[error("failed to remove CSI Parameters of prefixed keys: {0}")]
     Parameter(UnknownParameter),
@@ -239,7 +247,13 @@ fn class_of<'w>(
     let Some(named) = &content.spec.volume_group_snapshot_class_name else { return Ok(None) };
     match world.group_snapshot_classes.named(named) {
         Some(class) => Ok(Some(class)),
-        None => Err(Obstacle::NoClass { content: name(content).to_owned(), class: named.clone() }),
+        None => {
+            let (content, class, source) = (name(content).to_owned(), named.clone(), &content.spec.source);
+            Err(match source.group_snapshot_handles {
+                Some(_) => Obstacle::NoClassOfExisting { content, class },
+                None => Obstacle::NoClass { content, class },
+            })
+        }
     }
 }
 

@@ -18,7 +18,7 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn settings() -> Settings {
     let driver = DriverInfo::new(DRIVER, &[], &[]);
-    Settings { driver, extra_create_metadata: true, names: Naming::group_snapshots() }
+    Settings { driver, extra_create_metadata: true, names: Naming::group_snapshots(), node: None }
 }
 
 fn content(annotations: &[&str]) -> VolumeGroupSnapshotContent {

@@ -17,7 +17,10 @@ use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta:
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::plan::{Action, Found, Question, plan};
+use super::{
+    errors::{BadAnswer, event_of, of_call},
+    plan::{Action, Found, Question, plan},
+};
 use crate::{
     Failure,
     context::Context,
@@ -25,7 +28,7 @@ use crate::{
     shell::{ActionOutcome, Controller, Plan},
     snapshotter::{
         Settings,
-        creation_time::{OutOfRange, created, nanoseconds},
+        creation_time::{created, nanoseconds},
         responses::Responses,
         status_error::write_error,
     },
@@ -36,31 +39,6 @@ pub struct Contents {
     driver: Driver,
     settings: Settings,
     responses: Responses<Found>,
-}
-
-/// A driver's response that is not a group.
-#[derive(Debug, thiserror::Error)]
-enum BadAnswer {
-    #[error("the driver's answer has no group snapshot, or one without id")]
-    Nothing,
-    #[error("the driver's answer has a group snapshot without snapshots")]
-    NoMembers { handle: String },
-    #[error("the driver's answer has a snapshot without id or without source volume")]
-    Member { handle: String },
-    #[error("{cause}")]
-    Time { handle: String, members: Vec<VolumeSnapshotInfo>, cause: OutOfRange },
-}
-
-impl BadAnswer {
-    /// The group, which exists, and its snapshots as far as they are usable.
-    fn existing(&self) -> Option<(&str, &[VolumeSnapshotInfo])> {
-        const NONE: &[VolumeSnapshotInfo] = &[];
-        match self {
-            Self::Nothing => None,
-            Self::NoMembers { handle } | Self::Member { handle } => Some((handle.as_str(), NONE)),
-            Self::Time { handle, members, .. } => Some((handle.as_str(), members.as_slice())),
-        }
-    }
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -163,8 +141,9 @@ impl Controller for Contents {
                 info!(content = content.metadata.name, "released");
             }
             Action::Fail { content, obstacle } => {
-                let message = format!("Failed to create group snapshot: {obstacle}");
-                failed(context, &content, "GroupSnapshotCreationFailed", &message, None).await;
+                let creates = content.spec.source.group_snapshot_handles.is_none();
+                let (reason, message) = event_of(&content, creates, &obstacle.to_string());
+                failed(context, &content, reason, &message, None).await;
                 return Err(obstacle.into());
             }
         }
@@ -227,20 +206,7 @@ impl Contents {
         error: AnyError,
     ) -> Result<ActionOutcome, Failure> {
         let name = content.metadata.name.as_deref().unwrap_or_default();
-        let quoted = error.to_string();
-        let what = if creates {
-            let volumes = content.spec.source.volume_handles.as_deref().unwrap_or_default().join(" ");
-            format!("failed to take group snapshot of the volumes [{volumes}]: {quoted:?}")
-        } else {
-            format!("failed to list group snapshot for group snapshot content {name}: {quoted:?}")
-        };
-        // Upstream: `syncGroupSnapshotContent`, for which a content without a status is a new one.
-        let (reason, message) = if creates && content.status.is_none() {
-            ("GroupSnapshotCreationFailed", format!("Failed to create group snapshot: {what}"))
-        } else {
-            let message = format!("Failed to check and update group snapshot content: {what}");
-            ("GroupSnapshotContentCheckandUpdateFailed", message)
-        };
+        let (reason, message) = event_of(content, creates, &of_call(content, creates, &*error));
         // A group that exists can be deleted, although it is not usable.
         let existing = error.downcast_ref::<BadAnswer>().and_then(BadAnswer::existing);
         failed(context, content, reason, &message, existing).await;

@@ -11,4 +11,5 @@ mod run;
 mod source;
 mod trouble;
 
+pub use plan::Distribution;
 pub use run::Snapshots;

@@ -110,8 +110,22 @@ pub enum Action {
     DeleteContent(Arc<VolumeSnapshotContent>),
 }
 
+/// Where the snapshotters of a driver run: `--enable-distributed-snapshotting`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// One for the cluster.
+    Central,
+    /// One on each node: contents are labelled with the node of their volume.
+    Nodes,
+}
+
 /// Plans the snapshot with this key; `is_ungrouped`: the group that it names was found to be deleted.
-pub fn plan_snapshot(key: &ObjectKey, world: &World, is_ungrouped: bool) -> Option<Action> {
+pub fn plan_snapshot(
+    key: &ObjectKey,
+    world: &World,
+    distribution: Distribution,
+    is_ungrouped: bool,
+) -> Option<Action> {
     let snapshot = world.snapshots.get(key)?;
     let step = if is_deleting(&**snapshot) {
         return plan_deletion(key, snapshot, world, is_ungrouped);
@@ -122,7 +136,7 @@ pub fn plan_snapshot(key: &ObjectKey, world: &World, is_ungrouped: bool) -> Opti
     } else if owning_group(snapshot).is_some() {
         return None;
     } else {
-        make(snapshot, world)
+        make(snapshot, world, distribution)
     };
     step.unwrap_or_else(|trouble| fail(snapshot, trouble))
 }
@@ -183,7 +197,7 @@ fn find(snapshot: &Arc<VolumeSnapshot>, content: &str, world: &World) -> Step {
 }
 
 /// A snapshot that must be created.
-fn make(snapshot: &Arc<VolumeSnapshot>, world: &World) -> Step {
+fn make(snapshot: &Arc<VolumeSnapshot>, world: &World, distribution: Distribution) -> Step {
     let Some(class_name) = &snapshot.spec.volume_snapshot_class_name else {
         let class = source::default_class(snapshot, world).map_err(Trouble::DefaultClass)?;
         return Ok(Some(Action::SetClass { snapshot: snapshot.clone(), class }));
@@ -210,7 +224,7 @@ fn make(snapshot: &Arc<VolumeSnapshot>, world: &World) -> Step {
     if !held {
         return Ok(Some(Action::HoldClaim(claim.clone())));
     }
-    let content = Box::new(source::content(snapshot, claim, class, world).map_err(of_source)?);
+    let content = Box::new(source::content(snapshot, claim, class, world, distribution).map_err(of_source)?);
     Ok(Some(Action::CreateContent { snapshot: snapshot.clone(), content }))
 }
 

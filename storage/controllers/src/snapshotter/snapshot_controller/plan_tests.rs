@@ -7,14 +7,14 @@ use claimcheck_informer::{
 use claimcheck_model::{
     DEFAULT_SNAPSHOT_CLASS, GROUP_SNAPSHOT_BOUND_PROTECTION, ObjectKey, SNAPSHOT_BEING_DELETED,
     SNAPSHOT_BOUND_PROTECTION, SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_CONTENT_PROTECTION,
-    SNAPSHOT_IN_GROUP_PROTECTION, SNAPSHOT_SOURCE_PROTECTION,
+    SNAPSHOT_IN_GROUP_PROTECTION, SNAPSHOT_MANAGED_BY, SNAPSHOT_SOURCE_PROTECTION,
     group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotContentStatus},
     snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotContentStatus, VolumeSnapshotStatus},
 };
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
 
 use super::{
-    plan::{Action, plan_claim, plan_content, plan_snapshot},
+    plan::{Action, Distribution, plan_claim, plan_content, plan_snapshot},
     trouble::Trouble,
 };
 
@@ -63,7 +63,7 @@ fn step(world: &World) -> String {
 }
 
 fn step_of(world: &World, is_ungrouped: bool) -> String {
-    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, is_ungrouped) {
+    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, Distribution::Central, is_ungrouped) {
         None => "nothing".into(),
         Some(Action::SetClass { class, .. }) => format!("class {class}"),
         Some(Action::SetFinalizers { finalizers, .. }) => format!("{} finalizers", finalizers.len()),
@@ -154,7 +154,7 @@ fn what_a_snapshot_cannot_be_made_of() {
 
 /// The error of `s`, without what all errors of its content begin with.
 fn trouble(world: &World) -> String {
-    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, false) {
+    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, Distribution::Central, false) {
         Some(Action::Fail { trouble, .. }) => {
             assert_eq!(trouble.reason(), "SnapshotContentCreationFailed");
             let text = trouble.to_string();
@@ -300,7 +300,7 @@ fn a_member_of_a_group_is_left_to_it_until_it_is_bound() {
         ..VolumeGroupSnapshotContentStatus::default()
     });
     world.apply(of_group);
-    let report = plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), &world, false);
+    let report = plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), &world, Distribution::Central, false);
     let Some(Action::Report { status, .. }) = report else { panic!("expected a report, not {report:?}") };
     assert_eq!(status.volume_group_snapshot_name.as_deref(), Some("g"));
 }
@@ -335,4 +335,36 @@ fn contents_and_claims_are_held_while_needed() {
     world.apply(ready);
     assert!(matches!(plan_claim(&key, &world), Some(Action::ReleaseClaim(_))));
     assert_eq!(content("Delete").spec.driver, DRIVER);
+}
+
+#[test]
+fn distributed_snapshotters_find_their_contents_by_a_label() {
+    let key = ObjectKey::new(NAMESPACE, "s");
+    for (node, distribution, expected) in [
+        (Some("b"), Distribution::Nodes, Some("b")),
+        (Some("b"), Distribution::Central, None),
+        (Some("c"), Distribution::Nodes, None),
+        (None, Distribution::Nodes, None),
+    ] {
+        let mut world = testing::world([
+            held().into(),
+            testing::snapshot_class("snap", "Delete").into(),
+            testing::node("a").into(),
+            testing::node("b").into(),
+        ]);
+        bound_claim(&mut world, true);
+        let mut volume = (**world.volumes.named("pv").unwrap()).clone();
+        volume.spec.get_or_insert_default().node_affinity = node.map(testing::only_on);
+        world.apply(volume);
+        let action = plan_snapshot(&key, &world, distribution, false);
+        let Some(Action::CreateContent { content, .. }) = action else {
+            panic!("expected to create the content, not {action:?}")
+        };
+        let labels = content.metadata.labels.unwrap_or_default();
+        assert_eq!(
+            labels.get(SNAPSHOT_MANAGED_BY).map(String::as_str),
+            expected,
+            "{node:?} {distribution:?}"
+        );
+    }
 }

@@ -25,7 +25,7 @@ use tracing::info;
 
 use super::{
     meter::Measured,
-    plan::{Action, plan_claim, plan_content, plan_snapshot},
+    plan::{Action, Distribution, plan_claim, plan_content, plan_snapshot},
     trouble::Trouble,
 };
 use crate::{
@@ -49,6 +49,7 @@ pub enum Key {
 /// The controller that binds snapshots.
 pub struct Snapshots {
     measured: Measured,
+    distribution: Distribution,
     /// The uids of snapshots of which the group was found to be deleted.
     ungrouped: Mutex<HashSet<String>>,
 }
@@ -66,8 +67,8 @@ struct Grouped {
 }
 
 impl Snapshots {
-    pub fn new(context: &Context) -> Self {
-        Self { measured: Measured::new(context), ungrouped: Mutex::default() }
+    pub fn new(context: &Context, distribution: Distribution) -> Self {
+        Self { measured: Measured::new(context), distribution, ungrouped: Mutex::default() }
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.
@@ -160,7 +161,7 @@ impl Controller for Snapshots {
             Key::Snapshot(key) => {
                 let snapshot = world.snapshots.get(key);
                 let is_ungrouped = snapshot.is_some_and(|snapshot| self.ungrouped().contains(uid(snapshot)));
-                plan_snapshot(key, world, is_ungrouped)
+                plan_snapshot(key, world, self.distribution, is_ungrouped)
             }
             Key::Content(name) => plan_content(name, world),
             Key::Claim(key) => plan_claim(key, world),

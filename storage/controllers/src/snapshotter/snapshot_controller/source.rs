@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{World, reference};
 use claimcheck_model::{
-    DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_SECRET_NAME,
-    SNAPSHOT_SECRET_NAMESPACE,
+    DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_MANAGED_BY,
+    SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
     snapshot::{
         VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotContentSource,
         VolumeSnapshotContentSpec,
@@ -20,9 +20,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::trouble::{DefaultTrouble, SourceTrouble};
+use super::{
+    plan::Distribution,
+    trouble::{DefaultTrouble, SourceTrouble},
+};
 use crate::{
     claims::{annotation, claim_phase, is_deleting, is_meant_for, name, volume_name},
+    selector,
     snapshotter::parameters::{Purpose, secret},
 };
 
@@ -81,12 +85,20 @@ pub fn held_claim<'w>(
     Ok((claim, held))
 }
 
+/// The first node by name from which a volume with node affinity is accessible. Upstream: `getManagedByNode`.
+fn node<'w>(volume: &PersistentVolume, world: &'w World) -> Option<&'w str> {
+    volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
+    let accessible = world.nodes.iter().filter(|node| selector::reaches(volume, node));
+    accessible.map(|node| name(&**node)).min()
+}
+
 /// The content to be created for a snapshot. Upstream adds its finalizer in a second step.
 pub fn content(
     snapshot: &VolumeSnapshot,
     claim: &PersistentVolumeClaim,
     class: &VolumeSnapshotClass,
     world: &World,
+    distribution: Distribution,
 ) -> Result<VolumeSnapshotContent, SourceTrouble> {
     let (volume, csi) = volume(claim, world)?;
     if csi.driver != class.driver {
@@ -105,10 +117,15 @@ pub fn content(
             named(SNAPSHOT_SECRET_NAMESPACE, secret.namespace),
         ])
     });
+    let node = match distribution {
+        Distribution::Central => None,
+        Distribution::Nodes => node(volume, world),
+    };
     Ok(VolumeSnapshotContent {
         metadata: ObjectMeta {
             name: Some(content),
             annotations,
+            labels: node.map(|node| [(SNAPSHOT_MANAGED_BY.to_owned(), node.to_owned())].into()),
             finalizers: Some(vec![SNAPSHOT_CONTENT_PROTECTION.to_owned()]),
             ..ObjectMeta::default()
         },

@@ -204,9 +204,7 @@ fn groups<'w>(by: GroupBy, term: &str, world: &'w World) -> impl Iterator<Item =
 
 /// The groups of a namespace that are not ready: they may select a changed claim.
 fn unready_in(namespace: &str, world: &World) -> impl Iterator<Item = Key> {
-    let groups = world.group_snapshots.by(GroupBy::Unready, UNREADY);
-    let groups = groups.filter(move |group| group.metadata.namespace.as_deref() == Some(namespace));
-    groups.map(|group| Key::Group(key_of(&**group)))
+    groups(GroupBy::Unready, namespace, world)
 }
 
 async fn report(

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use claimcheck_informer::{World, key_of, reference};
+use claimcheck_informer::{ClaimBy, World, claim_label, key_of, reference};
 use claimcheck_model::{
     DEFAULT_GROUP_SNAPSHOT_CLASS, GROUP_SNAPSHOT_CONTENT_PROTECTION, GROUP_SNAPSHOT_SECRET_NAME,
     GROUP_SNAPSHOT_SECRET_NAMESPACE,
@@ -38,7 +38,16 @@ fn volumes<'w>(
         claim.metadata.namespace == group.metadata.namespace
             && selects(selector, claim.metadata.labels.as_ref())
     };
-    let mut claims: Vec<&Arc<PersistentVolumeClaim>> = world.claims.iter().filter(is_selected).collect();
+    let label = selector.and_then(|selector| selector.match_labels.as_ref()?.first_key_value());
+    let mut claims: Vec<&Arc<PersistentVolumeClaim>> = match label {
+        Some((key, value)) => {
+            let namespace = group.metadata.namespace.as_deref().unwrap_or_default();
+            let term = claim_label(namespace, key, value);
+            world.claims.by(ClaimBy::Label, &term).filter(is_selected).collect()
+        }
+        // Expressions alone have no index.
+        None => world.claims.iter().filter(is_selected).collect(),
+    };
     claims.sort_by(|a, b| name(&***a).cmp(name(&***b)));
     if claims.is_empty() {
         return Err(SourceTrouble::NoClaims(describe(selector)));
@@ -159,9 +168,37 @@ fn describe(selector: Option<&LabelSelector>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use claimcheck_informer::testing;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn groups_select_the_claims_of_their_namespace_by_labels_and_expressions() {
+        let mut world = World::default();
+        for (namespace, name, label) in
+            [("default", "a", "1"), ("default", "b", "2"), ("other", "c", "1"), ("default", "d", "1")]
+        {
+            let mut claim = testing::claim(name, "fast", "1Gi");
+            let mut volume = testing::volume(&format!("pv-{name}"), "fast", "1Gi");
+            claim.metadata.namespace = Some(namespace.to_owned());
+            claim.metadata.labels = Some([("x".to_owned(), label.to_owned())].into());
+            testing::bind(&mut claim, &mut volume);
+            world.apply(claim);
+            world.apply(volume);
+        }
+        let selected = |selector: Value| -> Vec<String> {
+            let mut group = testing::group_snapshot("g", "groups");
+            group.spec.source.selector = Some(serde_json::from_value(selector).unwrap());
+            let found = volumes(&group, &world).unwrap_or_default();
+            found.into_iter().map(|volume| name(&**volume).to_owned()).collect()
+        };
+        assert_eq!(selected(json!({ "matchLabels": { "x": "1" } })), ["pv-a", "pv-d"]);
+        let not_one = json!({ "key": "x", "operator": "NotIn", "values": ["1"] });
+        assert_eq!(selected(json!({ "matchExpressions": [not_one] })), ["pv-b"]);
+        let of_both = json!({ "matchLabels": { "x": "1" }, "matchExpressions": [not_one] });
+        assert_eq!(selected(of_both), [""; 0]);
+    }
 
     #[test]
     fn selectors_are_printed_as_by_kubernetes() {

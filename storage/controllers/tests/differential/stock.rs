@@ -1,0 +1,108 @@
+//! The stock programs and their arguments.
+
+use std::{fs, path::Path, process::Stdio};
+
+use tokio::process::{Child, Command};
+
+use crate::side::{BACKOFF, CAPACITY_NAMESPACE, CAPACITY_POLL, Programs, RECONCILE, Sockets, TIMEOUT};
+
+/// The controllers of kube-controller-manager that take part; sidecars are separate.
+const CONTROLLERS: [&str; 7] = [
+    "persistentvolume-binder-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-expander-controller",
+    "persistentvolumeclaim-protection-controller",
+    "persistentvolume-protection-controller",
+    "ephemeral-volume-controller",
+    "volumeattributesclass-protection-controller",
+];
+/// Required up to external-snapshotter 8.6; later versions have it by default.
+const GROUPS: &str = "--feature-gates=CSIVolumeGroupSnapshot=true";
+const METADATA: &str = "--extra-create-metadata";
+
+/// A running program; it ends with this.
+pub struct Program {
+    name: String,
+    child: Child,
+}
+
+impl Program {
+    /// Its name and status, if it has exited.
+    pub fn ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().unwrap()?;
+        Some(format!("{} ({status})", self.name))
+    }
+}
+
+/// Starts kube-controller-manager and the sidecars.
+pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets) -> Vec<Program> {
+    let kubeconfig = format!("--kubeconfig={}", folder.join("kubeconfig").display());
+    let rate = ["--kube-api-qps=1000".to_owned(), "--kube-api-burst=2000".to_owned()];
+    let manager = [
+        kubeconfig.clone(),
+        format!("--controllers={}", CONTROLLERS.join(",")),
+        "--leader-elect=false".to_owned(),
+        "--secure-port=0".to_owned(),
+        "-v=2".to_owned(),
+    ];
+    let manager: Vec<String> = manager.into_iter().chain(rate.clone()).collect();
+    let program = programs.assets.join("kube-controller-manager");
+    let mut processes = vec![spawn(folder, &program, "kube-controller-manager", &manager)];
+    let common: Vec<String> = [
+        kubeconfig,
+        "-v=4".to_owned(),
+        format!("--retry-interval-start={}ms", BACKOFF.base.as_millis()),
+        format!("--retry-interval-max={}ms", BACKOFF.max.as_millis()),
+    ]
+    .into_iter()
+    .chain(rate)
+    .collect();
+    let metadata = || vec![METADATA.to_owned()];
+    let groups = || vec![GROUPS.to_owned()];
+    let capacity = vec![
+        METADATA.to_owned(),
+        "--enable-capacity".to_owned(),
+        "--capacity-ownerref-level=-1".to_owned(),
+        format!("--capacity-poll-interval={}s", CAPACITY_POLL.as_secs()),
+        "--kube-api-capacity-qps=1000".to_owned(),
+        "--kube-api-capacity-burst=2000".to_owned(),
+    ];
+    let reconcile = vec![format!("--reconcile-sync={}s", RECONCILE.as_secs())];
+    for (program, log, socket, more) in [
+        ("csi-provisioner", "csi-provisioner", Some(&sockets.main), metadata()),
+        ("csi-provisioner", "csi-provisioner-topology", Some(&sockets.topology), metadata()),
+        ("csi-provisioner", "csi-provisioner-capacity", Some(&sockets.capacity), capacity),
+        ("csi-attacher", "csi-attacher", Some(&sockets.main), Vec::new()),
+        ("csi-attacher", "csi-attacher-listing", Some(&sockets.listing), reconcile),
+        ("csi-resizer", "csi-resizer", Some(&sockets.main), Vec::new()),
+        ("csi-snapshotter", "csi-snapshotter", Some(&sockets.main), [metadata(), groups()].concat()),
+        ("snapshot-controller", "snapshot-controller", None, groups()),
+    ] {
+        let mut arguments = common.clone();
+        if let Some(socket) = socket {
+            arguments.push(format!("--csi-address={}", socket.display()));
+            arguments.push(format!("--timeout={}s", TIMEOUT.as_secs()));
+        }
+        arguments.extend(more);
+        processes.push(spawn(folder, &programs.sidecars.join(program), log, &arguments));
+    }
+    processes
+}
+
+/// Starts a program that the kernel kills with this process, however that ends.
+pub fn spawn(folder: &Path, program: &Path, name: &str, arguments: &[String]) -> Program {
+    let log = fs::File::create(folder.join(format!("{name}.log"))).unwrap();
+    let child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL"])
+        .arg(program)
+        .args(arguments)
+        // The namespace in which the provisioner publishes capacities.
+        .env("NAMESPACE", CAPACITY_NAMESPACE)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
+    Program { name: name.to_owned(), child }
+}
