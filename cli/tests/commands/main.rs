@@ -16,6 +16,7 @@ mod logs;
 mod observe;
 mod permissions;
 mod push;
+mod stock_sidecars;
 mod tap;
 mod testdriver;
 mod traces;

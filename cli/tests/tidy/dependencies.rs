@@ -12,7 +12,7 @@ const FLOORS: [&[&str]; 9] = [
     &["csi", "engine", "informer", "apiserver", "observe", "runtime"],
     &["controllers", "node", "driver"],
     &["timeline", "report", "conformance", "deploy"],
-    &["component"],
+    &["component", "monitor"],
     &["cluster"],
     &["harness"],
     &["suites"],

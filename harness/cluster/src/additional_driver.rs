@@ -21,7 +21,7 @@ use super::{
     controllers::SIDECAR_FLAGS,
     driver_command::{BUILTIN, DriverCommand},
     node::{Common, Node},
-    node_driver::{NodeDriver, NodeDriverError, Plugin},
+    node_driver::{NodeDriver, NodeDriverError, Plugin, Registrar},
     supervisor::{Disruption, Supervised},
 };
 
@@ -147,6 +147,7 @@ impl RunningDriver {
             command: command(wanted),
             controller: None,
             state_dir: sibling_directory(&common.plugin.state_dir, name),
+            registrar: Registrar::Builtin,
         };
         let on_nodes = nodes.iter().map(|node| {
             let started = NodeDriver::start(common, &node.paths, node.namespace.clone(), &plugin);

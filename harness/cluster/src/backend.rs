@@ -64,7 +64,9 @@ impl Backend {
     /// The properties of a cluster with this backend.
     pub(crate) fn properties(&self) -> Properties {
         match self {
-            Self::Embedded(embedded) => Properties::embedded(embedded.controllers_are_stock()),
+            Self::Embedded(embedded) => {
+                Properties::embedded(embedded.controllers_are_stock(), embedded.sidecars_are_stock())
+            }
             Self::Kind(kind) => Properties::real(kind.cluster_capabilities()),
             Self::Existing(Some(installation)) => Properties::real(installation.cluster_capabilities),
             Self::Existing(None) => Properties::existing(),

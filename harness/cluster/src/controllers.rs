@@ -3,9 +3,13 @@
 //! With the embedded API server one process runs all of them. An upstream one enforces RBAC: there those that are
 //! installed in real clusters act as their service account, with exactly the permissions of `manifests/rbac`. The
 //! others, which are part of every real cluster, run in addition with all permissions: the built-in ones, or, except
-//! for the scheduler, upstream's.
+//! for the scheduler, upstream's. Those that `--sidecar` replaces do not run (`sidecars/plan.rs`).
 
-use std::{collections::BTreeMap, ffi::OsString, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    path::Path,
+};
 
 use claimcheck_controllers::Name;
 use claimcheck_substrate::{Capabilities, STATE_DIR};
@@ -18,6 +22,7 @@ use super::{
     controller_manager,
     embedded::{UpError, writing},
     node::{Common, Node},
+    sidecars::plan::{self, ControlPlaneKind, Replaceable, Rights},
     stock::Stock,
     supervisor::{Disruption, Supervised},
 };
@@ -71,19 +76,21 @@ impl Controllers {
         Ok(())
     }
 
-    /// Starts them after [`prepare`](Self::prepare); those that require a driver call its controller service, on the
-    /// first node.
+    /// Starts them after [`prepare`](Self::prepare), except for those that stock sidecars replace; those that require a
+    /// driver call its controller service, on the first node.
     pub(super) async fn start(
         common: &Common,
         first: &Node,
         control_plane: &ControlPlane,
         client: &Client,
+        replaced: &BTreeSet<Replaceable>,
     ) -> Result<Self, UpError> {
         let socket = common.plugin.controller_socket(&first.paths);
         let start =
-            |name: &str, kubeconfig: &Path, names: &[&str], more: &[&str]| -> Result<Supervised, UpError> {
+            |name: &str, kubeconfig: &Path, names: &[Name], more: &[&str]| -> Result<Supervised, UpError> {
                 let mut args: Vec<OsString> = vec!["controller".into()];
-                args.extend(names.iter().chain(more).map(Into::into));
+                args.extend(names.iter().map(|name| OsString::from(name.as_str())));
+                args.extend(more.iter().map(OsString::from));
                 args.extend([
                     "--kubeconfig".into(),
                     kubeconfig.into(),
@@ -97,29 +104,40 @@ impl Controllers {
                 Ok(common.start(spec)?)
             };
         let ControlPlane::Stock(stock) = control_plane else {
-            return Ok(Self(vec![start("controllers", &common.kubeconfig, &["all"], &[])?]));
+            let processes = plan::controllers(ControlPlaneKind::Builtin, replaced).into_iter();
+            let processes =
+                processes.map(|process| start(process.name, &common.kubeconfig, &process.controllers, &[]));
+            return processes.collect::<Result<_, _>>().map(Self);
         };
         let components = components(stock);
         let account = Path::new(STATE_DIR).join("kubeconfig-controllers");
         let kubeconfig = stock.kubeconfig_of_controllers();
         claimcheck_apiserver::kubeconfig::write(&account, &kubeconfig).map_err(writing(&account))?;
         let installed = install::controllers(&components);
-        let installed: Vec<&str> = installed.iter().map(String::as_str).collect();
+        let installed: Vec<Name> = installed
+            .iter()
+            .map(|name| name.parse().expect("the manifests name existing controllers"))
+            .collect();
         let at_home = ["--capacity-namespace", components.namespace.as_str()];
-        let sidecars = start("controllers", &account, &installed, &at_home)?;
-        let of_cluster = |names: &[&str]| start("controllers of the cluster", &common.kubeconfig, names, &[]);
-        let Some(program) = stock.controller_manager() else {
-            let others = Name::ALL.map(Name::as_str).into_iter().chain([Name::Garbage.as_str()]);
-            let others: Vec<&str> = others.filter(|name| !installed.contains(name)).collect();
-            return Ok(Self(vec![sidecars, of_cluster(&others)?]));
-        };
-        let scheduler = of_cluster(&[Name::Scheduler.as_str()])?;
-        let spec = controller_manager::command(program, &common.kubeconfig, &common.logs);
-        let log = spec.log.clone();
-        let manager = common.start(spec)?;
-        let running = controller_manager::wait_until_running(&manager, log, client).await;
-        running.map_err(|error| UpError::ControlPlane(error.into()))?;
-        Ok(Self(vec![sidecars, scheduler, manager]))
+        let manager = stock.controller_manager();
+        let kind = ControlPlaneKind::Stock { installed: &installed, manager: manager.is_some() };
+        let mut processes = Vec::new();
+        for process in plan::controllers(kind, replaced) {
+            let (kubeconfig, more): (&Path, &[&str]) = match process.rights {
+                Rights::Manifests => (&account, &at_home),
+                Rights::All => (&common.kubeconfig, &[]),
+            };
+            processes.push(start(process.name, kubeconfig, &process.controllers, more)?);
+        }
+        if let Some(program) = manager {
+            let spec = controller_manager::command(program, &common.kubeconfig, &common.logs);
+            let log = spec.log.clone();
+            let manager = common.start(spec)?;
+            let running = controller_manager::wait_until_running(&manager, log, client).await;
+            running.map_err(|error| UpError::ControlPlane(error.into()))?;
+            processes.push(manager);
+        }
+        Ok(Self(processes))
     }
 
     /// All processes.

@@ -126,7 +126,8 @@ impl PlaceholderValues {
     }
 }
 
-fn placeholders(word: &str) -> Vec<&str> {
+/// The names of the placeholders in a word.
+pub(super) fn placeholders(word: &str) -> Vec<&str> {
     let inner = |part: &'_ str| part.find('}').map(|end| part[..end].len());
     word.split('{').skip(1).filter_map(|part| inner(part).map(|end| &part[..end])).collect()
 }

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! Cluster       client, observer, driver under test, properties: the same data for every kind
-//!  └─ Backend ─┬─ Embedded   virtual nodes, built-in components; API server: built-in or stock (control_plane, stock)
+//!  └─ Backend ─┬─ Embedded   virtual nodes, built-in components; API server: built-in or stock (control_plane, stock);
+//!              │             stock programs in place of built-in sidecars (sidecars)
 //!              ├─ Kind       nodes created by kind (on_kind)
 //!              └─ Existing   the cluster of a kubeconfig (real), perhaps with components for the run (installation)
 //! ```
@@ -51,6 +52,7 @@ mod properties;
 mod reachable_nodes;
 mod real;
 mod secrets;
+mod sidecars;
 mod stock;
 mod supervisor;
 mod unregistered;
@@ -78,5 +80,9 @@ pub use orphaned_loop_devices::{OrphanedLoopDevice, OrphanedLoopDevicesError, de
 pub use properties::ClusterCapabilities;
 pub use reachable_nodes::ReachableNodes;
 pub use real::{ClassChoice, RealError, Target};
+pub use sidecars::{
+    AccountChoiceError, RbacFileError, Sidecar, SidecarAccount, SidecarAccountError, SidecarError,
+    SidecarList, StartSidecarsError, StockSidecars, StockSidecarsError,
+};
 pub use stock::{Assets, AssetsError, StockError};
 pub use supervisor::{Disruption, Supervised};

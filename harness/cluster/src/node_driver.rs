@@ -27,6 +27,17 @@ pub(super) struct Plugin {
     pub controller: Option<DriverCommand>,
     /// The state directory, the same for all nodes.
     pub state_dir: PathBuf,
+    /// What registers it on the nodes.
+    pub registrar: Registrar,
+}
+
+/// What registers a driver with the agent of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Registrar {
+    /// A task of this process.
+    Builtin,
+    /// A program of `--sidecar registrar`.
+    Stock,
 }
 
 /// The name of a socket in the driver's directory.
@@ -37,17 +48,27 @@ const CONTROLLER_SOCKET: &str = "controller.sock";
 impl Plugin {
     /// Its socket on a node, as seen from outside of the node's namespace.
     pub(super) fn socket(&self, paths: &Paths) -> PathBuf {
-        paths.kubelet.join(self.below_kubelet(NODE_SOCKET))
+        self.outside_node(paths, NODE_SOCKET)
     }
 
     /// The socket of its controller service, which runs on the first node.
     pub(super) fn controller_socket(&self, first: &Paths) -> PathBuf {
         let socket = if self.controller.is_some() { CONTROLLER_SOCKET } else { NODE_SOCKET };
-        first.kubelet.join(self.below_kubelet(socket))
+        self.outside_node(first, socket)
+    }
+
+    /// Its socket on a node, as seen by the node's agent and the driver.
+    pub(super) fn socket_in_node(&self) -> PathBuf {
+        self.in_node(NODE_SOCKET)
+    }
+
+    /// A socket in its directory on a node, as seen from outside of the node's namespace.
+    pub(super) fn outside_node(&self, paths: &Paths, socket: &str) -> PathBuf {
+        paths.kubelet.join(self.below_kubelet(socket))
     }
 
     /// A socket as seen by the node's agent and the driver.
-    fn in_node(&self, socket: &str) -> PathBuf {
+    pub(super) fn in_node(&self, socket: &str) -> PathBuf {
         Path::new(KUBELET_DIR).join(self.below_kubelet(socket))
     }
 
@@ -102,7 +123,8 @@ impl Plugin {
 #[derive(Debug)]
 pub(super) struct NodeDriver {
     pub process: Supervised,
-    registrar: JoinHandle<()>,
+    /// None if a stock program registers it.
+    registrar: Option<JoinHandle<()>>,
 }
 
 /// A driver cannot be started on a node.
@@ -127,21 +149,26 @@ impl NodeDriver {
         plugin: &Plugin,
     ) -> Result<Self, NodeDriverError> {
         let process = plugin.start(common, paths, namespace, (&plugin.command, &paths.name, NODE_SOCKET))?;
-        let registrar = tokio::spawn(register(paths.clone(), plugin.clone()));
+        let registrar = match plugin.registrar {
+            Registrar::Builtin => Some(tokio::spawn(register(paths.clone(), plugin.clone()))),
+            Registrar::Stock => None,
+        };
         Ok(Self { process, registrar })
     }
 }
 
 impl Drop for NodeDriver {
     fn drop(&mut self) {
-        self.registrar.abort();
+        if let Some(registrar) = &self.registrar {
+            registrar.abort();
+        }
     }
 }
 
 /// Registers the driver like node-driver-registrar.
 async fn register(paths: Paths, plugin: Plugin) {
     let driver = Driver::new(Endpoint::Unix(plugin.socket(&paths)), Tap::none(), "registrar");
-    let endpoint = plugin.in_node(NODE_SOCKET).display().to_string();
+    let endpoint = plugin.socket_in_node().display().to_string();
     let registry = paths.registry();
     let served = claimcheck_node::registrar::run(&driver, &registry, &endpoint, std::future::pending()).await;
     if let Err(error) = served {

@@ -69,13 +69,18 @@ pub(crate) struct Properties {
 }
 
 impl Properties {
-    /// Those of an embedded cluster, with stock or built-in controllers.
-    pub(crate) fn embedded(stock_controllers: bool) -> Self {
-        let (step_timeout, settling_time) = if stock_controllers { (240, 30) } else { (60, 5) };
+    /// Those of an embedded cluster, with stock or built-in controllers, and stock or built-in sidecars. Stock sidecars
+    /// wait longer after each failure, and the attacher decides by a cache that may be stale.
+    pub(crate) fn embedded(stock_controllers: bool, upstream_sidecars: bool) -> Self {
+        let (step_timeout, settling_time) = match (stock_controllers, upstream_sidecars) {
+            (_, true) => (240, 90),
+            (true, false) => (240, 30),
+            (false, false) => (60, 5),
+        };
         Self {
             real_nodes: false,
-            capabilities: ClusterCapabilities::EMBEDDED,
-            repeatable_calls: &[],
+            capabilities: ClusterCapabilities { upstream_sidecars, ..ClusterCapabilities::EMBEDDED },
+            repeatable_calls: if upstream_sidecars { &[Rule::AttachTwice] } else { &[] },
             step_timeout: Duration::from_secs(step_timeout),
             settling_time: Duration::from_secs(settling_time),
         }
@@ -104,5 +109,25 @@ impl Properties {
     pub(crate) fn existing() -> Self {
         let sidecars = ClusterCapabilities { upstream_sidecars: true, ..ClusterCapabilities::EXISTING };
         Self { capabilities: ClusterCapabilities::EXISTING, ..Self::real(sidecars) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stock_sidecars_on_virtual_nodes_are_those_of_a_real_cluster() {
+        let real =
+            Properties::real(ClusterCapabilities { upstream_sidecars: true, ..ClusterCapabilities::KIND });
+        for stock_controllers in [false, true] {
+            let stock = Properties::embedded(stock_controllers, true);
+            assert!(stock.capabilities.upstream_sidecars);
+            assert_eq!(stock.repeatable_calls, [Rule::AttachTwice]);
+            assert_eq!((stock.step_timeout, stock.settling_time), (real.step_timeout, real.settling_time));
+            let builtin = Properties::embedded(stock_controllers, false);
+            assert!(!builtin.capabilities.upstream_sidecars && builtin.repeatable_calls.is_empty());
+            assert!(builtin.settling_time < stock.settling_time);
+        }
     }
 }

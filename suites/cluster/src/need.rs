@@ -131,7 +131,8 @@ impl claimcheck_engine::Need for Need {
             ),
             Self::BuiltinSidecars => unless(
                 !cluster.upstream_sidecars,
-                "kubernetes-csi's sidecars behave differently, see ARCHITECTURE.md: use --sidecars ours",
+                "kubernetes-csi's sidecars behave differently, see ARCHITECTURE.md: use --sidecars ours, or omit \
+                 --sidecar",
             ),
             Self::Provisioning(Provisioning::Dynamic) => {
                 let creates = declared(calls.create, "does not create volumes", "CREATE_DELETE_VOLUME");

@@ -12,6 +12,7 @@ use crate::cluster_target::{ClusterTarget, Driver, choice};
 use crate::component_args::ComponentArgs;
 use crate::existing_target::ExistingArgs;
 use crate::kind_target::KindTarget;
+use crate::sidecar_args::SidecarArgs;
 use claimcheck_suites::FsType;
 use claimcheck_suites::pod_security::PodSecurity;
 use claimcheck_suites::{IMAGE, PullSecret, Workload};
@@ -55,6 +56,8 @@ pub struct ClusterArgs {
     /// Pod Security level of the cases' namespaces and pods; cases that require more privileges are skipped
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL", env = "CLAIMCHECK_POD_SECURITY")]
     pod_security: PodSecurity,
+    #[command(flatten)]
+    sidecars: SidecarArgs,
     #[command(flatten)]
     existing: ExistingArgs,
     #[command(flatten)]
@@ -170,6 +173,9 @@ pub enum ClusterArgsError {
         "StorageClass.FromExistingClassName {0}: clusters with virtual nodes start without classes: use FromFile or FromName"
     )]
     NoClassYet(String),
+    /// The options of stock sidecars cannot be used.
+    #[error(transparent)]
+    Sidecars(#[from] claimcheck_cluster::StockSidecarsError),
     /// The stock programs are missing.
     #[error(transparent)]
     Assets(#[from] claimcheck_cluster::AssetsError),
@@ -189,7 +195,8 @@ impl ClusterArgsError {
             | Self::NoImage
             | Self::Name(_)
             | Self::Config(_)
-            | Self::NoClassYet(_) => ExitCode::from(2),
+            | Self::NoClassYet(_)
+            | Self::Sidecars(_) => ExitCode::from(2),
             Self::Assets(_) => ExitCode::from(3),
         }
     }
@@ -231,12 +238,12 @@ impl ClusterArgs {
         let controllers = Controllers::from(self.controllers.unwrap_or_default());
         Ok(match self.cluster {
             ClusterOption::Embedded => {
-                ClusterTarget::Embedded { api: Api::Builtin, nodes, driver: self.virtual_driver(config) }
+                ClusterTarget::Embedded { api: Api::Builtin, nodes, driver: self.virtual_driver(config)? }
             }
             ClusterOption::Envtest => ClusterTarget::Embedded {
                 api: Api::Stock(Assets::find(controllers)?),
                 nodes,
-                driver: self.virtual_driver(config),
+                driver: self.virtual_driver(config)?,
             },
             ClusterOption::Kind => {
                 let workers = self.nodes.map(usize::from);
@@ -251,18 +258,19 @@ impl ClusterArgs {
         })
     }
 
-    fn virtual_driver(self, config: Option<Arc<TestDriver>>) -> Driver {
+    fn virtual_driver(self, config: Option<Arc<TestDriver>>) -> Result<Driver, ClusterArgsError> {
         let of_file = match config.as_deref().map(TestDriver::class) {
             Some(Class::Object(class)) => class.parameters.clone().unwrap_or_default(),
             Some(Class::None | Class::Name | Class::Existing(_)) | None => BTreeMap::new(),
         };
-        Driver {
+        Ok(Driver {
             command: self.driver,
             controller: self.driver_controller,
             class_parameters: of_file.into_iter().chain(self.driver_params).collect(),
             file_systems: file_systems(&self.fs_types),
+            sidecars: self.sidecars.read()?,
             config,
-        }
+        })
     }
 
     /// Checks that the kind of cluster accepts every argument.
@@ -285,6 +293,8 @@ impl ClusterArgs {
         ];
         let wrong_cluster = restricted.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
         let wrong_cluster = wrong_cluster.map(|(argument, _, _, wanted)| (argument, wanted));
+        let of_virtual = self.sidecars.given().filter(|_| !self.is_virtual());
+        let of_virtual = of_virtual.map(|argument| (argument, "embedded or envtest"));
         let of_existing = self.existing.given().filter(|_| !existing).map(|argument| (argument, "existing"));
         let of_kind = self.kind.given().filter(|_| !on_kind).map(|argument| (argument, "kind"));
         let of_either = self.components.given().filter(|_| !on_kind && !self.existing.installs());
@@ -295,7 +305,7 @@ impl ClusterArgs {
             ClusterOption::Kind => "kind",
             ClusterOption::Existing => "existing",
         };
-        match wrong_cluster.or(of_existing).or(of_kind).or(of_either) {
+        match wrong_cluster.or(of_virtual).or(of_existing).or(of_kind).or(of_either) {
             Some((argument, wanted)) => Err(ClusterArgsError::WrongCluster { argument, wanted, given }),
             None if self.existing.disrupts_others() => Err(ClusterArgsError::DisruptsOthers),
             None if self.existing.installs() && !self.components.names_image() => {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{
     Api, ClassChoice, Cluster, ClusterCapabilities, DriverCommand, DriverPolicy, Instrumentation, Options,
-    SupportedCalls,
+    StockSidecars, SupportedCalls,
 };
 use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
@@ -59,6 +59,8 @@ pub struct Driver {
     pub class_parameters: BTreeMap<String, String>,
     /// The file systems that it supports, if it is user-provided.
     pub file_systems: Vec<FsType>,
+    /// The stock programs in place of built-in sidecars, or in addition to them.
+    pub sidecars: StockSidecars,
     /// The driver file (`--driver-config`).
     pub config: Option<Arc<TestDriver>>,
 }
@@ -95,6 +97,7 @@ impl Driver {
             controller: self.controller.clone(),
             class_parameters: self.class_parameters.clone(),
             policy: self.policy(),
+            sidecars: self.sidecars.clone(),
             api,
             logs: folder.cluster_dir()?,
             listen,
@@ -179,6 +182,14 @@ impl ClusterTarget {
         }
     }
 
+    /// The stock programs of `--sidecar`, if any.
+    pub fn sidecars(&self) -> Option<String> {
+        match self {
+            Self::Embedded { driver, .. } => driver.sidecars.description(),
+            Self::Kind { .. } | Self::Existing { .. } => None,
+        }
+    }
+
     /// The period at which real kubelets report their node status, if the run configures them.
     pub fn node_status_period(&self) -> Option<String> {
         match self {
@@ -257,8 +268,11 @@ impl ClusterTarget {
                     FileSystems::given(&driver.file_systems)
                 };
                 let builtin_controllers = self.controllers() == Some(Controllers::Builtin);
-                let cluster_capabilities =
-                    ClusterCapabilities { retracts: builtin_controllers, ..ClusterCapabilities::EMBEDDED };
+                let cluster_capabilities = ClusterCapabilities {
+                    retracts: builtin_controllers,
+                    upstream_sidecars: driver.sidecars.replace_controllers(),
+                    ..ClusterCapabilities::EMBEDDED
+                };
                 let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
                 Environment { nodes: *nodes, builtin, inline, cluster_capabilities, file_systems, ..UNKNOWN }
             }

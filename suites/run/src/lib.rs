@@ -19,6 +19,7 @@ mod output_args;
 mod push_args;
 mod redacted;
 mod run;
+mod sidecar_args;
 
 pub use cluster_args::{ClusterArgs, ClusterArgsError};
 pub use cluster_target::{ClusterTarget, Driver};

@@ -194,6 +194,7 @@ impl Run {
             .place
             .controllers()
             .map(|controllers| ("controllers".to_owned(), controllers.name().to_owned()));
+        let sidecars = options.place.sidecars().map(|sidecars| ("sidecars".to_owned(), sidecars));
         let period =
             options.place.node_status_period().map(|period| ("node_status_period".to_owned(), period));
         let without = cluster.nodes_without_driver().len();
@@ -229,6 +230,7 @@ impl Run {
                 .into_iter()
                 .chain(privilege_entry)
                 .chain(controllers)
+                .chain(sidecars)
                 .chain(period)
                 .chain(without)
                 .chain([settling])

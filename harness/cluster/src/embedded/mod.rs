@@ -34,6 +34,7 @@ use super::{
     leaks,
     node::{Common, Node},
     observer::Observer,
+    sidecars::Sidecars,
     supervisor::Supervised,
 };
 use crate::faults::{self, FaultSpec};
@@ -43,6 +44,8 @@ pub(crate) struct Embedded {
     control_plane: ControlPlane,
     nodes: Vec<Node>,
     controllers: Controllers,
+    /// The stock programs of `--sidecar`.
+    sidecars: Sidecars,
     /// A client of its controller's socket.
     driver: DriverClient,
     driver_controller: Option<Supervised>,
@@ -64,6 +67,11 @@ impl Embedded {
     /// Whether upstream's controllers bind and attach.
     pub(crate) fn controllers_are_stock(&self) -> bool {
         self.control_plane.controllers_are_stock()
+    }
+
+    /// Whether stock sidecars call the driver's controller.
+    pub(crate) fn sidecars_are_stock(&self) -> bool {
+        self.sidecars.replace_controllers()
     }
 
     /// Activates these faults for the whole run, replacing all others.
@@ -106,7 +114,10 @@ impl Embedded {
         let find = |name: &str| self.nodes.iter().find(|node| node.paths.name == name);
         let component = match victim {
             Victim::Controllers => {
-                self.controllers.disrupt(disruption).await;
+                tokio::join!(
+                    self.controllers.disrupt(disruption),
+                    self.sidecars.disrupt_controllers(disruption)
+                );
                 return Ok(());
             }
             Victim::NodeAgent(name) => find(name).map(|node| &node.agent),
@@ -156,6 +167,7 @@ impl Embedded {
         });
         let of_nodes = self.nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
         let processes = self.controllers.processes().iter().chain(of_nodes).chain(&self.driver_controller);
+        let processes = processes.chain(self.sidecars.processes());
         component_logs::by_processes(processes.chain(others), names)
     }
 
@@ -187,8 +199,11 @@ impl Embedded {
         let additional = self.additional_drivers.into_inner();
         let others = additional.values().map(|additional| &additional.controllers);
         let others = join_all(others.map(|process| process.disrupt(Disruption::Stop)));
-        tokio::join!(others, self.controllers.disrupt(Disruption::Stop));
+        let sidecars = self.sidecars.disrupt_controllers(Disruption::Stop);
+        tokio::join!(others, self.controllers.disrupt(Disruption::Stop), sidecars);
         join_all(self.nodes.iter().map(|node| node.agent.disrupt(Disruption::Stop))).await;
+        // A registrar that exits while its agent runs would unregister the driver.
+        self.sidecars.stop().await;
         let others = additional.values().flat_map(|additional| &additional.on_nodes);
         let drivers = others.chain(self.nodes.iter().map(|node| &node.driver));
         let drivers = drivers.map(|driver| &driver.process).chain(&self.driver_controller);

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use serde_json::json;
 
-use crate::{control_plane::Api, driver_command::DriverCommand};
+use crate::{control_plane::Api, driver_command::DriverCommand, sidecars::StockSidecars};
 
 /// The options of an embedded cluster.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Options {
     pub class_parameters: BTreeMap<String, String>,
     /// The settings of its CSIDriver object that the driver itself does not declare.
     pub policy: DriverPolicy,
+    /// Stock programs in place of built-in sidecars, or in addition to them.
+    pub sidecars: StockSidecars,
     /// The API server.
     pub api: Api,
     /// An existing directory for the components' logs and the API server's audit log.

@@ -38,9 +38,10 @@ use crate::{
     control_plane::{self, ControlPlane, ControlPlaneError},
     controllers::Controllers,
     node::{Common, Node},
-    node_driver::Plugin,
+    node_driver::{Plugin, Registrar},
     observer::{Check, Observer, Trigger, WaitError},
     reachable_nodes::{self, ReachableNodes},
+    sidecars::{Sidecars, StartSidecarsError, Target, plan::Replaceable},
     supervisor::Supervised,
 };
 use claimcheck_component::client::client;
@@ -86,6 +87,9 @@ pub enum UpError {
     /// A node cannot be started.
     #[error(transparent)]
     Node(Box<dyn std::error::Error + Send + Sync>),
+    /// The stock programs of `--sidecar` cannot be started.
+    #[error(transparent)]
+    Sidecars(#[from] StartSidecarsError),
     /// The driver does not respond.
     #[error("{component} {what}; its command line:\n  {command}\nlast lines of its log:\n{log}")]
     Driver {
@@ -150,7 +154,8 @@ impl Cluster {
             .plugin
             .start_controller(&common, &first.paths, first.namespace.clone())
             .map_err(|error| UpError::Node(Box::new(error)))?;
-        let controllers = Controllers::start(&common, first, &control_plane, &client).await?;
+        let replaced = options.sidecars.replaced();
+        let controllers = Controllers::start(&common, first, &control_plane, &client, &replaced).await?;
         let at = |socket| DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
         let on_node = at(common.plugin.socket(&first.paths));
         let driver = at(common.plugin.controller_socket(&first.paths));
@@ -164,10 +169,20 @@ impl Cluster {
         let declared = capabilities::declared(&driver, &on_node).await;
         let object = options.policy.object(&driver_name, declared.supported_calls.attach);
         install(&client, &object, &options.class_parameters).await?;
+        let kubeconfig = control_plane.kubeconfig();
+        let target = Target {
+            common: &common,
+            nodes: &nodes,
+            client: &client,
+            kubeconfig: &kubeconfig,
+            driver: &driver_name,
+        };
+        let sidecars = Sidecars::start(target, &options.sidecars).await?;
         let embedded = Embedded {
             control_plane,
             nodes,
             controllers,
+            sidecars,
             driver,
             driver_controller,
             faults,
@@ -179,7 +194,7 @@ impl Cluster {
         };
         tokio::select! {
             registered = embedded.registered(&observer, &driver_name) => registered?,
-            error = embedded.driver_fails() => return Err(error),
+            error = embedded.process_fails() => return Err(error),
         }
         // Topology keys alone have no effect: the driver must declare VOLUME_ACCESSIBILITY_CONSTRAINTS.
         let reachable_nodes = match declared.capabilities.get(&Capability::Topology) {
@@ -201,9 +216,10 @@ impl Cluster {
 }
 
 impl Embedded {
-    /// Resolves once one of the driver's processes keeps exiting.
-    async fn driver_fails(&self) -> UpError {
+    /// Resolves once one of the driver's processes, or a stock sidecar, keeps exiting.
+    async fn process_fails(&self) -> UpError {
         let processes = self.nodes.iter().map(|node| &node.driver.process).chain(&self.driver_controller);
+        let processes = processes.chain(self.sidecars.servers());
         let fails = processes.map(|process| {
             Box::pin(async {
                 process.has_failed(GIVE_UP).await;
@@ -256,6 +272,10 @@ fn common(
             controller: options.controller.clone(),
             // Unique to this run: every run sees the loop devices of all runs on the host.
             state_dir: state.join(format!("d-{:.8}", uuid::Uuid::new_v4().simple().to_string())),
+            registrar: match options.sidecars.replaced().contains(&Replaceable::Registrar) {
+                true => Registrar::Stock,
+                false => Registrar::Builtin,
+            },
         },
         kubeconfig: state.join("kubeconfig"),
         client_ca: control_plane.client_ca().map(Path::to_owned),

@@ -9,9 +9,10 @@ use super::read::{Run, Side};
 
 /// The factors that affect durations, in addition to the program: the key in a run's `environment`, and the label.
 /// The version of claimcheck is not included, since comparing versions is the purpose.
-const DECISIVE: [(&str, &str); 8] = [
+const DECISIVE: [(&str, &str); 9] = [
     ("cluster", "cluster"),
     ("controllers", "storage controllers"),
+    ("sidecars", "stock sidecars"),
     ("driver", "driver"),
     ("kubernetes_version", "version of Kubernetes"),
     ("privilege", "rights on this machine"),

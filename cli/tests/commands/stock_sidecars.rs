@@ -1,0 +1,162 @@
+//! `--sidecar`: programs that run in place of built-in sidecars, or next to them, on an embedded cluster. Upstream's own
+//! programs are tried in `host`; here a shell script and the built-in provisioner stand for them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_claimcheck");
+
+fn claimcheck(args: &[&str]) -> Output {
+    Command::new(PROGRAM).env("CLAIMCHECK_NO_HISTORY", "1").args(args).output().expect("the binary runs")
+}
+
+fn error_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The log of a component in a run folder.
+fn log(run: &Path, component: &str) -> String {
+    let path = run.join("cluster").join(format!("{component}.log"));
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn events(run: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(run.join("events.ndjson")).expect("events");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn mistakes_are_usage_errors() {
+    let table: &[(&[&str], &str)] = &[
+        (&["run", "--sidecar", "provisioner"], "write NAME=exec:COMMAND"),
+        (&["load", "--sidecar", "provisoner=exec:p {socket}"], "did you mean provisioner?"),
+        (&["run", "--sidecar", "csi-attacher=exec:a"], "did you mean attacher?"),
+        (&["run", "--sidecar", "binder=exec:b"], "the built-in controller binder cannot be replaced"),
+        (&["run", "--sidecar", "attacher=exec:a {nodeid}"], "{nodeid} is not a placeholder"),
+        (&["run", "--sidecar", "x=exec:a", "--sidecar", "x=exec:b"], "--sidecar x is given twice"),
+        (&["run", "--sidecar-account", "x=n/a"], "there is no --sidecar x"),
+        (
+            &["run", "--sidecar", "x=exec:a", "--sidecar-account", "x=a"],
+            "write NAME=NAMESPACE/SERVICEACCOUNT",
+        ),
+        (&["run", "--sidecar", "x=exec:a", "--sidecar-rbac", "/no/such.yaml"], "/no/such.yaml"),
+        (
+            &["run", "--cluster", "kind", "--sidecar", "attacher=exec:a"],
+            "--sidecar is for --cluster embedded or envtest, not kind",
+        ),
+        (
+            &["run", "--cluster", "existing", "--sidecar-rbac", "f"],
+            "--sidecar-rbac is for --cluster embedded or envtest, not existing",
+        ),
+    ];
+    for (args, remedy) in table {
+        let output = claimcheck(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", error_of(&output));
+        assert!(error_of(&output).contains(remedy), "{args:?} said {}", error_of(&output));
+    }
+}
+
+/// Prints what it is given, once a socket of its own exists, and runs until it is stopped.
+const SCRIPT: &str = r#"exec:sh -c 'test -S {socket} && echo socket; echo "$POD_NAME $NAMESPACE $NODE_NAME $CSI_ADDRESS";
+test -r {kubeconfig} && stat -c "%a %n" {kubeconfig}; cmp -s {kubeconfig} /cc/kubeconfig || echo another;
+exec sleep 600' sh --password hunter2"#;
+
+#[test]
+fn an_additional_program_runs_on_the_first_node_with_the_usual_variables() {
+    let out = tempfile::tempdir().expect("a folder");
+    let run = out.path().join("run");
+    let sidecar = format!("prober={SCRIPT}");
+    let folder = run.display().to_string();
+    let output = claimcheck(&["run", "volume_io::a file", "--sidecar", &sidecar, "--out", &folder]);
+    assert_eq!(output.status.code(), Some(0), "{}", error_of(&output));
+    let log = log(&run, "sidecar-prober");
+    let address = "/var/lib/kubelet/plugins/driver/sidecar-prober.sock";
+    let expected = ["socket", &format!("prober-0 kube-system node-1 {address}"), "600 /cc/kubeconfig"];
+    assert_eq!(log.lines().collect::<Vec<_>>(), expected);
+    // The built-in sidecars still run, so their behaviour is expected.
+    let started = &events(&run)[0];
+    assert_eq!(started["environment"]["sidecars"], "prober: sh", "{started}");
+}
+
+#[test]
+fn a_program_has_the_token_of_its_service_account() {
+    let out = tempfile::tempdir().expect("a folder");
+    let (run, roles) = (out.path().join("run"), out.path().join("roles.yaml"));
+    fs::write(
+        &roles,
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: prober, namespace: vendor}\n---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: prober}\n\
+         rules: [{apiGroups: [''], resources: [nodes], verbs: [get]}]\n---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: prober}\n\
+         roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: prober}\n\
+         subjects: [{kind: ServiceAccount, name: prober, namespace: vendor}]\n---\n\
+         apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: prober}\n",
+    )
+    .expect("a file");
+    let (sidecar, folder) = (format!("prober={SCRIPT}"), run.display().to_string());
+    let roles = roles.display().to_string();
+    let args =
+        ["run", "volume_io::a file", "--sidecar", &sidecar, "--sidecar-rbac", &roles, "--out", &folder];
+    let output = claimcheck(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", error_of(&output));
+    let log = log(&run, "sidecar-prober");
+    let address = "/var/lib/kubelet/plugins/driver/sidecar-prober.sock";
+    let variables = format!("prober-0 vendor node-1 {address}");
+    let expected = ["socket", &variables, "600 /cc/kubeconfig-sidecar-prober", "another"];
+    assert_eq!(log.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_provisioner_in_place_of_the_built_in_one_is_recorded_by_the_tap_once() {
+    let out = tempfile::tempdir().expect("a folder");
+    let run = out.path().join("run");
+    let sidecar = format!(
+        "provisioner=exec:{PROGRAM} controller provisioner --csi-address {{socket}} --kubeconfig {{kubeconfig}}"
+    );
+    let folder = run.display().to_string();
+    let output = claimcheck(&["run", "volume_io::a file", "--sidecar", &sidecar, "--out", &folder]);
+    assert_eq!(output.status.code(), Some(0), "{}", error_of(&output));
+    let mut created: BTreeMap<String, u32> = BTreeMap::new();
+    for event in events(&run).iter().filter(|event| event["event"] == "rpc" && event["code"] == "OK") {
+        if event["method"] == "CreateVolume" {
+            *created.entry(event["volume"].as_str().expect("a name").to_owned()).or_default() += 1;
+        }
+    }
+    assert!(!created.is_empty() && created.values().all(|times| *times == 1), "{created:?}");
+    assert!(!events(&run).iter().any(|event| event["event"] == "component_exited"), "a program has exited");
+}
+
+#[test]
+fn a_program_that_exits_at_once_fails_the_start_with_its_log() {
+    let out = tempfile::tempdir().expect("a folder");
+    let run = out.path().join("run").display().to_string();
+    // Without a registrar the driver is not registered, so the start waits for the program.
+    let sidecar = "registrar=exec:sh -c 'echo no licence, $2 >&2; exit 1' sh --password hunter2";
+    let output = claimcheck(&["run", "volume_io::a file", "--sidecar", sidecar, "--out", &run]);
+    assert_eq!(output.status.code(), Some(3), "{}", error_of(&output));
+    let expected = ["sidecar registrar node-", "exits immediately after it is started", "no licence, ***"];
+    assert!(expected.iter().all(|words| error_of(&output).contains(words)), "{}", error_of(&output));
+    assert!(!error_of(&output).contains("hunter2"), "{}", error_of(&output));
+}
+
+#[test]
+fn the_built_in_registrar_registers_the_driver_as_a_program_on_every_node() {
+    let out = tempfile::tempdir().expect("a folder");
+    let run = out.path().join("run");
+    let sidecar = format!(
+        "registrar=exec:{PROGRAM} registrar --csi-address {{socket}} --kubelet-registration-path {{socket}} \
+         --plugin-registration-path {{registration_dir}}"
+    );
+    let folder = run.display().to_string();
+    let output = claimcheck(&["run", "volume_io::a file", "--sidecar", &sidecar, "--out", &folder]);
+    assert_eq!(output.status.code(), Some(0), "{}", error_of(&output));
+    for node in ["node-1", "node-2"] {
+        assert!(run.join(format!("cluster/sidecar-registrar-{node}.log")).exists(), "none on {node}");
+    }
+}

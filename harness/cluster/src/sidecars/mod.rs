@@ -1,0 +1,187 @@
+//! `--sidecar`: stock programs on clusters with virtual nodes, in place of built-in sidecars or in addition to them.
+//!
+//! ```text
+//! --sidecar NAME=exec:COMMAND ──command──> Sidecar ┐
+//! --sidecar-rbac, --sidecar-account ──account──────┴─> StockSidecars ──run──> Sidecars (processes, taps)
+//!                                        plan: which built-in controllers remain, and where each program runs
+//! ```
+
+mod account;
+mod command;
+pub(crate) mod plan;
+mod run;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use serde_json::Value;
+
+use self::{account::Account, plan::Replaceable};
+
+pub use account::{AccountChoiceError, RbacFileError, SidecarAccount, SidecarAccountError};
+pub use command::{Sidecar, SidecarError, SidecarList};
+pub use run::StartSidecarsError;
+pub(crate) use run::{Sidecars, Target};
+
+/// The stock programs of a cluster, with their service accounts and roles.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StockSidecars {
+    programs: Vec<Program>,
+    /// Service accounts, roles and bindings, in the order of the files.
+    objects: Vec<Value>,
+}
+
+/// A program with its service account.
+#[derive(Clone, Debug, PartialEq)]
+struct Program {
+    sidecar: Sidecar,
+    /// The administrator's credentials if absent.
+    account: Option<Account>,
+}
+
+/// Options of stock programs that do not fit together.
+#[derive(Debug, thiserror::Error)]
+pub enum StockSidecarsError {
+    /// Two programs have one name.
+    #[error("--sidecar {0} is given twice: each name is that of one program")]
+    Twice(String),
+    /// An account for a program that is not started.
+    #[error("--sidecar-account {0}: there is no --sidecar {0}")]
+    NoProgram(String),
+    /// Two accounts for one program.
+    #[error("--sidecar-account {0} is given twice: a program has one account")]
+    TwoAccounts(String),
+    /// Roles without a program.
+    #[error("--sidecar-rbac is for the programs of --sidecar NAME=exec:COMMAND: add one")]
+    OnlyRoles,
+    /// A file cannot be used.
+    #[error(transparent)]
+    File(#[from] RbacFileError),
+    /// No account can be chosen.
+    #[error(transparent)]
+    Account(#[from] AccountChoiceError),
+}
+
+impl StockSidecars {
+    /// Reads the files, and chooses the service account of each program.
+    ///
+    /// # Errors
+    /// [`StockSidecarsError`], if names occur twice, a file cannot be used, or the files have several accounts for a
+    /// program without `--sidecar-account`.
+    pub fn new(
+        sidecars: Vec<Sidecar>,
+        accounts: Vec<SidecarAccount>,
+        files: &[PathBuf],
+    ) -> Result<Self, StockSidecarsError> {
+        let mut names = BTreeSet::new();
+        for sidecar in &sidecars {
+            if !names.insert(sidecar.name()) {
+                return Err(StockSidecarsError::Twice(sidecar.name().to_owned()));
+            }
+        }
+        if names.is_empty() && !files.is_empty() {
+            return Err(StockSidecarsError::OnlyRoles);
+        }
+        let mut given = BTreeMap::new();
+        for SidecarAccount { sidecar, account } in accounts {
+            if !names.contains(sidecar.as_str()) {
+                return Err(StockSidecarsError::NoProgram(sidecar));
+            }
+            if given.insert(sidecar.clone(), account).is_some() {
+                return Err(StockSidecarsError::TwoAccounts(sidecar));
+            }
+        }
+        let mut objects = Vec::new();
+        for file in files {
+            objects.extend(account::read(file)?);
+        }
+        let available = account::accounts(&objects);
+        let program = |sidecar: Sidecar| -> Result<Program, StockSidecarsError> {
+            let account = account::choose(&sidecar, given.get(sidecar.name()), &available)?;
+            Ok(Program { sidecar, account })
+        };
+        let programs = sidecars.into_iter().map(program).collect::<Result<_, _>>()?;
+        Ok(Self { programs, objects })
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+
+    /// The built-in components that they replace.
+    pub(crate) fn replaced(&self) -> BTreeSet<Replaceable> {
+        let replaced = |program: &Program| match program.sidecar.role() {
+            plan::Role::Replaces(replaced) => Some(replaced),
+            plan::Role::Additional => None,
+        };
+        self.programs.iter().filter_map(replaced).collect()
+    }
+
+    /// Whether any of them replaces a sidecar of the driver's controller or the snapshot-controller, so that the
+    /// cluster behaves like one with upstream's sidecars.
+    pub fn replace_controllers(&self) -> bool {
+        self.programs.iter().any(|program| program.sidecar.role().replaces_controller())
+    }
+
+    /// Names and programs, for the report: `attacher: csi-attacher, ..`; without arguments, which may contain secrets.
+    pub fn description(&self) -> Option<String> {
+        let describe =
+            |program: &Program| format!("{}: {}", program.sidecar.name(), program.sidecar.program());
+        let programs: Vec<String> = self.programs.iter().map(describe).collect();
+        (!programs.is_empty()).then(|| programs.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(texts: &[&str]) -> Vec<Sidecar> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn options_that_do_not_fit_together_are_errors() {
+        let roles = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(roles.path(), "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a}}").unwrap();
+        let files = [roles.path().to_owned()];
+        let table: [(&[&str], &[&str], &[PathBuf], &str); 6] = [
+            (&["x=exec:a", "x=exec:b"], &[], &[], "--sidecar x is given twice"),
+            (&["x=exec:a"], &["y=n/a"], &files, "there is no --sidecar y"),
+            (&["x=exec:a"], &["x=default/a", "x=default/a"], &files, "a program has one account"),
+            (&[], &[], &files, "add one"),
+            (&["x=exec:a"], &["x=default/b"], &files, "use default/a"),
+            (&["x=exec:a"], &[], &["/no/such.yaml".into()], "/no/such.yaml"),
+        ];
+        for (sidecars, accounts, files, expected) in table {
+            let accounts = accounts.iter().map(|text| text.parse().unwrap()).collect();
+            let error = StockSidecars::new(parse(sidecars), accounts, files).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let sidecars = StockSidecars::new(parse(&["x=exec:a {kubeconfig}"]), Vec::new(), &files).unwrap();
+        let account = sidecars.programs[0].account.as_ref().map(ToString::to_string);
+        assert_eq!(account.as_deref(), Some("default/a"));
+    }
+
+    #[test]
+    fn only_sidecars_of_the_controller_change_the_behaviour_of_the_cluster() {
+        let table: [(&[&str], bool, Option<&str>); 4] = [
+            (&[], false, None),
+            (&["registrar=exec:/opt/registrar --token t"], false, Some("registrar: registrar")),
+            (&["monitor=exec:a"], false, Some("monitor: a")),
+            (
+                &["attacher=exec:./csi-attacher -v=5", "monitor=exec:a"],
+                true,
+                Some("attacher: csi-attacher, monitor: a"),
+            ),
+        ];
+        for (texts, expected, description) in table {
+            let sidecars = StockSidecars::new(parse(texts), Vec::new(), &[]).unwrap();
+            assert_eq!(sidecars.replace_controllers(), expected, "{texts:?}");
+            assert_eq!(sidecars.description().as_deref(), description);
+        }
+    }
+}

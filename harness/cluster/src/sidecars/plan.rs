@@ -1,0 +1,361 @@
+//! What runs with stock sidecars: the built-in controllers that remain, and the place and socket of each program.
+
+use std::{collections::BTreeSet, fmt};
+
+use claimcheck_controllers::Name;
+use claimcheck_model::nearest;
+
+/// A built-in component that `--sidecar` replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Replaceable {
+    Provisioner,
+    Attacher,
+    Resizer,
+    Snapshotter,
+    SnapshotController,
+    Registrar,
+    /// No built-in one runs on virtual nodes, since no kubelet probes their driver.
+    LivenessProbe,
+}
+
+/// Names of upstream's programs and repositories, which are not those of `--sidecar`.
+const UPSTREAM: [(&str, Replaceable); 15] = [
+    ("csi-provisioner", Replaceable::Provisioner),
+    ("external-provisioner", Replaceable::Provisioner),
+    ("csi-attacher", Replaceable::Attacher),
+    ("external-attacher", Replaceable::Attacher),
+    ("csi-resizer", Replaceable::Resizer),
+    ("external-resizer", Replaceable::Resizer),
+    ("csi-snapshotter", Replaceable::Snapshotter),
+    ("external-snapshotter", Replaceable::Snapshotter),
+    ("csi-snapshot-controller", Replaceable::SnapshotController),
+    ("csi-node-driver-registrar", Replaceable::Registrar),
+    ("node-driver-registrar", Replaceable::Registrar),
+    ("driver-registrar", Replaceable::Registrar),
+    ("csi-livenessprobe", Replaceable::LivenessProbe),
+    ("liveness-probe", Replaceable::LivenessProbe),
+    ("liveness", Replaceable::LivenessProbe),
+];
+
+impl Replaceable {
+    /// All of them.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Provisioner,
+        Self::Attacher,
+        Self::Resizer,
+        Self::Snapshotter,
+        Self::SnapshotController,
+        Self::Registrar,
+        Self::LivenessProbe,
+    ];
+
+    /// Its name in `--sidecar`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Provisioner => Name::Provisioner.as_str(),
+            Self::Attacher => Name::Attacher.as_str(),
+            Self::Resizer => Name::Resizer.as_str(),
+            Self::Snapshotter => Name::Snapshotter.as_str(),
+            Self::SnapshotController => Name::SnapshotController.as_str(),
+            Self::Registrar => "registrar",
+            Self::LivenessProbe => "livenessprobe",
+        }
+    }
+
+    /// The built-in controller that does not run then.
+    pub(crate) fn controller(self) -> Option<Name> {
+        match self {
+            Self::Provisioner => Some(Name::Provisioner),
+            Self::Attacher => Some(Name::Attacher),
+            Self::Resizer => Some(Name::Resizer),
+            Self::Snapshotter => Some(Name::Snapshotter),
+            Self::SnapshotController => Some(Name::SnapshotController),
+            Self::Registrar | Self::LivenessProbe => None,
+        }
+    }
+}
+
+/// What a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It replaces a built-in component.
+    Replaces(Replaceable),
+    /// It runs in addition to the built-in components.
+    Additional,
+}
+
+/// Where a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Once, on the first node, like the pod of a Deployment.
+    FirstNode,
+    /// Once per node, like the pods of a DaemonSet.
+    EveryNode,
+}
+
+/// The socket that a program calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Socket {
+    /// A tap before the driver's controller service, which records its calls.
+    Tapped,
+    /// The driver's socket itself. A registrar passes its path on to the node agent, so that a tap there would record
+    /// the calls of the agent a second time.
+    Driver,
+}
+
+/// A name that `--sidecar` does not accept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NameError {
+    /// It is probably a slip, or upstream's name.
+    Meant(Replaceable),
+    /// A built-in controller that is no sidecar.
+    NotReplaceable(Name),
+    /// It is no name of a process.
+    Invalid,
+}
+
+/// The longest name: the path of its socket is limited to 107 bytes.
+const LONGEST: usize = 32;
+
+impl Role {
+    /// The role of the program with this name.
+    pub(crate) fn of(name: &str) -> Result<Self, NameError> {
+        if let Some(replaceable) = Replaceable::ALL.into_iter().find(|known| known.name() == name) {
+            return Ok(Self::Replaces(replaceable));
+        }
+        if let Ok(controller) = name.parse::<Name>() {
+            return Err(NameError::NotReplaceable(controller));
+        }
+        let upstream = UPSTREAM.into_iter().find(|(upstream, _)| *upstream == name).map(|(_, meant)| meant);
+        let similar = || {
+            let nearest = nearest(name, Replaceable::ALL.map(Replaceable::name))?;
+            Replaceable::ALL.into_iter().find(|known| known.name() == nearest)
+        };
+        if let Some(meant) = upstream.or_else(similar) {
+            return Err(NameError::Meant(meant));
+        }
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let is_name = (1..=LONGEST).contains(&name.len()) && name.chars().all(is_plain);
+        if is_name { Ok(Self::Additional) } else { Err(NameError::Invalid) }
+    }
+
+    /// Where it runs.
+    pub(crate) fn placement(self) -> Placement {
+        match self {
+            Self::Replaces(Replaceable::Registrar | Replaceable::LivenessProbe) => Placement::EveryNode,
+            Self::Replaces(
+                Replaceable::Provisioner
+                | Replaceable::Attacher
+                | Replaceable::Resizer
+                | Replaceable::Snapshotter
+                | Replaceable::SnapshotController,
+            )
+            | Self::Additional => Placement::FirstNode,
+        }
+    }
+
+    /// The socket that it calls.
+    pub(crate) fn socket(self) -> Socket {
+        match self.placement() {
+            Placement::FirstNode => Socket::Tapped,
+            Placement::EveryNode => Socket::Driver,
+        }
+    }
+
+    /// Whether it replaces a built-in controller, so that it is stopped and killed together with the controllers.
+    pub(crate) fn replaces_controller(self) -> bool {
+        match self {
+            Self::Replaces(replaced) => replaced.controller().is_some(),
+            Self::Additional => false,
+        }
+    }
+}
+
+/// The controllers of a cluster without stock sidecars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ControlPlaneKind<'a> {
+    /// The embedded API server: one process with all controllers.
+    Builtin,
+    /// A stock API server.
+    Stock {
+        /// The controllers that the manifests install in real clusters.
+        installed: &'a [Name],
+        /// Whether a kube-controller-manager runs.
+        manager: bool,
+    },
+}
+
+/// The rights of a process with built-in controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// All permissions.
+    All,
+    /// Those of the service account of the manifests.
+    Manifests,
+}
+
+/// A process with built-in controllers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ControllerProcess {
+    /// Its name in logs.
+    pub name: &'static str,
+    /// Its rights.
+    pub rights: Rights,
+    /// Its controllers; never empty.
+    pub controllers: Vec<Name>,
+}
+
+/// The process of the controllers that the manifests do not install.
+const CLUSTER: &str = "controllers of the cluster";
+
+/// The processes with the built-in controllers that remain.
+pub(crate) fn controllers(
+    control_plane: ControlPlaneKind<'_>,
+    replaced: &BTreeSet<Replaceable>,
+) -> Vec<ControllerProcess> {
+    let stock: Vec<Name> = replaced.iter().filter_map(|replaced| replaced.controller()).collect();
+    let remaining =
+        |names: Vec<Name>| -> Vec<Name> { names.into_iter().filter(|name| !stock.contains(name)).collect() };
+    let process = |name, rights, names| ControllerProcess { name, rights, controllers: remaining(names) };
+    let processes = match control_plane {
+        ControlPlaneKind::Builtin => vec![process("controllers", Rights::All, Name::ALL.to_vec())],
+        ControlPlaneKind::Stock { installed, manager } => {
+            let of_cluster = match manager {
+                true => vec![Name::Scheduler],
+                false => {
+                    let all = Name::ALL.into_iter().chain([Name::Garbage]);
+                    all.filter(|name| !installed.contains(name)).collect()
+                }
+            };
+            vec![
+                process("controllers", Rights::Manifests, installed.to_vec()),
+                process(CLUSTER, Rights::All, of_cluster),
+            ]
+        }
+    };
+    processes.into_iter().filter(|process| !process.controllers.is_empty()).collect()
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = Replaceable::ALL.map(Replaceable::name).join(", ");
+        match self {
+            Self::Meant(meant) => write!(
+                f,
+                "did you mean {}? The built-in components that can be replaced are {known}; name an additional \
+                 program differently",
+                meant.name()
+            ),
+            Self::NotReplaceable(name) => write!(
+                f,
+                "the built-in controller {name} cannot be replaced, only {known}; stock controllers run with \
+                 --cluster envtest --controllers stock"
+            ),
+            Self::Invalid => write!(
+                f,
+                "use one of {known}, or a name of at most {LONGEST} lower-case letters, digits and dashes for an \
+                 additional program"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_a_role_or_a_suggestion() {
+        use Replaceable::{Attacher, LivenessProbe, Provisioner, Registrar};
+        let table = [
+            ("provisioner", Ok(Role::Replaces(Provisioner))),
+            ("livenessprobe", Ok(Role::Replaces(LivenessProbe))),
+            ("health-monitor", Ok(Role::Additional)),
+            ("a1", Ok(Role::Additional)),
+            ("provisoner", Err(NameError::Meant(Provisioner))),
+            ("Attacher", Err(NameError::Meant(Attacher))),
+            ("csi-attacher", Err(NameError::Meant(Attacher))),
+            ("node-driver-registrar", Err(NameError::Meant(Registrar))),
+            ("scheduler", Err(NameError::NotReplaceable(Name::Scheduler))),
+            ("garbage", Err(NameError::NotReplaceable(Name::Garbage))),
+            ("", Err(NameError::Invalid)),
+            ("../../up", Err(NameError::Invalid)),
+            ("my program", Err(NameError::Invalid)),
+            ("a-name-that-is-longer-than-the-path-of-a-socket-permits", Err(NameError::Invalid)),
+        ];
+        for (name, expected) in table {
+            assert_eq!(Role::of(name), expected, "{name}");
+        }
+        for known in Replaceable::ALL {
+            assert_eq!(Role::of(known.name()), Ok(Role::Replaces(known)));
+        }
+    }
+
+    #[test]
+    fn registrar_and_livenessprobe_run_on_every_node_with_the_socket_of_the_driver() {
+        for known in Replaceable::ALL {
+            let per_node = matches!(known, Replaceable::Registrar | Replaceable::LivenessProbe);
+            let role = Role::Replaces(known);
+            let expected = match per_node {
+                true => (Placement::EveryNode, Socket::Driver, false),
+                false => (Placement::FirstNode, Socket::Tapped, true),
+            };
+            assert_eq!((role.placement(), role.socket(), role.replaces_controller()), expected, "{role:?}");
+        }
+        let additional = Role::Additional;
+        let expected = (Placement::FirstNode, Socket::Tapped, false);
+        assert_eq!((additional.placement(), additional.socket(), additional.replaces_controller()), expected);
+    }
+
+    #[test]
+    fn the_controllers_that_are_not_replaced_remain() {
+        use Replaceable::{Attacher, Provisioner, Registrar, Resizer};
+        let without = |names: &[Name]| -> Vec<Name> {
+            Name::ALL.into_iter().filter(|name| !names.contains(name)).collect()
+        };
+        let sidecars = [Name::Provisioner, Name::Attacher];
+        let stock = |manager| ControlPlaneKind::Stock { installed: &sidecars, manager };
+        let rest = || {
+            let mut rest = without(&sidecars);
+            rest.push(Name::Garbage);
+            rest
+        };
+        let all = |controllers| ("controllers", Rights::All, controllers);
+        let installed = |controllers| ("controllers", Rights::Manifests, controllers);
+        let of_cluster = |controllers| ("controllers of the cluster", Rights::All, controllers);
+        let table = [
+            (ControlPlaneKind::Builtin, vec![], vec![all(Name::ALL.to_vec())]),
+            (ControlPlaneKind::Builtin, vec![Registrar], vec![all(Name::ALL.to_vec())]),
+            (
+                ControlPlaneKind::Builtin,
+                vec![Provisioner, Resizer],
+                vec![all(without(&[Name::Provisioner, Name::Resizer]))],
+            ),
+            (stock(false), vec![], vec![installed(sidecars.to_vec()), of_cluster(rest())]),
+            (stock(false), vec![Attacher], vec![installed(vec![Name::Provisioner]), of_cluster(rest())]),
+            (stock(false), vec![Attacher, Provisioner], vec![of_cluster(rest())]),
+            (
+                stock(false),
+                vec![Resizer],
+                vec![
+                    installed(sidecars.to_vec()),
+                    of_cluster(rest().into_iter().filter(|name| *name != Name::Resizer).collect()),
+                ],
+            ),
+            (
+                stock(true),
+                vec![Provisioner],
+                vec![installed(vec![Name::Attacher]), of_cluster(vec![Name::Scheduler])],
+            ),
+            (stock(true), vec![Attacher, Provisioner], vec![of_cluster(vec![Name::Scheduler])]),
+        ];
+        for (control_plane, replaced, expected) in table {
+            let processes = controllers(control_plane, &replaced.iter().copied().collect());
+            let processes: Vec<_> = processes
+                .into_iter()
+                .map(|process| (process.name, process.rights, process.controllers))
+                .collect();
+            assert_eq!(processes, expected, "{control_plane:?} without {replaced:?}");
+        }
+    }
+}

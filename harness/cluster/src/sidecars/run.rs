@@ -1,0 +1,369 @@
+//! Starts stock programs: their service accounts, a tap before the driver for each, and their processes.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use claimcheck_apiserver::kubeconfig;
+use claimcheck_csi::{
+    BindError, Driver, Endpoint, NO_DEADLINE, Server, proxy,
+    tap::{TAP_ENV, Tap, TapError},
+};
+use claimcheck_substrate::{Capabilities, KUBELET_DIR, STATE_DIR, SpawnError};
+use futures::future::join_all;
+use k8s_openapi::api::{
+    authentication::v1::TokenRequest,
+    core::v1::{Namespace, ServiceAccount},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role as RbacRole, RoleBinding},
+};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::{
+    Program, StockSidecars,
+    account::{self, Account},
+    command::Values,
+    plan::{Placement, Role, Socket},
+};
+use crate::{
+    node::{Common, Node, Paths},
+    supervisor::{Disruption, Supervised},
+};
+
+/// The field manager of the applied objects.
+const MANAGER: &str = "claimcheck";
+/// The namespace of programs without a service account.
+const NAMESPACE: &str = "kube-system";
+/// The kubeconfig of programs without `{kubeconfig}`: an empty one.
+const NO_KUBECONFIG: &str = "/dev/null";
+/// The lifetime of a token, in seconds: a week, since no kubelet renews it, and loads run for hours.
+const LIFETIME: i64 = 7 * 24 * 3600;
+
+/// Stock programs cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartSidecarsError {
+    /// The API server rejects an object of `--sidecar-rbac`.
+    #[error("--sidecar-rbac: {object} cannot be applied")]
+    Apply {
+        /// Its kind and name.
+        object: String,
+        /// The cause.
+        #[source]
+        source: kube::Error,
+    },
+    /// No token is issued.
+    #[error("no token can be requested for ServiceAccount {account} of --sidecar {sidecar}")]
+    Token {
+        /// The program.
+        sidecar: String,
+        /// The account.
+        account: String,
+        /// The cause.
+        #[source]
+        source: kube::Error,
+    },
+    /// The response has no token.
+    #[error("the API server returned no token for ServiceAccount {account} of --sidecar {sidecar}")]
+    NoToken {
+        /// The program.
+        sidecar: String,
+        /// The account.
+        account: String,
+    },
+    /// A kubeconfig cannot be written.
+    #[error("cannot write the kubeconfig {} of --sidecar {sidecar}", path.display())]
+    Kubeconfig {
+        /// The program.
+        sidecar: String,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The socket of a tap cannot be created.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The calls cannot be recorded.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// A program cannot be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+}
+
+/// What stock programs run on.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub common: &'a Common,
+    /// The nodes; never empty.
+    pub nodes: &'a [Node],
+    /// A client with all permissions.
+    pub client: &'a Client,
+    /// A kubeconfig with all permissions.
+    pub kubeconfig: &'a str,
+    /// The name of the driver.
+    pub driver: &'a str,
+}
+
+/// Running stock programs. Dropping it kills them.
+#[derive(Debug, Default)]
+pub(crate) struct Sidecars {
+    processes: Vec<(Role, Supervised)>,
+    taps: Vec<TapTask>,
+}
+
+/// The task of a tap. Dropping it ends the task.
+#[derive(Debug)]
+struct TapTask(JoinHandle<()>);
+
+impl Drop for TapTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Sidecars {
+    /// Starts the programs; the driver must respond already, since upstream's sidecars exit if its Probe fails.
+    ///
+    /// # Errors
+    /// [`StartSidecarsError`], which names the object or the program.
+    pub(crate) async fn start(
+        target: Target<'_>,
+        sidecars: &StockSidecars,
+    ) -> Result<Self, StartSidecarsError> {
+        if sidecars.is_empty() {
+            return Ok(Self::default());
+        }
+        for object in account::namespaces(&sidecars.objects).iter().chain(&sidecars.objects) {
+            apply(target.client, object).await?;
+        }
+        let tap = Tap::connect(&target.common.tap)?;
+        let mut running = Self::default();
+        for program in &sidecars.programs {
+            running.add(target, program, &tap).await?;
+        }
+        Ok(running)
+    }
+
+    /// Starts one program.
+    async fn add(
+        &mut self,
+        target: Target<'_>,
+        program: &Program,
+        tap: &Tap,
+    ) -> Result<(), StartSidecarsError> {
+        let Program { sidecar, account } = program;
+        let kubeconfig = match account {
+            Some(account) => kubeconfig_of(target, sidecar.name(), account).await?,
+            None => target.common.kubeconfig.clone(),
+        };
+        let namespace = account.as_ref().map_or(NAMESPACE, |account| account.namespace.as_str());
+        let role = sidecar.role();
+        let nodes = match role.placement() {
+            Placement::FirstNode => &target.nodes[..1],
+            Placement::EveryNode => target.nodes,
+        };
+        for node in nodes {
+            let socket = match role.socket() {
+                Socket::Tapped => {
+                    let file = format!("sidecar-{}.sock", sidecar.name());
+                    self.taps.push(serve_tap(target, &node.paths, sidecar.name(), &file, tap)?);
+                    target.common.plugin.in_node(&file)
+                }
+                Socket::Driver => target.common.plugin.socket_in_node(),
+            };
+            let values = Values {
+                socket,
+                kubeconfig: kubeconfig.clone(),
+                node: node.paths.name.clone(),
+                state_dir: target.common.plugin.state_dir.clone(),
+                namespace: namespace.to_owned(),
+                registration_dir: Path::new(KUBELET_DIR).join("plugins_registry"),
+                node_root: KUBELET_DIR.into(),
+            };
+            let (name, pod) = match role.placement() {
+                Placement::FirstNode => {
+                    (format!("sidecar {}", sidecar.name()), format!("{}-0", sidecar.name()))
+                }
+                Placement::EveryNode => (
+                    format!("sidecar {} {}", sidecar.name(), node.paths.name),
+                    format!("{}-{}", sidecar.name(), node.paths.name),
+                ),
+            };
+            let (program, args) = sidecar.at(&values);
+            let mut spec = target.common.component(name, args, Some(node.namespace.clone()));
+            spec.program = program;
+            spec.capabilities = match role {
+                Role::Replaces(_) => Capabilities::Files,
+                Role::Additional => Capabilities::All,
+            };
+            // A built-in component in this place would record its calls a second time.
+            spec.env.retain(|(variable, _)| variable != TAP_ENV);
+            let variables = environment(&values, &pod, sidecar.uses_api());
+            spec.env.extend(variables.map(|(name, value)| (name.to_owned(), value.into())));
+            self.processes.push((role, target.common.start(spec)?));
+        }
+        Ok(())
+    }
+
+    /// All processes.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &Supervised> {
+        self.processes.iter().map(|(_, process)| process)
+    }
+
+    /// The processes that replace a built-in component, which are to run without end.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Supervised> {
+        self.processes.iter().filter_map(|(role, process)| match role {
+            Role::Replaces(_) => Some(process),
+            Role::Additional => None,
+        })
+    }
+
+    /// Whether any of them replaces a sidecar of the driver's controller or the snapshot-controller.
+    pub(crate) fn replace_controllers(&self) -> bool {
+        self.processes.iter().any(|(role, _)| role.replaces_controller())
+    }
+
+    /// Disrupts those that replace controllers. They do not have the arguments of the built-in ones, so a change of
+    /// these does not apply to them.
+    pub(crate) async fn disrupt_controllers(&self, disruption: Disruption) {
+        match disruption {
+            Disruption::Kill
+            | Disruption::Stop
+            | Disruption::Start
+            | Disruption::Pause
+            | Disruption::Resume => {}
+            Disruption::Configure(_) => return,
+        }
+        let controllers = self.processes.iter().filter(|(role, _)| role.replaces_controller());
+        join_all(controllers.map(|(_, process)| process.disrupt(disruption))).await;
+    }
+
+    /// Stops all of them.
+    pub(crate) async fn stop(&self) {
+        join_all(self.processes().map(|process| process.disrupt(Disruption::Stop))).await;
+    }
+}
+
+/// The variables that the manifests of drivers set; and `KUBECONFIG`, which upstream's provisioner prefers to its
+/// argument: the user's own could be that of another cluster.
+fn environment(values: &Values, pod: &str, uses_api: bool) -> [(&'static str, String); 6] {
+    let kubeconfig = if uses_api { values.kubeconfig.as_path() } else { Path::new(NO_KUBECONFIG) };
+    [
+        ("POD_NAME", pod.to_owned()),
+        ("NAMESPACE", values.namespace.clone()),
+        ("NODE_NAME", values.node.clone()),
+        ("KUBE_NODE_NAME", values.node.clone()),
+        ("CSI_ADDRESS", values.socket.display().to_string()),
+        ("KUBECONFIG", kubeconfig.display().to_string()),
+    ]
+}
+
+/// Records the calls of a program to the driver's controller service, at a socket of this name next to the driver's.
+fn serve_tap(
+    target: Target<'_>,
+    first: &Paths,
+    sidecar: &str,
+    file: &str,
+    tap: &Tap,
+) -> Result<TapTask, BindError> {
+    let behind = Endpoint::Unix(target.common.plugin.controller_socket(first));
+    let server = Server::bind(&target.common.plugin.outside_node(first, file))?;
+    let driver = Driver::new(behind, tap.clone(), sidecar).named(target.driver).with_deadline(NO_DEADLINE);
+    let sidecar = sidecar.to_owned();
+    Ok(TapTask(tokio::spawn(async move {
+        if let Err(error) = proxy(server, &driver, std::future::pending()).await {
+            tracing::error!(sidecar, %error, "cannot record the calls of the sidecar");
+        }
+    })))
+}
+
+/// Writes a kubeconfig with a token of the account, readable by its owner only.
+async fn kubeconfig_of(
+    target: Target<'_>,
+    sidecar: &str,
+    account: &Account,
+) -> Result<PathBuf, StartSidecarsError> {
+    let (name, title) = (sidecar.to_owned(), account.to_string());
+    let accounts: Api<ServiceAccount> = Api::namespaced(target.client.clone(), &account.namespace);
+    let request: TokenRequest = serde_json::from_value(json!({
+        "metadata": {},
+        "spec": { "audiences": [], "expirationSeconds": LIFETIME },
+    }))
+    .expect("a TokenRequest");
+    let issued = accounts.create_token_request(&account.name, &PostParams::default(), &request).await;
+    let issued = match issued {
+        Ok(issued) => serde_json::to_value(issued).unwrap_or_default(),
+        Err(source) => return Err(StartSidecarsError::Token { sidecar: name, account: title, source }),
+    };
+    let Some(token) = issued["status"]["token"].as_str().filter(|token| !token.is_empty()) else {
+        return Err(StartSidecarsError::NoToken { sidecar: name, account: title });
+    };
+    let path = Path::new(STATE_DIR).join(format!("kubeconfig-sidecar-{sidecar}"));
+    let written = kubeconfig::write(&path, &account::with_token(target.kubeconfig, token));
+    match written {
+        Ok(()) => Ok(path),
+        Err(source) => Err(StartSidecarsError::Kubeconfig { sidecar: name, path, source }),
+    }
+}
+
+/// Applies an object of `--sidecar-rbac`, or a namespace of one.
+async fn apply(client: &Client, object: &Value) -> Result<(), StartSidecarsError> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
+    let resource = match &*kind {
+        "Namespace" => ApiResource::erase::<Namespace>(&()),
+        "ServiceAccount" => ApiResource::erase::<ServiceAccount>(&()),
+        "Role" => ApiResource::erase::<RbacRole>(&()),
+        "RoleBinding" => ApiResource::erase::<RoleBinding>(&()),
+        "ClusterRole" => ApiResource::erase::<ClusterRole>(&()),
+        "ClusterRoleBinding" => ApiResource::erase::<ClusterRoleBinding>(&()),
+        // Files are reduced to these kinds when they are read.
+        _ => return Ok(()),
+    };
+    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let params = PatchParams::apply(MANAGER).force();
+    match api.patch(&name, &params, &Patch::Apply(object)).await {
+        Ok(_) => Ok(()),
+        Err(source) => Err(StartSidecarsError::Apply { object: format!("{kind} {name}"), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_those_of_the_usual_manifests() {
+        let values = Values {
+            socket: "/csi.sock".into(),
+            kubeconfig: "/k".into(),
+            node: "node-1".into(),
+            state_dir: "/d".into(),
+            namespace: "storage".into(),
+            registration_dir: "/r".into(),
+            node_root: "/kubelet".into(),
+        };
+        for (uses_api, kubeconfig) in [(true, "/k"), (false, "/dev/null")] {
+            let expected = [
+                ("POD_NAME", "attacher-0"),
+                ("NAMESPACE", "storage"),
+                ("NODE_NAME", "node-1"),
+                ("KUBE_NODE_NAME", "node-1"),
+                ("CSI_ADDRESS", "/csi.sock"),
+                ("KUBECONFIG", kubeconfig),
+            ];
+            let expected = expected.map(|(name, value)| (name, value.to_owned()));
+            assert_eq!(environment(&values, "attacher-0", uses_api), expected);
+        }
+    }
+}

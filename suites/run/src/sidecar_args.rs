@@ -1,0 +1,51 @@
+//! Arguments for stock programs on clusters with virtual nodes.
+
+use std::path::PathBuf;
+
+use claimcheck_cluster::{SidecarAccount, SidecarList, StockSidecars, StockSidecarsError};
+use clap::Args;
+
+/// Arguments of `--cluster embedded` and `envtest`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Stock sidecars on virtual nodes")]
+pub struct SidecarArgs {
+    /// Run a stock program, NAME=exec:COMMAND: in place of the built-in provisioner, attacher, resizer, snapshotter,
+    /// snapshot-controller, registrar or livenessprobe, or with another NAME in addition; with placeholders {socket} or
+    /// {endpoint}, {kubeconfig}, {node_id}, {node_name}, {state_dir}, {namespace}, {registration_dir} and {node_root};
+    /// can be repeated (one per line in the variable)
+    #[arg(long = "sidecar", value_name = "NAME=exec:COMMAND", env = "CLAIMCHECK_SIDECAR")]
+    sidecar_programs: Vec<SidecarList>,
+    /// YAML file with ServiceAccounts, Roles, ClusterRoles and bindings of the stock programs, which then have only
+    /// these rights; other objects in it are ignored; can be repeated
+    #[arg(long, value_name = "FILE", value_delimiter = '\n', env = "CLAIMCHECK_SIDECAR_RBAC")]
+    sidecar_rbac: Vec<PathBuf>,
+    /// ServiceAccount of a stock program [default: the only one in the files of --sidecar-rbac]; can be repeated
+    #[arg(
+        long = "sidecar-account",
+        value_name = "NAME=NAMESPACE/SERVICEACCOUNT",
+        value_delimiter = '\n',
+        env = "CLAIMCHECK_SIDECAR_ACCOUNT"
+    )]
+    sidecar_accounts: Vec<SidecarAccount>,
+}
+
+impl SidecarArgs {
+    /// The first of these arguments that was given, for kinds of cluster that accept none of them.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--sidecar", !self.sidecar_programs.is_empty()),
+            ("--sidecar-rbac", !self.sidecar_rbac.is_empty()),
+            ("--sidecar-account", !self.sidecar_accounts.is_empty()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
+    }
+
+    /// The programs, with their accounts.
+    ///
+    /// # Errors
+    /// They do not fit together, or a file cannot be used.
+    pub fn read(self) -> Result<StockSidecars, StockSidecarsError> {
+        let sidecars = self.sidecar_programs.into_iter().flat_map(|list| list.0).collect();
+        StockSidecars::new(sidecars, self.sidecar_accounts, &self.sidecar_rbac)
+    }
+}
