@@ -1,6 +1,6 @@
 //! Failures grouped by cause: several cases may fail because of one defect, and others depend on what it breaks.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use claimcheck_model::{CaseId, CaseResult};
 use serde::{Deserialize, Serialize};
@@ -18,35 +18,133 @@ pub struct Cause {
     pub consequences: u64,
 }
 
-/// Groups failures by cause, in the order in which the first case of each finished. A failure without a cause is in no
-/// group.
-pub(crate) fn group(results: &[CaseLine], warnings: &[CaseWarning]) -> Vec<Cause> {
-    let mut causes: Vec<Cause> = Vec::new();
+/// One entry of a report: the failures with one cause, or one failure without a cause.
+#[derive(Debug)]
+pub(crate) struct Finding<'a> {
+    /// The violated sentence, or what else the failures have in common.
+    pub cause: Option<&'a str>,
+    /// The case that finished first.
+    pub first: Failure<'a>,
+    /// The others with the cause, in the order in which they finished.
+    pub others: Vec<Failure<'a>>,
+    /// The cases that refer to one of the failed ones, each once, by name.
+    pub consequences: Vec<Consequence<'a>>,
+}
+
+/// A failed case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure<'a> {
+    /// The case.
+    pub line: &'a CaseLine,
+    /// The text of its failure.
+    pub reason: &'a str,
+}
+
+/// A case that refers to a failed one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Consequence<'a> {
+    /// The case.
+    pub case: &'a CaseId,
+    /// How it refers to the failed one.
+    pub relation: Relation,
+    /// The text that refers to it.
+    pub text: &'a str,
+}
+
+/// How a case refers to a failed one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relation {
+    /// It was skipped because of the failure.
+    Skipped,
+    /// It has a warning because of the failure.
+    Warning,
+}
+
+impl Relation {
+    /// The word for reports.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Skipped => "skipped",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+impl<'a> Finding<'a> {
+    /// All its failures.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = &Failure<'a>> {
+        [&self.first].into_iter().chain(&self.others)
+    }
+
+    /// Whether it summarizes something: several cases, or cases that depend on them.
+    pub(crate) fn is_shared(&self) -> bool {
+        !(self.others.is_empty() && self.consequences.is_empty())
+    }
+
+    /// The number of its cases, as text.
+    pub(crate) fn extent(&self) -> String {
+        count(self.failures().count(), self.consequences.len() as u64)
+    }
+}
+
+/// All failures, as findings, in the order in which the first case of each finished.
+pub(crate) fn findings<'a>(results: &'a [CaseLine], warnings: &'a [CaseWarning]) -> Vec<Finding<'a>> {
+    let mut findings: Vec<Finding<'a>> = Vec::new();
     for line in results {
-        let CaseResult::Failed { cause: Some(cause), .. } = &line.result else { continue };
-        match causes.iter_mut().find(|group| group.cause == *cause) {
-            Some(group) => group.cases.push(line.case.clone()),
+        let CaseResult::Failed { reason, cause } = &line.result else { continue };
+        let (failure, cause) = (Failure { line, reason }, cause.as_deref());
+        match findings.iter_mut().find(|finding| cause.is_some() && finding.cause == cause) {
+            Some(finding) => finding.others.push(failure),
             None => {
-                causes.push(Cause { cause: cause.clone(), cases: vec![line.case.clone()], consequences: 0 })
+                findings.push(Finding { cause, first: failure, others: Vec::new(), consequences: Vec::new() })
             }
         }
     }
-    for group in &mut causes {
-        group.consequences = consequences(group, results, warnings);
+    for finding in &mut findings {
+        let failed: Vec<&CaseId> = finding.failures().map(|failure| &failure.line.case).collect();
+        finding.consequences = consequences(&failed, results, warnings);
     }
-    causes
+    findings
 }
 
-fn consequences(group: &Cause, results: &[CaseLine], warnings: &[CaseWarning]) -> u64 {
-    let references: Vec<String> = group.cases.iter().map(CaseId::reference).collect();
-    let refers = |text: &str| references.iter().any(|reference| text.ends_with(reference.as_str()));
+/// Groups failures by cause, in the order in which the first case of each finished. A failure without a cause is in no
+/// group.
+pub(crate) fn group(results: &[CaseLine], warnings: &[CaseWarning]) -> Vec<Cause> {
+    let groups = findings(results, warnings).into_iter().filter_map(|finding| {
+        Some(Cause {
+            cause: finding.cause?.to_owned(),
+            cases: finding.failures().map(|failure| failure.line.case.clone()).collect(),
+            consequences: finding.consequences.len() as u64,
+        })
+    });
+    groups.collect()
+}
+
+fn consequences<'a>(
+    failed: &[&CaseId],
+    results: &'a [CaseLine],
+    warnings: &'a [CaseWarning],
+) -> Vec<Consequence<'a>> {
+    let references: Vec<String> = failed.iter().map(|case| case.reference()).collect();
     let skipped = results.iter().filter_map(|line| match &line.result {
-        CaseResult::Skipped { reason } => refers(reason).then_some(&line.case),
+        CaseResult::Skipped { reason } => {
+            Some(Consequence { case: &line.case, relation: Relation::Skipped, text: reason })
+        }
         CaseResult::Passed | CaseResult::Failed { .. } => None,
     });
-    let warned = warnings.iter().filter(|warning| refers(&warning.text)).map(|warning| &warning.case);
-    let cases: BTreeSet<&CaseId> = skipped.chain(warned).collect();
-    cases.into_iter().filter(|case| !group.cases.contains(case)).count() as u64
+    let warned = warnings.iter().map(|warning| Consequence {
+        case: &warning.case,
+        relation: Relation::Warning,
+        text: &warning.text,
+    });
+    let mut by_case: BTreeMap<&CaseId, Consequence<'a>> = BTreeMap::new();
+    for consequence in skipped.chain(warned) {
+        let refers = references.iter().any(|reference| consequence.text.ends_with(reference.as_str()));
+        if refers && !failed.contains(&consequence.case) {
+            by_case.entry(consequence.case).or_insert(consequence);
+        }
+    }
+    by_case.into_values().collect()
 }
 
 /// The groups that summarize something: several cases, or cases that depend on them.
@@ -56,11 +154,15 @@ pub(crate) fn shared(causes: &[Cause]) -> impl Iterator<Item = &Cause> {
 
 /// The number of cases of a group, as text.
 pub(crate) fn extent(group: &Cause) -> String {
-    let cases = match group.cases.len() {
+    count(group.cases.len(), group.consequences)
+}
+
+fn count(cases: usize, consequences: u64) -> String {
+    let cases = match cases {
         1 => "1 case".to_owned(),
         several => format!("{several} cases"),
     };
-    match group.consequences {
+    match consequences {
         0 => cases,
         1 => format!("{cases}, and 1 that depends on it"),
         others => format!("{cases}, and {others} that depend on it"),
@@ -113,5 +215,38 @@ mod tests {
         let mounts = cause("MUST mount", &["mounts", "creates"], 3);
         assert_eq!(causes, [mounts, cause("MUST list", &["pages"], 0)]);
         assert_eq!(shared(&causes).map(extent).collect::<Vec<_>>(), ["2 cases, and 3 that depend on it"]);
+
+        let findings = findings(&results, &warnings);
+        let first: Vec<_> =
+            findings.iter().map(|one| (one.cause, one.first.line.case.name.as_str())).collect();
+        assert_eq!(first, [(Some("MUST mount"), "mounts"), (Some("MUST list"), "pages"), (None, "panics")]);
+        let consequences = findings[0].consequences.iter().map(|one| {
+            let Consequence { case, relation, text } = *one;
+            (case.name.as_str(), relation, text)
+        });
+        assert_eq!(
+            consequences.collect::<Vec<_>>(),
+            [
+                ("lists", Relation::Warning, "mounts remain: see node_publish::mounts"),
+                ("restores", Relation::Skipped, "nothing is mounted: see node_publish::creates"),
+                ("writes", Relation::Skipped, "nothing is mounted: see node_publish::mounts"),
+            ]
+        );
+        assert_eq!(findings.iter().filter(|one| one.is_shared()).count(), 1);
+        assert_eq!(findings[0].extent(), extent(&causes[0]));
+    }
+
+    #[test]
+    fn failures_without_a_cause_are_one_finding_each_with_their_consequences() {
+        let results = [
+            line("one", CaseResult::failed("it panicked")),
+            line("two", CaseResult::failed("it panicked")),
+            line("three", CaseResult::Skipped { reason: "nothing is mounted: see node_publish::two".into() }),
+        ];
+        let findings = findings(&results, &[]);
+        let counts: Vec<_> =
+            findings.iter().map(|one| (one.failures().count(), one.consequences.len())).collect();
+        assert_eq!(counts, [(1, 0), (1, 1)]);
+        assert_eq!(group(&results, &[]), []);
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use claimcheck_model::{CaseResult, Phase, TransitionKind};
 
 use super::ReportError;
-use super::causes;
+use super::causes::{self, Consequence, Finding};
 use super::nodes::clock;
 use super::summary::{Ending, Summary};
 use super::tables::{failed_with, human};
@@ -18,6 +18,8 @@ use super::tables::{failed_with, human};
 const STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 /// Failure messages are truncated to this length: GitHub accepts 1 MiB per step, and the run folder has the full text.
 const WORDS: usize = 4_000;
+/// The number of consequences that are listed for one cause.
+const LISTED: usize = 20;
 
 /// The step summary file of the current CI job, if any.
 pub(super) fn step_summary() -> Option<PathBuf> {
@@ -35,7 +37,6 @@ pub(super) fn append(path: &Path, text: &str) -> Result<(), ReportError> {
 pub(super) fn render(summary: &Summary) -> String {
     let mut parts = vec![verdict(summary)];
     parts.extend(failures(summary));
-    parts.extend(common_causes(summary));
     parts.extend(leaks(summary));
     parts.extend(slos(summary));
     parts.extend(phases(summary));
@@ -74,26 +75,49 @@ fn verdict(summary: &Summary) -> String {
     text
 }
 
+/// One entry per cause.
 fn failures(summary: &Summary) -> Option<String> {
-    let mut text = String::new();
-    for line in &summary.results {
-        let CaseResult::Failed { reason, .. } = &line.result else { continue };
-        let words: String = reason.chars().take(WORDS).collect();
-        let fence = fence(&words);
-        let words = words.trim_end();
-        write(
-            &mut text,
-            format_args!("<details><summary><code>{}</code></summary>\n\n", html(&line.case.to_string())),
-        );
-        write(&mut text, format_args!("{fence}text\n{words}\n{fence}\n\n</details>\n"));
-    }
-    (!text.is_empty()).then(|| format!("### Failures\n\n{text}"))
+    let findings = causes::findings(&summary.results, &summary.warnings);
+    let entries: String = findings.iter().map(entry).collect();
+    (!entries.is_empty()).then(|| format!("### Failures\n\n{entries}"))
 }
 
-/// Failures by cause, where one cause has several failures or consequences.
-fn common_causes(summary: &Summary) -> Option<String> {
-    let rows = causes::shared(&summary.causes).map(|group| vec![group.cause.clone(), causes::extent(group)]);
-    Some(format!("### Failures by cause\n\n{}", table(&["cause", "failures"], rows)?))
+/// The failures with one cause, collapsed, and the cases that depend on them.
+fn entry(finding: &Finding<'_>) -> String {
+    let case = format!("<code>{}</code>", html(&finding.first.line.case.to_string()));
+    let cause = finding.cause.map(|cause| html(&cause.replace('\n', " ")));
+    // The title names the case, unless the entry is of several.
+    let (title, names_case) = match cause {
+        None => (case, true),
+        Some(cause) if finding.is_shared() => (format!("{cause}: {}", finding.extent()), false),
+        Some(cause) => (format!("{case}: {cause}"), true),
+    };
+    let mut text = format!("<details><summary>{title}</summary>\n\n");
+    for failure in finding.failures() {
+        let words: String = failure.reason.chars().take(WORDS).collect();
+        let fence = fence(&words);
+        let words = words.trim_end();
+        if !names_case {
+            write(&mut text, format_args!("`{}`:\n\n", failure.line.case));
+        }
+        write(&mut text, format_args!("{fence}text\n{words}\n{fence}\n\n"));
+    }
+    text + &consequences(&finding.consequences) + "</details>\n"
+}
+
+/// The cases that depend on a failure, as a list.
+fn consequences(all: &[Consequence<'_>]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut text = "Cases that depend on it:\n\n".to_owned();
+    for Consequence { case, relation, .. } in all.iter().take(LISTED) {
+        write(&mut text, format_args!("- `{case}` ({})\n", relation.word()));
+    }
+    if let Some(omitted) = all.len().checked_sub(LISTED).filter(|omitted| *omitted > 0) {
+        write(&mut text, format_args!("- {omitted} more\n"));
+    }
+    text + "\n"
 }
 
 /// A fence with more backticks than any run of them in the text.
@@ -204,7 +228,10 @@ fn write(text: &mut String, words: std::fmt::Arguments<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_model::CaseId;
+
     use super::*;
+    use crate::causes::Relation;
 
     #[test]
     fn what_is_in_a_cell_stays_in_it() {
@@ -218,6 +245,17 @@ mod tests {
     fn words_cannot_end_their_fence() {
         assert_eq!(fence("plain"), "```");
         assert_eq!(fence("a ```` b"), "`````");
+    }
+
+    #[test]
+    fn a_long_list_of_consequences_is_cut() {
+        let cases: Vec<CaseId> = (0..=LISTED).map(|i| CaseId::new("s", format!("c{i}"))).collect();
+        let of = |case| Consequence { case, relation: Relation::Skipped, text: "see s::x" };
+        let all: Vec<_> = cases.iter().map(of).collect();
+        let text = consequences(&all);
+        assert!(text.ends_with("- `s::c19` (skipped)\n- 1 more\n\n"), "{text}");
+        assert!(!consequences(&all[..LISTED]).contains("more"));
+        assert_eq!(consequences(&[]), "");
     }
 
     #[test]

@@ -57,6 +57,11 @@ impl Page {
         Self { kind: "application/json", ..Self::ok(value.to_string()) }
     }
 
+    /// 200 OK with an HTML page.
+    pub fn html(text: impl Into<String>) -> Self {
+        Self { kind: "text/html; charset=utf-8", ..Self::ok(text) }
+    }
+
     /// 503, with the reason.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, why)

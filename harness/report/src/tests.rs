@@ -122,8 +122,13 @@ fn failures_with_one_cause_are_grouped_everywhere() {
         "  MUST mount\n      2 cases, and 1 that depends on it:\n      volumes::mounts, volumes::creates\n";
     assert!(text.contains(group) && text.contains("2 failed with 1 cause, 1 skipped"), "{text}");
     let page = markdown::render(&summary);
-    let row = "| MUST mount | 2 cases, and 1 that depends on it |";
-    assert!(page.contains(row) && page.contains("2 failed with 1 cause, 1 skipped"), "{page}");
+    let reason = "```text\nnothing is mounted\n```\n\n";
+    let entry = format!(
+        "### Failures\n\n<details><summary>MUST mount: 2 cases, and 1 that depends on it</summary>\n\n\
+         `volumes::mounts`:\n\n{reason}`volumes::creates`:\n\n{reason}\
+         Cases that depend on it:\n\n- `volumes::writes` (skipped)\n\n</details>\n"
+    );
+    assert!(page.contains(&entry) && page.contains("2 failed with 1 cause, 1 skipped"), "{page}");
     let xml = junit::render(&summary);
     assert_eq!(xml.matches("type=\"MUST mount\"").count(), 2, "{xml}");
     let json = serde_json::to_value(&summary).unwrap();
@@ -136,6 +141,10 @@ fn failures_with_one_cause_are_grouped_everywhere() {
     let distinct = summary_of(&[failed("mounts"), finished("x", CaseResult::failed("it panicked"), 0.1)]);
     assert_eq!(distinct.findings(), 2);
     assert!(!render(&distinct, Style { color: false }, None).contains("Failures by cause"));
+    let page = markdown::render(&distinct);
+    for title in ["<code>volumes::mounts</code>: MUST mount", "<code>volumes::x</code>"] {
+        assert!(page.contains(&format!("<details><summary>{title}</summary>")), "{title}: {page}");
+    }
 }
 
 #[test]

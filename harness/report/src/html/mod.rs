@@ -4,7 +4,7 @@
 //! summary.json  ─> Summary ─> verdict, tables, matrix            sections.rs
 //! events.ndjson ─> Lives   ─> charts                             charts.rs
 //!                          ├> the timeline, drawn by report.js   timelines.rs
-//!                          └> the waits of each case              cases.rs
+//!                          └> the waits of each case              cases.rs, failures.rs
 //! history       ─> Entry   ─> medians over previous runs          trend.rs
 //! ```
 //!
@@ -12,6 +12,7 @@
 
 mod cases;
 mod charts;
+mod failures;
 mod rebuild;
 mod sections;
 mod timelines;
@@ -49,7 +50,7 @@ fn render(summary: &Summary, timelines: &Timelines, earlier: &[Entry]) -> String
                 (sections::header(summary, timeline.started, trend::is_there(summary, earlier)))
                 main #main {
                     (sections::typical(summary))
-                    (cases::failures(summary, timelines))
+                    (failures::failures(summary, timelines))
                     (sections::slos(summary))
                     (sections::phases(summary, &times))
                     (trend::trend(summary, earlier))

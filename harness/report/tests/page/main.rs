@@ -96,7 +96,7 @@ fn run(folder: &Path, volumes: u64) {
     let case = CaseId::new("volumes", HOSTILE);
     let finished = |case: &CaseId, result| Event::CaseFinished { case: case.clone(), result, seconds: 1.5 };
     let mut events = vec![
-        Event::RunStarted(RunInfo { cases: 3, driver: "d.io".into(), ..RunInfo::default() }),
+        Event::RunStarted(RunInfo { cases: 6, driver: "d.io".into(), ..RunInfo::default() }),
         Event::CaseStarted { case: case.clone(), namespace: "cc-1".into() },
     ];
     events.extend((0..volumes).flat_map(|number| life(number, number * 3_000)));
@@ -114,6 +114,14 @@ fn run(folder: &Path, volumes: u64) {
         CaseResult::Skipped { reason: "mkfs.xfs is missing".into() },
     ));
     events.push(finished(&CaseId::new("attach", "one"), CaseResult::Passed));
+    for name in ["two", "three"] {
+        let (reason, cause) = ("nothing is mounted".to_owned(), Some(HOSTILE.to_owned()));
+        events.push(finished(&CaseId::new("attach", name), CaseResult::Failed { reason, cause }));
+    }
+    events.push(finished(
+        &CaseId::new("attach", "four"),
+        CaseResult::Skipped { reason: format!("{HOSTILE}: see attach::two") },
+    ));
     events.push(Event::Leak(Leak { kind: LeakKind::Mount, name: HOSTILE.into(), case: Some(case) }));
     let lines = events.into_iter().map(|event| {
         serde_json::to_string(&LoggedEvent { at: at(0), event }).expect("an event is JSON") + "\n"
@@ -200,13 +208,15 @@ fn the_page_of_2000_volumes_works_without_errors_and_without_network() {
     assert!(seen["lines"].as_u64() > Some(12), "phases and calls: {seen}");
     assert_eq!(seen["found"], "1 of 2000 volumes");
     assert_eq!(seen["longest"], "cc-1/claim-700");
-    assert_eq!(seen["cases"], "1 of 3");
+    assert_eq!(seen["cases"], "1 of 6");
     assert_eq!(seen["steps"], 2, "where it failed, and among all cases");
     assert_eq!(
         seen["evidence"],
         json!(["Events 1", "Objects 1", "Log pod/main", "Log agent node-1"]),
         "{seen}"
     );
+    assert_eq!(seen["findings"], json!([format!("volumes::{HOSTILE}"), HOSTILE]), "one entry per cause");
+    assert_eq!(seen["collapsed"], json!(["attach::three", "Cases that depend on it 1"]), "{seen}");
     assert_eq!(seen["volumes"], "2000 volumes", "a case leads to its volumes");
     assert_eq!(seen["unlabelled"], 0, "every control has a name");
     assert_eq!(seen["dead"], serde_json::json!([]), "every link of the page leads somewhere");

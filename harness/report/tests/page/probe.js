@@ -53,6 +53,8 @@
     document.querySelector("button.volumes:not([hidden])")?.click();
     seen.volumes = $("found").value;
     seen.evidence = [...document.querySelectorAll("#failures details.seen > summary")].map(one => one.textContent.trim());
+    seen.findings = [...document.querySelectorAll("#failures article > h3")].map(one => one.textContent);
+    seen.collapsed = [...document.querySelectorAll("#failures details.more:not([open]) > summary")].map(one => one.textContent.trim());
     document.querySelectorAll("#failures details").forEach(one => { one.open = true; });
     seen.inset = document.querySelector("main section").getBoundingClientRect().left > 0;
     seen.wider = document.documentElement.scrollWidth > innerWidth;

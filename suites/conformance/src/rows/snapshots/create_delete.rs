@@ -1,0 +1,116 @@
+//! CreateSnapshot and DeleteSnapshot.
+
+use anyhow::{Result, ensure};
+use claimcheck_csi::{Code, v1::CreateSnapshotResponse};
+
+use crate::{
+    expect::{Answer, INVALID, NOT_FOUND},
+    fixture::{Fixture, Step, from_snapshot},
+    spec,
+    verdict::Breaks,
+};
+
+pub(super) async fn no_name(f: &Fixture) -> Result<()> {
+    let mut request = f.snapshot_request(&f.volume().await?.volume_id);
+    request.name.clear();
+    f.create_snapshot(request).await.refused("CreateSnapshot without a name", INVALID)
+}
+
+pub(super) async fn no_source(f: &Fixture) -> Result<()> {
+    f.create_snapshot(f.snapshot_request(""))
+        .await
+        .refused("CreateSnapshot without a source_volume_id", INVALID)
+}
+
+/// An error is required; which one, the specification leaves to the driver.
+pub(super) async fn unknown_source(f: &Fixture) -> Result<()> {
+    let answer = f.create_snapshot(f.snapshot_request(&f.unknown_volume())).await;
+    let accepted = answer.is_ok();
+    let refused = answer.refused("CreateSnapshot of a volume that does not exist", NOT_FOUND);
+    if accepted { refused.breaks(spec::FAILS) } else { refused }
+}
+
+pub(super) async fn whole(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    let snapshot = f.snapshot(&volume).await?;
+    ensure!(!snapshot.snapshot_id.is_empty(), "CreateSnapshot returned an empty snapshot_id");
+    ensure!(
+        snapshot.snapshot_id.len() <= 128,
+        "CreateSnapshot returned a snapshot_id of {} bytes, at most 128 are allowed",
+        snapshot.snapshot_id.len()
+    );
+    ensure!(
+        snapshot.source_volume_id == volume,
+        "a snapshot of {volume:?} has the source_volume_id {:?}",
+        snapshot.source_volume_id
+    );
+    ensure!(snapshot.creation_time.is_some(), "CreateSnapshot returned no creation_time");
+    ensure!(snapshot.size_bytes >= 0, "CreateSnapshot returned size_bytes {}", snapshot.size_bytes);
+    Ok(())
+}
+
+fn id(answer: CreateSnapshotResponse) -> String {
+    answer.snapshot.unwrap_or_default().snapshot_id
+}
+
+pub(super) async fn same_again(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Snapshot)?;
+    let request = f.snapshot_request(&f.volume().await?.volume_id);
+    let first = id(f.create_snapshot(request.clone()).await.works("CreateSnapshot")?);
+    let again = id(f.create_snapshot(request).await.works("CreateSnapshot called again")?);
+    ensure!(
+        first == again,
+        "CreateSnapshot called twice with one name created two snapshots: {first:?} and {again:?}"
+    );
+    Ok(())
+}
+
+pub(super) async fn other_source(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Snapshot)?;
+    let mut request = f.snapshot_request(&f.volume().await?.volume_id);
+    f.create_snapshot(request.clone()).await.works("CreateSnapshot")?;
+    request.source_volume_id = f.volume().await?.volume_id;
+    let what = "CreateSnapshot with an existing name and a different source";
+    f.create_snapshot(request).await.refused(what, &[Code::AlreadyExists])
+}
+
+pub(super) async fn longest(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Snapshot)?;
+    let mut request = f.snapshot_request(&f.volume().await?.volume_id);
+    request.name = f.longest_name();
+    let what = format!("CreateSnapshot with a name of {} bytes", request.name.len());
+    f.create_snapshot(request).await.works(&what)?;
+    Ok(())
+}
+
+pub(super) async fn ready(f: &Fixture) -> Result<()> {
+    f.snapshot(&f.volume().await?.volume_id).await?;
+    Ok(())
+}
+
+pub(super) async fn delete_no_id(f: &Fixture) -> Result<()> {
+    f.delete_snapshot(f.delete_snapshot_request(""))
+        .await
+        .refused("DeleteSnapshot without a snapshot_id", INVALID)
+}
+
+pub(super) async fn delete_unknown(f: &Fixture) -> Result<()> {
+    let request = f.delete_snapshot_request(&f.unknown_snapshot());
+    f.delete_snapshot(request).await.works("DeleteSnapshot of a snapshot that does not exist")?;
+    Ok(())
+}
+
+pub(super) async fn delete_twice(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
+    for time in ["DeleteSnapshot", "DeleteSnapshot called again"] {
+        f.delete_snapshot(f.delete_snapshot_request(&snapshot)).await.works(time)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn delete_restore(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
+    f.delete_snapshot(f.delete_snapshot_request(&snapshot)).await.works("DeleteSnapshot")?;
+    let answer = f.create_volume(f.create_from(from_snapshot(&snapshot))).await;
+    answer.refused("CreateVolume from a deleted snapshot", NOT_FOUND)
+}

@@ -1,0 +1,95 @@
+//! GetSnapshot.
+
+use anyhow::{Result, anyhow, bail, ensure};
+use claimcheck_csi::v1::{GetSnapshotRequest, Snapshot};
+
+use crate::{
+    expect::{Answer, INVALID, NOT_FOUND},
+    fixture::Fixture,
+    spec,
+    verdict::breaking,
+};
+
+fn get_request(f: &Fixture, snapshot_id: String) -> GetSnapshotRequest {
+    GetSnapshotRequest { snapshot_id, secrets: f.config().secrets.get_snapshot.clone() }
+}
+
+pub(super) async fn get_no_id(f: &Fixture) -> Result<()> {
+    let answer = f.get_snapshot(get_request(f, String::new())).await;
+    answer.refused("GetSnapshot without a snapshot_id", INVALID)
+}
+
+pub(super) async fn get(f: &Fixture) -> Result<()> {
+    let taken = f.snapshot(&f.volume().await?.volume_id).await?;
+    let found = f.get_snapshot(get_request(f, taken.snapshot_id.clone())).await.works("GetSnapshot")?;
+    let Some(found) = found.snapshot else { bail!("GetSnapshot returned OK without a snapshot") };
+    same_snapshot(&taken, &found)
+}
+
+/// Checks that two messages describe one snapshot. Its size may become known later (0 is unknown), and its time may be
+/// stored with less precision.
+fn same_snapshot(taken: &Snapshot, found: &Snapshot) -> Result<()> {
+    let identity =
+        |it: &Snapshot| (it.snapshot_id.clone(), it.source_volume_id.clone(), it.group_snapshot_id.clone());
+    ensure!(
+        identity(taken) == identity(found),
+        "CreateSnapshot returned {taken:?}, but GetSnapshot returns {found:?}"
+    );
+    let second = |it: &Snapshot| it.creation_time.as_ref().map(|time| time.seconds);
+    let sizes = [taken.size_bytes, found.size_bytes];
+    let same_size = sizes.contains(&0) || taken.size_bytes == found.size_bytes;
+    if !same_size || second(taken) != second(found) {
+        let other = anyhow!("CreateSnapshot returned {taken:?}, but GetSnapshot returns {found:?}");
+        return Err(breaking(other, spec::FETCH_CURRENT));
+    }
+    Ok(())
+}
+
+pub(super) async fn get_unknown(f: &Fixture) -> Result<()> {
+    let answer = f.get_snapshot(get_request(f, f.unknown_snapshot())).await;
+    answer.refused("GetSnapshot of a snapshot that does not exist", NOT_FOUND)
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::CaseResult;
+
+    use super::*;
+    use crate::verdict::verdict;
+
+    /// The result of a comparison, with the snapshot changed by `change`.
+    fn compared(change: impl FnOnce(&mut Snapshot)) -> CaseResult {
+        let taken = Snapshot {
+            snapshot_id: "snap".to_owned(),
+            source_volume_id: "vol".to_owned(),
+            size_bytes: 4096,
+            creation_time: Some(std::time::SystemTime::UNIX_EPOCH.into()),
+            ready_to_use: true,
+            ..Snapshot::default()
+        };
+        let mut found = taken.clone();
+        change(&mut found);
+        verdict(spec::FETCHED, same_snapshot(&taken, &found), &[], true).0
+    }
+
+    #[test]
+    fn a_snapshot_may_be_described_with_less_precision() {
+        let nanos = |found: &mut Snapshot| found.creation_time.as_mut().unwrap().nanos = 999_999_999;
+        let changes: [fn(&mut Snapshot); 2] = [|_| {}, |found| found.size_bytes = 0];
+        for change in changes {
+            assert_eq!(compared(change), CaseResult::Passed);
+        }
+        assert_eq!(compared(nanos), CaseResult::Passed);
+    }
+
+    #[test]
+    fn another_snapshot_is_not_the_same() {
+        let seconds = |found: &mut Snapshot| found.creation_time.as_mut().unwrap().seconds = 1_000;
+        let failed = |result| matches!(result, CaseResult::Failed { .. });
+        assert!(failed(compared(|found| found.snapshot_id.push('2'))));
+        assert!(failed(compared(|found| found.source_volume_id.push('2'))));
+        assert!(failed(compared(|found| found.group_snapshot_id.push('2'))));
+        assert!(failed(compared(|found| found.size_bytes = 1)));
+        assert!(failed(compared(seconds)));
+    }
+}

@@ -1,0 +1,154 @@
+//! ListSnapshots.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, anyhow, ensure};
+use claimcheck_csi::{
+    Code,
+    v1::{ListSnapshotsRequest, Snapshot, list_snapshots_response::Entry},
+};
+use claimcheck_engine::skip;
+
+use crate::{
+    expect::Answer,
+    fixture::Fixture,
+    pages::Pages,
+    spec,
+    verdict::{Breaks, breaking},
+};
+
+/// All snapshots that a request matches, page by page.
+pub async fn all(f: &Fixture, request: ListSnapshotsRequest) -> Result<Vec<Snapshot>> {
+    let (mut pages, mut snapshots) = (Pages::of("ListSnapshots"), Vec::new());
+    let (max_entries, mut token) = (request.max_entries, Some(String::new()));
+    while let Some(starting_token) = token {
+        let secrets = f.config().secrets.list_snapshots.clone();
+        let request = ListSnapshotsRequest { secrets, starting_token, ..request.clone() };
+        let page = f.list_snapshots(request).await.works("ListSnapshots")?;
+        at_most(max_entries, page.entries.len()).breaks(spec::SNAPSHOTS_MAX)?;
+        token = pages.next(page.entries.iter().map(weight), page.next_token).breaks(spec::SNAPSHOTS_NEXT)?;
+        snapshots.extend(page.entries.into_iter().filter_map(|Entry { snapshot }| snapshot));
+    }
+    Ok(snapshots)
+}
+
+/// Checks the number of entries of a page.
+fn at_most(max_entries: i32, count: usize) -> Result<()> {
+    let limit = usize::try_from(max_entries).unwrap_or(0);
+    ensure!(limit == 0 || count <= limit, "ListSnapshots with max_entries {limit} returns {count} entries");
+    Ok(())
+}
+
+/// The size of the texts of an entry.
+fn weight(Entry { snapshot }: &Entry) -> usize {
+    let texts = |it: &Snapshot| it.snapshot_id.len() + it.source_volume_id.len() + it.group_snapshot_id.len();
+    snapshot.as_ref().map_or(0, texts)
+}
+
+pub(super) async fn list(f: &Fixture) -> Result<()> {
+    let snapshots = all(f, ListSnapshotsRequest::default()).await?;
+    ensure!(
+        snapshots.iter().all(|snapshot| !snapshot.snapshot_id.is_empty()),
+        "ListSnapshots returns a snapshot without an id"
+    );
+    Ok(())
+}
+
+/// How often a snapshot is in a list.
+pub(super) fn has(snapshots: &[Snapshot], id: &str) -> usize {
+    snapshots.iter().filter(|snapshot| snapshot.snapshot_id == id).count()
+}
+
+pub(super) async fn list_presence(f: &Fixture) -> Result<()> {
+    let id = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
+    let times = has(&all(f, ListSnapshotsRequest::default()).await?, &id);
+    ensure!(times == 1, "the new snapshot {id:?} is in ListSnapshots {times} times");
+    f.delete_snapshot(f.delete_snapshot_request(&id)).await.works("DeleteSnapshot")?;
+    let times = has(&all(f, ListSnapshotsRequest::default()).await?, &id);
+    ensure!(times == 0, "the deleted snapshot {id:?} is still in ListSnapshots");
+    Ok(())
+}
+
+pub(super) async fn list_one(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    let (one, _other) = (f.snapshot(&volume).await?, f.snapshot(&volume).await?);
+    let found =
+        all(f, ListSnapshotsRequest { snapshot_id: one.snapshot_id.clone(), ..Default::default() }).await?;
+    let ids: Vec<&str> = found.iter().map(|snapshot| snapshot.snapshot_id.as_str()).collect();
+    ensure!(
+        ids == [one.snapshot_id.as_str()],
+        "ListSnapshots of the snapshot_id {:?} returns {ids:?}",
+        one.snapshot_id
+    );
+    if found.iter().any(|snapshot| !snapshot.ready_to_use) {
+        let late = anyhow!("CreateSnapshot returns ready_to_use, but ListSnapshots does not");
+        return Err(breaking(late, spec::SNAPSHOTS_READY));
+    }
+    Ok(())
+}
+
+pub(super) async fn list_unknown(f: &Fixture) -> Result<()> {
+    let found =
+        all(f, ListSnapshotsRequest { snapshot_id: f.unknown_snapshot(), ..Default::default() }).await?;
+    ensure!(
+        found.is_empty(),
+        "ListSnapshots of a snapshot_id that does not exist returns {} snapshots",
+        found.len()
+    );
+    Ok(())
+}
+
+pub(super) async fn list_source(f: &Fixture) -> Result<()> {
+    let (volume, other) = (f.volume().await?.volume_id, f.volume().await?.volume_id);
+    let mut taken = BTreeSet::new();
+    for _ in 0..2 {
+        taken.insert(f.snapshot(&volume).await?.snapshot_id);
+    }
+    ensure!(taken.len() == 2, "two snapshots of a volume have one snapshot_id: {taken:?}");
+    f.snapshot(&other).await?;
+    let request = ListSnapshotsRequest { source_volume_id: volume.clone(), ..Default::default() };
+    let found: BTreeSet<String> = all(f, request).await?.into_iter().map(|it| it.snapshot_id).collect();
+    ensure!(
+        found == taken,
+        "ListSnapshots of the source_volume_id {volume:?} returns {found:?}, but its snapshots are {taken:?}"
+    );
+    Ok(())
+}
+
+pub(super) async fn list_unknown_source(f: &Fixture) -> Result<()> {
+    let found =
+        all(f, ListSnapshotsRequest { source_volume_id: f.unknown_volume(), ..Default::default() }).await?;
+    ensure!(
+        found.is_empty(),
+        "ListSnapshots of a source_volume_id that does not exist returns {} snapshots",
+        found.len()
+    );
+    Ok(())
+}
+
+pub(super) async fn pages(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    let mut taken = Vec::new();
+    for _ in 0..3 {
+        taken.push(f.snapshot(&volume).await?.snapshot_id);
+    }
+    let whole = ListSnapshotsRequest { source_volume_id: volume, ..Default::default() };
+    let listed = all(f, whole.clone()).await?;
+    if taken.iter().any(|id| has(&listed, id) == 0) {
+        return Err(skip(
+            "ListSnapshots of a source_volume_id is incomplete: see snapshots::ListSnapshots of a source_volume_id \
+             returns all snapshots of that volume",
+        ));
+    }
+    let found = all(f, ListSnapshotsRequest { max_entries: 1, ..whole }).await?;
+    for id in &taken {
+        let times = has(&found, id);
+        ensure!(times == 1, "snapshot {id:?} is in the pages of ListSnapshots {times} times");
+    }
+    Ok(())
+}
+
+pub(super) async fn bad_token(f: &Fixture) -> Result<()> {
+    let request = ListSnapshotsRequest { starting_token: "invalid-token".to_owned(), ..Default::default() };
+    f.list_snapshots(request).await.refused("ListSnapshots with an invalid starting_token", &[Code::Aborted])
+}
