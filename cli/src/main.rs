@@ -12,6 +12,7 @@ mod kind;
 mod list;
 mod load;
 mod local_driver;
+mod monitor;
 mod rbac;
 mod report;
 mod run;
@@ -82,6 +83,9 @@ enum Command {
     /// Start a development cluster, and list or delete clusters created by claimcheck
     #[command(subcommand)]
     Cluster(cluster::Command),
+    /// Follow every volume of an existing cluster: metrics of phases and waits, and what is stuck. Reads only
+    #[command(subcommand)]
+    Monitor(monitor::Command),
     /// Build the container image of the components without a container engine
     Image(image::Args),
     #[command(flatten)]
@@ -101,6 +105,7 @@ impl Command {
             | Self::Compare(_)
             | Self::History(_)
             | Self::Rbac(_)
+            | Self::Monitor(_)
             | Self::Image(_)
             | Self::Component(_) => false,
         }
@@ -116,7 +121,7 @@ fn main() -> ExitCode {
     };
     let Some(cli) = cli else { return ExitCode::from(2) };
     let style = match cli.command {
-        Command::Component(_) => logging::Style::Component,
+        Command::Component(_) | Command::Monitor(monitor::Command::Run(_)) => logging::Style::Component,
         Command::Run(_)
         | Command::Load(_)
         | Command::Csi(_)
@@ -126,6 +131,7 @@ fn main() -> ExitCode {
         | Command::Compare(_)
         | Command::History(_)
         | Command::Rbac(_)
+        | Command::Monitor(monitor::Command::Status(_))
         | Command::Image(_)
         | Command::Cluster(_) => logging::Style::Human { verbosity: cli.verbose },
     };
@@ -141,6 +147,7 @@ fn main() -> ExitCode {
         Command::Load(args) => args.run(privilege.unwrap_or(Privilege::User), started),
         Command::Csi(args) => csi::run(*args, privilege, started),
         Command::Testdriver(args) => args.run(),
+        Command::Monitor(command) => command.run(),
         Command::Image(args) => args.run(),
         Command::Cluster(command) => command.run(),
     };

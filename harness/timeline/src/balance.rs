@@ -155,7 +155,7 @@ impl Timeline {
     }
 
     /// Whether the object of a phase still exists, so that the phase may still end.
-    fn exists(&self, subject: &SubjectKey) -> bool {
+    pub(super) fn exists(&self, subject: &SubjectKey) -> bool {
         match subject {
             SubjectKey::Claim(uid) => self.state.claims.get(uid).is_some_and(|claim| {
                 claim.gone.is_none() || self.state.volume_of_claim(claim).is_some_and(|v| v.gone.is_none())

@@ -16,12 +16,14 @@ pub mod evidence;
 mod fact;
 mod measure;
 mod objects;
+mod retire;
 mod run;
 mod sets;
 mod snapshots;
 mod state;
 
 pub use balance::{Balance, OpenPhase};
+pub use retire::WaitingPhase;
 pub use run::{Closed, Handle, Input, start};
 pub use sets::Counts;
 

@@ -106,6 +106,31 @@ impl State {
         Some(Forgotten { pods, attachments, handles, snapshots })
     }
 
+    /// Removes a pod that no longer exists.
+    pub fn forget_pod(&mut self, uid: &str) {
+        let Some(pod) = self.pods.remove(uid) else { return };
+        for (key, claim) in pod.claims {
+            if let Some(claim) = claim.and_then(|claim| self.claims.get_mut(&claim)) {
+                claim.pods.remove(uid);
+            }
+            let Some(waiting) = self.waiting.get_mut(&key) else { continue };
+            waiting.remove(uid);
+            if waiting.is_empty() {
+                self.waiting.remove(&key);
+            }
+        }
+    }
+
+    /// Removes an attachment that no longer exists.
+    pub fn forget_attachment(&mut self, uid: &str) {
+        let Some(attachment) = self.attachments.remove(uid) else { return };
+        let Some(others) = self.attachments_of.get_mut(&attachment.volume) else { return };
+        others.remove(uid);
+        if others.is_empty() {
+            self.attachments_of.remove(&attachment.volume);
+        }
+    }
+
     /// Records a change.
     pub fn observe(&mut self, change: &Change) -> Touched {
         let fact = Fact::watched(change.at, version(change.object.metadata()));

@@ -1,0 +1,31 @@
+//! Follows every volume of a cluster, and reports phases, waits and unused objects. It creates nothing.
+//!
+//! ```text
+//! API server ──watch──> trim ──> Life ─┬─ Timeline (as in the suites) ──> claimcheck_phase_duration_seconds
+//!                                      └─ World ──plan──> Status ──> /metrics, /status.json, /, `monitor status`
+//! ```
+//!
+//! Start here: [`stuck`] decides what waits and why; [`Monitor`] watches and serves; [`look`] is a single look at a
+//! cluster. Each replica follows all volumes, so that a new leader has no gap; only the leader serves their series.
+
+mod client;
+mod fetch;
+mod life;
+mod lists;
+mod messages;
+mod page;
+mod run;
+mod series;
+mod site;
+pub mod stuck;
+mod table;
+mod trim;
+mod watch;
+
+pub use claimcheck_controllers::leader::{Election, Timing};
+pub use client::{ClientError, client};
+pub use fetch::{FetchError, fetch};
+pub use life::Scope;
+pub use lists::{LookError, look};
+pub use run::{Monitor, MonitorError, Options};
+pub use table::table;

@@ -1,0 +1,281 @@
+//! The state of a monitor: the objects, the life cycles, and what no longer exists. Pure: times are arguments.
+//!
+//! A list shows what is true, but not since when: its facts have the time [`UNSEEN`], and a phase with such an end or
+//! start is reported as unobserved. Phases that were over before the first list are not reported.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+
+use claimcheck_informer::{Cached, VolumeBy, World, class::claim_class, class::volume_class, key_of};
+use claimcheck_model::{Event, Outcome, Stamp};
+use claimcheck_timeline::{
+    Tap, Timeline,
+    evidence::{Change, Object, Observation},
+};
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+        storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use claimcheck_model::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
+
+use crate::{
+    stuck::{Clock, Messages, Status, plan},
+    trim::Trim,
+};
+
+/// The time of facts that were true before they were observed.
+pub(crate) const UNSEEN: Stamp = Stamp { mono_ns: 0, wall_ns: 0 };
+
+/// How long the state of a deleted object stays: the watches of other kinds may lag behind.
+const MEMORY_SECONDS: f64 = 60.0;
+
+/// What is followed; empty sets are everything.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// Namespaces.
+    pub namespaces: BTreeSet<String>,
+    /// Storage classes.
+    pub classes: BTreeSet<String>,
+}
+
+impl Scope {
+    fn has_namespace(&self, meta: &ObjectMeta) -> bool {
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        self.namespaces.is_empty() || self.namespaces.contains(namespace)
+    }
+
+    fn has_class(&self, class: &str) -> bool {
+        self.classes.is_empty() || self.classes.contains(class)
+    }
+}
+
+/// A kind that a monitor watches.
+pub(crate) trait Followed: Cached + Trim + Clone {
+    /// Whether it is within the scope.
+    fn is_in(&self, scope: &Scope) -> bool;
+    /// It as evidence; none if no phase depends on its kind.
+    fn evidence(self) -> Option<Object>;
+    /// Its state that is removed after its deletion.
+    fn ended(&self) -> Option<Ended> {
+        None
+    }
+}
+
+/// The uid of an object that no longer exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Claim { uid: String, key: String },
+    Pod(String),
+    Attachment(String),
+}
+
+fn uid(meta: &ObjectMeta) -> String {
+    meta.uid.clone().unwrap_or_default()
+}
+
+macro_rules! followed {
+    ($($kind:ident, |$object:ident, $scope:ident| $is_in:expr, $evidence:expr $(, $ended:expr)?;)+) => {
+        $(impl Followed for $kind {
+            fn is_in(&self, $scope: &Scope) -> bool {
+                let $object = self;
+                $is_in
+            }
+            fn evidence(self) -> Option<Object> {
+                let evidence: fn($kind) -> Option<Object> = $evidence;
+                evidence(self)
+            }
+            $(fn ended(&self) -> Option<Ended> {
+                let ended: fn(&$kind) -> Ended = $ended;
+                Some(ended(self))
+            })?
+        })+
+    };
+}
+
+followed! {
+    PersistentVolumeClaim,
+        |claim, scope| scope.has_namespace(&claim.metadata) && scope.has_class(claim_class(claim)),
+        |claim| Some(claim.into()),
+        |claim| Ended::Claim { uid: uid(&claim.metadata), key: key_of(claim).to_string() };
+    PersistentVolume,
+        |volume, scope| {
+            let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+            let namespace = claim.and_then(|claim| claim.namespace.as_deref()).unwrap_or_default();
+            let permitted = scope.namespaces.is_empty() || scope.namespaces.contains(namespace);
+            permitted && scope.has_class(volume_class(volume))
+        },
+        |volume| Some(volume.into());
+    // Those without claims are many, and of no interest.
+    Pod,
+        |pod, scope| scope.has_namespace(&pod.metadata) && claimcheck_informer::pod_claims(pod).next().is_some(),
+        |pod| Some(pod.into()),
+        |pod| Ended::Pod(uid(&pod.metadata));
+    VolumeAttachment, |_attachment, _scope| true, |attachment| Some(attachment.into()),
+        |attachment| Ended::Attachment(uid(&attachment.metadata));
+    Node, |_node, _scope| true, |node| Some(node.into());
+    StorageClass, |_class, _scope| true, |_| None;
+    CSIDriver, |_driver, _scope| true, |driver| Some(driver.into());
+    CSINode, |_node, _scope| true, |node| Some(node.into());
+    VolumeSnapshot, |snapshot, scope| scope.has_namespace(&snapshot.metadata), |snapshot| Some(snapshot.into());
+    VolumeSnapshotContent, |_content, _scope| true, |content| Some(content.into());
+}
+
+/// How an object was observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Its change, at this time.
+    Live(Stamp),
+    /// In a list: it changed earlier.
+    Listed,
+}
+
+impl Seen {
+    fn at(self) -> Stamp {
+        match self {
+            Self::Live(at) => at,
+            Self::Listed => UNSEEN,
+        }
+    }
+}
+
+/// The objects and life cycles of a cluster.
+#[derive(Debug)]
+pub(crate) struct Life {
+    scope: Scope,
+    world: World,
+    timeline: Timeline,
+    /// Whether every kind was listed.
+    synced: bool,
+    /// Deleted objects, the earliest first.
+    ended: VecDeque<(Stamp, Ended)>,
+}
+
+impl Life {
+    /// The empty state.
+    pub fn new(scope: Scope) -> Self {
+        let (world, ended) = Default::default();
+        Self { scope, world, timeline: Timeline::new(Tap::Absent), synced: false, ended }
+    }
+
+    /// Every kind was listed: phases that end from now on are reported.
+    pub fn sync(&mut self) {
+        self.synced = true;
+    }
+
+    /// Whether every kind was listed.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// The number of claims with a life cycle.
+    pub fn tracked(&self) -> usize {
+        self.timeline.claims()
+    }
+
+    /// Records an object that exists; returns the events of phases that it completes. `now` is the present time.
+    pub fn enter<K: Followed>(&mut self, object: K, seen: Seen, now: Stamp) -> Vec<Event> {
+        if !object.is_in(&self.scope) {
+            return Vec::new();
+        }
+        let object = object.trimmed();
+        // Unchanged, or older than what is known.
+        let Some(change) = self.world.apply(object.clone()) else { return Vec::new() };
+        self.record(object, change.new.is_none(), seen, now)
+    }
+
+    /// Records the last state of a deleted object.
+    pub fn remove<K: Followed>(&mut self, object: K, seen: Seen, now: Stamp) -> Vec<Event> {
+        let object = object.trimmed();
+        if K::store_mut(&mut self.world).remove(&object).is_none() {
+            return Vec::new();
+        }
+        self.record(object, true, seen, now)
+    }
+
+    /// Records the end of a list with these uids: other objects were deleted unobserved.
+    pub fn listed<K: Followed>(&mut self, uids: &HashSet<String>, now: Stamp) -> Vec<Event> {
+        let store = K::store(&self.world);
+        let missing: Vec<K> = store
+            .iter()
+            .filter(|object| !uids.contains(&uid(object.metadata())))
+            .map(|object| K::clone(object))
+            .collect();
+        missing.into_iter().flat_map(|object| self.remove(object, Seen::Listed, now)).collect()
+    }
+
+    fn record<K: Followed>(&mut self, object: K, gone: bool, seen: Seen, now: Stamp) -> Vec<Event> {
+        if gone {
+            self.ended.extend(object.ended().map(|ended| (now, ended)));
+        }
+        let Some(object) = object.evidence() else { return Vec::new() };
+        let change = Change { at: seen.at(), object, gone };
+        let events = self.timeline.feed(&Observation::Watch(Box::new(change)));
+        self.reportable(events)
+    }
+
+    /// Removes the state of objects that were deleted a while ago; returns the events of their unfinished phases.
+    pub fn retire(&mut self, now: Stamp) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut waiting = Vec::new();
+        let is_due = |(at, _): &mut (Stamp, Ended)| now.seconds_since(*at) > MEMORY_SECONDS;
+        while let Some((_, ended)) = self.ended.pop_front_if(is_due) {
+            match &ended {
+                Ended::Pod(pod) => events.extend(self.timeline.retire_pod(pod)),
+                Ended::Attachment(attachment) => events.extend(self.timeline.retire_attachment(attachment)),
+                // Its deletion is not over.
+                Ended::Claim { uid, key } if self.has_volume(uid, key) => waiting.push((now, ended)),
+                Ended::Claim { uid, .. } => events.extend(self.timeline.retire(std::slice::from_ref(uid))),
+            }
+        }
+        self.ended.extend(waiting);
+        self.reportable(events)
+    }
+
+    /// Whether the volume of a claim is still to be deleted.
+    fn has_volume(&self, claim: &str, key: &str) -> bool {
+        self.world.volumes.by(VolumeBy::Claim, key).any(|volume| {
+            let spec = volume.spec.as_ref();
+            let of = spec.and_then(|spec| spec.claim_ref.as_ref()).and_then(|of| of.uid.as_deref());
+            let policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+            of == Some(claim) && policy == Some("Delete")
+        })
+    }
+
+    /// The cluster's waiting volumes, with the observed starts of their phases.
+    pub fn status(&self, messages: &Messages, clock: &Clock) -> Status {
+        let mut status = plan(&self.world, messages, clock);
+        for row in status.waiting.iter_mut().filter(|row| !row.claim_uid.is_empty()) {
+            row.observed(&self.timeline.waiting(&row.claim_uid), clock);
+        }
+        status
+    }
+
+    fn reportable(&self, events: Vec<Event>) -> Vec<Event> {
+        events.into_iter().filter_map(|event| reportable(event, self.synced)).collect()
+    }
+}
+
+/// An event, without durations that were not observed.
+fn reportable(event: Event, synced: bool) -> Option<Event> {
+    match event {
+        Event::Phase(mut sample) => {
+            if let Outcome::Ok { start, end, .. } = sample.outcome {
+                if end == UNSEEN && !synced {
+                    return None;
+                }
+                if start == UNSEEN || end == UNSEEN {
+                    sample.outcome = Outcome::Unobserved;
+                }
+            }
+            Some(Event::Phase(sample))
+        }
+        Event::Transition(transition) if transition.when == UNSEEN => None,
+        event => Some(event),
+    }
+}
+
+#[cfg(test)]
+mod tests;

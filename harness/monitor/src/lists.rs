@@ -1,0 +1,65 @@
+//! A single look at a cluster: one list of each kind, and the Events about what waits.
+
+use jiff::{SignedDuration, Timestamp};
+use kube::{Api, Client, api::ListParams};
+
+use claimcheck_informer::Kind;
+use claimcheck_model::Stamp;
+
+use crate::{
+    life::{Life, Scope, Seen},
+    messages::messages,
+    stuck::{Clock, Messages, Status},
+    watch::{Watched, every_kind},
+};
+
+/// A cluster cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot list {kind} of all namespaces; apply manifests/monitor/clusterrole.yaml and bind it, or use credentials with these rights"
+)]
+pub struct LookError {
+    /// The kind.
+    pub kind: &'static str,
+    /// The error of the request.
+    #[source]
+    pub source: Box<kube::Error>,
+}
+
+/// What waits in a cluster now.
+///
+/// # Errors
+/// A kind cannot be listed; snapshots need not be served.
+pub async fn look(client: &Client, scope: Scope, stuck_after: SignedDuration) -> Result<Status, LookError> {
+    let mut life = Life::new(scope);
+    macro_rules! list {
+        ($($kind:ty),+) => {
+            $(list::<$kind>(client, &mut life).await?;)+
+        };
+    }
+    every_kind!(list);
+    let clock = Clock { now: Timestamp::now(), stuck_after };
+    let without = life.status(&Messages::new(), &clock);
+    let messages = messages(client, &without.waiting).await;
+    Ok(life.status(&messages, &clock))
+}
+
+async fn list<K: Watched>(client: &Client, life: &mut Life) -> Result<(), LookError> {
+    let params = ListParams { resource_version: Some("0".into()), ..ListParams::default() };
+    match Api::<K>::all(client.clone()).list(&params).await {
+        Ok(objects) => {
+            for object in objects.items {
+                life.enter(object, Seen::Listed, Stamp::now());
+            }
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if is_optional(K::CACHED_AS) && matches!(status.code, 403 | 404) => {
+            Ok(())
+        }
+        Err(error) => Err(LookError { kind: K::CACHED_AS.name(), source: Box::new(error) }),
+    }
+}
+
+fn is_optional(kind: Kind) -> bool {
+    matches!(kind, Kind::Snapshot | Kind::SnapshotContent)
+}

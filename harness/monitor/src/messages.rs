@@ -1,0 +1,80 @@
+//! The last Event about waiting objects. Events are requested for those alone: a watch of all Events of a cluster would
+//! cost more than all that a monitor does otherwise.
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, Client, api::ListParams};
+use tracing::debug;
+
+use crate::stuck::{Message, Messages, Waiting};
+
+/// The most rows for which Events are requested: the longest waits come first.
+const ROWS: usize = 64;
+/// The most objects of a row: its pod and its claim, or its claim and its volume.
+const OBJECTS: usize = 2;
+
+/// The last Events about these rows. An object without Events, or with a failed request, has none.
+pub(crate) async fn messages(client: &Client, rows: &[Waiting]) -> Messages {
+    let api = Api::<Event>::all(client.clone());
+    let mut messages = Messages::new();
+    for uid in rows.iter().take(ROWS).flat_map(|row| row.uids.iter().take(OBJECTS)) {
+        if uid.is_empty() || messages.contains_key(uid) {
+            continue;
+        }
+        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+        match api.list(&params).await {
+            Ok(events) => messages.extend(last(events.items).map(|message| (uid.clone(), message))),
+            Err(error) => debug!(%error, uid, "its Events cannot be read"),
+        }
+    }
+    messages
+}
+
+/// The last Warning; without any, the last Event.
+fn last(mut events: Vec<Event>) -> Option<Message> {
+    events.sort_by_key(|event| (Reverse(event.type_.as_deref() == Some("Warning")), Reverse(time(event))));
+    let event = events.into_iter().next()?;
+    let text = event.message.unwrap_or_default();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(Message { reason: event.reason.unwrap_or_default(), text })
+}
+
+/// The last occurrence, as the different recorders write it.
+fn time(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
+    let micro = series.or(event.event_time.as_ref()).map(|time| time.0);
+    micro.or(event.last_timestamp.as_ref().map(|time| time.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    fn event(kind: &str, reason: &str, seconds: i64) -> Event {
+        Event {
+            type_: Some(kind.into()),
+            reason: Some(reason.into()),
+            message: Some("a\n  b".into()),
+            last_timestamp: Timestamp::from_second(seconds).ok().map(Time),
+            ..Event::default()
+        }
+    }
+
+    #[test]
+    fn the_last_warning_precedes_later_events() {
+        let events = vec![
+            event("Normal", "Scheduled", 9),
+            event("Warning", "FailedMount", 5),
+            event("Warning", "FailedAttachVolume", 3),
+        ];
+        let message = last(events).expect("there is one");
+        assert_eq!((&*message.reason, &*message.text), ("FailedMount", "a b"));
+        let message = last(vec![event("Normal", "Early", 1), event("Normal", "Late", 2)]);
+        assert_eq!(message.expect("there is one").reason, "Late");
+        assert_eq!(last(Vec::new()), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! Questions about single objects and their neighbours.
+
+use std::sync::Arc;
+
+use claimcheck_informer::{PodBy, VolumeBy, World, is_terminal, key_of};
+use claimcheck_model::ObjectKey;
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{ContainerState, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+
+/// The volume that a claim refers to, or that refers to it.
+pub(super) fn volume_of<'a>(
+    world: &'a World,
+    claim: &PersistentVolumeClaim,
+) -> Option<&'a Arc<PersistentVolume>> {
+    let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
+    if let Some(volume) = world.volumes.named(name) {
+        return Some(volume);
+    }
+    let uid = claim.metadata.uid.as_deref();
+    let key = key_of(claim).to_string();
+    let mut volumes = world.volumes.by(VolumeBy::Claim, &key);
+    volumes.find(|volume| {
+        let of = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        of.is_some_and(|of| of.uid.is_none() || of.uid.as_deref() == uid)
+    })
+}
+
+/// The pods that use a claim and have not ended.
+pub(super) fn pods_of<'a>(
+    world: &'a World,
+    claim: &ObjectKey,
+) -> impl Iterator<Item = &'a Arc<Pod>> + use<'a> {
+    world.pods.by(PodBy::Claim, &claim.to_string()).filter(|pod| !is_terminal(pod))
+}
+
+/// The node of a pod, if it is scheduled.
+pub(super) fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// The driver of a CSI volume.
+pub(super) fn csi_driver(volume: &PersistentVolume) -> Option<&str> {
+    Some(volume.spec.as_ref()?.csi.as_ref()?.driver.as_str())
+}
+
+/// A node that does not exist is not ready.
+pub(super) fn is_ready(node: Option<&Arc<Node>>) -> bool {
+    let mut conditions =
+        node.iter().flat_map(|node| node.status.iter()).flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// The condition of this type.
+pub(super) fn condition<'a>(pod: &'a Pod, name: &str) -> Option<&'a PodCondition> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    conditions.find(|condition| condition.type_ == name)
+}
+
+/// Whether the volumes are mounted: its sandbox exists (`PodReadyToStartContainers`), or a container has started.
+pub(super) fn is_started(pod: &Pod) -> bool {
+    let ready = condition(pod, "PodReadyToStartContainers").is_some_and(|found| found.status == "True");
+    ready || states(pod).any(|state| state.running.is_some() || state.terminated.is_some())
+}
+
+/// Whether a container runs.
+pub(super) fn is_running(pod: &Pod) -> bool {
+    states(pod).any(|state| state.running.is_some())
+}
+
+fn states(pod: &Pod) -> impl Iterator<Item = &ContainerState> {
+    let statuses = pod.status.iter().flat_map(|status| {
+        status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
+    });
+    statuses.filter_map(|status| status.state.as_ref())
+}
+
+/// The time of an optional field.
+pub(super) fn time(time: Option<&Time>) -> Option<Timestamp> {
+    time.map(|time| time.0)
+}

@@ -1,0 +1,222 @@
+//! Which volumes wait, for what, and why; and objects that remain although nothing uses them.
+//!
+//! ```text
+//! World ─plan─> rows without messages ─> Messages (Events of these objects) ─cause─> rows with cause and remedy
+//! ```
+//!
+//! Everything here is pure and needs no history, so a single look at a cluster has the same result as a monitor; one
+//! that observed the start of a phase has its exact time.
+
+mod cause;
+mod facts;
+mod leftover;
+mod plan;
+mod row;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use claimcheck_model::{Phase, Stamp};
+use claimcheck_timeline::WaitingPhase;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub use cause::Cause;
+pub use leftover::{Leftover, LeftoverKind};
+pub use plan::plan;
+
+/// A volume that waits for the end of a phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// The namespace of its claim; empty if no claim refers to it.
+    pub namespace: String,
+    /// The name of its claim; empty if no claim refers to it.
+    pub claim: String,
+    /// The PersistentVolume; empty until it exists.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub volume: String,
+    /// The pod that waits; empty if none does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub pod: String,
+    /// The node; empty if the phase has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// The phase.
+    pub phase: Phase,
+    /// The driver's name; empty if it is not known.
+    pub driver: String,
+    /// The storage class; empty for none.
+    pub storage_class: String,
+    /// The start of the phase, or the latest time that its objects contain; absent if they contain none.
+    pub since: Option<Timestamp>,
+    /// Seconds since then; 0 if that is not known.
+    pub seconds: f64,
+    /// Whether it waits longer than the limit, for something that does not occur by itself.
+    pub stuck: bool,
+    /// The last Event or error, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The cause.
+    pub cause: Cause,
+    /// What usually helps.
+    pub remedy: String,
+    /// The uid of the claim; empty if it does not exist.
+    #[serde(skip)]
+    pub claim_uid: String,
+    /// The uids of the objects with Events about it, the most specific first.
+    #[serde(skip)]
+    pub uids: Vec<String>,
+}
+
+/// An Event of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// `FailedAttachVolume`, ...
+    pub reason: String,
+    /// The text.
+    pub text: String,
+}
+
+/// The last Event of objects, by uid.
+pub type Messages = BTreeMap<String, Message>;
+
+/// The present time, and when a wait counts as stuck.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// The present time.
+    pub now: Timestamp,
+    /// The limit.
+    pub stuck_after: SignedDuration,
+}
+
+impl Clock {
+    /// Seconds since a time; 0 if it is not known, or in the future (the API server's clock is another one).
+    pub fn seconds(&self, since: Option<Timestamp>) -> f64 {
+        since.map_or(0.0, |since| self.now.duration_since(since).as_secs_f64().max(0.0))
+    }
+
+    /// Whether a time is longer ago than the limit.
+    pub fn is_over(&self, since: Option<Timestamp>) -> bool {
+        since.is_some_and(|since| self.now.duration_since(since) > self.stuck_after)
+    }
+}
+
+/// A cluster's volumes that wait, and what remains unused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// When.
+    pub at: Timestamp,
+    /// The limit in seconds after which a wait counts as stuck.
+    pub stuck_after_seconds: f64,
+    /// The number of claims.
+    pub claims: usize,
+    /// The number of volumes.
+    pub volumes: usize,
+    /// The volumes that wait: stuck ones first, then by the duration of the wait.
+    pub waiting: Vec<Waiting>,
+    /// Objects that nothing uses.
+    pub leftovers: Vec<Leftover>,
+}
+
+impl Waiting {
+    /// Replaces the time of its objects, in whole seconds and often earlier, by the observed start.
+    pub fn observed(&mut self, phases: &[WaitingPhase], clock: &Clock) {
+        let matches = |phase: &&WaitingPhase| {
+            phase.phase == self.phase
+                && phase.since != Stamp::default()
+                && (phase.subject.node.is_empty() || self.node.is_empty() || phase.subject.node == self.node)
+        };
+        let since = phases.iter().filter(matches).map(|phase| phase.since.wall_ns).min();
+        let Some(since) = since.and_then(|ns| Timestamp::from_nanosecond(i128::from(ns)).ok()) else {
+            return;
+        };
+        self.since = Some(since);
+        self.seconds = clock.seconds(self.since);
+        self.stuck = clock.is_over(self.since) && self.cause.is_abnormal();
+    }
+}
+
+impl Status {
+    /// The first line of table and page.
+    pub fn headline(&self) -> String {
+        let stuck = self.waiting.iter().filter(|row| row.stuck).count();
+        format!(
+            "{} claims, {} volumes: {} waiting, {stuck} of them longer than {}; {} unused objects",
+            self.claims,
+            self.volumes,
+            self.waiting.len(),
+            age(self.stuck_after_seconds),
+            self.leftovers.len()
+        )
+    }
+}
+
+/// The number of waiting rows and the age of the oldest in seconds, by phase, driver and class. Claims that wait for a
+/// first consumer are not in a phase.
+pub(crate) fn counts(status: &Status) -> BTreeMap<(Phase, &str, &str), (u64, f64)> {
+    let mut counts: BTreeMap<_, (u64, f64)> = BTreeMap::new();
+    for row in status.waiting.iter().filter(|row| row.cause != Cause::FirstConsumer) {
+        let count = counts.entry((row.phase, &*row.driver, &*row.storage_class)).or_default();
+        *count = (count.0 + 1, count.1.max(row.seconds));
+    }
+    counts
+}
+
+/// A duration in seconds as kubectl prints it: `45s`, `12m`, `3h05m`, `4d`.
+pub fn age(seconds: f64) -> String {
+    let whole = seconds as u64;
+    match whole {
+        0..120 => format!("{whole}s"),
+        120..7200 => format!("{}m", whole / 60),
+        7200..172_800 => format!("{}h{:02}m", whole / 3600, whole / 60 % 60),
+        _ => format!("{}d", whole / 86_400),
+    }
+}
+
+/// A status with one row of each form, for the tests of table and page.
+#[cfg(test)]
+pub(crate) fn example() -> Status {
+    let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(100_000);
+    let row = |claim: &str, phase, cause: Cause| Waiting {
+        namespace: "default".into(),
+        claim: claim.into(),
+        volume: String::new(),
+        pod: String::new(),
+        node: String::new(),
+        phase,
+        driver: "csi.test".into(),
+        storage_class: "fast".into(),
+        since: None,
+        seconds: 0.0,
+        stuck: false,
+        message: None,
+        cause,
+        remedy: cause.remedy().into(),
+        claim_uid: String::new(),
+        uids: Vec::new(),
+    };
+    let stuck = Waiting {
+        pod: "web".into(),
+        node: "n1".into(),
+        since: Some(at - SignedDuration::from_secs(600)),
+        seconds: 600.0,
+        stuck: true,
+        message: Some("FailedMount: secret \"<b>\" not found".into()),
+        ..row("data", Phase::Publish, Cause::MissingSecret)
+    };
+    let leftover = Leftover {
+        kind: LeftoverKind::VolumeWithoutClaim,
+        object: "old".into(),
+        detail: "claim default/gone no longer exists, and the reclaim policy is Retain".into(),
+        since: Some(at - SignedDuration::from_secs(6000)),
+    };
+    Status {
+        at,
+        stuck_after_seconds: 300.0,
+        claims: 2,
+        volumes: 1,
+        waiting: vec![stuck, row("unused", Phase::Provision, Cause::FirstConsumer)],
+        leftovers: vec![leftover],
+    }
+}

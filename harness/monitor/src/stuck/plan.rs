@@ -1,0 +1,269 @@
+//! The volumes that wait, from the objects of a cluster and the last Events about them.
+//!
+//! One row per claim and phase that started and has not ended, as `model::phase` defines it; without the node's mount
+//! table, stage and publish cannot be distinguished and are both reported as publish.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use claimcheck_informer::{
+    AttachmentBy, DataSource, World, class::claim_class, data_source, growth, is_terminal, key_of, pod_claims,
+};
+use claimcheck_model::{ObjectKey, Phase, SELECTED_NODE};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+    storage::v1::VolumeAttachment,
+};
+
+use super::{
+    Cause, Clock, Messages, Status, Waiting,
+    facts::{condition, csi_driver, is_ready, is_running, is_started, node_of, pods_of, time, volume_of},
+    leftover::{claim_of, leftovers},
+    row::{Row, with_claim, with_finalizers},
+};
+
+/// The state of a cluster. Stuck rows come first, then the longest waits.
+pub fn plan(world: &World, messages: &Messages, clock: &Clock) -> Status {
+    let mut waiting: Vec<Waiting> = Vec::new();
+    // A phase of the claim itself precedes those of its pods.
+    let mut reported: BTreeSet<ObjectKey> = BTreeSet::new();
+    for claim in world.claims.iter() {
+        if let Some(row) = of_claim(world, claim) {
+            reported.insert(key_of(&**claim));
+            waiting.push(row.finish(messages, clock));
+        }
+    }
+    for pod in world.pods.iter().filter(|pod| !is_terminal(pod)) {
+        let rows = of_pod(world, pod, &reported);
+        waiting.extend(rows.into_iter().map(|row| row.finish(messages, clock)));
+    }
+    for attachment in world.attachments.iter() {
+        waiting.extend(of_attachment(world, attachment).map(|row| row.finish(messages, clock)));
+    }
+    for volume in world.volumes.iter() {
+        waiting.extend(of_volume(world, volume).map(|row| row.finish(messages, clock)));
+    }
+    for row in of_snapshots(world) {
+        waiting.push(row.finish(messages, clock));
+    }
+    let order = |row: &Waiting| {
+        (!row.stuck, row.since.is_none(), row.since, row.namespace.clone(), row.claim.clone())
+    };
+    waiting.sort_by_cached_key(|row| (order(row), row.pod.clone(), row.phase));
+    Status {
+        at: clock.now,
+        stuck_after_seconds: clock.stuck_after.as_secs_f64(),
+        claims: world.claims.len(),
+        volumes: world.volumes.len(),
+        waiting,
+        leftovers: leftovers(world, clock),
+    }
+}
+
+/// The phase of a claim: provision, bind, expand, or its deletion.
+fn of_claim(world: &World, claim: &PersistentVolumeClaim) -> Option<Row> {
+    let (meta, status) = (&claim.metadata, claim.status.as_ref());
+    let created = time(meta.creation_timestamp.as_ref());
+    let pods = || pods_of(world, &key_of(claim));
+    if let Some(deleting) = &meta.deletion_timestamp {
+        let user = pods().next();
+        let row = Row::new(Phase::Delete, Some(deleting.0), Cause::Finalizer).of_claim(world, claim);
+        let row = with_finalizers(row, meta).certain(user.map(|_| Cause::InUse));
+        let pod = user.and_then(|pod| pod.metadata.name.clone()).unwrap_or_default();
+        return Some(Row { pod, ..row });
+    }
+    match status.and_then(|status| status.phase.as_deref()) {
+        Some("Bound") => return of_growth(world, claim),
+        Some("Lost") => {
+            return Some(Row::new(Phase::Bind, created, Cause::LostVolume).of_claim(world, claim));
+        }
+        _ => {}
+    }
+    if let Some(volume) = volume_of(world, claim) {
+        let since = time(volume.metadata.creation_timestamp.as_ref()).max(created);
+        return Some(Row::new(Phase::Bind, since, Cause::InProgress).of_claim(world, claim));
+    }
+    let class = claim_class(claim);
+    if class.is_empty() {
+        return Some(Row::new(Phase::Bind, created, Cause::NoVolume).of_claim(world, claim));
+    }
+    let Some(class) = world.classes.named(class) else {
+        return Some(Row::new(Phase::Provision, created, Cause::NoClass).of_claim(world, claim));
+    };
+    let phase = match data_source(claim) {
+        Some(DataSource::Snapshot(_)) => Phase::Restore,
+        Some(DataSource::Claim(_)) => Phase::Clone,
+        Some(DataSource::Elsewhere { .. } | DataSource::Other { .. }) | None => Phase::Provision,
+    };
+    let waits = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
+    let selected = meta.annotations.iter().flatten().any(|(key, _)| key == SELECTED_NODE);
+    let first = pods().filter_map(|pod| time(pod.metadata.creation_timestamp.as_ref())).min();
+    match (waits, selected, pods().next()) {
+        (true, false, None) => {
+            let row = Row::new(phase, created, Cause::FirstConsumer).of_claim(world, claim);
+            Some(row.certain(Some(Cause::FirstConsumer)))
+        }
+        // Its pod is to be scheduled.
+        (true, false, Some(_)) => None,
+        (true, true, _) => {
+            Some(Row::new(phase, created.max(first), Cause::NoProvisioner).of_claim(world, claim))
+        }
+        (false, ..) => Some(Row::new(phase, created, Cause::NoProvisioner).of_claim(world, claim)),
+    }
+}
+
+/// The expansion of a bound claim.
+fn of_growth(world: &World, claim: &PersistentVolumeClaim) -> Option<Row> {
+    let volume = volume_of(world, claim)?;
+    let conditions = claim.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let of_type = |names: &[&str]| {
+        let mut conditions = conditions.clone();
+        conditions.find(|condition| condition.status == "True" && names.contains(&&*condition.type_))
+    };
+    let (phase, condition) = match of_type(&["FileSystemResizePending"]) {
+        Some(pending) => (Phase::NodeExpand, Some(pending)),
+        None if growth::requested(claim) > growth::volume_capacity(volume) => {
+            (Phase::ControllerExpand, of_type(&["Resizing", "ControllerResizeError"]))
+        }
+        None => return None,
+    };
+    let since = condition.and_then(|condition| time(condition.last_transition_time.as_ref()));
+    let row = Row::new(phase, since, Cause::InProgress).of_claim(world, claim);
+    let error = of_type(&["ControllerResizeError", "NodeResizeError"]).and_then(|one| one.message.clone());
+    let mut pods = pods_of(world, &row.claim);
+    Some(match pods.next().filter(|_| phase == Phase::NodeExpand) {
+        Some(pod) => Row { error, ..row.of_pod(pod) },
+        None => Row { error, ..row },
+    })
+}
+
+/// The phases of a pod and its claims: schedule, attach, publish; or unpublish.
+fn of_pod(world: &World, pod: &Arc<Pod>, reported: &BTreeSet<ObjectKey>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let created = time(pod.metadata.creation_timestamp.as_ref());
+    for key in pod_claims(pod).map(|used| used.claim).collect::<BTreeSet<_>>() {
+        let Some(claim) = world.claims.get(&key) else {
+            if pod.metadata.deletion_timestamp.is_none() {
+                let row = Row { claim: key, ..Row::new(Phase::Schedule, created, Cause::NoClaim) };
+                rows.push(row.of_pod(pod).certain(Some(Cause::NoClaim)));
+            }
+            continue;
+        };
+        let node = node_of(pod).unwrap_or_default();
+        let lost = (!node.is_empty() && !is_ready(world.nodes.named(node))).then_some(Cause::NodeNotReady);
+        if let Some(deleting) = &pod.metadata.deletion_timestamp {
+            if !node.is_empty() {
+                let phase = if is_running(pod) { Phase::Stop } else { Phase::Unpublish };
+                let row = Row::new(phase, Some(deleting.0), Cause::InProgress).of_claim(world, claim);
+                rows.push(with_finalizers(row, &pod.metadata).of_pod(pod).certain(lost));
+            }
+            continue;
+        }
+        if node.is_empty() {
+            if !reported.contains(&key) {
+                let since = created.max(time(claim.metadata.creation_timestamp.as_ref()));
+                let row = Row::new(Phase::Schedule, since, Cause::Unschedulable).of_claim(world, claim);
+                let error = condition(pod, "PodScheduled").and_then(|found| found.message.clone());
+                rows.push(Row { error, ..row.of_pod(pod) });
+            }
+            continue;
+        }
+        if is_started(pod) || reported.contains(&key) {
+            continue;
+        }
+        let scheduled =
+            condition(pod, "PodScheduled").and_then(|found| time(found.last_transition_time.as_ref()));
+        let row = to_node(world, claim, node, scheduled.or(created));
+        rows.extend(row.map(|row| row.of_pod(pod).certain(lost)));
+    }
+    rows
+}
+
+/// The phase of a bound claim on the way to a pod on a node.
+fn to_node(
+    world: &World,
+    claim: &PersistentVolumeClaim,
+    node: &str,
+    scheduled: Option<Timestamp>,
+) -> Option<Row> {
+    let volume = volume_of(world, claim)?;
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    let driver = csi_driver(volume).unwrap_or_default();
+    let registered = world
+        .csi_nodes
+        .named(node)
+        .is_some_and(|csi_node| csi_node.spec.drivers.iter().any(|registered| registered.name == driver));
+    let cause = if driver.is_empty() || registered { Cause::InProgress } else { Cause::DriverNotOnNode };
+    let attaches =
+        world.csi_drivers.named(driver).is_none_or(|found| found.spec.attach_required != Some(false));
+    let here = world.attachments.by(AttachmentBy::Volume, name).find(|one| one.spec.node_name == node);
+    let attached = here.is_some_and(|one| one.status.as_ref().is_some_and(|status| status.attached));
+    if driver.is_empty() || !attaches || attached {
+        return Some(Row::new(Phase::Publish, scheduled, cause).of_claim(world, claim));
+    }
+    let created = here.and_then(|one| time(one.metadata.creation_timestamp.as_ref()));
+    let single = claim
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.access_modes.as_ref())
+        .is_some_and(|modes| modes.iter().all(|mode| mode.starts_with("ReadWriteOnce")));
+    let elsewhere = world.attachments.by(AttachmentBy::Volume, name).any(|one| one.spec.node_name != node);
+    let cause = if single && elsewhere { Cause::MultiAttach } else { cause };
+    let row = Row::new(Phase::Attach, scheduled.max(created), cause).of_claim(world, claim);
+    let error = here.and_then(|one| one.status.as_ref()?.attach_error.as_ref()?.message.clone());
+    Some(Row { error, ..row })
+}
+
+/// The detach of an attachment that is being deleted.
+fn of_attachment(world: &World, attachment: &VolumeAttachment) -> Option<Row> {
+    let deleting = attachment.metadata.deletion_timestamp.as_ref()?;
+    let node = &attachment.spec.node_name;
+    let row = Row::new(Phase::Detach, Some(deleting.0), Cause::Finalizer);
+    let name = attachment.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
+    let row = match world.volumes.named(name) {
+        Some(volume) => with_claim(world, row.of_volume(volume)),
+        None => Row { volume: name.to_owned(), driver: attachment.spec.attacher.clone(), ..row },
+    };
+    let error = attachment.status.as_ref().and_then(|status| status.detach_error.as_ref()?.message.clone());
+    Some(with_finalizers(Row { node: node.clone(), error, ..row }, &attachment.metadata))
+}
+
+/// The deletion of a volume of which the claim no longer exists.
+fn of_volume(world: &World, volume: &PersistentVolume) -> Option<Row> {
+    let status = volume.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    let policy = volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref();
+    let deleting = volume.metadata.deletion_timestamp.as_ref();
+    let reclaimed = matches!(phase, Some("Released" | "Failed")) && policy == Some("Delete");
+    let in_use = claim_of(volume).is_some_and(|claim| world.claims.get(&claim).is_some());
+    if in_use || !(deleting.is_some() || reclaimed) {
+        return None;
+    }
+    let released = status.and_then(|status| time(status.last_phase_transition_time.as_ref()));
+    let since = time(deleting).or(released);
+    let row = with_finalizers(Row::new(Phase::Delete, since, Cause::Finalizer), &volume.metadata);
+    let error = status.and_then(|status| status.message.clone()).filter(|message| !message.is_empty());
+    Some(Row { error, ..row.of_volume(volume) })
+}
+
+/// The snapshots that are not ready.
+fn of_snapshots(world: &World) -> impl Iterator<Item = Row> {
+    world.snapshots.iter().filter_map(|snapshot| {
+        let status = snapshot.status.as_ref();
+        let ready = status.is_some_and(|status| status.ready_to_use == Some(true));
+        if ready || snapshot.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let taken = status.and_then(|status| status.creation_time.as_ref());
+        let phase = if taken.is_some() { Phase::SnapshotReady } else { Phase::SnapshotCreate };
+        let since = time(taken).max(time(snapshot.metadata.creation_timestamp.as_ref()));
+        let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
+        let claim = snapshot.spec.source.persistent_volume_claim_name.clone().unwrap_or_default();
+        let row =
+            Row { claim: ObjectKey::new(namespace, claim), ..Row::new(phase, since, Cause::InProgress) };
+        let row = with_claim(world, row);
+        let error = status.and_then(|status| status.error.as_ref()?.message.clone());
+        let uids = snapshot.metadata.uid.iter().chain(&row.uids).cloned().collect();
+        Some(Row { error, uids, ..row })
+    })
+}
