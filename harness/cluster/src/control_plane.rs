@@ -46,7 +46,7 @@ pub enum ControlPlaneError {
 
 /// A running API server.
 pub(super) enum ControlPlane {
-    Builtin(apiserver::Server),
+    Builtin(Box<apiserver::Server>),
     Stock(Box<Stock>),
 }
 
@@ -60,7 +60,7 @@ impl ControlPlane {
                     audit_log: Some(options.audit_log),
                     ..apiserver::Config::default()
                 };
-                Self::Builtin(apiserver::start(config).await?)
+                Self::Builtin(Box::new(apiserver::start(config).await?))
             }
             Api::Stock(assets) => {
                 Self::Stock(Box::new(Stock::start(assets, options.listen, options.logs).await?))

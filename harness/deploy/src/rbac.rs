@@ -187,6 +187,13 @@ pub const RULES: &[Rule] = &[
         Need::Install,
         "if group snapshots are installed",
     ),
+    rule(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        ROLL_OUT,
+        Need::Install,
+        "kinds of snapshots, if the cluster lacks them",
+    ),
     rule("monitoring.coreos.com", "podmonitors", PUT, Need::Install, "with prometheus-operator"),
     // Clusters created by claimcheck.
     rule(STORAGE, "csidrivers", &["create", "get", "delete"], Need::OurCluster, "additional drivers"),

@@ -54,7 +54,7 @@ fn main() {
 
 type Count = fn(&World) -> usize;
 
-/// The objects whose number differs between the worlds.
+/// The objects, the number of which differs between the worlds.
 const COUNTED: [(&str, Count); 7] = [
     ("volumes", |world| world.volumes.len()),
     ("claims", |world| world.claims.len()),

@@ -160,7 +160,7 @@ fn create(world: &World, name: &str) -> usize {
     usize::from(claim.and_then(|claim| provisioner::create::plan::plan(claim, world, &settings)).is_some())
 }
 
-/// The capacity of a class, of a driver without topology: the segments of others are not found anew for a decision.
+/// The capacity of a class, of a driver without topology: the segments of others are not found again for a decision.
 fn capacity(world: &World, name: &str) -> usize {
     let settings = Settings { driver: driver(), ..Settings::default() };
     let segments = DriverSegments::of(world, &settings);

@@ -24,12 +24,17 @@ const UPSTREAM: [&str; 6] = [
     r#"attach_detach_controller_attachdetach_controller_forced_detaches counter metrics should have "_total" suffix"#,
 ];
 
-/// What is exposed only once something has gone wrong, or elsewhere: with a lease, of cases that are not run here.
-const ELSEWHERE: [&Metric; 8] = [
+/// What is exposed only once something has gone wrong, or elsewhere: with a lease, by the monitor, of cases that are
+/// not run here.
+const ELSEWHERE: [&Metric; 12] = [
     &metric::CASE_FLIPS,
     &metric::DELETE_FAILED,
     &metric::FORCED_DETACHES,
     &metric::LEADER_STATUS,
+    &metric::LISTS_AFTER_START,
+    &metric::PHASE_WAITING,
+    &metric::PHASE_WAITING_OLDEST,
+    &metric::TRACKED,
     &metric::PROVISION_FAILED,
     &metric::QUEUE_RETRIES,
     &metric::SNAPSHOT_OPERATION,

@@ -148,7 +148,8 @@ mod tests {
         let roles = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(roles.path(), "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a}}").unwrap();
         let files = [roles.path().to_owned()];
-        let table: [(&[&str], &[&str], &[PathBuf], &str); 6] = [
+        type Row<'a> = (&'a [&'a str], &'a [&'a str], &'a [PathBuf], &'a str);
+        let table: [Row<'_>; 6] = [
             (&["x=exec:a", "x=exec:b"], &[], &[], "--sidecar x is given twice"),
             (&["x=exec:a"], &["y=n/a"], &files, "there is no --sidecar y"),
             (&["x=exec:a"], &["x=default/a", "x=default/a"], &files, "a program has one account"),

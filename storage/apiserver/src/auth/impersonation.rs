@@ -143,6 +143,7 @@ mod tests {
     #[test]
     fn each_part_must_be_permitted() {
         let (user, group) = ("impersonate-user", "impersonate-group");
+        #[expect(clippy::type_complexity, reason = "headers, what must be permitted, groups")]
         let table: [(&[(&str, &str)], &[&str], &[&str]); 6] = [
             (&[(user, "bob")], &[" users /bob"], &["system:authenticated"]),
             (

@@ -69,17 +69,36 @@ impl Scale {
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
         let checks = [&self.spec, &self.status].into_iter().filter_map(|pointer| {
             let value = object.pointer(pointer)?;
+            let path = pointer.replace('/', ".");
             let problem = match value.as_i64() {
-                None => "accessor error: the value is not an integer".to_owned(),
+                None => {
+                    let (text, kind) = in_go(value);
+                    let problem =
+                        format!("{path} accessor error: {text} is of the type {kind}, expected int64");
+                    return Some(FieldError::invalid(path, &json!(0), problem));
+                }
                 Some(..0) => "should be a non-negative integer".to_owned(),
                 Some(number) if number > i64::from(i32::MAX) => {
                     format!("should be less than or equal to {}", i32::MAX)
                 }
                 Some(_) => return None,
             };
-            Some(FieldError::invalid(pointer.replace('/', "."), value, problem))
+            Some(FieldError::invalid(path, value, problem))
         });
         checks.collect()
+    }
+}
+
+/// A value that is no integer, and the name of its type, as Go prints them. Upstream: `NestedInt64` in
+/// `apimachinery/pkg/apis/meta/v1/unstructured/helpers.go`.
+fn in_go(value: &Value) -> (String, &'static str) {
+    match value {
+        Value::Null => ("<nil>".to_owned(), "<nil>"),
+        Value::Bool(value) => (value.to_string(), "bool"),
+        Value::Number(number) => (number.to_string(), "float64"),
+        Value::String(text) => (text.clone(), "string"),
+        Value::Array(_) => (value.to_string(), "[]interface {}"),
+        Value::Object(_) => (value.to_string(), "map[string]interface {}"),
     }
 }
 

@@ -32,6 +32,9 @@ pub struct Runner<'a> {
     uids: HashMap<(&'static str, String), Vec<String>>,
 }
 
+/// Finds an object of a step.
+type Find = Box<dyn Fn(&Store) -> Option<Value> + Send>;
+
 impl<'a> Runner<'a> {
     pub fn new(side: &'a Side, scenario: &'a Scenario) -> Self {
         Self { side, scenario, uids: HashMap::new() }
@@ -159,7 +162,7 @@ impl<'a> Runner<'a> {
             return self.side.record.until(limit, found).await.ok_or_else(|| "not in time".to_owned());
         }
         let has = step.has.as_ref().map(|has| self.filled(has)).unwrap_or_default();
-        let find: Box<dyn Fn(&Store) -> Option<Value> + Send> = match what.strip_prefix("capacity ") {
+        let find: Find = match what.strip_prefix("capacity ") {
             Some(place) => self.capacity(place),
             None => {
                 let key = self.key(what);
@@ -179,7 +182,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Finds the published capacity of `<class> in <value of a topology label>`: its name is generated.
-    fn capacity(&self, place: &str) -> Box<dyn Fn(&Store) -> Option<Value> + Send> {
+    fn capacity(&self, place: &str) -> Find {
         let place = self.fill(place);
         let (class, value) = place.split_once(" in ").unwrap();
         let (class, value) = (cluster_name(&self.scenario.name, class), value.to_owned());

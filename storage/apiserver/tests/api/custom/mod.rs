@@ -106,7 +106,8 @@ async fn objects_are_validated_pruned_and_completed() {
     assert_eq!(
         answer["message"],
         "Thing.example.com \"b\" is invalid: [spec.size: Invalid value: \"string\": spec.size in body must be of type \
-         integer: \"string\", spec.color: Unsupported value: \"green\": supported values: \"red\", \"blue\"]"
+         integer: \"string\", spec.color: Unsupported value: \"green\": supported values: \"red\", \"blue\", \
+         .spec.size: Invalid value: 0: .spec.size accessor error: big is of the type string, expected int64]"
     );
     let (code, answer) = fixture.send("POST", THINGS, JSON, &thing("c", json!({}))).await;
     assert_eq!(code, 422);

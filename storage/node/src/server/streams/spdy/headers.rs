@@ -84,6 +84,9 @@ const TEXT: &str = "\
     ed,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,text\
     /javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
 
+/// Length of the header of a zlib stream with a dictionary, in bytes (RFC 1950).
+const STREAM_HEADER: usize = 6;
+
 /// Names and values.
 pub type Headers = Vec<(String, String)>;
 
@@ -124,6 +127,9 @@ impl Reader {
                 Ok(_) => {}
                 Err(error) if error.needs_dictionary().is_some() => {
                     self.0.set_dictionary(&dictionary())?;
+                    // zlib does not count what it has read before it requires a dictionary.
+                    rest = rest.get(STREAM_HEADER..).ok_or(BlockError::Truncated)?;
+                    continue;
                 }
                 Err(error) => return Err(error.into()),
             }
