@@ -3,6 +3,7 @@
 mod dependencies;
 mod identifiers;
 mod planners;
+mod slowest;
 mod words;
 
 use std::{

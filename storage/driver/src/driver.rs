@@ -13,6 +13,7 @@ use crate::{
     error::{Error, Result},
     host::Host,
     secrets::Secrets,
+    start::Start,
     store::{Lock, Node, Store},
     tokens::TokenField,
     topology::Segment,
@@ -88,13 +89,16 @@ impl Driver {
 
     /// Runs a call on a blocking thread.
     ///
-    /// If the client disconnects, the call still runs to its end: stopping half-way would gain nothing, and the
-    /// repeated call waits for the volume's lock and finds the work done.
+    /// If the client cancels a call that has started, it still runs to its end: stopping half-way would gain
+    /// nothing, and the repeated call waits for the volume's lock and finds the work done. A call that is cancelled
+    /// before it has its first lock has no effect ([`Start`]).
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let driver = self.clone();
+        let start = Start::default();
+        let _cancel = start.cancel_on_drop();
+        let driver = Self { store: self.store.for_call(start), ..self.clone() };
         // The volume is known once its record is requested.
         let span = info_span!("call", volume = Empty);
         let inside = span.clone();

@@ -65,6 +65,9 @@ pub enum Error {
     /// A conflicting operation is in progress that the call cannot wait for.
     #[error("{0}")]
     Busy(String),
+    /// The call was cancelled before it started.
+    #[error("the call was cancelled before it started and had no effect; repeat it")]
+    Cancelled,
     /// A page token that this driver did not issue.
     #[error("starting_token {0:?} was not issued by this driver; restart without one")]
     BadToken(String),
@@ -152,6 +155,7 @@ impl Error {
             Self::Unauthenticated(_) => Code::Unauthenticated,
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::BadToken(_) | Self::Busy(_) => Code::Aborted,
+            Self::Cancelled => Code::Cancelled,
             Self::Host { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Code::ResourceExhausted
             }

@@ -44,6 +44,7 @@ mod run;
 pub mod secrets;
 mod size;
 pub mod snapshot;
+mod start;
 mod store;
 mod tokens;
 pub mod topology;

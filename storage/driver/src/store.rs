@@ -38,6 +38,7 @@ use crate::{
     id::{GroupId, SnapshotId, VolumeId},
     parameters::Kind,
     snapshot::{Group, Snapshot},
+    start::Start,
     topology::Segment,
     volume::{NodeId, Volume},
 };
@@ -109,6 +110,8 @@ pub struct Node {
 pub struct Store {
     host: Arc<dyn Host>,
     root: PathBuf,
+    /// Of the call that uses this clone; without a call it is never cancelled.
+    start: Start,
 }
 
 /// The exclusive lock of a volume, held until dropped.
@@ -143,7 +146,7 @@ enum Attempt {
 impl Store {
     /// Opens the state directory and creates missing parts of it.
     pub fn open(host: Arc<dyn Host>, root: PathBuf) -> Result<Self> {
-        let store = Self { host, root };
+        let store = Self { host, root, start: Start::default() };
         let folders = [
             store.root.clone(),
             store.folder::<VolumeId>(),
@@ -157,6 +160,11 @@ impl Store {
             }
         }
         Ok(store)
+    }
+
+    /// The same state directory for one call, which starts with its first lock of a volume or snapshot.
+    pub(crate) fn for_call(&self, start: Start) -> Self {
+        Self { start, ..self.clone() }
     }
 
     /// The state directory itself.
@@ -187,8 +195,15 @@ impl Store {
         self.dir(id).join(IMAGE_NEW)
     }
 
-    /// Locks a directory, waiting for other holders; `None` if it does not exist.
+    /// Locks a directory, waiting for other holders; `None` if it does not exist. With its first lock a call
+    /// starts, unless it was cancelled during the wait.
     pub fn lock<I: Id>(&self, id: &I) -> Result<Option<Lock>> {
+        let Some(lock) = self.wait_for_lock(id)? else { return Ok(None) };
+        self.start.begin()?;
+        Ok(Some(lock))
+    }
+
+    fn wait_for_lock<I: Id>(&self, id: &I) -> Result<Option<Lock>> {
         match self.attempt(id, FlockOperation::LockExclusive)? {
             Attempt::Locked(lock) => Ok(Some(lock)),
             Attempt::Missing => Ok(None),
@@ -224,15 +239,21 @@ impl Store {
         }
     }
 
-    /// Creates a directory if necessary and locks it.
+    /// Creates a directory if necessary and locks it, as [`Store::lock`].
     pub fn lock_or_make<I: Id>(&self, id: &I) -> Result<Lock> {
         let dir = self.dir(id);
+        let mut made = false;
         loop {
-            if let Some(lock) = self.lock(id)? {
-                return Ok(lock);
+            if let Some(lock) = self.wait_for_lock(id)? {
+                let Err(cancelled) = self.start.begin() else { return Ok(lock) };
+                if made && self.load(id)?.is_none() {
+                    self.remove(id)?;
+                }
+                return Err(cancelled);
             }
             // Whoever deletes the directory between these two lines sends us round again.
             self.host.make_dir(&dir, 0o700).doing("make", &dir)?;
+            made = true;
         }
     }
 

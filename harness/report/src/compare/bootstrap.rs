@@ -18,11 +18,21 @@ use super::{
     read::{Sample, Side},
 };
 
-/// The number of resamples for an interval.
-const RESAMPLES: u32 = 1000;
-/// The maximum number of random assignments for a p-value; it bounds the smallest p-value, which must remain significant
-/// after Holm's correction over some forty times.
-const ASSIGNMENTS: u32 = 20_000;
+/// How many random draws an estimate is based on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// The number of resamples for an interval.
+    pub resamples: u32,
+    /// The maximum number of random assignments for a p-value; it bounds the smallest p-value, which must remain
+    /// significant after Holm's correction over some forty times.
+    pub assignments: u32,
+}
+
+impl Effort {
+    /// That of every comparison, but for simulations of many in tests.
+    pub(super) const FULL: Self = Self { resamples: 1000, assignments: 20_000 };
+}
+
 /// A p-value is known well enough after this many assignments with a greater difference (Besag and Clifford, 1991).
 const EXCEEDING: u32 = 50;
 /// A fixed seed: the same data must give the same verdict.
@@ -79,10 +89,10 @@ fn mean(parts: impl Iterator<Item = Part>) -> f64 {
 }
 
 /// How far the sum of the means of these groups of parts is off by chance, at this confidence level.
-pub(super) fn error(groups: &[Vec<Part>], level: f64) -> f64 {
+pub(super) fn error(groups: &[Vec<Part>], level: f64, effort: Effort) -> f64 {
     let mut rng = Rng::with_seed(SEED);
     let exact: f64 = groups.iter().map(|parts| mean(parts.iter().copied())).sum();
-    let errors = (0..RESAMPLES).map(|_| {
+    let errors = (0..effort.resamples).map(|_| {
         let resampled = groups.iter().map(|parts| {
             // One unit less than available is drawn: that corrects the bias of the spread with few units (Rao and Wu,
             // 1988).
@@ -95,7 +105,7 @@ pub(super) fn error(groups: &[Vec<Part>], level: f64) -> f64 {
 }
 
 /// The p-value of the difference between the means of two sides.
-pub(super) fn p_of_sides(sides: &[Vec<Part>; 2]) -> f64 {
+pub(super) fn p_of_sides(sides: &[Vec<Part>; 2], effort: Effort) -> f64 {
     let first = sides[0].len();
     let mut parts = sides.concat();
     let difference = |parts: &[Part]| {
@@ -103,26 +113,26 @@ pub(super) fn p_of_sides(sides: &[Vec<Part>; 2]) -> f64 {
         mean(b.iter().copied()) - mean(a.iter().copied())
     };
     let seen = difference(&parts);
-    p_value(seen, |rng| {
+    p_value(seen, effort, |rng| {
         rng.shuffle(&mut parts);
         difference(&parts)
     })
 }
 
 /// The p-value of the sum of the differences within pairs.
-pub(super) fn p_of_pairs(differences: &[f64]) -> f64 {
-    p_value(differences.iter().sum(), |rng| {
+pub(super) fn p_of_pairs(differences: &[f64], effort: Effort) -> f64 {
+    p_value(differences.iter().sum(), effort, |rng| {
         differences.iter().map(|difference| if rng.bool() { *difference } else { -difference }).sum()
     })
 }
 
 /// The share of random assignments with a difference at least as great as the `seen` one.
-fn p_value(seen: f64, mut assigned: impl FnMut(&mut Rng) -> f64) -> f64 {
+fn p_value(seen: f64, effort: Effort, mut assigned: impl FnMut(&mut Rng) -> f64) -> f64 {
     // Sums of the same numbers in another order are not exactly equal.
     let seen = seen.abs() * (1.0 - 1e-9);
     let mut rng = Rng::with_seed(SEED);
     let (mut drawn, mut exceeding) = (0, 0);
-    while drawn < ASSIGNMENTS && exceeding < EXCEEDING {
+    while drawn < effort.assignments && exceeding < EXCEEDING {
         drawn += 1;
         exceeding += u32::from(assigned(&mut rng).abs() >= seen);
     }
@@ -146,24 +156,24 @@ mod tests {
         let parts = parts((0..40).map(|n| n % 5));
         let mean = parts.iter().map(|part| part.sum).sum::<f64>() / 40.0;
         let variance = parts.iter().map(|part| (part.sum - mean).powi(2)).sum::<f64>() / 39.0 / 40.0;
-        let found = error(std::slice::from_ref(&parts), 0.95);
+        let found = error(std::slice::from_ref(&parts), 0.95, Effort::FULL);
         assert!((found / (1.96 * variance.sqrt()) - 1.0).abs() < 0.15, "{found} {variance}");
         // Of a difference, the variances add up.
-        let of_both = error(&[parts.clone(), parts], 0.95);
+        let of_both = error(&[parts.clone(), parts], 0.95, Effort::FULL);
         assert!((of_both / found - 2.0_f64.sqrt()).abs() < 0.2, "{of_both} {found}");
     }
 
     #[test]
     fn p_values_are_those_of_all_assignments() {
         // Of the 70 ways to choose four of eight, two separate them.
-        let separate = p_of_sides(&[parts([1, 2, 3, 4]), parts([5, 6, 7, 8])]);
+        let separate = p_of_sides(&[parts([1, 2, 3, 4]), parts([5, 6, 7, 8])], Effort::FULL);
         assert!((separate - 2.0 / 70.0).abs() < 0.015, "{separate}");
         // Of the 1024 combinations of signs, two are all alike.
-        let alike = p_of_pairs(&[1.0; 10]);
+        let alike = p_of_pairs(&[1.0; 10], Effort::FULL);
         assert!((alike - 2.0 / 1024.0).abs() < 0.001, "{alike}");
-        assert_eq!(p_of_pairs(&[1.0, -1.0, 2.0, -2.0]), 1.0);
-        assert_eq!(p_of_sides(&[parts([1, 2]), parts([2, 1])]), 1.0);
-        assert_eq!(p_of_pairs(&[0.0; 20]), 1.0);
+        assert_eq!(p_of_pairs(&[1.0, -1.0, 2.0, -2.0], Effort::FULL), 1.0);
+        assert_eq!(p_of_sides(&[parts([1, 2]), parts([2, 1])], Effort::FULL), 1.0);
+        assert_eq!(p_of_pairs(&[0.0; 20], Effort::FULL), 1.0);
     }
 
     #[test]

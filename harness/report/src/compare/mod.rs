@@ -35,6 +35,7 @@ mod text;
 mod verdict;
 mod words;
 
+use bootstrap::Effort;
 use claimcheck_model::Phase;
 use serde::Serialize;
 
@@ -93,9 +94,13 @@ pub struct Comparison {
 
 /// Compares `b` with `a`: verdicts describe `b`.
 pub fn compare(a: &Side, b: &Side, options: Options) -> Comparison {
+    compare_with(a, b, options, Effort::FULL)
+}
+
+fn compare_with(a: &Side, b: &Side, options: Options, effort: Effort) -> Comparison {
     let sides = [a, b];
     let unit = bootstrap::unit(sides);
-    let lines = Phase::ALL.iter().filter_map(|&phase| phase::compare(phase, sides, unit, options));
+    let lines = Phase::ALL.iter().filter_map(|&phase| phase::compare(phase, sides, unit, options, effort));
     let mut phases: Vec<PhaseLine> = lines.collect();
     verdict::judge(&mut phases, options);
     let counts = counts::compare(sides);

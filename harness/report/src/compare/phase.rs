@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{
     Options, blocks,
-    bootstrap::{self, Part, Unit},
+    bootstrap::{self, Effort, Part, Unit},
     rank::{Stratum, above, difference, quantile},
     read::{Run, Sample, Side},
     verdict::Verdict,
@@ -88,7 +88,13 @@ pub struct Measure {
 }
 
 /// Compares a phase; none if a side does not have it.
-pub(super) fn compare(phase: Phase, sides: [&Side; 2], unit: Unit, options: Options) -> Option<PhaseLine> {
+pub(super) fn compare(
+    phase: Phase,
+    sides: [&Side; 2],
+    unit: Unit,
+    options: Options,
+    effort: Effort,
+) -> Option<PhaseLine> {
     // Not every run need have it.
     let runs = sides.map(|side| {
         let having = |run: &&Run| run.samples.get(&phase).is_some_and(|samples| !samples.is_empty());
@@ -100,7 +106,7 @@ pub(super) fn compare(phase: Phase, sides: [&Side; 2], unit: Unit, options: Opti
     }
     let units = Units::of(phase, &runs, unit);
     let driven = runs.iter().flatten().flat_map(|run| &run.samples[&phase]).any(|sample| sample.driver > 0.0);
-    let judged = |take: fn(&Sample) -> f64| Times::of(&units, take).judged(options.level);
+    let judged = |take: fn(&Sample) -> f64| Times::of(&units, take).judged(options.level, effort);
     Some(PhaseLine {
         phase,
         samples,
@@ -177,7 +183,7 @@ impl Times {
 
     /// The sampling error of the share of compared pairs of samples in which the second side is later, at this level.
     /// Each side is resampled against the other, shifted by their difference.
-    fn error(&self, shift: f64, level: f64) -> f64 {
+    fn error(&self, shift: f64, level: f64, effort: Effort) -> f64 {
         let part = |[xs, ys]: [&[f64]; 2], count: usize, against: usize| Part {
             sum: above(xs, ys, shift) / against as f64,
             count: count as f64,
@@ -189,36 +195,36 @@ impl Times {
                 let of_second = |unit: &Vec<f64>| part([xs, unit.as_slice()], unit.len(), xs.len());
                 let parts: [Vec<Part>; 2] =
                     [first.iter().map(of_first).collect(), second.iter().map(of_second).collect()];
-                bootstrap::error(&parts, level)
+                bootstrap::error(&parts, level, effort)
             }
             Units::Pairs(pairs) => {
                 let of_pair = |[xs, ys]: &Stratum| part([xs.as_slice(), ys], xs.len() * ys.len(), 1);
-                bootstrap::error(&[pairs.iter().map(of_pair).collect()], level)
+                bootstrap::error(&[pairs.iter().map(of_pair).collect()], level, effort)
             }
         }
     }
 
     /// The p-value of the difference between the sides.
-    fn p(&self) -> f64 {
+    fn p(&self, effort: Effort) -> f64 {
         match &self.units {
             Units::Separate(sides) => {
                 // The rank of each sample among those of both sides.
                 let both = sorted(self.all.concat());
                 let part = |unit: &Vec<f64>| Part { sum: above(&both, unit, 0.0), count: unit.len() as f64 };
-                bootstrap::p_of_sides(&sides.each_ref().map(|side| side.iter().map(part).collect()))
+                bootstrap::p_of_sides(&sides.each_ref().map(|side| side.iter().map(part).collect()), effort)
             }
             Units::Pairs(pairs) => {
                 let later = |[xs, ys]: &Stratum| above(xs, ys, 0.0) - (xs.len() * ys.len()) as f64 / 2.0;
-                bootstrap::p_of_pairs(&pairs.iter().map(later).collect::<Vec<_>>())
+                bootstrap::p_of_pairs(&pairs.iter().map(later).collect::<Vec<_>>(), effort)
             }
         }
     }
 
-    fn judged(&self, level: f64) -> Judged {
+    fn judged(&self, level: f64, effort: Effort) -> Judged {
         let has_enough = self.has_enough();
         let shift = if self.strata.is_empty() { 0.0 } else { difference(&self.strata, 0.5) };
         let interval = has_enough.then(|| {
-            let reach = self.error(shift, level);
+            let reach = self.error(shift, level, effort);
             [0.5 - reach, 0.5 + reach].map(|share| difference(&self.strata, share))
         });
         let quantiles = |share: f64| {
@@ -229,7 +235,7 @@ impl Times {
         Judged {
             measure: Measure { p50, p95: quantiles(0.95), shift, shift_ratio, interval },
             verdict: Verdict::TooFew,
-            p: has_enough.then(|| self.p()),
+            p: has_enough.then(|| self.p(effort)),
             p_holm: None,
         }
     }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod block;
+mod cancelled;
 mod copies;
 mod crash;
 mod crash_copies;
