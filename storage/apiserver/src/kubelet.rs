@@ -62,7 +62,7 @@ pub enum Upgrade {
 }
 
 /// The body of requests.
-type NoBody = Empty<Bytes>;
+type EmptyBody = Empty<Bytes>;
 
 /// Sends `GET https://address/path` with `authorization` and streams the response.
 ///
@@ -79,7 +79,7 @@ pub async fn get(address: SocketAddr, path: &Uri, authorization: &str) -> Result
     let request = Request::get(path.clone())
         .header(HOST, address.to_string())
         .header(AUTHORIZATION, authorization)
-        .body(NoBody::new())?;
+        .body(EmptyBody::new())?;
     let response = sender.send_request(request).await?;
     if !response.status().is_success() {
         return Ok(Reply::Refused(response.status(), message(response.into_body()).await));
@@ -103,7 +103,7 @@ pub async fn upgrade(
             tracing::debug!(%address, %error, "connection to the kubelet ended");
         }
     });
-    let mut request = request.map(|()| NoBody::new());
+    let mut request = request.map(|()| EmptyBody::new());
     let value = |text: &str| HeaderValue::from_str(text).map_err(http::Error::from);
     request.headers_mut().insert(HOST, value(&address.to_string())?);
     request.headers_mut().insert(AUTHORIZATION, value(authorization)?);
@@ -115,7 +115,7 @@ pub async fn upgrade(
     Ok(Upgrade::Accepted(headers, hyper::upgrade::on(response).await?))
 }
 
-type Connected = (SendRequest<NoBody>, Connection<TokioIo<TlsStream<TcpStream>>, NoBody>);
+type Connected = (SendRequest<EmptyBody>, Connection<TokioIo<TlsStream<TcpStream>>, EmptyBody>);
 
 async fn connect(address: SocketAddr) -> Result<Connected, KubeletError> {
     let failed = |error| KubeletError::Connect { address, error };

@@ -237,7 +237,7 @@ async fn node(privilege: Privilege) -> Result<ExitCode, Box<dyn std::error::Erro
         args: Vec::new(),
         env: vec![
             (ROLE.to_owned(), OsString::from(role)),
-            ("LANE".to_owned(), format!("{privilege:?}").into()),
+            ("PRIVILEGE".to_owned(), format!("{privilege:?}").into()),
         ],
         log: PathBuf::from(format!("/cc/{role}.log")),
         namespace,
@@ -399,7 +399,7 @@ async fn refusals(runtime: &Client) -> Result<(), Box<dyn std::error::Error>> {
 
 /// Further programs run in the namespaces of their container and as its user, and report their end.
 async fn executions(runtime: &Client) -> Result<(), Box<dyn std::error::Error>> {
-    let user = (env::var("LANE")? == "Root").then_some(NOBODY);
+    let user = (env::var("PRIVILEGE")? == "Root").then_some(NOBODY);
     let container = ContainerSpec {
         id: "executes".to_owned(),
         argv: ["sleep", "infinity"].map(str::to_owned).to_vec(),
@@ -497,7 +497,7 @@ async fn executions(runtime: &Client) -> Result<(), Box<dyn std::error::Error>> 
 async fn forever(runtime: &Client) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut pod = 0;
     loop {
-        volume(pod, env::var("LANE")? == "Root" && pod < 3)?;
+        volume(pod, env::var("PRIVILEGE")? == "Root" && pod < 3)?;
         runtime.start(container(pod)).await?;
         println!("pod {pod}");
         pod += 1;
