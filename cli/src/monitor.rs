@@ -1,21 +1,14 @@
 //! `claimcheck monitor`: every volume of an existing cluster, continuously, or what waits now.
 
-use std::{
-    collections::BTreeSet, env, fs, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration,
-};
+use std::{collections::BTreeSet, env, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
-use claimcheck_component::HttpEndpoint;
+use claimcheck_component::{HttpEndpoint, api_client, pod_namespace};
 use claimcheck_model::NAMESPACE;
-use claimcheck_monitor::{
-    Election, Monitor, Options, Scope, Timing, client, fetch, look, stuck::Status, table,
-};
+use claimcheck_monitor::{Election, Monitor, Options, Scope, Timing, fetch, look, stuck::Status, table};
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
-
-/// Where a pod finds its namespace.
-const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// The time between two tables of `status --watch`.
 const REFRESH: Duration = Duration::from_secs(10);
@@ -116,9 +109,10 @@ impl RunArgs {
     async fn run(self, address: SocketAddr) -> Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let client = client(self.target.kubeconfig.as_deref()).await?;
+        let client = api_client(self.target.kubeconfig.as_deref()).await?;
         let election = (!self.no_lease).then(|| Election {
-            namespace: pod_namespace(),
+            // That of an installation outside of a pod.
+            namespace: pod_namespace().unwrap_or_else(|| NAMESPACE.to_owned()),
             name: self.lease.clone(),
             identity: identity(),
             timing: Timing::default(),
@@ -140,7 +134,7 @@ impl StatusArgs {
     async fn run(self) -> Result<()> {
         let client = match &self.url {
             Some(_) => None,
-            None => Some(client(self.target.kubeconfig.as_deref()).await?),
+            None => Some(api_client(self.target.kubeconfig.as_deref()).await?),
         };
         let mut ticks = tokio::time::interval(REFRESH);
         loop {
@@ -171,13 +165,6 @@ impl StatusArgs {
         }
         Ok(())
     }
-}
-
-/// The namespace of this pod; that of an installation outside of a pod.
-fn pod_namespace() -> String {
-    let named = env::var("POD_NAMESPACE").or_else(|_| fs::read_to_string(NAMESPACE_FILE));
-    let named = named.map(|name| name.trim().to_owned()).unwrap_or_default();
-    if named.is_empty() { NAMESPACE.to_owned() } else { named }
 }
 
 /// The pod's name: a restarted container is the same candidate.

@@ -1,6 +1,10 @@
 //! A component's client for the API server.
 
-use std::{env, fs, path::PathBuf, time::Duration};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use claimcheck_controllers::named;
@@ -25,6 +29,42 @@ pub struct ApiArgs {
 /// Where a pod finds its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
+/// The namespace of this pod, by POD_NAMESPACE or its service account; none outside of a pod.
+pub fn pod_namespace() -> Option<String> {
+    let named = env::var("POD_NAMESPACE").or_else(|_| fs::read_to_string(NAMESPACE_FILE)).ok()?;
+    Some(named.trim().to_owned()).filter(|named| !named.is_empty())
+}
+
+/// The configuration of a client by this kubeconfig; without one by KUBECONFIG, `~/.kube/config` or the pod's service
+/// account.
+///
+/// # Errors
+/// The configuration cannot be used, or there is none.
+async fn client_config(kubeconfig: Option<&Path>) -> Result<Config> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let failed = || format!("--kubeconfig {} cannot be used", path.display());
+            let kubeconfig = Kubeconfig::read_from(path).with_context(failed)?;
+            let options = KubeConfigOptions::default();
+            Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(failed)?
+        }
+        None => Config::infer().await.context("no API server is configured: set --kubeconfig")?,
+    };
+    // Watches may be idle for minutes.
+    config.read_timeout = None;
+    config.connect_timeout = Some(Duration::from_secs(10));
+    Ok(config)
+}
+
+/// A client by this kubeconfig, or as without one; see [`ApiArgs`].
+///
+/// # Errors
+/// The configuration cannot be used, or there is none.
+pub async fn api_client(kubeconfig: Option<&Path>) -> Result<Client> {
+    let config = client_config(kubeconfig).await?;
+    Client::try_from(config).context("the configuration of the API server cannot be used")
+}
+
 impl ApiArgs {
     /// The namespace of this pod, if the client is that of the pod's service account. Upstream:
     /// `inClusterNamespace` in csi-lib-utils `leaderelection/leader_election.go`.
@@ -32,8 +72,7 @@ impl ApiArgs {
         if self.kubeconfig.is_some() {
             return None;
         }
-        let named = env::var("POD_NAMESPACE").or_else(|_| fs::read_to_string(NAMESPACE_FILE)).ok()?;
-        Some(named.trim().to_owned()).filter(|named| !named.is_empty())
+        pod_namespace()
     }
 
     /// A client with the component's user agent, which counts its requests in the meter and, if the run requires
@@ -45,17 +84,7 @@ impl ApiArgs {
 
     /// A client without a user agent, see [`named`].
     pub(super) async fn nameless(&self, meter: &Meter) -> Result<Client> {
-        let mut config = match &self.kubeconfig {
-            Some(path) => {
-                let kubeconfig = Kubeconfig::read_from(path)
-                    .with_context(|| format!("--kubeconfig {} cannot be used", path.display()))?;
-                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
-            }
-            None => Config::infer().await.context("no API server is configured: set --kubeconfig")?,
-        };
-        // Watches may be idle for minutes.
-        config.read_timeout = None;
-        config.connect_timeout = Some(Duration::from_secs(10));
+        let config = client_config(self.kubeconfig.as_deref()).await?;
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let client = metered(&Client::try_from(config)?, &host, meter);
         Ok(match ApiWriteRecorder::of_environment() {

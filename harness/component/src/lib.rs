@@ -27,7 +27,7 @@ use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-pub use api::ApiArgs;
+pub use api::{ApiArgs, api_client, pod_namespace};
 pub use controller::ControllerArgs;
 pub use endpoint::{HttpEndpoint, InvalidEndpoint};
 pub use liveness::LivenessArgs;

@@ -8,7 +8,6 @@
 //! Start here: [`stuck`] decides what waits and why; [`Monitor`] watches and serves; [`look`] is a single look at a
 //! cluster. Each replica follows all volumes, so that a new leader has no gap; only the leader serves their series.
 
-mod client;
 mod fetch;
 mod life;
 mod lists;
@@ -23,7 +22,6 @@ mod trim;
 mod watch;
 
 pub use claimcheck_controllers::leader::{Election, Timing};
-pub use client::{ClientError, client};
 pub use fetch::{FetchError, fetch};
 pub use life::Scope;
 pub use lists::{LookError, look};

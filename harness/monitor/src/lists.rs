@@ -3,14 +3,13 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::{Api, Client, api::ListParams};
 
-use claimcheck_informer::Kind;
 use claimcheck_model::Stamp;
 
 use crate::{
     life::{Life, Scope, Seen},
     messages::messages,
     stuck::{Clock, Messages, Status},
-    watch::{Watched, every_kind},
+    watch::{Watched, every_kind, is_optional},
 };
 
 /// A cluster cannot be read.
@@ -58,8 +57,4 @@ async fn list<K: Watched>(client: &Client, life: &mut Life) -> Result<(), LookEr
         }
         Err(error) => Err(LookError { kind: K::CACHED_AS.name(), source: Box::new(error) }),
     }
-}
-
-fn is_optional(kind: Kind) -> bool {
-    matches!(kind, Kind::Snapshot | Kind::SnapshotContent)
 }

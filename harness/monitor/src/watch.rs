@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, fmt::Debug, pin::pin, sync::Arc};
 
-use claimcheck_informer::{Kind, is_unserved};
+use claimcheck_informer::{Kind, is_forbidden, is_unserved, is_unsupported};
 use claimcheck_model::Stamp;
 use futures::TryStreamExt;
 use kube::{
@@ -122,23 +122,11 @@ async fn follow<K: Watched>(api: Api<K>, shared: Arc<Shared>, listed: Sender<()>
 }
 
 /// Whether a kind can be done without: snapshots are CRDs that a cluster may not have, or permit.
+pub(crate) fn is_optional(kind: Kind) -> bool {
+    matches!(kind, Kind::Snapshot | Kind::SnapshotContent)
+}
+
+/// Whether a kind is not available in this cluster.
 fn is_unavailable(kind: Kind, error: &watcher::Error) -> bool {
-    let optional = matches!(kind, Kind::Snapshot | Kind::SnapshotContent);
-    optional && (is_unserved(error) || code(error) == Some(403))
-}
-
-/// Whether the API server does not list through a watch; see `claimcheck-informer`'s reflector.
-fn is_unsupported(error: &watcher::Error) -> bool {
-    matches!(code(error), Some(400 | 422 | 500))
-}
-
-fn code(error: &watcher::Error) -> Option<u16> {
-    use watcher::Error::{InitialListFailed, WatchStartFailed};
-    match error {
-        InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) => {
-            Some(status.code)
-        }
-        watcher::Error::WatchError(status) => Some(status.code),
-        _ => None,
-    }
+    is_optional(kind) && (is_unserved(error) || is_forbidden(error))
 }

@@ -246,7 +246,8 @@ fn is_recent(kind: Kind) -> bool {
     matches!(kind, Kind::GroupSnapshot | Kind::GroupSnapshotContent | Kind::GroupSnapshotClass)
 }
 
-fn is_forbidden(error: &watcher::Error) -> bool {
+/// Whether the API server does not permit listing and watching the kind.
+pub fn is_forbidden(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
     let (InitialListFailed(error) | WatchStartFailed(error)) = error else { return false };
     matches!(error, kube::Error::Api(status) if status.is_forbidden())

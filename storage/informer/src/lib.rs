@@ -37,8 +37,9 @@ pub use index::{
     NoIndex, PodBy, PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, attributes_classes,
     available_with, capacity_place, is_terminal, pod_claims,
 };
-pub use informer::{Informer, Options, Watchable, is_unserved};
+pub use informer::{Informer, Options, Watchable, is_forbidden, is_unserved};
 pub use queue::{Outcome, Queue};
+pub use reflector::is_unsupported;
 pub use source::{DataSource, data_source};
 pub use store::{Delta, Store, is_newer, key_of};
 pub use world::{Cached, Change, Kind, KindSet, Object, World};

@@ -232,7 +232,7 @@ fn rejects_version(error: &Error) -> bool {
 
 /// Whether the API server does not list through a watch: before 1.27, without the feature `WatchList` (422), or with
 /// an etcd that is too old (500).
-fn is_unsupported(error: &Error) -> bool {
+pub fn is_unsupported(error: &Error) -> bool {
     answer(error).is_some_and(|status| matches!(status.code, 400 | 422 | 500))
 }
 
