@@ -30,6 +30,7 @@ mod faults;
 mod fields;
 mod gc;
 mod handlers;
+mod json_patch;
 pub mod kubeconfig;
 mod kubelet;
 mod names;

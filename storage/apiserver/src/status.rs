@@ -184,6 +184,12 @@ impl Status {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message, None)
     }
 
+    /// 413: a JSON patch has too many operations.
+    pub fn too_many_operations(limit: usize, given: usize) -> Self {
+        let message = format!("The allowed maximum operations in a JSON patch is {limit}, got {given}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message, None)
+    }
+
     /// 415: the body's media type is not supported.
     pub fn unsupported_body() -> Self {
         let message = "the body of the request was in an unknown format - accepted media types include: \

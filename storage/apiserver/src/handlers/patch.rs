@@ -1,11 +1,11 @@
 //! patch: JSON patch, merge patch and strategic merge patch; server-side apply is in `apply`.
 
 use http::StatusCode;
-use json_patch::Patch;
 use serde_json::Value;
 
 use super::update::{Change, write};
 use super::{Call, apply as server_side, warn};
+use crate::json_patch::{self as operations, MAX_OPERATIONS, Operation};
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
@@ -14,7 +14,7 @@ use crate::strategic;
 /// A parsed patch.
 pub enum Patching {
     /// A JSON patch.
-    Json(Patch),
+    Json(Vec<Operation>),
     /// A merge patch.
     Merge(Value),
     /// A strategic merge patch.
@@ -47,7 +47,13 @@ pub fn read(call: &Call<'_>) -> Result<Patching> {
     }
     let bad = |error: serde_json::Error| Status::bad_request(format!("error decoding patch: {error}"));
     match call.media_type() {
-        "application/json-patch+json" => Ok(Patching::Json(serde_json::from_slice(&call.body).map_err(bad)?)),
+        "application/json-patch+json" => {
+            let operations: Vec<Operation> = serde_json::from_slice(&call.body).map_err(bad)?;
+            if operations.len() > MAX_OPERATIONS {
+                return Err(Status::too_many_operations(MAX_OPERATIONS, operations.len()));
+            }
+            Ok(Patching::Json(operations))
+        }
         "application/merge-patch+json" => {
             Ok(Patching::Merge(serde_json::from_slice(&call.body).map_err(bad)?))
         }
@@ -69,7 +75,7 @@ pub fn apply(call: &Call<'_>, change: &Patching, value: Value) -> Result<Value> 
     let mut new = value;
     match change {
         Patching::Json(patch) => {
-            json_patch::patch(&mut new, patch).map_err(|_| Status::patch_rejected())?;
+            operations::apply(&mut new, patch).map_err(|_| Status::patch_rejected())?;
         }
         Patching::Merge(patch) => json_patch::merge(&mut new, patch),
         Patching::Strategic(patch) => {
