@@ -1,6 +1,6 @@
 //! API objects of kinds that are missing from k8s-openapi, since CRDs define them.
 
-/// The kinds of one API group, all in version v1. From one list: the struct of each kind, and its implementation of an
+/// The kinds of one API group, all in one version. From one list: the struct of each kind, and its implementation of an
 /// API object. Objects are serialized with their kind, as in k8s-openapi, and deserialized without checking it.
 macro_rules! kinds {
     ($group:expr, $api_version:literal; $(
@@ -25,7 +25,7 @@ macro_rules! kinds {
                 const API_VERSION: &'static str = $api_version;
                 const GROUP: &'static str = $group;
                 const KIND: &'static str = stringify!($kind);
-                const VERSION: &'static str = "v1";
+                const VERSION: &'static str = $api_version.split_at($group.len() + 1).1;
                 const URL_PATH_SEGMENT: &'static str = $plural;
                 type Scope = ::k8s_openapi::$scope;
             }

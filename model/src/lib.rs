@@ -19,6 +19,7 @@ pub mod metric;
 mod names;
 mod phase;
 mod rate;
+pub mod reference_grant;
 mod run;
 mod sample;
 pub mod snapshot;
@@ -26,6 +27,7 @@ mod stamp;
 mod stock;
 mod storage_operation;
 mod suggest;
+pub mod volume_populator;
 
 pub use api_write::{ApiWrite, LifecycleObject, LifecycleObjectKind};
 pub use backoff::Backoff;

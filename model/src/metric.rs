@@ -76,7 +76,8 @@ labels! {
     Cluster = "cluster";
     /// [`crate::Source::name`], or upstream's source of a claim's data.
     Source = "source";
-    /// `ok`, `aborted`, `unobserved` of a phase; `passed`, `failed`, `skipped` of a case.
+    /// `ok`, `aborted`, `unobserved` of a phase; `passed`, `failed`, `skipped` of a case. Upstream: `empty`, `pvc`,
+    /// `snapshot`, `populator`, `invalid` of a data source.
     Result = "result";
     /// A node: low cardinality, and upstream has it too.
     Node = "node";
@@ -122,6 +123,10 @@ labels! {
     State = "state";
     /// Upstream: why a detach was forced.
     Reason = "reason";
+    /// The cause of a wait, as the monitor derives it: a closed set.
+    Cause = "cause";
+    /// The topology segment of a canary: a zone, or a node.
+    Topology = "topology";
     /// A built-in controller: a handful of values.
     Controller = "controller";
     /// Upstream: the name of the leader election lease, or of the work queue.
@@ -138,6 +143,20 @@ labels! {
     Namespace = "namespace";
     /// Upstream: of kubelet_volume_stats.
     PersistentVolumeClaim = "persistentvolumeclaim";
+    /// Upstream: the property in which two pods that use a volume differ.
+    Property = "property";
+    /// Upstream: of the first pod of a conflict.
+    Pod1Namespace = "pod1_namespace";
+    /// Upstream: of the first pod of a conflict.
+    Pod1Name = "pod1_name";
+    /// Upstream: the property's value of the first pod.
+    Pod1Value = "pod1_value";
+    /// Upstream: of the second pod of a conflict.
+    Pod2Namespace = "pod2_namespace";
+    /// Upstream: of the second pod of a conflict.
+    Pod2Name = "pod2_name";
+    /// Upstream: the property's value of the second pod.
+    Pod2Value = "pod2_value";
 }
 
 /// Upstream's buckets of storage operations (`pkg/volume/util/metrics.go`), extended downwards: upstream
@@ -189,10 +208,18 @@ metrics! {
         "Number of volumes of a cluster that currently wait for the end of a phase.";
     PHASE_WAITING_OLDEST = "claimcheck_phase_waiting_oldest_seconds", Seconds, Gauge, [Phase, DriverName, StorageClass],
         "Age of the longest wait for the end of a phase.";
+    STUCK_VOLUMES = "claimcheck_stuck_volumes", Count, Gauge, [Phase, DriverName, StorageClass, Cause],
+        "Number of volumes that wait longer than the monitor's limit for something that does not occur by itself.";
+    UNUSED_OBJECTS = "claimcheck_unused_objects", Count, Gauge, [Kind],
+        "Number of attachments, volumes and finalizers that nothing uses any more, older than the monitor's limit.";
+    CANARY_RUNS = "claimcheck_canary_runs_total", Count, Counter, [StorageClass, Topology, Result],
+        "Number of finished runs of the monitor's canary.";
     TRACKED = "claimcheck_tracked_volumes", Count, Gauge, [],
         "Number of claims with a life cycle that the monitor currently follows.";
     LISTS_AFTER_START = "claimcheck_lists_after_start_total", Count, Counter, [Kind],
         "Number of lists of a kind after the first one: 0 unless changes were missed.";
+    WATCH_RESTARTS = "claimcheck_watch_restarts_total", Count, Counter, [Kind],
+        "Number of times that the watch of a kind failed and was started again.";
     ATTACH = "claimcheck_attach_total", Count, Counter, [DriverName],
         "Number of volumes attached to a node.";
     DETACH = "claimcheck_detach_total", Count, Counter, [DriverName],
@@ -228,6 +255,10 @@ metrics! {
     LEADER_STATUS = "leader_election_master_status", Count, Gauge, [Name],
         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.";
     BUILD_INFO = "claimcheck_build_info", Count, Gauge, [Version, KubernetesVersion, Cluster], "Always 1.";
+
+    PROCESS_MEMORY = "process_resident_memory_bytes", Bytes, Gauge, [], "Resident memory size in bytes.";
+    PROCESS_START = "process_start_time_seconds", Seconds, Gauge, [],
+        "Start time of the process since unix epoch in seconds.";
 
     QUEUE_DEPTH = "workqueue_depth", Count, Gauge, [Name], "Current depth of workqueue.";
     QUEUE_ADDS = "workqueue_adds_total", Count, Counter, [Name], "Total number of adds handled by workqueue.";
@@ -276,6 +307,8 @@ metrics! {
     SNAPSHOT_OPERATION = "snapshot_controller_operation_total_seconds", Seconds, Histogram(OPERATION_BUCKETS),
         [DriverName, OperationName, OperationStatus, SnapshotType],
         "Total number of seconds spent by the controller on an operation from end to end.";
+    DATA_SOURCE_VALIDATIONS = "volume_data_source_validator_operation_count", Count, Counter, [Result],
+        "Number of validations operations by result";
     VOLUME_MANAGER_VOLUMES = "volume_manager_total_volumes", Count, Gauge, [PluginName, State],
         "Number of volumes in Volume Manager.";
     ATTACHDETACH_VOLUMES = "attachdetach_controller_total_volumes", Count, Gauge, [PluginName, State],
@@ -284,6 +317,9 @@ metrics! {
         "Measure number of volumes in use.";
     FORCED_DETACHES = "attach_detach_controller_attachdetach_controller_forced_detaches", Count, Counter, [Reason],
         "Number of times the A/D Controller performed a forced detach.";
+    SELINUX_VOLUME_CONFLICT = "selinux_warning_controller_selinux_volume_conflict", Count, Gauge,
+        [Property, Pod1Namespace, Pod1Name, Pod1Value, Pod2Namespace, Pod2Name, Pod2Value],
+        "Conflict between two Pods using the same volume";
     RECONSTRUCT_VOLUMES = "reconstruct_volume_operations_total", Count, Counter, [],
         "The number of volumes that were attempted to be reconstructed from the operating system during kubelet startup.";
     PV_TOTAL = "pv_collector_total_pv_count", Count, Gauge, [PluginName, VolumeMode],
@@ -334,7 +370,8 @@ mod tests {
 
     #[test]
     fn metrics_have_no_object_names_in_their_labels() {
-        let objects = [Label::Namespace, Label::PersistentVolumeClaim];
+        let pods = [Label::Pod1Namespace, Label::Pod1Name, Label::Pod2Namespace, Label::Pod2Name];
+        let objects = [&[Label::Namespace, Label::PersistentVolumeClaim][..], &pods].concat();
         for metric in ALL.iter().filter(|m| m.name.starts_with("claimcheck_")) {
             assert!(metric.labels.iter().all(|l| !objects.contains(l)), "{}", metric.name);
         }

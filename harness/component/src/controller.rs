@@ -3,19 +3,22 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Result, ensure};
-use claimcheck_controllers as controllers;
+use claimcheck_controllers::{self as controllers, Provisioning};
 use claimcheck_csi::tap::{Tap, TapError};
 use claimcheck_model::metric::CSI_SIDECAR_OPERATIONS;
 use clap::Args;
 
-use super::{ApiArgs, HttpArgs, election::ElectionArgs, meters::Meters, sidecar::SidecarArgs, termination};
+use super::{
+    ApiArgs, HttpArgs, election::ElectionArgs, gates, meters::Meters, sidecar::SidecarArgs, termination,
+};
 
 /// Arguments of the controllers.
 #[derive(Debug, Args)]
 pub struct ControllerArgs {
     /// `all`, or any of binder, provisioner, attach-detach, attacher, expander, resizer, snapshotter,
     /// snapshot-controller, scheduler, protection, ephemeral-volume, node-lifecycle; and garbage, for API servers
-    /// without a garbage collector
+    /// without a garbage collector; and selinux-warning, which `all` does not include, as upstream; and
+    /// data-source-validator, for clusters with VolumePopulators
     #[arg(required = true)]
     names: Vec<String>,
     /// Path of the CSI driver's socket; required for provisioner, attacher, resizer and snapshotter
@@ -24,6 +27,11 @@ pub struct ControllerArgs {
     /// Seconds without a node heartbeat before the node is marked unreachable (default: 50)
     #[arg(long, value_name = "SECONDS")]
     node_monitor_grace_period: Option<u64>,
+    /// Feature gates of kube-controller-manager: PersistentVolumeClaimUnusedSinceTime=true writes the condition Unused
+    /// of PVCs (default: false). Of external-provisioner: CrossNamespaceVolumeDataSource=true creates volumes from data
+    /// sources in other namespaces, if a ReferenceGrant there permits it (default: false)
+    #[arg(long, value_name = "NAME=BOOL,..", value_delimiter = ',', value_parser = gates::gate)]
+    feature_gates: Vec<gates::Gate>,
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
@@ -81,13 +89,17 @@ impl ControllerArgs {
 
     fn options(&self, meters: &Meters) -> Result<controllers::Options> {
         let capacity_namespace = self.sidecar.capacity_namespace.clone();
+        let sidecar = self.sidecar.options()?;
+        let cross_namespace_sources = gates::cross_namespace(&self.feature_gates);
         Ok(controllers::Options {
             csi_address: self.csi_address.clone(),
             tap: self.tap(meters)?,
             node_monitor_grace: self.node_monitor_grace_period.map(Duration::from_secs),
+            unused_since_time: gates::unused_since_time(&self.feature_gates),
             meter: meters.meter(),
             capacity_namespace: capacity_namespace.or_else(|| self.api.pod_namespace()),
-            ..self.sidecar.options()?
+            provisioning: Provisioning { cross_namespace_sources, ..sidecar.provisioning },
+            ..sidecar
         })
     }
 

@@ -126,6 +126,8 @@ mod tests {
         assert_eq!(lease(&[Name::Protection], &[]).await.as_deref(), Ok(LEASE));
         let snapshots = lease(&[Name::SnapshotController], &[]).await;
         assert_eq!(snapshots.as_deref(), Ok("snapshot-controller-leader"));
+        let validator = lease(&[Name::DataSourceValidator], &[]).await;
+        assert_eq!(validator.as_deref(), Ok("data-source-validator-leader"));
         let given = lease(&[Name::Attacher], &["--leader-election-name=mine"]).await;
         assert_eq!(given.as_deref(), Ok("mine"));
         let error = lease(&[Name::Attacher], &[]).await.expect_err("its driver is unknown");

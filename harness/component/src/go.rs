@@ -27,7 +27,7 @@ pub(super) fn switch(arg: Arg) -> Arg {
 }
 
 /// A truth value. Go: `strconv.ParseBool`.
-fn boolean(text: &str) -> Result<bool, String> {
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),

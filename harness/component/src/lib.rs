@@ -8,6 +8,7 @@ pub mod client;
 mod controller;
 mod election;
 mod endpoint;
+mod gates;
 mod go;
 mod liveness;
 pub mod logging;

@@ -154,6 +154,7 @@ impl SidecarArgs {
                 enable_capacity: self.enable_capacity,
                 capacity_for_immediate_binding: self.capacity_for_immediate_binding,
                 capacity_poll_interval: self.capacity_poll_interval,
+                ..Provisioning::default()
             },
             volume_names: Naming {
                 prefix: self.volume_name_prefix.clone(),
@@ -255,6 +256,7 @@ mod tests {
             enable_capacity,
             capacity_for_immediate_binding,
             capacity_poll_interval,
+            cross_namespace_sources,
         } = options.provisioning;
         assert!(immediate_topology && capacity_poll_interval == seconds(60));
         let off = [
@@ -263,8 +265,9 @@ mod tests {
             controller_publish_readonly,
             enable_capacity,
             capacity_for_immediate_binding,
+            cross_namespace_sources,
         ];
-        assert_eq!(off, [false; 5]);
+        assert_eq!(off, [false; 6]);
         assert_eq!((options.volume_names, options.snapshot_names), (Naming::volumes(), Naming::snapshots()));
         assert_eq!(options.group_snapshot_names, Naming::group_snapshots());
         let Attaching { reconcile_sync, max_entries } = options.attaching;

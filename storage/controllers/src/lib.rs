@@ -1,5 +1,5 @@
 //! The built-in storage controllers: binder, provisioner, attach/detach, attacher, expander, resizer,
-//! snapshotter, scheduler, protection, ephemeral volume claims, and node lifecycle.
+//! snapshotter, scheduler, protection, ephemeral volume claims, node lifecycle, and data source validator.
 //!
 //! ```text
 //! Informer ──> World ──> <controller>/plan.rs ──actions──> <controller>/run.rs ──> API server, CSI driver
@@ -19,6 +19,7 @@ mod claims;
 mod context;
 #[cfg(test)]
 mod context_tests;
+mod data_source_validator;
 #[doc(hidden)]
 pub mod decisions;
 mod ephemeral;
@@ -37,6 +38,7 @@ mod resync;
 mod rpc;
 mod scheduler;
 mod selector;
+mod selinux_warning;
 mod shell;
 #[cfg(test)]
 mod shell_tests;

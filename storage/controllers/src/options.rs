@@ -41,6 +41,9 @@ pub struct Options {
     /// The time without a heartbeat after which a node is unreachable: `--node-monitor-grace-period` of
     /// kube-controller-manager, with its default.
     pub node_monitor_grace: Option<Duration>,
+    /// The feature gate PersistentVolumeClaimUnusedSinceTime of kube-controller-manager: the protection of claims
+    /// writes their condition `Unused`.
+    pub unused_since_time: bool,
     /// Metrics of the controllers.
     pub meter: Meter,
     /// The namespace of capacities; `None` for `kube-system`. Upstream: the provisioner's `NAMESPACE`.
@@ -65,6 +68,7 @@ impl Default for Options {
             node_deployment: None,
             distributed_snapshotting: false,
             node_monitor_grace: None,
+            unused_since_time: false,
             meter: Meter::default(),
             capacity_namespace: None,
             capacity_owner: CapacityOwner::default(),
@@ -101,6 +105,9 @@ pub struct Provisioning {
     pub capacity_for_immediate_binding: bool,
     /// `--capacity-poll-interval`: how long a capacity is valid without a reason to measure it again.
     pub capacity_poll_interval: Duration,
+    /// `--feature-gates=CrossNamespaceVolumeDataSource=true`: create volumes from data sources in other namespaces, if
+    /// a ReferenceGrant there permits it.
+    pub cross_namespace_sources: bool,
 }
 
 impl Default for Provisioning {
@@ -113,6 +120,7 @@ impl Default for Provisioning {
             enable_capacity: false,
             capacity_for_immediate_binding: false,
             capacity_poll_interval: Duration::from_secs(60),
+            cross_namespace_sources: false,
         }
     }
 }

@@ -10,11 +10,11 @@ use tracing::info;
 use crate::{
     attachdetach, attacher, binder,
     context::{Context, Tuning},
-    ephemeral, expander, garbage,
+    data_source_validator, ephemeral, expander, garbage,
     named::named,
     node_lifecycle,
     options::{Calls, Options},
-    protection, provisioner, resizer, rpc, scheduler, shell, snapshotter,
+    protection, provisioner, resizer, rpc, scheduler, selinux_warning, shell, snapshotter,
     throttle::limited,
 };
 
@@ -49,10 +49,14 @@ pub enum Name {
     Garbage,
     /// Detects unresponsive nodes, and evicts their pods.
     NodeLifecycle,
+    /// Emits events about pods with conflicting SELinux labels of a volume; off by default, as upstream.
+    SelinuxWarning,
     /// Binds snapshots to their contents.
     SnapshotController,
     /// Calls the driver to create and delete snapshots.
     Snapshotter,
+    /// Emits events about claims with a kind of data source that no VolumePopulator supports, where those are served.
+    DataSourceValidator,
 }
 
 impl Name {
@@ -72,6 +76,9 @@ impl Name {
         Self::Snapshotter,
     ];
 
+    /// The controllers that run only if they are named.
+    const OPTIONAL: [Name; 3] = [Self::Garbage, Self::SelinuxWarning, Self::DataSourceValidator];
+
     /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -88,6 +95,8 @@ impl Name {
             Self::SnapshotController => "snapshot-controller",
             Self::Snapshotter => "snapshotter",
             Self::Garbage => "garbage",
+            Self::DataSourceValidator => "data-source-validator",
+            Self::SelinuxWarning => "selinux-warning",
         }
     }
 
@@ -133,6 +142,7 @@ impl Name {
             Self::Protection => &[Kind::Claim, Kind::Volume, Kind::Pod, Kind::AttributesClass],
             Self::Ephemeral | Self::Garbage => &[Kind::Claim, Kind::Pod],
             Self::NodeLifecycle => &[Kind::Pod, Kind::Node, Kind::Lease],
+            Self::SelinuxWarning => &[Kind::Claim, Kind::Volume, Kind::Pod, Kind::CsiDriver],
             Self::SnapshotController => &[
                 Kind::Claim,
                 Kind::Volume,
@@ -149,6 +159,7 @@ impl Name {
                 Kind::GroupSnapshotContent,
                 Kind::GroupSnapshotClass,
             ],
+            Self::DataSourceValidator => &[Kind::Claim, Kind::Populator],
         })
     }
 
@@ -159,7 +170,7 @@ impl Name {
 
     /// Whether upstream has it as a program of kubernetes-csi, with the flags of [`Calls`].
     fn is_sidecar(self) -> bool {
-        self.needs_driver() || self == Self::SnapshotController
+        self.needs_driver() || matches!(self, Self::SnapshotController | Self::DataSourceValidator)
     }
 
     /// The default of `--timeout` in upstream's sidecar (its `main.go`).
@@ -176,7 +187,9 @@ impl Name {
             | Self::Ephemeral
             | Self::Garbage
             | Self::NodeLifecycle
-            | Self::SnapshotController => return None,
+            | Self::SelinuxWarning
+            | Self::SnapshotController
+            | Self::DataSourceValidator => return None,
         };
         Some(Duration::from_secs(seconds))
     }
@@ -192,7 +205,8 @@ impl FromStr for Name {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let found = Self::ALL.into_iter().chain([Self::Garbage]).find(|name| name.as_str() == text);
+        let mut known = Self::ALL.into_iter().chain(Self::OPTIONAL);
+        let found = known.find(|name| name.as_str() == text);
         found.ok_or_else(|| Error::Unknown { name: text.to_owned() })
     }
 }
@@ -202,7 +216,7 @@ impl FromStr for Name {
 pub enum Error {
     /// The controller does not exist.
     #[error(
-        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, expander, resizer, scheduler, protection, ephemeral-volume, node-lifecycle, snapshot-controller, snapshotter, or garbage"
+        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, expander, resizer, scheduler, protection, ephemeral-volume, node-lifecycle, snapshot-controller, snapshotter, garbage, selinux-warning, or data-source-validator"
     )]
     Unknown {
         /// The name in the request.
@@ -241,6 +255,9 @@ pub async fn run(
     let mut reads = names.iter().fold(KindSet::default(), |kinds, name| kinds.union(name.reads()));
     if options.distributed_snapshotting && names.contains(&Name::SnapshotController) {
         reads = reads.union(KindSet::of(&[Kind::Node]));
+    }
+    if options.provisioning.cross_namespace_sources && names.contains(&Name::Provisioner) {
+        reads = reads.union(KindSet::of(&[Kind::ReferenceGrant]));
     }
     let agent = format!("{CACHE_AGENT}/{}", env!("CARGO_PKG_VERSION"));
     let informer = Informer::start(named(&client, &agent), reads, &Watch::default());
@@ -326,12 +343,18 @@ fn start(
             running.spawn(endless(shell::run(controller, context("node-controller"))));
         }
         Name::Protection => {
-            let claims = shell::run(protection::Claims::default(), context("pvc-protection-controller"));
+            let claims = protection::Claims::new(options.unused_since_time);
+            let claims = shell::run(claims, context("pvc-protection-controller"));
             let volumes = shell::run(protection::Volumes, context("pv-protection-controller"));
             let classes = shell::run(protection::AttributesClasses, context("vac-protection-controller"));
             running.spawn(endless(async {
                 tokio::join!(claims, volumes, classes);
             }));
+        }
+        Name::SelinuxWarning => {
+            let context = context("selinux_warning");
+            let controller = selinux_warning::SelinuxWarning::new(&context);
+            running.spawn(endless(shell::run(controller, context)));
         }
         Name::AttachDetach => {
             running.spawn(ended(name, attachdetach::run(context("attachdetach-controller"), options)));
@@ -347,10 +370,15 @@ fn start(
             };
             let snapshots = snapshotter::snapshot_controller::Snapshots::new(&context, distribution);
             let snapshots = shell::run(snapshots, context.clone());
-            let groups = shell::run(snapshotter::snapshot_controller_groups::Groups, context);
+            let groups = snapshotter::snapshot_controller_groups::Groups::new(&context);
+            let groups = shell::run(groups, context);
             running.spawn(endless(async {
                 tokio::join!(snapshots, groups);
             }));
+        }
+        Name::DataSourceValidator => {
+            let context = context("volume-data-source-validator");
+            running.spawn(endless(data_source_validator::run(context)));
         }
         Name::Snapshotter => {
             running.spawn(ended(name, snapshotter::run(context("csi-snapshotter"), options)));
@@ -385,6 +413,7 @@ mod tests {
             (Name::Resizer, Some(10)),
             (Name::Snapshotter, Some(60)),
             (Name::SnapshotController, None),
+            (Name::DataSourceValidator, None),
         ] {
             assert_eq!(name.timeout(), seconds.map(Duration::from_secs), "{name}");
         }

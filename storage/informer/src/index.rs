@@ -7,7 +7,9 @@ use claimcheck_model::{
     group_snapshot::{
         VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, owning_group,
     },
+    reference_grant::ReferenceGrant,
     snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
+    volume_populator::VolumePopulator,
 };
 use k8s_openapi::{
     Metadata,
@@ -90,6 +92,7 @@ slots! {
     ContentBy { Snapshot, Class, Group }
     GroupBy { Content, Unready }
     GroupContentBy { Group, Class, Handle }
+    GrantBy { Namespace }
 }
 
 /// Indexes of pods.
@@ -214,6 +217,13 @@ pub enum GroupContentBy {
     Class,
     /// The handle of the group in the storage system.
     Handle,
+}
+
+/// Indexes of ReferenceGrants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantBy {
+    /// Their namespace, which is that of the objects to which they permit references.
+    Namespace,
 }
 
 /// The kind has no secondary index.
@@ -493,6 +503,15 @@ impl Indexed for VolumeGroupSnapshotContent {
     }
 }
 
+impl Indexed for ReferenceGrant {
+    type By = GrantBy;
+
+    fn terms(&self) -> Vec<Term<GrantBy>> {
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        vec![Term::new(GrantBy::Namespace, namespace)]
+    }
+}
+
 macro_rules! unindexed {
     ($($kind:ty),*) => {
         $(impl Indexed for $kind {
@@ -511,5 +530,6 @@ unindexed!(
     Lease,
     VolumeAttributesClass,
     VolumeSnapshotClass,
-    VolumeGroupSnapshotClass
+    VolumeGroupSnapshotClass,
+    VolumePopulator
 );

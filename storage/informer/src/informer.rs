@@ -14,7 +14,9 @@ use std::{
 use claimcheck_model::{
     ObjectKey,
     group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent},
+    reference_grant::ReferenceGrant,
     snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
+    volume_populator::VolumePopulator,
 };
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -73,6 +75,8 @@ struct Shared {
     subscribers: Mutex<Vec<Subscriber>>,
     /// The kinds without a complete first list.
     pending: watch::Sender<usize>,
+    /// The kinds that were listed.
+    listed: watch::Sender<KindSet>,
 }
 
 struct Subscriber {
@@ -88,6 +92,7 @@ impl Informer {
             world: RwLock::default(),
             subscribers: Mutex::default(),
             pending: watch::Sender::new(kinds.iter().count()),
+            listed: watch::Sender::new(KindSet::default()),
         });
         let mut watchers = JoinSet::new();
         for kind in kinds.iter() {
@@ -119,6 +124,8 @@ impl Informer {
                 Kind::GroupSnapshotClass => {
                     watchers.spawn(follow::<VolumeGroupSnapshotClass>(client, fields, shared))
                 }
+                Kind::ReferenceGrant => watchers.spawn(follow::<ReferenceGrant>(client, fields, shared)),
+                Kind::Populator => watchers.spawn(follow::<VolumePopulator>(client, fields, shared)),
             };
         }
         Self { shared, _watchers: Arc::new(Mutex::new(watchers)) }
@@ -164,6 +171,14 @@ impl Informer {
         let mut pending = self.shared.pending.subscribe();
         // The sender is part of `self`, so waiting cannot fail.
         let _ = pending.wait_for(|pending| *pending == 0).await;
+    }
+
+    /// Returns once the objects of this kind have been listed: if it is one of a CRD, not before the API server serves
+    /// it. Never returns for a kind that this informer does not watch.
+    pub async fn listed(&self, kind: Kind) {
+        let mut listed = self.shared.listed.subscribe();
+        // As above.
+        let _ = listed.wait_for(|kinds| kinds.contains(kind)).await;
     }
 }
 
@@ -213,6 +228,11 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
                         "the API server lost its latest writes, as when etcd is restored from a backup"
                     );
                 }
+                shared.listed.send_if_modified(|kinds| {
+                    let before = *kinds;
+                    *kinds = before.union(KindSet::of(&[K::CACHED_AS]));
+                    *kinds != before
+                });
                 if !synced {
                     synced = true;
                     shared.pending.send_modify(|pending| *pending -= 1);
@@ -243,7 +263,8 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
 /// Kinds that earlier versions did not watch: a role that was written for those lacks the right to, and all that
 /// concerns other kinds must still work.
 fn is_recent(kind: Kind) -> bool {
-    matches!(kind, Kind::GroupSnapshot | Kind::GroupSnapshotContent | Kind::GroupSnapshotClass)
+    let of_groups = [Kind::GroupSnapshot, Kind::GroupSnapshotContent, Kind::GroupSnapshotClass];
+    of_groups.contains(&kind) || kind.is_optional()
 }
 
 /// Whether the API server does not permit listing and watching the kind.

@@ -33,13 +33,13 @@ pub use by_label::{capacity_labels, claim_label};
 pub use claimcheck_model::Backoff;
 pub use events::{EventRecorder, EventType, reference};
 pub use index::{
-    AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, DEFAULT_CLASSES, GroupBy, GroupContentBy, Indexed,
-    NoIndex, PodBy, PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, attributes_classes,
-    available_with, capacity_place, is_terminal, pod_claims,
+    AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, DEFAULT_CLASSES, GrantBy, GroupBy, GroupContentBy,
+    Indexed, NoIndex, PodBy, PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy,
+    attributes_classes, available_with, capacity_place, is_terminal, pod_claims,
 };
 pub use informer::{Informer, Options, Watchable, is_forbidden, is_unserved};
 pub use queue::{Outcome, Queue};
 pub use reflector::is_unsupported;
-pub use source::{DataSource, data_source};
+pub use source::{DataSource, data_source, elsewhere_term};
 pub use store::{Delta, Store, is_newer, key_of};
 pub use world::{Cached, Change, Kind, KindSet, Object, World};

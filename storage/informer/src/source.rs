@@ -12,11 +12,13 @@ pub enum DataSource {
     Snapshot(ObjectKey),
     /// Another claim.
     Claim(ObjectKey),
-    /// An object in another namespace, which requires a grant that exists only with a feature that is off by
-    /// default (`CrossNamespaceVolumeDataSource`).
+    /// An object in a namespace that the claim names, which requires a feature that is off by default
+    /// (`CrossNamespaceVolumeDataSource`), and a ReferenceGrant unless the namespace is the claim's.
     Elsewhere {
         /// Its namespace.
         namespace: String,
+        /// The object; never [`DataSource::Elsewhere`] itself.
+        source: Box<DataSource>,
     },
     /// An object of a volume populator (`AnyVolumeDataSource`).
     Other {
@@ -32,10 +34,15 @@ impl fmt::Display for DataSource {
         match self {
             Self::Snapshot(key) => write!(f, "VolumeSnapshot {key}"),
             Self::Claim(key) => write!(f, "PersistentVolumeClaim {key}"),
-            Self::Elsewhere { namespace } => write!(f, "something in {namespace}"),
+            Self::Elsewhere { namespace, .. } => f.write_str(&elsewhere_term(namespace)),
             Self::Other { group, kind } => write!(f, "{kind} of {group:?}"),
         }
     }
+}
+
+/// The term in [`ClaimBy::Source`](crate::ClaimBy::Source) of all claims with [`DataSource::Elsewhere`] in this namespace.
+pub fn elsewhere_term(namespace: &str) -> String {
+    format!("something in {namespace}")
 }
 
 /// The data source of the claim; `None` for an empty volume.
@@ -51,14 +58,18 @@ pub fn data_source(claim: &PersistentVolumeClaim) -> Option<DataSource> {
         }
         (None, None) => return None,
     };
-    if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
-        return Some(DataSource::Elsewhere { namespace: namespace.to_owned() });
-    }
-    let key = ObjectKey::new(claim.metadata.namespace.clone().unwrap_or_default(), name);
-    Some(match (group.unwrap_or_default(), kind.as_str()) {
+    let named = namespace.filter(|namespace| !namespace.is_empty());
+    let key = ObjectKey::new(named.or(claim.metadata.namespace.as_deref()).unwrap_or_default(), name);
+    let source = match (group.unwrap_or_default(), kind.as_str()) {
         (snapshot::GROUP, "VolumeSnapshot") => DataSource::Snapshot(key),
         ("", "PersistentVolumeClaim") => DataSource::Claim(key),
         (group, kind) => DataSource::Other { group: group.to_owned(), kind: kind.to_owned() },
+    };
+    Some(match named {
+        Some(namespace) => {
+            DataSource::Elsewhere { namespace: namespace.to_owned(), source: Box::new(source) }
+        }
+        None => source,
     })
 }
 
@@ -99,6 +110,9 @@ mod tests {
             api_group: None,
         };
         claim.spec.get_or_insert_default().data_source_ref = Some(source);
-        assert_eq!(data_source(&claim), Some(DataSource::Elsewhere { namespace: "there".into() }));
+        let there = Box::new(DataSource::Claim(ObjectKey::new("there", "s")));
+        let expected = DataSource::Elsewhere { namespace: "there".into(), source: there };
+        assert_eq!(data_source(&claim), Some(expected.clone()));
+        assert_eq!(expected.to_string(), elsewhere_term("there"));
     }
 }

@@ -38,10 +38,12 @@ use claimcheck_model::{
     },
     meter::{Collector, Recorder},
     metric::Metric,
+    reference_grant::{ReferenceGrant, ReferenceGrantFrom, ReferenceGrantSpec, ReferenceGrantTo},
     snapshot::{
         VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotContentSource,
         VolumeSnapshotContentSpec, VolumeSnapshotSource, VolumeSnapshotSpec,
     },
+    volume_populator::{GroupKind, VolumePopulator},
 };
 
 use crate::world::{Object, World};
@@ -348,6 +350,28 @@ pub fn group_snapshot_class(name: &str, policy: &str) -> VolumeGroupSnapshotClas
         driver: DRIVER.into(),
         deletion_policy: policy.into(),
         parameters: None,
+    }
+}
+
+/// A grant in this namespace: claims of [`NAMESPACE`] may refer to all objects of this group and kind.
+pub fn reference_grant(name: &str, namespace: &str, group: &str, kind: &str) -> ReferenceGrant {
+    let from = ReferenceGrantFrom {
+        group: String::new(),
+        kind: "PersistentVolumeClaim".into(),
+        namespace: NAMESPACE.into(),
+    };
+    let to = ReferenceGrantTo { group: group.into(), kind: kind.into(), name: None };
+    ReferenceGrant {
+        metadata: ObjectMeta { namespace: Some(namespace.into()), ..cluster(name) },
+        spec: ReferenceGrantSpec { from: vec![from], to: vec![to] },
+    }
+}
+
+/// The registration of a populator of this group and kind.
+pub fn volume_populator(name: &str, group: &str, kind: &str) -> VolumePopulator {
+    VolumePopulator {
+        metadata: cluster(name),
+        source_kind: GroupKind { group: group.into(), kind: kind.into() },
     }
 }
 

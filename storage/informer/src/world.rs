@@ -8,7 +8,9 @@ use std::sync::Arc;
 use claimcheck_model::{
     ObjectKey,
     group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent},
+    reference_grant::ReferenceGrant,
     snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
+    volume_populator::VolumePopulator,
 };
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -163,6 +165,17 @@ kinds! {
     GroupSnapshotContent group_snapshot_contents VolumeGroupSnapshotContent,
     /// VolumeGroupSnapshotClasses.
     GroupSnapshotClass group_snapshot_classes VolumeGroupSnapshotClass,
+    /// ReferenceGrants.
+    ReferenceGrant reference_grants ReferenceGrant,
+    /// VolumePopulators.
+    Populator volume_populators VolumePopulator,
+}
+
+impl Kind {
+    /// Whether few clusters have it: it belongs to a feature that is off by default, or to an optional component.
+    pub fn is_optional(self) -> bool {
+        matches!(self, Self::ReferenceGrant | Self::Populator)
+    }
 }
 
 impl World {
@@ -270,9 +283,10 @@ impl<K: Cached> From<Delta<K>> for Change {
 pub struct KindSet(u32);
 
 impl KindSet {
-    /// Every kind.
+    /// Every kind that is not [optional](Kind::is_optional).
     pub fn all() -> Self {
-        Self::of(Kind::ALL)
+        let kinds = Kind::ALL.iter().filter(|kind| !kind.is_optional());
+        Self(kinds.fold(0, |bits, kind| bits | 1 << (*kind as u32)))
     }
 
     /// These kinds.
@@ -294,5 +308,18 @@ impl KindSet {
     /// The kinds in it.
     pub fn iter(self) -> impl Iterator<Item = Kind> {
         Kind::ALL.iter().copied().filter(move |kind| self.contains(*kind))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_watched_without_optional_kinds_unless_they_are_named() {
+        let all = KindSet::all();
+        assert!(Kind::ALL.iter().all(|kind| all.contains(*kind) != kind.is_optional()));
+        let optional = KindSet::of(&[Kind::ReferenceGrant, Kind::Populator]);
+        assert!(Kind::ALL.iter().all(|kind| all.union(optional).contains(*kind)));
     }
 }

@@ -83,6 +83,8 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<Key> {
         | Kind::CsiNode
         | Kind::Capacity
         | Kind::Lease
+        | Kind::ReferenceGrant
+        | Kind::Populator
         | Kind::Snapshot
         | Kind::SnapshotContent
         | Kind::SnapshotClass

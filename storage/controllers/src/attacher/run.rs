@@ -109,6 +109,8 @@ impl Controller for Attacher {
             | Kind::CsiDriver
             | Kind::Capacity
             | Kind::Lease
+            | Kind::ReferenceGrant
+            | Kind::Populator
             | Kind::Snapshot
             | Kind::SnapshotContent
             | Kind::SnapshotClass

@@ -67,6 +67,8 @@ impl Controller for Binder {
             | Kind::CsiNode
             | Kind::Capacity
             | Kind::Lease
+            | Kind::ReferenceGrant
+            | Kind::Populator
             | Kind::Snapshot
             | Kind::SnapshotContent
             | Kind::SnapshotClass

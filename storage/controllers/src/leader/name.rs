@@ -14,6 +14,7 @@ pub fn lease_name(name: Name, driver: &str) -> Option<String> {
         Name::Resizer => format!("external-resizer-{driver}"),
         Name::Snapshotter => format!("external-snapshotter-leader-{driver}"),
         Name::SnapshotController => "snapshot-controller-leader".to_owned(),
+        Name::DataSourceValidator => "data-source-validator-leader".to_owned(),
         Name::Binder
         | Name::AttachDetach
         | Name::Expander
@@ -21,7 +22,8 @@ pub fn lease_name(name: Name, driver: &str) -> Option<String> {
         | Name::Protection
         | Name::Ephemeral
         | Name::Garbage
-        | Name::NodeLifecycle => return None,
+        | Name::NodeLifecycle
+        | Name::SelinuxWarning => return None,
     };
     let mut lock = lock.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "-");
     if lock.ends_with('-') {
@@ -42,6 +44,7 @@ mod tests {
             (Name::Resizer, Some("external-resizer-hostpath-csi-k8s-io")),
             (Name::Snapshotter, Some("external-snapshotter-leader-hostpath-csi-k8s-io")),
             (Name::SnapshotController, Some("snapshot-controller-leader")),
+            (Name::DataSourceValidator, Some("data-source-validator-leader")),
             (Name::Binder, None),
         ] {
             assert_eq!(lease_name(name, "hostpath.csi.k8s.io").as_deref(), expected, "{name}");

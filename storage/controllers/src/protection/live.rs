@@ -16,7 +16,8 @@ use kube::{Api, Client, api::ListParams};
 /// A namespace's pods could not be listed.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot list the pods of namespace {namespace}: its deleted claims keep their finalizers until this succeeds"
+    "cannot list the pods of namespace {namespace}: until this succeeds, its deleted claims keep their finalizers, \
+     and no claim gets the condition Unused"
 )]
 pub struct ListError {
     namespace: String,

@@ -8,9 +8,13 @@
 //! The finalizer of a claim is removed only after a live list of its namespace's pods (`live.rs`), as upstream does:
 //! the watches of pods and claims are not ordered, so a pod that was started before the claim was deleted may be
 //! missing in the cache.
+//!
+//! Behind upstream's feature gate PersistentVolumeClaimUnusedSinceTime, which is off by default, the condition `Unused`
+//! of claims shows since when no pod refers to them (`plan_unused.rs`); its value `True` takes a live list, too.
 
 mod live;
 pub(crate) mod plan;
+mod plan_unused;
 mod run;
 
 pub use run::{AttributesClasses, Claims, Volumes};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use claimcheck_informer::{Cached, ClaimBy, PodBy, VolumeBy, World, pod_claims};
 use claimcheck_model::{ObjectKey, PV_PROTECTION, PVC_PROTECTION, VAC_PROTECTION};
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+    core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimCondition, Pod},
     storage::v1::VolumeAttributesClass,
 };
 
@@ -29,6 +29,19 @@ pub enum ClaimAction {
     /// that a node has started before the claim was deleted. Upstream: `isBeingUsed` in
     /// pvc_protection_controller.go.
     Release(SetFinalizers<PersistentVolumeClaim>),
+    /// Write the condition `Unused=False`: the cache has a pod that refers to the claim.
+    MarkUsed(SetConditions),
+    /// Write the condition `Unused=True`, after a live list has confirmed that no pod refers to the claim.
+    MarkUnused(SetConditions),
+}
+
+/// The desired conditions of a claim.
+#[derive(Debug, PartialEq)]
+pub struct SetConditions {
+    /// The claim, in the version of the plan.
+    pub claim: Arc<PersistentVolumeClaim>,
+    /// All of its conditions.
+    pub conditions: Vec<PersistentVolumeClaimCondition>,
 }
 
 /// The plan for a claim. It is protected while any pod on a node uses it, including one that has ended: its
@@ -104,6 +117,7 @@ mod tests {
         match plan_claim(&ObjectKey::new(testing::NAMESPACE, "c"), &world)? {
             ClaimAction::Protect(set) => Some(("protect", set.finalizers)),
             ClaimAction::Release(set) => Some(("release if confirmed", set.finalizers)),
+            ClaimAction::MarkUsed(_) | ClaimAction::MarkUnused(_) => panic!("not planned here"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Wakes claims, volumes and attributes classes, and writes their finalizers.
+//! Enqueues claims, volumes and attributes classes, and writes their finalizers and the condition `Unused`.
 
 use claimcheck_informer::{Cached, Change, Kind, KindSet, Watchable, World, attributes_classes, pod_claims};
 use claimcheck_model::ObjectKey;
@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::{
     live::LivePods,
-    plan::{ClaimAction, SetFinalizers, plan_claim, plan_class, plan_volume, uses},
+    plan::{ClaimAction, SetConditions, SetFinalizers, plan_claim, plan_class, plan_volume, uses},
+    plan_unused::{plan_unused, refers},
 };
 use crate::{
     context::{Context, Failure},
@@ -22,6 +23,32 @@ use crate::{
 #[derive(Default)]
 pub struct Claims {
     live: LivePods,
+    /// Whether the condition `Unused` is written.
+    unused_since_time: bool,
+}
+
+impl Claims {
+    /// The protection of claims, with the value of the feature gate PersistentVolumeClaimUnusedSinceTime.
+    pub fn new(unused_since_time: bool) -> Self {
+        Self { live: LivePods::default(), unused_since_time }
+    }
+
+    /// Returns if a live list has no pod of the claim's namespace that uses it. Otherwise the cache has those pods
+    /// after this, for another plan.
+    async fn confirm_unused(
+        &self,
+        context: &Context,
+        key: &ObjectKey,
+        uses: impl Fn(&Pod) -> bool,
+    ) -> Result<(), Failure> {
+        let pods = self.live.of(&context.client, &key.namespace).await?;
+        let users: Vec<&Pod> = pods.iter().filter(|pod| uses(pod)).collect();
+        if users.is_empty() {
+            return Ok(());
+        }
+        users.into_iter().for_each(|pod| context.informer.apply(pod.clone()));
+        Err(Failure::Conflict)
+    }
 }
 
 /// The protection of volumes.
@@ -56,8 +83,10 @@ impl Controller for Claims {
         }
     }
 
-    fn plan(&self, key: &ObjectKey, world: &World, _: Timestamp) -> Plan<Self::Action> {
-        Vec::from_iter(plan_claim(key, world)).into()
+    /// The condition comes first, as in `processPVC` of pvc_protection_controller.go.
+    fn plan(&self, key: &ObjectKey, world: &World, now: Timestamp) -> Plan<Self::Action> {
+        let condition = self.unused_since_time.then(|| plan_unused(key, world, now)).flatten();
+        Vec::from_iter(condition.or_else(|| plan_claim(key, world))).into()
     }
 
     async fn act(
@@ -69,13 +98,13 @@ impl Controller for Claims {
         match action {
             ClaimAction::Protect(finalizers) => set(context, finalizers).await,
             ClaimAction::Release(finalizers) => {
-                let pods = self.live.of(&context.client, &key.namespace).await?;
-                let users: Vec<&Pod> = pods.iter().filter(|pod| uses(pod, &finalizers.object)).collect();
-                if users.is_empty() {
-                    return set(context, finalizers).await;
-                }
-                users.into_iter().for_each(|pod| context.informer.apply(pod.clone()));
-                Err(Failure::Conflict)
+                self.confirm_unused(context, key, |pod| uses(pod, &finalizers.object)).await?;
+                set(context, finalizers).await
+            }
+            ClaimAction::MarkUsed(conditions) => set_conditions(context, conditions).await,
+            ClaimAction::MarkUnused(conditions) => {
+                self.confirm_unused(context, key, |pod| refers(pod, &conditions.claim)).await?;
+                set_conditions(context, conditions).await
             }
         }
     }
@@ -156,6 +185,11 @@ async fn set<K: Watchable + Cached>(
 ) -> Result<ActionOutcome, Failure> {
     let patch = json!({"metadata": {"finalizers": action.finalizers}});
     context.patch(&*action.object, patch).await?;
+    Ok(ActionOutcome::Changed)
+}
+
+async fn set_conditions(context: &Context, action: SetConditions) -> Result<ActionOutcome, Failure> {
+    context.patch_status(&*action.claim, json!({"conditions": action.conditions})).await?;
     Ok(ActionOutcome::Changed)
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod capacity;
 pub(crate) mod cloning;
 pub(crate) mod create;
 pub(crate) mod delete;
+mod grant;
 mod incapable;
 mod local;
 mod meter;
@@ -145,7 +146,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
             tokio::join!(
                 shell::run(claims, context.clone()),
                 shell::run(volumes, context.clone()),
-                shell::run(cloning::Sources, context.clone().with_own_workers()),
+                shell::run(cloning::Sources::new(options.provisioning), context.clone().with_own_workers()),
                 capacities
             );
         };

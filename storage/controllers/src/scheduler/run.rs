@@ -80,6 +80,8 @@ impl Controller for Scheduler {
             | Kind::CsiDriver
             | Kind::Capacity
             | Kind::Lease
+            | Kind::ReferenceGrant
+            | Kind::Populator
             | Kind::Snapshot
             | Kind::SnapshotContent
             | Kind::SnapshotClass
@@ -178,6 +180,8 @@ fn cluster_event(change: &Change) -> Option<ClusterEvent> {
         Kind::Capacity => change.new.is_some().then_some(ClusterEvent::Capacity),
         Kind::Claim
         | Kind::Lease
+        | Kind::ReferenceGrant
+        | Kind::Populator
         | Kind::Snapshot
         | Kind::SnapshotContent
         | Kind::SnapshotClass

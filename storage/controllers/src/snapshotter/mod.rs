@@ -9,14 +9,21 @@
 //! Two controllers, as upstream: `snapshot_controller/` is that of a whole cluster, `csi_snapshotter/` that of a
 //! driver. A snapshot that is not ready yet is polled. `snapshot_controller_groups/` and `csi_snapshotter_groups/` are
 //! the same for groups: the driver creates and deletes all snapshots of a group in one call, and
-//! `snapshot_controller_groups/` creates a VolumeSnapshot and its content for each.
+//! `snapshot_controller_groups/` creates a VolumeSnapshot and its content for each. The files of this folder are what
+//! snapshots and groups share; `plan_content.rs` decides the next step of a content of both.
 //!
 //! Upstream: kubernetes-csi/external-snapshotter, `pkg/common-controller` and `pkg/sidecar-controller`.
 
+mod calls;
+mod claim;
+mod content;
 mod creation_time;
 pub(crate) mod csi_snapshotter;
 pub(crate) mod csi_snapshotter_groups;
+mod finalizers;
+mod meter;
 mod parameters;
+mod plan_content;
 mod responses;
 pub(crate) mod snapshot_controller;
 pub(crate) mod snapshot_controller_groups;

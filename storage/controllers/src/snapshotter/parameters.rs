@@ -5,14 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_informer::{Cached, key_of};
+use claimcheck_informer::key_of;
 use claimcheck_model::{
     ObjectKey,
     group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotClass},
     snapshot::{VolumeSnapshot, VolumeSnapshotClass},
 };
-use k8s_openapi::api::core::v1::SecretReference;
+use k8s_openapi::api::core::v1::{ObjectReference, SecretReference};
 
+use super::content::Content;
 use crate::{
     claims::annotation,
     rpc::{RESERVED, SecretNameError, Templates},
@@ -113,8 +114,8 @@ fn resolve(
     templates.resolve(in_name, in_namespace).map(Some)
 }
 
-/// A class's parameters for the driver.
-pub fn for_driver(parameters: Option<&Parameters>) -> Result<Parameters, UnknownParameter> {
+/// A class's parameters, without those for the secrets.
+fn for_driver(parameters: Option<&Parameters>) -> Result<Parameters, UnknownParameter> {
     let known = |key: &str| {
         Purpose::ALL.iter().any(|purpose| {
             let end = key.strip_prefix(purpose.infix());
@@ -132,15 +133,46 @@ pub fn for_driver(parameters: Option<&Parameters>) -> Result<Parameters, Unknown
     Ok(passed)
 }
 
+/// The parameters of a call that creates: those of the class for the driver and, with `--extra-create-metadata`, the
+/// names of the snapshot or group that the content is bound to and of the content.
+pub fn for_creation(
+    purpose: Purpose,
+    class: Option<&Parameters>,
+    has_metadata: bool,
+    bound_to: &ObjectReference,
+    content: &str,
+) -> Result<Parameters, UnknownParameter> {
+    let mut passed = for_driver(class)?;
+    if has_metadata {
+        let object = purpose.object();
+        for (key, value) in [
+            ("/name", bound_to.name.as_deref().unwrap_or_default()),
+            ("/namespace", bound_to.namespace.as_deref().unwrap_or_default()),
+            ("content/name", content),
+        ] {
+            passed.insert(format!("{RESERVED}{object}{key}"), value.to_owned());
+        }
+    }
+    Ok(passed)
+}
+
+/// The annotations of a content that record its secret.
+pub fn secret_annotations<C: Content>(secret: SecretReference) -> Parameters {
+    let values = [secret.name, secret.namespace].map(Option::unwrap_or_default);
+    C::SECRET.map(str::to_owned).into_iter().zip(values).collect()
+}
+
 /// The secret that a content's annotations name.
-pub fn recorded_secret<K: Cached>(content: &K, name: &str, namespace: &str) -> Option<SecretReference> {
+pub fn recorded_secret<C: Content>(content: &C) -> Option<SecretReference> {
     let noted = |key| annotation(content, key).filter(|value| !value.is_empty()).map(str::to_owned);
-    let (name, namespace) = (noted(name)?, noted(namespace)?);
-    Some(SecretReference { name: Some(name), namespace: Some(namespace) })
+    let [name, namespace] = C::SECRET.map(noted);
+    Some(SecretReference { name: Some(name?), namespace: Some(namespace?) })
 }
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_model::group_snapshot::VolumeGroupSnapshotContent;
+
     use super::*;
 
     fn class(parameters: &[(&str, &str)]) -> VolumeSnapshotClass {
@@ -182,6 +214,39 @@ mod tests {
         let refused = group_secret(Purpose::GroupGet, &class, "c", Some(&group));
         assert!(matches!(refused, Err(SecretNameError::InvalidTokens { .. })), "a token of snapshots");
         assert_eq!(for_driver(class.parameters.as_ref()), Ok(BTreeMap::new()));
+    }
+
+    #[test]
+    fn the_names_of_the_objects_are_passed_on_request() {
+        let class = class(&[("tier", "cold")]);
+        let bound_to = ObjectReference {
+            name: Some("g".into()),
+            namespace: Some("n".into()),
+            ..ObjectReference::default()
+        };
+        let passed = |purpose, has_metadata| {
+            let passed = for_creation(purpose, class.parameters.as_ref(), has_metadata, &bound_to, "c");
+            passed.unwrap().into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+        };
+        assert_eq!(passed(Purpose::Group, false), ["tier=cold"]);
+        let expected = [
+            "csi.storage.k8s.io/volumegroupsnapshot/name=g",
+            "csi.storage.k8s.io/volumegroupsnapshot/namespace=n",
+            "csi.storage.k8s.io/volumegroupsnapshotcontent/name=c",
+            "tier=cold",
+        ];
+        assert_eq!(passed(Purpose::Group, true), expected);
+        let of_snapshot = expected.map(|line| line.replace("volumegroupsnapshot", "volumesnapshot"));
+        assert_eq!(passed(Purpose::Snapshot, true), of_snapshot);
+    }
+
+    #[test]
+    fn a_content_records_its_secret() {
+        let secret = SecretReference { name: Some("key".into()), namespace: Some("n".into()) };
+        let mut content = VolumeGroupSnapshotContent::default();
+        assert_eq!(recorded_secret(&content), None);
+        content.metadata.annotations = Some(secret_annotations::<VolumeGroupSnapshotContent>(secret.clone()));
+        assert_eq!(recorded_secret(&content), Some(secret));
     }
 
     #[test]

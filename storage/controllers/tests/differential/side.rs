@@ -68,6 +68,9 @@ const CRDS: [&str; 6] = [
     "volumegroupsnapshots",
 ];
 
+/// The definition of ReferenceGrants.
+const GRANTS: &str = "tests/differential/referencegrants.yaml";
+
 /// Where the programs are.
 #[derive(Clone)]
 pub struct Programs {
@@ -198,6 +201,7 @@ fn run_built_in(client: &Client, socket: PathBuf, names: &'static [Name]) {
             extra_create_metadata: true,
             enable_capacity: true,
             capacity_poll_interval: CAPACITY_POLL,
+            cross_namespace_sources: true,
             ..Provisioning::default()
         };
         let options = Options {
@@ -251,6 +255,7 @@ fn apiserver_arguments(
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
         "--enable-priority-and-fairness=false".to_owned(),
+        stock::CROSS_NAMESPACE.to_owned(),
     ]
 }
 
@@ -286,9 +291,9 @@ async fn create_capacity_driver(client: &Client) {
 async fn install_crds(client: &Client) {
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
-    for name in CRDS {
-        let file =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../manifests/snapshots/crds/{name}.yaml"));
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let snapshots = CRDS.map(|name| here.join(format!("../../manifests/snapshots/crds/{name}.yaml")));
+    for file in snapshots.into_iter().chain([here.join(GRANTS)]) {
         let crd: Value = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
         let full = crd["metadata"]["name"].as_str().unwrap().to_owned();
         api.patch(&full, &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await.unwrap();

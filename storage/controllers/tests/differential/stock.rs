@@ -19,6 +19,8 @@ const CONTROLLERS: [&str; 7] = [
 /// Required up to external-snapshotter 8.6; later versions have it by default.
 const GROUPS: &str = "--feature-gates=CSIVolumeGroupSnapshot=true";
 const METADATA: &str = "--extra-create-metadata";
+/// Of provisioner and API server: claims may have a data source in another namespace.
+pub const CROSS_NAMESPACE: &str = "--feature-gates=CrossNamespaceVolumeDataSource=true";
 
 /// A running program; it ends with this.
 pub struct Program {
@@ -58,9 +60,11 @@ pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets) -> Vec<Progr
     .chain(rate)
     .collect();
     let metadata = || vec![METADATA.to_owned()];
+    let provisioner = || vec![METADATA.to_owned(), CROSS_NAMESPACE.to_owned()];
     let groups = || vec![GROUPS.to_owned()];
     let capacity = vec![
         METADATA.to_owned(),
+        CROSS_NAMESPACE.to_owned(),
         "--enable-capacity".to_owned(),
         "--capacity-ownerref-level=-1".to_owned(),
         format!("--capacity-poll-interval={}s", CAPACITY_POLL.as_secs()),
@@ -69,8 +73,8 @@ pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets) -> Vec<Progr
     ];
     let reconcile = vec![format!("--reconcile-sync={}s", RECONCILE.as_secs())];
     for (program, log, socket, more) in [
-        ("csi-provisioner", "csi-provisioner", Some(&sockets.main), metadata()),
-        ("csi-provisioner", "csi-provisioner-topology", Some(&sockets.topology), metadata()),
+        ("csi-provisioner", "csi-provisioner", Some(&sockets.main), provisioner()),
+        ("csi-provisioner", "csi-provisioner-topology", Some(&sockets.topology), provisioner()),
         ("csi-provisioner", "csi-provisioner-capacity", Some(&sockets.capacity), capacity),
         ("csi-attacher", "csi-attacher", Some(&sockets.main), Vec::new()),
         ("csi-attacher", "csi-attacher-listing", Some(&sockets.listing), reconcile),

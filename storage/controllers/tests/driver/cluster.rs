@@ -13,9 +13,9 @@ use claimcheck_csi::{
 };
 use claimcheck_informer::{
     Informer, KindSet, World,
-    testing::{self, DRIVER, NAMESPACE},
+    testing::{self, DRIVER, NAMESPACE, Notes},
 };
-use claimcheck_model::{CONTROLLER_MANAGED_ATTACH, unique_volume_name};
+use claimcheck_model::{CONTROLLER_MANAGED_ATTACH, Meter, unique_volume_name};
 use k8s_openapi::{
     api::{
         core::v1::{Container, Event, Node, PersistentVolumeClaim, Pod},
@@ -44,6 +44,8 @@ const LOG: &str = "api.ndjson";
 pub struct Cluster {
     pub client: Client,
     pub driver: Fake,
+    /// The metrics of the controllers.
+    pub notes: Notes,
     informer: Informer,
     running: JoinSet<()>,
     directory: tempfile::TempDir,
@@ -79,7 +81,8 @@ impl Cluster {
         running.spawn(async move { listening.serve(services, std::future::pending()).await.unwrap() });
         let informer = Informer::start(client.clone(), KindSet::all(), &Default::default());
         informer.synced().await;
-        let cluster = Self { client, driver, informer, running, directory, _server: server };
+        let notes = Notes::default();
+        let cluster = Self { client, driver, notes, informer, running, directory, _server: server };
         for name in ["a", "b"] {
             let mut node = testing::node(name);
             testing::annotate(&mut node.metadata, CONTROLLER_MANAGED_ATTACH, "true");
@@ -115,7 +118,13 @@ impl Cluster {
             max_delay: delay,
             ..NodeDeployment::default()
         };
-        self.start_with(&[Name::Provisioner], Some(deployment));
+        self.start_with(&[Name::Provisioner], Some(deployment), false);
+    }
+
+    /// Starts binder and protection, and a provisioner with the feature CrossNamespaceVolumeDataSource.
+    pub fn run_across_namespaces(&mut self) {
+        self.start_controllers(&[Name::Binder, Name::Protection]);
+        self.start_with(&[Name::Provisioner], None, true);
     }
 
     /// Starts the scheduler too.
@@ -124,14 +133,21 @@ impl Cluster {
     }
 
     fn start_controllers(&mut self, names: &'static [Name]) {
-        self.start_with(names, None);
+        self.start_with(names, None, false);
     }
 
-    fn start_with(&mut self, names: &'static [Name], node_deployment: Option<NodeDeployment>) {
+    fn start_with(
+        &mut self,
+        names: &'static [Name],
+        node_deployment: Option<NodeDeployment>,
+        cross_namespace_sources: bool,
+    ) {
         let (client, csi_address) = (self.client.clone(), Some(self.directory.path().join(SOCKET)));
+        let meter = Meter::new(self.notes.clone());
         self.running.spawn(async move {
-            let provisioning = Provisioning { enable_capacity: true, ..Provisioning::default() };
-            let options = Options { csi_address, provisioning, node_deployment, ..Options::default() };
+            let provisioning =
+                Provisioning { enable_capacity: true, cross_namespace_sources, ..Provisioning::default() };
+            let options = Options { csi_address, provisioning, node_deployment, meter, ..Options::default() };
             let forever = std::future::pending();
             claimcheck_controllers::run(names, client, &options, forever).await.unwrap();
         });

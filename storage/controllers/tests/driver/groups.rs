@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_informer::testing::{self, NAMESPACE};
+use claimcheck_informer::testing::{self, DRIVER, NAMESPACE};
 use claimcheck_model::{
     ObjectKey,
     group_snapshot::{GroupSnapshotHandles, VolumeGroupSnapshot, VolumeGroupSnapshotContent},
+    metric::SNAPSHOT_OPERATION,
     snapshot::VolumeSnapshot,
 };
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
@@ -91,6 +92,13 @@ async fn a_group_is_created_restored_and_deleted_by_one_call_each() {
         BTreeMap::from([("CreateVolumeGroupSnapshot", vec![1]), ("DeleteVolumeGroupSnapshot", vec![1])]);
     assert_eq!(of_snapshots, expected);
     assert!(cluster.driver.state().snapshots.is_empty());
+    let recorded = cluster.notes.recorded().into_iter();
+    let operations = recorded.filter(|(metric, ..)| *metric == SNAPSHOT_OPERATION.name);
+    // The deletion is recorded when the controllers observe it, which may be after this.
+    let creations: Vec<_> =
+        operations.map(|(_, labels, _)| labels).filter(|labels| labels.contains("CreateGroup")).collect();
+    let line = |operation: &str| format!("{DRIVER} {operation} success dynamic");
+    assert_eq!(creations, [line("CreateGroupSnapshot"), line("CreateGroupSnapshotAndReady")]);
     assert_eq!(cluster.events("GroupSnapshotReady", 1).await, ["GroupSnapshot default/g is ready to use."]);
 }
 

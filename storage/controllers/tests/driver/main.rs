@@ -6,6 +6,7 @@
 
 mod attaching;
 mod cluster;
+mod cross_namespace;
 mod fake;
 mod groups;
 mod on_node;

@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
 mod cluster;
+mod data_source_validator;
 mod leader;
 mod nodes;
 mod protection;
+mod selinux_warning;
 
 use claimcheck_controllers::Name;
 use cluster::{Cluster, until, until_gone};

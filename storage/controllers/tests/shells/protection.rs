@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use claimcheck_apiserver::{Fault, FaultRule};
-use claimcheck_controllers::Name;
+use claimcheck_controllers::{Name, Options};
 use claimcheck_model::Rate;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
@@ -94,4 +94,41 @@ async fn a_claim_stays_until_the_pods_can_be_listed() {
     cluster.claims().delete("c", &DeleteParams::default()).await.unwrap();
     until_gone(&cluster.claims(), "c").await;
     assert_eq!(cluster.requests("list", "pods") - before, 3, "two failed");
+}
+
+/// Status and reason of the condition `Unused`.
+fn unused(claim: &PersistentVolumeClaim) -> Option<(&str, &str)> {
+    let mut conditions = claim.status.as_ref()?.conditions.iter().flatten();
+    let condition = conditions.find(|condition| condition.type_ == "Unused")?;
+    Some((condition.status.as_str(), condition.reason.as_deref()?))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_condition_unused_follows_the_pods_of_a_claim() {
+    let mut cluster = Cluster::prepare().await;
+    let options = Options { unused_since_time: true, ..Options::default() };
+    cluster.run_with(&[Name::Protection], options).await;
+    let is = |status: &'static str, reason: &'static str| {
+        move |claim: &PersistentVolumeClaim| unused(claim) == Some((status, reason))
+    };
+    cluster.claim("c", "fast").await;
+    until(&cluster.claims(), "c", is("True", "NoPodsUsingPVC")).await;
+    // It has no node, and is no reason to keep a deleted claim.
+    cluster.pod("p", &["c"]).await;
+    until(&cluster.claims(), "c", is("False", "PodUsingPVC")).await;
+    cluster.pods().delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
+    until(&cluster.claims(), "c", is("True", "NoPodsUsingPVC")).await;
+    cluster.claims().delete("c", &DeleteParams::default()).await.unwrap();
+    until_gone(&cluster.claims(), "c").await;
+    assert_eq!(cluster.requests("patch", "persistentvolumeclaims/status"), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_condition_unused_is_off_by_default() {
+    let cluster = Cluster::start(&[Name::Protection]).await;
+    cluster.claim("c", "fast").await;
+    cluster.pod("p", &["c"]).await;
+    cluster.claims().delete("c", &DeleteParams::default()).await.unwrap();
+    until_gone(&cluster.claims(), "c").await;
+    assert_eq!(cluster.requests("patch", "persistentvolumeclaims/status"), 0);
 }

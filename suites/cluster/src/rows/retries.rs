@@ -147,6 +147,7 @@ async fn stage_recovers(t: &Fixture, code: Code) -> Result<()> {
     let volume = t.bound(&claim).await?;
     t.fail_calls(&volume, CsiMethod::NodeStageVolume, code, Some(1)).await?;
     t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
+    t.called(CsiMethod::NodeStageVolume).await?;
     let staged = t.balance_now().await?.calls.get(&CsiMethod::NodeStageVolume).copied();
     ensure!(staged == Some(1), "staged {staged:?} times after the failure");
     Ok(())
@@ -196,6 +197,7 @@ async fn unpublish_fails(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     t.fail_calls(&volume, CsiMethod::NodeUnpublishVolume, Code::Internal, Some(1)).await?;
     t.remove_pod(&pod).await?;
+    t.called(CsiMethod::NodeUnpublishVolume).await?;
     let calls = t.balance_now().await?.calls.get(&CsiMethod::NodeUnpublishVolume).copied();
     ensure!(calls == Some(1), "unpublished {calls:?} times after the failure");
     t.remove_claim(&claim).await

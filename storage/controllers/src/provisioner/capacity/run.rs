@@ -96,6 +96,8 @@ impl Controller for Capacities {
             | Kind::Pod
             | Kind::Attachment
             | Kind::Lease
+            | Kind::ReferenceGrant
+            | Kind::Populator
             | Kind::Snapshot
             | Kind::SnapshotContent
             | Kind::SnapshotClass

@@ -3,8 +3,9 @@
 use claimcheck_informer::{Cached, ClaimBy, DataSource, World};
 
 use crate::{
+    Provisioning,
     claims::{claim_phase, is_deleting, precedes_deletion},
-    provisioner::SourceObject,
+    provisioner::{SourceObject, grant},
 };
 
 /// The source to remove the finalizer from, once no claim waits for a volume from it any more.
@@ -12,25 +13,30 @@ use crate::{
 /// As upstream, a claim keeps the finalizer for the next clone until it is being deleted, and a snapshot does not.
 /// Unlike upstream, which removes it after each volume and adds it again before each call, a snapshot has it until
 /// the last of the claims that wait has its volume.
-pub fn plan(source: &DataSource, world: &World) -> Option<SourceObject> {
+pub fn plan(source: &DataSource, world: &World, options: Provisioning) -> Option<SourceObject> {
     let (object, waits) = match source {
         DataSource::Claim(key) => {
             let claim = world.claims.get(key)?;
-            let waits = !is_deleting(&**claim) || is_awaited(source, &**claim, world);
+            let waits = !is_deleting(&**claim) || is_awaited(source, &**claim, world, options);
             (SourceObject::Claim(claim.clone()), waits)
         }
         DataSource::Snapshot(key) => {
             let snapshot = world.snapshots.get(key)?;
-            (SourceObject::Snapshot(snapshot.clone()), is_awaited(source, &**snapshot, world))
+            (SourceObject::Snapshot(snapshot.clone()), is_awaited(source, &**snapshot, world, options))
         }
         DataSource::Elsewhere { .. } | DataSource::Other { .. } => return None,
     };
     (object.is_protected() && !waits).then_some(object)
 }
 
-/// Whether a claim waits for a volume from the source. Upstream: `buildPendingSnapshotIndex`.
-fn is_awaited<K: Cached>(source: &DataSource, object: &K, world: &World) -> bool {
-    let mut claims = world.claims.by(ClaimBy::Source, &source.to_string());
+/// Whether a claim waits for a volume from the source. Upstream: `buildPendingSnapshotIndex`, which counts claims of
+/// other namespaces without regard to the feature and to grants, and `syncClaim` in `clone_controller.go`, which counts
+/// none.
+fn is_awaited<K: Cached>(source: &DataSource, object: &K, world: &World, options: Provisioning) -> bool {
+    let here = world.claims.by(ClaimBy::Source, &source.to_string());
+    let elsewhere = options.cross_namespace_sources.then(|| grant::referring(source, world));
+    let elsewhere = elsewhere.into_iter().flatten().filter(|claim| grant::is_permitted(claim, world));
+    let mut claims = here.chain(elsewhere);
     claims.any(|claim| matches!(claim_phase(claim), "Pending" | "") && precedes_deletion(claim, object))
 }
 
@@ -39,7 +45,7 @@ mod tests {
     use claimcheck_informer::testing::{self, NAMESPACE, deleting, world};
     use claimcheck_model::{CLONE_PROTECTION, ObjectKey, RESTORE_PROTECTION};
     use k8s_openapi::{
-        api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference},
+        api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference, TypedObjectReference},
         apimachinery::pkg::apis::meta::v1::Time,
     };
 
@@ -69,7 +75,7 @@ mod tests {
             ("it is not held", deleting(source(), &["other"]), clone("Bound"), false),
         ] {
             let key = DataSource::Claim(ObjectKey::new(NAMESPACE, "data"));
-            let planned = plan(&key, &world([source.into(), clone.into()]));
+            let planned = plan(&key, &world([source.into(), clone.into()]), Provisioning::default());
             assert_eq!(planned.is_some(), expected, "{what}");
         }
     }
@@ -103,7 +109,34 @@ mod tests {
             for claim in claims {
                 world.apply(claim);
             }
-            assert_eq!(plan(&key, &world).is_some(), expected, "{what}");
+            assert_eq!(plan(&key, &world, Provisioning::default()).is_some(), expected, "{what}");
+        }
+    }
+    #[test]
+    fn a_source_stays_for_claims_of_other_namespaces_that_may_use_it() {
+        let key = ObjectKey::new("there", "data");
+        let mut source = deleting(testing::claim("data", "fast", "1Gi"), &[CLONE_PROTECTION]);
+        source.metadata.namespace = Some("there".into());
+        let mut clone = testing::claim("clone", "fast", "1Gi");
+        clone.spec.get_or_insert_default().data_source_ref = Some(TypedObjectReference {
+            kind: "PersistentVolumeClaim".into(),
+            name: "data".into(),
+            namespace: Some("there".into()),
+            api_group: None,
+        });
+        let grant = || testing::reference_grant("g", "there", "", "PersistentVolumeClaim");
+        for (what, cross_namespace_sources, grant, expected) in [
+            ("the claim may use it", true, Some(grant()), false),
+            ("the claim may not use it", true, None, true),
+            ("the feature is off", false, Some(grant()), true),
+        ] {
+            let mut world = world([source.clone().into(), clone.clone().into()]);
+            if let Some(grant) = grant {
+                world.apply(grant);
+            }
+            let options = Provisioning { cross_namespace_sources, ..Provisioning::default() };
+            let planned = plan(&DataSource::Claim(key.clone()), &world, options);
+            assert_eq!(planned.is_some(), expected, "{what}");
         }
     }
 }

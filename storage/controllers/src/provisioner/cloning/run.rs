@@ -8,14 +8,23 @@ use tracing::info;
 
 use super::plan::plan;
 use crate::{
-    Failure,
+    Failure, Provisioning,
     context::Context,
-    provisioner::SourceObject,
+    provisioner::{SourceObject, grant},
     shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// The controller that removes the sources' finalizers.
-pub struct Sources;
+pub struct Sources {
+    options: Provisioning,
+}
+
+impl Sources {
+    /// With these options of the provisioner.
+    pub fn new(options: Provisioning) -> Self {
+        Self { options }
+    }
+}
 
 impl Controller for Sources {
     type Key = DataSource;
@@ -33,21 +42,24 @@ impl Controller for Sources {
     }
 
     fn kinds() -> KindSet {
-        KindSet::of(&[Kind::Claim, Kind::Snapshot])
+        KindSet::of(&[Kind::Claim, Kind::Snapshot, Kind::ReferenceGrant])
     }
 
-    fn map_to_keys(&self, change: &Change, _: &World) -> Vec<DataSource> {
+    fn map_to_keys(&self, change: &Change, world: &World) -> Vec<DataSource> {
         if change.kind == Kind::Snapshot {
             return vec![DataSource::Snapshot(change.key.clone())];
         }
-        let created_from = change.states::<PersistentVolumeClaim>().filter_map(|claim| data_source(claim));
-        let objects =
-            created_from.filter(|source| matches!(source, DataSource::Claim(_) | DataSource::Snapshot(_)));
+        if change.kind == Kind::ReferenceGrant {
+            let claims = grant::naming(&change.key.namespace, world);
+            return claims.filter_map(|claim| object(data_source(claim)?)).collect();
+        }
+        let claims = change.states::<PersistentVolumeClaim>();
+        let objects = claims.filter_map(|claim| object(data_source(claim)?));
         objects.chain([DataSource::Claim(change.key.clone())]).collect()
     }
 
     fn plan(&self, source: &DataSource, world: &World, _: Timestamp) -> Plan<SourceObject> {
-        Vec::from_iter(plan(source, world)).into()
+        Vec::from_iter(plan(source, world, self.options)).into()
     }
 
     async fn act(
@@ -72,6 +84,46 @@ impl Controller for Sources {
                 Ok(ActionOutcome::Unchanged)
             }
             released => released.map(|()| ActionOutcome::Changed),
+        }
+    }
+}
+
+/// The object that may have a finalizer, wherever it is.
+fn object(source: DataSource) -> Option<DataSource> {
+    match source {
+        DataSource::Claim(_) | DataSource::Snapshot(_) => Some(source),
+        DataSource::Elsewhere { source, .. } => object(*source),
+        DataSource::Other { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing;
+    use claimcheck_model::ObjectKey;
+    use k8s_openapi::api::core::v1::TypedObjectReference;
+
+    use super::*;
+
+    #[test]
+    fn grants_and_claims_enqueue_the_sources_in_other_namespaces() {
+        let mut clone = testing::claim("clone", "fast", "1Gi");
+        clone.spec.get_or_insert_default().data_source_ref = Some(TypedObjectReference {
+            kind: "PersistentVolumeClaim".into(),
+            name: "data".into(),
+            namespace: Some("there".into()),
+            api_group: None,
+        });
+        let sources = Sources::new(Provisioning::default());
+        let mut world = World::default();
+        let source = DataSource::Claim(ObjectKey::new("there", "data"));
+        let change = world.apply(clone).expect("a change");
+        let itself = DataSource::Claim(ObjectKey::new(testing::NAMESPACE, "clone"));
+        assert_eq!(sources.map_to_keys(&change, &world), [source.clone(), itself]);
+        for (namespace, expected) in [("there", vec![source]), ("elsewhere", Vec::new())] {
+            let grant = testing::reference_grant("g", namespace, "", "PersistentVolumeClaim");
+            let change = world.apply(grant).expect("a change");
+            assert_eq!(sources.map_to_keys(&change, &world), expected, "{namespace}");
         }
     }
 }

@@ -13,6 +13,8 @@ mod source;
 pub(super) mod topology;
 
 #[cfg(test)]
+mod cross_namespace_tests;
+#[cfg(test)]
 mod node_tests;
 #[cfg(test)]
 mod plan_tests;

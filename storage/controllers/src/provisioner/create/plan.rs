@@ -5,14 +5,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use claimcheck_informer::{DataSource, World, data_source};
+use claimcheck_informer::{DataSource, World};
 use claimcheck_model::{SELECTED_NODE, STORAGE_PROVISIONER, STORAGE_PROVISIONER_BETA};
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 
 use super::{
     request::{Job, Refusal},
-    source::SNAPSHOT_KIND,
+    source::{self, SNAPSHOT_KIND},
     topology::{self, TopologyError},
 };
 use crate::{
@@ -160,7 +160,8 @@ pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settin
         }
     }
     // A volume with a populator is created by the populator. A snapshot of an unknown group is refused below.
-    if matches!(data_source(claim), Some(DataSource::Other { kind, .. }) if kind != SNAPSHOT_KIND) {
+    let source = source::resolve(claim, world, settings.options);
+    if matches!(source, Ok(Some(DataSource::Other { kind, .. })) if kind != SNAPSHOT_KIND) {
         return Some(Action::LeaveToPopulator(claim.clone()));
     }
     Some(match Job::new(claim, class, world, settings) {

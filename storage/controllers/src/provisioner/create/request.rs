@@ -8,7 +8,7 @@ use claimcheck_csi::v1::{
     CapacityRange, CreateVolumeRequest, Volume, VolumeCapability,
     controller_service_capability::rpc::Type as Rpc,
 };
-use claimcheck_informer::{DataSource, World, data_source, quantity, reference};
+use claimcheck_informer::{DataSource, World, quantity, reference};
 use claimcheck_model::{PROVISIONED_BY, PROVISIONER_FINALIZER, SELECTED_NODE};
 use k8s_openapi::{
     api::{
@@ -141,7 +141,7 @@ impl Job {
     ) -> Result<Self, Refusal> {
         let empty = PersistentVolumeClaimSpec::default();
         let spec = claim.spec.as_ref().unwrap_or(&empty);
-        let source = data_source(claim);
+        let source = source::resolve(claim, world, settings.options)?;
         check_supported(spec, source.as_ref(), settings)?;
         let name = settings.volume_names.name(claim.metadata.uid.as_deref().unwrap_or_default());
         let parameters = class.parameters.clone().unwrap_or_default();

@@ -26,7 +26,7 @@ use crate::{
     Failure,
     claims::{ref_key, volume_name},
     context::Context,
-    provisioner::{Settings, SourceObject, meter},
+    provisioner::{Settings, SourceObject, grant, meter},
     resync,
     rpc::{Certainty, RpcFailure, credentials},
     shell::{About, ActionOutcome, Controller, Plan},
@@ -76,6 +76,7 @@ impl Controller for Claims {
             Kind::CsiNode,
             Kind::Snapshot,
             Kind::SnapshotContent,
+            Kind::ReferenceGrant,
         ])
     }
 
@@ -83,13 +84,17 @@ impl Controller for Claims {
         match change.kind {
             Kind::Claim => {
                 let claim = change.object::<PersistentVolumeClaim>().map(|claim| id(claim));
-                made_from(&DataSource::Claim(change.key.clone()), world).chain(claim).collect()
+                self.made_from(&DataSource::Claim(change.key.clone()), world).chain(claim).collect()
             }
-            Kind::Snapshot => made_from(&DataSource::Snapshot(change.key.clone()), world).collect(),
+            Kind::Snapshot => self.made_from(&DataSource::Snapshot(change.key.clone()), world).collect(),
             Kind::SnapshotContent => {
                 let content = change.object::<VolumeSnapshotContent>();
                 let snapshot = content.map(|content| ref_key(&content.spec.volume_snapshot_ref));
-                snapshot.map(|key| made_from(&DataSource::Snapshot(key), world).collect()).unwrap_or_default()
+                let claims = snapshot.map(|key| self.made_from(&DataSource::Snapshot(key), world));
+                claims.into_iter().flatten().collect()
+            }
+            Kind::ReferenceGrant => {
+                grant::naming(&change.key.namespace, world).map(|claim| id(claim)).collect()
             }
             Kind::Class => of_class(&change.key.name, world).collect(),
             Kind::AttributesClass => {
@@ -112,7 +117,8 @@ impl Controller for Claims {
             | Kind::SnapshotClass
             | Kind::GroupSnapshot
             | Kind::GroupSnapshotContent
-            | Kind::GroupSnapshotClass => Vec::new(),
+            | Kind::GroupSnapshotClass
+            | Kind::Populator => Vec::new(),
         }
     }
 
@@ -199,6 +205,18 @@ impl Claims {
         let this = Self { driver, settings, calls, attempts: Mutex::default() };
         this.known().retain(|_, known| matches!(known, Known::InDoubt(_)));
         this
+    }
+
+    /// Claims that are still to be provisioned from a source.
+    fn made_from<'w>(
+        &self,
+        source: &DataSource,
+        world: &'w World,
+    ) -> impl Iterator<Item = ClaimId> + use<'w> {
+        let here = world.claims.by(ClaimBy::Source, &source.to_string());
+        let elsewhere = self.settings.options.cross_namespace_sources;
+        let elsewhere = elsewhere.then(|| grant::referring(source, world)).into_iter().flatten();
+        here.chain(elsewhere).map(|claim| id(claim))
     }
 
     async fn provision(&self, context: &Context, id: &ClaimId, job: &Job) -> Result<ActionOutcome, Failure> {
@@ -343,11 +361,6 @@ impl Claims {
 
 fn id(claim: &PersistentVolumeClaim) -> ClaimId {
     ClaimId { key: claimcheck_informer::key_of(claim), uid: claim.metadata.uid.clone().unwrap_or_default() }
-}
-
-/// Claims that are still to be provisioned from a source.
-fn made_from<'w>(source: &DataSource, world: &'w World) -> impl Iterator<Item = ClaimId> + use<'w> {
-    world.claims.by(ClaimBy::Source, &source.to_string()).map(|claim| id(claim))
 }
 
 fn of_class<'w>(class: &str, world: &'w World) -> impl Iterator<Item = ClaimId> + 'w {

@@ -11,7 +11,7 @@ use claimcheck_csi::v1::{
     controller_service_capability::rpc::Type as Rpc,
     volume_content_source::{SnapshotSource, Type, VolumeSource},
 };
-use claimcheck_informer::{DataSource, World, quantity};
+use claimcheck_informer::{DataSource, World, data_source, quantity};
 use claimcheck_model::{
     ALLOW_MODE_CHANGE, ObjectKey,
     snapshot::{GROUP, VolumeSnapshot, VolumeSnapshotContent},
@@ -19,11 +19,12 @@ use claimcheck_model::{
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 
 use crate::{
+    Provisioning,
     claims::{
         annotation, claim_phase, claim_ref, is_deleting, is_meant_for, name, precedes_deletion, ref_uid,
         requested, volume_mode, volume_name, volume_phase,
     },
-    provisioner::SourceObject,
+    provisioner::{SourceObject, grant},
     rpc::DriverInfo,
 };
 
@@ -41,9 +42,19 @@ pub enum SourceError {
         /// The missing capability.
         capability: &'static str,
     },
-    /// In another namespace.
+    /// In a namespace that the claim names, although the feature is off.
     #[error("dataSourceRef namespace specified but the CrossNamespaceVolumeDataSource feature is disabled")]
     Elsewhere,
+    /// In another namespace, without a ReferenceGrant there. Upstream: `IsGranted` in `pkg/controller/util.go`.
+    #[error("accessing {object} of {kind} dataSource from {claim} isn't allowed")]
+    NotGranted {
+        /// The object, as `namespace/name`.
+        object: String,
+        /// Its kind.
+        kind: String,
+        /// The claim, as `namespace/name`.
+        claim: String,
+    },
     /// A snapshot of another API group.
     #[error("the PVC source does not belong to the right APIGroup. Expected {GROUP}, Got {0}")]
     OtherGroup(String),
@@ -139,7 +150,7 @@ pub enum ClaimError {
     Missing {
         /// The source.
         name: String,
-        /// Its namespace.
+        /// The namespace of the claim, which upstream prints even if the source is in another.
         namespace: String,
     },
     /// It has no volume. Upstream prints the whole status, which has only a phase before the claim is bound.
@@ -207,6 +218,32 @@ impl Content {
             unheld: Some(object).filter(SourceObject::lacks_protection),
         }
     }
+}
+
+/// The source that the claim may use, wherever it is.
+///
+/// Upstream: `dataSource` in external-provisioner `pkg/controller/controller.go`.
+pub fn resolve(
+    claim: &PersistentVolumeClaim,
+    world: &World,
+    options: Provisioning,
+) -> Result<Option<DataSource>, SourceError> {
+    let source = match data_source(claim) {
+        Some(DataSource::Elsewhere { source, .. }) => *source,
+        here @ (Some(DataSource::Snapshot(_) | DataSource::Claim(_) | DataSource::Other { .. }) | None) => {
+            return Ok(here);
+        }
+    };
+    if !options.cross_namespace_sources {
+        return Err(SourceError::Elsewhere);
+    }
+    if !grant::is_permitted(claim, world) {
+        let reference = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.clone()).unwrap_or_default();
+        let object = ObjectKey::new(reference.namespace.unwrap_or_default(), reference.name).to_string();
+        let claim = claimcheck_informer::key_of(claim).to_string();
+        return Err(SourceError::NotGranted { object, kind: reference.kind, claim });
+    }
+    Ok(Some(source))
 }
 
 /// Checks that the driver can create volumes from this kind of source.
@@ -318,11 +355,11 @@ fn of_claim<'w>(
     class: &StorageClass,
     world: &'w World,
 ) -> Result<(&'w Arc<PersistentVolumeClaim>, String), ClaimError> {
-    let ObjectKey { namespace, name: source_name } = key;
-    let source = world
-        .claims
-        .get(key)
-        .ok_or_else(|| ClaimError::Missing { name: source_name.clone(), namespace: namespace.clone() })?;
+    let source_name = &key.name;
+    let source = world.claims.get(key).ok_or_else(|| ClaimError::Missing {
+        name: source_name.clone(),
+        namespace: claim.metadata.namespace.clone().unwrap_or_default(),
+    })?;
     if claim_phase(source) != "Bound" {
         let phase = claim_phase(source).to_owned();
         return Err(ClaimError::NotBound { name: source_name.clone(), phase });

@@ -73,6 +73,8 @@ impl Controller for Volumes {
             | Kind::CsiDriver
             | Kind::Capacity
             | Kind::Lease
+            | Kind::ReferenceGrant
+            | Kind::Populator
             | Kind::CsiNode
             | Kind::Snapshot
             | Kind::SnapshotContent

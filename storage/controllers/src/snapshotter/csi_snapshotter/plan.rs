@@ -1,8 +1,8 @@
 //! The next step of a content.
 //!
-//! Upstream: `syncContent`, `shouldDelete`, `checkandUpdateContentStatusOperation` and `createSnapshotWrapper` in
-//! `pkg/sidecar-controller/snapshot_controller.go`. Unlike there a pre-provisioned snapshot is queried with
-//! GetSnapshot where the driver has it, instead of ListSnapshots.
+//! Upstream: `checkandUpdateContentStatusOperation` and `createSnapshotWrapper` in
+//! `pkg/sidecar-controller/snapshot_controller.go`; see `plan_content.rs` for the rest. Unlike there a pre-provisioned
+//! snapshot is queried with GetSnapshot where the driver has it, instead of ListSnapshots.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,19 +12,19 @@ use claimcheck_csi::v1::{
 };
 use claimcheck_informer::World;
 use claimcheck_model::{
-    SNAPSHOT_BEING_CREATED, SNAPSHOT_BEING_DELETED, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_GROUP,
-    SNAPSHOT_MANAGED_BY, SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
+    SNAPSHOT_MANAGED_BY,
     snapshot::{VolumeSnapshotClass, VolumeSnapshotContent},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::SecretReference;
 
 use crate::{
-    claims::{annotation, is_deleting, name},
-    rpc::{RESERVED, SecretNameError},
+    claims::name,
+    rpc::SecretNameError,
     snapshotter::{
         Settings,
-        parameters::{Purpose, UnknownParameter, for_driver, recorded_secret, secret},
+        content::is_of_group,
+        parameters::{Purpose, UnknownParameter, for_creation, recorded_secret, secret},
+        plan_content::{self, is_in_flight},
         responses,
     },
 };
@@ -60,54 +60,8 @@ pub enum Question {
     Trust(String),
 }
 
-/// An action.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Annotate that CreateSnapshot will be called, so that the content is not deleted before its result is
-    /// known.
-    Announce {
-        /// The content.
-        content: Arc<VolumeSnapshotContent>,
-        /// The secret that the call requires.
-        secret: Option<SecretReference>,
-    },
-    /// Call the driver.
-    Ask {
-        /// The content.
-        content: Arc<VolumeSnapshotContent>,
-        /// The call.
-        question: Question,
-        /// The secret that the call requires.
-        secret: Option<SecretReference>,
-    },
-    /// Write the driver's response.
-    Report {
-        /// The content.
-        content: Arc<VolumeSnapshotContent>,
-        /// The response.
-        found: Found,
-    },
-    /// Remove the annotation: CreateSnapshot has ended.
-    Settle(Arc<VolumeSnapshotContent>),
-    /// Call DeleteSnapshot.
-    Delete {
-        /// The content.
-        content: Arc<VolumeSnapshotContent>,
-        /// The driver's id.
-        handle: String,
-        /// The secret that the call requires.
-        secret: Option<SecretReference>,
-    },
-    /// Remove the content's finalizer.
-    Release(Arc<VolumeSnapshotContent>),
-    /// Write why the driver cannot be called.
-    Fail {
-        /// The content.
-        content: Arc<VolumeSnapshotContent>,
-        /// The reason.
-        obstacle: Obstacle,
-    },
-}
+/// An action about a content.
+pub type Action = plan_content::Action<VolumeSnapshotContent, Question, Found, Obstacle>;
 
 /// Why the driver cannot be called for a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -143,30 +97,8 @@ pub fn plan(
     if content.spec.driver != settings.driver.name || !is_managed(content, settings) {
         return (None, None);
     }
-    let in_flight = annotation(&**content, SNAPSHOT_BEING_CREATED).is_some();
-    if is_deleting(&**content) && !(in_flight && content.handle().is_none()) {
-        return (deletion(content, memory), None);
-    }
-    if let Some(found) = memory.found.as_ref().filter(|found| !reports(content, found)) {
-        return (Some(Action::Report { content: content.clone(), found: found.clone() }), None);
-    }
-    if content.handle().is_some() && in_flight {
-        return (Some(Action::Settle(content.clone())), None);
-    }
-    if content.is_ready() && content.handle().is_some() {
-        return (None, None);
-    }
-    if let Some(left) = memory.next.map(|next| now.duration_until(next)).filter(|left| left.is_positive()) {
-        return (None, Some(left.unsigned_abs()));
-    }
-    // The driver makes it with its group, unless it is imported.
-    let imported = content.spec.source.snapshot_handle.is_some();
-    if is_of_group(content) && content.handle().is_none() && !imported {
-        return (None, None);
-    }
-    let step = ask(content, world, settings, in_flight);
-    let fail = |obstacle| Action::Fail { content: content.clone(), obstacle };
-    (Some(step.unwrap_or_else(fail)), None)
+    let is_reported = |found: &Found| reports(content, found);
+    plan_content::plan(content, memory, now, is_reported, || ask(content, world, settings))
 }
 
 /// Whether this snapshotter handles the content. With `--node-deployment` one without the label, such as a
@@ -177,40 +109,22 @@ fn is_managed(content: &VolumeSnapshotContent, settings: &Settings) -> bool {
     settings.node.is_none() || settings.node.as_ref() == label
 }
 
-/// A content that is being deleted, after the end of CreateSnapshot.
-fn deletion(content: &Arc<VolumeSnapshotContent>, memory: &Memory) -> Option<Action> {
-    let held = content.metadata.finalizers.iter().flatten().any(|held| held == SNAPSHOT_CONTENT_PROTECTION);
-    if !held {
-        return None;
-    }
-    let uid = content.spec.volume_snapshot_ref.uid.as_deref().unwrap_or_default();
-    let unbound = content.spec.source.snapshot_handle.is_some() && uid.is_empty();
-    // Deleting the content of a snapshot that is there deletes nothing.
-    if !unbound && annotation(&**content, SNAPSHOT_BEING_DELETED).is_none() {
-        return None;
-    }
-    Some(match content.handle() {
-        // The driver deletes what is part of a group with the group.
-        Some(handle) if content.is_deleted_with_snapshot() && !is_of_group(content) && !memory.deleted => {
-            let (content, handle) = (content.clone(), handle.to_owned());
-            Action::Delete { secret: annotated_secret(&content), content, handle }
-        }
-        Some(_) | None => Action::Release(content.clone()),
-    })
-}
-
 /// How to create or poll the snapshot. One that was created for the content is created again until it is ready, with
-/// the same secret: only for others the class needs one for lists.
+/// the same secret: only for others the class needs one for lists. The driver creates what is part of a group with the
+/// group, unless it is imported.
 fn ask(
     content: &Arc<VolumeSnapshotContent>,
     world: &World,
     settings: &Settings,
-    in_flight: bool,
-) -> Result<Action, Obstacle> {
+) -> Result<Option<Action>, Obstacle> {
     let source = &content.spec.source;
-    let ask = |question, secret| Action::Ask { content: content.clone(), question, secret };
-    if let Some(handle) = content.handle().filter(|_| is_of_group(content)) {
-        return Ok(ask(by_handle(handle, settings), annotated_secret(content)));
+    let ask = |question, secret| Some(Action::Ask { content: content.clone(), question, secret });
+    if is_of_group(content) {
+        match content.handle() {
+            Some(handle) => return Ok(ask(by_handle(handle, settings), recorded_secret(&**content))),
+            None if source.snapshot_handle.is_none() => return Ok(None),
+            None => {}
+        }
     }
     let Some(volume) = &source.volume_handle else {
         let secret = match class_of(content, world)? {
@@ -220,19 +134,13 @@ fn ask(
         return Ok(ask(by_handle(source.snapshot_handle.as_deref().unwrap_or_default(), settings), secret));
     };
     let class = class_of(content, world)?;
-    let mut parameters = for_driver(class.and_then(|class| class.parameters.as_ref()))?;
+    let parameters = class.and_then(|class| class.parameters.as_ref());
     let of = &content.spec.volume_snapshot_ref;
-    if settings.extra_create_metadata {
-        for (key, value) in [
-            ("volumesnapshot/name", of.name.as_deref()),
-            ("volumesnapshot/namespace", of.namespace.as_deref()),
-            ("volumesnapshotcontent/name", content.metadata.name.as_deref()),
-        ] {
-            parameters.insert(format!("{RESERVED}{key}"), value.unwrap_or_default().to_owned());
-        }
-    }
-    if !in_flight && content.handle().is_none() {
-        return Ok(Action::Announce { secret: annotated_secret(content), content: content.clone() });
+    let has_metadata = settings.extra_create_metadata;
+    let parameters = for_creation(Purpose::Snapshot, parameters, has_metadata, of, name(&**content))?;
+    let secret = recorded_secret(&**content);
+    if !is_in_flight(&**content) && content.handle().is_none() {
+        return Ok(Some(Action::Announce { content: content.clone(), secret }));
     }
     let request = CreateSnapshotRequest {
         source_volume_id: volume.clone(),
@@ -240,7 +148,7 @@ fn ask(
         parameters,
         ..CreateSnapshotRequest::default()
     };
-    Ok(ask(Question::Create(Box::new(request)), annotated_secret(content)))
+    Ok(ask(Question::Create(Box::new(request)), secret))
 }
 
 /// The call for a snapshot with this id.
@@ -255,13 +163,6 @@ fn by_handle(handle: &str, settings: &Settings) -> Question {
     }
 }
 
-/// Whether the snapshot is part of a group, with which the driver makes and deletes it.
-fn is_of_group(content: &VolumeSnapshotContent) -> bool {
-    let status = content.status.as_ref();
-    annotation(content, SNAPSHOT_GROUP).is_some()
-        || status.is_some_and(|status| status.volume_group_snapshot_handle.is_some())
-}
-
 /// The class, if the content has one.
 fn class_of<'w>(
     content: &VolumeSnapshotContent,
@@ -272,11 +173,6 @@ fn class_of<'w>(
         Some(class) => Ok(Some(class)),
         None => Err(Obstacle::NoClass { content: name(content).to_owned(), class: named.clone() }),
     }
-}
-
-/// The secret that was recorded when the content was created.
-fn annotated_secret(content: &VolumeSnapshotContent) -> Option<SecretReference> {
-    recorded_secret(content, SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE)
 }
 
 /// Whether the content has this response in its status.

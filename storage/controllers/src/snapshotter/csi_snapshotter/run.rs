@@ -6,14 +6,12 @@ use claimcheck_csi::{
     Driver,
     v1::{DeleteSnapshotRequest, Snapshot},
 };
-use claimcheck_informer::{Backoff, Change, ContentBy, EventType, Kind, KindSet, World};
-use claimcheck_model::{
-    SNAPSHOT_BEING_CREATED, SNAPSHOT_CONTENT_PROTECTION, snapshot::VolumeSnapshotContent,
-};
+use claimcheck_informer::{Backoff, Change, ContentBy, Kind, KindSet, World};
+use claimcheck_model::snapshot::VolumeSnapshotContent;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::SecretReference;
 use serde_json::json;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::plan::{Action, Found, Question, plan};
 use crate::{
@@ -23,6 +21,7 @@ use crate::{
     shell::{ActionOutcome, Controller, Plan},
     snapshotter::{
         Settings,
+        calls::{AnyError, announce, deletion_failed, keys_for_content, release, settle, settle_failed, uid},
         creation_time::{OutOfRange, created},
         responses::Responses,
         status_error::write_error,
@@ -47,8 +46,6 @@ enum BadAnswer {
     Time { handle: String, cause: OutOfRange },
 }
 
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
-
 impl Controller for Contents {
     type Key = String;
     type Action = Action;
@@ -64,7 +61,7 @@ impl Controller for Contents {
 
     fn map_to_keys(&self, change: &Change, world: &World) -> Vec<String> {
         match change.kind {
-            Kind::SnapshotContent => self.keys_for_content(change),
+            Kind::SnapshotContent => keys_for_content::<VolumeSnapshotContent, _>(change, &self.responses),
             Kind::SnapshotClass => {
                 let contents = world.snapshot_contents.by(ContentBy::Class, &change.key.name);
                 contents.filter_map(|content| content.metadata.name.clone()).collect()
@@ -79,6 +76,8 @@ impl Controller for Contents {
             | Kind::CsiNode
             | Kind::Capacity
             | Kind::Lease
+            | Kind::ReferenceGrant
+            | Kind::Populator
             | Kind::AttributesClass
             | Kind::GroupSnapshot
             | Kind::GroupSnapshotContent
@@ -89,7 +88,7 @@ impl Controller for Contents {
 
     fn plan(&self, name: &String, world: &World, now: Timestamp) -> Plan<Action> {
         let content = world.snapshot_contents.named(name);
-        let memory = content.map(|content| self.responses.of(uid(content))).unwrap_or_default();
+        let memory = content.map(|content| self.responses.of(uid(&**content))).unwrap_or_default();
         let (action, requeue_after) = plan(name, world, &self.settings, &memory, now);
         Plan { actions: action.into_iter().collect(), requeue_after }
     }
@@ -101,15 +100,14 @@ impl Controller for Contents {
                 if let Err(error) = credentials(&context.client, secret.as_ref()).await {
                     return self.not_asked(context, &content, true, error.into()).await;
                 }
-                let annotations = json!({ SNAPSHOT_BEING_CREATED: "yes" });
-                context.patch(&*content, json!({"metadata": {"annotations": annotations}})).await?;
+                announce(context, &*content).await?;
             }
             Action::Ask { content, question, secret } => {
                 let creates = matches!(question, Question::Create(_));
                 match self.ask(context, question, secret).await {
                     Ok(found) => {
                         let ready = found.ready;
-                        self.responses.learned(uid(&content), found, ready);
+                        self.responses.learned(uid(&*content), found, ready);
                     }
                     Err(error) => return self.not_asked(context, &content, creates, error).await,
                 }
@@ -140,7 +138,7 @@ impl Controller for Contents {
                     "snapshot"
                 );
             }
-            Action::Settle(content) => settle(context, &content).await?,
+            Action::Settle(content) => settle(context, &*content).await?,
             Action::Delete { content, handle, secret } => {
                 let deleted = async {
                     let secrets = credentials(&context.client, secret.as_ref()).await?;
@@ -149,23 +147,17 @@ impl Controller for Contents {
                     Ok::<(), AnyError>(())
                 };
                 if let Err(error) = deleted.await {
-                    // Upstream has the error itself in its log only (`deleteCSISnapshotOperation`).
-                    let message = if error.is::<RpcFailure>() {
-                        "Failed to delete snapshot"
-                    } else {
-                        "Failed to get snapshot credentials"
-                    };
-                    context.event(&*content, EventType::Warning, "SnapshotDeleteError", message);
-                    return Err(Failure::Transient(error));
+                    return Err(deletion_failed(
+                        context,
+                        &*content,
+                        "snapshot",
+                        "SnapshotDeleteError",
+                        error,
+                    ));
                 }
-                self.responses.deleted(uid(&content));
+                self.responses.deleted(uid(&*content));
             }
-            Action::Release(content) => {
-                let mut finalizers = content.metadata.finalizers.clone().unwrap_or_default();
-                finalizers.retain(|held| held != SNAPSHOT_CONTENT_PROTECTION);
-                context.patch(&*content, json!({"metadata": {"finalizers": finalizers}})).await?;
-                info!(content = content.metadata.name, "released");
-            }
+            Action::Release(content) => release(context, &*content).await?,
             Action::Fail { content, obstacle } => {
                 let message = format!("Failed to create snapshot: {obstacle}");
                 failed(context, &content, "SnapshotCreationFailed", &message, None).await;
@@ -179,19 +171,6 @@ impl Controller for Contents {
 impl Contents {
     pub fn new(driver: Driver, settings: Settings) -> Self {
         Self { driver, settings, responses: Responses::default() }
-    }
-
-    /// An error written by this controller is no reason to retry before the backoff is over.
-    fn keys_for_content(&self, change: &Change) -> Vec<String> {
-        match change.both::<VolumeSnapshotContent>() {
-            (Some(old), Some(new)) if but_for_failures(old) == but_for_failures(new) => Vec::new(),
-            (_, Some(_)) => vec![change.key.name.clone()],
-            (Some(gone), None) => {
-                self.responses.forget(uid(gone));
-                Vec::new()
-            }
-            (None, None) => Vec::new(),
-        }
     }
 
     async fn ask(
@@ -262,23 +241,11 @@ impl Contents {
             Some(BadAnswer::Nothing | BadAnswer::NotListed(_)) | None => None,
         };
         failed(context, content, reason, &message, handle).await;
-        let over = error.downcast_ref::<RpcFailure>().is_some_and(RpcFailure::is_final);
-        if creates && over {
-            // The version that was decided on is gone with the write above.
-            let key = claimcheck_informer::key_of(content);
-            let current = context.informer.read().snapshot_contents.get(&key).cloned();
-            if let Some(current) = current
-                && let Err(Failure::Transient(cause)) = settle(context, &current).await
-            {
-                warn!(content = name, cause, "cannot remove the annotation of the ended CreateSnapshot");
-            }
+        if creates {
+            settle_failed(context, content, &*error).await;
         }
         Err(Failure::Transient(error))
     }
-}
-
-fn uid(content: &VolumeSnapshotContent) -> &str {
-    content.metadata.uid.as_deref().unwrap_or_default()
 }
 
 fn found(snapshot: Snapshot) -> Result<Found, BadAnswer> {
@@ -290,11 +257,6 @@ fn found(snapshot: Snapshot) -> Result<Found, BadAnswer> {
     }
 }
 
-async fn settle(context: &Context, content: &VolumeSnapshotContent) -> Result<(), Failure> {
-    let annotations = json!({ SNAPSHOT_BEING_CREATED: null });
-    context.patch(content, json!({"metadata": {"annotations": annotations}})).await
-}
-
 /// Writes an error to the content's status, unless it has it already, and the handle of a snapshot that exists.
 async fn failed(
     context: &Context,
@@ -303,25 +265,8 @@ async fn failed(
     message: &str,
     handle: Option<&str>,
 ) {
-    let current = content.status.as_ref().and_then(|status| status.error.as_ref());
     let existing = handle.map_or_else(|| json!({}), |handle| json!({ "snapshotHandle": handle }));
-    write_error(context, content, current, reason, message, existing).await;
-}
-
-/// The content without the fields that failures change.
-fn but_for_failures(content: &VolumeSnapshotContent) -> VolumeSnapshotContent {
-    let mut content = content.clone();
-    content.metadata.resource_version = None;
-    if let Some(annotations) = &mut content.metadata.annotations {
-        annotations.remove(SNAPSHOT_BEING_CREATED);
-    }
-    content.metadata.annotations = content.metadata.annotations.filter(|all| !all.is_empty());
-    if let Some(status) = &mut content.status {
-        status.error = None;
-        status.ready_to_use = status.ready_to_use.filter(|ready| *ready);
-    }
-    content.status = content.status.filter(|status| *status != Default::default());
-    content
+    write_error(context, content, reason, message, existing).await;
 }
 
 #[cfg(test)]

@@ -1,26 +1,24 @@
 //! The next step of a content of a group.
 //!
-//! Upstream: `syncGroupSnapshotContent`, `shouldDeleteGroupSnapshotContent`, `createGroupSnapshotWrapper` and
-//! `checkandUpdateGroupSnapshotContentStatusOperation` in `pkg/sidecar-controller/groupsnapshot_helper.go`.
+//! Upstream: `createGroupSnapshotWrapper` and `checkandUpdateGroupSnapshotContentStatusOperation` in
+//! `pkg/sidecar-controller/groupsnapshot_helper.go`; see `plan_content.rs` for the rest.
 
 use std::{sync::Arc, time::Duration};
 
 use claimcheck_csi::v1::{CreateVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest};
 use claimcheck_informer::World;
-use claimcheck_model::{
-    GROUP_SNAPSHOT_BEING_CREATED, GROUP_SNAPSHOT_BEING_DELETED, GROUP_SNAPSHOT_CONTENT_PROTECTION,
-    GROUP_SNAPSHOT_SECRET_NAME, GROUP_SNAPSHOT_SECRET_NAMESPACE,
-    group_snapshot::{VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshotInfo},
+use claimcheck_model::group_snapshot::{
+    VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshotInfo,
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::SecretReference;
 
 use crate::{
-    claims::{annotation, is_deleting, name},
-    rpc::{RESERVED, SecretNameError},
+    claims::name,
+    rpc::SecretNameError,
     snapshotter::{
         Settings,
-        parameters::{Purpose, UnknownParameter, for_driver, group_secret, recorded_secret},
+        parameters::{Purpose, UnknownParameter, for_creation, group_secret, recorded_secret},
+        plan_content::{self, is_in_flight},
         responses,
     },
 };
@@ -50,54 +48,8 @@ pub enum Question {
     Get(GetVolumeGroupSnapshotRequest),
 }
 
-/// An action.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Annotate that CreateVolumeGroupSnapshot will be called, so that the content is not deleted before its result is
-    /// known.
-    Announce {
-        /// The content.
-        content: Arc<VolumeGroupSnapshotContent>,
-        /// The secret that the call requires.
-        secret: Option<SecretReference>,
-    },
-    /// Call the driver.
-    Ask {
-        /// The content.
-        content: Arc<VolumeGroupSnapshotContent>,
-        /// The call.
-        question: Question,
-        /// The secret that the call requires.
-        secret: Option<SecretReference>,
-    },
-    /// Write the driver's response.
-    Report {
-        /// The content.
-        content: Arc<VolumeGroupSnapshotContent>,
-        /// The response.
-        found: Found,
-    },
-    /// Remove the annotation: CreateVolumeGroupSnapshot has ended.
-    Settle(Arc<VolumeGroupSnapshotContent>),
-    /// Call DeleteVolumeGroupSnapshot.
-    Delete {
-        /// The content.
-        content: Arc<VolumeGroupSnapshotContent>,
-        /// The driver's id.
-        handle: String,
-        /// The secret that the call requires.
-        secret: Option<SecretReference>,
-    },
-    /// Remove the content's finalizer.
-    Release(Arc<VolumeGroupSnapshotContent>),
-    /// Write why the driver cannot be called.
-    Fail {
-        /// The content.
-        content: Arc<VolumeGroupSnapshotContent>,
-        /// The reason.
-        obstacle: Obstacle,
-    },
-}
+/// An action about a content.
+pub type Action = plan_content::Action<VolumeGroupSnapshotContent, Question, Found, Obstacle>;
 
 /// Why the driver cannot be called for a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -150,46 +102,8 @@ pub fn plan(
     if content.spec.driver != settings.driver.name {
         return (None, None);
     }
-    let in_flight = annotation(&**content, GROUP_SNAPSHOT_BEING_CREATED).is_some();
-    if is_deleting(&**content) && !(in_flight && content.handle().is_none()) {
-        return (deletion(content, memory), None);
-    }
-    if let Some(found) = memory.found.as_ref().filter(|found| !reports(content, found)) {
-        return (Some(Action::Report { content: content.clone(), found: found.clone() }), None);
-    }
-    if content.handle().is_some() && in_flight {
-        return (Some(Action::Settle(content.clone())), None);
-    }
-    if content.is_ready() && content.handle().is_some() {
-        return (None, None);
-    }
-    if let Some(left) = memory.next.map(|next| now.duration_until(next)).filter(|left| left.is_positive()) {
-        return (None, Some(left.unsigned_abs()));
-    }
-    let step = ask(content, world, settings, in_flight);
-    let fail = |obstacle| Action::Fail { content: content.clone(), obstacle };
-    (Some(step.unwrap_or_else(fail)), None)
-}
-
-/// A content that is being deleted, after the end of CreateVolumeGroupSnapshot.
-fn deletion(content: &Arc<VolumeGroupSnapshotContent>, memory: &Memory) -> Option<Action> {
-    let mut finalizers = content.metadata.finalizers.iter().flatten();
-    if !finalizers.any(|held| held == GROUP_SNAPSHOT_CONTENT_PROTECTION) {
-        return None;
-    }
-    let uid = content.spec.volume_group_snapshot_ref.uid.as_deref().unwrap_or_default();
-    let unbound = content.spec.source.group_snapshot_handles.is_some() && uid.is_empty();
-    // Deleting the content of a group that exists deletes nothing.
-    if !unbound && annotation(&**content, GROUP_SNAPSHOT_BEING_DELETED).is_none() {
-        return None;
-    }
-    Some(match content.handle() {
-        Some(handle) if content.is_deleted_with_group() && !memory.deleted => {
-            let (content, handle) = (content.clone(), handle.to_owned());
-            Action::Delete { secret: annotated_secret(&content), content, handle }
-        }
-        Some(_) | None => Action::Release(content.clone()),
-    })
+    let is_reported = |found: &Found| reports(content, found);
+    plan_content::plan(content, memory, now, is_reported, || ask(content, world, settings))
 }
 
 /// How to create or poll the group. One that was created for the content is created again until it is ready, with the
@@ -198,9 +112,8 @@ fn ask(
     content: &Arc<VolumeGroupSnapshotContent>,
     world: &World,
     settings: &Settings,
-    in_flight: bool,
-) -> Result<Action, Obstacle> {
-    let ask = |question, secret| Action::Ask { content: content.clone(), question, secret };
+) -> Result<Option<Action>, Obstacle> {
+    let ask = |question, secret| Some(Action::Ask { content: content.clone(), question, secret });
     let class = class_of(content, world)?;
     if let Some(existing) = &content.spec.source.group_snapshot_handles {
         let failed = |cause| Obstacle::Secret { content: name(&**content).to_owned(), cause };
@@ -215,20 +128,14 @@ fn ask(
         };
         return Ok(ask(Question::Get(request), secret));
     }
-    let parameters = for_driver(class.and_then(|class| class.parameters.as_ref()));
-    let mut parameters = parameters.map_err(Obstacle::Parameter)?;
+    let parameters = class.and_then(|class| class.parameters.as_ref());
     let of = &content.spec.volume_group_snapshot_ref;
-    if settings.extra_create_metadata {
-        for (key, value) in [
-            ("volumegroupsnapshot/name", of.name.as_deref()),
-            ("volumegroupsnapshot/namespace", of.namespace.as_deref()),
-            ("volumegroupsnapshotcontent/name", content.metadata.name.as_deref()),
-        ] {
-            parameters.insert(format!("{RESERVED}{key}"), value.unwrap_or_default().to_owned());
-        }
-    }
-    if !in_flight && content.handle().is_none() {
-        return Ok(Action::Announce { secret: annotated_secret(content), content: content.clone() });
+    let has_metadata = settings.extra_create_metadata;
+    let parameters = for_creation(Purpose::Group, parameters, has_metadata, of, name(&**content));
+    let parameters = parameters.map_err(Obstacle::Parameter)?;
+    let secret = recorded_secret(&**content);
+    if !is_in_flight(&**content) && content.handle().is_none() {
+        return Ok(Some(Action::Announce { content: content.clone(), secret }));
     }
     let request = CreateVolumeGroupSnapshotRequest {
         name: settings.names.name(of.uid.as_deref().unwrap_or_default()),
@@ -236,7 +143,7 @@ fn ask(
         parameters,
         ..CreateVolumeGroupSnapshotRequest::default()
     };
-    Ok(ask(Question::Create(Box::new(request)), annotated_secret(content)))
+    Ok(ask(Question::Create(Box::new(request)), secret))
 }
 
 /// The class, if the content has one.
@@ -255,11 +162,6 @@ fn class_of<'w>(
             })
         }
     }
-}
-
-/// The secret that was recorded when the content was created.
-fn annotated_secret(content: &VolumeGroupSnapshotContent) -> Option<SecretReference> {
-    recorded_secret(content, GROUP_SNAPSHOT_SECRET_NAME, GROUP_SNAPSHOT_SECRET_NAMESPACE)
 }
 
 /// Whether the content has this response in its status.

@@ -7,15 +7,12 @@ use claimcheck_csi::{
     Driver,
     v1::{DeleteVolumeGroupSnapshotRequest, Snapshot, VolumeGroupSnapshot},
 };
-use claimcheck_informer::{Backoff, Change, EventType, GroupContentBy, Kind, KindSet, World, key_of};
-use claimcheck_model::{
-    GROUP_SNAPSHOT_BEING_CREATED, GROUP_SNAPSHOT_CONTENT_PROTECTION,
-    group_snapshot::{VolumeGroupSnapshotContent, VolumeSnapshotInfo},
-};
+use claimcheck_informer::{Backoff, Change, GroupContentBy, Kind, KindSet, World};
+use claimcheck_model::group_snapshot::{VolumeGroupSnapshotContent, VolumeSnapshotInfo};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta::v1::Time};
 use serde_json::json;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::{
     errors::{BadAnswer, event_of, of_call},
@@ -28,6 +25,7 @@ use crate::{
     shell::{ActionOutcome, Controller, Plan},
     snapshotter::{
         Settings,
+        calls::{AnyError, announce, deletion_failed, keys_for_content, release, settle, settle_failed, uid},
         creation_time::{created, nanoseconds},
         responses::Responses,
         status_error::write_error,
@@ -40,8 +38,6 @@ pub struct Contents {
     settings: Settings,
     responses: Responses<Found>,
 }
-
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Controller for Contents {
     type Key = String;
@@ -58,7 +54,9 @@ impl Controller for Contents {
 
     fn map_to_keys(&self, change: &Change, world: &World) -> Vec<String> {
         match change.kind {
-            Kind::GroupSnapshotContent => self.keys_for_content(change),
+            Kind::GroupSnapshotContent => {
+                keys_for_content::<VolumeGroupSnapshotContent, _>(change, &self.responses)
+            }
             Kind::GroupSnapshotClass => {
                 let contents = world.group_snapshot_contents.by(GroupContentBy::Class, &change.key.name);
                 contents.filter_map(|content| content.metadata.name.clone()).collect()
@@ -73,6 +71,8 @@ impl Controller for Contents {
             | Kind::CsiNode
             | Kind::Capacity
             | Kind::Lease
+            | Kind::ReferenceGrant
+            | Kind::Populator
             | Kind::AttributesClass
             | Kind::Snapshot
             | Kind::SnapshotContent
@@ -83,7 +83,7 @@ impl Controller for Contents {
 
     fn plan(&self, name: &String, world: &World, now: Timestamp) -> Plan<Action> {
         let content = world.group_snapshot_contents.named(name);
-        let memory = content.map(|content| self.responses.of(uid(content))).unwrap_or_default();
+        let memory = content.map(|content| self.responses.of(uid(&**content))).unwrap_or_default();
         let (action, requeue_after) = plan(name, world, &self.settings, &memory, now);
         Plan { actions: action.into_iter().collect(), requeue_after }
     }
@@ -95,21 +95,20 @@ impl Controller for Contents {
                 if let Err(error) = credentials(&context.client, secret.as_ref()).await {
                     return self.not_asked(context, &content, true, error.into()).await;
                 }
-                let annotations = json!({ GROUP_SNAPSHOT_BEING_CREATED: "yes" });
-                context.patch(&*content, json!({"metadata": {"annotations": annotations}})).await?;
+                announce(context, &*content).await?;
             }
             Action::Ask { content, question, secret } => {
                 let creates = matches!(question, Question::Create(_));
                 match self.ask(context, question, secret).await {
                     Ok(found) => {
                         let ready = found.ready;
-                        self.responses.learned(uid(&content), found, ready);
+                        self.responses.learned(uid(&*content), found, ready);
                     }
                     Err(error) => return self.not_asked(context, &content, creates, error).await,
                 }
             }
             Action::Report { content, found } => report(context, &content, found).await?,
-            Action::Settle(content) => settle(context, &content).await?,
+            Action::Settle(content) => settle(context, &*content).await?,
             Action::Delete { content, handle, secret } => {
                 let deleted = async {
                     let secrets = credentials(&context.client, secret.as_ref()).await?;
@@ -123,23 +122,12 @@ impl Controller for Contents {
                     Ok::<(), AnyError>(())
                 };
                 if let Err(error) = deleted.await {
-                    // Upstream has the error itself in its log only (`deleteCSIGroupSnapshotOperation`).
-                    let message = if error.is::<RpcFailure>() {
-                        "Failed to delete group snapshot"
-                    } else {
-                        "Failed to get snapshot credentials"
-                    };
-                    context.event(&*content, EventType::Warning, "GroupSnapshotDeleteError", message);
-                    return Err(Failure::Transient(error));
+                    let (what, reason) = ("group snapshot", "GroupSnapshotDeleteError");
+                    return Err(deletion_failed(context, &*content, what, reason, error));
                 }
-                self.responses.deleted(uid(&content));
+                self.responses.deleted(uid(&*content));
             }
-            Action::Release(content) => {
-                let mut finalizers = content.metadata.finalizers.clone().unwrap_or_default();
-                finalizers.retain(|held| held != GROUP_SNAPSHOT_CONTENT_PROTECTION);
-                context.patch(&*content, json!({"metadata": {"finalizers": finalizers}})).await?;
-                info!(content = content.metadata.name, "released");
-            }
+            Action::Release(content) => release(context, &*content).await?,
             Action::Fail { content, obstacle } => {
                 let creates = content.spec.source.group_snapshot_handles.is_none();
                 let (reason, message) = event_of(&content, creates, &obstacle.to_string());
@@ -154,19 +142,6 @@ impl Controller for Contents {
 impl Contents {
     pub fn new(driver: Driver, settings: Settings) -> Self {
         Self { driver, settings, responses: Responses::default() }
-    }
-
-    /// An error written by this controller is no reason to retry before the backoff is over.
-    fn keys_for_content(&self, change: &Change) -> Vec<String> {
-        match change.both::<VolumeGroupSnapshotContent>() {
-            (Some(old), Some(new)) if but_for_failures(old) == but_for_failures(new) => Vec::new(),
-            (_, Some(_)) => vec![change.key.name.clone()],
-            (Some(gone), None) => {
-                self.responses.forget(uid(gone));
-                Vec::new()
-            }
-            (None, None) => Vec::new(),
-        }
     }
 
     async fn ask(
@@ -205,27 +180,15 @@ impl Contents {
         creates: bool,
         error: AnyError,
     ) -> Result<ActionOutcome, Failure> {
-        let name = content.metadata.name.as_deref().unwrap_or_default();
         let (reason, message) = event_of(content, creates, &of_call(content, creates, &*error));
         // A group that exists can be deleted, although it is not usable.
         let existing = error.downcast_ref::<BadAnswer>().and_then(BadAnswer::existing);
         failed(context, content, reason, &message, existing).await;
-        let over = error.downcast_ref::<RpcFailure>().is_some_and(RpcFailure::is_final);
-        if creates && over {
-            // The version that was decided on is gone with the write above.
-            let current = context.informer.read().group_snapshot_contents.get(&key_of(content)).cloned();
-            if let Some(current) = current
-                && let Err(Failure::Transient(cause)) = settle(context, &current).await
-            {
-                warn!(content = name, cause, "cannot remove the annotation of the ended call");
-            }
+        if creates {
+            settle_failed(context, content, &*error).await;
         }
         Err(Failure::Transient(error))
     }
-}
-
-fn uid(content: &VolumeGroupSnapshotContent) -> &str {
-    content.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// Members are created from the snapshots of a new group only; those of an existing one are imported one by one.
@@ -283,11 +246,6 @@ async fn report(
     Ok(())
 }
 
-async fn settle(context: &Context, content: &VolumeGroupSnapshotContent) -> Result<(), Failure> {
-    let annotations = json!({ GROUP_SNAPSHOT_BEING_CREATED: null });
-    context.patch(content, json!({"metadata": {"annotations": annotations}})).await
-}
-
 /// Writes an error to the content's status, unless it has it already, and a group that exists.
 async fn failed(
     context: &Context,
@@ -296,7 +254,6 @@ async fn failed(
     message: &str,
     existing: Option<(&str, &[VolumeSnapshotInfo])>,
 ) {
-    let current = content.status.as_ref().and_then(|status| status.error.as_ref());
     let mut status = json!({});
     if let Some((handle, members)) = existing {
         status["volumeGroupSnapshotHandle"] = handle.into();
@@ -304,23 +261,7 @@ async fn failed(
             status["volumeSnapshotInfoList"] = json!(members);
         }
     }
-    write_error(context, content, current, reason, message, status).await;
-}
-
-/// The content without the fields that failures change.
-fn but_for_failures(content: &VolumeGroupSnapshotContent) -> VolumeGroupSnapshotContent {
-    let mut content = content.clone();
-    content.metadata.resource_version = None;
-    if let Some(annotations) = &mut content.metadata.annotations {
-        annotations.remove(GROUP_SNAPSHOT_BEING_CREATED);
-    }
-    content.metadata.annotations = content.metadata.annotations.filter(|all| !all.is_empty());
-    if let Some(status) = &mut content.status {
-        status.error = None;
-        status.ready_to_use = status.ready_to_use.filter(|ready| *ready);
-    }
-    content.status = content.status.filter(|status| *status != Default::default());
-    content
+    write_error(context, content, reason, message, status).await;
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //! `plan_deletion.rs` that of one being deleted; `source.rs` finds its source, `trouble.rs` has the errors;
 //! `run.rs` writes.
 
-mod meter;
 pub(crate) mod plan;
 mod plan_deletion;
 #[cfg(test)]

@@ -12,10 +12,9 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{GroupContentBy, SnapshotBy, World, quantity};
+use claimcheck_informer::{GroupContentBy, SnapshotBy, World, key_of, quantity};
 use claimcheck_model::{
-    ObjectKey, SNAPSHOT_BOUND_PROTECTION, SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_CONTENT_PROTECTION,
-    SNAPSHOT_SOURCE_PROTECTION,
+    ObjectKey, SNAPSHOT_BOUND_PROTECTION, SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_SOURCE_PROTECTION,
     group_snapshot::owning_group,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotStatus},
     snapshot_content_name,
@@ -23,11 +22,17 @@ use claimcheck_model::{
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::PersistentVolumeClaim,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
 
 use super::{plan_deletion::plan_deletion, source, trouble::Trouble};
-use crate::claims::{is_deleting, name};
+use crate::{
+    claims::{is_deleting, name, ref_uid},
+    snapshotter::{
+        content::{is_meant_for, is_unprotected},
+        finalizers::has,
+    },
+};
 
 /// An action.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,9 +149,7 @@ pub fn plan_snapshot(
 /// Plans the content with this name.
 pub fn plan_content(content: &str, world: &World) -> Option<Action> {
     let content = world.snapshot_contents.named(content)?;
-    let bound = content.spec.volume_snapshot_ref.uid.as_ref().is_some_and(|uid| !uid.is_empty());
-    let held = has(&content.metadata, SNAPSHOT_CONTENT_PROTECTION);
-    (bound && !held && !is_deleting(&**content)).then(|| Action::HoldContent(content.clone()))
+    is_unprotected(&**content).then(|| Action::HoldContent(content.clone()))
 }
 
 /// Plans the claim with this key: it is protected as long as a snapshot of it is not ready.
@@ -169,8 +172,10 @@ fn follow(
     if !content.is_bound_to(snapshot) {
         return Err(Trouble::Unbound);
     }
-    let hold = hold(snapshot, content.is_deleted_with_snapshot());
-    Ok(hold.or_else(|| report(snapshot, content, world)).or_else(|| own(snapshot, world)))
+    if let Some(hold) = hold(snapshot, content.is_deleted_with_snapshot()) {
+        return Ok(Some(hold));
+    }
+    Ok(report(snapshot, content, world)?.or_else(|| own(snapshot, world)))
 }
 
 /// A snapshot with a pre-provisioned content.
@@ -179,21 +184,19 @@ fn find(snapshot: &Arc<VolumeSnapshot>, content: &str, world: &World) -> Step {
     if content.spec.source.snapshot_handle.is_none() {
         return Err(Trouble::NotPreProvisioned(name(&**content).to_owned()));
     }
-    let (meant, meta) = (&content.spec.volume_snapshot_ref, &snapshot.metadata);
-    let uid = meant.uid.as_ref().filter(|uid| !uid.is_empty());
-    let is_other = uid.is_some() && uid != meta.uid.as_ref();
-    if meant.name != meta.name || meant.namespace != meta.namespace || is_other {
+    if !is_meant_for(&**content, &snapshot.metadata) {
         return Err(Trouble::Misbound(name(&**content).to_owned()));
     }
     if let Some(hold) = hold(snapshot, content.is_deleted_with_snapshot()) {
         return Ok(Some(hold));
     }
     let classless = content.spec.volume_snapshot_class_name.is_none();
-    if uid.is_none() || (classless && snapshot.spec.volume_snapshot_class_name.is_some()) {
+    let unbound = ref_uid(&content.spec.volume_snapshot_ref).is_none();
+    if unbound || (classless && snapshot.spec.volume_snapshot_class_name.is_some()) {
         let (content, snapshot) = (content.clone(), snapshot.clone());
         return Ok(Some(Action::BindContent { content, snapshot }));
     }
-    Ok(report(snapshot, content, world))
+    report(snapshot, content, world)
 }
 
 /// A snapshot that must be created.
@@ -210,8 +213,10 @@ fn make(snapshot: &Arc<VolumeSnapshot>, world: &World, distribution: Distributio
         if !content.is_bound_to(snapshot) {
             return Err(Trouble::Misbound(name(&**content).to_owned()));
         }
-        let hold = hold(snapshot, content.is_deleted_with_snapshot());
-        return Ok(hold.or_else(|| report(snapshot, content, world)));
+        if let Some(hold) = hold(snapshot, content.is_deleted_with_snapshot()) {
+            return Ok(Some(hold));
+        }
+        return report(snapshot, content, world);
     }
     let class = world.snapshot_classes.named(class_name);
     let class = class.ok_or_else(|| Trouble::NoClass(class_name.clone()))?;
@@ -226,11 +231,6 @@ fn make(snapshot: &Arc<VolumeSnapshot>, world: &World, distribution: Distributio
     }
     let content = Box::new(source::content(snapshot, claim, class, world, distribution).map_err(of_source)?);
     Ok(Some(Action::CreateContent { snapshot: snapshot.clone(), content }))
-}
-
-/// Whether an object has a finalizer.
-pub(super) fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
-    meta.finalizers.iter().flatten().any(|held| held == finalizer)
 }
 
 /// Adds the snapshot's finalizers as a source of claims and, if it is deleted with its content, for that.
@@ -265,11 +265,16 @@ fn group_name(handle: Option<&str>, driver: &str, world: &World) -> Option<Strin
     content.spec.volume_group_snapshot_ref.name.clone()
 }
 
-/// The content's status, unless the snapshot has it already.
-fn report(snapshot: &Arc<VolumeSnapshot>, content: &VolumeSnapshotContent, world: &World) -> Option<Action> {
+/// The content's status, unless the snapshot has it already. A snapshot that is part of a group does not become ready
+/// before its group is known. Upstream: `updateSnapshotStatus`.
+fn report(snapshot: &Arc<VolumeSnapshot>, content: &VolumeSnapshotContent, world: &World) -> Step {
     let old = snapshot.status.clone().unwrap_or_default();
     let known = content.status.clone().unwrap_or_default();
-    let group = group_name(known.volume_group_snapshot_handle.as_deref(), &content.spec.driver, world);
+    let handle = known.volume_group_snapshot_handle.as_deref();
+    let group = group_name(handle, &content.spec.driver, world);
+    if handle.is_some() && group.is_none() && !snapshot.is_ready() {
+        return Err(Trouble::NoGroup(key_of(&**snapshot)));
+    }
     let created = known.creation_time.and_then(|nanos| Timestamp::from_nanosecond(nanos.into()).ok());
     let status = VolumeSnapshotStatus {
         bound_volume_snapshot_content_name: old
@@ -282,7 +287,7 @@ fn report(snapshot: &Arc<VolumeSnapshot>, content: &VolumeSnapshotContent, world
         volume_group_snapshot_name: old.volume_group_snapshot_name.or(group),
     };
     let is_new = snapshot.status.as_ref() != Some(&status);
-    is_new.then(|| Action::Report { snapshot: snapshot.clone(), status: Box::new(status) })
+    Ok(is_new.then(|| Action::Report { snapshot: snapshot.clone(), status: Box::new(status) }))
 }
 
 /// Writes the error, unless the snapshot has it already.

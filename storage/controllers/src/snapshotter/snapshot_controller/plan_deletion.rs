@@ -15,8 +15,11 @@ use claimcheck_model::{
     snapshot_content_name,
 };
 
-use super::plan::{Action, has};
-use crate::claims::{annotation, is_deleting, precedes_deletion};
+use super::plan::Action;
+use crate::{
+    claims::{annotation, is_deleting, precedes_deletion},
+    snapshotter::finalizers::has,
+};
 
 /// Plans a snapshot that is being deleted; `is_ungrouped`: its group was found to be deleted.
 pub fn plan_deletion(
@@ -38,12 +41,12 @@ pub fn plan_deletion(
         && !is_ungrouped
     {
         let snapshot = snapshot.clone();
-        return match world.group_snapshots.get(&group) {
-            // It deletes its members, and wakes them when it is gone.
-            Some(found) if is_deleting(&**found) => None,
-            Some(_) => Some(Action::ReportGrouped { snapshot, group }),
-            None => Some(Action::FindGroup { snapshot, group }),
-        };
+        return Some(match world.group_snapshots.get(&group) {
+            // As upstream, also if the group is being deleted: it deletes its members, which are planned again when it
+            // no longer exists.
+            Some(_) => Action::ReportGrouped { snapshot, group },
+            None => Action::FindGroup { snapshot, group },
+        });
     }
     if let Some(content) = content {
         if annotation(&**content, SNAPSHOT_BEING_DELETED).is_none() {

@@ -9,7 +9,10 @@ use claimcheck_model::{
     SNAPSHOT_BOUND_PROTECTION, SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_CONTENT_PROTECTION,
     SNAPSHOT_IN_GROUP_PROTECTION, SNAPSHOT_MANAGED_BY, SNAPSHOT_SOURCE_PROTECTION,
     group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotContentStatus},
-    snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotContentStatus, VolumeSnapshotStatus},
+    snapshot::{
+        VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotContentStatus, VolumeSnapshotError,
+        VolumeSnapshotStatus,
+    },
 };
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
 
@@ -263,7 +266,7 @@ fn a_member_of_a_group_goes_after_its_group() {
         };
         assert_eq!(with(group.clone()), "grouped", "{what}");
         let going = deleting(group.clone(), &[GROUP_SNAPSHOT_BOUND_PROTECTION]);
-        assert_eq!(with(going), "nothing", "{what}: the group deletes it");
+        assert_eq!(with(going), "grouped", "{what}: the group still exists");
     }
     let mut of_member = content("Delete");
     of_member.metadata.name = Some("snapcontent-of-a-volume".into());
@@ -317,6 +320,50 @@ fn an_imported_member_is_owned_by_its_group_once_both_exist() {
     assert_eq!(step(&world), "nothing");
     world.apply(testing::group_snapshot("g", "groups"));
     assert_eq!(step(&world), "own by g");
+}
+
+#[test]
+fn an_imported_snapshot_is_not_ready_before_its_group_is_known() {
+    let mut snapshot = held();
+    snapshot.spec.source.persistent_volume_claim_name = None;
+    snapshot.spec.source.volume_snapshot_content_name = Some(CONTENT.into());
+    let mut imported = content("Delete");
+    imported.spec.source.volume_handle = None;
+    imported.spec.source.snapshot_handle = Some("h".into());
+    imported.status = Some(VolumeSnapshotContentStatus {
+        ready_to_use: Some(true),
+        snapshot_handle: Some("h".into()),
+        volume_group_snapshot_handle: Some("gh".into()),
+        ..VolumeSnapshotContentStatus::default()
+    });
+    let mut world = testing::world([snapshot.clone().into(), imported.into()]);
+    let next =
+        |world: &World| plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, Distribution::Central, false);
+    let Some(Action::Fail { trouble, .. }) = next(&world) else { panic!("expected an error") };
+    let text = "Snapshot status update failed, updateSnapshotStatus: cannot find the group snapshot for \
+                VolumeSnapshot [default/s], will not update snapshot status";
+    assert_eq!((trouble.reason(), trouble.to_string()), ("SnapshotStatusUpdateFailed", text.to_owned()));
+    assert!(!trouble.unreadies(), "as upstream");
+    let mut failed = snapshot.clone();
+    failed.status = Some(VolumeSnapshotStatus {
+        error: Some(VolumeSnapshotError { message: Some(text.into()), time: None }),
+        ..VolumeSnapshotStatus::default()
+    });
+    world.apply(failed);
+    assert_eq!(step(&world), "nothing", "the error is in its status already");
+    let mut of_group =
+        testing::group_snapshot_content("gc", &testing::group_snapshot("g", "groups"), &[], "Delete");
+    of_group.status = Some(VolumeGroupSnapshotContentStatus {
+        volume_group_snapshot_handle: Some("gh".into()),
+        ..VolumeGroupSnapshotContentStatus::default()
+    });
+    world.apply(of_group.clone());
+    let Some(Action::Report { status, .. }) = next(&world) else { panic!("expected a report") };
+    assert_eq!((status.ready_to_use, status.error.as_ref()), (Some(true), None));
+    assert_eq!(status.volume_group_snapshot_name.as_deref(), Some("g"));
+    world.apply(VolumeSnapshot { status: Some(*status), ..snapshot });
+    world.remove(&of_group);
+    assert_eq!(step(&world), "nothing", "a ready one stays ready");
 }
 
 #[test]

@@ -24,7 +24,6 @@ use serde_json::json;
 use tracing::info;
 
 use super::{
-    meter::Measured,
     plan::{Action, Distribution, plan_claim, plan_content, plan_snapshot},
     trouble::Trouble,
 };
@@ -32,7 +31,11 @@ use crate::{
     claims::{claim_ref, ref_key},
     context::{Context, Failure},
     shell::{ActionOutcome, Controller, Plan},
-    snapshotter::status_error::status_error,
+    snapshotter::{
+        finalizers,
+        meter::Measured,
+        status_error::{write_status, write_trouble},
+    },
 };
 
 /// A key of the reconciler.
@@ -68,7 +71,7 @@ struct Grouped {
 
 impl Snapshots {
     pub fn new(context: &Context, distribution: Distribution) -> Self {
-        Self { measured: Measured::new(context), distribution, ungrouped: Mutex::default() }
+        Self { measured: Measured::new(context.meter.clone()), distribution, ungrouped: Mutex::default() }
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.
@@ -96,7 +99,7 @@ impl Controller for Snapshots {
     }
 
     fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Key> {
-        self.measured.changed(change, world);
+        self.measured.changed::<VolumeSnapshot>(change, world);
         match change.kind {
             Kind::Snapshot => {
                 if let (Some(gone), None) = change.both::<VolumeSnapshot>() {
@@ -151,6 +154,8 @@ impl Controller for Snapshots {
             | Kind::CsiNode
             | Kind::Capacity
             | Kind::Lease
+            | Kind::ReferenceGrant
+            | Kind::Populator
             | Kind::AttributesClass
             | Kind::GroupSnapshotClass => Vec::new(),
         }
@@ -178,14 +183,10 @@ impl Controller for Snapshots {
                 context.patch(&*snapshot, json!({"metadata": {"finalizers": finalizers}})).await?;
             }
             Action::HoldClaim(claim) => {
-                let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
-                finalizers.push(SNAPSHOT_CLAIM_PROTECTION.to_owned());
-                context.patch(&*claim, json!({"metadata": {"finalizers": finalizers}})).await?;
+                finalizers::hold(context, &*claim, SNAPSHOT_CLAIM_PROTECTION).await?;
             }
             Action::ReleaseClaim(claim) => {
-                let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
-                finalizers.retain(|held| held != SNAPSHOT_CLAIM_PROTECTION);
-                context.patch(&*claim, json!({"metadata": {"finalizers": finalizers}})).await?;
+                finalizers::release(context, &*claim, SNAPSHOT_CLAIM_PROTECTION).await?;
             }
             Action::CreateContent { snapshot, content } => {
                 context.create(&*content).await?;
@@ -201,13 +202,11 @@ impl Controller for Snapshots {
                 context.patch(&*content, json!({ "spec": spec })).await?;
             }
             Action::HoldContent(content) => {
-                let mut finalizers = content.metadata.finalizers.clone().unwrap_or_default();
-                finalizers.push(SNAPSHOT_CONTENT_PROTECTION.to_owned());
-                context.patch(&*content, json!({"metadata": {"finalizers": finalizers}})).await?;
+                finalizers::hold(context, &*content, SNAPSHOT_CONTENT_PROTECTION).await?;
             }
             Action::Report { snapshot, status } => {
                 report(context, &snapshot, &status).await?;
-                self.measured.reported(&snapshot, &status, &context.informer.read());
+                self.measured.reported::<VolumeSnapshot>(&snapshot, &status, &context.informer.read());
             }
             Action::Fail { snapshot, trouble } => fail(context, &snapshot, &trouble).await?,
             Action::ReportInUse(snapshot) => {
@@ -282,11 +281,7 @@ async fn report(
     snapshot: &VolumeSnapshot,
     status: &VolumeSnapshotStatus,
 ) -> Result<(), Failure> {
-    let mut patch = json!(status);
-    if status.error.is_none() {
-        patch["error"] = json!(null);
-    }
-    context.patch_status(snapshot, patch).await?;
+    write_status(context, snapshot, status).await?;
     let key = key_of(snapshot);
     let was_created = snapshot.status.as_ref().is_some_and(|status| status.creation_time.is_some());
     if status.creation_time.is_some() && !was_created {
@@ -308,9 +303,5 @@ async fn fail(context: &Context, snapshot: &VolumeSnapshot, trouble: &Trouble) -
     if let Some(follows) = trouble.of_finalizers(&key_of(snapshot)) {
         context.event(snapshot, EventType::Warning, "SnapshotFinalizerError", follows);
     }
-    let mut status = json!({ "error": status_error(&message) });
-    if trouble.unreadies() {
-        status["readyToUse"] = json!(false);
-    }
-    context.patch_status(snapshot, status).await
+    write_trouble(context, snapshot, &message, trouble.unreadies()).await
 }

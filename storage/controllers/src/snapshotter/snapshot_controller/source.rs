@@ -3,12 +3,11 @@
 //! Upstream: `createSnapshotContent`, `getVolumeFromVolumeSnapshot` and `SetDefaultSnapshotClass` in
 //! `pkg/common-controller/snapshot_controller.go`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use claimcheck_informer::{World, reference};
 use claimcheck_model::{
     DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_MANAGED_BY,
-    SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
     snapshot::{
         VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotContentSource,
         VolumeSnapshotContentSpec,
@@ -25,9 +24,13 @@ use super::{
     trouble::{DefaultTrouble, SourceTrouble},
 };
 use crate::{
-    claims::{annotation, claim_phase, is_deleting, is_meant_for, name, volume_name},
+    claims::{annotation, is_deleting, name},
     selector,
-    snapshotter::parameters::{Purpose, secret},
+    snapshotter::{
+        claim,
+        finalizers::has,
+        parameters::{Purpose, secret, secret_annotations},
+    },
 };
 
 /// The claim that a snapshot names.
@@ -45,16 +48,8 @@ pub fn volume<'w>(
     claim: &PersistentVolumeClaim,
     world: &'w World,
 ) -> Result<(&'w PersistentVolume, &'w CSIPersistentVolumeSource), SourceTrouble> {
-    if claim_phase(claim) != "Bound" {
-        return Err(SourceTrouble::ClaimPending(name(claim).to_owned()));
-    }
-    let wanted = volume_name(claim).unwrap_or_default();
-    let volume = world.volumes.named(wanted).ok_or_else(|| SourceTrouble::NoVolume(wanted.to_owned()))?;
-    if !is_meant_for(volume, claim) {
-        return Err(SourceTrouble::InvalidBinding);
-    }
-    let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-    Ok((volume, csi.ok_or_else(|| SourceTrouble::NotCsi(name(&**volume).to_owned()))?))
+    let volume = claim::volume(claim, "snapshot", world)?;
+    Ok((volume, claim::csi(volume).ok_or_else(|| SourceTrouble::NotCsi(name(&**volume).to_owned()))?))
 }
 
 /// The name of the driver's only default class.
@@ -78,7 +73,7 @@ pub fn held_claim<'w>(
     finalizer: &str,
 ) -> Result<(&'w Arc<PersistentVolumeClaim>, bool), SourceTrouble> {
     let claim = claim(snapshot, world)?;
-    let held = claim.metadata.finalizers.iter().flatten().any(|held| held == finalizer);
+    let held = has(&claim.metadata, finalizer);
     if !held && is_deleting(&**claim) {
         return Err(SourceTrouble::ClaimGoes(name(&**claim).to_owned()));
     }
@@ -110,13 +105,6 @@ pub fn content(
     }
     let content = snapshot_content_name(snapshot.metadata.uid.as_deref().unwrap_or_default());
     let secret = secret(Purpose::Snapshot, class, &content, Some(snapshot))?;
-    let annotations = secret.map(|secret| {
-        let named = |key: &str, value: Option<String>| (key.to_owned(), value.unwrap_or_default());
-        BTreeMap::from([
-            named(SNAPSHOT_SECRET_NAME, secret.name),
-            named(SNAPSHOT_SECRET_NAMESPACE, secret.namespace),
-        ])
-    });
     let node = match distribution {
         Distribution::Central => None,
         Distribution::Nodes => node(volume, world),
@@ -124,7 +112,7 @@ pub fn content(
     Ok(VolumeSnapshotContent {
         metadata: ObjectMeta {
             name: Some(content),
-            annotations,
+            annotations: secret.map(secret_annotations::<VolumeSnapshotContent>),
             labels: node.map(|node| [(SNAPSHOT_MANAGED_BY.to_owned(), node.to_owned())].into()),
             finalizers: Some(vec![SNAPSHOT_CONTENT_PROTECTION.to_owned()]),
             ..ObjectMeta::default()

@@ -2,7 +2,7 @@
 
 use claimcheck_model::ObjectKey;
 
-use crate::rpc::SecretNameError;
+use crate::{rpc::SecretNameError, snapshotter::claim::ClaimTrouble};
 
 /// An error of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +35,12 @@ pub enum Trouble {
     /// The content belongs to another snapshot.
     #[error("VolumeSnapshotContent [{0}] is bound to a different snapshot")]
     Misbound(String),
+    /// Its content is part of a group of which no content is known.
+    #[error(
+        "Snapshot status update failed, updateSnapshotStatus: cannot find the group snapshot for VolumeSnapshot [{0}], \
+         will not update snapshot status"
+    )]
+    NoGroup(ObjectKey),
     /// The content it was bound to is not bound to it.
     #[error("VolumeSnapshotContent is not bound to the VolumeSnapshot correctly")]
     Unbound,
@@ -66,15 +72,9 @@ pub enum SourceTrouble {
          being deleted"
     )]
     ClaimGoes(String),
-    /// The claim has no volume yet.
-    #[error("the PVC {0} is not yet bound to a PV, will not attempt to take a snapshot")]
-    ClaimPending(String),
-    /// The claim's volume does not exist.
-    #[error("failed to retrieve PV {0} from the API server: \"persistentvolumes \\\"{0}\\\" not found\"")]
-    NoVolume(String),
-    /// The claim's volume belongs to another claim.
-    #[error("claim in dataSource not bound or invalid")]
-    InvalidBinding,
+    /// The claim has no volume.
+    #[error(transparent)]
+    Claim(#[from] ClaimTrouble),
     /// The volume is not a CSI volume.
     #[error("cannot find CSI PersistentVolumeSource for volume {0}")]
     NotCsi(String),
@@ -104,10 +104,7 @@ fn of_content(snapshot: &str, trouble: &SourceTrouble) -> String {
             "snapshot controller failed to update {snapshot} on API server: cannot get claim from snapshot"
         ),
         // `getCreateSnapshotInput`.
-        SourceTrouble::ClaimPending(_)
-        | SourceTrouble::NoVolume(_)
-        | SourceTrouble::InvalidBinding
-        | SourceTrouble::Secret(_) => {
+        SourceTrouble::Claim(_) | SourceTrouble::Secret(_) => {
             let quoted = trouble.to_string();
             format!("failed to get input parameters to create snapshot {snapshot}: {quoted:?}")
         }
@@ -131,6 +128,7 @@ impl Trouble {
             | Self::DefaultClass(_)
             | Self::Source { .. }
             | Self::ContentMissing
+            | Self::NoGroup(_)
             | Self::Unbound => return None,
         };
         Some(format!(
@@ -148,12 +146,13 @@ impl Trouble {
             Self::ContentMissing => "SnapshotContentMissing",
             Self::NotDynamic(_) | Self::NotPreProvisioned(_) => "SnapshotContentMismatch",
             Self::Misbound(_) => "SnapshotContentMisbound",
+            Self::NoGroup(_) => "SnapshotStatusUpdateFailed",
             Self::Unbound => "SnapshotMisbound",
         }
     }
 
     /// Whether the snapshot is certainly unusable in its current state.
     pub fn unreadies(&self) -> bool {
-        !matches!(self, Self::NoClass(_) | Self::DefaultClass(_))
+        !matches!(self, Self::NoClass(_) | Self::DefaultClass(_) | Self::NoGroup(_))
     }
 }

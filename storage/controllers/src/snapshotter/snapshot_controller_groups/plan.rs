@@ -14,15 +14,20 @@ use std::sync::Arc;
 
 use claimcheck_informer::{World, key_of};
 use claimcheck_model::{
-    GROUP_SNAPSHOT_BOUND_PROTECTION, GROUP_SNAPSHOT_CONTENT_PROTECTION, ObjectKey,
+    GROUP_SNAPSHOT_BOUND_PROTECTION, ObjectKey,
     group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotStatus},
     group_snapshot_content_name,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotContentStatus},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{members, plan_deletion::plan_deletion, source, trouble::Trouble};
-use crate::claims::{is_deleting, name};
+use crate::{
+    claims::{is_deleting, name, ref_uid},
+    snapshotter::{
+        content::{is_meant_for, is_unprotected},
+        finalizers::has,
+    },
+};
 
 /// An action.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,10 +124,7 @@ pub fn plan_group(key: &ObjectKey, world: &World) -> Vec<Action> {
 /// Plans the content with this name.
 pub fn plan_content(content: &str, world: &World) -> Option<Action> {
     let content = world.group_snapshot_contents.named(content)?;
-    let uid = content.spec.volume_group_snapshot_ref.uid.as_ref();
-    let bound = uid.is_some_and(|uid| !uid.is_empty());
-    let held = has(&content.metadata, GROUP_SNAPSHOT_CONTENT_PROTECTION);
-    (bound && !held && !is_deleting(&**content)).then(|| Action::HoldContent(content.clone()))
+    is_unprotected(&**content).then(|| Action::HoldContent(content.clone()))
 }
 
 type Step = Result<Vec<Action>, Trouble>;
@@ -142,17 +144,15 @@ fn find(group: &Arc<VolumeGroupSnapshot>, content: &str, world: &World) -> Step 
     if content.spec.source.group_snapshot_handles.is_none() {
         return Err(Trouble::NotPreProvisioned(name(&**content).to_owned()));
     }
-    let (meant, meta) = (&content.spec.volume_group_snapshot_ref, &group.metadata);
-    let uid = meant.uid.as_ref().filter(|uid| !uid.is_empty());
-    let is_other = uid.is_some() && uid != meta.uid.as_ref();
-    if meant.name != meta.name || meant.namespace != meta.namespace || is_other {
+    if !is_meant_for(&**content, &group.metadata) {
         return Err(Trouble::Misbound(name(&**content).to_owned()));
     }
     if let Some(hold) = hold(group) {
         return Ok(vec![hold]);
     }
     let classless = content.spec.volume_group_snapshot_class_name.is_none();
-    if uid.is_none() || (classless && group.spec.volume_group_snapshot_class_name.is_some()) {
+    let unbound = ref_uid(&content.spec.volume_group_snapshot_ref).is_none();
+    if unbound || (classless && group.spec.volume_group_snapshot_class_name.is_some()) {
         let (content, group) = (content.clone(), group.clone());
         return Ok(vec![Action::BindContent { content, group }]);
     }
@@ -194,11 +194,6 @@ fn create(group: &Arc<VolumeGroupSnapshot>, world: &World) -> Step {
         return Ok(vec![hold]);
     }
     Ok(vec![Action::CreateContent { group: group.clone(), content }])
-}
-
-/// Whether an object has a finalizer.
-pub(super) fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
-    meta.finalizers.iter().flatten().any(|held| held == finalizer)
 }
 
 /// Adds the group's finalizer.

@@ -13,8 +13,11 @@ use claimcheck_model::{
     snapshot::VolumeSnapshot,
 };
 
-use super::plan::{Action, has};
-use crate::claims::{annotation, is_deleting, precedes_deletion};
+use super::plan::Action;
+use crate::{
+    claims::{annotation, is_deleting, precedes_deletion},
+    snapshotter::finalizers::has,
+};
 
 /// Plans a group that is being deleted: its content and its members first.
 pub fn plan_deletion(key: &ObjectKey, group: &Arc<VolumeGroupSnapshot>, world: &World) -> Vec<Action> {

@@ -25,7 +25,11 @@ use crate::{
     claims::{claim_ref, ref_key},
     context::{Context, Failure},
     shell::{ActionOutcome, Controller, Plan},
-    snapshotter::status_error::status_error,
+    snapshotter::{
+        finalizers,
+        meter::Measured,
+        status_error::{write_status, write_trouble},
+    },
 };
 
 /// A key of the reconciler.
@@ -38,7 +42,15 @@ pub enum Key {
 }
 
 /// The controller that binds groups of snapshots.
-pub struct Groups;
+pub struct Groups {
+    measured: Measured,
+}
+
+impl Groups {
+    pub fn new(context: &Context) -> Self {
+        Self { measured: Measured::new(context.meter.clone()) }
+    }
+}
 
 impl Controller for Groups {
     type Key = Key;
@@ -59,6 +71,7 @@ impl Controller for Groups {
     }
 
     fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Key> {
+        self.measured.changed::<VolumeGroupSnapshot>(change, world);
         match change.kind {
             Kind::GroupSnapshot => vec![Key::Group(change.key.clone())],
             Kind::GroupSnapshotContent => {
@@ -99,6 +112,8 @@ impl Controller for Groups {
             | Kind::CsiNode
             | Kind::Capacity
             | Kind::Lease
+            | Kind::ReferenceGrant
+            | Kind::Populator
             | Kind::AttributesClass
             | Kind::SnapshotClass => Vec::new(),
         }
@@ -118,14 +133,10 @@ impl Controller for Groups {
                 context.patch(&*group, json!({"spec": {"volumeGroupSnapshotClassName": class}})).await?;
             }
             Action::HoldGroup(group) => {
-                let mut finalizers = group.metadata.finalizers.clone().unwrap_or_default();
-                finalizers.push(GROUP_SNAPSHOT_BOUND_PROTECTION.to_owned());
-                context.patch(&*group, json!({"metadata": {"finalizers": finalizers}})).await?;
+                finalizers::hold(context, &*group, GROUP_SNAPSHOT_BOUND_PROTECTION).await?;
             }
             Action::ReleaseGroup(group) => {
-                let mut finalizers = group.metadata.finalizers.clone().unwrap_or_default();
-                finalizers.retain(|held| held != GROUP_SNAPSHOT_BOUND_PROTECTION);
-                context.patch(&*group, json!({"metadata": {"finalizers": finalizers}})).await?;
+                finalizers::release(context, &*group, GROUP_SNAPSHOT_BOUND_PROTECTION).await?;
             }
             Action::CreateContent { group, content } => {
                 let key = key_of(&*group);
@@ -147,9 +158,7 @@ impl Controller for Groups {
                 context.patch(&*content, json!({ "spec": spec })).await?;
             }
             Action::HoldContent(content) => {
-                let mut finalizers = content.metadata.finalizers.clone().unwrap_or_default();
-                finalizers.push(GROUP_SNAPSHOT_CONTENT_PROTECTION.to_owned());
-                context.patch(&*content, json!({"metadata": {"finalizers": finalizers}})).await?;
+                finalizers::hold(context, &*content, GROUP_SNAPSHOT_CONTENT_PROTECTION).await?;
             }
             Action::CreateMember(snapshot) => context.create(&*snapshot).await?,
             Action::CreateMemberContent(content) => context.create(&*content).await?,
@@ -160,7 +169,10 @@ impl Controller for Groups {
                 let status = json!({ "boundVolumeSnapshotContentName": content });
                 context.patch_status(&*snapshot, status).await?;
             }
-            Action::Report { group, status } => report(context, &group, &status).await?,
+            Action::Report { group, status } => {
+                report(context, &group, &status).await?;
+                self.measured.reported::<VolumeGroupSnapshot>(&group, &status, &context.informer.read());
+            }
             Action::Fail { group, trouble } => fail(context, &group, &trouble).await?,
             Action::ReportInUse { group, snapshot } => {
                 let key = key_of(&*group);
@@ -212,11 +224,7 @@ async fn report(
     group: &VolumeGroupSnapshot,
     status: &VolumeGroupSnapshotStatus,
 ) -> Result<(), Failure> {
-    let mut patch = json!(status);
-    if status.error.is_none() {
-        patch["error"] = json!(null);
-    }
-    context.patch_status(group, patch).await?;
+    write_status(context, group, status).await?;
     let key = key_of(group);
     let was_created = group.status.as_ref().is_some_and(|status| status.creation_time.is_some());
     if status.creation_time.is_some() && !was_created {
@@ -241,9 +249,5 @@ async fn fail(context: &Context, group: &VolumeGroupSnapshot, trouble: &Trouble)
     if let Some(follows) = trouble.of_finalizers(&key_of(group)) {
         context.event(group, EventType::Warning, "GroupSnapshotFinalizerError", follows);
     }
-    let mut status = json!({ "error": status_error(&message) });
-    if trouble.unreadies() {
-        status["readyToUse"] = json!(false);
-    }
-    context.patch_status(group, status).await
+    write_trouble(context, group, &message, trouble.unreadies()).await
 }

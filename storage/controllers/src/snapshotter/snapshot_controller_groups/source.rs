@@ -4,12 +4,11 @@
 //! `pkg/common-controller/groupsnapshot_controller_helper.go`. Unlike there the expressions of a selector count, too,
 //! and not its labels alone.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use claimcheck_informer::{ClaimBy, World, claim_label, key_of, reference};
 use claimcheck_model::{
-    DEFAULT_GROUP_SNAPSHOT_CLASS, GROUP_SNAPSHOT_CONTENT_PROTECTION, GROUP_SNAPSHOT_SECRET_NAME,
-    GROUP_SNAPSHOT_SECRET_NAMESPACE,
+    DEFAULT_GROUP_SNAPSHOT_CLASS, GROUP_SNAPSHOT_CONTENT_PROTECTION,
     group_snapshot::{
         VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
         VolumeGroupSnapshotContentSource, VolumeGroupSnapshotContentSpec,
@@ -17,15 +16,18 @@ use claimcheck_model::{
     group_snapshot_content_name,
 };
 use k8s_openapi::{
-    api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim},
+    api::core::v1::{PersistentVolume, PersistentVolumeClaim},
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 
 use super::trouble::{DefaultTrouble, SourceTrouble};
 use crate::{
-    claims::{annotation, claim_phase, is_meant_for, name, volume_name},
+    claims::{annotation, name},
     selector::selects,
-    snapshotter::parameters::{Purpose, group_secret},
+    snapshotter::{
+        claim::{self, ClaimTrouble},
+        parameters::{Purpose, group_secret, secret_annotations},
+    },
 };
 
 /// The volumes of the claims that a group selects, ordered by the names of the claims.
@@ -52,33 +54,15 @@ fn volumes<'w>(
     if claims.is_empty() {
         return Err(SourceTrouble::NoClaims(describe(selector)));
     }
-    claims.into_iter().map(|claim| volume(claim, world)).collect()
-}
-
-fn volume<'w>(
-    claim: &PersistentVolumeClaim,
-    world: &'w World,
-) -> Result<&'w Arc<PersistentVolume>, SourceTrouble> {
-    if claim_phase(claim) != "Bound" {
-        return Err(SourceTrouble::ClaimPending(name(claim).to_owned()));
-    }
-    let wanted = volume_name(claim).unwrap_or_default();
-    let volume = world.volumes.named(wanted).ok_or_else(|| SourceTrouble::NoVolume(wanted.to_owned()))?;
-    match is_meant_for(volume, claim) {
-        true => Ok(volume),
-        false => Err(SourceTrouble::InvalidBinding),
-    }
-}
-
-fn csi(volume: &PersistentVolume) -> Option<&CSIPersistentVolumeSource> {
-    volume.spec.as_ref()?.csi.as_ref()
+    let volumes = claims.into_iter().map(|claim| claim::volume(claim, "group snapshot", world));
+    Ok(volumes.collect::<Result<_, ClaimTrouble>>()?)
 }
 
 /// The name of the driver's only default class. Any volume has the driver: a group with volumes of several is refused
 /// later.
 pub fn default_class(group: &VolumeGroupSnapshot, world: &World) -> Result<String, DefaultTrouble> {
     let volumes = volumes(group, world)?;
-    let csi = volumes.first().and_then(|volume| csi(volume));
+    let csi = volumes.first().and_then(|volume| claim::csi(volume));
     let driver = &csi.ok_or_else(|| DefaultTrouble::NotCsi(key_of(group)))?.driver;
     let is_default = |class: &&Arc<VolumeGroupSnapshotClass>| {
         class.driver == *driver && annotation(&***class, DEFAULT_GROUP_SNAPSHOT_CLASS) == Some("true")
@@ -102,7 +86,7 @@ pub fn content(
     let secret = group_secret(Purpose::Group, class, &content, Some(group))?;
     let mut handles = Vec::new();
     for volume in volumes {
-        let csi = csi(volume).ok_or_else(|| SourceTrouble::NotCsi(name(&**volume).to_owned()))?;
+        let csi = claim::csi(volume).ok_or_else(|| SourceTrouble::NotCsi(name(&**volume).to_owned()))?;
         if csi.driver != class.driver {
             return Err(SourceTrouble::OtherDriver {
                 class: class.driver.clone(),
@@ -112,17 +96,10 @@ pub fn content(
         }
         handles.push(csi.volume_handle.clone());
     }
-    let annotations = secret.map(|secret| {
-        let named = |key: &str, value: Option<String>| (key.to_owned(), value.unwrap_or_default());
-        BTreeMap::from([
-            named(GROUP_SNAPSHOT_SECRET_NAME, secret.name),
-            named(GROUP_SNAPSHOT_SECRET_NAMESPACE, secret.namespace),
-        ])
-    });
     Ok(VolumeGroupSnapshotContent {
         metadata: ObjectMeta {
             name: Some(content),
-            annotations,
+            annotations: secret.map(secret_annotations::<VolumeGroupSnapshotContent>),
             finalizers: Some(vec![GROUP_SNAPSHOT_CONTENT_PROTECTION.to_owned()]),
             ..ObjectMeta::default()
         },

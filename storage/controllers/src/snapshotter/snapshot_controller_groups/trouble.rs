@@ -2,7 +2,7 @@
 
 use claimcheck_model::ObjectKey;
 
-use crate::rpc::SecretNameError;
+use crate::{rpc::SecretNameError, snapshotter::claim::ClaimTrouble};
 
 /// An error of a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,15 +66,9 @@ pub enum SourceTrouble {
     /// No claim has the labels.
     #[error("label selector {0} for group snapshot not applied to any PVC")]
     NoClaims(String),
-    /// A claim has no volume yet.
-    #[error("the PVC {0} is not yet bound to a PV, will not attempt to take a group snapshot")]
-    ClaimPending(String),
-    /// A claim's volume does not exist.
-    #[error("failed to retrieve PV {0} from the API server: \"persistentvolumes \\\"{0}\\\" not found\"")]
-    NoVolume(String),
-    /// A claim's volume belongs to another claim.
-    #[error("claim in dataSource not bound or invalid")]
-    InvalidBinding,
+    /// A claim has no volume.
+    #[error(transparent)]
+    Claim(#[from] ClaimTrouble),
     /// A volume is not a CSI volume.
     #[error("Cannot snapshot a non-CSI volume: {0}")]
     NotCsi(String),
@@ -98,11 +92,7 @@ pub enum SourceTrouble {
 fn of_content(group: &ObjectKey, trouble: &SourceTrouble) -> String {
     match trouble {
         // `getCreateGroupSnapshotInput`.
-        SourceTrouble::NoClaims(_)
-        | SourceTrouble::ClaimPending(_)
-        | SourceTrouble::NoVolume(_)
-        | SourceTrouble::InvalidBinding
-        | SourceTrouble::Secret(_) => {
+        SourceTrouble::NoClaims(_) | SourceTrouble::Claim(_) | SourceTrouble::Secret(_) => {
             let quoted = trouble.to_string();
             format!("failed to get input parameters to create group snapshot {}: {quoted:?}", group.name)
         }
