@@ -23,6 +23,7 @@ mod control_plane;
 mod controller_manager;
 mod controller_node;
 mod controllers;
+mod deployment;
 mod driver_command;
 mod embedded;
 pub mod faults;
@@ -67,6 +68,10 @@ pub use capabilities::{
 pub use claimcheck_driver::host::{LOOP_HOLDER_ENV, LoopHolder};
 pub use cluster::{ApiServer, Cluster};
 pub use control_plane::{Api, ControlPlaneError};
+pub use deployment::{
+    DeploymentError, DeploymentObjects, DriverDeployment, ImageError, ImageRootfs, ImageRootfsError,
+    PlanError as DeploymentPlanError, PrepareDeploymentError, Unsupported as UnsupportedInDeployment,
+};
 pub use driver_command::{DriverCommand, DriverCommandError, PlaceholderValues, split_words};
 pub use embedded::{DriverPolicy, Instrumentation, Options, UpError};
 pub use install_components::InstallComponentsError;

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cluster_target::{ClusterTarget, Driver, choice};
 use crate::component_args::ComponentArgs;
+use crate::deployment_args::DeploymentArgs;
 use crate::existing_target::ExistingArgs;
 use crate::kind_target::KindTarget;
 use crate::sidecar_args::SidecarArgs;
@@ -58,6 +59,8 @@ pub struct ClusterArgs {
     pod_security: PodSecurity,
     #[command(flatten)]
     sidecars: SidecarArgs,
+    #[command(flatten)]
+    deployment: DeploymentArgs,
     #[command(flatten)]
     existing: ExistingArgs,
     #[command(flatten)]
@@ -173,6 +176,18 @@ pub enum ClusterArgsError {
         "StorageClass.FromExistingClassName {0}: clusters with virtual nodes start without classes: use FromFile or FromName"
     )]
     NoClassYet(String),
+    /// The driver is given twice.
+    #[error("{argument} and --deployment both give the driver: use one of them")]
+    TwoDrivers {
+        /// The other argument.
+        argument: &'static str,
+    },
+    /// Images without manifests.
+    #[error("--image-rootfs is for the images of --deployment FILE: add one")]
+    OnlyImages,
+    /// The manifests cannot be used.
+    #[error(transparent)]
+    Deployment(#[from] claimcheck_cluster::DeploymentError),
     /// The options of stock sidecars cannot be used.
     #[error(transparent)]
     Sidecars(#[from] claimcheck_cluster::StockSidecarsError),
@@ -196,6 +211,9 @@ impl ClusterArgsError {
             | Self::Name(_)
             | Self::Config(_)
             | Self::NoClassYet(_)
+            | Self::TwoDrivers { .. }
+            | Self::OnlyImages
+            | Self::Deployment(_)
             | Self::Sidecars(_) => ExitCode::from(2),
             Self::Assets(_) => ExitCode::from(3),
         }
@@ -263,19 +281,35 @@ impl ClusterArgs {
             Some(Class::Object(class)) => class.parameters.clone().unwrap_or_default(),
             Some(Class::None | Class::Name | Class::Existing(_)) | None => BTreeMap::new(),
         };
+        let file_systems = file_systems(&self.fs_types);
+        let Some(deployment) = self.deployment.read(self.sidecars.roles())? else {
+            return Ok(Driver {
+                command: self.driver,
+                controller: self.driver_controller,
+                class_parameters: of_file.into_iter().chain(self.driver_params).collect(),
+                file_systems,
+                sidecars: self.sidecars.read(None)?,
+                config,
+                ..Driver::default()
+            });
+        };
+        let parameters = deployment.class_parameters.into_iter().chain(of_file).chain(self.driver_params);
         Ok(Driver {
-            command: self.driver,
-            controller: self.driver_controller,
-            class_parameters: of_file.into_iter().chain(self.driver_params).collect(),
-            file_systems: file_systems(&self.fs_types),
-            sidecars: self.sidecars.read()?,
+            command: deployment.driver,
+            controller: deployment.controller,
+            class_parameters: parameters.collect(),
+            file_systems,
+            sidecars: self.sidecars.read(Some(deployment.sidecars))?,
             config,
+            deployment: Box::new(deployment.objects),
+            deployment_notice: deployment.warning,
         })
     }
 
     /// Checks that the kind of cluster accepts every argument.
     fn fit(&self) -> Result<(), ClusterArgsError> {
-        let is_external = self.driver != DriverCommand::Builtin;
+        let of_command = self.driver != DriverCommand::Builtin;
+        let is_external = of_command || self.deployment.has_files();
         if self.driver_controller.is_some() && self.is_virtual() && !is_external {
             return Err(ClusterArgsError::NeedsExternalDriver { argument: "--driver-controller" });
         }
@@ -286,14 +320,14 @@ impl ClusterArgs {
             (self.cluster == ClusterOption::Kind, self.cluster == ClusterOption::Existing);
         let has_stock = matches!(self.cluster, ClusterOption::Envtest | ClusterOption::Kind);
         let restricted = [
-            ("--driver", is_external, self.is_virtual(), "embedded"),
+            ("--driver", of_command, self.is_virtual(), "embedded"),
             ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
             ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
             ("--controllers", self.controllers.is_some(), has_stock, "envtest or kind"),
         ];
         let wrong_cluster = restricted.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
         let wrong_cluster = wrong_cluster.map(|(argument, _, _, wanted)| (argument, wanted));
-        let of_virtual = self.sidecars.given().filter(|_| !self.is_virtual());
+        let of_virtual = self.sidecars.given().or(self.deployment.given()).filter(|_| !self.is_virtual());
         let of_virtual = of_virtual.map(|argument| (argument, "embedded or envtest"));
         let of_existing = self.existing.given().filter(|_| !existing).map(|argument| (argument, "existing"));
         let of_kind = self.kind.given().filter(|_| !on_kind).map(|argument| (argument, "kind"));
@@ -307,6 +341,13 @@ impl ClusterArgs {
         };
         match wrong_cluster.or(of_virtual).or(of_existing).or(of_kind).or(of_either) {
             Some((argument, wanted)) => Err(ClusterArgsError::WrongCluster { argument, wanted, given }),
+            None if self.deployment.lacks_files() => Err(ClusterArgsError::OnlyImages),
+            None if self.deployment.has_files() && of_command => {
+                Err(ClusterArgsError::TwoDrivers { argument: "--driver" })
+            }
+            None if self.deployment.has_files() && self.driver_controller.is_some() => {
+                Err(ClusterArgsError::TwoDrivers { argument: "--driver-controller" })
+            }
             None if self.existing.disrupts_others() => Err(ClusterArgsError::DisruptsOthers),
             None if self.existing.installs() && !self.components.names_image() => {
                 Err(ClusterArgsError::NoImage)

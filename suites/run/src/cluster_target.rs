@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{
-    Api, ClassChoice, Cluster, ClusterCapabilities, DriverCommand, DriverPolicy, Instrumentation, Options,
-    StockSidecars, SupportedCalls,
+    Api, ClassChoice, Cluster, ClusterCapabilities, DeploymentObjects, DriverCommand, DriverPolicy,
+    Instrumentation, Options, StockSidecars, SupportedCalls,
 };
 use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
@@ -63,6 +63,10 @@ pub struct Driver {
     pub sidecars: StockSidecars,
     /// The driver file (`--driver-config`).
     pub config: Option<Arc<TestDriver>>,
+    /// What `--deployment` adds apart from programs.
+    pub deployment: Box<DeploymentObjects>,
+    /// What of `--deployment` has no effect.
+    pub deployment_notice: Option<String>,
 }
 
 impl Driver {
@@ -98,6 +102,7 @@ impl Driver {
             class_parameters: self.class_parameters.clone(),
             policy: self.policy(),
             sidecars: self.sidecars.clone(),
+            deployment: (*self.deployment).clone(),
             api,
             logs: folder.cluster_dir()?,
             listen,
@@ -154,7 +159,7 @@ impl ClusterTarget {
         let wait = match self {
             Self::Kind { place, .. } => Some(place.startup_notice()),
             Self::Existing { place, .. } => place.startup_notice(),
-            Self::Embedded { .. } => None,
+            Self::Embedded { driver, .. } => driver.deployment_notice.clone(),
         };
         let lines: Vec<String> = idle.into_iter().chain(wait).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))

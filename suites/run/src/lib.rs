@@ -9,6 +9,7 @@
 mod cluster_args;
 mod cluster_target;
 mod component_args;
+mod deployment_args;
 pub mod e2e;
 mod existing_target;
 mod history_args;

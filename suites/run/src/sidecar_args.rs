@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use claimcheck_cluster::{SidecarAccount, SidecarList, StockSidecars, StockSidecarsError};
+use claimcheck_cluster::{Sidecar, SidecarAccount, SidecarList, StockSidecars, StockSidecarsError};
 use clap::Args;
 
 /// Arguments of `--cluster embedded` and `envtest`.
@@ -40,12 +40,23 @@ impl SidecarArgs {
         given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
     }
 
-    /// The programs, with their accounts.
+    /// The files with roles.
+    pub fn roles(&self) -> &[PathBuf] {
+        &self.sidecar_rbac
+    }
+
+    /// The programs, with their accounts. With those of `--deployment`, the roles may be for these alone.
     ///
     /// # Errors
     /// They do not fit together, or a file cannot be used.
-    pub fn read(self) -> Result<StockSidecars, StockSidecarsError> {
-        let sidecars = self.sidecar_programs.into_iter().flat_map(|list| list.0).collect();
-        StockSidecars::new(sidecars, self.sidecar_accounts, &self.sidecar_rbac)
+    pub fn read(self, of_deployment: Option<StockSidecars>) -> Result<StockSidecars, StockSidecarsError> {
+        let sidecars: Vec<Sidecar> = self.sidecar_programs.into_iter().flat_map(|list| list.0).collect();
+        match of_deployment {
+            None => StockSidecars::new(sidecars, self.sidecar_accounts, &self.sidecar_rbac),
+            Some(programs) => {
+                let roles: &[PathBuf] = if sidecars.is_empty() { &[] } else { &self.sidecar_rbac };
+                programs.with(StockSidecars::new(sidecars, self.sidecar_accounts, roles)?)
+            }
+        }
     }
 }

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use serde_json::json;
 
-use crate::{control_plane::Api, driver_command::DriverCommand, sidecars::StockSidecars};
+use crate::{
+    control_plane::Api, deployment::DeploymentObjects, driver_command::DriverCommand, sidecars::StockSidecars,
+};
 
 /// The options of an embedded cluster.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub struct Options {
     pub policy: DriverPolicy,
     /// Stock programs in place of built-in sidecars, or in addition to them.
     pub sidecars: StockSidecars,
+    /// What `--deployment` adds apart from programs.
+    pub deployment: DeploymentObjects,
     /// The API server.
     pub api: Api,
     /// An existing directory for the components' logs and the API server's audit log.

@@ -37,6 +37,7 @@ use crate::{
     cluster::{ApiServer, Cluster, DriverUnderTest, Streams},
     control_plane::{self, ControlPlane, ControlPlaneError},
     controllers::Controllers,
+    deployment::PrepareDeploymentError,
     node::{Common, Node},
     node_driver::{Plugin, Registrar},
     observer::{Check, Observer, Trigger, WaitError},
@@ -90,6 +91,9 @@ pub enum UpError {
     /// The stock programs of `--sidecar` cannot be started.
     #[error(transparent)]
     Sidecars(#[from] StartSidecarsError),
+    /// What `--deployment` provides cannot be created.
+    #[error(transparent)]
+    Deployment(#[from] PrepareDeploymentError),
     /// The driver does not respond.
     #[error("{component} {what}; its command line:\n  {command}\nlast lines of its log:\n{log}")]
     Driver {
@@ -139,6 +143,7 @@ impl Cluster {
         }
         let state_dir = &common.plugin.state_dir;
         fs::create_dir_all(state_dir).map_err(writing(state_dir))?;
+        options.deployment.prepare(state_dir)?;
         let loop_holder = LoopHolder::start(&common.loop_holder).map_err(writing(&common.loop_holder))?;
         let Telemetry { records, writes, faults } = tap::listen(&common.tap)?;
         let writes = common.writes.is_some().then_some(writes);
@@ -167,7 +172,10 @@ impl Cluster {
             }
         }
         let declared = capabilities::declared(&driver, &on_node).await;
-        let object = options.policy.object(&driver_name, declared.supported_calls.attach);
+        let object = match options.deployment.csi_driver(&driver_name)? {
+            Some(given) => given.clone(),
+            None => options.policy.object(&driver_name, declared.supported_calls.attach),
+        };
         install(&client, &object, &options.class_parameters).await?;
         let kubeconfig = control_plane.kubeconfig();
         let target = Target {

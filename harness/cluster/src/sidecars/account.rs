@@ -109,7 +109,7 @@ pub enum RbacFileError {
 }
 
 /// The objects of a file that are applied.
-pub(super) fn read(path: &Path) -> Result<Vec<Value>, RbacFileError> {
+pub(crate) fn read_roles(path: &Path) -> Result<Vec<Value>, RbacFileError> {
     let text =
         fs::read_to_string(path).map_err(|source| RbacFileError::Read { path: path.to_owned(), source })?;
     parse(&text, path)
@@ -126,21 +126,27 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Value>, RbacFileError> {
             None => objects.push(document),
         }
     }
-    let mut applied = Vec::new();
-    for mut object in objects {
-        let Some((kind, _, is_namespaced)) = known(&object) else { continue };
+    let mut of_roles = Vec::new();
+    for object in objects {
+        let Some((kind, ..)) = known(&object) else { continue };
         if object["metadata"]["name"].as_str().unwrap_or_default().is_empty() {
             return Err(RbacFileError::Nameless { path: path.to_owned(), kind });
         }
-        if is_namespaced && object["metadata"]["namespace"].as_str().is_none() {
-            object["metadata"]["namespace"] = DEFAULT_NAMESPACE.into();
-        }
-        applied.push(object);
+        of_roles.extend(applied(object));
     }
-    match applied.is_empty() {
+    match of_roles.is_empty() {
         true => Err(RbacFileError::Nothing { path: path.to_owned() }),
-        false => Ok(applied),
+        false => Ok(of_roles),
     }
+}
+
+/// An object that is applied, with its namespace; `None` if it is of another kind.
+pub(crate) fn applied(mut object: Value) -> Option<Value> {
+    let (_, _, is_namespaced) = known(&object)?;
+    if is_namespaced && object["metadata"]["namespace"].as_str().is_none() {
+        object["metadata"]["namespace"] = DEFAULT_NAMESPACE.into();
+    }
+    Some(object)
 }
 
 /// The entry of its kind.
@@ -158,7 +164,7 @@ pub(super) fn namespaces(objects: &[Value]) -> Vec<Value> {
 }
 
 /// The service accounts among these objects.
-pub(super) fn accounts(objects: &[Value]) -> BTreeSet<Account> {
+pub(crate) fn accounts(objects: &[Value]) -> BTreeSet<Account> {
     let accounts = objects.iter().filter(|object| object["kind"] == "ServiceAccount");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let account = |object: &Value| Account {

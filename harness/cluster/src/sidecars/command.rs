@@ -171,9 +171,20 @@ impl Values {
 }
 
 impl Sidecar {
+    /// A program of `--deployment`. Its words may contain braces that are no placeholders.
+    pub(crate) fn planned(name: String, role: Role, words: Vec<String>) -> Self {
+        Self { name, role, words }
+    }
+
     /// Its name: that of the built-in component that it replaces, or another one.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Program and arguments, with placeholders.
+    #[cfg(test)]
+    pub(super) fn words(&self) -> &[String] {
+        &self.words
     }
 
     /// What it does.
@@ -186,9 +197,14 @@ impl Sidecar {
         self.words.iter().any(|word| word.contains("{kubeconfig}"))
     }
 
-    /// The file name of its program.
+    /// The file name of its program; with `env NAME=VALUE PROGRAM`, of the latter.
     pub(super) fn program(&self) -> String {
-        let program = self.words.first().map_or("", String::as_str);
+        let mut words = self.words.iter().map(String::as_str);
+        let program = match words.next() {
+            Some("env") => words.find(|word| !word.contains('=')).unwrap_or("env"),
+            Some(program) => program,
+            None => "",
+        };
         Path::new(program).file_name().map_or_else(String::new, |name| name.display().to_string())
     }
 
@@ -263,5 +279,8 @@ mod tests {
         assert_eq!(program, PathBuf::from("/bin/d"));
         assert_eq!(args, ["unix:///s", "/s", "/k", "nn", "/d", "ns", "/r", "/kubelet"]);
         assert_eq!((command.program().as_str(), command.uses_api()), ("d", true));
+        for (text, expected) in [("x=exec:env A=b C=/d /bin/e --f=g", "e"), ("x=exec:env", "env")] {
+            assert_eq!(text.parse::<Sidecar>().unwrap().program(), expected, "{text}");
+        }
     }
 }

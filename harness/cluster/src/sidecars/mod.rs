@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! --sidecar NAME=exec:COMMAND ──command──> Sidecar ┐
-//! --sidecar-rbac, --sidecar-account ──account──────┴─> StockSidecars ──run──> Sidecars (processes, taps)
+//! --sidecar-rbac, --sidecar-account ──account──────┼─> StockSidecars ──run──> Sidecars (processes, taps)
+//! --deployment ──deployment::plan──────────────────┘
 //!                                        plan: which built-in controllers remain, and where each program runs
 //! ```
 
@@ -18,8 +19,9 @@ use std::{
 
 use serde_json::Value;
 
-use self::{account::Account, plan::Replaceable};
+use self::plan::Replaceable;
 
+pub(crate) use account::{Account, accounts, applied, read_roles};
 pub use account::{AccountChoiceError, RbacFileError, SidecarAccount, SidecarAccountError};
 pub use command::{Sidecar, SidecarError, SidecarList};
 pub use run::StartSidecarsError;
@@ -47,6 +49,12 @@ pub enum StockSidecarsError {
     /// Two programs have one name.
     #[error("--sidecar {0} is given twice: each name is that of one program")]
     Twice(String),
+    /// A program of the manifests has the name of another one.
+    #[error(
+        "--sidecar {0}: the --deployment files have it, too: remove one, or leave that of the files out with \
+         --image-rootfs IMAGE=none"
+    )]
+    InDeployment(String),
     /// An account for a program that is not started.
     #[error("--sidecar-account {0}: there is no --sidecar {0}")]
     NoProgram(String),
@@ -95,7 +103,7 @@ impl StockSidecars {
         }
         let mut objects = Vec::new();
         for file in files {
-            objects.extend(account::read(file)?);
+            objects.extend(read_roles(file)?);
         }
         let available = account::accounts(&objects);
         let program = |sidecar: Sidecar| -> Result<Program, StockSidecarsError> {
@@ -104,6 +112,36 @@ impl StockSidecars {
         };
         let programs = sidecars.into_iter().map(program).collect::<Result<_, _>>()?;
         Ok(Self { programs, objects })
+    }
+
+    /// The programs of `--deployment` with their accounts, and the objects to apply.
+    pub(crate) fn planned(programs: Vec<(Sidecar, Option<Account>)>, objects: Vec<Value>) -> Self {
+        let program = |(sidecar, account)| Program { sidecar, account };
+        Self { programs: programs.into_iter().map(program).collect(), objects }
+    }
+
+    /// These programs of `--deployment`, and those of `--sidecar`.
+    ///
+    /// # Errors
+    /// Two of them have one name.
+    pub fn with(mut self, others: Self) -> Result<Self, StockSidecarsError> {
+        let has = |name: &str| self.programs.iter().any(|program| program.sidecar.name() == name);
+        if let Some(twice) = others.programs.iter().find(|program| has(program.sidecar.name())) {
+            return Err(StockSidecarsError::InDeployment(twice.sidecar.name().to_owned()));
+        }
+        self.programs.extend(others.programs);
+        self.objects.extend(others.objects);
+        Ok(self)
+    }
+
+    /// A line for each program: `name (account): words`.
+    #[cfg(test)]
+    pub(crate) fn commands(&self) -> Vec<String> {
+        let line = |Program { sidecar, account }: &Program| {
+            let account = account.as_ref().map_or_else(|| "-".to_owned(), Account::to_string);
+            format!("{} ({account}): {}", sidecar.name(), sidecar.words().join(" "))
+        };
+        self.programs.iter().map(line).collect()
     }
 
     /// Whether there are none.

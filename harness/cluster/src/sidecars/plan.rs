@@ -62,6 +62,18 @@ impl Replaceable {
         }
     }
 
+    /// The sidecar with an image of this name: upstream's, or a copy with a prefix
+    /// (`mirrored-sig-storage-csi-provisioner`).
+    pub(crate) fn of_image(name: &str) -> Option<Self> {
+        let others = [Self::SnapshotController, Self::LivenessProbe]
+            .map(|replaceable| (replaceable.name(), replaceable));
+        let mut known = UPSTREAM.into_iter().chain(others);
+        let is_of = |known: &str| {
+            name.strip_suffix(known).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('-'))
+        };
+        known.find(|(known, _)| is_of(known)).map(|(_, replaceable)| replaceable)
+    }
+
     /// The built-in controller that does not run then.
     pub(crate) fn controller(self) -> Option<Name> {
         match self {
@@ -116,6 +128,18 @@ pub(crate) enum NameError {
 
 /// The longest name: the path of its socket is limited to 107 bytes.
 const LONGEST: usize = 32;
+
+/// A name for an additional program that runs in this container of a manifest, unlike those that are taken.
+pub(crate) fn additional_name(container: &str, taken: &BTreeSet<String>) -> String {
+    let short = container.strip_prefix("csi-").unwrap_or(container);
+    let short = short.strip_prefix("external-").unwrap_or(short);
+    let is_plain = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-';
+    // Three characters remain for a number.
+    let name: String = short.chars().filter(is_plain).take(LONGEST - 3).collect();
+    let numbered = (2..100).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.clone()).chain(numbered);
+    names.find(|name| !name.is_empty() && !taken.contains(name)).unwrap_or_default()
+}
 
 impl Role {
     /// The role of the program with this name.
@@ -288,6 +312,40 @@ mod tests {
         }
         for known in Replaceable::ALL {
             assert_eq!(Role::of(known.name()), Ok(Role::Replaces(known)));
+        }
+    }
+
+    #[test]
+    fn images_of_upstream_are_sidecars_under_any_prefix() {
+        use Replaceable::{LivenessProbe, Provisioner, Registrar, SnapshotController};
+        let table = [
+            ("csi-provisioner", Some(Provisioner)),
+            ("mirrored-sig-storage-csi-provisioner", Some(Provisioner)),
+            ("csi-node-driver-registrar", Some(Registrar)),
+            ("livenessprobe", Some(LivenessProbe)),
+            ("snapshot-controller", Some(SnapshotController)),
+            ("csi-external-health-monitor-controller", None),
+            ("provisioner", None),
+            ("hostpathplugin", None),
+        ];
+        for (image, expected) in table {
+            assert_eq!(Replaceable::of_image(image), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn additional_programs_have_short_names_of_their_own() {
+        let taken = BTreeSet::from(["provisioner".to_owned()]);
+        let table = [
+            ("csi-external-health-monitor-controller", "health-monitor-controller"),
+            ("provisioner", "provisioner-2"),
+            ("a-name-that-is-longer-than-the-path-of-a-socket", "a-name-that-is-longer-than-th"),
+            ("csi-", "-2"),
+        ];
+        for (container, expected) in table {
+            let name = additional_name(container, &taken);
+            assert_eq!(name, expected);
+            assert!(name.len() <= LONGEST, "{name}");
         }
     }
 

@@ -14,7 +14,7 @@ use claimcheck_substrate::{Capabilities, KUBELET_DIR, STATE_DIR, SpawnError};
 use futures::future::join_all;
 use k8s_openapi::api::{
     authentication::v1::TokenRequest,
-    core::v1::{Namespace, ServiceAccount},
+    core::v1::{Namespace, Secret, ServiceAccount},
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role as RbacRole, RoleBinding},
 };
 use kube::{
@@ -47,8 +47,8 @@ const LIFETIME: i64 = 7 * 24 * 3600;
 /// Stock programs cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartSidecarsError {
-    /// The API server rejects an object of `--sidecar-rbac`.
-    #[error("--sidecar-rbac: {object} cannot be applied")]
+    /// The API server rejects an object of `--sidecar-rbac` or `--deployment`.
+    #[error("{object} of --sidecar-rbac or --deployment cannot be applied")]
     Apply {
         /// Its kind and name.
         object: String,
@@ -137,7 +137,7 @@ impl Sidecars {
         target: Target<'_>,
         sidecars: &StockSidecars,
     ) -> Result<Self, StartSidecarsError> {
-        if sidecars.is_empty() {
+        if sidecars.programs.is_empty() && sidecars.objects.is_empty() {
             return Ok(Self::default());
         }
         for object in account::namespaces(&sidecars.objects).iter().chain(&sidecars.objects) {
@@ -253,11 +253,15 @@ impl Sidecars {
 
 /// The variables that the manifests of drivers set; and `KUBECONFIG`, which upstream's provisioner prefers to its
 /// argument: the user's own could be that of another cluster.
-fn environment(values: &Values, pod: &str, uses_api: bool) -> [(&'static str, String); 6] {
+///
+/// `POD_NAMESPACE` is where upstream's sidecars create the Lease of `--leader-election` (`inClusterNamespace` in
+/// csi-lib-utils/leaderelection), for which they have rights in that namespace only.
+fn environment(values: &Values, pod: &str, uses_api: bool) -> [(&'static str, String); 7] {
     let kubeconfig = if uses_api { values.kubeconfig.as_path() } else { Path::new(NO_KUBECONFIG) };
     [
         ("POD_NAME", pod.to_owned()),
         ("NAMESPACE", values.namespace.clone()),
+        ("POD_NAMESPACE", values.namespace.clone()),
         ("NODE_NAME", values.node.clone()),
         ("KUBE_NODE_NAME", values.node.clone()),
         ("CSI_ADDRESS", values.socket.display().to_string()),
@@ -313,13 +317,15 @@ async fn kubeconfig_of(
     }
 }
 
-/// Applies an object of `--sidecar-rbac`, or a namespace of one.
+/// Applies an object of `--sidecar-rbac` or `--deployment`, or a namespace of one.
 async fn apply(client: &Client, object: &Value) -> Result<(), StartSidecarsError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
     let resource = match &*kind {
         "Namespace" => ApiResource::erase::<Namespace>(&()),
         "ServiceAccount" => ApiResource::erase::<ServiceAccount>(&()),
+        // Only of --deployment: its storage classes may refer to it.
+        "Secret" => ApiResource::erase::<Secret>(&()),
         "Role" => ApiResource::erase::<RbacRole>(&()),
         "RoleBinding" => ApiResource::erase::<RoleBinding>(&()),
         "ClusterRole" => ApiResource::erase::<ClusterRole>(&()),
@@ -357,6 +363,7 @@ mod tests {
             let expected = [
                 ("POD_NAME", "attacher-0"),
                 ("NAMESPACE", "storage"),
+                ("POD_NAMESPACE", "storage"),
                 ("NODE_NAME", "node-1"),
                 ("KUBE_NODE_NAME", "node-1"),
                 ("CSI_ADDRESS", "/csi.sock"),

@@ -1,0 +1,244 @@
+//! The command of a container on a virtual node: the program that stands for its image, with its arguments and
+//! variables, in the placeholders of `--driver` and `--sidecar`.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::core::v1::Container;
+
+use super::{
+    environment::Variables,
+    error::{Place, Problem, Unsupported},
+    flags,
+    image::{self, StandIn},
+    manifests::Workload,
+    paths::{Location, Mounts, is_below, paths},
+};
+use crate::{secrets::Secrets, sidecars::plan::Replaceable};
+
+/// The socket that upstream's sidecars call by default (`RegisterCommonFlags` in csi-lib-utils/standardflags).
+const DEFAULT_ADDRESS: &str = "/run/csi/socket";
+/// Other programs of kubernetes-csi that call a driver; they accept `--csi-address` and `--kubeconfig`.
+const CLIENTS: [&str; 3] =
+    ["csi-external-health-monitor-controller", "csi-external-health-monitor-agent", "csi-snapshot-metadata"];
+/// Where images have their programs.
+const DIRECTORIES: [&str; 7] = ["", "usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin"];
+const SHELLS: [&str; 4] = ["sh", "bash", "ash", "dash"];
+
+/// A container with a program.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    pub workload: &'a Workload,
+    pub container: &'a Container,
+    pub image: &'a str,
+    pub stand_in: &'a StandIn,
+    /// The sidecar, by the name of its image.
+    pub kind: Option<Replaceable>,
+    pub variables: Variables,
+    pub mounts: Mounts,
+}
+
+/// What a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// `--driver`, `--driver-controller`.
+    Driver,
+    /// `--sidecar`.
+    Sidecar,
+}
+
+/// How a container that is no known sidecar refers to the CSI socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reference {
+    /// It is a known sidecar, or calls the socket.
+    Client,
+    /// As an endpoint: `--endpoint`, `CSI_ENDPOINT`.
+    Endpoint,
+    /// In any other argument or variable.
+    Mention,
+    /// Not at all.
+    Absent,
+}
+
+impl Part<'_> {
+    /// For messages.
+    pub(super) fn title(&self) -> String {
+        format!("container {} of {}", self.container.name, self.workload.title())
+    }
+
+    /// The program that the manifest starts in place of the image's.
+    pub(super) fn entrypoint(&self) -> Option<String> {
+        let first = self.container.command.as_ref().and_then(|command| command.first());
+        first.map(|first| self.variables.expand(first))
+    }
+
+    /// What follows the program, with the container's own paths. Upstream: `ExpandContainerCommandAndArgs` in
+    /// pkg/kubelet/container/helpers.go.
+    fn arguments(&self) -> Vec<String> {
+        let command = self.container.command.iter().flatten().skip(1);
+        command.chain(self.container.args.iter().flatten()).map(|word| self.variables.expand(word)).collect()
+    }
+
+    /// Whether an argument or variable contains the path, or one below it.
+    pub(super) fn mentions(&self, directory: &str) -> bool {
+        let contains = |text: &str| paths(text).any(|path| is_below(path, directory));
+        self.arguments().iter().any(|word| contains(word))
+            || self.variables.set.iter().any(|variable| contains(&variable.value))
+    }
+
+    fn fail(&self, field: &str, problem: Problem) -> Unsupported {
+        Unsupported { place: Place::container(self.workload, &self.container.name, field), problem }
+    }
+}
+
+/// The CSI sockets: those that sidecars call, and the endpoints of the other containers.
+pub(super) fn sockets(parts: &[Part<'_>]) -> BTreeSet<Location> {
+    let mut sockets = BTreeSet::new();
+    for part in parts {
+        let arguments = part.arguments();
+        let is_socket = |path: &&str| path.ends_with(".sock") || path.ends_with("/socket");
+        let mut add = |text: &str, is_wanted: &dyn Fn(&&str) -> bool| {
+            sockets.extend(paths(text).filter(|path| is_wanted(path)).map(|path| part.mounts.locate(path)));
+        };
+        match part.kind {
+            Some(Replaceable::SnapshotController) => {}
+            Some(
+                Replaceable::Provisioner
+                | Replaceable::Attacher
+                | Replaceable::Resizer
+                | Replaceable::Snapshotter
+                | Replaceable::Registrar
+                | Replaceable::LivenessProbe,
+            ) => add(flags::value(&arguments, "csi-address").unwrap_or(DEFAULT_ADDRESS), &|_| true),
+            None => {
+                for (name, value) in endpoints(part, &arguments) {
+                    if is_endpoint(name) {
+                        add(value, &is_socket);
+                    }
+                }
+            }
+        }
+    }
+    sockets
+}
+
+/// Flags and variables with their values.
+fn endpoints<'a>(part: &'a Part<'_>, arguments: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let variables = part.variables.set.iter();
+    let variables = variables.map(|variable| (variable.name.as_str(), variable.value.as_str()));
+    flags::named(arguments).into_iter().chain(variables)
+}
+
+fn is_endpoint(name: &str) -> bool {
+    name.to_ascii_lowercase().contains("endpoint")
+}
+
+/// How a container refers to the CSI socket.
+pub(super) fn reference(part: &Part<'_>, sockets: &BTreeSet<Location>) -> Reference {
+    let arguments = part.arguments();
+    let mentions = |text: &str| paths(text).any(|path| sockets.contains(&part.mounts.locate(path)));
+    let calls = |word: &String| word.contains("unix-connect:");
+    let is_client = part.kind.is_some()
+        || CLIENTS.contains(&image::name(part.image))
+        || arguments.iter().any(calls)
+        || flags::value(&arguments, "csi-address").is_some_and(mentions);
+    if is_client {
+        return Reference::Client;
+    }
+    if endpoints(part, &arguments).any(|(name, value)| is_endpoint(name) && mentions(value)) {
+        return Reference::Endpoint;
+    }
+    let is_mentioned = arguments.iter().any(|word| mentions(word))
+        || part.variables.set.iter().any(|variable| mentions(&variable.value));
+    if is_mentioned { Reference::Mention } else { Reference::Absent }
+}
+
+/// Program and arguments, with placeholders; env(1) sets the variables, as in `--driver 'exec:env NAME=VALUE ..'`.
+///
+/// # Errors
+/// The program does not exist, or the container depends on something that virtual nodes do not have.
+pub(super) fn words(
+    part: &Part<'_>,
+    purpose: Purpose,
+    sockets: &BTreeSet<Location>,
+    exists: &dyn Fn(&Path) -> bool,
+) -> Result<Vec<String>, Unsupported> {
+    let program = program(part, exists)?;
+    let arguments = part.arguments();
+    let mut arguments: Vec<String> =
+        arguments.iter().map(|word| part.mounts.replace(word, sockets)).collect();
+    let mut variables = Vec::new();
+    for variable in &part.variables.set {
+        let value = part.mounts.replace(&variable.value, sockets);
+        let word = format!("{}={value}", variable.name);
+        let is_visible = !value.is_empty() && Secrets::of([word.as_str()]).hide(&value) == value;
+        if variable.is_secret && is_visible {
+            return Err(part.fail(&format!("env {}", variable.name), Problem::VisibleSecret));
+        }
+        variables.push(word);
+    }
+    match part.kind {
+        Some(kind) => {
+            let per_node = [Replaceable::Provisioner, Replaceable::Snapshotter].contains(&kind);
+            if per_node && flags::is_set(&arguments, "node-deployment") {
+                return Err(part.fail("args", Problem::NodeDeployment));
+            }
+            flags::adapt(kind, &mut arguments);
+        }
+        None if CLIENTS.contains(&image::name(part.image)) => {
+            flags::set(&mut arguments, "kubeconfig", "{kubeconfig}");
+        }
+        None => match purpose {
+            Purpose::Driver => {}
+            // What the loading rules of client-go read, and so most other programs.
+            Purpose::Sidecar => variables.push("KUBECONFIG={kubeconfig}".to_owned()),
+        },
+    }
+    let env = (!variables.is_empty()).then(|| "env".to_owned());
+    Ok(env.into_iter().chain(variables).chain(program).chain(arguments).collect())
+}
+
+/// The program that stands for the image, with its first arguments.
+fn program(part: &Part<'_>, exists: &dyn Fn(&Path) -> bool) -> Result<Vec<String>, Unsupported> {
+    let image = || part.image.to_owned();
+    let entrypoint = part.entrypoint();
+    match part.stand_in {
+        StandIn::Nothing => Err(part.fail("image", Problem::NoStandIn { image: image() })),
+        StandIn::Program(words) => {
+            let name =
+                |program: &String| Path::new(program).file_name().map(|name| name.display().to_string());
+            let shell = entrypoint
+                .filter(|program| name(program).is_some_and(|program| SHELLS.contains(&program.as_str())));
+            if let Some(shell) = shell {
+                return Err(part.fail("command", Problem::Shell { image: image(), shell }));
+            }
+            match words.first() {
+                Some(program) if program.contains('/') && !exists(Path::new(program)) => {
+                    let problem = Problem::NoHostProgram { image: image(), program: program.clone() };
+                    Err(part.fail("image", problem))
+                }
+                Some(_) | None => Ok(words.clone()),
+            }
+        }
+        StandIn::Folder(folder) => {
+            let (field, wanted) = match entrypoint {
+                Some(entrypoint) => ("command", entrypoint),
+                None => ("image", image::name(part.image).to_owned()),
+            };
+            let relative = wanted.trim_start_matches('/');
+            let candidates: Vec<PathBuf> = match wanted.contains('/') {
+                true => vec![folder.join(relative)],
+                false => DIRECTORIES.iter().map(|directory| folder.join(directory).join(relative)).collect(),
+            };
+            match candidates.into_iter().find(|path| exists(path)) {
+                Some(path) => Ok(vec![path.display().to_string()]),
+                None => {
+                    let problem = Problem::NoProgram { folder: folder.clone(), program: wanted };
+                    Err(part.fail(field, problem))
+                }
+            }
+        }
+    }
+}

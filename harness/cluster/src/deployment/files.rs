@@ -1,0 +1,142 @@
+//! What a manifest provides for its programs in the driver's state directory: folders for volumes, the files of
+//! ConfigMaps and Secrets, and links from the paths of containers; and the CSIDriver object.
+
+use std::{
+    fs, io,
+    io::Write,
+    os::unix::fs::{OpenOptionsExt, symlink},
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::storage::v1::CSIDriver;
+
+use super::manifests::Contents;
+
+/// A file of a ConfigMap or Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    /// Relative to the state directory.
+    pub path: String,
+    pub contents: Contents,
+}
+
+/// A path of containers that shows a folder of the state directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    /// The path of the container.
+    pub at: String,
+    /// Relative to the state directory.
+    pub to: String,
+}
+
+/// What `--deployment` adds to a cluster, apart from programs and their rights.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeploymentObjects {
+    /// The CSIDriver object of the files.
+    pub(super) csi_driver: Option<CSIDriver>,
+    pub(super) files: Vec<File>,
+    /// Paths that do not exist on this machine.
+    pub(super) links: Vec<Link>,
+    /// Folders of volumes, relative to the state directory.
+    pub(super) folders: Vec<String>,
+}
+
+/// What `--deployment` provides cannot be created.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareDeploymentError {
+    /// A file, folder or link.
+    #[error("cannot create {} for the volumes of --deployment", path.display())]
+    Create {
+        /// Its path.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The CSIDriver object is that of another driver.
+    #[error(
+        "the --deployment files have CSIDriver {given}, but GetPluginInfo returns {driver}: use one name in the \
+         manifest and in the driver's arguments"
+    )]
+    Name {
+        /// The name of the object.
+        given: String,
+        /// The name of the driver.
+        driver: String,
+    },
+}
+
+impl DeploymentObjects {
+    /// Creates folders, files and links before any program starts. The paths of the links are on the root of the run's
+    /// private mount namespace, so nothing remains on the host.
+    ///
+    /// # Errors
+    /// One of them cannot be created.
+    pub(crate) fn prepare(&self, state_dir: &Path) -> Result<(), PrepareDeploymentError> {
+        let failed = |path: &Path, source| PrepareDeploymentError::Create { path: path.to_owned(), source };
+        let folder = |path: &Path| fs::create_dir_all(path).map_err(|source| failed(path, source));
+        for path in &self.folders {
+            folder(&state_dir.join(path))?;
+        }
+        for File { path, contents } in &self.files {
+            let path = state_dir.join(path);
+            path.parent().map_or(Ok(()), folder)?;
+            let mut options = fs::OpenOptions::new();
+            let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+            let written = opened.and_then(|mut file| file.write_all(&contents.0));
+            written.map_err(|source| failed(&path, source))?;
+        }
+        for Link { at, to } in &self.links {
+            let at = Path::new(at);
+            at.parent().map_or(Ok(()), folder)?;
+            symlink(state_dir.join(to), at).map_err(|source| failed(at, source))?;
+        }
+        Ok(())
+    }
+
+    /// The CSIDriver object to install, if the files have one.
+    ///
+    /// # Errors
+    /// It is that of another driver.
+    pub(crate) fn csi_driver(&self, driver: &str) -> Result<Option<&CSIDriver>, PrepareDeploymentError> {
+        let Some(object) = &self.csi_driver else { return Ok(None) };
+        match object.metadata.name.as_deref().unwrap_or_default() {
+            name if name == driver => Ok(Some(object)),
+            given => Err(PrepareDeploymentError::Name { given: given.to_owned(), driver: driver.to_owned() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_files_and_links_are_created() {
+        let state = tempfile::tempdir().unwrap();
+        let at = state.path().join("private/root").display().to_string();
+        let objects = DeploymentObjects {
+            csi_driver: None,
+            files: vec![File { path: "config/sub/d.yaml".into(), contents: Contents(b"a: 1".to_vec()) }],
+            links: vec![Link { at: at.clone(), to: "data".into() }],
+            folders: vec!["data".into()],
+        };
+        objects.prepare(state.path()).unwrap();
+        assert_eq!(fs::read_to_string(state.path().join("config/sub/d.yaml")).unwrap(), "a: 1");
+        assert_eq!(fs::canonicalize(&at).unwrap(), fs::canonicalize(state.path().join("data")).unwrap());
+        let error = objects.prepare(state.path()).unwrap_err().to_string();
+        assert_eq!(error, format!("cannot create {at} for the volumes of --deployment"));
+    }
+
+    #[test]
+    fn the_csi_driver_object_has_the_name_of_the_driver() {
+        let mut objects = DeploymentObjects::default();
+        assert_eq!(objects.csi_driver("d").unwrap(), None);
+        let mut object = CSIDriver::default();
+        object.metadata.name = Some("d".into());
+        objects.csi_driver = Some(object.clone());
+        assert_eq!(objects.csi_driver("d").unwrap(), Some(&object));
+        let error = objects.csi_driver("e").unwrap_err().to_string();
+        assert!(error.contains("CSIDriver d, but GetPluginInfo returns e"), "{error}");
+    }
+}

@@ -1,0 +1,285 @@
+//! The paths of a container: what its volume mounts make of them on a virtual node.
+//!
+//! Programs run without containers, so that a path of a container in an argument is replaced by that of the node. A
+//! directory of the kubelet or of the system is the same on virtual nodes; any other directory of the host, and an
+//! emptyDir, is a folder in the driver's state directory, which ends with the run.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, HostPathVolumeSource, KeyToPath, Volume};
+
+use super::{
+    error::{Place, Problem, Unsupported},
+    files::{File, Link},
+    manifests::{Data, Manifests, Workload},
+};
+
+/// Directories of the host that a virtual node shows as they are.
+const OF_SYSTEM: [&str; 14] = [
+    "/var/lib/kubelet",
+    "/dev",
+    "/sys",
+    "/proc",
+    "/run",
+    "/var/run",
+    "/etc",
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/sbin",
+    "/var/lib/iscsi",
+    "/var/lib/nfs",
+];
+
+/// Where a path of a container is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Location {
+    /// A path of the node.
+    Node(String),
+    /// A path relative to the driver's state directory.
+    State(String),
+    /// A path of the container's image, in this workload.
+    Image { workload: String, path: String },
+}
+
+/// What a mount shows.
+#[derive(Clone, Debug)]
+enum Target {
+    Node(String),
+    State(String),
+}
+
+#[derive(Clone, Debug)]
+struct Mount {
+    path: String,
+    target: Target,
+    /// Whether its folder is created, empty.
+    is_folder: bool,
+}
+
+/// The mounts of a container.
+#[derive(Clone, Debug)]
+pub(super) struct Mounts {
+    workload: String,
+    /// The deepest first.
+    mounts: Vec<Mount>,
+    /// The files of its ConfigMaps and Secrets.
+    pub files: Vec<File>,
+    /// Kinds of volumes that are not mounted, with their names.
+    pub idle: Vec<String>,
+}
+
+impl Mounts {
+    /// Those of a container.
+    ///
+    /// # Errors
+    /// A volume is of another kind, or its ConfigMap or Secret is not in the files.
+    pub(super) fn of(
+        manifests: &Manifests,
+        workload: &Workload,
+        container: &Container,
+    ) -> Result<Self, Unsupported> {
+        let mut this =
+            Self { workload: workload.title(), mounts: Vec::new(), files: Vec::new(), idle: Vec::new() };
+        for mount in container.volume_mounts.iter().flatten() {
+            let fail = |problem| {
+                let field = format!("volumeMounts {}", mount.name);
+                Unsupported { place: Place::container(workload, &container.name, field), problem }
+            };
+            let volume = workload.pod.volumes.iter().flatten().find(|volume| volume.name == mount.name);
+            let volume = volume.ok_or_else(|| fail(Problem::NoVolume))?;
+            let target = this.target(manifests, workload, volume).map_err(fail)?;
+            let Some(target) = target else {
+                this.idle.push(mount.name.clone());
+                continue;
+            };
+            let below = mount.sub_path.as_deref().unwrap_or_default();
+            let target = match target {
+                Target::Node(path) => Target::Node(join(&path, below)),
+                Target::State(path) => Target::State(join(&path, below)),
+            };
+            let path = mount.mount_path.trim_end_matches('/').to_owned();
+            let is_folder = volume.empty_dir.is_some() || volume.host_path.as_ref().is_some_and(is_directory);
+            this.mounts.push(Mount { path, target, is_folder });
+        }
+        this.mounts.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
+        Ok(this)
+    }
+
+    /// What a volume shows; `None` if that has no meaning without containers.
+    fn target(
+        &mut self,
+        manifests: &Manifests,
+        workload: &Workload,
+        volume: &Volume,
+    ) -> Result<Option<Target>, Problem> {
+        if let Some(host) = &volume.host_path {
+            let path = host.path.trim_end_matches('/');
+            let is_of_system = path.is_empty() || OF_SYSTEM.iter().any(|system| is_below(path, system));
+            return Ok(Some(match is_of_system {
+                true => Target::Node(if path.is_empty() { "/".to_owned() } else { path.to_owned() }),
+                false => Target::State(slug(path)),
+            }));
+        }
+        if volume.empty_dir.is_some() {
+            return Ok(Some(Target::State(slug(&format!("{}-{}", workload.title(), volume.name)))));
+        }
+        let (data, name, items, optional, is_secret) = if let Some(source) = &volume.config_map {
+            (&manifests.config_maps, source.name.as_str(), &source.items, source.optional, false)
+        } else if let Some(source) = &volume.secret {
+            let name = source.secret_name.as_deref().unwrap_or_default();
+            (&manifests.secrets, name, &source.items, source.optional, true)
+        } else if volume.projected.is_some() || volume.downward_api.is_some() {
+            return Ok(None);
+        } else {
+            return Err(Problem::Volume);
+        };
+        let folder = slug(&format!("{}-{}", workload.title(), volume.name));
+        match data.get(&workload.key(name)) {
+            Some(data) => self.files.extend(files(&folder, data, items.as_deref())),
+            None if optional == Some(true) => {}
+            None => return Err(Problem::absent_data(is_secret, workload.title_of(name))),
+        }
+        Ok(Some(Target::State(folder)))
+    }
+
+    /// Where a path of the container is. A path of the kubelet is that of the node even if it is not mounted, since
+    /// registrars pass the kubelet's view of a socket on.
+    pub(super) fn locate(&self, path: &str) -> Location {
+        let path = path.trim_end_matches('/');
+        let mount = self.mounts.iter().find(|mount| is_below(path, &mount.path));
+        match mount {
+            Some(Mount { path: at, target, .. }) => match target {
+                Target::Node(base) => Location::Node(join(base, &path[at.len()..])),
+                Target::State(base) => Location::State(join(base, &path[at.len()..])),
+            },
+            None if is_below(path, OF_SYSTEM[0]) => Location::Node(path.to_owned()),
+            None => Location::Image { workload: self.workload.clone(), path: path.to_owned() },
+        }
+    }
+
+    /// The text with every path of the container replaced by that on the node; CSI sockets by the placeholder.
+    pub(super) fn replace(&self, text: &str, sockets: &BTreeSet<Location>) -> String {
+        let replaced = |path: &str| match self.locate(path) {
+            location if sockets.contains(&location) => Some("{socket}".to_owned()),
+            Location::Node(path) => Some(path),
+            Location::State(path) => Some(join("{state_dir}", &path)),
+            Location::Image { .. } => None,
+        };
+        let (mut result, mut from) = (String::new(), 0);
+        for (start, end) in spans(text) {
+            result.push_str(&text[from..start]);
+            let path = &text[start..end];
+            result.push_str(&replaced(path).unwrap_or_else(|| path.to_owned()));
+            from = end;
+        }
+        result.push_str(&text[from..]);
+        result
+    }
+
+    /// Its mounts of the state directory, each with the path at which the program expects it, and whether it is a
+    /// folder to create.
+    pub(super) fn links(&self) -> impl Iterator<Item = (Link, bool)> {
+        let link = |mount: &Mount| match &mount.target {
+            Target::State(to) => Some((Link { at: mount.path.clone(), to: to.clone() }, mount.is_folder)),
+            Target::Node(_) => None,
+        };
+        self.mounts.iter().filter_map(link)
+    }
+}
+
+/// Whether a hostPath is a directory, as far as it declares that.
+fn is_directory(host: &HostPathVolumeSource) -> bool {
+    matches!(host.type_.as_deref(), None | Some("" | "Directory" | "DirectoryOrCreate"))
+}
+
+/// The files of a ConfigMap or Secret. Upstream: `MakePayload` in pkg/volume/configmap/configmap.go.
+fn files(folder: &str, data: &Data, items: Option<&[KeyToPath]>) -> Vec<File> {
+    let file = |path: &str, key: &str| {
+        let contents = data.get(key)?.clone();
+        Some(File { path: join(folder, path), contents })
+    };
+    match items {
+        Some(items) => items.iter().filter_map(|item| file(&item.path, &item.key)).collect(),
+        None => data.keys().filter_map(|key| file(key, key)).collect(),
+    }
+}
+
+/// Whether a path is a directory or below it.
+pub(super) fn is_below(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn join(base: &str, rest: &str) -> String {
+    match rest.trim_matches('/') {
+        "" => base.to_owned(),
+        rest => format!("{}/{rest}", base.trim_end_matches('/')),
+    }
+}
+
+/// A name of a folder.
+fn slug(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    text.trim_matches('/').chars().map(plain).collect()
+}
+
+/// The absolute paths in a text.
+pub(super) fn paths(text: &str) -> impl Iterator<Item = &str> {
+    spans(text).into_iter().map(|(start, end)| &text[start..end])
+}
+
+/// Where the absolute paths in a text are: after its start, or after a character that is no part of a path. The two
+/// slashes of a URL's scheme are not part of it.
+fn spans(text: &str) -> Vec<(usize, usize)> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "/._-+@~".contains(c);
+    let (mut spans, mut from) = (Vec::new(), 0);
+    while let Some(found) = text[from..].find('/') {
+        let at = from + found;
+        let end = text[at..].find(|c: char| !is_part(c)).map_or(text.len(), |length| at + length);
+        let before = text[..at].chars().next_back();
+        let start = match before {
+            Some(':') if text[at..].starts_with("//") => at + 2,
+            _ => at,
+        };
+        // A path after a placeholder or a relative directory is the rest of a path.
+        let continues = before.is_some_and(|c| is_part(c) || c == '}' || c == ')');
+        if !continues && text[start..end].starts_with('/') {
+            spans.push((start, end));
+        }
+        from = end;
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absolute_paths_are_found_in_arguments() {
+        let table: [(&str, &[&str]); 10] = [
+            ("/csi/csi.sock", &["/csi/csi.sock"]),
+            ("--csi-address=/csi/csi.sock", &["/csi/csi.sock"]),
+            ("unix:///csi/csi.sock", &["/csi/csi.sock"]),
+            ("unix:/csi/csi.sock", &["/csi/csi.sock"]),
+            ("a=/x,b=/y", &["/x", "/y"]),
+            ("exec /bin/d '/etc/d.yaml'", &["/bin/d", "/etc/d.yaml"]),
+            ("https://example.com/path", &[]),
+            ("csi/csi.sock", &[]),
+            ("{state_dir}/x", &[]),
+            ("tcp://:10000", &[]),
+        ];
+        for (text, expected) in table {
+            assert_eq!(paths(text).collect::<Vec<_>>(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_whole_components_are_below_a_directory() {
+        let table = [("/csi", true), ("/csi/a", true), ("/csi-data", false), ("/cs", false)];
+        for (path, expected) in table {
+            assert_eq!(is_below(path, "/csi"), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! What a run starts for a vendor's manifests: which container is the driver, which is a sidecar, and their commands.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use k8s_openapi::api::{
+    core::v1::Container,
+    storage::v1::{CSIDriver, StorageClass},
+};
+use serde_json::Value;
+
+use super::{
+    DeploymentObjects, DriverDeployment,
+    command::{self, Part, Purpose},
+    environment,
+    error::{Place, PlanError, Problem, Unsupported},
+    idle::Idle,
+    image::{self, ImageRootfs, StandIn},
+    manifests::{Manifests, Workload, WorkloadKind},
+    paths::{Location, Mounts, is_below},
+};
+use crate::{
+    driver_command::DriverCommand,
+    sidecars::{
+        self, Account, Sidecar, StockSidecars,
+        plan::{Placement, Replaceable, Role, additional_name},
+    },
+};
+
+/// What a plan depends on.
+#[derive(Clone, Copy)]
+pub(super) struct World<'a> {
+    pub manifests: &'a Manifests,
+    pub images: &'a [ImageRootfs],
+    /// The objects of `--sidecar-rbac`.
+    pub roles: &'a [Value],
+    /// Whether a path exists on this machine.
+    pub exists: &'a dyn Fn(&Path) -> bool,
+}
+
+/// The place of a driver's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Service {
+    /// On every node.
+    Node,
+    /// Once.
+    Controller,
+}
+
+/// Plans the run of a vendor's manifests.
+///
+/// # Errors
+/// [`PlanError`], which names the document, the container and the field, and the remedy.
+pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
+    let manifests = world.manifests;
+    let mut idle = Idle::default();
+    idle.of_manifests(manifests);
+    let parts = parts(world, &mut idle)?;
+    one_program_per_image(&parts)?;
+    let sockets = command::sockets(&parts);
+    let (driver, controller) = drivers(&parts, &sockets)?;
+    let words = |part: &Part<'_>, purpose| command::words(part, purpose, &sockets, world.exists);
+    let exec = |at: usize| words(&parts[at], Purpose::Driver).map(DriverCommand::Exec);
+
+    let objects: Vec<Value> = manifests.applied.iter().chain(world.roles).cloned().collect();
+    let accounts = sidecars::accounts(&objects);
+    let mut names: BTreeSet<String> = Replaceable::ALL.map(|known| known.name().to_owned()).into();
+    let mut programs = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        if at == driver || Some(at) == controller {
+            continue;
+        }
+        if let Some(kind) = part.kind
+            && !runs(part, kind, &parts, &mut idle)?
+        {
+            continue;
+        }
+        let (role, name) = match part.kind {
+            Some(kind) => (Role::Replaces(kind), kind.name().to_owned()),
+            None => {
+                let name = additional_name(&part.container.name, &names);
+                names.insert(name.clone());
+                (Role::Additional, name)
+            }
+        };
+        let account = match part.kind {
+            Some(Replaceable::Registrar | Replaceable::LivenessProbe) => None,
+            Some(_) | None => account(part.workload, &accounts, &mut idle)?,
+        };
+        programs.push((Sidecar::planned(name, role, words(part, Purpose::Sidecar)?), account));
+    }
+    let (class_parameters, csi_driver) = (class_parameters(manifests, &mut idle), csi_driver(manifests)?);
+    let volumes = volumes(&parts, &sockets, world.exists, &mut idle);
+    Ok(DriverDeployment {
+        driver: exec(driver)?,
+        controller: controller.map(exec).transpose()?,
+        sidecars: StockSidecars::planned(programs, objects),
+        class_parameters,
+        objects: DeploymentObjects { csi_driver, ..volumes },
+        warning: idle.warning(),
+    })
+}
+
+/// The containers that have a program, with their variables and mounts.
+fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanError> {
+    let workloads = || world.manifests.workloads.iter().filter(|workload| !workload.is_for_windows());
+    let mut containers: Vec<(&Workload, &Container, &str)> = Vec::new();
+    for workload in workloads() {
+        for container in workload.containers() {
+            let Some(image) = container.image.as_deref().filter(|image| !image.is_empty()) else {
+                return Err(unsupported(workload, container, "image", Problem::NoImage));
+            };
+            containers.push((workload, container, image));
+        }
+    }
+    let images = containers.iter().map(|(_, _, image)| *image).collect();
+    let chosen = image::choose(world.images, &images)?;
+    let mut parts = Vec::new();
+    for (workload, container, image) in containers {
+        let Some(stand_in) = chosen.get(image).copied() else {
+            let problem = Problem::NoStandIn { image: image.to_owned() };
+            return Err(unsupported(workload, container, "image", problem));
+        };
+        if *stand_in == StandIn::Nothing {
+            continue;
+        }
+        let variables = environment::variables(world.manifests, workload, container)?;
+        let mounts = Mounts::of(world.manifests, workload, container)?;
+        idle.of_container(workload, container, &variables.unset, &mounts.idle);
+        let kind = Replaceable::of_image(image::name(image));
+        parts.push(Part { workload, container, image, stand_in, kind, variables, mounts });
+    }
+    Ok(parts)
+}
+
+fn unsupported(workload: &Workload, container: &Container, field: &str, problem: Problem) -> PlanError {
+    let place = Place::container(workload, &container.name, field);
+    PlanError::Unsupported(Unsupported { place, problem })
+}
+
+/// Checks that no program stands for two programs of one image.
+fn one_program_per_image(parts: &[Part<'_>]) -> Result<(), PlanError> {
+    let mut first_of: BTreeMap<&str, &Part<'_>> = BTreeMap::new();
+    for part in parts {
+        match part.stand_in {
+            StandIn::Folder(_) | StandIn::Nothing => continue,
+            StandIn::Program(_) => {}
+        }
+        let first = first_of.entry(part.image).or_insert(part);
+        if first.entrypoint() != part.entrypoint() {
+            return Err(PlanError::TwoPrograms {
+                image: part.image.to_owned(),
+                first: first.title(),
+                second: part.title(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The drivers: of the nodes, and the separate controller, if any. In each workload it is the container that passes the
+/// CSI socket to its program as an endpoint, else the one that mentions the socket, except for clients.
+fn drivers(parts: &[Part<'_>], sockets: &BTreeSet<Location>) -> Result<(usize, Option<usize>), PlanError> {
+    use command::Reference::{Endpoint, Mention};
+    let found = |wanted: command::Reference, workload: &Workload| -> Vec<usize> {
+        let is_wanted = |part: &Part<'_>| {
+            std::ptr::eq(part.workload, workload) && command::reference(part, sockets) == wanted
+        };
+        (0..parts.len()).filter(|at| is_wanted(&parts[*at])).collect()
+    };
+    let (mut node, mut controller): (Option<usize>, Option<usize>) = (None, None);
+    let mut seen: Vec<&Workload> = Vec::new();
+    for part in parts {
+        if seen.iter().any(|workload| std::ptr::eq(*workload, part.workload)) {
+            continue;
+        }
+        seen.push(part.workload);
+        let mut candidates = found(Endpoint, part.workload);
+        if candidates.is_empty() {
+            candidates = found(Mention, part.workload);
+        }
+        let service = service(part.workload);
+        for at in candidates {
+            let (slot, place) = match service {
+                Service::Node => (&mut node, "of the nodes"),
+                Service::Controller => (&mut controller, "of the controller"),
+            };
+            if let Some(first) = *slot {
+                let (first, second) = (parts[first].title(), parts[at].title());
+                return Err(PlanError::TwoDrivers { first, second, place });
+            }
+            *slot = Some(at);
+        }
+    }
+    match (node, controller) {
+        (Some(node), controller) => Ok((node, controller)),
+        (None, Some(controller)) => Err(PlanError::NoNodeDriver(parts[controller].title())),
+        (None, None) => Err(PlanError::NoDriver),
+    }
+}
+
+/// What the driver of a workload serves: a pod with a registrar is one of a node.
+fn service(workload: &Workload) -> Service {
+    let is_registrar = |container: &Container| {
+        let name = image::name(container.image.as_deref().unwrap_or_default());
+        Replaceable::of_image(name) == Some(Replaceable::Registrar)
+    };
+    match workload.kind {
+        WorkloadKind::DaemonSet => Service::Node,
+        WorkloadKind::Deployment | WorkloadKind::StatefulSet => {
+            if workload.containers().any(is_registrar) {
+                Service::Node
+            } else {
+                Service::Controller
+            }
+        }
+    }
+}
+
+/// Whether a sidecar runs: of those that run on every node, that of the controller's pod does not if the pods of nodes
+/// have one.
+fn runs(part: &Part<'_>, kind: Replaceable, parts: &[Part<'_>], idle: &mut Idle) -> Result<bool, PlanError> {
+    let of_node = |part: &Part<'_>| service(part.workload) == Service::Node;
+    let others = || {
+        let same = parts.iter().filter(|other| other.kind == Some(kind));
+        same.filter(|other| !std::ptr::eq(*other, part))
+    };
+    match Role::Replaces(kind).placement() {
+        Placement::EveryNode => {
+            if !of_node(part) && others().any(of_node) {
+                idle.add("a second sidecar of a kind", part.title());
+                return Ok(false);
+            }
+            if let Some(other) = others().find(|other| of_node(other) == of_node(part)) {
+                return Err(two_sidecars(part, other, kind));
+            }
+        }
+        Placement::FirstNode => {
+            if let Some(other) = others().next() {
+                return Err(two_sidecars(part, other, kind));
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn two_sidecars(part: &Part<'_>, other: &Part<'_>, kind: Replaceable) -> PlanError {
+    PlanError::TwoSidecars { first: part.title(), second: other.title(), sidecar: kind.name() }
+}
+
+/// The service account of a pod; `None` if it names none.
+fn account(
+    workload: &Workload,
+    available: &BTreeSet<Account>,
+    idle: &mut Idle,
+) -> Result<Option<Account>, PlanError> {
+    let Some(name) = workload.account_name() else {
+        idle.add("no serviceAccountName, so that its programs have all permissions", workload.title());
+        return Ok(None);
+    };
+    let account = Account { namespace: workload.namespace.clone(), name: name.to_owned() };
+    if available.contains(&account) {
+        return Ok(Some(account));
+    }
+    let place = Place::pod(workload, "serviceAccountName");
+    Err(PlanError::Unsupported(Unsupported { place, problem: Problem::NoAccount(account.to_string()) }))
+}
+
+/// The parameters of the default class, else of the first one.
+fn class_parameters(manifests: &Manifests, idle: &mut Idle) -> BTreeMap<String, String> {
+    let is_default = |class: &&StorageClass| {
+        let annotations = class.metadata.annotations.as_ref();
+        annotations
+            .and_then(|all| all.get(claimcheck_model::DEFAULT_CLASS))
+            .is_some_and(|text| text == "true")
+    };
+    let classes = &manifests.classes;
+    let Some(chosen) = classes.iter().find(is_default).or(classes.first()) else { return BTreeMap::new() };
+    for other in classes.iter().filter(|class| !std::ptr::eq(*class, chosen)) {
+        let name = other.metadata.name.as_deref().unwrap_or_default();
+        idle.add("a second StorageClass", format!("StorageClass {name}"));
+    }
+    chosen.parameters.clone().unwrap_or_default()
+}
+
+fn csi_driver(manifests: &Manifests) -> Result<Option<CSIDriver>, PlanError> {
+    let name = |at: usize| manifests.csi_drivers[at].metadata.name.clone().unwrap_or_default();
+    match manifests.csi_drivers.len() {
+        0 => Ok(None),
+        1 => Ok(manifests.csi_drivers.first().cloned()),
+        _ => Err(PlanError::TwoCsiDrivers(name(0), name(1))),
+    }
+}
+
+/// The folders, files and links of all mounts. A link replaces a path that programs have compiled in; it is possible
+/// only if the machine has no directory of the path's first component, since that one is the host's.
+fn volumes(
+    parts: &[Part<'_>],
+    sockets: &BTreeSet<Location>,
+    exists: &dyn Fn(&Path) -> bool,
+    idle: &mut Idle,
+) -> DeploymentObjects {
+    let mut objects = DeploymentObjects::default();
+    let has_socket = |folder: &str| {
+        sockets.iter().any(|socket| match socket {
+            Location::State(path) => is_below(path, folder),
+            Location::Node(_) | Location::Image { .. } => false,
+        })
+    };
+    for part in parts {
+        for file in &part.mounts.files {
+            if !objects.files.contains(file) {
+                objects.files.push(file.clone());
+            }
+        }
+        for (link, is_folder) in part.mounts.links() {
+            if has_socket(&link.to) {
+                continue;
+            }
+            if is_folder && !objects.folders.contains(&link.to) {
+                objects.folders.push(link.to.clone());
+            }
+            let top = link.at.trim_start_matches('/').split('/').next().unwrap_or_default();
+            let is_free = !top.is_empty() && !exists(&Path::new("/").join(top));
+            let other = objects.links.iter().find(|other| other.at == link.at);
+            match other {
+                Some(other) if other.to == link.to => {}
+                None if is_free => objects.links.push(link),
+                Some(_) | None if part.mentions(&link.at) => {}
+                Some(_) | None => {
+                    let place = format!("{} of {}", link.at, part.title());
+                    idle.add(
+                        "a volume at a path that no argument contains and that cannot be created",
+                        place,
+                    );
+                }
+            }
+        }
+    }
+    objects.links.sort_by_key(|link| link.at.len());
+    objects
+}

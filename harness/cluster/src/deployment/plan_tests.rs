@@ -1,0 +1,315 @@
+//! Tables of manifests and what is started for them.
+
+use std::path::Path;
+
+use super::{
+    DriverDeployment,
+    error::PlanError,
+    files::Link,
+    image::ImageRootfs,
+    manifests::{Contents, Manifests},
+    plan::{World, plan},
+};
+use crate::driver_command::DriverCommand;
+
+/// The plan of these manifests on a machine with the directory `/etc`, and the files below `/opt` and `/rootfs/bin`.
+fn planned(yaml: &str, images: &[&str]) -> Result<DriverDeployment, PlanError> {
+    let mut manifests = Manifests::default();
+    manifests.add(yaml, Path::new("m.yaml")).unwrap();
+    let images: Vec<ImageRootfs> = images.iter().map(|text| text.parse().unwrap()).collect();
+    let exists = |path: &Path| {
+        path == Path::new("/etc")
+            || path.starts_with("/opt")
+            || path.parent() == Some(Path::new("/rootfs/bin"))
+    };
+    plan(World { manifests: &manifests, images: &images, roles: &[], exists: &exists })
+}
+
+fn words(command: &DriverCommand) -> String {
+    match command {
+        DriverCommand::Exec(words) => words.join(" "),
+        DriverCommand::Builtin | DriverCommand::Ourselves(_) => panic!("{command:?} is not the vendor's"),
+    }
+}
+
+/// A workload of namespace `ns`: kind, name, and the pod's fields in flow style.
+fn workload(kind: &str, name: &str, pod: &str) -> String {
+    format!(
+        "---\n{{apiVersion: apps/v1, kind: {kind}, metadata: {{name: {name}, namespace: ns}}, spec: {{selector: {{}}, \
+         template: {{metadata: {{labels: {{app: a}}}}, spec: {{{pod}}}}}}}}}\n"
+    )
+}
+
+const SIDECARS: [&str; 6] = [
+    "csi-node-driver-registrar=exec:/opt/registrar",
+    "livenessprobe=exec:/opt/livenessprobe",
+    "csi-attacher=exec:/opt/csi-attacher",
+    "csi-provisioner=exec:/opt/csi-provisioner",
+    "csi-resizer=exec:/opt/csi-resizer",
+    "csi-snapshotter=exec:/opt/csi-snapshotter",
+];
+
+#[test]
+fn the_layout_of_the_hostpath_driver_is_planned() {
+    let others =
+        ["hostpathplugin=exec:/opt/hostpathplugin", "csi-external-health-monitor-controller=exec:/opt/hm"];
+    let images: Vec<&str> = SIDECARS.into_iter().chain(others).collect();
+    let plan = planned(include_str!("hostpath.yaml"), &images).unwrap();
+    assert_eq!(
+        words(&plan.driver),
+        "env CSI_ENDPOINT=unix://{socket} KUBE_NODE_NAME={node_id} /opt/hostpathplugin \
+         --drivername=hostpath.csi.k8s.io --v=5 --endpoint=unix://{socket} --nodeid={node_id}"
+    );
+    assert_eq!(plan.controller, None);
+    let expected = [
+        "health-monitor-controller (ACCOUNT): env ADDRESS={socket} /opt/hm --v=5 --csi-address={socket} \
+         --leader-election --kubeconfig={kubeconfig}",
+        "registrar (-): env KUBE_NODE_NAME={node_id} /opt/registrar --v=5 --csi-address={socket} \
+         --kubelet-registration-path={socket} --http-endpoint=127.0.0.1:0 \
+         --plugin-registration-path={registration_dir}",
+        "livenessprobe (-): /opt/livenessprobe --csi-address={socket} --http-endpoint=127.0.0.1:0",
+        "attacher (ACCOUNT): /opt/csi-attacher --v=5 --csi-address={socket} --kubeconfig={kubeconfig}",
+        "provisioner (ACCOUNT): /opt/csi-provisioner -v=5 --csi-address={socket} --feature-gates=Topology=true \
+         --kubeconfig={kubeconfig}",
+        "resizer (ACCOUNT): /opt/csi-resizer -v=5 --csi-address={socket} --kubeconfig={kubeconfig}",
+        "snapshotter (ACCOUNT): /opt/csi-snapshotter -v=5 --csi-address={socket} --kubeconfig={kubeconfig}",
+    ];
+    let expected = expected.map(|line| line.replace("ACCOUNT", "default/csi-hostpathplugin-sa"));
+    assert_eq!(plan.sidecars.commands(), expected);
+    assert!(plan.sidecars.replace_controllers());
+    let name = plan.objects.csi_driver.as_ref().and_then(|object| object.metadata.name.as_deref());
+    assert_eq!(name, Some("hostpath.csi.k8s.io"));
+    let data = "var-lib-csi-hostpath-data";
+    assert_eq!(plan.objects.folders, [data]);
+    assert_eq!(plan.objects.links, [Link { at: "/csi-data-dir".into(), to: data.into() }]);
+    assert_eq!(
+        plan.warning.as_deref(),
+        Some(
+            "--deployment: these have no effect on virtual nodes: livenessProbe (container hostpath of StatefulSet \
+             default/csi-hostpathplugin); other objects (VolumeSnapshotClass csi-hostpath-snapclass)"
+        )
+    );
+}
+
+#[test]
+fn a_controller_with_an_empty_dir_is_a_separate_process() {
+    let volumes = "volumes: [{name: s, emptyDir: {}}]";
+    let proxy = "volumeMounts: [{name: s, mountPath: /var/lib/csi/sockets/pluginproxy/}]";
+    let controller = format!(
+        "serviceAccountName: a, {volumes}, containers: [\
+         {{name: plugin, image: acme/driver:v1, args: [controller, '--endpoint=$(CSI_ENDPOINT)', '--zone=$(ZONE)'], \
+         env: [{{name: ZONE, valueFrom: {{configMapKeyRef: {{name: c, key: zone}}}}}}, \
+         {{name: CSI_ENDPOINT, value: 'unix:///var/lib/csi/sockets/pluginproxy/csi.sock'}}], {proxy}}}, \
+         {{name: csi-provisioner, image: 'k/csi-provisioner:v6', \
+         args: ['--csi-address=$(ADDRESS)', --leader-election], \
+         env: [{{name: ADDRESS, value: /var/lib/csi/sockets/pluginproxy/csi.sock}}], {proxy}}}, \
+         {{name: syncer, image: 'acme/syncer:v1', \
+         env: [{{name: PLACE, valueFrom: {{fieldRef: {{fieldPath: metadata.namespace}}}}}}]}}, \
+         {{name: liveness, image: 'k/livenessprobe:v2', args: ['--csi-address=/csi/csi.sock'], \
+         volumeMounts: [{{name: s, mountPath: /csi}}]}}]"
+    );
+    let node = "hostNetwork: true, initContainers: [{name: i, image: busybox, command: [modprobe, nfs]}], \
+         volumes: [{name: s, hostPath: {path: /var/lib/kubelet/plugins/acme/}}, {name: c, configMap: {name: c}}], \
+         containers: [\
+         {name: plugin, image: acme/driver:v1, args: [node, '--config=/etc/acme/driver.yaml', '--id=$(POD_IP)', \
+         '--endpoint=unix:/csi/csi.sock'], env: [{name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}], \
+         volumeMounts: [{name: s, mountPath: /csi}, {name: c, mountPath: /etc/acme}]}, \
+         {name: registrar, image: 'k/csi-node-driver-registrar:v2', args: ['--csi-address=/csi/csi.sock', \
+         '--kubelet-registration-path=/var/lib/kubelet/plugins/acme/csi.sock'], \
+         volumeMounts: [{name: s, mountPath: /csi}]}, \
+         {name: liveness, image: 'k/livenessprobe:v2', args: ['--csi-address=/csi/csi.sock'], \
+         volumeMounts: [{name: s, mountPath: /csi}]}]";
+    let yaml = [
+        "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, namespace: ns}}\n---\n\
+         {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: ns}, data: {zone: z1, driver.yaml: 'a: 1'}}\n\
+         ---\n{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: s}, provisioner: d, \
+         parameters: {tier: fast}}\n",
+        &workload("Deployment", "controller", &controller),
+        &workload("DaemonSet", "node", node),
+    ]
+    .concat();
+    let images =
+        ["acme/driver=exec:/opt/driver", "syncer=exec:/opt/syncer", SIDECARS[0], SIDECARS[1], SIDECARS[3]];
+    let plan = planned(&yaml, &images).unwrap();
+    assert_eq!(
+        words(&plan.driver),
+        "env POD_IP=127.0.0.1 /opt/driver node --config=/etc/acme/driver.yaml --id=127.0.0.1 --endpoint=unix:{socket}"
+            .replace("/etc/acme", "{state_dir}/daemonset-ns-node-c")
+    );
+    assert_eq!(
+        plan.controller.as_ref().map(words).as_deref(),
+        Some(
+            "env ZONE=z1 CSI_ENDPOINT=unix://{socket} /opt/driver controller --endpoint=unix://{socket} --zone=z1"
+        )
+    );
+    let expected = [
+        "provisioner (ns/a): env ADDRESS={socket} /opt/csi-provisioner --csi-address={socket} --leader-election \
+         --kubeconfig={kubeconfig}",
+        "syncer (ns/a): env PLACE=ns KUBECONFIG={kubeconfig} /opt/syncer",
+        "registrar (-): /opt/registrar --csi-address={socket} --kubelet-registration-path={socket} \
+         --plugin-registration-path={registration_dir}",
+        "livenessprobe (-): /opt/livenessprobe --csi-address={socket} --http-endpoint=127.0.0.1:0",
+    ];
+    assert_eq!(plan.sidecars.commands(), expected);
+    assert_eq!(plan.class_parameters, [("tier".to_owned(), "fast".to_owned())].into());
+    let files: Vec<_> =
+        plan.objects.files.iter().map(|file| (file.path.as_str(), file.contents.clone())).collect();
+    let contents = |text: &str| Contents(text.as_bytes().to_vec());
+    assert_eq!(
+        files,
+        [("daemonset-ns-node-c/driver.yaml", contents("a: 1")), ("daemonset-ns-node-c/zone", contents("z1"))]
+    );
+    assert_eq!(
+        plan.warning.as_deref(),
+        Some(
+            "--deployment: these have no effect on virtual nodes: a second sidecar of a kind (container liveness of \
+             Deployment ns/controller); initContainers (DaemonSet ns/node)"
+        )
+    );
+}
+
+#[test]
+fn the_program_is_looked_up_in_the_folder_of_the_image() {
+    let driver = |command: &str| {
+        let args = "args: ['--endpoint=unix:///csi/csi.sock']";
+        let pod = format!("containers: [{{name: c, image: 'acme/driver:v1', {command}{args}}}]");
+        planned(&workload("DaemonSet", "d", &pod), &["driver=/rootfs"]).map(|plan| words(&plan.driver))
+    };
+    let table = [
+        ("", "/rootfs/bin/driver"),
+        ("command: [/bin/other], ", "/rootfs/bin/other"),
+        ("command: [other, --a], ", "/rootfs/bin/other --a"),
+        ("command: [sh, -c, 'exec d \"$@\"', sh], ", "/rootfs/bin/sh -c exec d \"$@\" sh"),
+    ];
+    for (command, expected) in table {
+        assert_eq!(driver(command), Ok(format!("{expected} --endpoint=unix://{{socket}}")), "{command}");
+    }
+    let error = driver("command: [/usr/bin/other], ").unwrap_err().to_string();
+    assert!(error.contains("container c, command: /rootfs has no /usr/bin/other"), "{error}");
+}
+
+/// A container that is the driver.
+const DRIVER: &str = "{name: c, image: acme/driver, args: ['--endpoint=unix:///csi/csi.sock'], MORE}";
+
+#[test]
+fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
+    let pod = |pod: &str| workload("DaemonSet", "d", pod);
+    let with = |more: &str| pod(&format!("containers: [{}]", DRIVER.replace("MORE", more)));
+    let volume = |volume: &str| {
+        let mounts = "volumeMounts: [{name: v, mountPath: /v}]";
+        pod(&format!("volumes: [{{name: v, {volume}}}], containers: [{}]", DRIVER.replace("MORE", mounts)))
+    };
+    let driver = DRIVER.replace(", MORE", "");
+    let provisioner = "{name: p, image: k/csi-provisioner, args: [--node-deployment]}";
+    let both = ["driver=exec:/opt/d", "csi-provisioner=exec:/opt/p"];
+    let one = ["driver=exec:/opt/d"];
+    let place = "DaemonSet ns/d, container c, ";
+    let table: [(String, &[&str], String); 21] = [
+        (with(""), &[], format!("{place}image: nothing stands for acme/driver: add --image-rootfs acme/driver=DIR")),
+        (with(""), &["driver=none"], "no container listens on a CSI socket".into()),
+        (with(""), &["driver=exec:/no/such"], format!("{place}image: --image-rootfs acme/driver=exec:/no/such")),
+        (with(""), &["d=exec:/opt/d"], "--image-rootfs d: no container".into()),
+        (with("command: [sh, -c, x]"), &one, format!("{place}command: the container starts sh")),
+        (
+            with("env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]"),
+            &one,
+            format!("{place}env A: no file has Secret ns/s"),
+        ),
+        (
+            with("envFrom: [{configMapRef: {name: m}}]"),
+            &one,
+            format!("{place}envFrom[0]: no file has ConfigMap ns/m"),
+        ),
+        (
+            with("env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}]"),
+            &one,
+            format!("{place}env A: fieldRef metadata.uid has no value on virtual nodes"),
+        ),
+        (volume("secret: {secretName: s}"), &one, format!("{place}volumeMounts v: no file has Secret ns/s")),
+        (volume("nfs: {server: s, path: /}"), &one, format!("{place}volumeMounts v: only hostPath")),
+        (with("volumeMounts: [{name: w, mountPath: /w}]"), &one, format!("{place}volumeMounts w: the pod has no")),
+        (pod("containers: [{name: c}]"), &[], format!("{place}image: the container has no image")),
+        (
+            pod(&format!("containers: [{driver}, {provisioner}]")),
+            &both,
+            "DaemonSet ns/d, container p, args: the sidecar runs once".into(),
+        ),
+        (
+            pod(&format!("serviceAccountName: a, containers: [{driver}, {{name: x, image: acme/x}}]")),
+            &["driver=exec:/opt/d", "x=exec:/opt/x"],
+            "DaemonSet ns/d, serviceAccountName: no file has ServiceAccount ns/a".into(),
+        ),
+        (
+            pod(&format!("containers: [{driver}, {}]", driver.replace("name: c", "name: e"))),
+            &one,
+            "container c of DaemonSet ns/d and container e of DaemonSet ns/d both are the driver of the nodes".into(),
+        ),
+        (
+            pod(&format!("containers: [{driver}, {{name: e, image: acme/driver, command: [x]}}]")),
+            &one,
+            "container c of DaemonSet ns/d and container e of DaemonSet ns/d start different programs".into(),
+        ),
+        (
+            workload("Deployment", "d", &format!("containers: [{driver}]")),
+            &one,
+            "container c of Deployment ns/d is the driver's controller, and no workload runs the driver on nodes".into(),
+        ),
+        (
+            pod("containers: [{name: c, image: acme/driver, args: ['--endpoint=tcp://:10000']}]"),
+            &one,
+            "no container listens on a CSI socket".into(),
+        ),
+        (
+            pod(&format!(
+                "containers: [{driver}, {0}, {0}]",
+                provisioner.replace("--node-deployment", "--csi-address=/csi/csi.sock")
+            )),
+            &both,
+            "both are the provisioner: remove one".into(),
+        ),
+        (
+            format!(
+                "{}---\n{{kind: CSIDriver, metadata: {{name: a}}}}\n---\n{{kind: CSIDriver, metadata: {{name: b}}}}\n",
+                with("")
+            ),
+            &one,
+            "the files have CSIDriver a and b".into(),
+        ),
+        (
+            format!(
+                "{}---\n{{kind: Secret, metadata: {{name: s, namespace: ns}}, stringData: {{k: v}}}}\n",
+                with("env: [{name: URL, valueFrom: {secretKeyRef: {name: s, key: k}}}]")
+            ),
+            &one,
+            format!("{place}env URL: logs would show this value"),
+        ),
+    ];
+    for (yaml, images, expected) in table {
+        let error = planned(&yaml, images).map(|plan| words(&plan.driver)).unwrap_err().to_string();
+        assert!(error.contains(&expected), "{yaml}{error}");
+    }
+}
+
+#[test]
+fn containers_are_recognised_by_how_they_use_the_socket() {
+    let client = "{name: x, image: acme/x, args: ['unix-connect:/csi/csi.sock']}";
+    let mention = "{name: m, image: acme/m, env: [{name: SOCKET, value: /csi/csi.sock}]}";
+    let endpoint = "{name: c, image: acme/driver, args: [--csi-endpoint, /csi/csi.sock]}";
+    let probe = "{name: p, image: k/livenessprobe, args: [--csi-address=/csi/csi.sock]}";
+    let images = |names: &[&str]| -> Vec<String> {
+        names.iter().map(|name| format!("{name}=exec:/opt/{name}")).collect()
+    };
+    let table: [(&[&str], &[&str], &str); 3] = [
+        (&[client, mention, endpoint], &["x", "m", "driver"], "/opt/driver --csi-endpoint {socket}"),
+        (&[client, mention, probe], &["x", "m", "livenessprobe"], "env SOCKET={socket} /opt/m"),
+        (&[probe, endpoint], &["livenessprobe", "driver"], "/opt/driver --csi-endpoint {socket}"),
+    ];
+    for (containers, names, expected) in table {
+        let yaml = workload("DaemonSet", "d", &format!("containers: [{}]", containers.join(", ")));
+        let images = images(names);
+        let images: Vec<&str> = images.iter().map(String::as_str).collect();
+        let plan = planned(&yaml, &images).unwrap();
+        assert_eq!(words(&plan.driver), expected);
+        assert_eq!(plan.sidecars.commands().len(), names.len() - 1);
+    }
+}

@@ -1,0 +1,57 @@
+//! Arguments for a vendor's own manifests on clusters with virtual nodes.
+
+use std::path::PathBuf;
+
+use claimcheck_cluster::{DeploymentError, DriverDeployment, ImageRootfs};
+use clap::Args;
+
+/// Arguments of `--cluster embedded` and `envtest`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "A vendor's manifests on virtual nodes")]
+pub struct DeploymentArgs {
+    /// YAML file with the driver's own manifests (Deployment, StatefulSet, DaemonSet, ServiceAccount, roles, CSIDriver,
+    /// StorageClass, ConfigMap, Secret), from which --driver, --driver-controller, --sidecar and their rights follow;
+    /// can be repeated
+    #[arg(long = "deployment", value_name = "FILE", value_delimiter = '\n', env = "CLAIMCHECK_DEPLOYMENT")]
+    deployment_files: Vec<PathBuf>,
+    /// What stands for an image of --deployment: the folder of its root file system, in which the container's command is
+    /// looked up (without a command, a program with the image's name), a program of this machine, or `none` to leave its
+    /// containers out; built-in sidecars run in place of those. IMAGE is the whole reference, or without tag and digest,
+    /// or its last component; the closest form counts, and one that matches several images is an error; can be repeated
+    #[arg(
+        long = "image-rootfs",
+        value_name = "IMAGE=DIR|exec:PROGRAM|none",
+        value_delimiter = '\n',
+        env = "CLAIMCHECK_IMAGE_ROOTFS"
+    )]
+    image_rootfs: Vec<ImageRootfs>,
+}
+
+impl DeploymentArgs {
+    /// The first of these arguments that was given, for kinds of cluster that accept none of them.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [("--deployment", self.has_files()), ("--image-rootfs", !self.image_rootfs.is_empty())];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
+    }
+
+    /// Whether manifests were given.
+    pub fn has_files(&self) -> bool {
+        !self.deployment_files.is_empty()
+    }
+
+    /// Whether images were given without manifests.
+    pub fn lacks_files(&self) -> bool {
+        !self.has_files() && !self.image_rootfs.is_empty()
+    }
+
+    /// What the manifests start, if any were given; `roles` are the files of `--sidecar-rbac`.
+    ///
+    /// # Errors
+    /// A file cannot be used, or contains something that cannot run on virtual nodes.
+    pub fn read(&self, roles: &[PathBuf]) -> Result<Option<DriverDeployment>, DeploymentError> {
+        match self.has_files() {
+            true => DriverDeployment::read(&self.deployment_files, &self.image_rootfs, roles).map(Some),
+            false => Ok(None),
+        }
+    }
+}
