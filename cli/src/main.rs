@@ -16,6 +16,7 @@ mod monitor;
 mod rbac;
 mod report;
 mod run;
+mod slo;
 mod testdriver;
 
 use std::process::ExitCode;
@@ -86,6 +87,9 @@ enum Command {
     /// Follow every volume of an existing cluster: metrics of phases and waits, and what is stuck. Reads only
     #[command(subcommand)]
     Monitor(monitor::Command),
+    /// Turn the thresholds of an SLO file into Prometheus rules and alerts for a cluster in use
+    #[command(subcommand)]
+    Slo(slo::Command),
     /// Build the container image of the components without a container engine
     Image(image::Args),
     #[command(flatten)]
@@ -106,6 +110,7 @@ impl Command {
             | Self::History(_)
             | Self::Rbac(_)
             | Self::Monitor(_)
+            | Self::Slo(_)
             | Self::Image(_)
             | Self::Component(_) => false,
         }
@@ -132,6 +137,7 @@ fn main() -> ExitCode {
         | Command::History(_)
         | Command::Rbac(_)
         | Command::Monitor(monitor::Command::Status(_))
+        | Command::Slo(_)
         | Command::Image(_)
         | Command::Cluster(_) => logging::Style::Human { verbosity: cli.verbose },
     };
@@ -148,6 +154,7 @@ fn main() -> ExitCode {
         Command::Csi(args) => csi::run(*args, privilege, started),
         Command::Testdriver(args) => args.run(),
         Command::Monitor(command) => command.run(),
+        Command::Slo(command) => command.run(),
         Command::Image(args) => args.run(),
         Command::Cluster(command) => command.run(),
     };

@@ -4,8 +4,9 @@ use claimcheck_informer::Kind;
 use claimcheck_model::{ClusterKind, Event, Outcome, PhaseSample, TransitionKind, metric};
 use claimcheck_report::metrics::{Register, text};
 use prometheus::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Registry};
+use serde::Serialize;
 
-use crate::stuck::{Status, counts};
+use crate::stuck::{Status, counts, stuck_counts, unused_counts};
 
 /// Two registries.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Series {
     detach: IntCounterVec,
     waiting: GaugeVec,
     oldest: GaugeVec,
+    stuck: GaugeVec,
+    unused: GaugeVec,
     tracked: Gauge,
 }
 
@@ -38,8 +41,23 @@ impl Series {
         let detach = of_volumes.counter(&metric::DETACH);
         let waiting = of_volumes.gauge(&metric::PHASE_WAITING);
         let oldest = of_volumes.gauge(&metric::PHASE_WAITING_OLDEST);
+        let stuck = of_volumes.gauge(&metric::STUCK_VOLUMES);
+        let unused = of_volumes.gauge(&metric::UNUSED_OBJECTS);
         let tracked = of_volumes.gauge(&metric::TRACKED).with_label_values::<&str>(&[]);
-        Self { process, lists, leader, volumes, durations, attach, detach, waiting, oldest, tracked }
+        Self {
+            process,
+            lists,
+            leader,
+            volumes,
+            durations,
+            attach,
+            detach,
+            waiting,
+            oldest,
+            stuck,
+            unused,
+            tracked,
+        }
     }
 
     /// The kind is watched: its series exists before its first list after the start.
@@ -103,8 +121,22 @@ impl Series {
                 self.waiting.with_label_values(&labels).set(count as f64);
                 self.oldest.with_label_values(&labels).set(oldest);
             }
+            self.stuck.reset();
+            for ((phase, driver, class, cause), count) in stuck_counts(status) {
+                let labels = [phase.name(), driver, class, &name(&cause)];
+                self.stuck.with_label_values(&labels).set(count as f64);
+            }
+            for (kind, count) in unused_counts(status) {
+                self.unused.with_label_values(&[&*name(&kind)]).set(count as f64);
+            }
             all.push_str(&text(&self.volumes));
         }
         all
     }
+}
+
+/// The name of a variant in JSON: `no_capacity`.
+fn name(variant: &impl Serialize) -> String {
+    let json = serde_json::to_value(variant).unwrap_or_default();
+    json.as_str().unwrap_or_default().to_owned()
 }

@@ -1,9 +1,16 @@
 //! The files as the tests need them.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::LazyLock};
 
 use serde_json::Value;
 
+/// The dashboards of `claimcheck monitor`, which a run does not fill.
+pub const OF_THE_MONITOR: [&str; 3] =
+    ["canary-and-error-budget.json", "cluster-volumes.json", "stuck-and-leaking.json"];
+/// The rules that are installed together.
+const INSTALLED: [&str; 2] = ["claimcheck.rules.yaml", "driver-time.rules.yaml"];
+/// The rules that `claimcheck slo rules` makes of `slo.yaml`.
+const OF_OBJECTIVES: &str = "slo.rules.yaml";
 /// Says of a panel that it has nothing to show where nothing went wrong.
 const HEALTHY: &str = "Empty on a healthy run.";
 
@@ -73,7 +80,7 @@ pub fn dashboards() -> Vec<Dashboard> {
         })
         .collect();
     all.sort_by(|a, b| a.file.cmp(&b.file));
-    assert_eq!(all.len(), 5);
+    assert_eq!(all.len(), 8);
     all
 }
 
@@ -83,16 +90,37 @@ pub fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The groups of rules, as Prometheus reads them.
+/// The groups of rules that are installed, as Prometheus reads them.
 pub fn groups() -> Value {
-    yaml("prometheus/claimcheck.rules.yaml")["groups"].take()
+    INSTALLED.iter().flat_map(|file| groups_of(file)).collect()
 }
 
-/// Every rule of every group.
-pub fn rules() -> Vec<Value> {
-    let groups = groups();
-    let groups = groups.as_array().expect("groups").iter();
-    groups.flat_map(|group| list(group, "rules").to_vec()).collect()
+fn groups_of(file: &str) -> Vec<Value> {
+    list(&yaml(&format!("prometheus/{file}")), "groups").to_vec()
+}
+
+/// Every rule of every group of a file.
+fn rules_of(file: &str) -> Vec<Value> {
+    groups_of(file).iter().flat_map(|group| list(group, "rules").to_vec()).collect()
+}
+
+/// The rules about runs.
+pub fn rules_of_runs() -> Vec<Value> {
+    rules_of("claimcheck.rules.yaml")
+}
+
+/// Every rule of every file.
+pub fn rules() -> &'static [Value] {
+    // Looked up for each name in each expression.
+    static RULES: LazyLock<Vec<Value>> =
+        LazyLock::new(|| INSTALLED.iter().chain([&OF_OBJECTIVES]).flat_map(|file| rules_of(file)).collect());
+    &RULES
+}
+
+/// The paths of all rule files.
+pub fn rule_files() -> Vec<String> {
+    let files = INSTALLED.iter().chain([&OF_OBJECTIVES]);
+    files.map(|file| folder().join("prometheus").join(file).display().to_string()).collect()
 }
 
 /// What a variable asks for: the series, and which label's values.

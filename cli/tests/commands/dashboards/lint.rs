@@ -26,8 +26,10 @@ const UPSTREAM: [&str; 6] = [
 
 /// What is exposed only once something has gone wrong, or elsewhere: with a lease, by the monitor, of cases that are
 /// not run here.
-const ELSEWHERE: [&Metric; 12] = [
+const ELSEWHERE: [&Metric; 16] = [
+    &metric::CANARY_RUNS,
     &metric::CASE_FLIPS,
+    &metric::DATA_SOURCE_VALIDATIONS,
     &metric::DELETE_FAILED,
     &metric::FORCED_DETACHES,
     &metric::LEADER_STATUS,
@@ -38,6 +40,8 @@ const ELSEWHERE: [&Metric; 12] = [
     &metric::PROVISION_FAILED,
     &metric::QUEUE_RETRIES,
     &metric::SNAPSHOT_OPERATION,
+    &metric::STUCK_VOLUMES,
+    &metric::UNUSED_OBJECTS,
     &metric::VOLUME_OPERATION_ERRORS,
 ];
 

@@ -163,6 +163,30 @@ pub(crate) fn counts(status: &Status) -> BTreeMap<(Phase, &str, &str), (u64, f64
     counts
 }
 
+/// The number of stuck rows, by phase, driver, class and cause.
+pub(crate) fn stuck_counts(status: &Status) -> BTreeMap<(Phase, &str, &str, Cause), u64> {
+    let mut counts = BTreeMap::new();
+    for row in status.waiting.iter().filter(|row| row.stuck) {
+        *counts.entry((row.phase, &*row.driver, &*row.storage_class, row.cause)).or_default() += 1;
+    }
+    counts
+}
+
+/// The number of unused objects of each kind, also of those without any: their series then exist, and are 0.
+pub(crate) fn unused_counts(status: &Status) -> BTreeMap<LeftoverKind, u64> {
+    let kinds = [
+        LeftoverKind::AttachmentWithoutPod,
+        LeftoverKind::AttachmentWithoutVolume,
+        LeftoverKind::VolumeWithoutClaim,
+        LeftoverKind::Finalizer,
+    ];
+    let mut counts = BTreeMap::from(kinds.map(|kind| (kind, 0)));
+    for leftover in &status.leftovers {
+        *counts.entry(leftover.kind).or_default() += 1;
+    }
+    counts
+}
+
 /// A duration in seconds as kubectl prints it: `45s`, `12m`, `3h05m`, `4d`.
 pub fn age(seconds: f64) -> String {
     let whole = seconds as u64;

@@ -10,6 +10,7 @@
 
 mod judge;
 mod parse;
+pub mod rules;
 
 pub use judge::{Judge, Judgement};
 pub use parse::{SloError, load, parse};

@@ -9,6 +9,7 @@ use std::{
 use claimcheck_model::Phase;
 use jiff::SignedDuration;
 use serde::Deserialize;
+use serde_saphyr::Spanned;
 
 use super::{Counted, Measure, Objective, Quantile, Samples};
 
@@ -32,6 +33,8 @@ pub enum SloError {
     Entry {
         /// Its index, from 0.
         index: usize,
+        /// Its first line in the file, from 1.
+        line: u64,
         /// The problem and the remedy.
         what: String,
     },
@@ -40,7 +43,7 @@ pub enum SloError {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    slos: Vec<Entry>,
+    slos: Vec<Spanned<Entry>>,
 }
 
 #[derive(Deserialize)]
@@ -70,11 +73,23 @@ pub fn load(path: &Path) -> Result<Vec<Objective>, SloError> {
 /// # Errors
 /// They are invalid; see [`SloError`].
 pub fn parse(text: &str) -> Result<Vec<Objective>, SloError> {
+    Ok(parse_lines(text)?.into_iter().map(|(_, objective)| objective).collect())
+}
+
+/// Reads thresholds, each with its first line in the file, from 1.
+///
+/// # Errors
+/// They are invalid; see [`SloError`].
+pub(super) fn parse_lines(text: &str) -> Result<Vec<(u64, Objective)>, SloError> {
     let file: File = serde_saphyr::from_str(text).map_err(|error| SloError::Form(error.to_string()))?;
     if file.slos.is_empty() {
-        return Err(SloError::Form("slos is empty: add a threshold, or omit --slo".to_owned()));
+        return Err(SloError::Form("slos is empty: add a threshold, or do not pass the file".to_owned()));
     }
-    let entry = |(index, entry)| objective(entry).map_err(|what| SloError::Entry { index, what });
+    let entry = |(index, entry): (usize, Spanned<Entry>)| {
+        let line = entry.referenced.line();
+        let objective = objective(entry.value).map_err(|what| SloError::Entry { index, line, what });
+        objective.map(|objective| (line, objective))
+    };
     file.slos.into_iter().enumerate().map(entry).collect()
 }
 
@@ -179,6 +194,8 @@ mod tests {
             let error = parse(&format!("slos:\n  - {entry}\n")).unwrap_err().to_string();
             assert!(error.contains(words), "{entry}: {error}");
         }
+        let second = "slos:\n  - {count: leaks, max: 0}\n\n  - count: leaks\n    max: 1s\n";
+        assert!(matches!(parse(second), Err(SloError::Entry { index: 1, line: 4, .. })));
         assert!(parse("slos: []").unwrap_err().to_string().contains("empty"));
         assert!(parse("slo: []").unwrap_err().to_string().starts_with("--slo: "));
     }
