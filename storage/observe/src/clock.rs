@@ -1,8 +1,7 @@
 //! The node's time, for comparison with other clocks: `GET /clock`, plain HTTP.
 //!
 //! The harness sends the request through the API server's pod proxy; two readings of its own clock around the
-//! response bound the difference of the clocks.
-//! the clocks are apart.
+//! response bound the difference of the clocks. The same server serves the metrics of `--metrics`.
 
 use std::{
     convert::Infallible,
@@ -21,48 +20,61 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpListener, task::JoinSet};
 
+use crate::phases::Series;
+
 /// The path of the clock.
 pub const CLOCK_PATH: &str = "/clock";
 
-/// The clock cannot be served.
+/// The clock, or the metrics, cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: set --listen to an unused address of this machine")]
+#[error("cannot listen on {address}: set {flag} to an unused address of this machine")]
 pub struct ServeError {
     address: SocketAddr,
+    flag: &'static str,
     #[source]
     source: io::Error,
 }
 
-/// Listens. The unspecified address (`[::]`) includes those of IPv4, and is limited to them on a machine
-/// without IPv6.
-pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+/// Listens on the address of this flag. The unspecified address (`[::]`) includes those of IPv4, and is limited to
+/// them on a machine without IPv6.
+pub(crate) async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
     let bound = match TcpListener::bind(address).await {
         Err(error) if is_all_of_ipv6(address) && error.kind() != io::ErrorKind::AddrInUse => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
         }
         bound => bound,
     };
-    bound.map_err(|source| ServeError { address, source })
+    bound.map_err(|source| ServeError { address, flag, source })
 }
 
 fn is_all_of_ipv6(address: SocketAddr) -> bool {
     address.ip() == Ipv6Addr::UNSPECIFIED
 }
 
-/// Serves forever.
-pub(crate) async fn serve(listener: TcpListener) -> Infallible {
+/// Serves these answers forever.
+pub(crate) async fn serve<A>(listener: TcpListener, answer: A) -> Infallible
+where
+    A: Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+{
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(async move {
-                    let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(&request)) });
-                    let mut server = http1::Builder::new();
-                    let served = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
-                    if let Err(error) = served.await {
-                        tracing::debug!(%error, "a client of the clock disconnected");
-                    }
-                })),
+                Ok((stream, _)) => {
+                    let answer = answer.clone();
+                    connections.spawn(async move {
+                        let service = service_fn(move |request: Request<Incoming>| {
+                            let response = answer(&request);
+                            async move { Ok::<_, Infallible>(response) }
+                        });
+                        let mut server = http1::Builder::new();
+                        let stream = TokioIo::new(stream);
+                        let served = server.timer(TokioTimer::new()).serve_connection(stream, service);
+                        if let Err(error) = served.await {
+                            tracing::debug!(%error, "a client disconnected");
+                        }
+                    });
+                }
                 Err(error) => tracing::debug!(%error, "cannot accept a connection"),
             },
             Some(_) = connections.join_next() => {}
@@ -70,7 +82,8 @@ pub(crate) async fn serve(listener: TcpListener) -> Infallible {
     }
 }
 
-fn answer(request: &Request<Incoming>) -> Response<Full<Bytes>> {
+/// The pages of the clock.
+pub(crate) fn clock(request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let (status, text) = match (request.method(), request.uri().path()) {
         (&Method::GET, CLOCK_PATH) => {
             let now = serde_json::to_string(&Stamp::now()).expect("a stamp is two numbers");
@@ -80,6 +93,28 @@ fn answer(request: &Request<Incoming>) -> Response<Full<Bytes>> {
         (_, CLOCK_PATH | "/healthz") => (StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned()),
         _ => (StatusCode::NOT_FOUND, "the time is at /clock\n".to_owned()),
     };
+    respond(status, text)
+}
+
+/// The pages of `--metrics`.
+pub(crate) fn metrics(request: &Request<Incoming>, series: &Series) -> Response<Full<Bytes>> {
+    let (status, text) = match (request.method(), request.uri().path()) {
+        (&Method::GET, "/metrics") => (StatusCode::OK, series.text()),
+        (&Method::GET, "/healthz") => (StatusCode::OK, "ok".to_owned()),
+        (&Method::GET, "/readyz") if series.is_synced() => (StatusCode::OK, "ok".to_owned()),
+        (&Method::GET, "/readyz") => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the pods and the Node were not listed yet\n".to_owned())
+        }
+        (_, "/metrics" | "/healthz" | "/readyz") => (StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "the metrics are at /metrics\n".to_owned()),
+    };
+    let mut response = respond(status, text);
+    let format = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, format);
+    response
+}
+
+fn respond(status: StatusCode, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     // An answer of a moment ago would be a wrong one.
@@ -104,9 +139,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_time_lies_between_question_and_answer() {
-        let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let listener = bind("127.0.0.1:0".parse().unwrap(), "--listen").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(serve(listener)));
+        let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(serve(listener, clock)));
         let asked = Stamp::now();
         let answer = get(address, "GET /clock").await;
         let node: Stamp = serde_json::from_str(answer.lines().last().unwrap()).unwrap();
@@ -114,15 +149,34 @@ mod tests {
         assert!(get(address, "GET /healthz").await.starts_with("HTTP/1.1 200"));
         assert!(get(address, "POST /clock").await.starts_with("HTTP/1.1 405"));
         assert!(get(address, "GET /else").await.starts_with("HTTP/1.1 404"));
-        let taken = bind(address).await.unwrap_err();
+        let taken = bind(address, "--listen").await.unwrap_err();
         assert!(taken.to_string().contains("--listen"), "{taken}");
     }
 
     #[tokio::test]
-    async fn it_answers_in_both_families() {
-        let listener = bind("[::]:0".parse().unwrap()).await.unwrap();
+    async fn metrics_are_served_in_the_format_of_prometheus() {
+        let listener = bind("127.0.0.1:0".parse().unwrap(), "--metrics").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(serve(listener)));
+        let series = Series::default();
+        let serving = serve(listener, move |request: &Request<Incoming>| metrics(request, &series));
+        let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(serving));
+        let answer = get(address, "GET /metrics").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+        assert!(answer.contains("\nprocess_resident_memory_bytes "), "{answer}");
+        assert!(get(address, "GET /healthz").await.starts_with("HTTP/1.1 200"));
+        assert!(get(address, "GET /readyz").await.starts_with("HTTP/1.1 503"));
+        assert!(get(address, "POST /metrics").await.starts_with("HTTP/1.1 405"));
+        assert!(get(address, "GET /clock").await.starts_with("HTTP/1.1 404"));
+        let taken = bind(address, "--metrics").await.unwrap_err();
+        assert!(taken.to_string().contains("--metrics"), "{taken}");
+    }
+
+    #[tokio::test]
+    async fn it_answers_in_both_families() {
+        let listener = bind("[::]:0".parse().unwrap(), "--listen").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(serve(listener, clock)));
         let mut hosts = vec![std::net::IpAddr::from(Ipv4Addr::LOCALHOST)];
         // A machine without IPv6 has the other alone.
         hosts.extend(address.is_ipv6().then_some(std::net::IpAddr::from(Ipv6Addr::LOCALHOST)));

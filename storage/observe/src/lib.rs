@@ -6,19 +6,22 @@
 //!                                                                      clock: GET /clock ──> the harness
 //! ```
 //!
-//! It runs as a DaemonSet in the host's PID namespace, and needs neither the driver's cooperation nor RBAC
-//! permissions. The harness reads its log through the API server, as every pod's log, and its clock, to convert
+//! It runs as a DaemonSet in the host's PID namespace, and needs neither the driver's cooperation nor, without
+//! `--metrics`, RBAC permissions. The harness reads its log through the API server, as every pod's log, and its clock, to convert
 //! the node's times to its own.
 //!
 //! Records contain **times, never counts**: the kernel notifies that the table changed, not what changed how
 //! often. A mount that appears and disappears between two readings is not seen, and drivers that mount nothing
 //! when they stage have no record then: their `publish` includes it.
 //!
-//! Start with [`watch`]; [`Table`] and [`Mounts`](mountinfo::Mounts) are the pure parts.
+//! With `--metrics` it measures the phases of its node's volumes itself, for clusters in use: see [`phases`].
+//!
+//! Start with [`watch`]; [`Table`], [`Mounts`](mountinfo::Mounts) and [`phases::NodePhases`] are the pure parts.
 
 mod args;
 mod clock;
 pub mod mountinfo;
+pub mod phases;
 mod record;
 mod run;
 mod table;

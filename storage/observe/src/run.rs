@@ -1,13 +1,21 @@
-//! The component: the watch, its records on standard output, and the clock.
+//! The component: the watch, its records on standard output, the clock, and with `--metrics` the phases.
 
-use std::io;
+use std::{convert::Infallible, io};
 
+use http::Request;
+use hyper::body::Incoming;
+use kube::Client;
 use tokio::{
     io::AsyncWriteExt,
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    net::TcpListener,
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
 
-use crate::{Args, Record, ServeError, WatchError, clock, watch};
+use crate::{
+    Args, Record, ServeError, WatchError, clock,
+    phases::{ApiError, Series, api_client, follow},
+    watch,
+};
 
 /// Errors that end the component.
 #[derive(Debug, thiserror::Error)]
@@ -15,9 +23,12 @@ pub enum RunError {
     /// The mount table cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// The clock cannot be served.
+    /// The clock, or the metrics, cannot be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// `--metrics` has no API server.
+    #[error(transparent)]
+    Api(#[from] ApiError),
     /// The thread cannot be created.
     #[error("cannot start the watch thread")]
     Thread(#[source] io::Error),
@@ -32,8 +43,17 @@ pub enum RunError {
 /// See [`RunError`].
 pub async fn run(args: Args, stop: impl Future<Output = ()>) -> Result<(), RunError> {
     let clock = match args.listen {
-        Some(address) => Some(clock::bind(address).await?),
+        Some(address) => Some(clock::bind(address, "--listen").await?),
         None => None,
+    };
+    let (copies, metrics) = match args.metrics {
+        Some(address) => {
+            let client = api_client(args.kubeconfig.as_deref()).await?;
+            let listener = clock::bind(address, "--metrics").await?;
+            let (copies, records) = unbounded_channel();
+            (Some(copies), Some(Metrics { listener, client, node: args.node_name.clone(), records }))
+        }
+        None => (None, None),
     };
     // The watch never waits for a reader: times would be late.
     let (sender, records) = unbounded_channel();
@@ -42,24 +62,61 @@ pub async fn run(args: Args, stop: impl Future<Output = ()>) -> Result<(), RunEr
     let watching = tokio::task::spawn_blocking(move || watch(&args, &stopped, sender));
     let clock = async {
         match clock {
-            Some(listener) => match clock::serve(listener).await {},
+            Some(listener) => clock::serve(listener, clock::clock).await,
+            None => std::future::pending().await,
+        }
+    };
+    let metrics = async {
+        match metrics {
+            Some(metrics) => metrics.run().await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
         watched = watching => Ok(watched.map_err(|error| RunError::Thread(error.into()))??),
-        written = write(records) => written.map_err(RunError::Write),
-        () = clock => Ok(()),
+        written = write(records, copies) => written.map_err(RunError::Write),
+        never = clock => match never {},
+        never = metrics => match never {},
         () = stop => Ok(()),
     }
 }
 
-async fn write(mut records: UnboundedReceiver<Record>) -> io::Result<()> {
+/// The phases of the node, and where they are served.
+struct Metrics {
+    listener: TcpListener,
+    client: Client,
+    node: String,
+    records: UnboundedReceiver<Record>,
+}
+
+impl Metrics {
+    /// Measures and serves forever.
+    async fn run(self) -> Infallible {
+        let series = Series::default();
+        let served = series.clone();
+        let pages = move |request: &Request<Incoming>| clock::metrics(request, &served);
+        let (never, ()) = tokio::join!(
+            clock::serve(self.listener, pages),
+            follow(self.client, &self.node, self.records, &series)
+        );
+        never
+    }
+}
+
+/// Writes records to standard output, and sends copies of them.
+async fn write(
+    mut records: UnboundedReceiver<Record>,
+    copies: Option<UnboundedSender<Record>>,
+) -> io::Result<()> {
     let mut output = tokio::io::stdout();
     let mut lines = Vec::new();
     while let Some(record) = records.recv().await {
         serde_json::to_writer(&mut lines, &record)?;
         lines.push(b'\n');
+        if let Some(copies) = &copies {
+            // Without a receiver the component is ending.
+            let _ = copies.send(record);
+        }
         // A burst is one write.
         if records.is_empty() {
             output.write_all(&lines).await?;

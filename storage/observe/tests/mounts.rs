@@ -96,6 +96,8 @@ impl Namespace {
             mountinfo: PathBuf::from(format!("/proc/{}/mountinfo", self.shell.id())),
             kubelet_dir: self.kubelet_dir.path().canonicalize().unwrap(),
             listen: None,
+            metrics: None,
+            kubeconfig: None,
         }
     }
 }

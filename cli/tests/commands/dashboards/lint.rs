@@ -26,7 +26,7 @@ const UPSTREAM: [&str; 6] = [
 
 /// What is exposed only once something has gone wrong, or elsewhere: with a lease, by the monitor, of cases that are
 /// not run here.
-const ELSEWHERE: [&Metric; 16] = [
+const ELSEWHERE: [&Metric; 19] = [
     &metric::CANARY_RUNS,
     &metric::CASE_FLIPS,
     &metric::DATA_SOURCE_VALIDATIONS,
@@ -37,12 +37,15 @@ const ELSEWHERE: [&Metric; 16] = [
     &metric::PHASE_WAITING,
     &metric::PHASE_WAITING_OLDEST,
     &metric::TRACKED,
+    &metric::PROCESS_MEMORY,
+    &metric::PROCESS_START,
     &metric::PROVISION_FAILED,
     &metric::QUEUE_RETRIES,
     &metric::SNAPSHOT_OPERATION,
     &metric::STUCK_VOLUMES,
     &metric::UNUSED_OBJECTS,
     &metric::VOLUME_OPERATION_ERRORS,
+    &metric::WATCH_RESTARTS,
 ];
 
 /// What the run and its components, as it lists them, expose.

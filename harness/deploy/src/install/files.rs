@@ -35,6 +35,8 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "node/daemonset.yaml",
     "node/kustomization.yaml",
     "node/serviceaccount.yaml",
+    "observe-metrics/clusterrole.yaml",
+    "observe-metrics/kustomization.yaml",
     "observe/daemonset.yaml",
     "observe/kustomization.yaml",
     "observe/openshift.yaml",
