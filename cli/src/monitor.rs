@@ -5,7 +5,11 @@ use std::{collections::BTreeSet, env, net::SocketAddr, path::PathBuf, process::E
 use anyhow::{Context, Result};
 use claimcheck_component::{HttpEndpoint, api_client, pod_namespace};
 use claimcheck_model::NAMESPACE;
-use claimcheck_monitor::{Election, Monitor, Options, Scope, Timing, fetch, look, stuck::Status, table};
+use claimcheck_monitor::{
+    CanaryOptions, CanaryTopology, ClassDuration, Election, Monitor, Options, Scope, Timing, TraceOptions,
+    fetch, look, stuck::Status, table,
+};
+use claimcheck_report::trace::Collector;
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,7 +21,7 @@ const REFRESH: Duration = Duration::from_secs(10);
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Watch all volumes and serve /metrics, /status.json and a page with what waits
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// List the volumes that wait and the usual remedies, and objects that nothing uses
     Status(StatusArgs),
 }
@@ -42,7 +46,7 @@ struct Target {
 impl Target {
     fn scope(&self) -> Scope {
         let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
-        Scope { namespaces: set(&self.namespaces), classes: set(&self.classes) }
+        Scope { namespaces: set(&self.namespaces), classes: set(&self.classes), canary: None }
     }
 }
 
@@ -60,6 +64,125 @@ pub struct RunArgs {
     /// Run without a Lease, as the only replica
     #[arg(long, conflicts_with = "lease")]
     no_lease: bool,
+    #[command(flatten)]
+    canary: CanaryArgs,
+    /// Emit an Event on a claim that waits longer than this, at most one per hour; CLASS * is all other classes. May be
+    /// repeated; requires the rights of manifests/monitor/events
+    #[arg(long = "event-threshold", value_name = "CLASS=DURATION")]
+    event_thresholds: Vec<ClassDuration>,
+    #[command(flatten)]
+    traces: TraceArgs,
+}
+
+/// The canary.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Canary")]
+struct CanaryArgs {
+    /// Run a life cycle of a volume of this class at this interval: claim, pod that writes and reads, snapshot where the
+    /// driver has a class of snapshots, removal. May be repeated; requires the rights of manifests/monitor/canary
+    #[arg(long = "canary", value_name = "CLASS=INTERVAL")]
+    canary_classes: Vec<ClassDuration>,
+    /// Run in each zone, or on each node, in turn; only classes with WaitForFirstConsumer [default: any node]
+    #[arg(long = "canary-topology", value_name = "KIND", value_enum, requires = "canary_classes")]
+    topology: Option<TopologyKind>,
+    /// The most runs at the same time, including those with objects that cannot be deleted
+    #[arg(long = "canary-limit", value_name = "N", default_value_t = 2, value_parser = at_least_one)]
+    limit: usize,
+    /// Requested size of each claim
+    #[arg(long = "canary-size", value_name = "QUANTITY", default_value = "1Gi")]
+    size: String,
+    /// Namespace of the canary's objects; it must exist
+    #[arg(long = "canary-namespace", value_name = "NAME", default_value = "claimcheck-canary")]
+    namespace: String,
+    /// Image of the canary's pods; requires sh and the busybox tools
+    #[arg(long = "canary-image", value_name = "IMAGE", default_value = "busybox:stable")]
+    image: String,
+    /// The time after which a run has failed, and its objects are deleted
+    #[arg(long = "canary-deadline", value_name = "DURATION", default_value = "5m")]
+    deadline: SignedDuration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TopologyKind {
+    /// The label topology.kubernetes.io/zone of nodes
+    Zone,
+    /// Single nodes
+    Node,
+}
+
+impl CanaryArgs {
+    fn options(&self) -> Option<CanaryOptions> {
+        let topology = self.topology.map(|kind| match kind {
+            TopologyKind::Zone => CanaryTopology::Zone,
+            TopologyKind::Node => CanaryTopology::Node,
+        });
+        (!self.canary_classes.is_empty()).then(|| CanaryOptions {
+            classes: self.canary_classes.clone(),
+            topology,
+            limit: self.limit,
+            size: self.size.clone(),
+            namespace: self.namespace.clone(),
+            image: self.image.clone(),
+            deadline: self.deadline,
+        })
+    }
+}
+
+/// The environment variables of OpenTelemetry with headers; the later one takes precedence.
+const OTLP_HEADERS: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
+
+/// The export of traces.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Traces")]
+struct TraceArgs {
+    /// Export traces of volumes to this OTLP collector: http://HOST:4318/v1/traces, with TLS https://. Headers are read
+    /// from OTEL_EXPORTER_OTLP_HEADERS
+    #[arg(long, value_name = "URL", env = "CLAIMCHECK_OTLP", hide_env_values = true)]
+    otlp: Option<String>,
+    /// The part of volumes with traces, from 0 to 1; slow and failed ones always have some
+    #[arg(long, value_name = "RATIO", default_value_t = 0.01, value_parser = ratio)]
+    otlp_sample: f64,
+    /// The duration of a phase from which a volume counts as slow
+    #[arg(long, value_name = "DURATION", default_value = "1m")]
+    otlp_slow: SignedDuration,
+    /// PEM file with the CA certificate of --otlp, trusted in addition to those of this machine
+    #[arg(long, value_name = "FILE", env = "OTEL_EXPORTER_OTLP_CERTIFICATE")]
+    otlp_ca_file: Option<PathBuf>,
+    /// Write namespaces and names of claims, and volume handles, into traces [default: uids only]
+    #[arg(long, requires = "otlp")]
+    names: bool,
+}
+
+impl TraceArgs {
+    fn options(&self) -> Result<Option<TraceOptions>> {
+        let Some(address) = &self.otlp else { return Ok(None) };
+        // Neither this error nor clap repeats the address, which may contain a password.
+        let mut collector: Collector = address.parse().context("--otlp cannot be used")?;
+        for name in OTLP_HEADERS {
+            if let Ok(text) = env::var(name) {
+                collector = collector.with_headers(name, &text)?;
+            }
+        }
+        if let Some(path) = &self.otlp_ca_file {
+            collector = collector.trusting(path).context("--otlp-ca-file cannot be used")?;
+        }
+        Ok(Some(TraceOptions {
+            collector,
+            ratio: self.otlp_sample,
+            slow: self.otlp_slow,
+            names: self.names,
+        }))
+    }
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let count = text.parse::<usize>().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
 /// Arguments of `monitor status`.
@@ -117,8 +240,16 @@ impl RunArgs {
             identity: identity(),
             timing: Timing::default(),
         });
-        let (scope, stuck_after) = (self.target.scope(), self.target.stuck_after);
-        let monitor = Monitor::start(client, Options { scope, stuck_after, address, election }).await?;
+        let options = Options {
+            scope: self.target.scope(),
+            stuck_after: self.target.stuck_after,
+            address,
+            election,
+            canary: self.canary.options(),
+            event_thresholds: self.event_thresholds.clone(),
+            traces: self.traces.options()?,
+        };
+        let monitor = Monitor::start(client, options).await?;
         tracing::info!(address = %monitor.address(), "serves /metrics, /status.json and a page");
         let ended = async {
             tokio::select! {

@@ -74,10 +74,10 @@ labels! {
     VolumeMode = "volume_mode";
     /// [`crate::ClusterKind::name`].
     Cluster = "cluster";
-    /// [`crate::Source::name`], or upstream's source of a claim's data.
+    /// [`crate::Source::name`], of the monitor [`CANARY`] or [`VOLUMES`], or upstream's source of a claim's data.
     Source = "source";
-    /// `ok`, `aborted`, `unobserved` of a phase; `passed`, `failed`, `skipped` of a case. Upstream: `empty`, `pvc`,
-    /// `snapshot`, `populator`, `invalid` of a data source.
+    /// `ok`, `aborted`, `unobserved` of a phase; `passed`, `failed`, `skipped` of a case; `ok`, `failed`, `blocked` of a
+    /// run of the canary. Upstream: `empty`, `pvc`, `snapshot`, `populator`, `invalid` of a data source.
     Result = "result";
     /// A node: low cardinality, and upstream has it too.
     Node = "node";
@@ -125,7 +125,7 @@ labels! {
     Reason = "reason";
     /// The cause of a wait, as the monitor derives it: a closed set.
     Cause = "cause";
-    /// The topology segment of a canary: a zone, or a node.
+    /// The topology segment of a canary: a zone, a node, or `any`.
     Topology = "topology";
     /// A built-in controller: a handful of values.
     Controller = "controller";
@@ -158,6 +158,11 @@ labels! {
     /// Upstream: the property's value of the second pod.
     Pod2Value = "pod2_value";
 }
+
+/// [`Label::Source`] of the monitor's canary: the volumes that it creates.
+pub const CANARY: &str = "canary";
+/// [`Label::Source`] of all other volumes that the monitor follows.
+pub const VOLUMES: &str = "volumes";
 
 /// Upstream's buckets of storage operations (`pkg/volume/util/metrics.go`), extended downwards: upstream
 /// Kubernetes never needs to distinguish 1 ms from 50 ms.

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
-use claimcheck_informer::{Cached, VolumeBy, World, class::claim_class, class::volume_class, key_of};
+use claimcheck_informer::{
+    Cached, Change as WorldChange, VolumeBy, World, class::claim_class, class::volume_class, key_of,
+};
 use claimcheck_model::{Event, Outcome, Stamp};
 use claimcheck_timeline::{
     Tap, Timeline,
@@ -22,7 +24,8 @@ use k8s_openapi::{
 use claimcheck_model::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 
 use crate::{
-    stuck::{Clock, Messages, Status, plan},
+    canary::Members,
+    stuck::{Clock, Messages, Open, Status, plan_open},
     trim::Trim,
 };
 
@@ -39,16 +42,27 @@ pub struct Scope {
     pub namespaces: BTreeSet<String>,
     /// Storage classes.
     pub classes: BTreeSet<String>,
+    /// The namespace of the canary, which is followed in addition.
+    pub canary: Option<String>,
 }
 
 impl Scope {
     fn has_namespace(&self, meta: &ObjectMeta) -> bool {
         let namespace = meta.namespace.as_deref().unwrap_or_default();
-        self.namespaces.is_empty() || self.namespaces.contains(namespace)
+        self.permits(namespace)
     }
 
-    fn has_class(&self, class: &str) -> bool {
-        self.classes.is_empty() || self.classes.contains(class)
+    fn permits(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.contains(namespace) || self.is_canary(namespace)
+    }
+
+    fn is_canary(&self, namespace: &str) -> bool {
+        self.canary.as_deref().is_some_and(|canary| canary == namespace)
+    }
+
+    /// Whether claims of this class in this namespace are followed.
+    fn has_class(&self, class: &str, namespace: &str) -> bool {
+        self.classes.is_empty() || self.classes.contains(class) || self.is_canary(namespace)
     }
 }
 
@@ -97,15 +111,17 @@ macro_rules! followed {
 
 followed! {
     PersistentVolumeClaim,
-        |claim, scope| scope.has_namespace(&claim.metadata) && scope.has_class(claim_class(claim)),
+        |claim, scope| {
+            let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+            scope.permits(namespace) && scope.has_class(claim_class(claim), namespace)
+        },
         |claim| Some(claim.into()),
         |claim| Ended::Claim { uid: uid(&claim.metadata), key: key_of(claim).to_string() };
     PersistentVolume,
         |volume, scope| {
             let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
             let namespace = claim.and_then(|claim| claim.namespace.as_deref()).unwrap_or_default();
-            let permitted = scope.namespaces.is_empty() || scope.namespaces.contains(namespace);
-            permitted && scope.has_class(volume_class(volume))
+            scope.permits(namespace) && scope.has_class(volume_class(volume), namespace)
         },
         |volume| Some(volume.into());
     // Those without claims are many, and of no interest.
@@ -146,6 +162,10 @@ impl Seen {
 pub(crate) struct Life {
     scope: Scope,
     world: World,
+    /// What may wait or be unused.
+    open: Open,
+    /// The objects of the canary.
+    canary: Members,
     timeline: Timeline,
     /// Whether every kind was listed.
     synced: bool,
@@ -156,8 +176,9 @@ pub(crate) struct Life {
 impl Life {
     /// The empty state.
     pub fn new(scope: Scope) -> Self {
-        let (world, ended) = Default::default();
-        Self { scope, world, timeline: Timeline::new(Tap::Absent), synced: false, ended }
+        let (world, open, ended) = Default::default();
+        let canary = Members::new(scope.canary.clone());
+        Self { scope, world, open, canary, timeline: Timeline::new(Tap::Absent), synced: false, ended }
     }
 
     /// Every kind was listed: phases that end from now on are reported.
@@ -183,15 +204,15 @@ impl Life {
         let object = object.trimmed();
         // Unchanged, or older than what is known.
         let Some(change) = self.world.apply(object.clone()) else { return Vec::new() };
+        self.follow(&change);
         self.record(object, change.new.is_none(), seen, now)
     }
 
     /// Records the last state of a deleted object.
     pub fn remove<K: Followed>(&mut self, object: K, seen: Seen, now: Stamp) -> Vec<Event> {
         let object = object.trimmed();
-        if K::store_mut(&mut self.world).remove(&object).is_none() {
-            return Vec::new();
-        }
+        let Some(change) = self.world.remove(&object) else { return Vec::new() };
+        self.follow(&change);
         self.record(object, true, seen, now)
     }
 
@@ -204,6 +225,11 @@ impl Life {
             .map(|object| K::clone(object))
             .collect();
         missing.into_iter().flat_map(|object| self.remove(object, Seen::Listed, now)).collect()
+    }
+
+    fn follow(&mut self, change: &WorldChange) {
+        self.open.follow(&self.world, change);
+        self.canary.follow(change);
     }
 
     fn record<K: Followed>(&mut self, object: K, gone: bool, seen: Seen, now: Stamp) -> Vec<Event> {
@@ -244,9 +270,20 @@ impl Life {
         })
     }
 
-    /// The cluster's waiting volumes, with the observed starts of their phases.
+    /// The objects.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The objects of the canary.
+    pub fn canary(&self) -> &Members {
+        &self.canary
+    }
+
+    /// The cluster's waiting volumes, with the observed starts of their phases. The cost depends on their number, not
+    /// on that of all volumes.
     pub fn status(&self, messages: &Messages, clock: &Clock) -> Status {
-        let mut status = plan(&self.world, messages, clock);
+        let mut status = plan_open(&self.world, &self.open, messages, clock);
         for row in status.waiting.iter_mut().filter(|row| !row.claim_uid.is_empty()) {
             row.observed(&self.timeline.waiting(&row.claim_uid), clock);
         }

@@ -8,7 +8,10 @@ use k8s_openapi::api::core::v1::Event;
 use kube::{Api, Client, api::ListParams};
 use tracing::debug;
 
-use crate::stuck::{Message, Messages, Waiting};
+use crate::{
+    claim_events::COMPONENT,
+    stuck::{Message, Messages, Waiting},
+};
 
 /// The most rows for which Events are requested: the longest waits come first.
 const ROWS: usize = 64;
@@ -32,8 +35,9 @@ pub(crate) async fn messages(client: &Client, rows: &[Waiting]) -> Messages {
     messages
 }
 
-/// The last Warning; without any, the last Event.
+/// The last Warning; without any, the last Event. The monitor's own Events repeat earlier ones.
 fn last(mut events: Vec<Event>) -> Option<Message> {
+    events.retain(|event| event.reporting_component.as_deref() != Some(COMPONENT));
     events.sort_by_key(|event| (Reverse(event.type_.as_deref() == Some("Warning")), Reverse(time(event))));
     let event = events.into_iter().next()?;
     let text = event.message.unwrap_or_default();
@@ -42,7 +46,7 @@ fn last(mut events: Vec<Event>) -> Option<Message> {
 }
 
 /// The last occurrence, as the different recorders write it.
-fn time(event: &Event) -> Option<Timestamp> {
+pub(crate) fn time(event: &Event) -> Option<Timestamp> {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let micro = series.or(event.event_time.as_ref()).map(|time| time.0);
     micro.or(event.last_timestamp.as_ref().map(|time| time.0))
@@ -76,5 +80,8 @@ mod tests {
         let message = last(vec![event("Normal", "Early", 1), event("Normal", "Late", 2)]);
         assert_eq!(message.expect("there is one").reason, "Late");
         assert_eq!(last(Vec::new()), None);
+        let own =
+            Event { reporting_component: Some(COMPONENT.to_owned()), ..event("Warning", "ClaimWaits", 9) };
+        assert_eq!(last(vec![own]), None);
     }
 }

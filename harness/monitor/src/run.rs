@@ -1,7 +1,7 @@
 //! Watches, elects a leader, and serves.
 
 use std::{
-    future::Future,
+    future::{Future, pending},
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -11,18 +11,26 @@ use std::{
 };
 
 use claimcheck_controllers::leader::{Election, Elector, LeaderError};
-use claimcheck_model::{Event, Stamp};
+use claimcheck_model::{Event, PhaseSample, Stamp};
 use claimcheck_report::serve::{ServeError, Serving, serve};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use tokio::{sync::mpsc, sync::watch as watched, task::JoinSet, time::MissedTickBehavior};
+use tokio::{
+    sync::{Notify, mpsc, watch as watched},
+    task::JoinSet,
+    time::MissedTickBehavior,
+};
 
 use crate::{
+    canary::{self, CanaryOptions},
+    claim_events,
+    class_duration::ClassDuration,
     life::{Life, Scope},
     messages::messages,
     series::Series,
     site::Pages,
     stuck::{Clock, Messages, Status},
+    traces::{self, Sampler, TraceOptions},
     watch::watch,
 };
 
@@ -40,6 +48,13 @@ pub struct Options {
     pub address: SocketAddr,
     /// The lease; without one it always serves the series of volumes.
     pub election: Option<Election>,
+    /// The canary; none creates nothing.
+    pub canary: Option<CanaryOptions>,
+    /// The thresholds after which the leader emits an Event on a claim, by class, `*` for all others; empty for no
+    /// Events.
+    pub event_thresholds: Vec<ClassDuration>,
+    /// The export of traces.
+    pub traces: Option<TraceOptions>,
 }
 
 /// A monitor cannot start, or must end.
@@ -63,6 +78,12 @@ pub(crate) struct Shared {
     pub series: Series,
     leads: AtomicBool,
     stuck_after: SignedDuration,
+    /// The namespace of the canary.
+    canary: Option<String>,
+    /// An object of the canary changed.
+    pub canary_changed: Notify,
+    /// The phases that may be exported as traces.
+    sampler: Option<Mutex<Sampler>>,
 }
 
 impl Shared {
@@ -76,8 +97,30 @@ impl Shared {
 
     /// Changes the state, and records the events of that.
     pub fn change(&self, change: impl FnOnce(&mut Life) -> Vec<Event>) {
-        let events = change(&mut self.life());
+        let mut life = self.life();
+        let before = life.canary().revision();
+        let events = change(&mut life);
+        let changed = life.canary().revision() != before;
+        drop(life);
+        if changed {
+            self.canary_changed.notify_one();
+        }
         self.series.observe(&events);
+        if let (Some(sampler), true) = (&self.sampler, self.leads.load(Ordering::Relaxed)) {
+            sampler.lock().unwrap_or_else(PoisonError::into_inner).observe(&events, Stamp::now());
+        }
+    }
+
+    /// Reads the state; no change is made meanwhile.
+    pub fn read<T>(&self, read: impl FnOnce(&Life) -> T) -> T {
+        read(&self.life())
+    }
+
+    /// The phases that are to be exported, by trace, and the number of those that were dropped.
+    pub fn sampled(&self, now: Stamp) -> (Vec<Vec<PhaseSample>>, u64) {
+        let Some(sampler) = &self.sampler else { return Default::default() };
+        let mut sampler = sampler.lock().unwrap_or_else(PoisonError::into_inner);
+        (sampler.finished(now), sampler.dropped())
     }
 
     /// Whether every kind was listed.
@@ -92,13 +135,22 @@ impl Shared {
         self.life().status(&messages, &clock)
     }
 
+    /// What waits now, without the claims of the canary: users are not to be alerted about those.
+    pub fn status_of_users(&self) -> Status {
+        let mut status = self.status();
+        if let Some(canary) = &self.canary {
+            status.waiting.retain(|row| row.namespace != *canary);
+        }
+        status
+    }
+
     /// The text of `/metrics`.
     pub fn metrics(&self) -> String {
         if !(self.leads.load(Ordering::Relaxed) && self.is_synced()) {
             return self.series.text(None);
         }
         let tracked = self.life().tracked();
-        self.series.text(Some((&self.status(), tracked)))
+        self.series.text(Some((&self.status_of_users(), tracked)))
     }
 }
 
@@ -107,6 +159,7 @@ pub struct Monitor {
     shared: Arc<Shared>,
     client: Client,
     election: Option<Election>,
+    duties: Duties,
     serving: Serving,
     synced: watched::Receiver<bool>,
     _tasks: JoinSet<()>,
@@ -120,12 +173,17 @@ impl Monitor {
     pub async fn start(client: Client, options: Options) -> Result<Self, MonitorError> {
         let version =
             client.apiserver_version().await.map_err(|error| MonitorError::Version(Box::new(error)))?;
+        let canary = options.canary.as_ref().map(|canary| canary.namespace.clone());
+        let scope = Scope { canary: canary.clone(), ..options.scope };
         let shared = Arc::new(Shared {
-            life: Mutex::new(Life::new(options.scope)),
+            life: Mutex::new(Life::new(scope)),
             messages: Mutex::default(),
-            series: Series::new(&version.git_version),
+            series: Series::new(&version.git_version, canary.clone()),
             leads: AtomicBool::new(options.election.is_none()),
             stuck_after: options.stuck_after,
+            canary,
+            canary_changed: Notify::new(),
+            sampler: options.traces.as_ref().map(|traces| Mutex::new(Sampler::new(traces))),
         });
         let serving = serve(options.address, Pages(shared.clone())).await?;
         let (listed, mut lists) = mpsc::channel(1);
@@ -141,7 +199,9 @@ impl Monitor {
             let _ = done.send(true);
             look_after(&state, &events_of).await;
         });
-        Ok(Self { shared, client, election: options.election, serving, synced, _tasks: tasks })
+        let Options { election, canary, event_thresholds, traces, .. } = options;
+        let duties = Duties { canary, event_thresholds, traces };
+        Ok(Self { shared, client, election, duties, serving, synced, _tasks: tasks })
     }
 
     /// The address where it serves.
@@ -172,7 +232,11 @@ impl Monitor {
     pub async fn run(self, ended: impl Future<Output = ()>) -> Result<(), MonitorError> {
         let mut ended = std::pin::pin!(ended);
         let Some(election) = self.election.clone() else {
-            ended.await;
+            tokio::select! {
+                () = self.duties.perform(&self.client, &self.shared, self.synced.clone()) => {}
+                () = &mut ended => {}
+            }
+            self.duties.end(&self.client, &self.shared).await;
             return Ok(());
         };
         let lease = election.name.clone();
@@ -186,8 +250,13 @@ impl Monitor {
         self.shared.leads.store(true, Ordering::Relaxed);
         let lost = tokio::select! {
             lost = elector.hold() => Some(lost),
+            () = self.duties.perform(&self.client, &self.shared, self.synced.clone()) => None,
             () = &mut ended => None,
         };
+        if lost.is_none() {
+            // While it still has the lease.
+            self.duties.end(&self.client, &self.shared).await;
+        }
         self.shared.leads.store(false, Ordering::Relaxed);
         match lost {
             Some(lost) => Err(lost.into()),
@@ -195,6 +264,47 @@ impl Monitor {
                 elector.release().await;
                 Ok(())
             }
+        }
+    }
+}
+
+/// What only the leader does.
+struct Duties {
+    canary: Option<CanaryOptions>,
+    event_thresholds: Vec<ClassDuration>,
+    traces: Option<TraceOptions>,
+}
+
+impl Duties {
+    /// Runs the canary, emits Events and exports traces; does not return.
+    async fn perform(&self, client: &Client, shared: &Shared, mut synced: watched::Receiver<bool>) {
+        // The sender is dropped only with the tasks of the monitor, after it was sent.
+        let _ = synced.wait_for(|synced| *synced).await;
+        let canary = async {
+            match &self.canary {
+                Some(options) => canary::run(client, shared, options).await,
+                None => pending().await,
+            }
+        };
+        let events = async {
+            match &self.event_thresholds[..] {
+                [] => pending().await,
+                thresholds => claim_events::run(client, shared, thresholds).await,
+            }
+        };
+        let traces = async {
+            match &self.traces {
+                Some(options) => traces::run(shared, options).await,
+                None => pending().await,
+            }
+        };
+        tokio::join!(canary, events, traces);
+    }
+
+    /// Deletes what the canary created.
+    async fn end(&self, client: &Client, shared: &Shared) {
+        if let Some(options) = &self.canary {
+            canary::clean_up(client, shared, options).await;
         }
     }
 }

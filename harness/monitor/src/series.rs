@@ -1,12 +1,18 @@
 //! The metrics of a monitor: those of its process, and those of volumes, which only the leader serves.
 
 use claimcheck_informer::Kind;
-use claimcheck_model::{ClusterKind, Event, Outcome, PhaseSample, TransitionKind, metric};
+use claimcheck_model::{
+    ClusterKind, Event, Outcome, PhaseSample, TransitionKind,
+    metric::{self, CANARY, VOLUMES},
+};
 use claimcheck_report::metrics::{Register, text};
 use prometheus::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Registry};
 use serde::Serialize;
 
-use crate::stuck::{Status, counts, stuck_counts, unused_counts};
+use crate::{
+    canary::RunResult,
+    stuck::{Status, counts, stuck_counts, unused_counts},
+};
 
 /// Two registries.
 #[derive(Debug)]
@@ -23,11 +29,15 @@ pub(crate) struct Series {
     stuck: GaugeVec,
     unused: GaugeVec,
     tracked: Gauge,
+    canary_runs: IntCounterVec,
+    /// The namespace of the canary.
+    canary: Option<String>,
 }
 
 impl Series {
-    /// Without values, for a cluster with this version of Kubernetes.
-    pub fn new(kubernetes_version: &str) -> Self {
+    /// Without values, for a cluster with this version of Kubernetes; the phases of claims in the namespace of the
+    /// canary are separate from those of all others.
+    pub fn new(kubernetes_version: &str, canary: Option<String>) -> Self {
         let (process, volumes) = (Registry::new(), Registry::new());
         let of_process = Register(&process);
         let lists = of_process.counter(&metric::LISTS_AFTER_START);
@@ -44,6 +54,7 @@ impl Series {
         let stuck = of_volumes.gauge(&metric::STUCK_VOLUMES);
         let unused = of_volumes.gauge(&metric::UNUSED_OBJECTS);
         let tracked = of_volumes.gauge(&metric::TRACKED).with_label_values::<&str>(&[]);
+        let canary_runs = of_volumes.counter(&metric::CANARY_RUNS);
         Self {
             process,
             lists,
@@ -57,6 +68,8 @@ impl Series {
             stuck,
             unused,
             tracked,
+            canary_runs,
+            canary,
         }
     }
 
@@ -91,19 +104,36 @@ impl Series {
         }
     }
 
+    /// A run of the canary starts: its series exist before they increase, or Prometheus has no rate of the first
+    /// failure.
+    pub fn canary_starts(&self, class: &str, topology: &str) {
+        for result in [RunResult::Ok, RunResult::Failed] {
+            self.canary_runs.with_label_values(&[class, topology, result.name()]);
+        }
+    }
+
+    /// A run of the canary has this result.
+    pub fn canary_run(&self, class: &str, topology: &str, result: RunResult) {
+        self.canary_runs.with_label_values(&[class, topology, result.name()]).inc();
+    }
+
     fn phase(&self, sample: &PhaseSample) {
-        let (source, seconds) = match sample.outcome {
-            Outcome::Ok { source, seconds, .. } => (source, seconds),
+        let seconds = match sample.outcome {
+            Outcome::Ok { seconds, .. } => seconds,
             // As in the metrics of a run: counted, and in no finite bucket.
-            Outcome::Aborted { .. } | Outcome::Unobserved => (sample.phase.info().source, f64::INFINITY),
+            Outcome::Aborted { .. } | Outcome::Unobserved => f64::INFINITY,
         };
+        let namespace = sample.claim.split_once('/').map(|(namespace, _)| namespace);
+        // All times are those of watches, so the label has room for the population.
+        let source =
+            if namespace.is_some() && namespace == self.canary.as_deref() { CANARY } else { VOLUMES };
         let labels = [
             sample.phase.name(),
             &sample.driver,
             &sample.class,
             sample.volume_mode.name(),
             ClusterKind::Existing.name(),
-            source.name(),
+            source,
             sample.outcome.name(),
         ];
         self.durations.with_label_values(&labels).observe(seconds);
@@ -139,4 +169,50 @@ impl Series {
 fn name(variant: &impl Serialize) -> String {
     let json = serde_json::to_value(variant).unwrap_or_default();
     json.as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::{Phase, Source, Stamp, SubjectIds, VolumeMode};
+
+    use super::*;
+
+    fn bound(claim: &str) -> Event {
+        let outcome = Outcome::Ok {
+            start: Stamp::default(),
+            end: Stamp::default(),
+            source: Source::Watch,
+            seconds: 1.0,
+            driver_seconds: None,
+            overhead_seconds: None,
+        };
+        Event::Phase(PhaseSample {
+            phase: Phase::Bind,
+            subject: SubjectIds::default(),
+            claim: claim.into(),
+            handle: String::new(),
+            driver: "csi.test".into(),
+            class: "fast".into(),
+            volume_mode: VolumeMode::Filesystem,
+            outcome,
+        })
+    }
+
+    /// The number of phases of the canary and of other volumes.
+    fn counts_of(canary: Option<&str>, claims: &[&str]) -> [u64; 2] {
+        let series = Series::new("v1", canary.map(str::to_owned));
+        series.observe(&claims.iter().map(|claim| bound(claim)).collect::<Vec<_>>());
+        let count = |source: &str| {
+            let labels = ["bind", "csi.test", "fast", "Filesystem", "existing", source, "ok"];
+            series.durations.with_label_values(&labels).get_sample_count()
+        };
+        [count("canary"), count("volumes")]
+    }
+
+    #[test]
+    fn phases_of_the_canary_are_separate() {
+        let claims = ["canary/a", "canary/b", "default/canary", "canary-2/c", ""];
+        assert_eq!(counts_of(Some("canary"), &claims), [2, 3]);
+        assert_eq!(counts_of(None, &claims), [0, 5]);
+    }
 }

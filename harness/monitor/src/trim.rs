@@ -15,6 +15,8 @@ use k8s_openapi::{
 
 use claimcheck_model::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 
+use crate::canary::{self, ZONE};
+
 /// Drops what no phase and no cause depends on.
 pub(crate) trait Trim: Metadata<Ty = ObjectMeta> + Sized {
     /// The smaller object.
@@ -31,12 +33,16 @@ pub(crate) trait Trim: Metadata<Ty = ObjectMeta> + Sized {
 
 fn trim_metadata(meta: &mut ObjectMeta) {
     meta.managed_fields = None;
-    meta.labels = None;
+    meta.labels = meta.labels.take().and_then(|mut labels| {
+        labels.retain(|name, _| name == canary::LABEL || name == ZONE);
+        (!labels.is_empty()).then_some(labels)
+    });
     meta.owner_references = None;
     meta.generate_name = None;
     // Those of volume controllers: `pv.kubernetes.io/`, `volume.kubernetes.io/`, `volume.beta.kubernetes.io/`.
     if let Some(annotations) = &mut meta.annotations {
-        annotations.retain(|name, _| name.starts_with("volume.") || name.starts_with("pv."));
+        let is_used = |name: &str| name.starts_with("volume.") || name.starts_with("pv.");
+        annotations.retain(|name, _| is_used(name) || name.starts_with(canary::LABEL));
     }
 }
 
@@ -156,9 +162,11 @@ mod tests {
         let mut volume = volume("v", "fast", "1Gi");
         annotate(&mut volume.metadata, PROVISIONED_BY, "csi.test");
         annotate(&mut volume.metadata, "kubectl.kubernetes.io/last-applied-configuration", "{}");
+        volume.metadata.labels = Some([("app".to_owned(), "db".to_owned())].into());
         let attributes = [("a".to_owned(), "b".to_owned())].into();
         volume.spec.as_mut().unwrap().csi.as_mut().unwrap().volume_attributes = Some(attributes);
         let volume = volume.trimmed();
+        assert_eq!(volume.metadata.labels, None);
         let annotations: Vec<_> = volume.metadata.annotations.unwrap().into_keys().collect();
         assert_eq!(annotations, [PROVISIONED_BY]);
         let csi = volume.spec.unwrap().csi.unwrap();

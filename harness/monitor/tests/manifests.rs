@@ -1,4 +1,5 @@
-//! `manifests/monitor`: it reads only, holds one lease, and its pods are admitted where Pod Security is restricted.
+//! `manifests/monitor`: it reads only, holds one lease, and its pods are admitted where Pod Security is restricted. Rights
+//! to write are those of its components, and no more than their features require.
 
 use std::{fs, path::Path};
 
@@ -64,4 +65,60 @@ fn the_pods_are_restricted() {
     assert_eq!(container["allowPrivilegeEscalation"], false);
     assert_eq!(container["capabilities"]["drop"], json!(["ALL"]));
     assert!(pod["volumes"].is_null() && pod["hostPID"].is_null() && pod["hostNetwork"].is_null());
+}
+
+/// The kinds and verbs of a role: `resources: verbs`.
+fn rules(role: &Value) -> Vec<String> {
+    let rules = role["rules"].as_array().into_iter().flatten();
+    rules
+        .map(|rule| {
+            format!("{}: {}", strings(&rule["resources"]).join(" "), strings(&rule["verbs"]).join(" "))
+        })
+        .collect()
+}
+
+#[test]
+fn the_canary_writes_in_its_namespace_alone() {
+    let role = &objects("canary/role.yaml")[0];
+    assert_eq!(
+        (&role["kind"], &role["metadata"]["namespace"]),
+        (&json!("Role"), &json!("claimcheck-canary"))
+    );
+    let expected = ["persistentvolumeclaims pods: create delete", "volumesnapshots: create delete"];
+    assert_eq!(rules(role), expected);
+    assert_eq!(rules(&objects("canary/clusterrole.yaml")[0]), ["volumesnapshotclasses: list"]);
+    let namespace = &objects("canary/namespace.yaml")[0]["metadata"];
+    assert_eq!(namespace["name"], "claimcheck-canary");
+    assert_eq!(namespace["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
+}
+
+#[test]
+fn events_require_the_right_to_create_them() {
+    assert_eq!(rules(&objects("events/clusterrole.yaml")[0]), ["events: create"]);
+}
+
+#[test]
+fn components_are_optional_and_bind_the_service_account() {
+    let base = objects("kustomization.yaml");
+    let components: [(&str, &[&str]); 2] =
+        [("canary", &["role.yaml", "clusterrole.yaml"]), ("events", &["clusterrole.yaml"])];
+    for (component, files) in components {
+        let kustomization = &objects(&format!("{component}/kustomization.yaml"))[0];
+        assert_eq!(kustomization["kind"], "Component");
+        assert!(!strings(&base[0]["resources"]).contains(&component), "{component} is part of the base");
+        assert!(base[0]["components"].is_null());
+        for file in files {
+            assert!(strings(&kustomization["resources"]).contains(file), "{component}/{file}");
+            let pair = objects(&format!("{component}/{file}"));
+            let [role, binding] = &pair[..] else { panic!("{component}/{file}") };
+            assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+            assert_eq!(binding["roleRef"]["kind"], role["kind"]);
+            let account = json!([{
+                "kind": "ServiceAccount",
+                "name": "claimcheck-monitor",
+                "namespace": "claimcheck-monitor",
+            }]);
+            assert_eq!(binding["subjects"], account);
+        }
+    }
 }

@@ -4,19 +4,29 @@ use std::{collections::BTreeSet, time::Duration};
 
 use claimcheck_apiserver as apiserver;
 use claimcheck_informer::testing::{claim, class};
-use claimcheck_model::Phase;
-use claimcheck_monitor::{Election, Monitor, Options, Scope, Timing, fetch, look, stuck::Cause, table};
+use claimcheck_model::{Phase, snapshot::VolumeSnapshot};
+use claimcheck_monitor::{
+    CanaryOptions, Election, FetchError, Monitor, Options, Scope, Timing, TraceOptions, fetch, look,
+    stuck::Cause, table,
+};
 use jiff::SignedDuration;
 use k8s_openapi::api::{
-    core::v1::{Namespace, PersistentVolumeClaim},
+    core::v1::{Event, Namespace, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
 use kube::{
     Api, Client,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tokio::time::{sleep, timeout};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 async fn cluster() -> (apiserver::Server, Client) {
     let server = apiserver::start(apiserver::Config::default()).await.expect("the API server starts");
@@ -47,6 +57,9 @@ fn options() -> Options {
         stuck_after: SignedDuration::from_mins(5),
         address: "127.0.0.1:0".parse().expect("an address"),
         election: None,
+        canary: None,
+        event_thresholds: Vec::new(),
+        traces: None,
     }
 }
 
@@ -126,7 +139,7 @@ async fn only_the_leader_serves_series_of_volumes() {
     let first = start(&client, Options { election: Some(election("a")), ..options() }).await;
     let second = start(&client, Options { election: Some(election("b")), ..options() }).await;
     assert!(!first.metrics().contains("claimcheck_tracked_volumes"), "it has no lease yet");
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let (stop, stopped) = oneshot::channel::<()>();
     let address = first.address();
     let running = tokio::spawn(first.run(async {
         let _ = stopped.await;
@@ -146,11 +159,215 @@ async fn only_the_leader_serves_series_of_volumes() {
 }
 
 async fn scrape(address: std::net::SocketAddr) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("it serves");
     let request = format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("a response");
     answer
+}
+
+/// A monitor that leads, until it is stopped.
+struct Leading {
+    address: std::net::SocketAddr,
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<()>,
+}
+
+impl Leading {
+    async fn start(client: &Client, options: Options) -> Self {
+        let monitor = start(client, options).await;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let address = monitor.address();
+        let running = tokio::spawn(async move {
+            let ended = async {
+                let _ = stopped.await;
+            };
+            monitor.run(ended).await.expect("it ends without an error");
+        });
+        Self { address, stop, running }
+    }
+
+    async fn stop(self) {
+        self.stop.send(()).expect("it runs");
+        self.running.await.expect("it ends");
+    }
+
+    /// Waits until `/metrics` has this line.
+    async fn until_line(&self, line: &str) {
+        until(line, async || scrape(self.address).await.lines().any(|one| one.trim_end() == line)).await;
+    }
+}
+
+const CANARY: &str = "claimcheck-canary";
+
+fn canary() -> CanaryOptions {
+    CanaryOptions {
+        classes: vec!["fast=1h".parse().expect("a class")],
+        topology: None,
+        limit: 2,
+        size: "1Gi".into(),
+        namespace: CANARY.into(),
+        image: "busybox:stable".into(),
+        deadline: SignedDuration::from_mins(5),
+    }
+}
+
+async fn canary_namespace(client: &Client) {
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(CANARY.into());
+    let created = Api::all(client.clone()).create(&PostParams::default(), &namespace).await;
+    created.expect("a namespace");
+}
+
+/// The names of all objects of a kind in the canary's namespace.
+async fn names<K>(client: &Client) -> Vec<String>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let api = Api::<K>::namespaced(client.clone(), CANARY);
+    let listed = api.list(&ListParams::default()).await.expect("a list");
+    listed.items.iter().filter_map(|object| object.meta().name.clone()).collect()
+}
+
+/// Does what kubelet and controllers would do: the pod is Ready.
+async fn set_ready(client: &Client, pod: &str) {
+    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let pods = Api::<Pod>::namespaced(client.clone(), CANARY);
+    let patched = pods.patch_status(pod, &PatchParams::default(), &Patch::Merge(status)).await;
+    patched.expect("the pod has a status");
+}
+
+/// Removes the finalizers of all claims of the canary.
+async fn release(client: &Client) {
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), CANARY);
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    for name in names::<PersistentVolumeClaim>(client).await {
+        // It may have been deleted in the meantime.
+        let _ = claims.patch(&name, &PatchParams::default(), &patch).await;
+    }
+}
+
+#[tokio::test]
+async fn the_canary_runs_a_life_cycle_and_reports_it_apart() {
+    let (_server, client) = cluster().await;
+    canary_namespace(&client).await;
+    let leading = Leading::start(&client, Options { canary: Some(canary()), ..options() }).await;
+    until("claim and pod exist", async || names::<Pod>(&client).await.len() == 1).await;
+    let pods = names::<Pod>(&client).await;
+    let [name] = &pods[..] else { panic!("{pods:?}") };
+    assert_eq!(names::<PersistentVolumeClaim>(&client).await, [name.clone()]);
+    assert!(
+        !scrape(leading.address).await.contains("claimcheck_phase_waiting{"),
+        "it is not a user's volume"
+    );
+
+    set_ready(&client, name).await;
+    until("the pod is deleted", async || names::<Pod>(&client).await.is_empty()).await;
+    release(&client).await;
+    until("the claim is deleted", async || {
+        release(&client).await;
+        names::<PersistentVolumeClaim>(&client).await.is_empty()
+    })
+    .await;
+    let line = |result: &str, count: u8| {
+        format!(
+            "claimcheck_canary_runs_total{{result=\"{result}\",storage_class=\"fast\",topology=\"any\"}} {count}"
+        )
+    };
+    leading.until_line(&line("ok", 1)).await;
+    leading.until_line(&line("failed", 0)).await;
+    assert_eq!(names::<VolumeSnapshot>(&client).await, Vec::<String>::new());
+    leading.stop().await;
+}
+
+#[tokio::test]
+async fn the_canary_is_cleaned_up_at_the_end() {
+    let (_server, client) = cluster().await;
+    canary_namespace(&client).await;
+    let leading = Leading::start(&client, Options { canary: Some(canary()), ..options() }).await;
+    until("claim and pod exist", async || names::<Pod>(&client).await.len() == 1).await;
+    leading.stop().await;
+    assert_eq!(names::<Pod>(&client).await, Vec::<String>::new());
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), CANARY);
+    for claim in claims.list(&ListParams::default()).await.expect("a list") {
+        assert!(claim.metadata.deletion_timestamp.is_some(), "{:?}", claim.metadata);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_too_long_has_one_event() {
+    let (_server, client) = cluster().await;
+    create(&client, "c").await;
+    let events = Api::<Event>::default_namespaced(client.clone());
+    let of_monitor = ListParams::default().fields("reason=ClaimWaits");
+    let listed = async || events.list(&of_monitor).await.expect("a list").items;
+    // Creation times have whole seconds: the claim is older than a nanosecond as soon as it is observed.
+    let thresholds = || vec!["*=1ns".parse().expect("a threshold")];
+    let leading = Leading::start(&client, Options { event_thresholds: thresholds(), ..options() }).await;
+    until("an Event is emitted", async || listed().await.len() == 1).await;
+    leading.stop().await;
+    let emitted = listed().await;
+    let [event] = &emitted[..] else { panic!("{emitted:?}") };
+    assert_eq!(event.involved_object.name.as_deref(), Some("c"));
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    let message = event.message.as_deref().unwrap_or_default();
+    assert!(message.starts_with("phase provision has lasted "), "{message}");
+
+    // The next leader has no memory of it; a second claim shows that it has looked.
+    create(&client, "later").await;
+    let leading = Leading::start(&client, Options { event_thresholds: thresholds(), ..options() }).await;
+    until("the second claim has an Event", async || listed().await.len() == 2).await;
+    leading.stop().await;
+    let names: BTreeSet<_> = listed().await.into_iter().map(|event| event.involved_object.name).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+/// A server that returns this response to each request.
+async fn answering(response: &'static str) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let length = response.split_once("\r\n\r\n").map_or(0, |(_, body)| body.len());
+            let (status, rest) = response.split_once("\r\n").expect("a status line");
+            let text = format!("{status}\r\nContent-Length: {length}\r\nConnection: close\r\n{rest}");
+            let _ = stream.write_all(text.as_bytes()).await;
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn what_is_no_status_is_named() {
+    let unready = answering("HTTP/1.1 503 Service Unavailable\r\n\r\nnot every kind was listed yet\n").await;
+    let error = fetch(&format!("http://{unready}")).await.expect_err("it is not ready");
+    assert!(error.to_string().ends_with("returned no status: 503 not every kind was listed yet"), "{error}");
+    let other = answering("HTTP/1.1 200 OK\r\n\r\n[]").await;
+    let error = fetch(&format!("http://{other}/")).await.expect_err("it is no monitor");
+    assert!(matches!(error, FetchError::Answer { .. }), "{error}");
+    let error = fetch("http://user:secret@localhost:1").await.expect_err("it has credentials");
+    assert!(!error.to_string().contains("secret"), "{error}");
+}
+
+#[tokio::test]
+async fn a_monitor_with_traces_starts_without_a_collector() {
+    let (_server, client) = cluster().await;
+    let traces = TraceOptions {
+        // Nothing listens there.
+        collector: "http://127.0.0.1:9/v1/traces".parse().expect("an address"),
+        ratio: 1.0,
+        slow: SignedDuration::from_mins(1),
+        names: false,
+    };
+    let leading = Leading::start(&client, Options { traces: Some(traces), ..options() }).await;
+    create(&client, "c").await;
+    leading.until_line("claimcheck_tracked_volumes 1").await;
+    leading.stop().await;
 }

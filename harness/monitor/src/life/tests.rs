@@ -7,6 +7,7 @@ use claimcheck_informer::testing::{
 };
 use claimcheck_model::{PROVISIONED_BY, Phase, STORAGE_PROVISIONER};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::PodCondition;
 
 use super::*;
 
@@ -128,15 +129,18 @@ fn a_claim_is_followed_until_its_volume_is_deleted() {
 
 #[test]
 fn objects_outside_the_scope_are_dropped() {
-    let scope = Scope { namespaces: BTreeSet::from(["other".to_owned()]), classes: BTreeSet::new() };
+    let scope = Scope { namespaces: BTreeSet::from(["other".to_owned()]), ..Scope::default() };
     let mut life = Life::new(scope);
     life.enter(pending(), Seen::Listed, at(1));
     life.enter(pod("p", "n", &["c"]), Seen::Listed, at(1));
     assert_eq!((life.world.claims.len(), life.world.pods.len()), (0, 0));
-    let mut life =
-        Life::new(Scope { namespaces: BTreeSet::new(), classes: BTreeSet::from(["slow".to_owned()]) });
+    let of_class = Scope { classes: BTreeSet::from(["slow".to_owned()]), ..Scope::default() };
+    let mut life = Life::new(of_class.clone());
     life.enter(pending(), Seen::Listed, at(1));
     assert_eq!(life.world.claims.len(), 0);
+    let mut life = Life::new(Scope { canary: Some("default".to_owned()), ..of_class });
+    life.enter(pending(), Seen::Listed, at(1));
+    assert_eq!(life.world.claims.len(), 1, "the canary's claims have any class");
     let mut life = Life::new(Scope::default());
     life.enter(pod("none", "n", &[]), Seen::Listed, at(1));
     assert_eq!(life.world.pods.len(), 0, "a pod without claims");
@@ -153,4 +157,51 @@ fn the_status_has_the_observed_start() {
     let status = life.status(&Messages::new(), &clock);
     let [row] = &status.waiting[..] else { panic!("{:?}", status.waiting) };
     assert_eq!((row.phase, row.seconds, row.stuck), (Phase::Provision, 10.0, true));
+}
+
+#[test]
+fn the_open_objects_follow_each_change() {
+    let mut life = life();
+    let (bound_claim, bound_volume) = bound();
+    let check = |life: &Life, expected: usize, what: &str| {
+        assert_eq!(life.open, Open::of(&life.world), "{what}");
+        assert_eq!(life.open.len(), expected, "{what}");
+    };
+    life.enter(class("fast", DRIVER), Seen::Listed, at(1));
+    life.enter(versioned(pending(), 5), Seen::Listed, at(1));
+    check(&life, 1, "a pending claim");
+    life.enter(versioned(bound_volume.clone(), 10), Seen::Listed, at(2));
+    life.enter(versioned(bound_claim.clone(), 11), Seen::Listed, at(2));
+    check(&life, 0, "a bound claim");
+    life.enter(versioned(attachment("a", "v", "n", true), 12), Seen::Listed, at(3));
+    check(&life, 1, "an attachment without a pod");
+    let waiting = pod("p", "n", &["c"]);
+    life.enter(versioned(waiting.clone(), 13), Seen::Listed, at(3));
+    check(&life, 1, "a pod that waits, and its attachment");
+    let mut started = waiting;
+    started.status.get_or_insert_default().conditions = Some(vec![PodCondition {
+        type_: "PodReadyToStartContainers".into(),
+        status: "True".into(),
+        ..PodCondition::default()
+    }]);
+    life.enter(versioned(started.clone(), 14), Seen::Listed, at(4));
+    check(&life, 0, "a pod that has started");
+    let mut larger = bound_claim.clone();
+    let requested = claim("x", "fast", "2Gi").spec.and_then(|spec| spec.resources);
+    larger.spec.get_or_insert_default().resources = requested;
+    life.enter(versioned(larger, 15), Seen::Listed, at(5));
+    check(&life, 1, "a claim that is to be expanded");
+    let mut expanded = bound_volume;
+    let capacity = volume("x", "fast", "2Gi").spec.and_then(|spec| spec.capacity);
+    expanded.spec.get_or_insert_default().capacity = capacity;
+    life.enter(versioned(expanded.clone(), 16), Seen::Listed, at(6));
+    check(&life, 0, "its volume was expanded");
+    life.remove(versioned(bound_claim, 17), Seen::Listed, at(7));
+    check(&life, 1, "a pod without its claim");
+    life.remove(versioned(started, 18), Seen::Listed, at(8));
+    check(&life, 1, "an attachment without a pod");
+    life.remove(versioned(expanded, 19), Seen::Listed, at(9));
+    check(&life, 1, "an attachment without a volume");
+    life.remove(versioned(attachment("a", "v", "n", true), 20), Seen::Listed, at(10));
+    check(&life, 0, "nothing");
 }

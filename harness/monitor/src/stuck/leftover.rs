@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Clock;
+use super::{Clock, Open};
 
 /// The kind of an unused object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -51,17 +51,20 @@ pub struct Leftover {
 }
 
 /// The unused objects of a world, in order; only those that are older than the limit, since controllers need a moment.
-pub(super) fn leftovers(world: &World, clock: &Clock) -> Vec<Leftover> {
-    let attachments = world.attachments.iter().filter_map(|attachment| of_attachment(world, attachment));
-    let volumes = world.volumes.iter().filter_map(|volume| of_volume(world, volume));
-    let claims = world.claims.iter().filter_map(|claim| of_claim(world, claim));
+pub(super) fn leftovers(world: &World, open: &Open, clock: &Clock) -> Vec<Leftover> {
+    let attachments = open.attachments.iter().filter_map(|key| world.attachments.get(key));
+    let attachments = attachments.filter_map(|attachment| of_attachment(world, attachment));
+    let volumes = open.volumes.iter().filter_map(|key| world.volumes.get(key));
+    let volumes = volumes.filter_map(|volume| of_volume(world, volume));
+    let claims = open.claims.iter().filter_map(|key| world.claims.get(key));
+    let claims = claims.filter_map(|claim| of_claim(world, claim));
     let mut found: Vec<_> =
         attachments.chain(volumes).chain(claims).filter(|one| clock.is_over(one.since)).collect();
     found.sort();
     found
 }
 
-fn of_attachment(world: &World, attachment: &VolumeAttachment) -> Option<Leftover> {
+pub(super) fn of_attachment(world: &World, attachment: &VolumeAttachment) -> Option<Leftover> {
     let meta = &attachment.metadata;
     if meta.deletion_timestamp.is_some() {
         return None;

@@ -10,6 +10,7 @@
 mod cause;
 mod facts;
 mod leftover;
+mod open;
 mod plan;
 mod row;
 #[cfg(test)]
@@ -24,7 +25,8 @@ use serde::{Deserialize, Serialize};
 
 pub use cause::Cause;
 pub use leftover::{Leftover, LeftoverKind};
-pub use plan::plan;
+pub use open::Open;
+pub use plan::{plan, plan_open};
 
 /// A volume that waits for the end of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use claimcheck_informer::{
-    AttachmentBy, DataSource, World, class::claim_class, data_source, growth, is_terminal, key_of, pod_claims,
+    AttachmentBy, DataSource, World, class::claim_class, data_source, growth, key_of, pod_claims,
 };
 use claimcheck_model::{ObjectKey, Phase, SELECTED_NODE};
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use k8s_openapi::api::{
 };
 
 use super::{
-    Cause, Clock, Messages, Status, Waiting,
+    Cause, Clock, Messages, Open, Status, Waiting,
     facts::{condition, csi_driver, is_ready, is_running, is_started, node_of, pods_of, time, volume_of},
     leftover::{claim_of, leftovers},
     row::{Row, with_claim, with_finalizers},
@@ -24,26 +24,31 @@ use super::{
 
 /// The state of a cluster. Stuck rows come first, then the longest waits.
 pub fn plan(world: &World, messages: &Messages, clock: &Clock) -> Status {
+    plan_open(world, &Open::of(world), messages, clock)
+}
+
+/// The same, at the cost of the objects that are open: `open` must be that of the world.
+pub fn plan_open(world: &World, open: &Open, messages: &Messages, clock: &Clock) -> Status {
     let mut waiting: Vec<Waiting> = Vec::new();
     // A phase of the claim itself precedes those of its pods.
     let mut reported: BTreeSet<ObjectKey> = BTreeSet::new();
-    for claim in world.claims.iter() {
+    for claim in open.claims.iter().filter_map(|key| world.claims.get(key)) {
         if let Some(row) = of_claim(world, claim) {
             reported.insert(key_of(&**claim));
             waiting.push(row.finish(messages, clock));
         }
     }
-    for pod in world.pods.iter().filter(|pod| !is_terminal(pod)) {
+    for pod in open.pods.iter().filter_map(|key| world.pods.get(key)) {
         let rows = of_pod(world, pod, &reported);
         waiting.extend(rows.into_iter().map(|row| row.finish(messages, clock)));
     }
-    for attachment in world.attachments.iter() {
+    for attachment in open.attachments.iter().filter_map(|key| world.attachments.get(key)) {
         waiting.extend(of_attachment(world, attachment).map(|row| row.finish(messages, clock)));
     }
-    for volume in world.volumes.iter() {
+    for volume in open.volumes.iter().filter_map(|key| world.volumes.get(key)) {
         waiting.extend(of_volume(world, volume).map(|row| row.finish(messages, clock)));
     }
-    for row in of_snapshots(world) {
+    for row in of_snapshots(world, open) {
         waiting.push(row.finish(messages, clock));
     }
     let order = |row: &Waiting| {
@@ -56,7 +61,7 @@ pub fn plan(world: &World, messages: &Messages, clock: &Clock) -> Status {
         claims: world.claims.len(),
         volumes: world.volumes.len(),
         waiting,
-        leftovers: leftovers(world, clock),
+        leftovers: leftovers(world, open, clock),
     }
 }
 
@@ -247,8 +252,8 @@ fn of_volume(world: &World, volume: &PersistentVolume) -> Option<Row> {
 }
 
 /// The snapshots that are not ready.
-fn of_snapshots(world: &World) -> impl Iterator<Item = Row> {
-    world.snapshots.iter().filter_map(|snapshot| {
+fn of_snapshots(world: &World, open: &Open) -> impl Iterator<Item = Row> {
+    open.snapshots.iter().filter_map(|key| world.snapshots.get(key)).filter_map(|snapshot| {
         let status = snapshot.status.as_ref();
         let ready = status.is_some_and(|status| status.ready_to_use == Some(true));
         if ready || snapshot.metadata.deletion_timestamp.is_some() {

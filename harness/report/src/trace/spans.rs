@@ -145,7 +145,8 @@ impl Trace<'_> {
         root.attributes = attributes(&[
             ("k8s.namespace.name", namespace),
             ("k8s.persistentvolumeclaim.name", name),
-            ("k8s.persistentvolumeclaim.uid", self.claim),
+            // The monitor appends the start of a segment to the uid, so that traces of one claim have distinct IDs.
+            ("k8s.persistentvolumeclaim.uid", self.claim.split('/').next().unwrap_or_default()),
             ("k8s.persistentvolume.name", known(|sample| &sample.subject.volume)),
             ("k8s.storageclass.name", known(|sample| &sample.class)),
             ("csi.driver", known(|sample| &sample.driver)),
