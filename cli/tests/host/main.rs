@@ -2,8 +2,10 @@
 //! may run at the same time: cargo runs one test binary after the other.
 
 mod connections;
+mod deployment;
 mod killed_at_events;
 mod kind_run;
+mod kubectl;
 mod least_privilege;
 mod leaves_nothing;
 mod stock_sidecars;

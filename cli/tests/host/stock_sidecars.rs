@@ -7,7 +7,7 @@ use nix::unistd::geteuid;
 use crate::leaves_nothing::{Run, alone, claimcheck, nothing_left};
 
 /// The folder with the programs. Not `CLAIMCHECK_SIDECARS`, which is the variable of `--sidecars`.
-const FOLDER: &str = "CLAIMCHECK_STOCK_SIDECARS";
+pub const FOLDER: &str = "CLAIMCHECK_STOCK_SIDECARS";
 
 /// The driver, and each sidecar with its command line.
 const DRIVER: &str = "exec:hostpathplugin --endpoint {endpoint} --nodeid {node_id} --statedir {state_dir} \
