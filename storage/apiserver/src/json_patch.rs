@@ -34,7 +34,7 @@ impl Operation {
         match self.text("op")? {
             "add" => find(document, path?)?.add(self.value()),
             "remove" => find(document, path?)?.remove().map(drop),
-            "replace" if path? == "" => match self.value() {
+            "replace" if path?.is_empty() => match self.value() {
                 value @ (Value::Object(_) | Value::Array(_)) => {
                     *document = value;
                     Ok(())
@@ -51,7 +51,7 @@ impl Operation {
                 find(document, path?)?.add(value)
             }
             "test" => {
-                let found = if path? == "" { document.clone() } else { find(document, path?)?.get()? };
+                let found = if path?.is_empty() { document.clone() } else { find(document, path?)?.get()? };
                 if found == self.value() { Ok(()) } else { Err(Rejected) }
             }
             _ => Err(Rejected),
