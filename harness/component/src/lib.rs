@@ -47,7 +47,7 @@ pub enum Component {
     /// Run the node agent: the kubelet's volume manager, plugin registration and pods
     Node(NodeArgs),
     /// Run the built-in storage controllers: some by name, or all
-    Controller(ControllerArgs),
+    Controller(Box<ControllerArgs>),
     /// Watch a node's mount table and record when volumes of any driver are staged and published
     Observe(claimcheck_observe::Args),
     /// Run a CSI proxy that records every RPC to a driver

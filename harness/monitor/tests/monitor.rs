@@ -259,7 +259,7 @@ async fn the_canary_runs_a_life_cycle_and_reports_it_apart() {
     until("claim and pod exist", async || names::<Pod>(&client).await.len() == 1).await;
     let pods = names::<Pod>(&client).await;
     let [name] = &pods[..] else { panic!("{pods:?}") };
-    assert_eq!(names::<PersistentVolumeClaim>(&client).await, [name.clone()]);
+    assert_eq!(names::<PersistentVolumeClaim>(&client).await, std::slice::from_ref(name));
     assert!(
         !scrape(leading.address).await.contains("claimcheck_phase_waiting{"),
         "it is not a user's volume"

@@ -83,7 +83,8 @@ async fn responses_equal_those_of_kube_apiserver() {
 
 /// Prints a line that the test harness does not capture.
 fn print(line: &str) {
-    writeln!(std::io::stdout(), "{line}").unwrap();
+    let mut output = std::io::stdout();
+    writeln!(output, "{line}").unwrap();
 }
 
 /// Runs all scenarios. An error is one of the test itself.

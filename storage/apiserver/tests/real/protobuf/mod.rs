@@ -155,7 +155,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// The bytes of the last field with this number.
-fn field<'a>(bytes: &'a [u8], wanted: u64) -> &'a [u8] {
+fn field(bytes: &[u8], wanted: u64) -> &[u8] {
     let fields = fields(bytes).unwrap_or_default();
     fields.iter().rev().find(|(number, _)| *number == wanted).map_or(&[], |(_, wire)| wire.bytes())
 }
