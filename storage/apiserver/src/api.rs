@@ -143,7 +143,6 @@ impl Api {
         };
         match target {
             Target::Health => Ok(response::text(StatusCode::OK, "ok")),
-            Target::Version => Ok(response::json(StatusCode::OK, &self.version())),
             Target::Objects(path) => {
                 if let Some(fault) = self.faults.on_request(verb, path.resource.plural) {
                     fault.apply().await?;
@@ -156,13 +155,15 @@ impl Api {
             Target::UnknownResource => Err(Status::unknown_resource()),
             Target::Unknown => Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n")),
             _ if head.method != Method::GET => Err(Status::method_not_allowed()),
+            Target::Version => Ok(response::json(StatusCode::OK, &self.version())),
             Target::KeySet => Ok(response::json(StatusCode::OK, &self.signer.key_set())),
-            Target::CoreVersions => Ok(discovery::core(head, self.address, &self.store.kinds().kinds())),
-            Target::Groups => Ok(discovery::groups(head, &self.store.kinds().kinds())),
-            Target::Group(group) => discovery::group(group, &self.store.kinds().kinds()),
+            Target::CoreVersions => discovery::core(head, self.address, &self.store.kinds().kinds()),
+            Target::Groups => discovery::groups(head, &self.store.kinds().kinds()),
+            Target::Group(group) => discovery::group(head, group, &self.store.kinds().kinds()),
             Target::GroupVersion(group, version) => {
-                discovery::resources(group, version, &self.store.kinds().kinds())
+                discovery::resources(head, group, version, &self.store.kinds().kinds())
             }
+            Target::OpenApiV2 => Ok(openapi::v2::document(&head.headers)),
             Target::OpenApi => Ok(openapi::index(&self.store.kinds().kinds())),
             Target::OpenApiDocument(group, version) => {
                 openapi::document(group, version, &self.store.kinds().kinds())

@@ -12,52 +12,63 @@ use sha2::{Digest, Sha256};
 
 use crate::custom::{self, Kinds};
 use crate::encoding::base64;
+use crate::handlers::discovery_encoding;
 use crate::resources::{self, Resource};
-use crate::response::{self, Answer};
+use crate::response::{self, Answer, Encoding};
 use crate::status::{Result, Status};
 
 /// The media type of aggregated discovery.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// `/api`.
-pub fn core(head: &Parts, address: SocketAddr, kinds: &Kinds) -> Answer {
+///
+/// # Errors
+/// 406 if the client accepts no supported encoding.
+pub fn core(head: &Parts, address: SocketAddr, kinds: &Kinds) -> Result<Answer> {
     if wants_aggregated(head) {
-        return aggregated(&[""], kinds);
+        return Ok(aggregated(&[""], kinds));
     }
     let versions = json!({
         "kind": "APIVersions",
         "versions": ["v1"],
         "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": address.to_string() }],
     });
-    response::json(StatusCode::OK, &versions)
+    document(head, Route::GoRestful, &versions)
 }
 
 /// `/apis`.
-pub fn groups(head: &Parts, kinds: &Kinds) -> Answer {
+///
+/// # Errors
+/// 406 if the client accepts no supported encoding.
+pub fn groups(head: &Parts, kinds: &Kinds) -> Result<Answer> {
     let names = named_groups(kinds);
     if wants_aggregated(head) {
-        return aggregated(&names, kinds);
+        return Ok(aggregated(&names, kinds));
     }
     let groups: Vec<Value> = names.into_iter().map(|name| describe_group(name, kinds)).collect();
-    response::json(StatusCode::OK, &json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
+    let list = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups });
+    document(head, Route::Own, &list)
 }
 
 /// `/apis/<group>`.
-pub fn group(name: &str, kinds: &Kinds) -> Result<Answer> {
+pub fn group(head: &Parts, name: &str, kinds: &Kinds) -> Result<Answer> {
     if !named_groups(kinds).contains(&name) {
-        return Err(Status::unknown_resource());
+        return Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n"));
     }
     let mut group = json!({ "kind": "APIGroup", "apiVersion": "v1" });
     if let (Value::Object(group), Value::Object(description)) = (&mut group, describe_group(name, kinds)) {
         group.extend(description);
     }
-    Ok(response::json(StatusCode::OK, &group))
+    document(head, route_of(name, kinds), &group)
 }
 
 /// `/api/v1` and `/apis/<group>/<version>`.
-pub fn resources(group: &str, version: &str, kinds: &Kinds) -> Result<Answer> {
+pub fn resources(head: &Parts, group: &str, version: &str, kinds: &Kinds) -> Result<Answer> {
     let rows = rows(group, kinds).into_iter().filter(|row| row.version == version);
     let entries: Vec<Value> = rows.flat_map(describe).collect();
+    if entries.is_empty() && !group.is_empty() {
+        return Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n"));
+    }
     if entries.is_empty() {
         return Err(Status::unknown_resource());
     }
@@ -67,7 +78,35 @@ pub fn resources(group: &str, version: &str, kinds: &Kinds) -> Result<Answer> {
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
-    Ok(response::json(StatusCode::OK, &list))
+    document(head, route_of(group, kinds), &list)
+}
+
+/// What serves a document upstream, which matters for the texts of errors.
+#[derive(Clone, Copy, PartialEq)]
+enum Route {
+    /// go-restful, which checks what the client accepts itself.
+    GoRestful,
+    /// A handler of its own.
+    Own,
+}
+
+/// The route of a group: those of custom kinds have handlers of their own.
+fn route_of(group: &str, kinds: &Kinds) -> Route {
+    let built_in = resources::all().iter().any(|row| row.group == group);
+    match rows(group, kinds).iter().any(|row| row.custom.is_some()) && !built_in {
+        true => Route::Own,
+        false => Route::GoRestful,
+    }
+}
+
+/// A document in the encoding that the client accepts. Those about kinds have no protobuf here: a client that accepts
+/// nothing else gets JSON.
+fn document(head: &Parts, route: Route, document: &Value) -> Result<Answer> {
+    let encoding = match discovery_encoding(head, route == Route::GoRestful)? {
+        Encoding::Protobuf => Encoding::Json,
+        text => text,
+    };
+    Ok(response::object(StatusCode::OK, encoding, document))
 }
 
 /// The groups other than core, in order of their first row.

@@ -37,6 +37,7 @@ mod names;
 mod openapi;
 mod protobuf;
 mod quantity;
+mod quote;
 mod request;
 mod resources;
 mod response;

@@ -16,7 +16,7 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 pub fn fault(name: &str, label: bool) -> Option<String> {
     let (limit, message) = if label { (63, LABEL) } else { (253, SUBDOMAIN) };
     if name.len() > limit {
-        return Some(format!("must be no more than {limit} bytes"));
+        return Some(format!("must be no more than {limit} characters"));
     }
     let parts = |name: &str| if label { is_label(name) } else { name.split('.').all(is_label) };
     (!parts(name)).then(|| message.to_owned())
@@ -28,6 +28,15 @@ fn is_label(part: &str) -> bool {
         && part.bytes().all(|byte| plain(byte) || byte == b'-')
         && part.bytes().next().is_some_and(plain)
         && part.bytes().last().is_some_and(plain)
+}
+
+/// Why `base` cannot be the start of a generated name: upstream (`maskTrailingDash`) accepts a dash at its end, which the
+/// generated characters follow.
+pub fn base_fault(base: &str, label: bool) -> Option<String> {
+    match base.strip_suffix('-').and_then(|start| start.char_indices().next_back()) {
+        Some((last, _)) => fault(&format!("{}a", &base[..last]), label),
+        None => fault(base, label),
+    }
 }
 
 /// `base` with five random characters, chosen so that they cannot form a word.
@@ -59,6 +68,16 @@ mod tests {
             assert!(fault(name, false).is_some(), "{name}");
         }
         assert!(fault("a.b", true).is_some());
+    }
+
+    #[test]
+    fn bases_of_generated_names() {
+        for base in ["pvc-", "a", "a.b-"] {
+            assert_eq!(base_fault(base, false), None, "{base}");
+        }
+        for base in ["Bad_", "-", "a--.", &"g".repeat(300)] {
+            assert!(base_fault(base, false).is_some(), "{base}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! before it relies on them, and to merge lists. Upstream's documents (apiserver pkg/endpoints/openapi,
 //! kube-openapi) also have descriptions of fields, and additional verbs; neither is needed for that.
 
+pub mod v2;
+
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -15,6 +17,58 @@ use crate::status::{Result, Status};
 
 /// The group of metadata.
 const META: &str = "meta.k8s.io";
+
+/// The schemas of scalars, and of raw JSON, that are types of their own upstream. `kubectl explain` prints the names
+/// of those without a type, or with type `object`.
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+const FIELDS_V1: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
+
+/// The packages of the kinds that CRDs add elsewhere: see `schema/extensions.txt`.
+const CRDS: &str = "io.k8s.storage.";
+
+/// The descriptions of fields that all custom objects have: those of TypeMeta and PartialObjectMetadata, as of
+/// buildKubeNative in apiextensions-apiserver, pkg/controller/openapi/builder/builder.go.
+const ENVELOPE: [(&str, &str); 3] = [
+    (
+        "apiVersion",
+        "APIVersion defines the versioned schema of this representation of an object. Servers should convert \
+         recognized schemas to the latest internal value, and may reject unrecognized values. More info: \
+         https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+    ),
+    (
+        "kind",
+        "Kind is a string value representing the REST resource this object represents. Servers may infer \
+         this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
+         https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+    ),
+    (
+        "metadata",
+        "Standard object's metadata. More info: \
+         https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
+    ),
+];
+
+/// How the schema of a field contains that of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nested {
+    /// As a reference.
+    Referenced,
+    /// As a whole, as in the schema of a CRD, of which only the metadata is a reference.
+    Inlined,
+}
+
+impl Nested {
+    /// In a field of `object`.
+    fn within(object: &Object, field: &Field) -> Self {
+        // apiextensions-apiserver: pkg/controller/openapi/builder/builder.go, buildKubeNative.
+        if object.package.starts_with(CRDS) && field.name != "metadata" {
+            Self::Inlined
+        } else {
+            Self::Referenced
+        }
+    }
+}
 
 /// The options of writes that kubectl checks.
 const WRITE_OPTIONS: [(&str, &str); 4] =
@@ -46,9 +100,17 @@ pub fn document(group: &str, version: &str, kinds: &Kinds) -> Result<Answer> {
         .into_iter()
         .map(|object| (name_of(object), describe_object(object, &rows)))
         .collect();
+    for (name, schema) in scalars() {
+        schemas.insert(name.to_owned(), schema);
+    }
     for (row, kind) in rows.iter().filter_map(|row| Some((row, row.custom?))) {
-        let metadata = schema::of_kind(META, "ObjectMeta").map_or(Value::Null, describe_shape);
-        schemas.insert(custom::openapi::name(row), custom::openapi::schema(row, kind, metadata));
+        let metadata = schema::of_kind(META, "ObjectMeta");
+        let metadata = metadata.map_or(Value::Null, |shape| describe_shape(shape, Nested::Referenced));
+        let mut described = custom::openapi::schema(row, kind, metadata);
+        for (field, description) in ENVELOPE {
+            described["properties"][field]["description"] = description.into();
+        }
+        schemas.insert(custom::openapi::name(row), described);
     }
     let document = json!({
         "openapi": "3.0.0",
@@ -74,7 +136,10 @@ fn described(rows: &[&Resource]) -> Vec<&'static Object> {
                 let object = shape.object().filter(|new| !found.iter().any(|old| std::ptr::eq(*old, *new)));
                 if let Some(object) = object {
                     found.push(object);
-                    object.fields.values().for_each(|field| visit(&field.shape, found));
+                    let fields = object.fields.values();
+                    fields
+                        .filter(|field| Nested::within(object, field) == Nested::Referenced)
+                        .for_each(|field| visit(&field.shape, found));
                 }
             }
         }
@@ -95,9 +160,33 @@ fn name_of(object: &Object) -> String {
     format!("{}.{}", object.package, object.name)
 }
 
+/// The schemas of [`QUANTITY`], [`INT_OR_STRING`] and [`FIELDS_V1`].
+fn scalars() -> [(&'static str, Value); 3] {
+    let of = |scalar| describe_shape(&Shape::Scalar(scalar), Nested::Inlined);
+    [
+        (QUANTITY, of(Scalar::Quantity)),
+        (INT_OR_STRING, of(Scalar::IntOrText)),
+        (FIELDS_V1, json!({ "type": "object" })),
+    ]
+}
+
 fn describe_object(object: &'static Object, rows: &[&Resource]) -> Value {
+    let mut described = describe_fields(object, |field| Nested::within(object, field));
+    let row = rows.iter().filter(|row| row.custom.is_none()).find(|row| {
+        let of_row = schema::of_kind(row.group, row.kind).and_then(Shape::object);
+        of_row.is_some_and(|of_row| std::ptr::eq(of_row, object))
+    });
+    if let Some(row) = row {
+        described["x-kubernetes-group-version-kind"] = json!([group_version_kind(row)]);
+    }
+    described
+}
+
+/// An object with its fields.
+fn describe_fields(object: &Object, nested: impl Fn(&Field) -> Nested) -> Value {
+    let fields = object.fields.values();
     let properties: Map<String, Value> =
-        object.fields.values().map(|field| (field.name.to_owned(), describe_field(field))).collect();
+        fields.map(|field| (field.name.to_owned(), describe_field(field, nested(field)))).collect();
     let mut described = json!({ "type": "object" });
     let required: Vec<&str> =
         object.fields.values().filter(|field| field.required).map(|field| field.name).collect();
@@ -110,13 +199,6 @@ fn describe_object(object: &'static Object, rows: &[&Resource]) -> Value {
     if object.atomic {
         described["x-kubernetes-map-type"] = "atomic".into();
     }
-    let row = rows.iter().filter(|row| row.custom.is_none()).find(|row| {
-        let of_row = schema::of_kind(row.group, row.kind).and_then(Shape::object);
-        of_row.is_some_and(|of_row| std::ptr::eq(of_row, object))
-    });
-    if let Some(row) = row {
-        described["x-kubernetes-group-version-kind"] = json!([group_version_kind(row)]);
-    }
     described
 }
 
@@ -124,8 +206,11 @@ fn group_version_kind(row: &Resource) -> Value {
     json!({ "group": row.group, "version": row.version, "kind": row.kind })
 }
 
-fn describe_field(field: &Field) -> Value {
-    let mut described = describe_shape(&field.shape);
+fn describe_field(field: &Field, nested: Nested) -> Value {
+    let mut described = match (&field.shape, field.name) {
+        (Shape::Any, "fieldsV1") => reference(FIELDS_V1),
+        (shape, _) => describe_shape(shape, nested),
+    };
     if let Some(default) = field.default {
         described["default"] = default.into();
     }
@@ -141,19 +226,22 @@ fn describe_field(field: &Field) -> Value {
     described
 }
 
-fn describe_shape(shape: &Shape) -> Value {
+/// Extensions next to a reference are allowed only around it.
+fn reference(name: &str) -> Value {
+    json!({ "allOf": [{ "$ref": format!("#/components/schemas/{name}") }] })
+}
+
+fn describe_shape(shape: &Shape, nested: Nested) -> Value {
     let typed = |name: &str, format: &str| json!({ "type": name, "format": format });
     match shape {
         Shape::Any | Shape::Deduced => json!({ "type": "object" }),
-        Shape::Object(_) | Shape::Declared(_) => match shape.object() {
-            // Extensions next to a reference are allowed only around it.
-            Some(object) => {
-                json!({ "allOf": [{ "$ref": format!("#/components/schemas/{}", name_of(object)) }] })
-            }
-            None => json!({}),
+        Shape::Object(_) | Shape::Declared(_) => match (shape.object(), nested) {
+            (Some(object), Nested::Referenced) => reference(&name_of(object)),
+            (Some(object), Nested::Inlined) => describe_fields(object, |_| Nested::Inlined),
+            (None, _) => json!({}),
         },
         Shape::List { item, identity } => {
-            let mut described = json!({ "type": "array", "items": describe_shape(item) });
+            let mut described = json!({ "type": "array", "items": describe_shape(item, nested) });
             described["x-kubernetes-list-type"] = match identity {
                 Identity::Atomic => "atomic".into(),
                 Identity::Value => "set".into(),
@@ -165,12 +253,15 @@ fn describe_shape(shape: &Shape) -> Value {
             described
         }
         Shape::Map { value, atomic } => {
-            let mut described = json!({ "type": "object", "additionalProperties": describe_shape(value) });
+            let value = describe_shape(value, nested);
+            let mut described = json!({ "type": "object", "additionalProperties": value });
             if *atomic {
                 described["x-kubernetes-map-type"] = "atomic".into();
             }
             described
         }
+        Shape::Scalar(Scalar::Quantity) if nested == Nested::Referenced => reference(QUANTITY),
+        Shape::Scalar(Scalar::IntOrText) if nested == Nested::Referenced => reference(INT_OR_STRING),
         Shape::Scalar(scalar) => match scalar {
             Scalar::Text => json!({ "type": "string" }),
             Scalar::Bytes => typed("string", "byte"),
@@ -250,7 +341,7 @@ fn describe_operation(row: &Resource, action: &str) -> Value {
         .collect();
     let schema = match row.custom {
         Some(_) => Some(json!({ "$ref": format!("#/components/schemas/{}", custom::openapi::name(row)) })),
-        None => schema::of_kind(row.group, row.kind).map(describe_shape),
+        None => schema::of_kind(row.group, row.kind).map(|shape| describe_shape(shape, Nested::Referenced)),
     };
     let body = json!({ "application/json": { "schema": schema } });
     let mut operation = json!({
@@ -265,4 +356,43 @@ fn describe_operation(row: &Resource, action: &str) -> Value {
         operation["requestBody"] = json!({ "content": body });
     }
     operation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(group: &str, kind: &str) -> Value {
+        let object = schema::of_kind(group, kind).and_then(Shape::object).unwrap();
+        describe_object(object, &[])
+    }
+
+    #[test]
+    fn scalars_of_their_own_types_are_referenced() {
+        let refers = |value: &Value| value["allOf"][0]["$ref"].as_str().unwrap_or_default().to_owned();
+        let requirements = described("", "VolumeResourceRequirements");
+        let requests = &requirements["properties"]["requests"]["additionalProperties"];
+        assert_eq!(refers(requests), format!("#/components/schemas/{QUANTITY}"));
+        let entry = described(META, "ManagedFieldsEntry");
+        assert_eq!(refers(&entry["properties"]["fieldsV1"]), format!("#/components/schemas/{FIELDS_V1}"));
+        let probe = described("", "TCPSocketAction");
+        assert_eq!(refers(&probe["properties"]["port"]), format!("#/components/schemas/{INT_OR_STRING}"));
+        assert_eq!(described("", "LocalObjectReference")["required"], Value::Null);
+        assert_eq!(described("events.k8s.io", "Event")["required"], json!(["eventTime"]));
+    }
+
+    #[test]
+    fn only_the_metadata_of_kinds_of_crds_is_referenced() {
+        let content = described("snapshot.storage.k8s.io", "VolumeSnapshotContent");
+        let fields = &content["properties"];
+        assert!(fields["metadata"]["allOf"][0]["$ref"].is_string(), "{content}");
+        let of = &fields["spec"]["properties"]["volumeSnapshotRef"];
+        assert_eq!((&of["type"], &of["x-kubernetes-map-type"]), (&json!("object"), &json!("atomic")));
+        assert_eq!(of["properties"]["namespace"]["type"], "string");
+        let rows = resources::all().iter().filter(|row| row.group == "snapshot.storage.k8s.io");
+        let rows: Vec<&Resource> = rows.collect();
+        let found: Vec<&str> = super::described(&rows).iter().map(|object| object.name).collect();
+        assert!(found.contains(&"VolumeSnapshotClass") && found.contains(&"ObjectMeta"), "{found:?}");
+        assert!(!found.contains(&"VolumeSnapshotSpec"), "{found:?}");
+    }
 }

@@ -22,6 +22,8 @@ pub enum Target {
     GroupVersion(String, String),
     /// `/openapi/v3`: the index of the descriptions.
     OpenApi,
+    /// `/openapi/v2`.
+    OpenApiV2,
     /// `/openapi/v3/api/v1` or `/openapi/v3/apis/<group>/<version>`: the description of one version.
     OpenApiDocument(String, String),
     /// Objects of one resource.
@@ -57,6 +59,7 @@ impl Target {
             ["api"] => Self::CoreVersions,
             ["apis"] => Self::Groups,
             ["apis", group] => Self::Group(group.to_owned()),
+            ["openapi", "v2"] => Self::OpenApiV2,
             ["openapi", "v3"] => Self::OpenApi,
             ["openapi", "v3", "api", version] => Self::OpenApiDocument(String::new(), version.to_owned()),
             ["openapi", "v3", "apis", group, version] => {

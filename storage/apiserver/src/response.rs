@@ -1,4 +1,4 @@
-//! Responses: objects in JSON or protobuf, plain texts and watch streams.
+//! Responses: objects in JSON, YAML or protobuf, plain texts and watch streams.
 
 use std::convert::Infallible;
 
@@ -20,6 +20,9 @@ pub type Answer = Response<Body>;
 /// The media type of JSON.
 const JSON: &str = "application/json";
 
+/// The media type of YAML.
+pub const YAML: &str = "application/yaml";
+
 /// The media type of Kubernetes' protobuf.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -28,6 +31,8 @@ pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub enum Encoding {
     /// JSON.
     Json,
+    /// YAML, which watches do not have.
+    Yaml,
     /// Kubernetes' protobuf.
     Protobuf,
 }
@@ -37,6 +42,7 @@ impl Encoding {
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json => JSON,
+            Self::Yaml => YAML,
             Self::Protobuf => PROTOBUF,
         }
     }
@@ -45,6 +51,7 @@ impl Encoding {
     pub fn stream_type(self) -> &'static str {
         match self {
             Self::Json => JSON,
+            Self::Yaml => YAML,
             Self::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         }
     }
@@ -53,9 +60,18 @@ impl Encoding {
     pub fn encode(self, object: &Value) -> Bytes {
         match self {
             Self::Json => Bytes::from(object.to_string()),
+            Self::Yaml => Bytes::from(yaml(object)),
             Self::Protobuf => Bytes::from(protobuf::encode(object)),
         }
     }
+}
+
+/// `value` as YAML with sorted keys, as sigs.k8s.io/yaml (`JSONToYAML`) writes it.
+fn yaml(value: &Value) -> String {
+    let mut sorted = value.clone();
+    sorted.sort_all_objects();
+    // JSON is YAML, too, so it stands in for a value that cannot be written.
+    serde_saphyr::to_string(&sorted).unwrap_or_else(|_| sorted.to_string())
 }
 
 /// `text` with a content type.
@@ -92,4 +108,22 @@ fn with_headers(mut response: Answer, content_type: &'static str) -> Answer {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn yaml_has_sorted_keys_and_keeps_the_types() {
+        let object = json!({ "kind": "K", "data": { "yes": "yes", "number": "1", "none": "~", "lines": "a\nb\n", "t": "true" },
+            "apiVersion": "v1", "list": [{ "b": 1, "a": null }, [], {}], "float": 1.5, "empty": "" });
+        let text = yaml(&object);
+        assert!(text.starts_with("apiVersion: v1\n"), "{text}");
+        let strict = serde_saphyr::options! { strict_booleans: true };
+        let read: Value = serde_saphyr::from_str_with_options(&text, strict).unwrap();
+        assert_eq!(read, object, "{text}");
+    }
 }

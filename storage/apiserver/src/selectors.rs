@@ -6,6 +6,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use crate::admission::labels;
+use crate::quote::quote;
 use crate::resources::Resource;
 use crate::status::{Result, Status};
 use crate::store::Object;
@@ -88,33 +90,85 @@ impl FieldRequirement {
     }
 }
 
+/// Mirrors apimachinery pkg/fields/selector.go. A backslash escapes itself, commas and equals signs.
 fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<FieldRequirement>> {
-    let terms = text.split(',').filter(|term| !term.is_empty());
-    terms
-        .map(|term| {
-            let (name, value, equal) = [("!=", false), ("==", true), ("=", true)]
-                .into_iter()
-                .find_map(|(operator, equal)| {
-                    term.split_once(operator).map(|(name, value)| (name, value, equal))
-                })
-                .ok_or_else(|| {
-                    Status::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'"))
-                })?;
-            let (pointers, unset): (&'static [&'static str], _) = match name {
-                "metadata.name" => (&["/metadata/name"], ""),
-                "metadata.namespace" => (&["/metadata/namespace"], ""),
-                _ => {
-                    let field = resource.fields.iter().find(|field| field.name == name);
-                    let field = field.ok_or_else(|| {
-                        let known = "only \"metadata.name\", \"metadata.namespace\"";
-                        Status::bad_request(format!("\"{name}\" is not a known field selector: {known}"))
-                    })?;
-                    (field.pointers, field.unset)
+    let terms = split_terms(text).into_iter().filter(|term| !term.is_empty());
+    let mut requirements = Vec::new();
+    for term in terms {
+        let (name, value, equal) = split_term(term).ok_or_else(|| {
+            Status::bad_request(format!("invalid selector: '{text}'; can't understand '{term}'"))
+        })?;
+        let value = unescape(value).map_err(Status::bad_request)?;
+        // Upstream drops a term without field and value.
+        if name.is_empty() && value.is_empty() {
+            continue;
+        }
+        let (pointers, unset): (&'static [&'static str], _) = match name {
+            "metadata.name" => (&["/metadata/name"], ""),
+            "metadata.namespace" => (&["/metadata/namespace"], ""),
+            _ => match resource.fields.iter().find(|field| field.name == name) {
+                Some(field) => (field.pointers, field.unset),
+                // Kinds with fields of their own have another conversion.
+                None if resource.custom.is_some() || !resource.fields.is_empty() => {
+                    return Err(Status::bad_request(format!("field label not supported: {name}")));
                 }
-            };
-            Ok(FieldRequirement { pointers, unset, value: value.to_owned(), equal })
-        })
-        .collect()
+                None => {
+                    let known = "only \"metadata.name\", \"metadata.namespace\"";
+                    let name = quote(name);
+                    return Err(Status::bad_request(format!(
+                        "{name} is not a known field selector: {known}"
+                    )));
+                }
+            },
+        };
+        requirements.push(FieldRequirement { pointers, unset, value, equal });
+    }
+    Ok(requirements)
+}
+
+/// The terms of a field selector, still escaped.
+fn split_terms(text: &str) -> Vec<&str> {
+    let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
+    for (at, byte) in text.bytes().enumerate() {
+        if byte == b',' && !escaped {
+            terms.push(&text[start..at]);
+            start = at + 1;
+        }
+        escaped = byte == b'\\' && !escaped;
+    }
+    terms.push(&text[start..]);
+    terms
+}
+
+/// Field, value and whether they are to be equal, at the first operator.
+fn split_term(term: &str) -> Option<(&str, &str, bool)> {
+    let operators = [("!=", false), ("==", true), ("=", true)];
+    term.char_indices().find_map(|(at, _)| {
+        let (operator, equal) =
+            operators.into_iter().find(|(operator, _)| term[at..].starts_with(operator))?;
+        Some((&term[..at], &term[at + operator.len()..], equal))
+    })
+}
+
+fn unescape(value: &str) -> Result<String, String> {
+    let mut plain = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => match characters.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => plain.push(escaped),
+                other => {
+                    let other = other.map(String::from).unwrap_or_default();
+                    return Err(format!("invalid field selector: invalid escape sequence: \\{other}"));
+                }
+            },
+            ',' | '=' => {
+                return Err(format!("invalid field selector: unescaped character in value: {character}"));
+            }
+            other => plain.push(other),
+        }
+    }
+    Ok(plain)
 }
 
 /// Splits a label selector into words and operators, one ahead.
@@ -146,16 +200,26 @@ impl<'a> Parser<'a> {
 
     fn requirements(&mut self) -> Result<Vec<Requirement>, String> {
         let mut requirements = Vec::new();
-        while !self.peek().is_empty() {
-            requirements.push(self.requirement()?);
+        loop {
+            match self.peek() {
+                "" => return Ok(requirements),
+                token if token == "!" || is_word(token) => {}
+                other => return Err(format!("found '{other}', expected: !, identifier, or 'end of string'")),
+            }
+            let requirement =
+                self.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?;
+            requirements.push(requirement);
             match self.next() {
-                "" => break,
-                "," if self.peek() != "" && self.peek() != "," => {}
-                "," => return Err(format!("found '{}', expected: identifier after ','", self.peek())),
+                "" => return Ok(requirements),
+                "," => {
+                    let token = self.peek();
+                    if token != "!" && !is_word(token) {
+                        return Err(format!("found '{token}', expected: identifier after ','"));
+                    }
+                }
                 other => return Err(format!("found '{other}', expected: ',' or 'end of string'")),
             }
         }
-        Ok(requirements)
     }
 
     fn requirement(&mut self) -> Result<Requirement, String> {
@@ -165,46 +229,49 @@ impl<'a> Parser<'a> {
         }
         let key = self.next();
         if !is_word(key) {
-            return Err(format!("found '{key}', expected: !, identifier, or 'end of string'"));
+            return Err(format!("found '{key}', expected: identifier"));
+        }
+        let faults = labels::key_faults(key);
+        if !faults.is_empty() {
+            return Err(format!("<nil>: Invalid value: {}: {}", quote(key), faults.join("; ")));
         }
         let key = key.to_owned();
         if negated {
             return Ok(Requirement { key, test: Test::Absent });
         }
-        let test = match self.peek() {
-            "" | "," => Test::Exists,
-            "=" | "==" => {
-                self.next();
-                Test::In(vec![self.value()])
-            }
-            "!=" => {
-                self.next();
-                Test::NotIn(vec![self.value()])
-            }
-            "in" => {
-                self.next();
-                Test::In(self.values()?)
-            }
-            "notin" => {
-                self.next();
-                Test::NotIn(self.values()?)
-            }
+        if matches!(self.peek(), "" | ",") {
+            return Ok(Requirement { key, test: Test::Exists });
+        }
+        let test = match self.next() {
+            "=" | "==" => Test::In(vec![self.value()?]),
+            "!=" => Test::NotIn(vec![self.value()?]),
+            "in" => Test::In(self.values()?),
+            "notin" => Test::NotIn(self.values()?),
             operator @ (">" | "<") => {
-                self.next();
-                let value = self.value();
+                let value = self.value()?;
                 let bound = value.parse().map_err(|_| {
-                    format!("values: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer")
+                    let value = quote(&value);
+                    format!(
+                        "values[0]: Invalid value: {value}: for 'Gt', 'Lt' operators, the value must be an integer"
+                    )
                 })?;
                 if operator == ">" { Test::Above(bound) } else { Test::Below(bound) }
             }
             other => return Err(format!("found '{other}', expected: in, notin, =, ==, !=, gt, lt")),
         };
+        if let Test::In(values) | Test::NotIn(values) = &test {
+            check_values(&key, values)?;
+        }
         Ok(Requirement { key, test })
     }
 
     /// A single value, which may be empty.
-    fn value(&mut self) -> String {
-        if is_word(self.peek()) { self.next().to_owned() } else { String::new() }
+    fn value(&mut self) -> Result<String, String> {
+        match self.peek() {
+            "" | "," => Ok(String::new()),
+            token if is_word(token) => Ok(self.next().to_owned()),
+            other => Err(format!("found '{other}', expected: identifier")),
+        }
     }
 
     fn values(&mut self) -> Result<Vec<String>, String> {
@@ -212,14 +279,58 @@ impl<'a> Parser<'a> {
         if open != "(" {
             return Err(format!("found '{open}' expected: '('"));
         }
-        let mut values = vec![self.value()];
+        let mut values = Vec::new();
+        match self.peek() {
+            ")" => {
+                self.next();
+                return Ok(vec![String::new()]);
+            }
+            token if token == "," || is_word(token) => {}
+            other => return Err(format!("found '{other}', expected: ',', ')' or identifier")),
+        }
         loop {
             match self.next() {
-                ")" => return Ok(values),
-                "," => values.push(self.value()),
-                other => return Err(format!("found '{other}', expected: ',', or ')'")),
+                token if is_word(token) => {
+                    values.push(token.to_owned());
+                    match self.peek() {
+                        "," => {}
+                        ")" => break,
+                        other => return Err(format!("found '{other}', expected: ',' or ')'")),
+                    }
+                }
+                "," => {
+                    let next = self.peek();
+                    // An empty value before, after or between commas.
+                    if values.is_empty() || matches!(next, "," | ")") {
+                        values.push(String::new());
+                    }
+                    if next == ")" {
+                        break;
+                    }
+                }
+                other => return Err(format!("found '{other}', expected: ',', or identifier")),
             }
         }
+        self.next();
+        Ok(values)
+    }
+}
+
+/// Rejects what cannot be the value of a label. Upstream checks the values in their order.
+fn check_values(key: &str, values: &[String]) -> Result<(), String> {
+    let mut sorted: Vec<&String> = values.iter().collect();
+    sorted.sort();
+    let faults = sorted.into_iter().enumerate().flat_map(|(index, value)| {
+        let faults = labels::value_faults(value);
+        let why = faults.join("; ");
+        (!faults.is_empty())
+            .then(|| format!("values[{index}][{key}]: Invalid value: {}: {why}", quote(value)))
+    });
+    let faults: Vec<String> = faults.collect();
+    match &faults[..] {
+        [] => Ok(()),
+        [fault] => Err(fault.clone()),
+        faults => Err(format!("[{}]", faults.join(", "))),
     }
 }
 
@@ -261,8 +372,61 @@ mod tests {
         ] {
             assert_eq!(selects(selector, &labels), Ok(expected), "{selector}");
         }
-        for selector in ["==", "app in a", "app in (a", "a b", "a=b c", ",a", "n>x"] {
-            assert!(selects(selector, &labels).is_err(), "{selector}");
+        for (selector, expected) in [
+            ("==", "found '==', expected: !, identifier, or 'end of string'"),
+            ("app in a", "unable to parse requirement: found 'a' expected: '('"),
+            ("app in (a", "unable to parse requirement: found '', expected: ',' or ')'"),
+            ("app in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+            ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+            ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+            (",a", "found ',', expected: !, identifier, or 'end of string'"),
+            ("a,=x", "found '=', expected: identifier after ','"),
+            ("a===b", "unable to parse requirement: found '=', expected: identifier"),
+            (
+                "n>x",
+                "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must \
+                 be an integer",
+            ),
+        ] {
+            assert_eq!(selects(selector, &labels), Err(expected.to_owned()), "{selector}");
+        }
+        let why = selects("a/b/c=v", &labels).unwrap_err();
+        assert!(
+            why.starts_with(
+                "unable to parse requirement: <nil>: Invalid value: \"a/b/c\": a valid label key"
+            )
+        );
+        let why = selects("a=-", &labels).unwrap_err();
+        assert!(
+            why.starts_with("unable to parse requirement: values[0][a]: Invalid value: \"-\": a valid label")
+        );
+    }
+
+    #[test]
+    fn field_selectors() {
+        let claims = crate::resources::stored(crate::resources::Storage::Claims);
+        let pods = crate::resources::stored(crate::resources::Storage::Pods);
+        let parse = |resource: &Resource, text: &str| {
+            let found =
+                parse_fields(resource, text).map_err(|status| status.to_value()["message"].clone())?;
+            Ok::<_, Value>(found.into_iter().map(|field| field.value).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            parse(claims, r"metadata.name=a\,b,metadata.namespace!=c"),
+            Ok(vec!["a,b".into(), "c".into()])
+        );
+        assert_eq!(parse(claims, "="), Ok(Vec::new()));
+        for (resource, text, expected) in [
+            (claims, r"metadata.name=a\", r"invalid field selector: invalid escape sequence: \"),
+            (
+                claims,
+                "nope=1",
+                "\"nope\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+            ),
+            (pods, "nope=1", "field label not supported: nope"),
+            (pods, "nope", "invalid selector: 'nope'; can't understand 'nope'"),
+        ] {
+            assert_eq!(parse(resource, text), Err(expected.into()), "{text}");
         }
     }
 }

@@ -8,6 +8,7 @@ use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
 use serde_json::{Map, Value, json};
 
+use crate::quote::quote;
 use crate::resources::Resource;
 use crate::response::{self, Answer, Encoding};
 
@@ -113,10 +114,28 @@ impl Status {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message, Some(json!({})))
     }
 
-    /// 406: the client accepts no supported form of response.
-    pub fn not_acceptable() -> Self {
-        let message = "only the following media types are accepted: application/json, \
-                       application/vnd.kubernetes.protobuf";
+    /// 405: a custom kind does not support the verb on this path (`NewMethodNotSupported`).
+    pub fn verb_not_supported(resource: &Resource, verb: &str) -> Self {
+        let message =
+            format!("{verb} is not supported on resources of kind \"{}\"", resource.qualified_plural());
+        let details = details(None, resource.group, resource.plural);
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message, Some(details))
+    }
+
+    /// 406: the client accepts none of the supported `types`.
+    pub fn not_acceptable(types: &[&str]) -> Self {
+        let message = format!("only the following media types are accepted: {}", types.join(", "));
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, None)
+    }
+
+    /// 406: the client accepts none of the `types` of the route, in the words of go-restful (curly.go `detectRoute`).
+    pub fn no_route_produces(types: &[&str]) -> Self {
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {}", types.join(", "));
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, Some(json!({})))
+    }
+
+    /// 406: the object has not the requested form.
+    pub fn not_convertible(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, None)
     }
 
@@ -125,6 +144,13 @@ impl Status {
         let message = format!("{} \"{name}\" already exists", resource.qualified_plural());
         let details = details(Some(name), resource.group, resource.plural);
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message, Some(details))
+    }
+
+    /// 409: the name is in use by an object that is being deleted.
+    pub fn being_deleted(resource: &Resource, name: &str) -> Self {
+        let mut status = Self::already_exists(resource, name);
+        status.0.message.insert_str(0, "object is being deleted: ");
+        status
     }
 
     /// 409: the request has an outdated version.
@@ -234,6 +260,12 @@ impl Status {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message, Some(details))
     }
 
+    /// 422: a patch whose result `value` cannot be decoded. As upstream, the subject is empty (`jsonPatcher` and
+    /// `strategicPatchObject` in apiserver's `endpoints/handlers/patch.go`).
+    pub fn invalid_patch(value: &str, why: &str) -> Self {
+        Self::invalid_kind("", "", "", "", &[FieldError::invalid("patch", &value.into(), why)])
+    }
+
     /// 422 for a JSON patch that does not apply.
     pub fn patch_rejected() -> Self {
         let message = "the server rejected our request due to an error in our request";
@@ -322,8 +354,18 @@ fn details(name: Option<&str>, group: &str, kind: &str) -> Value {
     if !group.is_empty() {
         map.insert("group".to_owned(), group.into());
     }
-    map.insert("kind".to_owned(), kind.into());
+    if !kind.is_empty() {
+        map.insert("kind".to_owned(), kind.into());
+    }
     Value::Object(map)
+}
+
+/// A value in a message: strings in Go's quotes, all others as JSON.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        other => other.to_string(),
+    }
 }
 
 /// An invalid field.
@@ -371,7 +413,7 @@ impl FieldError {
 
     /// The field's `value` is invalid, because of `detail`.
     pub fn invalid(field: impl Into<String>, value: &Value, detail: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: Problem::Invalid(value.to_string()), detail: detail.into() }
+        Self { field: field.into(), problem: Problem::Invalid(shown(value)), detail: detail.into() }
     }
 
     /// The field's `value` is not one of `supported`.
@@ -379,7 +421,7 @@ impl FieldError {
         let mut supported: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
         supported.sort();
         let detail = format!("supported values: {}", supported.join(", "));
-        Self { field: field.into(), problem: Problem::NotSupported(value.to_string()), detail }
+        Self { field: field.into(), problem: Problem::NotSupported(shown(value)), detail }
     }
 
     /// The field must not be set, or not be changed.
@@ -389,12 +431,12 @@ impl FieldError {
 
     /// The field's `value` occurs twice.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self { field: field.into(), problem: Problem::Duplicate(value.to_string()), detail: String::new() }
+        Self { field: field.into(), problem: Problem::Duplicate(shown(value)), detail: String::new() }
     }
 
     /// The field's `value` refers to a missing object.
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
-        Self { field: field.into(), problem: Problem::NotFound(value.to_string()), detail: String::new() }
+        Self { field: field.into(), problem: Problem::NotFound(shown(value)), detail: String::new() }
     }
 
     /// The field has more than `limit` bytes.
@@ -412,12 +454,12 @@ impl FieldError {
 
     /// The field's `value` has another type than the schema requires.
     pub fn type_invalid(field: impl Into<String>, value: &Value, detail: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: Problem::TypeInvalid(value.to_string()), detail: detail.into() }
+        Self { field: field.into(), problem: Problem::TypeInvalid(shown(value)), detail: detail.into() }
     }
 
     /// The field's `value` is not one of those that `detail` lists.
     pub fn unsupported(field: impl Into<String>, value: &Value, detail: String) -> Self {
-        Self { field: field.into(), problem: Problem::NotSupported(value.to_string()), detail }
+        Self { field: field.into(), problem: Problem::NotSupported(shown(value)), detail }
     }
 
     /// The field is immutable once it is set.
@@ -454,5 +496,23 @@ impl fmt::Display for FieldError {
             true => write!(f, "{}", self.body()),
             false => write!(f, "{}: {}", self.field, self.body()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_without_a_kind() {
+        let status = Status::invalid_patch("{}", "no").to_value();
+        assert_eq!(status["message"], " \"\" is invalid: patch: Invalid value: \"{}\": no");
+        assert_eq!(status["details"].as_object().map(Map::len), Some(1), "only causes: {status}");
+        let status = Status::no_route_produces(&["application/json", "application/yaml"]).to_value();
+        assert_eq!(
+            status["message"],
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml"
+        );
+        assert_eq!((&status["details"], &status["code"]), (&json!({}), &json!(406)));
     }
 }

@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 
+use super::labels;
 use crate::status::FieldError;
 
 /// The highest value that is not reserved for the system.
@@ -13,8 +14,15 @@ const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 /// Validates a StorageClass.
 pub fn validate(class: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if class["provisioner"].as_str().unwrap_or_default().is_empty() {
-        errors.push(FieldError::required("provisioner", ""));
+    let provisioner = class["provisioner"].as_str().unwrap_or_default();
+    match provisioner.is_empty() {
+        true => errors.push(FieldError::required("provisioner", "")),
+        // As upstream, whatever its case.
+        false => errors.extend(
+            labels::key_faults(&provisioner.to_lowercase())
+                .into_iter()
+                .map(|fault| FieldError::invalid("provisioner", &class["provisioner"], fault)),
+        ),
     }
     for (field, known) in [
         ("reclaimPolicy", ["Delete", "Retain"]),
@@ -28,22 +36,36 @@ pub fn validate(class: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// Validates a Lease.
+///
+/// Mirrors `ValidateLeaseSpec` of pkg/apis/coordination/validation.
+pub fn validate_lease(lease: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (field, least, message) in [
+        ("leaseDurationSeconds", 1, "must be greater than 0"),
+        ("leaseTransitions", 0, "must be greater than or equal to 0"),
+    ] {
+        let value = &lease["spec"][field];
+        if value.as_i64().is_some_and(|number| number < least) {
+            errors.push(FieldError::invalid(format!("spec.{field}"), value, message));
+        }
+    }
+    errors
+}
+
 fn check_parameters(class: &Value) -> Option<FieldError> {
     let parameters = class["parameters"].as_object()?;
     if parameters.len() > 512 {
         return Some(FieldError::too_long("parameters", 512));
     }
     let empty = parameters.contains_key("");
-    empty.then(|| FieldError::invalid("parameters", &"".into(), "field must not be empty"))
+    empty.then(|| FieldError::invalid("parameters", &"".into(), "field can not be empty."))
 }
 
 /// Mutable fields of a StorageClass: allowVolumeExpansion, mount options and topologies.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if old["parameters"] != new["parameters"] {
-        errors.push(FieldError::forbidden("parameters", "updates to parameters are forbidden."));
-    }
-    for field in ["provisioner", "reclaimPolicy", "volumeBindingMode"] {
+    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
         if old[field] != new[field] {
             errors.push(FieldError::immutable(field, &new[field]));
         }
@@ -82,10 +104,11 @@ pub fn validate_priority(class: &Value) -> Vec<FieldError> {
         let message = format!("maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}");
         errors.push(FieldError::forbidden("value", message));
     }
-    let policies = ["Never", "PreemptLowerPriority"];
-    if !policies.iter().any(|policy| class["preemptionPolicy"] == *policy) {
-        let policy = &class["preemptionPolicy"];
-        errors.push(FieldError::not_supported("preemptionPolicy", policy, &policies));
+    let policy = &class["preemptionPolicy"];
+    if policy != "PreemptLowerPriority" && policy != "Never" {
+        // Unsorted, as upstream.
+        let known = "supported values: \"PreemptLowerPriority\", \"Never\"";
+        errors.push(FieldError::unsupported("preemptionPolicy", policy, known.to_owned()));
     }
     errors
 }

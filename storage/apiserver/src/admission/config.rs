@@ -14,14 +14,16 @@ const KEY: &str = "a valid config key must consist of alphanumeric characters, '
 
 /// Validates a ConfigMap.
 pub fn validate_config_map(map: &Value) -> Vec<FieldError> {
-    let mut errors = check_keys(map, &["data", "binaryData"]);
-    for (key, _) in entries(map, "binaryData").filter(|(key, _)| !map["data"][key.as_str()].is_null()) {
-        let message = "duplicate of key present in data";
-        errors.push(FieldError::invalid(format!("binaryData[{key}]"), &key.as_str().into(), message));
+    let mut errors = check_keys(map, &["data"]);
+    for (key, _) in entries(map, "data").filter(|(key, _)| !map["binaryData"][key.as_str()].is_null()) {
+        let message = "duplicate of key present in binaryData";
+        errors.push(FieldError::invalid(format!("data[{key}]"), &key.as_str().into(), message));
     }
+    errors.extend(check_keys(map, &["binaryData"]));
     let texts = entries(map, "data").filter_map(|(_, value)| value.as_str()).map(str::len);
     let size = texts.sum::<usize>() + decoded_size(map, "binaryData");
-    errors.extend(check_size("", size));
+    // Upstream's path of the whole object is an empty name, which it prints so.
+    errors.extend(check_size("[]", size));
     errors
 }
 
@@ -130,9 +132,9 @@ mod tests {
             (map(json!({ "..": "" })), "data[..]: Invalid value: \"..\": must not be '..'"),
             (
                 map(json!({ "b": "" })),
-                "binaryData[b]: Invalid value: \"b\": duplicate of key present in data",
+                "data[b]: Invalid value: \"b\": duplicate of key present in binaryData",
             ),
-            (map(json!({ "a": large })), "Too long: may not be more than 1048576 bytes"),
+            (map(json!({ "a": large })), "[]: Too long: may not be more than 1048576 bytes"),
         ];
         for (errors, expected) in table {
             let errors = texts(&errors);

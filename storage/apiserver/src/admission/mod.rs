@@ -8,11 +8,15 @@ pub mod config;
 mod difference;
 pub mod driver;
 pub mod group_snapshot;
+pub mod labels;
+pub mod node;
 pub mod pod;
+pub mod role;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
 pub mod volume;
+pub mod workload;
 
 use serde_json::{Value, json};
 

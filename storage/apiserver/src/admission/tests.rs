@@ -95,6 +95,22 @@ fn classes() {
     storage.refuses("/provisioner", json!(""), "provisioner: Required value");
     storage.refuses("/reclaimPolicy", json!("Recycle"), "reclaimPolicy: Unsupported value");
     storage.refuses("/parameters", json!({ "": "x" }), "parameters: Invalid value: \"\"");
+    storage.refuses(
+        "/provisioner",
+        json!("bad name!"),
+        "provisioner: Invalid value: \"bad name!\": name part",
+    );
+    let lease = Rule::new(
+        class::validate_lease,
+        json!({ "spec": { "leaseDurationSeconds": 1, "leaseTransitions": 0 } }),
+    );
+    let duration = "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0";
+    lease.refuses("/spec/leaseDurationSeconds", json!(0), duration);
+    lease.refuses(
+        "/spec/leaseTransitions",
+        json!(-1),
+        "spec.leaseTransitions: Invalid value: -1: must be greater",
+    );
     let attributes = json!({ "driverName": "d", "parameters": { "a": "b" } });
     let attributes = Rule::new(class::validate_attributes, attributes);
     attributes.refuses("/driverName", json!(""), "driverName: Required value");
@@ -197,7 +213,7 @@ fn what_may_not_change() {
     block["spec"]["volumeMode"] = "Block".into();
     assert_eq!(
         change(volume::validate_update, volume(), block),
-        ["spec.volumeMode: Invalid value: \"Block\": field is immutable"]
+        ["volumeMode: Invalid value: \"Block\": field is immutable"]
     );
     let mut larger = claim();
     larger["spec"]["resources"]["requests"]["storage"] = "2Gi".into();

@@ -30,6 +30,10 @@ pub fn validate(volume: &Value) -> Vec<FieldError> {
     errors.extend(check_mode(spec, "spec"));
     errors.extend(check_class_name(spec, "spec", "storageClassName"));
     errors.extend(check_class_name(spec, "spec", "volumeAttributesClassName"));
+    if spec["volumeAttributesClassName"] == "" {
+        let message = "an empty string is disallowed";
+        errors.push(FieldError::required("spec.volumeAttributesClassName", message));
+    }
     errors.extend(check_node_affinity(&spec["nodeAffinity"]));
     for source in ["local", "hostPath"] {
         if spec[source].is_object() {
@@ -80,7 +84,7 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
         errors.push(FieldError::forbidden("spec.persistentvolumesource", format!("{message}\n{difference}")));
     }
     if was["volumeMode"] != is["volumeMode"] {
-        errors.push(FieldError::immutable("spec.volumeMode", &is["volumeMode"]));
+        errors.push(FieldError::immutable("volumeMode", &is["volumeMode"]));
     }
     if !was["nodeAffinity"].is_null() && was["nodeAffinity"] != is["nodeAffinity"] {
         errors.push(FieldError::invalid("spec.nodeAffinity", &is["nodeAffinity"], "field is immutable"));

@@ -132,7 +132,7 @@ fn prune(merged: &Value, last: &Set, owned: &Set, shape: &Shape) -> Value {
     without(merged, shape, &all.difference(&kept).intersection(&last))
 }
 
-/// A manager in conflict messages.
+/// A manager in conflict messages; never with its time (`BuildManagerIdentifier` in apimachinery's managedfields).
 fn describe(manager: &Manager, holding: &Holding) -> String {
     let mut text = format!("{:?}", manager.name);
     if !manager.subresource.is_empty() {
@@ -140,8 +140,7 @@ fn describe(manager: &Manager, holding: &Holding) -> String {
     }
     match manager.operation {
         Operation::Apply => text,
-        Operation::Update if holding.time.is_empty() => format!("{text} using {}", holding.api_version),
-        Operation::Update => format!("{text} using {} at {}", holding.api_version, holding.time),
+        Operation::Update => format!("{text} using {}", holding.api_version),
     }
 }
 

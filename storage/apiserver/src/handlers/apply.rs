@@ -11,7 +11,7 @@ use super::{Call, create, warn};
 use crate::fields::{self, Conflict, Operation, Owners};
 use crate::response::Answer;
 use crate::schema::Shape;
-use crate::status::{FieldError, Result, Status};
+use crate::status::{Result, Status};
 use crate::store::Object;
 
 /// The media type of bodies to apply, which are YAML or, as that includes it, JSON.
@@ -25,17 +25,12 @@ const KUBECTL: &str = "kubectl";
 
 /// Applies the body.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
-    if call.query.get("fieldManager").is_none() {
-        let errors = [FieldError::required("fieldManager", "is required for apply patch")];
-        let kind = "PatchOptions";
-        return Err(Status::invalid_kind("PatchOptions.meta.k8s.io", "meta.k8s.io", kind, "", &errors));
-    }
     let (applied, warnings) = call.applied_body()?;
     check_identity(call, &applied)?;
     let shape = call.shape().ok_or_else(|| Status::internal("this kind has no schema"))?;
     let faults = fields::check(&applied, shape);
     if !faults.is_empty() {
-        return Err(misfit(call, &faults));
+        return Err(misfit(call, &applied, &faults));
     }
     loop {
         let exists = call.store().get(call.path.resource.storage, &call.key()?).is_some();
@@ -86,10 +81,11 @@ fn check_identity(call: &Call<'_>, applied: &Value) -> Result<()> {
     create::check_namespace(call, &mut applied.clone())
 }
 
-fn misfit(call: &Call<'_>, faults: &[String]) -> Status {
+/// The error of an object that does not fit its schema, named as in the body (`structuredMergeManager.Apply`).
+fn misfit(call: &Call<'_>, applied: &Value, faults: &[String]) -> Status {
     let path = call.path;
-    let name = path.name.as_deref().unwrap_or_default();
-    let namespace = path.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    let given = |field: &str| applied["metadata"][field].as_str().unwrap_or_default();
+    let (namespace, name) = (given("namespace"), given("name"));
     let group_version = match path.resource.group {
         "" => format!("/{}", path.resource.version),
         _ => path.resource.api_version(),
@@ -99,7 +95,7 @@ fn misfit(call: &Call<'_>, faults: &[String]) -> Status {
         faults => format!("errors:\n  {}", faults.join("\n  ")),
     };
     Status::unclassified(format!(
-        "failed to create typed patch object ({namespace}{name}; {group_version}, Kind={}): {faults}",
+        "failed to create typed patch object ({namespace}/{name}; {group_version}, Kind={}): {faults}",
         path.resource.kind
     ))
 }

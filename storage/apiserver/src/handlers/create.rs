@@ -5,7 +5,7 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 
 use super::update::{Change, WriteOutcome, write};
-use super::{Call, evict, ownership, token, warn};
+use super::{Call, evict, metadata, ownership, token, warn};
 use crate::request::ObjectPath;
 use crate::resources::{Resource, Storage};
 use crate::response::Answer;
@@ -109,7 +109,13 @@ fn enter(call: &Call<'_>, name: &str, object: Value) -> Result<WriteOutcome, Cre
 
 fn refusal(call: &Call<'_>, name: &str, error: &CreateError) -> Status {
     let namespace = call.path.namespace.as_deref().unwrap_or_default();
+    let key = Key::new(namespace, name);
+    let deleting = || {
+        let found = call.store().get(call.path.resource.storage, &key);
+        found.is_some_and(|object| object.is_deleting())
+    };
     match error {
+        CreateError::Exists if deleting() => Status::being_deleted(call.path.resource, name),
         CreateError::Exists => Status::already_exists(call.path.resource, name),
         CreateError::NamespaceMissing => {
             let namespaces = crate::resources::stored(Storage::Namespaces);
@@ -151,11 +157,10 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
         {
             metadata.shift_remove(field);
         }
-        if metadata.get("resourceVersion").is_some_and(|version| version != "") {
-            return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
-        }
         metadata.shift_remove("uid");
     }
+    let version = metadata.as_object_mut().and_then(|metadata| metadata.shift_remove("resourceVersion"));
+    let versioned = version.is_some_and(|version| version != "" && version != "0");
     (resource.default)(&mut object);
     let owners = owners.unwrap_or_else(|| ownership::create(call, &object));
     (resource.begin)(&mut object);
@@ -175,17 +180,34 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
     if let Some(kind) = resource.custom {
         errors.extend(kind.validate(&object));
     }
-    if errors.is_empty() { Ok(object) } else { Err(Status::invalid(resource, &name, &errors)) }
+    if !errors.is_empty() {
+        return Err(Status::invalid(resource, &name, &errors));
+    }
+    // Upstream's storage checks this (`ErrResourceVersionSetOnCreate`), which a dry run does not reach.
+    if versioned && !call.query.dry_run() {
+        let message = "resourceVersion should not be set on objects to be created";
+        return Err(Status::unclassified(message.to_owned()));
+    }
+    Ok(object)
 }
 
 fn check_metadata(resource: &Resource, object: &Value) -> Vec<FieldError> {
-    let metadata = &object["metadata"];
-    let name = metadata["name"].as_str().unwrap_or_default();
-    if name.is_empty() {
-        return vec![FieldError::required("metadata.name", "name or generateName is required")];
+    let given = &object["metadata"];
+    let mut errors = Vec::new();
+    let base = given["generateName"].as_str().unwrap_or_default();
+    if !base.is_empty() {
+        let fault = names::base_fault(base, resource.label_names);
+        errors.extend(fault.map(|fault| FieldError::invalid("metadata.generateName", &base.into(), fault)));
     }
-    let fault = names::fault(name, resource.label_names);
-    fault.map(|fault| FieldError::invalid("metadata.name", &metadata["name"], fault)).into_iter().collect()
+    let name = given["name"].as_str().unwrap_or_default();
+    if name.is_empty() {
+        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+    } else {
+        let fault = names::fault(name, resource.label_names);
+        errors.extend(fault.map(|fault| FieldError::invalid("metadata.name", &name.into(), fault)));
+    }
+    errors.extend(metadata::validate(resource, given));
+    errors
 }
 
 /// Binds a pod to a node, once.

@@ -17,7 +17,7 @@ use crate::time;
 
 /// The finalizer of foreground deletion.
 pub const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of orphaning deletion. Here dependents are orphaned at once, so it is only ever removed.
+/// The finalizer of orphaning deletion. Here dependents are orphaned at once, so an object has it for one version only.
 const ORPHAN: &str = "orphan";
 
 /// The propagation policy of a deletion.
@@ -103,13 +103,12 @@ pub fn delete(store: &Store, resource: &Resource, key: &Key, options: &DeleteOpt
         let missing = || Status::not_found(resource, &key.name);
         let old = store.get(resource.storage, key).ok_or_else(missing)?;
         check_preconditions(resource, &old, options)?;
-        if options.propagation == Some(Propagation::Orphan) && !options.dry_run {
-            release_dependents(store, old.uid());
-        }
         // Stale: another client wrote in between.
-        if let Ok(outcome) = attempt(store, resource, &old, options) {
-            return Ok(outcome);
+        let Ok(outcome) = attempt(store, resource, &old, options) else { continue };
+        if options.propagation == Some(Propagation::Orphan) && !options.dry_run {
+            orphan_dependents(store, resource, &old);
         }
+        return Ok(outcome);
     }
 }
 
@@ -179,8 +178,13 @@ fn finalizers_for(old: &Object, propagation: Option<Propagation>) -> Vec<&str> {
             finalizers.retain(|finalizer| *finalizer != ORPHAN);
             finalizers.push(FOREGROUND);
         }
-        Some(Propagation::Background | Propagation::Orphan) => {
+        Some(Propagation::Background) => {
             finalizers.retain(|finalizer| ![FOREGROUND, ORPHAN].contains(finalizer));
+        }
+        Some(Propagation::Orphan) if finalizers.contains(&ORPHAN) => {}
+        Some(Propagation::Orphan) => {
+            finalizers.retain(|finalizer| *finalizer != FOREGROUND);
+            finalizers.push(ORPHAN);
         }
     }
     finalizers
@@ -227,6 +231,27 @@ fn check_preconditions(resource: &Resource, object: &Object, options: &DeleteOpt
         return Err(Status::precondition(resource, &object.key.name, &why));
     }
     Ok(())
+}
+
+/// The part of upstream's garbage collector (`processAttemptToOrphanWorker`): releases the dependents, then removes the
+/// finalizer, which deletes an object that nothing else holds.
+fn orphan_dependents(store: &Store, resource: &Resource, owner: &Object) {
+    release_dependents(store, owner.uid());
+    while let Some(object) = store.get(resource.storage, &owner.key).filter(|now| now.uid() == owner.uid()) {
+        let finalizers: Vec<&str> = object.finalizers().filter(|finalizer| *finalizer != ORPHAN).collect();
+        let mut free = object.value.clone();
+        match finalizers.is_empty() {
+            true => {
+                if let Value::Object(metadata) = &mut free["metadata"] {
+                    metadata.shift_remove("finalizers");
+                }
+            }
+            false => free["metadata"]["finalizers"] = finalizers.into(),
+        }
+        if store.settle(resource.storage, &object, free).is_ok() {
+            break;
+        }
+    }
 }
 
 /// Removes the owner reference from its dependents, so that they stay.

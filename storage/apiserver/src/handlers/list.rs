@@ -38,17 +38,18 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
 /// Finds the requested objects.
 pub fn select(call: &Call<'_>) -> Result<Selection> {
     let resource = call.path.resource;
-    options::check_list(&call.query, false)?;
+    options::integer(&call.query, "timeoutSeconds")?;
+    let limit = options::integer(&call.query, "limit")?;
     let selector =
         Selector::parse(resource, call.query.get("labelSelector"), call.query.get("fieldSelector"))?;
-    let limit: usize = match call.query.get("limit") {
-        Some(limit) => limit.parse().map_err(|_| Status::bad_request("limit must be a number"))?,
-        None => 0,
-    };
+    options::check_list(&call.query, false)?;
+    // Version 0 is the present of upstream's cache, which has no pages; a negative limit is none.
+    let paged = call.query.get("resourceVersion") != Some("0") || call.query.get("continue").is_some();
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).filter(|_| paged).unwrap_or_default();
     let namespace = call.path.namespace.as_deref();
     let after = call.query.get("continue").map(Token::decode).transpose()?;
     let exact = match &after {
-        Some(_) if call.query.get("resourceVersion").is_some() => {
+        Some(_) if call.query.get("resourceVersion").is_some_and(|version| version != "0") => {
             let message = "specifying resource version is not allowed when using continue";
             return Err(Status::bad_request(message));
         }
@@ -88,9 +89,8 @@ pub fn select(call: &Call<'_>) -> Result<Selection> {
 /// The exact version of the list, if required; a version from the future is rejected.
 fn exact_version(call: &Call<'_>) -> Result<Option<u64>> {
     let Some(version) = call.query.get("resourceVersion") else { return Ok(None) };
-    let version: u64 = version
-        .parse()
-        .map_err(|_| Status::bad_request(format!("invalid resource version \"{version}\"")))?;
+    let version = options::version(version)
+        .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
     let current = call.store().version();
     if version > current {
         return Err(Status::version_too_large(version, current));
@@ -115,7 +115,8 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
     let accepted = call.accepted();
     match (&accepted.form, accepted.encoding) {
         (Form::Table(table), encoding) => {
-            return response::object(StatusCode::OK, encoding, &table.render(values(), &metadata));
+            let table = accepted.versioned(table.render(values(), &metadata));
+            return response::object(StatusCode::OK, encoding, &table);
         }
         (Form::Metadata, encoding) => {
             let list = json!({
@@ -124,7 +125,7 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
                 "metadata": metadata,
                 "items": values().map(metadata_of).collect::<Vec<_>>(),
             });
-            return response::object(StatusCode::OK, encoding, &list);
+            return response::object(StatusCode::OK, encoding, &accepted.versioned(list));
         }
         (Form::Whole, Encoding::Protobuf) => {
             let kind = format!("{}List", resource.kind);
@@ -132,7 +133,12 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
             let list = protobuf::encode_list(&resource.api_version(), &kind, &metadata, items);
             return response::bytes(StatusCode::OK, Encoding::Protobuf.media_type(), Bytes::from(list));
         }
-        (Form::Whole, Encoding::Json) => {}
+        (Form::Whole, Encoding::Json | Encoding::Yaml) => {}
+    }
+    // As upstream, lists of custom kinds repeat the kind in each item and have an empty token.
+    let custom = resource.custom.is_some();
+    if custom && metadata["continue"].is_null() {
+        metadata["continue"] = "".into();
     }
     let size: usize = selection.objects.iter().map(|object| object.json().len() + 1).sum();
     let mut text = Vec::with_capacity(size + 256);
@@ -145,9 +151,17 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
         if index > 0 {
             text.push(b',');
         }
-        resource.write_item(object, &mut text, 0);
+        match custom {
+            true => resource.write_json(object, &mut text),
+            false => resource.write_item(object, &mut text, 0),
+        }
     }
     text.extend_from_slice(b"]}");
+    if accepted.encoding == Encoding::Yaml {
+        // The text was written here, so it is JSON.
+        let list: Value = serde_json::from_slice(&text).unwrap_or_default();
+        return response::object(StatusCode::OK, Encoding::Yaml, &list);
+    }
     response::bytes(StatusCode::OK, Encoding::Json.media_type(), Bytes::from(text))
 }
 

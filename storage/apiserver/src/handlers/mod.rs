@@ -10,8 +10,10 @@ mod duplicates;
 mod evict;
 mod form;
 mod get;
+mod json_syntax;
 mod list;
 mod log;
+mod metadata;
 mod options;
 mod ownership;
 mod patch;
@@ -23,7 +25,7 @@ mod watch;
 use form::{Accepted, Form};
 
 pub use delete::{DeleteOptions, FOREGROUND, Propagation, delete_object};
-pub use form::{metadata_of, status_encoding};
+pub use form::{discovery_encoding, metadata_of, status_encoding};
 
 use std::sync::Arc;
 
@@ -60,20 +62,21 @@ pub struct Call<'a> {
 /// Dispatches `call` by its verb.
 pub async fn dispatch(call: Call<'_>, verb: &'static str) -> Result<Answer> {
     let resource = call.path.resource;
-    match &call.path.subresource {
-        None if !resource.verbs().contains(&verb) => return Err(Status::method_not_allowed()),
-        None => {}
-        Some(name) => {
-            let subresource = resource.subresource(name).ok_or_else(Status::unknown_resource)?;
-            if !subresource.verbs.contains(&verb) {
-                return Err(Status::method_not_allowed());
-            }
-        }
+    check_verb(&call, verb)?;
+    if let ("create", None, None) = (verb, &call.path.namespace, &call.path.name)
+        && resource.namespaced
+        && resource.custom.is_some()
+    {
+        return Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n"));
     }
-    options::check_dry_run(&call.query, verb)?;
     let connects = call.path.subresource.as_deref().is_some_and(|name| connect::SUBRESOURCES.contains(&name));
-    if call.path.subresource.as_deref() != Some("log") && !connects {
+    let formed = call.path.subresource.as_deref() != Some("log") && !connects;
+    if formed {
         call.negotiate()?;
+    }
+    options::check_write(&call.query, verb, call.media_type() == apply::MEDIA_TYPE)?;
+    if verb == "watch" {
+        call.check_table()?;
     }
     let scales = resource.custom.is_some() && call.path.subresource.as_deref() == Some("scale");
     let answer = match verb {
@@ -95,11 +98,43 @@ pub async fn dispatch(call: Call<'_>, verb: &'static str) -> Result<Answer> {
     if resource.storage == Storage::Definitions && !matches!(verb, "get" | "list" | "watch") {
         call.store().kinds().refresh(call.store());
     }
+    // Deletions answer with a `Status`, which has no other forms.
+    if formed && answer.is_ok() && !matches!(verb, "watch" | "delete") {
+        call.check_form(matches!(verb, "list" | "deletecollection"))?;
+    }
     let deprecation = resource.custom.and_then(|kind| kind.deprecation.clone());
     answer.map(|mut answer| {
         warn(&mut answer, deprecation.as_slice());
         answer
     })
+}
+
+/// Rejects what has no path, and verbs that a path does not have. Custom kinds have other texts, since their handler
+/// (apiextensions-apiserver `customresource_handler.go`) does not use the routes of go-restful.
+fn check_verb(call: &Call<'_>, verb: &str) -> Result<()> {
+    let resource = call.path.resource;
+    let custom = resource.custom.is_some();
+    match &call.path.subresource {
+        None if resource.storage.is_virtual() && call.path.name.is_some() => Err(Status::unknown_resource()),
+        // Only lists and watches are of all namespaces.
+        None if verb == "create" && resource.namespaced && call.path.namespace.is_none() && !custom => {
+            Err(Status::method_not_allowed())
+        }
+        None if resource.verbs().contains(&verb) => Ok(()),
+        None => Err(Status::method_not_allowed()),
+        Some(name) => {
+            let unknown = || match (custom, &call.path.name) {
+                (true, Some(object)) => Status::not_found(resource, object),
+                _ => Status::unknown_resource(),
+            };
+            let subresource = resource.subresource(name).ok_or_else(unknown)?;
+            match subresource.verbs.contains(&verb) {
+                true => Ok(()),
+                false if custom => Err(Status::verb_not_supported(resource, verb)),
+                false => Err(Status::method_not_allowed()),
+            }
+        }
+    }
 }
 
 impl Call<'_> {
@@ -134,8 +169,8 @@ impl Call<'_> {
 
     /// One object that is not stored (a dry run) as the response.
     fn answer_value(&self, status: StatusCode, value: &Value) -> Answer {
-        let Accepted { form, encoding } = self.accepted();
-        response::object(status, encoding, &form.present(self.path.resource, value))
+        let accepted = self.accepted();
+        response::object(status, accepted.encoding, &accepted.present(self.path.resource, value))
     }
 
     /// An object of another kind, such as `Status`, as the response. It has no other forms.

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Call;
 use super::delete::{DeleteOptions, Propagation};
+use crate::quote::quote;
 use crate::request::Query;
 use crate::status::{FieldError, Result, Status};
 
@@ -15,39 +16,127 @@ const POLICIES: [(&str, Propagation); 3] = [
     ("Orphan", Propagation::Orphan),
 ];
 
-/// Rejects a `dryRun` other than `All`.
-pub fn check_dry_run(query: &Query, verb: &str) -> Result<()> {
+/// Maximum length of the name of a field manager, in bytes (`FieldManagerMaxLength`).
+const MANAGER_LIMIT: usize = 128;
+
+/// Rejects invalid options of a creation, update or patch (`ValidateCreateOptions`, `ValidatePatchOptions`). `applies`
+/// if the patch is an apply.
+pub fn check_write(query: &Query, verb: &str, applies: bool) -> Result<()> {
     let kind = match verb {
         "create" => "CreateOptions",
         "update" => "UpdateOptions",
         "patch" => "PatchOptions",
-        _ => "DeleteOptions",
+        _ => return Ok(()),
     };
-    match query.get("dryRun") {
-        None | Some("All") => Ok(()),
-        Some(other) => refuse(kind, vec![FieldError::not_supported("dryRun", &other.into(), &["All"])]),
+    let mut errors = Vec::new();
+    let manager = query.get("fieldManager").unwrap_or_default();
+    if verb == "patch" && applies && manager.is_empty() {
+        errors.push(FieldError::required("fieldManager", "is required for apply patch"));
     }
+    if verb == "patch" && !applies && query.get("force").is_some() {
+        errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    if manager.len() > MANAGER_LIMIT {
+        errors.push(FieldError::too_long("fieldManager", MANAGER_LIMIT));
+    }
+    for (at, character) in manager.char_indices().filter(|(_, character)| !is_printable(*character)) {
+        let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(character));
+        errors.push(FieldError::invalid("fieldManager", &manager.into(), detail));
+    }
+    let directives: Vec<Value> = query.all("dryRun").map(Value::from).collect();
+    errors.extend(dry_run_error(&directives));
+    let validation = query.get("fieldValidation").unwrap_or_default();
+    let known = ["", "Ignore", "Strict", "Warn"];
+    if !known.contains(&validation) {
+        errors.push(FieldError::not_supported("fieldValidation", &validation.into(), &known));
+    }
+    if errors.is_empty() { Ok(()) } else { refuse(kind, errors) }
+}
+
+/// Go's `unicode.IsPrint`, except for unassigned characters.
+fn is_printable(character: char) -> bool {
+    character == ' ' || !(character.is_control() || character.is_whitespace() || character == '\u{feff}')
+}
+
+/// The error of directives other than `All`.
+fn dry_run_error(directives: &[Value]) -> Option<FieldError> {
+    let unknown = directives.iter().any(|directive| directive != "All");
+    unknown.then(|| FieldError::not_supported("dryRun", &directives.into(), &["All"]))
+}
+
+/// The number in a parameter of the query, if it is given.
+///
+/// # Errors
+/// 400, in the words of Go's `strconv.ParseInt`.
+pub fn integer(query: &Query, name: &str) -> Result<Option<i64>> {
+    let Some(text) = query.get(name) else { return Ok(None) };
+    let invalid =
+        || Status::bad_request(format!("strconv.ParseInt: parsing {}: invalid syntax", quote(text)));
+    text.parse().map(Some).map_err(|_| invalid())
+}
+
+/// The number in a `resourceVersion`.
+///
+/// # Errors
+/// The message of upstream's `ParseResourceVersion` (apiserver storage/api_object_versioner.go).
+pub fn version(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| {
+        let text = quote(text);
+        format!("resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax")
+    })
 }
 
 /// The options of a deletion, from the body or else the query.
 pub fn deletion(call: &Call<'_>) -> Result<DeleteOptions> {
-    let options = if call.body.is_empty() { Value::Null } else { call.parse("DeleteOptions")? };
-    read_deletion(&options, &call.query)
+    if call.body.is_empty() {
+        return read_deletion(&Value::Null, &call.query);
+    }
+    read_deletion(&call.parse_options()?, &Query::default())
+}
+
+/// The types of the fields of `DeleteOptions`, in Go.
+const DELETION_FIELDS: [(&str, &str); 5] = [
+    ("gracePeriodSeconds", "int64"),
+    ("preconditions", "v1.Preconditions"),
+    ("orphanDependents", "bool"),
+    ("propagationPolicy", "v1.DeletionPropagation"),
+    ("dryRun", "[]string"),
+];
+
+/// Rejects fields of a `DeleteOptions` with a wrong type.
+fn check_types(options: &Value) -> Result<()> {
+    for (field, expected) in DELETION_FIELDS {
+        let found = match (&options[field], expected) {
+            (Value::Null, _)
+            | (Value::Bool(_), "bool")
+            | (Value::Array(_), "[]string")
+            | (Value::Object(_), "v1.Preconditions")
+            | (Value::String(_), "v1.DeletionPropagation") => continue,
+            (Value::Number(number), "int64") if number.is_i64() => continue,
+            (Value::Bool(_), _) => "bool",
+            (Value::Number(_), _) => "number",
+            (Value::String(_), _) => "string",
+            (Value::Array(_), _) => "array",
+            (Value::Object(_), _) => "object",
+        };
+        return Err(Status::bad_request(format!(
+            "json: cannot unmarshal {found} into Go struct field DeleteOptions.{field} of type {expected}"
+        )));
+    }
+    Ok(())
 }
 
 /// The options of a deletion, from `DeleteOptions` or else the query.
 pub fn read_deletion(options: &Value, query: &Query) -> Result<DeleteOptions> {
+    check_types(options)?;
     let grace = match options["gracePeriodSeconds"].as_i64() {
         Some(seconds) => Some(seconds),
-        None => query
-            .get("gracePeriodSeconds")
-            .map(|text| text.parse())
-            .transpose()
-            .map_err(|_| Status::bad_request("gracePeriodSeconds must be a number of seconds"))?,
+        None => integer(query, "gracePeriodSeconds")?,
     };
     let mut errors = Vec::new();
     let policy = options["propagationPolicy"].as_str().or(query.get("propagationPolicy"));
-    let orphan = options["orphanDependents"].as_bool();
+    let asked = query.get("orphanDependents").map(|_| query.flag("orphanDependents"));
+    let orphan = options["orphanDependents"].as_bool().or(asked);
     let propagation = match (policy, orphan) {
         (None, None) => None,
         (None, Some(true)) => Some(Propagation::Orphan),
@@ -55,8 +144,13 @@ pub fn read_deletion(options: &Value, query: &Query) -> Result<DeleteOptions> {
         (Some(policy), None) => {
             let known = POLICIES.iter().find(|(name, _)| *name == policy);
             if known.is_none() {
-                let supported = ["Foreground", "Background", "Orphan", "nil"];
-                errors.push(FieldError::not_supported("propagationPolicy", &policy.into(), &supported));
+                // Unlike others, in upstream's order.
+                let supported = r#"supported values: "Foreground", "Background", "Orphan", "nil""#;
+                errors.push(FieldError::unsupported(
+                    "propagationPolicy",
+                    &policy.into(),
+                    supported.to_owned(),
+                ));
             }
             known.map(|(_, propagation)| *propagation)
         }
@@ -66,10 +160,9 @@ pub fn read_deletion(options: &Value, query: &Query) -> Result<DeleteOptions> {
             None
         }
     };
-    let dry_run = options["dryRun"].as_array().map_or(&[][..], Vec::as_slice);
-    for other in dry_run.iter().filter(|directive| *directive != "All") {
-        errors.push(FieldError::not_supported("dryRun", other, &["All"]));
-    }
+    let mut dry_run: Vec<Value> = options["dryRun"].as_array().cloned().unwrap_or_default();
+    dry_run.extend(query.all("dryRun").map(Value::from));
+    errors.extend(dry_run_error(&dry_run));
     if !errors.is_empty() {
         return refuse("DeleteOptions", errors);
     }
@@ -79,7 +172,7 @@ pub fn read_deletion(options: &Value, query: &Query) -> Result<DeleteOptions> {
         uid: condition("uid"),
         version: condition("resourceVersion"),
         propagation,
-        dry_run: !dry_run.is_empty() || query.dry_run(),
+        dry_run: !dry_run.is_empty(),
     })
 }
 
@@ -93,8 +186,13 @@ pub fn check_list(query: &Query, watch: bool) -> Result<()> {
     if watch && initial && matching != Some("NotOlderThan") {
         errors.push(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
     }
+    // Upstream adds both to a watch from the present (`SetListOptionsDefaults`).
+    let from_present = matches!(query.get("resourceVersion"), None | Some("0"));
+    if watch && !initial && matching.is_none() && from_present && query.get("continue").is_some() {
+        errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+    }
     if let Some(matching) = matching {
-        let known: &[&str] = if watch { &["NotOlderThan"] } else { &["", "Exact", "NotOlderThan"] };
+        let known: &[&str] = if watch { &["NotOlderThan"] } else { &["Exact", "NotOlderThan"] };
         if watch && !initial {
             errors.push(forbidden(
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
@@ -107,7 +205,13 @@ pub fn check_list(query: &Query, watch: bool) -> Result<()> {
             errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
         }
         if !known.contains(&matching) {
-            errors.push(FieldError::not_supported(field, &matching.into(), known));
+            // Unlike others, in upstream's order.
+            let names = if watch { r#""NotOlderThan""# } else { r#""Exact", "NotOlderThan", """# };
+            errors.push(FieldError::unsupported(
+                field,
+                &matching.into(),
+                format!("supported values: {names}"),
+            ));
         }
         if !watch && matching == "Exact" && query.get("resourceVersion") == Some("0") {
             errors.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
@@ -150,6 +254,8 @@ mod tests {
             ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, ""),
             ("sendInitialEvents=true", true, "requires setting resourceVersionMatch to NotOlderThan"),
             ("resourceVersionMatch=NotOlderThan", true, "unless sendInitialEvents is provided"),
+            ("continue=x", true, "when continue"),
+            ("resourceVersion=5&continue=x", true, ""),
         ];
         for (query, watch, expected) in table {
             let refused = refused(check_list(&Query::parse(Some(query)), watch));
@@ -174,6 +280,56 @@ mod tests {
         ] {
             assert_eq!(refused(read(options.clone(), "")).len(), 1, "{options}");
         }
-        assert_eq!(refused(check_dry_run(&Query::parse(Some("dryRun=x")), "patch")).len(), 1);
+        let options = read(Value::Null, "orphanDependents=false&dryRun=All").unwrap();
+        assert_eq!((options.propagation, options.dry_run), (Some(Propagation::Background), true));
+        let message =
+            |options: Value, query: &str| read(options, query).unwrap_err().to_value()["message"].clone();
+        assert_eq!(
+            message(json!({ "preconditions": [] }), ""),
+            "json: cannot unmarshal array into Go struct field DeleteOptions.preconditions of type v1.Preconditions"
+        );
+        assert_eq!(
+            message(Value::Null, "gracePeriodSeconds=x"),
+            "strconv.ParseInt: parsing \"x\": invalid syntax"
+        );
+        assert_eq!(
+            message(Value::Null, "propagationPolicy=Nope"),
+            "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Nope\": supported \
+             values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+        );
+    }
+
+    #[test]
+    fn options_of_writes() {
+        let long = format!("fieldManager={}", "m".repeat(129));
+        let table = [
+            ("create", false, "dryRun=All&fieldManager=m&fieldValidation=Warn", ""),
+            (
+                "create",
+                false,
+                "dryRun=Nope",
+                "Unsupported value: [\\\"Nope\\\"]: supported values: \\\"All\\\"",
+            ),
+            ("create", false, "dryRun=", "Unsupported value: [\\\"\\\"]"),
+            ("update", false, long.as_str(), "Too long: may not be more than 128 bytes"),
+            ("create", false, "fieldManager=a%07b", "invalid character U+0007 (at position 1)"),
+            ("patch", true, "", "is required for apply patch"),
+            ("patch", false, "force=true", "may not be specified for non-apply patch"),
+            ("patch", false, "fieldValidation=x", "Unsupported value: \\\"x\\\""),
+            ("list", false, "dryRun=Nope", ""),
+        ];
+        for (verb, applies, query, expected) in table {
+            let refused = refused(check_write(&Query::parse(Some(query)), verb, applies));
+            assert_eq!(refused.len(), usize::from(!expected.is_empty()), "{query}: {refused:?}");
+            assert!(refused.iter().all(|why| why.contains(expected)), "{query}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn versions_are_unsigned() {
+        assert_eq!(version("7"), Ok(7));
+        let expected =
+            "resourceVersion: Invalid value: \"-1\": strconv.ParseUint: parsing \"-1\": invalid syntax";
+        assert_eq!(version("-1"), Err(expected.to_owned()));
     }
 }

@@ -6,8 +6,9 @@ use serde_json::Value;
 use super::update::{Change, write};
 use super::{Call, apply as server_side, warn};
 use crate::json_patch::{self as operations, MAX_OPERATIONS, Operation};
+use crate::resources::Decoded;
 use crate::response::Answer;
-use crate::status::{FieldError, Result, Status};
+use crate::status::{Result, Status};
 use crate::store::Object;
 use crate::strategic;
 
@@ -29,7 +30,9 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let change = read(call)?;
     let mut faults = std::cell::RefCell::new(Vec::new());
     let written = write(call, |old| {
-        let decoded = call.decode(patched(call, &change, old)?)?;
+        let new = patched(call, &change, old)?;
+        check_name(call, &new)?;
+        let decoded = decode(call, &change, new)?;
         *faults.borrow_mut() = decoded.faults;
         Ok(Change::Ordinary(decoded.value))
     })?;
@@ -38,13 +41,50 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     Ok(answer)
 }
 
+/// Rejects a patch that changes the name (`EnsureObjectNameMatches...` of the update that a patch becomes).
+fn check_name(call: &Call<'_>, new: &Value) -> Result<()> {
+    let name = call.name()?;
+    match new["metadata"]["name"].as_str() {
+        Some(given) if given != name && !given.is_empty() => Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The result of a patch as an object of its kind. Faults are those of the patch: upstream shows the whole result of a
+/// JSON or merge patch, and the patch itself of a strategic one.
+fn decode(call: &Call<'_>, change: &Patching, new: Value) -> Result<Decoded> {
+    let shown = match change {
+        Patching::Json(_) | Patching::Merge(_) => {
+            let mut shown = new.clone();
+            shown.sort_all_objects();
+            shown.to_string()
+        }
+        Patching::Strategic(patch) => in_go(patch),
+    };
+    call.try_decode(new).map_err(|why| Status::invalid_patch(&shown, &why))
+}
+
+/// A value as Go's `fmt` prints it with `%v`.
+fn in_go(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(value) => value.to_string(),
+        Value::String(value) => value.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(in_go).collect::<Vec<_>>().join(" ")),
+        Value::Object(fields) => {
+            let mut fields: Vec<_> =
+                fields.iter().map(|(name, value)| format!("{name}:{}", in_go(value))).collect();
+            fields.sort();
+            format!("map[{}]", fields.join(" "))
+        }
+    }
+}
+
 /// The patch in the body, other than an apply.
 pub fn read(call: &Call<'_>) -> Result<Patching> {
-    if call.query.get("force").is_some() {
-        let errors = [FieldError::forbidden("force", "may not be specified for non-apply patch")];
-        let kind = "PatchOptions";
-        return Err(Status::invalid_kind("PatchOptions.meta.k8s.io", "meta.k8s.io", kind, "", &errors));
-    }
     let bad = |error: serde_json::Error| Status::bad_request(format!("error decoding patch: {error}"));
     match call.media_type() {
         "application/json-patch+json" => {
@@ -84,4 +124,18 @@ pub fn apply(call: &Call<'_>, change: &Patching, value: Value) -> Result<Value> 
         }
     }
     Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn strategic_patches_are_shown_as_go_does() {
+        let patch =
+            json!({ "metadata": { "labels": { "b": null, "a": "x" } }, "list": [1, true, { "k": "v" }] });
+        assert_eq!(in_go(&patch), "map[list:[1 true map[k:v]] metadata:map[labels:map[a:x b:<nil>]]]");
+    }
 }

@@ -49,7 +49,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let mut answer = json!({
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
-        "metadata": { "name": name, "namespace": namespace, "creationTimestamp": time::now() },
+        "metadata": { "name": name, "namespace": namespace, "uid": account.uid(), "creationTimestamp": time::now() },
         "spec": { "audiences": audiences, "expirationSeconds": seconds },
         "status": { "token": token, "expirationTimestamp": time::in_seconds(seconds) },
     });

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::create::check_namespace;
 use super::{Call, ownership, warn};
-use crate::resources::{Resource, Storage};
+use crate::quote::quote;
+use crate::resources::Storage;
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
@@ -20,6 +21,11 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     check_namespace(call, &mut object)?;
     let name = call.name()?;
     let given = object["metadata"]["name"].as_str().unwrap_or_default();
+    if given.is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
     if given != name {
         return Err(Status::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
@@ -79,7 +85,7 @@ pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Res
             Change::Ordinary(new) => (new, false),
             Change::Applied(new) => (new, true),
         };
-        check_version(resource, &old, &new)?;
+        check_version(call, &old, &new)?;
         settle(call, &old, &mut new)?;
         if !applied {
             ownership::update(call, &old.value, &mut new);
@@ -98,13 +104,27 @@ pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Res
     }
 }
 
-fn check_version(resource: &Resource, old: &Object, new: &Value) -> Result<()> {
+/// Rejects an outdated version and another identity. Version 0 is any version, and only updates have the identity as a
+/// precondition: in the result of a patch it is a field like others (`ValidateObjectMetaUpdate`).
+fn check_version(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
+    let resource = call.path.resource;
     let metadata = &new["metadata"];
     let expected = |field: &str| metadata[field].as_str().filter(|value| !value.is_empty());
-    if expected("resourceVersion").is_some_and(|version| version != old.version.to_string()) {
-        return Err(Status::modified(resource, &old.key.name));
+    if let Some(version) = expected("resourceVersion").filter(|version| *version != "0") {
+        if version.parse::<u64>().is_err() {
+            let version = quote(version);
+            let message = format!("strconv.ParseUint: parsing {version}: invalid syntax");
+            return Err(Status::unclassified(message));
+        }
+        if version != old.version.to_string() {
+            return Err(Status::modified(resource, &old.key.name));
+        }
     }
     match expected("uid") {
+        Some(uid) if uid != old.uid() && call.head.method == Method::PATCH => {
+            let errors = [FieldError::immutable("metadata.uid", &uid.into())];
+            Err(Status::invalid(resource, &old.key.name, &errors))
+        }
         Some(uid) if uid != old.uid() => Err(Status::precondition(
             resource,
             &old.key.name,

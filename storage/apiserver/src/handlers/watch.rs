@@ -46,16 +46,13 @@ enum Start {
 /// Starts a stream.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let resource = call.path.resource;
-    options::check_list(&call.query, true)?;
+    let seconds = options::integer(&call.query, "timeoutSeconds")?;
+    options::integer(&call.query, "limit")?;
     let selector =
         Selector::parse(resource, call.query.get("labelSelector"), call.query.get("fieldSelector"))?;
-    let lifetime = match call.query.get("timeoutSeconds") {
-        Some(text) => {
-            let seconds = text.parse().map_err(|_| Status::bad_request("timeoutSeconds must be a number"))?;
-            if seconds == 0 { LIFETIME } else { Duration::from_secs(seconds) }
-        }
-        None => LIFETIME,
-    };
+    options::check_list(&call.query, true)?;
+    let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
+    let lifetime = seconds.map_or(LIFETIME, Duration::from_secs);
     let mut bookmarks = tokio::time::interval_at(Instant::now() + BOOKMARKS, BOOKMARKS);
     bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut watch = Watch {
@@ -83,9 +80,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
 fn start(query: &Query, current: u64) -> Result<Start> {
     let version = match query.get("resourceVersion") {
         None => 0,
-        Some(text) => text.parse().map_err(|_| {
-            Status::bad_request(format!("Invalid value: \"{text}\": invalid resource version"))
-        })?,
+        Some(text) => options::version(text).map_err(Status::unclassified)?,
     };
     let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
     match (initial, version) {
@@ -243,7 +238,7 @@ struct Writer {
 impl Writer {
     /// Whether other watches of the same objects receive the same bytes.
     fn shares_frames(&self) -> bool {
-        let Accepted { form, encoding } = &self.accepted;
+        let Accepted { form, encoding, .. } = &self.accepted;
         matches!((form, encoding), (Form::Whole, Encoding::Json)) && self.resource.view.is_none()
             // Versions of a custom kind share changes, and differ in the apiVersion.
             && self.resource.custom.is_none()
@@ -297,7 +292,9 @@ impl Writer {
     /// The event with an object that has its kind.
     fn event(&self, kind: &str, object: &Value) -> Bytes {
         match self.accepted.encoding {
-            Encoding::Json => Bytes::from(format!("{}\n", json!({ "type": kind, "object": object }))),
+            Encoding::Json | Encoding::Yaml => {
+                Bytes::from(format!("{}\n", json!({ "type": kind, "object": object })))
+            }
             Encoding::Protobuf => protobuf::watch_frame(kind, &protobuf::encode(object)),
         }
     }

@@ -10,6 +10,7 @@ use super::decode::decode;
 use super::{BASE, Resource, Storage, Subresource, columns, default_to, status_of};
 use crate::admission::{class, config};
 use crate::encoding::base64;
+use crate::status::FieldError;
 
 pub(super) fn rows() -> Vec<Resource> {
     vec![
@@ -22,7 +23,10 @@ pub(super) fn rows() -> Vec<Resource> {
             namespaced: true,
             decode: decode::<ConfigMap>,
             validate: config::validate_config_map,
-            validate_update: config::validate_config_map_update,
+            validate_update: |old, new| {
+                let change = config::validate_config_map_update(old, new);
+                followed_by(change, || config::validate_config_map(new))
+            },
             columns: columns::CONFIG_MAP,
             ..BASE
         },
@@ -57,7 +61,10 @@ pub(super) fn rows() -> Vec<Resource> {
             decode: decode::<Secret>,
             default: default_secret,
             validate: config::validate_secret,
-            validate_update: config::validate_secret_update,
+            validate_update: |old, new| {
+                let change = config::validate_secret_update(old, new);
+                followed_by(change, || config::validate_secret(new))
+            },
             columns: columns::SECRET,
             fields: &[super::Field { name: "type", pointers: &["/type"], unset: "" }],
             ..BASE
@@ -90,6 +97,8 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "lease",
             namespaced: true,
             decode: decode::<Lease>,
+            default: default_lease,
+            validate: class::validate_lease,
             columns: columns::LEASE,
             empty: r#","spec":{}"#,
             ..BASE
@@ -102,7 +111,12 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "priorityclass",
             short_names: &["pc"],
             decode: decode::<PriorityClass>,
-            default: |class| default_to(class, "preemptionPolicy", "PreemptLowerPriority"),
+            generation: true,
+            default: |class| {
+                default_to(class, "preemptionPolicy", "PreemptLowerPriority");
+                // Go writes it even when it is not set.
+                default_to(class, "value", 0);
+            },
             validate: class::validate_priority,
             validate_update: class::validate_priority_update,
             columns: columns::PRIORITY_CLASS,
@@ -119,6 +133,21 @@ fn default_namespace(namespace: &mut Value) {
     if namespace["metadata"]["uid"].is_null() {
         namespace["spec"]["finalizers"] = json!(["kubernetes"]);
     }
+}
+
+/// Without the feature gate CoordinatedLeaderElection, upstream drops its two fields.
+fn default_lease(lease: &mut Value) {
+    default_to(lease, "spec", json!({}));
+    if let Value::Object(spec) = &mut lease["spec"] {
+        spec.shift_remove("strategy");
+        spec.shift_remove("preferredHolder");
+    }
+}
+
+/// The errors of a change, then those of the new object, as upstream orders them for these kinds.
+fn followed_by(change: Vec<FieldError>, validate: impl FnOnce() -> Vec<FieldError>) -> Vec<FieldError> {
+    // The handler validates the new object if the change is permitted.
+    if change.is_empty() { change } else { change.into_iter().chain(validate()).collect() }
 }
 
 fn default_secret(secret: &mut Value) {

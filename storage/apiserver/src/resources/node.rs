@@ -1,9 +1,12 @@
 //! Nodes.
 
 use k8s_openapi::api::core::v1::Node;
+use serde_json::Value;
 
 use super::decode::decode;
-use super::{BASE, Field, Resource, Storage, columns, status_of};
+use super::pod::write_times;
+use super::{BASE, Field, Resource, Storage, columns, default_to, status_of};
+use crate::admission::node;
 
 pub(super) fn row() -> Resource {
     Resource {
@@ -15,9 +18,60 @@ pub(super) fn row() -> Resource {
         subresources: const { &[status_of("Node")] },
         decode: decode::<Node>,
         quantities: &["status/capacity/*", "status/allocatable/*"],
+        default,
+        settle_status: |_, node| default(node),
+        validate: node::validate,
+        validate_update: node::validate_update,
         fields: &[Field { name: "spec.unschedulable", pointers: &["/spec/unschedulable"], unset: "false" }],
         columns: columns::NODE,
         empty: r#","spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{}}"#,
         ..BASE
+    }
+}
+
+/// What Go writes of a node even when it is not set, and `SetDefaults_NodeStatus` of pkg/apis/core/v1.
+fn default(node: &mut Value) {
+    default_to(&mut node["status"]["daemonEndpoints"]["kubeletEndpoint"], "Port", 0);
+    for field in [
+        "architecture",
+        "bootID",
+        "containerRuntimeVersion",
+        "kernelVersion",
+        "kubeProxyVersion",
+        "kubeletVersion",
+        "machineID",
+        "operatingSystem",
+        "osImage",
+        "systemUUID",
+    ] {
+        default_to(&mut node["status"]["nodeInfo"], field, "");
+    }
+    let capacity = node["status"]["capacity"].clone();
+    if capacity.is_object() {
+        default_to(&mut node["status"], "allocatable", capacity);
+    }
+    write_times(node, &["lastHeartbeatTime", "lastTransitionTime"]);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_has_a_whole_status() {
+        let mut node = json!({ "status": { "conditions": [{ "type": "Ready", "lastHeartbeatTime": "t" }] } });
+        default(&mut node);
+        let status = &node["status"];
+        assert_eq!(status["daemonEndpoints"], json!({ "kubeletEndpoint": { "Port": 0 } }));
+        assert_eq!(status["nodeInfo"].as_object().map(serde_json::Map::len), Some(10));
+        let condition = json!({ "type": "Ready", "lastHeartbeatTime": "t", "lastTransitionTime": null });
+        assert_eq!(status["conditions"], json!([condition]));
+        assert!(status.get("capacity").is_none() && status.get("allocatable").is_none(), "{status}");
+
+        let mut large = json!({ "status": { "capacity": { "pods": "110" } } });
+        default(&mut large);
+        assert_eq!(large["status"]["allocatable"], json!({ "pods": "110" }));
     }
 }

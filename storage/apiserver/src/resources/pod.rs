@@ -49,6 +49,13 @@ pub(super) fn row() -> Resource {
         ],
         default,
         begin: |pod| pod["status"] = json!({ "phase": "Pending", "qosClass": quality_of_service(pod) }),
+        settle_status: |old, pod| {
+            let class = &old["status"]["qosClass"];
+            if class.is_string() {
+                pod["status"]["qosClass"] = class.clone();
+            }
+            write_times(pod, &["lastProbeTime", "lastTransitionTime"]);
+        },
         validate: admission::pod::validate,
         validate_update,
         fields: &[
@@ -74,12 +81,14 @@ const fn connection(name: &'static str, kind: &'static str) -> Subresource {
 
 fn default(pod: &mut Value) {
     let spec = &mut pod["spec"];
-    default_to(spec, "restartPolicy", "Always");
-    default_to(spec, "terminationGracePeriodSeconds", 30);
-    default_to(spec, "dnsPolicy", "ClusterFirst");
-    default_to(spec, "securityContext", json!({}));
-    default_to(spec, "schedulerName", "default-scheduler");
+    default_spec(spec);
     default_to(spec, "enableServiceLinks", true);
+    let host_network = spec["hostNetwork"] == true;
+    for list in ["containers", "initContainers"] {
+        for container in items_mut(spec, list) {
+            default_pod_container(container, host_network);
+        }
+    }
     // What the admission plug-ins ServiceAccount and DefaultTolerationSeconds add.
     default_to(spec, "serviceAccountName", "default");
     spec["serviceAccount"] = spec["serviceAccountName"].clone();
@@ -90,6 +99,17 @@ fn default(pod: &mut Value) {
     if spec["nodeName"] == "" {
         remove(spec, "nodeName");
     }
+}
+
+/// The defaults of a pod's spec, and of that in a pod template.
+///
+/// Mirrors `SetDefaults_PodSpec` and the functions for its parts; `SetDefaults_Pod` is for pods only.
+pub(super) fn default_spec(spec: &mut Value) {
+    default_to(spec, "restartPolicy", "Always");
+    default_to(spec, "terminationGracePeriodSeconds", 30);
+    default_to(spec, "dnsPolicy", "ClusterFirst");
+    default_to(spec, "securityContext", json!({}));
+    default_to(spec, "schedulerName", "default-scheduler");
     for volume in items_mut(spec, "volumes") {
         default_volume(volume);
     }
@@ -127,13 +147,6 @@ fn default_container(container: &mut Value) {
     for port in items_mut(container, "ports") {
         default_to(port, "protocol", "TCP");
     }
-    let limits = container["resources"]["limits"].clone();
-    if let Value::Object(limits) = limits {
-        // A limit without a request implies an equal request.
-        for (name, limit) in limits {
-            default_to(&mut container["resources"]["requests"], &name, limit);
-        }
-    }
     for variable in items_mut(container, "env") {
         if let Some(reference) = variable.pointer_mut("/valueFrom/fieldRef") {
             default_to(reference, "apiVersion", "v1");
@@ -149,6 +162,40 @@ fn default_container(container: &mut Value) {
             ] {
                 default_to(probe, field, value);
             }
+            default_action(probe);
+            if let Some(call) = probe.get_mut("grpc") {
+                default_to(call, "service", "");
+            }
+        }
+    }
+    for hook in ["/lifecycle/postStart", "/lifecycle/preStop"] {
+        if let Some(hook) = container.pointer_mut(hook) {
+            default_action(hook);
+        }
+    }
+}
+
+/// Mirrors `SetDefaults_HTTPGetAction`.
+fn default_action(handler: &mut Value) {
+    if let Some(action) = handler.get_mut("httpGet") {
+        default_to(action, "path", "/");
+        default_to(action, "scheme", "HTTP");
+    }
+}
+
+/// What a container has by default in a pod, and not in a template.
+fn default_pod_container(container: &mut Value, host_network: bool) {
+    let limits = container["resources"]["limits"].clone();
+    if let Value::Object(limits) = limits {
+        // A limit without a request implies an equal request.
+        for (name, limit) in limits {
+            default_to(&mut container["resources"]["requests"], &name, limit);
+        }
+    }
+    if host_network {
+        for port in items_mut(container, "ports") {
+            let number = port["containerPort"].clone();
+            default_to(port, "hostPort", number);
         }
     }
 }
@@ -179,6 +226,16 @@ fn default_volume(volume: &mut Value) {
     }
 }
 
+/// Go writes these times of conditions even when they are not set.
+pub(super) fn write_times(object: &mut Value, times: &[&str]) {
+    let Some(status) = object.get_mut("status") else { return };
+    for condition in items_mut(status, "conditions") {
+        for time in times {
+            default_to(condition, time, Value::Null);
+        }
+    }
+}
+
 /// `Guaranteed`, `Burstable` or `BestEffort`, by the requests and limits of all containers.
 fn quality_of_service(pod: &Value) -> &'static str {
     let lists = ["containers", "initContainers"];
@@ -199,9 +256,33 @@ fn quality_of_service(pod: &Value) -> &'static str {
     }
 }
 
+/// The errors of a change, and before them those of the new pod.
+///
+/// Mirrors `ValidatePodUpdate`.
+fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let change = validate_change(old, new);
+    if change.is_empty() { change } else { admission::pod::validate(new).into_iter().chain(change).collect() }
+}
+
 /// A pod's spec is immutable, except images, the deadline and additional tolerations. `nodeName` is set by
 /// binding.
-fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
+fn validate_change(old: &Value, new: &Value) -> Vec<FieldError> {
+    for list in ["containers", "initContainers"] {
+        let count = |pod: &Value| pod["spec"][list].as_array().map_or(0, Vec::len);
+        if count(old) != count(new) {
+            let message = "pod updates may not add or remove containers";
+            return vec![FieldError::forbidden(format!("spec.{list}"), message)];
+        }
+    }
+    let (was, is) = (&old["spec"]["activeDeadlineSeconds"], &new["spec"]["activeDeadlineSeconds"]);
+    let refused = match (was.as_i64(), is.as_i64()) {
+        (Some(_), None) => Some("must not update from a positive integer to nil value"),
+        (Some(was), Some(is)) if was < is => Some("must be less than or equal to previous value"),
+        _ => None,
+    };
+    if let Some(message) = refused {
+        return vec![FieldError::invalid("spec.activeDeadlineSeconds", is, message)];
+    }
     let mut allowed = old["spec"].clone();
     let added = new["spec"]["tolerations"].as_array().map_or(&[][..], Vec::as_slice);
     let kept = old["spec"]["tolerations"]
@@ -249,5 +330,97 @@ fn items_mut<'a>(object: &'a mut Value, list: &str) -> &'a mut [Value] {
     match object.get_mut(list) {
         Some(Value::Array(items)) => items,
         _ => &mut [],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Value {
+        json!({ "spec": {
+            "hostNetwork": true,
+            "containers": [{
+                "name": "c", "image": "i:1", "ports": [{ "containerPort": 80 }],
+                "resources": { "limits": { "cpu": "1" } },
+                "livenessProbe": { "httpGet": { "port": 80 } }, "readinessProbe": { "grpc": { "port": 81 } },
+            }],
+        } })
+    }
+
+    #[test]
+    fn requests_and_host_ports_are_defaults_of_pods_and_not_of_templates() {
+        let mut template = pod();
+        default_spec(&mut template["spec"]);
+        let container = &template["spec"]["containers"][0];
+        assert_eq!(container["imagePullPolicy"], "IfNotPresent");
+        assert_eq!(
+            container["livenessProbe"]["httpGet"],
+            json!({ "port": 80, "path": "/", "scheme": "HTTP" })
+        );
+        assert_eq!(container["readinessProbe"]["grpc"], json!({ "port": 81, "service": "" }));
+        assert_eq!(container["resources"], json!({ "limits": { "cpu": "1" } }));
+        assert_eq!(container["ports"], json!([{ "containerPort": 80, "protocol": "TCP" }]));
+        assert!(template["spec"].get("enableServiceLinks").is_none(), "{template}");
+
+        let mut pod = pod();
+        default(&mut pod);
+        let container = &pod["spec"]["containers"][0];
+        assert_eq!(container["resources"]["requests"], json!({ "cpu": "1" }));
+        assert_eq!(container["ports"][0]["hostPort"], 80);
+        assert_eq!(pod["spec"]["enableServiceLinks"], true);
+    }
+
+    #[test]
+    fn a_status_keeps_its_class_and_writes_unset_times() {
+        let settle = row().settle_status;
+        let old = json!({ "status": { "phase": "Pending", "qosClass": "Burstable" } });
+        let mut new = json!({ "status": { "conditions": [{ "type": "Ready" }] } });
+        settle(&old, &mut new);
+        let condition = json!({ "type": "Ready", "lastProbeTime": null, "lastTransitionTime": null });
+        assert_eq!(new["status"], json!({ "qosClass": "Burstable", "conditions": [condition] }));
+        let mut none = json!({});
+        settle(&old, &mut none);
+        assert_eq!(none["status"], json!({ "qosClass": "Burstable" }));
+    }
+
+    #[test]
+    fn what_a_change_may_not_do() {
+        let with = |field: &str, value: Value| {
+            let mut pod = pod();
+            pod["spec"][field] = value;
+            pod
+        };
+        let deadline = |seconds: Value| with("activeDeadlineSeconds", seconds);
+        let table = [
+            (pod(), pod(), ""),
+            (pod(), deadline(json!(9)), ""),
+            (deadline(json!(9)), deadline(json!(8)), ""),
+            (
+                deadline(json!(9)),
+                deadline(json!(10)),
+                "spec.activeDeadlineSeconds: Invalid value: 10: must be less",
+            ),
+            (
+                deadline(json!(9)),
+                pod(),
+                "spec.activeDeadlineSeconds: Invalid value: null: must not update from",
+            ),
+            (
+                pod(),
+                with("containers", json!([])),
+                "spec.containers: Forbidden: pod updates may not add or remove",
+            ),
+            (
+                pod(),
+                with("nodeName", json!("n")),
+                "spec: Forbidden: pod updates may not change fields other than",
+            ),
+        ];
+        for (old, new, expected) in table {
+            let errors: Vec<String> = validate_change(&old, &new).iter().map(ToString::to_string).collect();
+            assert_eq!(errors.len(), usize::from(!expected.is_empty()), "{expected}: {errors:?}");
+            assert!(errors.iter().all(|error| error.starts_with(expected)), "{expected}: {errors:?}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::decode::decode;
 use super::{BASE, Field, Resource, Storage, columns, default_to, status_of};
 use crate::admission::{attachment, claim, class, driver, volume};
+use crate::status::FieldError;
 use crate::time;
 
 const GROUP: &str = "storage.k8s.io";
@@ -34,7 +35,10 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_claim,
             begin: |claim| claim["status"] = json!({ "phase": "Pending" }),
             validate: claim::validate,
-            validate_update: claim::validate_update,
+            settle_status: |_, claim| default_to(&mut claim["status"], "phase", "Pending"),
+            validate_update: |old, new| {
+                preceded_by(|| claim::validate(new), claim::validate_update(old, new))
+            },
             columns: columns::CLAIM,
             empty: r#","spec":{"resources":{}},"status":{}"#,
             ..BASE
@@ -56,16 +60,11 @@ pub(super) fn rows() -> Vec<Resource> {
             begin: |volume| {
                 volume["status"] = json!({ "phase": "Pending", "lastPhaseTransitionTime": time::now() });
             },
-            settle_status: |old, new| {
-                // KEP-3762: unless the writer sets it itself.
-                let unsaid =
-                    new["status"]["lastPhaseTransitionTime"] == old["status"]["lastPhaseTransitionTime"];
-                if unsaid && new["status"]["phase"] != old["status"]["phase"] {
-                    new["status"]["lastPhaseTransitionTime"] = time::now().into();
-                }
-            },
+            settle_status: settle_volume,
             validate: volume::validate,
-            validate_update: volume::validate_update,
+            validate_update: |old, new| {
+                preceded_by(|| volume::validate(new), volume::validate_update(old, new))
+            },
             columns: columns::VOLUME,
             empty: r#","spec":{},"status":{}"#,
             ..BASE
@@ -122,7 +121,9 @@ pub(super) fn rows() -> Vec<Resource> {
                 default_to(class, "volumeBindingMode", "Immediate");
             },
             validate: class::validate,
-            validate_update: class::validate_update,
+            validate_update: |old, new| {
+                preceded_by(|| class::validate(new), class::validate_update(old, new))
+            },
             columns: columns::CLASS,
             empty: r#","provisioner":"""#,
             ..STORAGE
@@ -162,6 +163,31 @@ pub(super) fn rows() -> Vec<Resource> {
     ]
 }
 
+/// KEP-3762: the time of the last change of the phase, unless the writer sets it itself.
+///
+/// Mirrors `PrepareForUpdate` of pkg/registry/core/persistentvolume, for the status.
+fn settle_volume(old: &Value, new: &mut Value) {
+    default_to(&mut new["status"], "phase", "Pending");
+    let was = &old["status"]["lastPhaseTransitionTime"];
+    let same = new["status"]["phase"] == old["status"]["phase"];
+    let is = &mut new["status"]["lastPhaseTransitionTime"];
+    if !same && (is.is_null() || *is == *was) {
+        *is = time::now().into();
+    } else if same && is.is_null() {
+        is.clone_from(was);
+    }
+    if let Value::Object(status) = &mut new["status"] {
+        // Indexing has inserted a null for a time that neither has.
+        status.retain(|_, value| !value.is_null());
+    }
+}
+
+/// The errors of the new object, then those of the change, as upstream orders them for these kinds.
+fn preceded_by(validate: impl FnOnce() -> Vec<FieldError>, change: Vec<FieldError>) -> Vec<FieldError> {
+    // The handler validates the new object if the change is permitted.
+    if change.is_empty() { change } else { validate().into_iter().chain(change).collect() }
+}
+
 const STORAGE: Resource = Resource { group: GROUP, returns_deleted: true, ..BASE };
 
 fn default_claim(claim: &mut Value) {
@@ -192,4 +218,38 @@ fn default_driver(driver: &mut Value) {
     default_to(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
     default_to(spec, "requiresRepublish", false);
     default_to(spec, "seLinuxMount", false);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_phase_is_kept_with_it() {
+        let volume = |phase: &str, time: Value| json!({ "status": { "phase": phase, "lastPhaseTransitionTime": time } });
+        let old = volume("Pending", json!("t"));
+        let settled = |mut new: Value| {
+            settle_volume(&old, &mut new);
+            new["status"].clone()
+        };
+        assert_eq!(settled(json!({})), old["status"], "the phase is defaulted, and the time kept");
+        assert_eq!(settled(volume("Pending", json!("other")))["lastPhaseTransitionTime"], "other");
+        assert_eq!(settled(volume("Bound", json!("other")))["lastPhaseTransitionTime"], "other");
+        for given in [json!("t"), Value::Null] {
+            let time = settled(volume("Bound", given))["lastPhaseTransitionTime"].clone();
+            assert!(time.is_string() && time != "t", "{time}");
+        }
+    }
+
+    #[test]
+    fn the_errors_of_the_new_object_come_first() {
+        let required = || vec![FieldError::required("a", "")];
+        let change = vec![FieldError::forbidden("b", "")];
+        let errors = preceded_by(required, change);
+        assert_eq!(
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["a: Required value", "b: Forbidden"]
+        );
+        assert_eq!(preceded_by(required, Vec::new()), [], "the handler validates a permitted change");
+    }
 }

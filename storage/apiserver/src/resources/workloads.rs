@@ -2,28 +2,41 @@
 //! accounts.
 //!
 //! Workloads are stored and validated only: no controllers create their pods. So the installation of components can
-//! be tested against this server. Roles and bindings are evaluated by `auth::rbac`.
+//! be tested against this server. Roles and bindings are evaluated by `auth::rbac`. The rules are in `admission`.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::decode::decode;
 use super::{BASE, Resource, Storage, default_to, status_of};
-use crate::status::FieldError;
+use crate::admission::{role, workload};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// The annotation with the generation of a DaemonSet's template: `DeprecatedTemplateGeneration` of apps/v1.
+const GENERATION: &str = "deprecated.daemonset.template.generation";
 
 const APPS: Resource = Resource {
     group: "apps",
     namespaced: true,
     categories: &["all"],
     generation: true,
-    validate: check_selector,
-    validate_update: keep_selector,
     empty: r#","spec":{"selector":null,"template":{"metadata":{}}},"status":{}"#,
     ..BASE
 };
 
-const RBAC: Resource = Resource { group: "rbac.authorization.k8s.io", ..BASE };
+const RBAC: Resource = Resource { group: GROUP, ..BASE };
+
+/// Fields of pod templates that hold quantities.
+const QUANTITIES: &[&str] = &[
+    "spec/template/spec/containers/*/resources/requests/*",
+    "spec/template/spec/containers/*/resources/limits/*",
+    "spec/template/spec/initContainers/*/resources/requests/*",
+    "spec/template/spec/initContainers/*/resources/limits/*",
+    "spec/template/spec/volumes/*/emptyDir/sizeLimit",
+    "spec/template/spec/volumes/*/ephemeral/volumeClaimTemplate/spec/resources/requests/*",
+];
 
 pub(super) fn rows() -> Vec<Resource> {
     vec![
@@ -35,6 +48,12 @@ pub(super) fn rows() -> Vec<Resource> {
             short_names: &["ds"],
             subresources: const { &[status_of("DaemonSet")] },
             decode: decode::<DaemonSet>,
+            quantities: QUANTITIES,
+            default: default_daemon_set,
+            begin: begin_daemon_set,
+            settle_status: |_, set| write_counts(set),
+            validate: workload::validate_daemon_set,
+            validate_update: workload::validate_daemon_set_update,
             ..APPS
         },
         Resource {
@@ -45,7 +64,12 @@ pub(super) fn rows() -> Vec<Resource> {
             short_names: &["deploy"],
             subresources: const { &[status_of("Deployment")] },
             decode: decode::<Deployment>,
-            default: |deployment| default_to(&mut deployment["spec"], "replicas", 1),
+            quantities: QUANTITIES,
+            default: default_deployment,
+            begin: |deployment| deployment["status"] = json!({}),
+            settle_status: settle_deployment,
+            validate: workload::validate_deployment,
+            validate_update: workload::validate_deployment_update,
             ..APPS
         },
         Resource {
@@ -55,8 +79,8 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "clusterrolebinding",
             decode: decode::<ClusterRoleBinding>,
             default: default_binding,
-            validate: check_binding,
-            validate_update: keep_role,
+            validate: role::validate_cluster_role_binding,
+            validate_update: role::validate_cluster_role_binding_update,
             ..RBAC
         },
         Resource {
@@ -65,6 +89,8 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "clusterroles",
             singular: "clusterrole",
             decode: decode::<ClusterRole>,
+            default: default_role,
+            validate: role::validate_cluster_role,
             ..RBAC
         },
         Resource {
@@ -75,8 +101,8 @@ pub(super) fn rows() -> Vec<Resource> {
             namespaced: true,
             decode: decode::<RoleBinding>,
             default: default_binding,
-            validate: check_binding,
-            validate_update: keep_role,
+            validate: role::validate_role_binding,
+            validate_update: role::validate_role_binding_update,
             ..RBAC
         },
         Resource {
@@ -86,81 +112,157 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "role",
             namespaced: true,
             decode: decode::<Role>,
+            default: default_role,
+            validate: role::validate_role,
             ..RBAC
         },
     ]
 }
 
-/// Mirrors `ValidatePodTemplateSpecForReplicaSet` of pkg/apis/apps/validation: the selector must match the
-/// template.
-fn check_selector(workload: &Value) -> Vec<FieldError> {
-    let spec = &workload["spec"];
-    let Some(wanted) = spec["selector"]["matchLabels"].as_object() else {
-        return vec![FieldError::required("spec.selector", "")];
-    };
-    let labels = &spec["template"]["metadata"]["labels"];
-    if wanted.iter().all(|(name, value)| labels[name] == *value) {
-        return Vec::new();
+/// Mirrors `SetDefaults_Deployment` of pkg/apis/apps/v1.
+fn default_deployment(deployment: &mut Value) {
+    let spec = &mut deployment["spec"];
+    default_to(spec, "replicas", 1);
+    default_to(&mut spec["strategy"], "type", "RollingUpdate");
+    if spec["strategy"]["type"] == "RollingUpdate" {
+        let update = &mut spec["strategy"]["rollingUpdate"];
+        default_to(update, "maxUnavailable", "25%");
+        default_to(update, "maxSurge", "25%");
     }
-    let why = "`selector` does not match template `labels`";
-    vec![FieldError::invalid("spec.template.metadata.labels", labels, why)]
+    default_to(spec, "revisionHistoryLimit", 10);
+    default_to(spec, "progressDeadlineSeconds", 600);
+    default_template(spec);
 }
 
-fn keep_selector(old: &Value, new: &Value) -> Vec<FieldError> {
-    let same = old["spec"]["selector"] == new["spec"]["selector"];
-    if same { Vec::new() } else { vec![FieldError::immutable("spec.selector", &new["spec"]["selector"])] }
+/// Mirrors `SetDefaults_DaemonSet` of pkg/apis/apps/v1.
+fn default_daemon_set(set: &mut Value) {
+    let spec = &mut set["spec"];
+    default_to(&mut spec["updateStrategy"], "type", "RollingUpdate");
+    if spec["updateStrategy"]["type"] == "RollingUpdate" {
+        let update = &mut spec["updateStrategy"]["rollingUpdate"];
+        default_to(update, "maxUnavailable", 1);
+        default_to(update, "maxSurge", 0);
+    }
+    default_to(spec, "revisionHistoryLimit", 10);
+    default_template(spec);
 }
 
+fn default_template(spec: &mut Value) {
+    // Go writes it even when it is empty.
+    default_to(&mut spec["template"], "metadata", json!({}));
+    super::pod::default_spec(&mut spec["template"]["spec"]);
+}
+
+/// A new DaemonSet has the first generation of its template, unless its writer restores another one.
+///
+/// Mirrors `PrepareForCreate` of pkg/registry/apps/daemonset.
+fn begin_daemon_set(set: &mut Value) {
+    let annotations = &mut set["metadata"]["annotations"];
+    let given = annotations[GENERATION].as_str().and_then(|text| text.parse::<i64>().ok());
+    annotations[GENERATION] = given.filter(|generation| *generation >= 1).unwrap_or(1).to_string().into();
+    set["status"] = json!({});
+    write_counts(set);
+}
+
+/// Go writes these counts even when they are not set.
+fn write_counts(set: &mut Value) {
+    for field in ["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"] {
+        default_to(&mut set["status"], field, 0);
+    }
+}
+
+/// A write of the status keeps the labels, unlike that of other kinds.
+///
+/// Mirrors `PrepareForUpdate` of pkg/registry/apps/deployment, for the status.
+fn settle_deployment(old: &Value, new: &mut Value) {
+    match (old["metadata"].get("labels"), &mut new["metadata"]) {
+        (Some(labels), metadata) => metadata["labels"] = labels.clone(),
+        (None, Value::Object(metadata)) => drop(metadata.shift_remove("labels")),
+        (None, _) => {}
+    }
+    default_to(new, "status", json!({}));
+}
+
+/// Mirrors pkg/apis/rbac/v1/defaults.go.
 fn default_binding(binding: &mut Value) {
-    default_to(&mut binding["roleRef"], "apiGroup", "rbac.authorization.k8s.io");
-}
-
-/// Mirrors `ValidateRoleBindingSubject` of pkg/apis/rbac/validation.
-fn check_binding(binding: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let kinds = ["Role", "ClusterRole"];
-    if !kinds.iter().any(|kind| binding["roleRef"]["kind"] == *kind) {
-        errors.push(FieldError::not_supported("roleRef.kind", &binding["roleRef"]["kind"], &kinds));
-    }
-    for (index, subject) in binding["subjects"].as_array().into_iter().flatten().enumerate() {
-        if subject["kind"] == "ServiceAccount" && subject["namespace"].is_null() {
-            errors.push(FieldError::required(format!("subjects[{index}].namespace"), ""));
+    default_to(&mut binding["roleRef"], "apiGroup", GROUP);
+    let Some(Value::Array(subjects)) = binding.get_mut("subjects") else { return };
+    for subject in subjects {
+        if subject["kind"] == "User" || subject["kind"] == "Group" {
+            default_to(subject, "apiGroup", GROUP);
         }
     }
-    errors
 }
 
-fn keep_role(old: &Value, new: &Value) -> Vec<FieldError> {
-    let same = old["roleRef"] == new["roleRef"];
-    let why = "cannot change roleRef";
-    if same { Vec::new() } else { vec![FieldError::invalid("roleRef", &new["roleRef"], why)] }
+/// Go writes the rules even when there are none.
+fn default_role(role: &mut Value) {
+    default_to(role, "rules", Value::Null);
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn a_workload_selects_the_pods_that_it_makes() {
-        let workload = |labels: Value| json!({ "spec": { "selector": { "matchLabels": { "a": "1" } }, "template": { "metadata": { "labels": labels } } } });
-        assert!(check_selector(&workload(json!({ "a": "1", "b": "2" }))).is_empty());
-        assert_eq!(check_selector(&workload(json!({ "a": "2" }))).len(), 1);
-        assert_eq!(check_selector(&json!({ "spec": {} })).len(), 1);
-        let (old, new) = (json!({ "spec": { "selector": 1 } }), json!({ "spec": { "selector": 2 } }));
-        assert_eq!((keep_selector(&old, &old).len(), keep_selector(&old, &new).len()), (0, 1));
+    fn defaults_of_a_deployment() {
+        let mut deployment =
+            json!({ "spec": { "template": { "spec": { "containers": [{ "image": "i" }] } } } });
+        default_deployment(&mut deployment);
+        let spec = &deployment["spec"];
+        let update = json!({ "maxUnavailable": "25%", "maxSurge": "25%" });
+        assert_eq!(spec["strategy"], json!({ "type": "RollingUpdate", "rollingUpdate": update }));
+        let numbers = ["replicas", "revisionHistoryLimit", "progressDeadlineSeconds"];
+        assert_eq!(numbers.map(|field| spec[field].as_i64().unwrap()), [1, 10, 600]);
+        let pod = &spec["template"]["spec"];
+        assert_eq!(pod["dnsPolicy"], "ClusterFirst");
+        assert_eq!(pod["containers"][0]["imagePullPolicy"], "Always");
+        assert!(pod.get("serviceAccountName").is_none(), "admission is for pods: {pod}");
+
+        let mut other = json!({ "spec": { "strategy": { "type": "Recreate" } } });
+        default_deployment(&mut other);
+        assert_eq!(other["spec"]["strategy"], json!({ "type": "Recreate" }));
     }
 
     #[test]
-    fn a_binding_names_a_role_for_good_and_accounts_with_their_namespace() {
-        let binding =
-            |subject: Value| json!({ "roleRef": { "kind": "Role", "name": "r" }, "subjects": [subject] });
-        let whole = binding(json!({ "kind": "ServiceAccount", "name": "a", "namespace": "n" }));
-        assert!(check_binding(&whole).is_empty());
-        assert_eq!(check_binding(&binding(json!({ "kind": "ServiceAccount", "name": "a" }))).len(), 1);
-        assert_eq!(check_binding(&json!({ "roleRef": { "kind": "Rule" } })).len(), 1);
-        let other = json!({ "roleRef": { "kind": "Role", "name": "other" } });
-        assert_eq!((keep_role(&whole, &whole).len(), keep_role(&whole, &other).len()), (0, 1));
+    fn defaults_and_status_of_a_daemon_set() {
+        let mut set = json!({ "metadata": {}, "spec": {}, "status": { "numberReady": 7 } });
+        default_daemon_set(&mut set);
+        let update = json!({ "maxUnavailable": 1, "maxSurge": 0 });
+        assert_eq!(
+            set["spec"]["updateStrategy"],
+            json!({ "type": "RollingUpdate", "rollingUpdate": update })
+        );
+        assert_eq!(set["spec"]["revisionHistoryLimit"], 10);
+        begin_daemon_set(&mut set);
+        assert_eq!(set["metadata"]["annotations"][GENERATION], "1");
+        assert_eq!(set["status"]["numberReady"], 0, "a new one has none");
+        let generation = |given: &str| {
+            let mut set = json!({ "metadata": { "annotations": { GENERATION: given } } });
+            begin_daemon_set(&mut set);
+            set["metadata"]["annotations"][GENERATION].clone()
+        };
+        assert_eq!([generation("7"), generation("-7"), generation("x")], ["7", "1", "1"]);
+    }
+
+    #[test]
+    fn the_status_of_a_deployment_has_no_labels() {
+        let old = json!({ "metadata": { "labels": { "a": "1" } } });
+        let mut new = json!({ "metadata": { "labels": { "a": "2" } } });
+        settle_deployment(&old, &mut new);
+        assert_eq!(new, json!({ "metadata": { "labels": { "a": "1" } }, "status": {} }));
+        settle_deployment(&json!({ "metadata": {} }), &mut new);
+        assert_eq!(new["metadata"], json!({}));
+    }
+
+    #[test]
+    fn subjects_have_a_group_by_their_kind() {
+        let mut binding =
+            json!({ "roleRef": {}, "subjects": [{ "kind": "User" }, { "kind": "ServiceAccount" }] });
+        default_binding(&mut binding);
+        assert_eq!(binding["roleRef"]["apiGroup"], GROUP);
+        assert_eq!(
+            binding["subjects"],
+            json!([{ "kind": "User", "apiGroup": GROUP }, { "kind": "ServiceAccount" }])
+        );
     }
 }

@@ -63,6 +63,12 @@ UNIONS = {("PodSpec", "volumes"), ("PodSpec", "resourceClaims")}
 # Values of keys that are left out.
 DEFAULTS = {("ContainerPort", "protocol"): "TCP"}
 
+# Fields that are not required upstream, since they have a default: `+default=""`.
+OPTIONAL = {(name, "name") for name in """ConfigMapEnvSource ConfigMapKeySelector ConfigMapProjection
+ConfigMapVolumeSource LocalObjectReference SecretEnvSource SecretKeySelector SecretProjection""".split()}
+# Fields that are required upstream, though k8s-openapi has an `Option`, or omits it for metadata.
+REQUIRED = {("api/core/v1", "Event", "metadata"), ("api/events/v1", "Event", "eventTime")}
+
 # Kinds of meta/v1 that no OpenAPI document of Kubernetes describes, as k8s-openapi is made from these.
 UNDESCRIBED = {
     "PartialObjectMetadata": ["  metadata ObjectMeta #1"],
@@ -147,9 +153,11 @@ class Writer:
             lines += ["  apiVersion string", "  kind string"]
         for field, rust in re.findall(r"^    pub (\w+): (.*),$", body[1] if body else "", re.M):
             optional = re.fullmatch(r"Option<(.*)>", rust)
-            must = "" if optional or field == "metadata" else "!"
             kind = self.type_of(optional[1] if optional else rust, folder)
             name_ = json[field]
+            must = "" if optional or field == "metadata" or (name, name_) in OPTIONAL else "!"
+            if (folder, name, name_) in REQUIRED:
+                must = "!"
             how = re.search(rf"merge_strategies::(\w+)::(\w+)\(\s*&mut self\.{field},(.*?)\n        (?=\S|\}})",
                             merge + "\n        }", re.S)
             words = [f"  {name_}{must}", kind]

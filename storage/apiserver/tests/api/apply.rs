@@ -84,8 +84,8 @@ async fn what_a_named_manager_creates_or_updates_is_his() {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes_listed: Vec<_> = causes.map(|cause| (cause.message.as_str(), cause.field.as_str())).collect();
     let [(changer, ".data.b"), (maker, ".data.a")] = causes_listed[..] else { panic!("{causes_listed:?}") };
-    assert!(changer.starts_with("conflict with \"changer\" using v1 at "), "{changer}");
-    assert!(maker.starts_with("conflict with \"maker\" using v1 at "), "{maker}");
+    assert_eq!(changer, "conflict with \"changer\" using v1");
+    assert_eq!(maker, "conflict with \"maker\" using v1");
 }
 
 #[tokio::test]

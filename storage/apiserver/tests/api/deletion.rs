@@ -103,8 +103,14 @@ async fn orphans_are_left_on_demand() {
     create(&maps, owned("child", &[&owner])).await;
     let orphan =
         DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
-    maps.delete("owner", &orphan).await.unwrap();
+    let dying = maps.delete("owner", &orphan).await.unwrap().left().unwrap();
+    assert_eq!(
+        dying.finalizers(),
+        ["orphan"],
+        "the object is returned, and deleted by the garbage collector"
+    );
     assert!(maps.get("child").await.unwrap().owner_references().is_empty());
+    assert_eq!(refusal(maps.get("owner").await).0, 404);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::Fixture;
 
 const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const NAMESPACES: &str = "/api/v1/namespaces";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
@@ -69,7 +70,7 @@ async fn invalid_bodies_in_protobuf_are_rejected() {
     let snapshot = b"k8s\0\n\x2c\n\x1asnapshot.storage.k8s.io/v1\x12\x0eVolumeSnapshot";
     let table: [(&str, &[u8], u16, &str); 4] = [
         (NAMESPACES, b"\x08\x01", 400, "expected prefix [107 56 115 0]"),
-        (NAMESPACES, &NAMESPACE[..20], 400, "not well-formed"),
+        (NAMESPACES, &NAMESPACE[..20], 400, "unexpected EOF"),
         (SECRETS, NAMESPACE, 400, "cannot be handled as a Secret"),
         (SNAPSHOTS, snapshot, 400, "send JSON"),
     ];
@@ -117,11 +118,20 @@ async fn the_first_supported_response_is_chosen() {
         (SECRETS, format!("{JSON},{PROTOBUF}"), 200, JSON),
         (SECRETS, format!("{JSON};q=0.5, {PROTOBUF}"), 200, PROTOBUF),
         (SECRETS, format!("*/*,{PROTOBUF}"), 200, PROTOBUF),
-        (SECRETS, "application/*".to_owned(), 200, JSON),
+        // go-restful knows no ranges of subtypes.
+        (SECRETS, "application/*".to_owned(), 406, JSON),
         (SECRETS, metadata.clone(), 200, PROTOBUF),
         // Tables have no protobuf.
         (SECRETS, format!("{table},{JSON}"), 200, JSON),
-        (SECRETS, "application/yaml".to_owned(), 406, JSON),
+        (SECRETS, "application/yaml".to_owned(), 200, YAML),
+        (SECRETS, format!("{table},{YAML}"), 200, YAML),
+        (SECRETS, "application/json;as=Table".to_owned(), 406, JSON),
+        (SECRETS, "application/cbor".to_owned(), 406, JSON),
+        (missing.as_str(), YAML.to_owned(), 404, YAML),
+        // There are no streams of YAML.
+        (watch.as_str(), YAML.to_owned(), 406, YAML),
+        ("/api", YAML.to_owned(), 200, YAML),
+        ("/apis", "text/html".to_owned(), 406, JSON),
         (watch.as_str(), PROTOBUF.to_owned(), 200, stream),
         (watch.as_str(), stream.to_owned(), 200, stream),
         (watch.as_str(), format!("{PROTOBUF};stream=other"), 406, JSON),

@@ -238,7 +238,7 @@ async fn lists_and_watches_come_in_the_form_asked_for() {
         events.iter().map(|event| event["object"]["columnDefinitions"].is_array()).collect();
     assert_eq!(has_columns, [true, false], "columns come once");
     assert_eq!(events[1]["object"]["rows"][0]["cells"][0], "b");
-    let refused = &lines(&fixture, "", "application/yaml").await[0];
+    let refused = &lines(&fixture, "", "application/cbor").await[0];
     assert_eq!((&refused["code"], &refused["reason"]), (&json!(406), &json!("NotAcceptable")));
 }
 

@@ -12,16 +12,16 @@ use crate::names;
 use crate::quantity::Quantity;
 use crate::status::FieldError;
 
-/// All containers of a pod.
-pub fn validate(spec: &Value) -> Vec<FieldError> {
+/// All containers of the spec at `path`. `mountable` are the names of its valid volumes.
+pub fn validate(path: &str, spec: &Value, mountable: &HashSet<&str>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if items(&spec["containers"]).next().is_none() {
-        errors.push(FieldError::required("spec.containers", ""));
+        errors.push(FieldError::required(format!("{path}.containers"), ""));
     }
     let mut seen = HashSet::new();
     for list in ["initContainers", "containers"] {
         for (index, container) in items(&spec[list]).enumerate() {
-            let path = format!("spec.{list}[{index}]");
+            let path = format!("{path}.{list}[{index}]");
             let name = container["name"].as_str().unwrap_or_default();
             if name.is_empty() {
                 errors.push(FieldError::required(format!("{path}.name"), ""));
@@ -32,8 +32,9 @@ pub fn validate(spec: &Value) -> Vec<FieldError> {
             }
             errors.extend(container_fields(&path, container));
             errors.extend(resources(&format!("{path}.resources"), &container["resources"]));
-            errors.extend(mounts(&path, container, spec));
-            errors.extend(devices(&path, container, spec));
+            errors.extend(ports(&path, container));
+            errors.extend(mounts(&path, container, mountable));
+            errors.extend(devices(&path, container, spec, mountable));
             if list == "initContainers" && container["restartPolicy"] != "Always" {
                 errors.extend(no_life_cycle(&path, container));
             }
@@ -107,13 +108,13 @@ fn resources(path: &str, resources: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn mounts(path: &str, container: &Value, spec: &Value) -> Vec<FieldError> {
+fn mounts(path: &str, container: &Value, mountable: &HashSet<&str>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut targets = HashSet::new();
     for (index, mount) in items(&container["volumeMounts"]).enumerate() {
         let path = format!("{path}.volumeMounts[{index}]");
         let at = |field: &str| format!("{path}.{field}");
-        errors.extend(volume_name(&path, mount, spec));
+        errors.extend(volume_name(&path, mount, mountable));
         let target = mount["mountPath"].as_str().unwrap_or_default();
         if target.is_empty() {
             errors.push(FieldError::required(at("mountPath"), ""));
@@ -148,13 +149,13 @@ fn mounts(path: &str, container: &Value, spec: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn devices(path: &str, container: &Value, spec: &Value) -> Vec<FieldError> {
+fn devices(path: &str, container: &Value, spec: &Value, mountable: &HashSet<&str>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut targets = HashSet::new();
     for (index, device) in items(&container["volumeDevices"]).enumerate() {
         let path = format!("{path}.volumeDevices[{index}]");
         let at = |field: &str| format!("{path}.{field}");
-        errors.extend(volume_name(&path, device, spec));
+        errors.extend(volume_name(&path, device, mountable));
         let volume = items(&spec["volumes"]).find(|volume| volume["name"] == device["name"]);
         let blocks = |volume: &&Value| {
             ["persistentVolumeClaim", "ephemeral"].iter().any(|source| volume[*source].is_object())
@@ -175,12 +176,59 @@ fn devices(path: &str, container: &Value, spec: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The name of a volume of the pod.
-fn volume_name(path: &str, usage: &Value, spec: &Value) -> Option<FieldError> {
+/// The name of a valid volume of the pod.
+fn volume_name(path: &str, usage: &Value, mountable: &HashSet<&str>) -> Option<FieldError> {
     let field = format!("{path}.name");
-    if usage["name"].as_str().unwrap_or_default().is_empty() {
+    let name = usage["name"].as_str().unwrap_or_default();
+    if name.is_empty() {
         return Some(FieldError::required(field, ""));
     }
-    let known = items(&spec["volumes"]).any(|volume| volume["name"] == usage["name"]);
-    (!known).then(|| FieldError::not_found(field, &usage["name"]))
+    (!mountable.contains(name)).then(|| FieldError::not_found(field, &usage["name"]))
+}
+
+/// Mirrors `validateContainerPorts`, except for the ports' names.
+fn ports(path: &str, container: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (index, port) in items(&container["ports"]).enumerate() {
+        let path = format!("{path}.ports[{index}]");
+        for field in ["containerPort", "hostPort"] {
+            match port[field].as_i64().unwrap_or_default() {
+                0 if field == "containerPort" => {
+                    errors.push(FieldError::required(format!("{path}.{field}"), ""));
+                }
+                0..=65535 => {}
+                _ => {
+                    let message = "must be between 1 and 65535, inclusive";
+                    errors.push(FieldError::invalid(format!("{path}.{field}"), &port[field], message));
+                }
+            }
+        }
+        let (protocol, known) = (&port["protocol"], ["SCTP", "TCP", "UDP"]);
+        if !protocol.is_null() && !known.iter().any(|known| protocol == known) {
+            errors.push(FieldError::not_supported(format!("{path}.protocol"), protocol, &known));
+        }
+    }
+    errors
+}
+
+/// In the network of the host, ports are those of the host. A template may leave them to its pods.
+///
+/// Mirrors `validatePodHostNetworkDeps`.
+pub fn host_ports(path: &str, is_pod: bool, spec: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if spec["hostNetwork"] != true {
+        return errors;
+    }
+    for (index, container) in items(&spec["containers"]).enumerate() {
+        for (port_index, port) in items(&container["ports"]).enumerate() {
+            let number = |field: &str| port[field].as_i64().unwrap_or_default();
+            let (host, own) = (number("hostPort"), number("containerPort"));
+            if (is_pod || host != 0) && host != own {
+                let field = format!("{path}.containers[{index}].ports[{port_index}].hostPort");
+                let message = "must match `containerPort` when `hostNetwork` is true";
+                errors.push(FieldError::invalid(field, &host.into(), message));
+            }
+        }
+    }
+    errors
 }

@@ -5,6 +5,7 @@
 //! additional volume would cost time in each of them.
 
 mod containers;
+mod placement;
 mod volumes;
 
 use std::sync::Arc;
@@ -71,21 +72,24 @@ fn default_priority(store: &Store) -> Option<Arc<Object>> {
 
 /// Validates a pod.
 pub fn validate(pod: &Value) -> Vec<FieldError> {
-    let spec = &pod["spec"];
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    let mut errors = volumes::validate(name, spec);
-    errors.extend(containers::validate(spec));
-    let policies = ["Always", "Never", "OnFailure"];
-    if !policies.iter().any(|policy| spec["restartPolicy"] == *policy) {
-        errors.push(FieldError::not_supported("spec.restartPolicy", &spec["restartPolicy"], &policies));
-    }
-    for (field, least, message) in [
-        ("terminationGracePeriodSeconds", 0, "must be greater than or equal to 0"),
-        ("activeDeadlineSeconds", 1, "must be between 1 and 2147483647, inclusive"),
-    ] {
-        if spec[field].as_i64().is_some_and(|seconds| seconds < least) {
-            errors.push(FieldError::invalid(format!("spec.{field}"), &spec[field], message));
-        }
+    validate_spec("spec", Some(pod["metadata"]["name"].as_str().unwrap_or_default()), &pod["spec"])
+}
+
+/// Validates the spec of a pod template at `path`.
+pub fn validate_template(path: &str, spec: &Value) -> Vec<FieldError> {
+    validate_spec(path, None, spec)
+}
+
+/// `pod` is the name of the pod; a template has none.
+fn validate_spec(path: &str, pod: Option<&str>, spec: &Value) -> Vec<FieldError> {
+    let (mut errors, mountable) = volumes::validate(path, pod, spec);
+    errors.extend(containers::validate(path, spec, &mountable));
+    errors.extend(containers::host_ports(path, pod.is_some(), spec));
+    errors.extend(placement::validate(path, spec));
+    let deadline = &spec["activeDeadlineSeconds"];
+    if deadline.as_i64().is_some_and(|seconds| seconds < 1) {
+        let message = "must be between 1 and 2147483647, inclusive";
+        errors.push(FieldError::invalid(format!("{path}.activeDeadlineSeconds"), deadline, message));
     }
     errors
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::validate;
+use super::{validate, validate_template};
+use crate::status::FieldError;
 
 /// A pod with one container that mounts its one volume.
 fn pod() -> Value {
@@ -10,6 +11,7 @@ fn pod() -> Value {
         "metadata": { "name": "p" },
         "spec": {
             "restartPolicy": "Always",
+            "dnsPolicy": "ClusterFirst",
             "containers": [container("c")],
             "volumes": [{ "name": "v", "emptyDir": {} }],
         },
@@ -104,6 +106,7 @@ fn containers() {
     };
     let mounts = "/spec/containers/0/volumeMounts/-";
     let devices = "/spec/containers/0/volumeDevices";
+    let ports = "/spec/containers/0/ports";
     let resources = "/spec/containers/0/resources";
     let mut started = container("i");
     started["livenessProbe"] = json!({});
@@ -136,7 +139,27 @@ fn containers() {
         (mounts, mount(json!({ "subPath": "a", "subPathExpr": "b" })), "mutually exclusive"),
         (mounts, mount(json!({ "mountPropagation": "x" })), "mountPropagation: Unsupported value"),
         ("/spec/restartPolicy", json!("x"), "spec.restartPolicy: Unsupported value: \"x\""),
-        ("/spec/terminationGracePeriodSeconds", json!(-1), "must be greater than or equal to 0"),
+        (
+            "/spec/dnsPolicy",
+            json!("x"),
+            "spec.dnsPolicy: Unsupported value: \"x\": supported values: \"ClusterFirst",
+        ),
+        ("/spec/nodeSelector", json!({ "bad key!": "v" }), "spec.nodeSelector: Invalid value: \"bad key!\""),
+        (
+            "/spec/tolerations",
+            json!([{ "key": "k", "operator": "x" }]),
+            "spec.tolerations[0].operator: Unsupported value: \"x\": supported values: \"Equal\", \"Exists\"",
+        ),
+        ("/spec/tolerations", json!([{ "value": "v" }]), "operator must be Exists when `key` is empty"),
+        (
+            "/spec/tolerations",
+            json!([{ "key": "k", "tolerationSeconds": 1 }]),
+            "tolerations[0].effect: Invalid value: \"\": effect must be 'NoExecute'",
+        ),
+        (ports, json!([{}]), "spec.containers[0].ports[0].containerPort: Required value"),
+        (ports, json!([{ "containerPort": 70000 }]), "ports[0].containerPort: Invalid value: 70000: must be"),
+        (ports, json!([{ "containerPort": 1, "hostPort": -1 }]), "ports[0].hostPort: Invalid value: -1"),
+        (ports, json!([{ "containerPort": 1, "protocol": "x" }]), "protocol: Unsupported value: \"x\""),
         ("/spec/activeDeadlineSeconds", json!(0), "must be between 1 and 2147483647, inclusive"),
     ];
     for (pointer, value, expected) in table {
@@ -145,4 +168,28 @@ fn containers() {
     }
     let both = errors(devices, json!([{ "name": "v", "devicePath": "/v" }]));
     assert_eq!(both.len(), 3, "the name, the path and the kind of volume: {both:?}");
+}
+
+#[test]
+fn a_volume_with_an_error_cannot_be_mounted() {
+    let errors = errors("/spec/volumes", json!([{ "name": "v", "csi": {} }]));
+    let expected = [
+        "spec.volumes[0].csi.driver: Required value",
+        "spec.containers[0].volumeMounts[0].name: Not found: \"v\"",
+    ];
+    assert_eq!(errors, expected);
+}
+
+#[test]
+fn in_the_network_of_the_host_a_port_is_that_of_the_host() {
+    let message = "hostPort: Invalid value: 81: must match `containerPort` when `hostNetwork` is true";
+    let mut pod = pod();
+    pod["spec"]["hostNetwork"] = true.into();
+    pod["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 80, "hostPort": 81 }]);
+    let texts = |errors: Vec<FieldError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(texts(validate(&pod)), [format!("spec.containers[0].ports[0].{message}")]);
+    assert_eq!(texts(validate_template("t", &pod["spec"])), [format!("t.containers[0].ports[0].{message}")]);
+    pod["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 80 }]);
+    assert_eq!(validate(&pod).len(), 1);
+    assert_eq!(validate_template("t", &pod["spec"]), [], "its pods will have a port");
 }

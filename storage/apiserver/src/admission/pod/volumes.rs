@@ -18,12 +18,15 @@ const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive"
 /// Minimum lifetime of a token, in seconds.
 const TOKEN_LIFE: i64 = 600;
 
-/// All volumes of the pod `name`.
-pub fn validate(name: &str, spec: &Value) -> Vec<FieldError> {
+/// All volumes of the spec at `path`, and the names of the valid ones: as upstream, containers can mount no others.
+/// `pod` is the name of the pod, which a template has not.
+pub fn validate<'a>(path: &str, pod: Option<&str>, spec: &'a Value) -> (Vec<FieldError>, HashSet<&'a str>) {
     let mut errors = Vec::new();
     let mut seen = HashSet::new();
+    let mut valid = HashSet::new();
     for (index, volume) in items(&spec["volumes"]).enumerate() {
-        let path = format!("spec.volumes[{index}]");
+        let path = format!("{path}.volumes[{index}]");
+        let before = errors.len();
         let volume_name = volume["name"].as_str().unwrap_or_default();
         if volume_name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
@@ -38,14 +41,20 @@ pub fn validate(name: &str, spec: &Value) -> Vec<FieldError> {
             None => errors.push(FieldError::required(&path, "must specify a volume type")),
             Some((kind, source)) => {
                 let whole = Source { path: format!("{path}.{kind}"), source };
-                errors.extend(whole.validate(kind, &format!("{name}-{volume_name}")));
+                // A template's claims have no name yet.
+                let claim_name =
+                    pod.map_or_else(|| "template".to_owned(), |pod| format!("{pod}-{volume_name}"));
+                errors.extend(whole.validate(kind, &claim_name));
             }
         }
         errors.extend(sources.map(|(kind, _)| {
             FieldError::forbidden(format!("{path}.{kind}"), "may not specify more than 1 volume type")
         }));
+        if errors.len() == before {
+            valid.insert(volume_name);
+        }
     }
-    errors
+    (errors, valid)
 }
 
 /// A source, and its path.

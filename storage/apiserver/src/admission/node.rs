@@ -1,0 +1,131 @@
+//! Nodes: taints, address ranges of pods, and what stays once it is set.
+//!
+//! Mirrors ValidateNode and ValidateNodeUpdate in pkg/apis/core/validation.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use super::labels;
+use crate::status::FieldError;
+
+/// Validates a node.
+pub fn validate(node: &Value) -> Vec<FieldError> {
+    let mut errors = check_taints(&node["spec"]["taints"]);
+    for (index, range) in items(&node["spec"]["podCIDRs"]).enumerate() {
+        if !is_range(range.as_str().unwrap_or_default()) {
+            let message = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            errors.push(FieldError::invalid(format!("spec.podCIDRs[{index}]"), range, message));
+        }
+    }
+    errors
+}
+
+/// The address ranges and the provider's identity are immutable once they are set. The errors of the new node
+/// come first.
+pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let (was, is) = (&old["spec"], &new["spec"]);
+    let mut errors = Vec::new();
+    let unset = |value: &Value| value.as_str().unwrap_or_default().is_empty();
+    if items(&was["podCIDRs"]).next().is_some() && was["podCIDRs"] != is["podCIDRs"] {
+        let message = "node updates may not change podCIDR except from \"\" to valid";
+        errors.push(FieldError::forbidden("spec.podCIDRs", message));
+    }
+    if !unset(&was["providerID"]) && was["providerID"] != is["providerID"] {
+        let message = "node updates may not change providerID except from \"\" to valid";
+        errors.push(FieldError::forbidden("spec.providerID", message));
+    }
+    if errors.is_empty() { errors } else { validate(new).into_iter().chain(errors).collect() }
+}
+
+/// Mirrors `validateNodeTaints`.
+fn check_taints(taints: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut seen = Vec::new();
+    for (index, taint) in items(taints).enumerate() {
+        // As upstream, not below `spec`.
+        let path = format!("metadata.taints[{index}]");
+        let text = |field: &str| taint[field].as_str().unwrap_or_default();
+        errors.extend(labels::check_key(&format!("{path}.key"), &taint["key"]));
+        let faults = labels::value_faults(text("value"));
+        if !faults.is_empty() {
+            errors.push(FieldError::invalid(format!("{path}.value"), &taint["value"], faults.join(";")));
+        }
+        match text("effect") {
+            "NoSchedule" | "PreferNoSchedule" | "NoExecute" => {}
+            "" => errors.push(FieldError::required(format!("{path}.effect"), "")),
+            _ => {
+                let known = "supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"";
+                let field = format!("{path}.effect");
+                errors.push(FieldError::unsupported(field, &taint["effect"], known.to_owned()));
+            }
+        }
+        let identity = (text("key"), text("effect"));
+        if seen.contains(&identity) {
+            let printed = json!({
+                "Key": text("key"), "Value": text("value"), "Effect": text("effect"),
+                "TimeAdded": taint["timeAdded"],
+            });
+            errors.push(FieldError::duplicate(path, &printed));
+        } else {
+            seen.push(identity);
+        }
+    }
+    errors
+}
+
+/// An address and the length of its prefix, as Go's `netip.ParsePrefix` reads them.
+fn is_range(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else { return false };
+    let Ok(address) = address.parse::<IpAddr>() else { return false };
+    bits.parse::<u8>().is_ok_and(|bits| bits <= if address.is_ipv4() { 32 } else { 128 })
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_of_a_node() {
+        let taint = |key: &str, effect: &str| json!({ "key": key, "effect": effect });
+        let twice = "metadata.taints[1]: Duplicate value: {\"Key\":\"k\",\"Value\":\"\",\"Effect\":\"NoSchedule\",\
+                     \"TimeAdded\":null}";
+        let table = [
+            (json!({}), ""),
+            (json!({ "taints": [taint("k", "NoSchedule"), taint("k", "NoExecute")] }), ""),
+            (json!({ "podCIDRs": ["10.9.8.0/24", "2001:db8::/64"] }), ""),
+            (
+                json!({ "taints": [taint("k", "Nope")] }),
+                "metadata.taints[0].effect: Unsupported value: \"Nope\": supported values: \"NoSchedule\", \
+                 \"PreferNoSchedule\", \"NoExecute\"",
+            ),
+            (json!({ "taints": [taint("bad key", "NoSchedule")] }), "metadata.taints[0].key: Invalid value"),
+            (json!({ "taints": [taint("k", "NoSchedule"), taint("k", "NoSchedule")] }), twice),
+            (
+                json!({ "podCIDRs": ["nope"] }),
+                "spec.podCIDRs[0]: Invalid value: \"nope\": must be a valid CIDR",
+            ),
+            (json!({ "podCIDRs": ["10.0.0.0/33"] }), "spec.podCIDRs[0]: Invalid value"),
+        ];
+        for (spec, expected) in table {
+            let errors = validate(&json!({ "spec": spec }));
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            assert_eq!(errors.len(), usize::from(!expected.is_empty()), "{expected}: {errors:?}");
+            assert!(errors.iter().all(|error| error.starts_with(expected)), "{expected}: {errors:?}");
+        }
+    }
+
+    #[test]
+    fn what_stays() {
+        let node =
+            |range: &str, provider: &str| json!({ "spec": { "podCIDRs": [range], "providerID": provider } });
+        let (old, new) = (node("10.1.0.0/24", "p"), node("10.2.0.0/24", "q"));
+        assert_eq!(validate_update(&json!({}), &old), []);
+        assert_eq!(validate_update(&old, &old), []);
+        assert_eq!(validate_update(&old, &new).len(), 2);
+    }
+}
