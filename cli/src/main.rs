@@ -13,6 +13,7 @@ mod list;
 mod load;
 mod local_driver;
 mod monitor;
+mod monitor_install;
 mod rbac;
 mod report;
 mod run;
@@ -136,7 +137,9 @@ fn main() -> ExitCode {
         | Command::Compare(_)
         | Command::History(_)
         | Command::Rbac(_)
-        | Command::Monitor(monitor::Command::Status(_))
+        | Command::Monitor(
+            monitor::Command::Status(_) | monitor::Command::Install(_) | monitor::Command::Uninstall(_),
+        )
         | Command::Slo(_)
         | Command::Image(_)
         | Command::Cluster(_) => logging::Style::Human { verbosity: cli.verbose },

@@ -14,6 +14,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::monitor_install::{InstallArgs, UninstallArgs};
+
 /// The time between two tables of `status --watch`.
 const REFRESH: Duration = Duration::from_secs(10);
 
@@ -24,6 +26,10 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// List the volumes that wait and the usual remedies, and objects that nothing uses
     Status(StatusArgs),
+    /// Install the monitor in a cluster: a Deployment that reads only, and what the flags add
+    Install(Box<InstallArgs>),
+    /// Remove what `monitor install` created, and nothing else
+    Uninstall(UninstallArgs),
 }
 
 /// What is followed.
@@ -218,6 +224,8 @@ impl Command {
                 crate::runtime()?.block_on(args.run(address))?;
             }
             Self::Status(args) => crate::runtime()?.block_on(args.run())?,
+            Self::Install(args) => return crate::runtime()?.block_on(args.run()),
+            Self::Uninstall(args) => return crate::runtime()?.block_on(args.run()),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -24,8 +24,8 @@ const OPTIONAL: [&str; 4] = [
     "apiextensions.k8s.io",
 ];
 
-/// Kinds that are only required on servers that enforce them.
-const UNENFORCED: [&str; 1] = ["ResourceQuota"];
+/// Kinds that are only required on servers that enforce them, or, with Services, have a network.
+const UNENFORCED: [&str; 4] = ["NetworkPolicy", "PodDisruptionBudget", "ResourceQuota", "Service"];
 /// The prefix of the roles of OpenShift's admission, and a group that only OpenShift serves.
 const OPENSHIFT: (&str, &str) = ("system:openshift:scc:", "security.openshift.io/v1");
 
@@ -99,7 +99,7 @@ fn is_of_openshift(object: &DynamicObject) -> bool {
 }
 
 /// Applies the objects in this order.
-pub(super) async fn apply(client: &Client, objects: Vec<DynamicObject>) -> Result<Installed, InstallError> {
+pub(crate) async fn apply(client: &Client, objects: Vec<DynamicObject>) -> Result<Installed, InstallError> {
     let mut served = Served::new(client);
     let mut installed = Installed::default();
     for object in objects {
@@ -144,8 +144,28 @@ pub(super) async fn apply_one(api: &Api<DynamicObject>, object: &DynamicObject) 
     })
 }
 
+/// The labels of the existing objects, in the order of `objects`; `None` for those that do not exist.
+pub(crate) async fn existing_labels(
+    client: &Client,
+    objects: &[DynamicObject],
+) -> Result<Vec<Option<BTreeMap<String, String>>>, InstallError> {
+    let mut served = Served::new(client);
+    let mut labels = Vec::with_capacity(objects.len());
+    for object in objects {
+        let found = match served.api(object).await? {
+            Some(api) => {
+                let found = api.get_metadata_opt(&object.name_any()).await;
+                found.map_err(refused("read", &title(object)))?
+            }
+            None => None,
+        };
+        labels.push(found.map(|found| found.metadata.labels.unwrap_or_default()));
+    }
+    Ok(labels)
+}
+
 /// Deletes the objects in reverse order, and waits for each to be deleted.
-pub(super) async fn remove(
+pub(crate) async fn remove(
     client: &Client,
     objects: Vec<DynamicObject>,
     limit: Duration,

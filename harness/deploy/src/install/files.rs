@@ -2,13 +2,13 @@
 
 /// From one list of paths: each with its text.
 macro_rules! files {
-    ($($path:literal,)+) => {
-        &[$(($path, include_str!(concat!("../../../../manifests/", $path)))),+]
+    ($base:literal: $($path:literal,)+) => {
+        &[$(($path, include_str!(concat!("../../../../", $base, $path)))),+]
     };
 }
 
 /// Path below `manifests/` and text of every manifest; a test compares this with the folder.
-pub(super) const FILES: &[(&str, &str)] = files![
+pub(super) const FILES: &[(&str, &str)] = files!["manifests/":
     "admission/kustomization.yaml",
     "admission/openshift.yaml",
     "admission/quota.yaml",
@@ -21,11 +21,26 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "controllers/serviceaccount.yaml",
     "csidriver/csidriver.yaml",
     "csidriver/kustomization.yaml",
+    "monitor/canary/clusterrole.yaml",
+    "monitor/canary/kustomization.yaml",
+    "monitor/canary/namespace.yaml",
+    "monitor/canary/role.yaml",
     "monitor/clusterrole.yaml",
     "monitor/deployment.yaml",
+    "monitor/events/clusterrole.yaml",
+    "monitor/events/kustomization.yaml",
+    "monitor/grafana/dashboards/kustomization.yaml",
+    "monitor/grafana/kustomization.yaml",
     "monitor/kustomization.yaml",
     "monitor/lease.yaml",
     "monitor/namespace.yaml",
+    "monitor/networkpolicy.yaml",
+    "monitor/observer/kustomization.yaml",
+    "monitor/poddisruptionbudget.yaml",
+    "monitor/prometheus-operator/kustomization.yaml",
+    "monitor/prometheus-operator/rules/kustomization.yaml",
+    "monitor/prometheus-operator/servicemonitor.yaml",
+    "monitor/prometheus-operator/slo-rules.yaml",
     "monitor/service.yaml",
     "monitor/serviceaccount.yaml",
     "monitoring/kustomization.yaml",
@@ -88,7 +103,21 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "upstream/node/kustomization.yaml",
 ];
 
+/// The dashboards and rules that `manifests/monitor` refers to, by their path in the repository.
+const DASHBOARDS: &[(&str, &str)] = files!["":
+    "dashboards/kustomization.yaml",
+    "dashboards/prometheus/prometheusrule.yaml",
+    "dashboards/grafana/attach-and-mount.json",
+    "dashboards/grafana/canary-and-error-budget.json",
+    "dashboards/grafana/cluster-volumes.json",
+    "dashboards/grafana/compare.json",
+    "dashboards/grafana/components.json",
+    "dashboards/grafana/conformance.json",
+    "dashboards/grafana/provisioning-latency.json",
+    "dashboards/grafana/stuck-and-leaking.json",
+];
+
 /// The text of a file, if it exists.
 pub(super) fn text(path: &str) -> Option<&'static str> {
-    FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
+    FILES.iter().chain(DASHBOARDS).find(|(name, _)| *name == path).map(|(_, text)| *text)
 }

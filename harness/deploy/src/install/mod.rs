@@ -37,6 +37,11 @@ pub use claimcheck_model::NAMESPACE;
 pub use driver_secrets::DriverSecrets;
 pub use substitute::KUBELET_DIR;
 
+pub(crate) use apply::{apply as apply_objects, existing_labels, remove};
+pub(crate) use resolve::resolve_with;
+pub(crate) use rollout::ready;
+pub(crate) use substitute::{IMAGE, items, replace};
+
 /// The Deployment of the controllers, with [`REPLICAS`] replicas.
 pub const CONTROLLERS: &str = "claimcheck-controllers";
 /// The number of replicas of [`CONTROLLERS`].
@@ -136,7 +141,7 @@ impl Options {
             variant,
             sidecars: Sidecars::Builtin,
             namespace: NAMESPACE.to_owned(),
-            image: substitute::IMAGE.to_owned(),
+            image: IMAGE.to_owned(),
             image_pull_secret: None,
             driver_name: DRIVER_NAME.to_owned(),
             kubelet_dir: KUBELET_DIR.to_owned(),
@@ -238,7 +243,7 @@ pub fn objects(options: &Options) -> Vec<DynamicObject> {
     typed(values)
 }
 
-fn typed(objects: Vec<Value>) -> Vec<DynamicObject> {
+pub(crate) fn typed(objects: Vec<Value>) -> Vec<DynamicObject> {
     let typed = objects.into_iter().map(serde_json::from_value);
     typed.collect::<Result<_, _>>().expect("the tests read every manifest")
 }
@@ -265,7 +270,7 @@ pub async fn install_objects(
     objects: Vec<DynamicObject>,
 ) -> Result<Installed, InstallError> {
     let installed = apply::apply(client, objects.clone()).await?;
-    rollout::ready(client, &options.namespace, &objects, options.timeout).await?;
+    ready(client, &options.namespace, &objects, options.timeout).await?;
     Ok(installed)
 }
 
@@ -326,11 +331,11 @@ pub async fn remove_objects(
     options: &Options,
     objects: Vec<DynamicObject>,
 ) -> Result<(), InstallError> {
-    apply::remove(client, objects, options.timeout).await
+    remove(client, objects, options.timeout).await
 }
 
 /// Kind and name of an object, for messages.
-fn title(object: &DynamicObject) -> String {
+pub(crate) fn title(object: &DynamicObject) -> String {
     let kind = object.types.as_ref().map_or("object", |types| &types.kind);
     let name = object.metadata.name.as_deref().unwrap_or_default();
     match &object.metadata.namespace {

@@ -1,0 +1,240 @@
+//! Generates the Helm chart `charts/claimcheck-monitor` from the manifests.
+//!
+//! The parameters are rendered by the code of an installation, with the name of a value instead of each value, and these
+//! become template expressions. The templates only use `{{ .Values.x }}`, `{{- if .Values.x }}` and the quoted braces of
+//! dashboards and alerts, so the tests can render them without helm.
+
+use std::{collections::BTreeMap, env, fs, path::PathBuf};
+
+use serde_json::Value;
+
+use super::{Options, values};
+
+const CHART: &str = "\
+# Generated from manifests/monitor by the tests of harness/deploy: CLAIMCHECK_WRITE_CHART=1 cargo test -p claimcheck-deploy chart
+apiVersion: v2
+name: claimcheck-monitor
+description: Follows every volume of a cluster, with any CSI driver; reads only
+type: application
+version: 0.1.0
+appVersion: 0.1.0
+kubeVersion: \">=1.25.0-0\"
+";
+
+const VALUES: &str = "\
+# Generated, see Chart.yaml.
+
+# The namespace, which the chart creates. It is not the one of the release.
+namespace: claimcheck-monitor
+# The image of the monitor and the observers.
+image: claimcheck:dev
+# One replica serves the series of volumes, the others replace it.
+replicas: 2
+# An observer on each node, in the namespace claimcheck-system, which must admit privileged pods.
+observer: false
+# CLASS=INTERVAL, such as standard=5m: a life cycle of a volume of this class at this interval.
+canary: \"\"
+# Emit an Event on each claim that waits longer than 15 minutes.
+events: false
+# ServiceMonitor and PrometheusRules; requires prometheus-operator.
+prometheusOperator: false
+# Dashboards for the sidecar of Grafana.
+grafana: false
+";
+
+/// Stands for a value in the objects: a plain scalar in YAML.
+const SENTINEL: &str = "VALUE.";
+/// Values with text, which stand in the objects.
+const TEXTS: [&str; 4] = ["namespace", "image", "replicas", "canary"];
+/// The literal that helm prints as two opening braces.
+const BRACES: &str = "{{ \"{{\" }}";
+
+/// The options of the manifests with one optional part; its value.
+fn parts() -> [(&'static str, &'static str, Options); 5] {
+    let base = Options {
+        namespace: format!("{SENTINEL}namespace"),
+        image: format!("{SENTINEL}image"),
+        ..Options::default()
+    };
+    let canary = vec![format!("{SENTINEL}canary")];
+    [
+        ("canary", "canary", Options { canary, ..base.clone() }),
+        ("events", "events", Options { events: true, ..base.clone() }),
+        ("prometheus-operator", "prometheusOperator", Options { prometheus_operator: true, ..base.clone() }),
+        ("grafana", "grafana", Options { grafana: true, ..base.clone() }),
+        ("observer", "observer", Options { observer: true, ..base }),
+    ]
+}
+
+fn key(object: &Value) -> String {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    format!("{} {} {}", text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+}
+
+fn by_key(objects: Vec<Value>) -> BTreeMap<String, Value> {
+    objects.into_iter().map(|object| (key(&object), object)).collect()
+}
+
+/// Objects as a template. An argument of a component is inside of its condition.
+fn template(objects: &[Value]) -> String {
+    let mut text = String::new();
+    for object in objects {
+        let document = serde_saphyr::to_string(object).unwrap();
+        let document = document.replace("{{", BRACES);
+        text.push_str("---\n");
+        for line in document.trim_end().lines() {
+            let mut line = line.to_owned();
+            let argument = line.trim_start().trim_start_matches(['-', ' ', '"', '\'']);
+            let condition =
+                ["canary=", "event-threshold="].iter().position(|flag| argument.starts_with(flag));
+            for name in TEXTS {
+                line = line.replace(&format!("{SENTINEL}{name}"), &format!("{{{{ .Values.{name} }}}}"));
+            }
+            match condition.map(|index| ["canary", "events"][index]) {
+                Some(name) => {
+                    text.push_str(&format!("{{{{- if .Values.{name} }}}}\n{line}\n{{{{- end }}}}\n"));
+                }
+                None => text.push_str(&format!("{line}\n")),
+            }
+        }
+    }
+    text
+}
+
+/// Path and text of every file of the chart.
+fn chart() -> BTreeMap<String, String> {
+    let mut files = BTreeMap::from([
+        ("Chart.yaml".to_owned(), CHART.to_owned()),
+        ("values.yaml".to_owned(), VALUES.to_owned()),
+    ]);
+    let parts = parts();
+    let [(_, _, canary), ..] = &parts;
+    // With the arguments of both components that have some.
+    let base_options = Options { events: true, ..canary.clone() };
+    let without = Options { events: false, canary: Vec::new(), ..base_options.clone() };
+    let base = by_key(values(&without));
+    let mut objects = values(&base_options);
+    objects.retain(|object| base.contains_key(&key(object)));
+    for object in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
+        object["spec"]["replicas"] = format!("{SENTINEL}replicas").into();
+    }
+    files.insert("templates/monitor.yaml".to_owned(), template(&objects));
+    for (file, name, options) in parts {
+        let mut objects = values(&options);
+        objects.retain(|object| !base.contains_key(&key(object)));
+        assert!(!objects.is_empty(), "{file}");
+        let text = format!("{{{{- if .Values.{name} }}}}\n{}{{{{- end }}}}\n", template(&objects));
+        files.insert(format!("templates/{file}.yaml"), text);
+    }
+    files
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../charts/claimcheck-monitor")
+}
+
+/// The committed files.
+fn committed() -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    for below in ["", "templates/"] {
+        let Ok(entries) = fs::read_dir(folder().join(below)) else { continue };
+        for entry in entries.map(Result::unwrap).filter(|entry| entry.path().is_file()) {
+            let name = format!("{below}{}", entry.file_name().to_string_lossy());
+            files.insert(name, fs::read_to_string(entry.path()).unwrap());
+        }
+    }
+    files
+}
+
+/// What helm prints for these values, as objects.
+fn render(files: &BTreeMap<String, String>, values: &Value) -> BTreeMap<String, Value> {
+    let is_set = |name: &str| match &values[name] {
+        Value::Bool(set) => *set,
+        Value::String(text) => !text.is_empty(),
+        other => panic!("{name}: {other}"),
+    };
+    let mut objects = Vec::new();
+    for (_, text) in files.iter().filter(|(path, _)| path.starts_with("templates/")) {
+        let (mut rendered, mut conditions) = (String::new(), Vec::new());
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("{{- if .Values.") {
+                conditions.push(is_set(rest.strip_suffix(" }}").unwrap()));
+            } else if line == "{{- end }}" {
+                conditions.pop().unwrap();
+            } else if conditions.iter().all(|is_true| *is_true) {
+                let mut line = line.replace(BRACES, "\u{1}");
+                for name in TEXTS {
+                    let value = values[name].as_str().map_or_else(|| values[name].to_string(), str::to_owned);
+                    line = line.replace(&format!("{{{{ .Values.{name} }}}}"), &value);
+                }
+                assert!(!line.contains("{{"), "{line}: another expression");
+                rendered.push_str(&line.replace('\u{1}', "{{"));
+                rendered.push('\n');
+            }
+        }
+        assert!(conditions.is_empty());
+        if !rendered.is_empty() {
+            objects.extend(serde_saphyr::from_multiple::<Value>(&rendered).unwrap());
+        }
+    }
+    // An empty document before the first separator.
+    objects.retain(|object| !object.is_null());
+    by_key(objects)
+}
+
+fn defaults() -> Value {
+    serde_saphyr::from_str(VALUES).unwrap()
+}
+
+#[test]
+fn the_committed_chart_is_generated_from_the_manifests() {
+    let generated = chart();
+    if env::var_os("CLAIMCHECK_WRITE_CHART").is_some() {
+        fs::create_dir_all(folder().join("templates")).unwrap();
+        for (path, text) in &generated {
+            fs::write(folder().join(path), text).unwrap();
+        }
+    }
+    let committed = committed();
+    let names = |files: &BTreeMap<String, String>| files.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&committed), names(&generated), "run the command of Chart.yaml");
+    for (path, text) in &generated {
+        assert!(committed[path] == *text, "{path} is outdated: run the command of Chart.yaml");
+    }
+}
+
+#[test]
+fn the_chart_with_its_default_values_is_the_kustomization() {
+    let defaults = defaults();
+    let expected = by_key(crate::install::resolve_with("monitor", &[]));
+    assert_eq!(render(&chart(), &defaults), expected);
+}
+
+#[test]
+fn each_value_of_the_chart_is_an_option_of_the_installation() {
+    let options = |change: fn(&mut Options)| {
+        let mut options = Options::default();
+        change(&mut options);
+        options
+    };
+    let table: [(&str, Value, Options); 8] = [
+        ("namespace", "elsewhere".into(), options(|options| options.namespace = "elsewhere".into())),
+        ("image", "reg.example/c:1".into(), options(|options| options.image = "reg.example/c:1".into())),
+        ("replicas", 3.into(), options(|options| options.replicas = 3)),
+        ("canary", "fast=1m".into(), options(|options| options.canary = vec!["fast=1m".into()])),
+        ("events", true.into(), options(|options| options.events = true)),
+        ("prometheusOperator", true.into(), options(|options| options.prometheus_operator = true)),
+        ("grafana", true.into(), options(|options| options.grafana = true)),
+        ("observer", true.into(), options(|options| options.observer = true)),
+    ];
+    let chart = chart();
+    let unchanged = render(&chart, &defaults());
+    for (name, value, options) in table {
+        let mut changed = defaults();
+        assert!(changed.get(name).is_some(), "{name} is not in values.yaml");
+        changed[name] = value;
+        let rendered = render(&chart, &changed);
+        assert_eq!(rendered, by_key(values(&options)), "{name}");
+        assert_ne!(rendered, unchanged, "{name}");
+    }
+}
