@@ -260,7 +260,7 @@ impl Status {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message, Some(details))
     }
 
-    /// 422: a patch whose result `value` cannot be decoded. As upstream, the subject is empty (`jsonPatcher` and
+    /// 422: the result `value` of a patch cannot be decoded. As upstream, the subject is empty (`jsonPatcher` and
     /// `strategicPatchObject` in apiserver's `endpoints/handlers/patch.go`).
     pub fn invalid_patch(value: &str, why: &str) -> Self {
         Self::invalid_kind("", "", "", "", &[FieldError::invalid("patch", &value.into(), why)])

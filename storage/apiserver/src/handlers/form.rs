@@ -310,7 +310,7 @@ impl Accepted {
     }
 }
 
-/// Changes the version of a form; other objects keep theirs.
+/// Changes the version of a form; other objects are not changed.
 fn mark_beta(form: &mut Value) {
     if form["apiVersion"] == "meta.k8s.io/v1" {
         form["apiVersion"] = "meta.k8s.io/v1beta1".into();

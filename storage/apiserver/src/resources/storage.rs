@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_phase_is_kept_with_it() {
+    fn a_phase_is_retained_with_its_time() {
         let volume = |phase: &str, time: Value| json!({ "status": { "phase": phase, "lastPhaseTransitionTime": time } });
         let old = volume("Pending", json!("t"));
         let settled = |mut new: Value| {
