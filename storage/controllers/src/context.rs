@@ -289,7 +289,9 @@ impl Context {
                 self.informer.forget(K::CACHED_AS, key);
                 if verb == Verb::Delete { Ok(()) } else { Err(Failure::Conflict) }
             }
-            kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
+            kube::Error::Api(status)
+                if status.is_conflict() || status.is_already_exists() || is_of_successor(status) =>
+            {
                 self.refresh::<K>(key).await?;
                 Err(Failure::Conflict)
             }
@@ -311,6 +313,13 @@ impl Context {
         }
         Ok(())
     }
+}
+
+/// Whether a patch with the uid of its object found another object of the same name: upstream responds that the uid is
+/// immutable (`ValidateObjectMetaAccessorUpdate` in apimachinery's pkg/api/validation), with 422 and not with 409.
+fn is_of_successor(status: &kube::core::Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422 && causes.any(|cause| cause.field == "metadata.uid")
 }
 
 /// The requests to the collection of an object with this key.
