@@ -14,9 +14,9 @@ use claimcheck_conformance::{
 };
 use claimcheck_engine::{Case as _, Expected, Level, NoMatch, plan};
 use claimcheck_harness::{Privilege, STATE_DIR};
-use claimcheck_model::{ClusterKind, Event, RunInfo, Stamp};
+use claimcheck_model::{CaseResult, ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::Metrics;
-use claimcheck_report::{Reporter, RunFolder};
+use claimcheck_report::{CaseLine, Reporter, RunFolder};
 use claimcheck_run::interrupt;
 use tokio::sync::{Mutex, mpsc};
 
@@ -28,6 +28,8 @@ use crate::{
 
 /// The node IDs of a driver started by this command.
 const NODES: [&str; 2] = ["claimcheck-node-a", "claimcheck-node-b"];
+/// The number of the slowest cases that a run names.
+const SLOWEST: usize = 5;
 /// The exit code of a program terminated by SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 
@@ -130,8 +132,9 @@ async fn attempt(
     });
     let summary = reporting.await.context("the reporter panicked")??;
     drop(started);
-    if args.format == Format::Json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
+    match args.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&summary)?),
+        Format::Text => println!("{}", times(&summary.results, summary.elapsed_s)),
     }
     if let Some(expected) = expected.filter(|_| !interrupted.is_cancelled()) {
         let difference = findings::compare(&expected, &summary);
@@ -143,6 +146,26 @@ async fn attempt(
         (false, true) => ExitCode::SUCCESS,
         (false, false) => ExitCode::from(1),
     })
+}
+
+/// The time per case that ran, and the slowest cases with what they wait for on purpose. The time of a case includes
+/// waits for a driver that executes one call at a time, if cases run in parallel.
+fn times(results: &[CaseLine], elapsed_s: f64) -> String {
+    let skipped = |line: &CaseLine| matches!(line.result, CaseResult::Skipped { .. });
+    let mut ran: Vec<&CaseLine> = results.iter().filter(|line| !skipped(line)).collect();
+    if ran.is_empty() {
+        return "no case ran".to_owned();
+    }
+    ran.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.case.cmp(&b.case)));
+    let (count, per_case) = (ran.len(), elapsed_s * 1000.0 / ran.len() as f64);
+    let mut text = format!("{count} cases ran in {elapsed_s:.2} s, {per_case:.1} ms per case; the slowest:");
+    let cases = catalogue();
+    for line in ran.into_iter().take(SLOWEST) {
+        let waits = cases.iter().find(|case| case.id() == line.case).and_then(|case| case.details().waits);
+        let waits = waits.map(|waits| format!(" (waits {waits})")).unwrap_or_default();
+        text.push_str(&format!("\n{:>8.3} s  {}{waits}", line.seconds, line.case));
+    }
+    text
 }
 
 async fn connect(
@@ -204,10 +227,47 @@ fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: O
 
 /// Prints the list of test cases.
 fn print(planned: &[Planned], format: Format) -> Result<()> {
-    let titles = ["RULE (CSI SPECIFICATION)", "STRENGTH", "CSI-SANITY"];
+    let titles = ["RULE (CSI SPECIFICATION)", "STRENGTH", "CSI-SANITY", "WAITS", "RUNS ALONE BECAUSE"];
     let listed = planned.iter().map(|planned| planned.listed(planned.case.details()));
     list::print(&listed.collect::<Vec<_>>(), format == Format::Json, titles, |details| {
         let upstream = details.upstream.unwrap_or_default();
-        [details.rule.to_owned(), details.strength.to_string(), upstream.to_owned()]
+        let waits = details.waits.clone().unwrap_or_default();
+        let alone = details.alone.unwrap_or_default();
+        [details.rule.to_owned(), details.strength.to_string(), upstream.to_owned(), waits, alone.to_owned()]
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::CaseId;
+
+    use super::*;
+
+    #[test]
+    fn the_slowest_cases_that_ran_are_named_with_their_waits() {
+        let line = |suite: &str, name: &str, result, seconds| CaseLine {
+            case: CaseId::new(suite, name),
+            result,
+            seconds,
+        };
+        let skipped = || CaseResult::Skipped { reason: "no volumes".to_owned() };
+        let latency = "NodeGetInfo called many times does not become slower";
+        let mut results = vec![
+            line("upkeep", latency, CaseResult::Passed, 0.4),
+            line("identity", "skipped", skipped(), 0.0),
+            line("identity", "b", CaseResult::Passed, 0.01),
+            line("identity", "a", CaseResult::failed("wrong".to_owned()), 0.01),
+        ];
+        assert_eq!(
+            times(&results, 1.5),
+            "3 cases ran in 1.50 s, 500.0 ms per case; the slowest:\n   0.400 s  upkeep::NodeGetInfo called many times \
+             does not become slower (waits up to 5 s: many calls, since latency is compared with that of the first \
+             ones)\n   0.010 s  identity::a\n   0.010 s  identity::b"
+        );
+        results.extend((0..SLOWEST).map(|_| line("identity", "slow", CaseResult::Passed, 3.0)));
+        let text = times(&results, 16.0);
+        assert_eq!(text.matches("identity::slow").count(), SLOWEST);
+        assert!(!text.contains(latency), "{text}");
+        assert_eq!(times(&[line("identity", "skipped", skipped(), 0.0)], 1.0), "no case ran");
+    }
 }

@@ -44,7 +44,7 @@ pub struct Args {
     /// Fail cases also for a violated SHOULD of the specification, which otherwise is a warning
     #[arg(long)]
     pub strict: bool,
-    /// Number of concurrent cases
+    /// Number of concurrent cases; results do not depend on it. Cases that --list shows as running alone run serially
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     pub parallel: u16,
     /// Output format of the results or the list

@@ -6,10 +6,12 @@ use claimcheck_engine::Schedule;
 use claimcheck_model::CaseId;
 
 use crate::{
+    alone::Alone,
     effect::Effect,
     fixture::Fixture,
     need::Need,
     spec::{Sentence, Strength},
+    waits::{Limit, Waits},
 };
 
 /// The future that the function of a row returns.
@@ -73,6 +75,10 @@ pub struct Row {
     pub accesses: Accesses,
     /// The phase in which it runs.
     pub schedule: Schedule,
+    /// Why no other case may run at the same time; none for most.
+    pub alone: Option<Alone>,
+    /// What it waits for on purpose, if its requirements do not imply that.
+    pub waits: Option<Waits>,
     /// The function.
     pub run: Run,
 }
@@ -80,8 +86,19 @@ pub struct Row {
 impl Row {
     /// A row without requirements.
     pub(crate) const fn new(name: &'static str, rule: &'static Sentence, run: Run) -> Self {
-        let (accesses, schedule) = (Accesses::Any, Schedule::Parallel);
-        Self { name, rule, also: &[], needs: &[], establishes: &[], upstream: None, accesses, schedule, run }
+        Self {
+            name,
+            rule,
+            also: &[],
+            needs: &[],
+            establishes: &[],
+            upstream: None,
+            accesses: Accesses::Any,
+            schedule: Schedule::Parallel,
+            alone: None,
+            waits: None,
+            run,
+        }
     }
 
     /// Adds sentences that it also checks.
@@ -117,6 +134,16 @@ impl Row {
     /// Runs in a different phase than most.
     pub(crate) const fn schedule(self, schedule: Schedule) -> Self {
         Self { schedule, ..self }
+    }
+
+    /// Runs while no other case runs, for this reason.
+    pub(crate) const fn alone(self, alone: Alone) -> Self {
+        Self { alone: Some(alone), schedule: alone.schedule(), ..self }
+    }
+
+    /// Names what it waits for on purpose.
+    pub(crate) const fn waits(self, waits: Waits) -> Self {
+        Self { waits: Some(waits), ..self }
     }
 
     /// The cases of this row in a suite, with what the cases of the suite have in common.
@@ -159,24 +186,36 @@ pub struct Details {
     pub upstream: Option<&'static str>,
     /// What the case may wait for in addition to the responses of its calls; none for most.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub waits: Option<&'static str>,
+    pub waits: Option<String>,
+    /// Why no other case runs at the same time; none for most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alone: Option<&'static str>,
 }
 
 impl Case {
     /// The details for lists.
     pub fn details(&self) -> Details {
-        let (Row { rule, upstream, .. }, waits) = (self.row, self.waits());
-        Details { rule: rule.section, sentence: rule.text, strength: rule.strength, upstream, waits }
+        let Row { rule, upstream, alone, .. } = self.row;
+        Details {
+            rule: rule.section,
+            sentence: rule.text,
+            strength: rule.strength,
+            upstream,
+            waits: self.waits().map(|waits| waits.to_string()),
+            alone: alone.map(Alone::reason),
+        }
     }
 
     /// What the case may wait for in addition to the responses of its calls.
-    pub(crate) fn waits(&self) -> Option<&'static str> {
-        match self.suite {
-            "concurrency" | "interruptions" => {
-                Some("pending operations, as long as the driver returns Aborted")
-            }
+    pub(crate) fn waits(&self) -> Option<Waits> {
+        let implied = || match self.suite {
+            "concurrency" | "interruptions" => Some(Waits::up_to(
+                Limit::CallTimeout,
+                "pending operations, as long as the driver returns Aborted",
+            )),
             _ => self.row.needs.iter().find_map(|need| need.waits()),
-        }
+        };
+        self.row.waits.or_else(implied)
     }
 }
 

@@ -80,7 +80,10 @@ impl Case {
             lines.push(format!("What it requires {}", needs.join(", ")));
         }
         if let Some(waits) = self.waits() {
-            lines.push(format!("It may wait for  {waits}"));
+            lines.push(format!("It may wait for  {}, up to {}", waits.reason, waits.limit));
+        }
+        if let Some(alone) = self.row.alone {
+            lines.push(format!("It runs alone    {}", alone.reason()));
         }
         if let Some(upstream) = self.row.upstream {
             lines.push(format!("In csi-sanity    {upstream}"));
@@ -161,7 +164,8 @@ mod tests {
         }
         for case in waiting {
             let text = case.explanation();
-            assert!(text.contains(&format!("It may wait for  {}", case.waits().unwrap())), "{text}");
+            let reason = case.waits().unwrap().reason;
+            assert!(text.contains(&format!("It may wait for  {reason}, up to ")), "{text}");
         }
     }
 

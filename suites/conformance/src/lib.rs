@@ -11,6 +11,7 @@
 //! Start at [`rows`](catalogue) for the checks, at [`Case`] for the definition of a row, at [`Sentence`] for the rules
 //! that they check, and at [`DriverUnderTest`] to run them. Reporters receive [`Event`](claimcheck_model::Event)s.
 
+mod alone;
 mod capabilities;
 mod case;
 mod config;
@@ -29,7 +30,9 @@ mod runner;
 mod spec;
 mod traffic;
 mod verdict;
+mod waits;
 
+pub use alone::Alone;
 pub use capabilities::DriverCapabilities;
 pub use case::{Access, Accesses, Case, Details, Planned, Row, Run};
 pub use config::{Config, ConfigError, PathCommands, Secrets};
@@ -42,3 +45,4 @@ pub use process::{DriverProcess, ProcessError, Restart};
 pub use rows::catalogue;
 pub use runner::Runner;
 pub use spec::{Note, Sentence, Strength};
+pub use waits::{Limit, Waits};

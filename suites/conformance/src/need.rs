@@ -11,6 +11,7 @@ use crate::{
     capabilities::DriverCapabilities,
     case::Access,
     effect::{Effect, NodeEffects},
+    waits::{Limit, Waits},
 };
 
 /// A requirement without which a row is skipped.
@@ -71,14 +72,14 @@ impl Need {
     }
 
     /// What cases with it may wait for in addition to the responses of their calls, if anything.
-    pub(crate) const fn waits(self) -> Option<&'static str> {
+    pub(crate) const fn waits(self) -> Option<Waits> {
         match self {
-            Self::Restart => Some("a restarted driver to become ready"),
+            Self::Restart => Some(Waits::up_to(Limit::CallTimeout, "a restarted driver to become ready")),
             Self::Controller(ControllerType::CreateDeleteSnapshot) => {
-                Some("snapshots to become ready_to_use")
+                Some(Waits::up_to(Limit::ReadyTimeout, "snapshots to become ready_to_use"))
             }
             Self::Group(GroupType::CreateDeleteGetVolumeGroupSnapshot) => {
-                Some("group snapshots to become ready_to_use")
+                Some(Waits::up_to(Limit::ReadyTimeout, "group snapshots to become ready_to_use"))
             }
             Self::Plugin(_)
             | Self::Expansion(_)

@@ -3,7 +3,6 @@
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::{Code, Status};
-use claimcheck_engine::Schedule;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{
@@ -12,6 +11,7 @@ use super::{
     UNSTAGES, case,
 };
 use crate::{
+    alone::Alone,
     case::Row,
     expect::{Answer, NOT_FOUND, raced, same, status_text},
     fixture::{Fixture, Step, from_volume},
@@ -149,7 +149,7 @@ pub(super) const ROWS: &[Row] = &[
     .needs(&[CREATE, GROUPS]),
     Row::new("concurrent full publishes of many volumes succeed", spec::CONCURRENT, case!(many_up))
         .needs(&[CREATE])
-        .schedule(Schedule::Serial),
+        .alone(Alone::AttachesMany),
 ];
 
 /// Starts this many concurrent calls, and waits for all of them.

@@ -8,10 +8,11 @@ use claimcheck_csi::{
         Topology, list_volumes_response::Entry,
     },
 };
-use claimcheck_engine::{Schedule, skip};
+use claimcheck_engine::skip;
 
 use super::{ATTACH, CAPACITY, CONDITION, CREATE, GET, LIST, LIST_NODES, TOPOLOGY, case};
 use crate::{
+    alone::Alone,
     case::Row,
     expect::{Answer, INVALID, NOT_FOUND, status_text},
     fixture::Fixture,
@@ -26,11 +27,11 @@ const SOME: usize = 5;
 pub(super) const ROWS: &[Row] = &[
     Row::new("ListVolumes returns entries with a volume_id", spec::LIST_VOLUME, case!(listed))
         .needs(&[LIST])
+        .alone(Alone::ListsAll)
         .upstream("Controller Service [Controller Server] ListVolumes should return appropriate values (no optional values added)"),
-    // Serial: pages may be wrong while other cases create and delete volumes.
     Row::new("ListVolumes includes a new volume and omits a deleted one", spec::LIST_ALL, case!(presence))
         .needs(&[LIST, CREATE])
-        .schedule(Schedule::Serial)
+        .alone(Alone::ListsAll)
         .upstream("Controller Service [Controller Server] ListVolumes check the presence of new volumes and absence of deleted ones in the volume list"),
     Row::new("ListVolumes with an invalid starting_token returns Aborted", spec::LIST_TOKEN, case!(bad_token))
         .needs(&[LIST])
@@ -39,23 +40,25 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ListVolumes in pages of one returns every volume once", spec::LIST_NEXT, case!(pages))
         .also(&[spec::LIST_ALL])
         .needs(&[LIST, CREATE])
-        .schedule(Schedule::Serial),
+        .alone(Alone::ListsAll),
     Row::new("ListVolumes in pages continues after the last volume of a page is deleted", spec::LIST_CHANGES, case!(deleted_between))
         .needs(&[LIST, CREATE])
-        .schedule(Schedule::Serial)
+        .alone(Alone::ListsAll)
         .upstream("Controller Service [Controller Server] ListVolumes pagination should detect volumes added between pages and accept tokens when the last volume from a page is deleted"),
     Row::new("ListVolumes in pages continues after volumes are created between pages", spec::LIST_CHANGES, case!(made_between))
         .needs(&[LIST, CREATE])
-        .schedule(Schedule::Serial),
+        .alone(Alone::ListsAll),
     Row::new("ListVolumes returns a next_token of at most 128 bytes", spec::LIMITS, case!(short_token)).needs(&[LIST, CREATE]),
-    Row::new("ListVolumes with negative max_entries succeeds or returns InvalidArgument", spec::INVALID, case!(negative)).needs(&[LIST]),
+    Row::new("ListVolumes with negative max_entries succeeds or returns InvalidArgument", spec::INVALID, case!(negative))
+        .needs(&[LIST])
+        .alone(Alone::ListsAll),
     Row::new("ListVolumes returns the nodes that a volume is published to", spec::LIST_NODES, case!(list_nodes))
         .needs(&[LIST, LIST_NODES, CREATE, ATTACH])
-        .schedule(Schedule::Serial),
+        .alone(Alone::ListsAll),
     Row::new("ListVolumes returns a normal volume_condition for a new volume", spec::LIST_CONDITION, case!(list_condition))
         .also(&[spec::CONDITION_MESSAGE])
         .needs(&[LIST, CONDITION, CREATE])
-        .schedule(Schedule::Serial),
+        .alone(Alone::ListsAll),
     Row::new("ControllerGetVolume returns the created volume", spec::GET_VOLUME, case!(get))
         .also(&[spec::GET_CURRENT])
         .needs(&[GET, CREATE]),
@@ -78,7 +81,8 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CAPACITY]),
     Row::new("GetCapacity with capabilities and parameters returns at least the volume size", spec::CAPACITY_AVAILABLE, case!(capacity_for))
         .also(&[spec::CAPACITY_ACCESS, spec::CAPACITY_PARAMETERS])
-        .needs(&[CAPACITY]),
+        .needs(&[CAPACITY])
+        .alone(Alone::ComparesCapacity),
     Row::new("GetCapacity in a nonexistent topology returns zero or InvalidArgument", spec::CAPACITY_TOPOLOGY, case!(capacity_nowhere))
         .needs(&[CAPACITY, TOPOLOGY]),
 ];

@@ -2,10 +2,11 @@
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::Code;
-use claimcheck_engine::{Schedule, skip};
+use claimcheck_engine::skip;
 
 use super::{ATTACH, CREATE, READONLY, case};
 use crate::{
+    alone::Alone,
     case::Row,
     effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND, status_text},
@@ -45,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the volume is already published but is incompatible"),
     Row::new("ControllerPublishVolume beyond max_volumes_per_node returns ResourceExhausted", spec::ATTACH_FULL, case!(limit))
         .needs(&[ATTACH, CREATE])
-        .schedule(Schedule::Serial)
+        .alone(Alone::FillsNode)
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when publishing more volumes than the node max attach limit"),
     Row::new("ControllerPublishVolume of an attached volume to a second node returns FailedPrecondition", spec::ATTACH_ELSEWHERE, case!(second_node))
         .also(&[spec::ATTACH_NAMES_NODE])

@@ -9,7 +9,7 @@ use super::{
     ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, GET, GROUPS, LIST_NODES, MOUNTS, PUBLISH_AGAIN,
     SNAPSHOT, STAGE, STAGE_AGAIN, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, case,
 };
-use crate::{case::Row, effect::Effect, expect::Answer, fixture::Fixture, need::Need, spec};
+use crate::{alone::Alone, case::Row, effect::Effect, expect::Answer, fixture::Fixture, need::Need, spec};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("a full volume lifecycle succeeds and leaves nothing behind", spec::CREATE, case!(up_and_down))
@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
         case!(many),
     )
     .needs(&[CREATE])
-    .schedule(Schedule::Serial),
+    .alone(Alone::AttachesMany),
     Row::new("a volume is published and unpublished three times", spec::UNPUBLISH_UNDOES, case!(thrice))
         .also(&[spec::UNSTAGE_UNDOES])
         .needs(&[CREATE])

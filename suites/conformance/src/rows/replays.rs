@@ -1,13 +1,14 @@
 //! Calls repeated after the driver was killed and restarted: completed operations must have survived.
 
 use anyhow::{Result, ensure};
-use claimcheck_engine::{Schedule, skip};
+use claimcheck_engine::skip;
 
 use super::{
     ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GROUPS, MOUNTS, PUBLISH_AGAIN,
     SNAPSHOT, STAGE, STAGE_AGAIN, case, concurrency::settled,
 };
 use crate::{
+    alone::Alone,
     case::Row,
     expect::{Answer, NOT_FOUND},
     fixture::{Fixture, Step},
@@ -23,7 +24,7 @@ const fn kills(
     run: crate::case::Run,
     needs: &'static [Need],
 ) -> Row {
-    Row::new(name, rule, run).needs(needs).schedule(Schedule::Serial)
+    Row::new(name, rule, run).needs(needs).alone(Alone::KillsDriver)
 }
 
 pub(super) const ROWS: &[Row] = &[

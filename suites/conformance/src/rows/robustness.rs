@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use claimcheck_csi::{Code, Status, tap::code_name, v1};
-use claimcheck_engine::Schedule;
 
 use super::{ATTACH, CHECKS_NODE, CREATE, EXPAND, GET, GROUPS, METADATA, SNAPSHOT, STAGE, STATS, case};
 use crate::{
+    alone::Alone,
     case::Row,
     expect::{Answer, NO_SUCH},
     fixture::{Fixture, Kind, from_snapshot, from_volume},
@@ -124,12 +124,12 @@ pub(super) const ROWS: &[Row] = &[
     .needs(&[CREATE]),
     Row::new("error messages of the whole run contain no secrets", spec::SECRET, case!(no_secrets))
         .also(&[spec::LEAKAGE])
-        .schedule(Schedule::Last),
+        .alone(Alone::ChecksRun),
     Row::new("errors of the whole run have no details", spec::DETAILS, case!(no_details))
-        .schedule(Schedule::Last),
+        .alone(Alone::ChecksRun),
     Row::new("Probe after all other cases succeeds", spec::SERVICE, case!(still_there))
         .also(&[spec::PROBE])
-        .schedule(Schedule::Last),
+        .alone(Alone::ChecksRun),
 ];
 
 /// Checks the result of a call with an invalid id: rejected, not found, or OK where the call also accepts objects that

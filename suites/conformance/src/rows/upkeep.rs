@@ -4,16 +4,18 @@ use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_csi::v1::NodeGetInfoRequest;
-use claimcheck_engine::{Schedule, skip};
+use claimcheck_engine::skip;
 use tokio::time::Instant;
 
 use super::{CREATE, STAGE, case};
 use crate::{
+    alone::Alone,
     case::{Access, Row},
     expect::Answer,
     fixture::{Fixture, VolumeOnNode},
     need::Need,
     spec,
+    waits::{Limit, Waits},
 };
 
 /// Enough calls to detect a leak of one descriptor per call.
@@ -35,10 +37,14 @@ pub(super) const ROWS: &[Row] = &[
         spec::SERVICE,
         case!(descriptors),
     )
-    .schedule(Schedule::Serial),
+    .alone(Alone::CountsDescriptors),
     Row::new("NodeGetInfo called many times does not become slower", spec::SERVICE, case!(pace))
         .needs(&[Need::Restart])
-        .schedule(Schedule::Serial),
+        .alone(Alone::KillsDriver)
+        .waits(Waits::up_to(
+            Limit::Seconds(ENOUGH.as_secs()),
+            "many calls, since latency is compared with that of the first ones",
+        )),
     Row::new("NodeStageVolume called twice attaches one loop device", spec::STAGE_TWICE, case!(one_loop))
         .needs(&[CREATE, STAGE, Need::Files])
         .only(Access::Mount),

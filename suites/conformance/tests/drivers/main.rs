@@ -62,8 +62,19 @@ impl Outcome {
     }
 }
 
-/// Runs the cases with these parts of names against a driver.
+/// Runs the cases with these parts of names against a driver, one at a time.
 async fn run_all(
+    traits: Traits,
+    strict: bool,
+    node_effects: NodeEffects,
+    cases: &[&str],
+) -> BTreeMap<CaseId, Outcome> {
+    run_parallel(1, traits, strict, node_effects, cases).await
+}
+
+/// Runs the cases with these parts of names against a driver, at most `parallel` at a time.
+async fn run_parallel(
+    parallel: usize,
     traits: Traits,
     strict: bool,
     node_effects: NodeEffects,
@@ -87,7 +98,7 @@ async fn run_all(
     let (under_test, telling) = connected.unwrap();
     let filters: Vec<String> = cases.iter().map(|case| (*case).to_owned()).collect();
     let planned = plan(&catalogue(), &filters, Some(under_test.capabilities()));
-    let runner = Runner::new(under_test, 1, strict, events, CancellationToken::new());
+    let runner = Runner::new(under_test, parallel, strict, events, CancellationToken::new());
     runner.run_all(&planned).await;
     drop(runner);
     telling.await.unwrap();
@@ -234,4 +245,35 @@ async fn a_target_that_remains_is_a_finding_of_one_case() {
     outcomes[&CaseId::new("lifecycle", CYCLE)].warns(&format!("see node_publish::{UNPUBLISH}"));
     // Without that case, another one fails.
     run(leaving, false, CYCLE).await.fails("left behind: the target path");
+}
+
+/// The verdict of each case, without its reason, which has the ids of volumes.
+async fn verdicts(parallel: usize, traits: Traits, cases: &[&str]) -> BTreeMap<CaseId, &'static str> {
+    let ended = run_parallel(parallel, traits, false, NodeEffects::Checked, cases).await;
+    ended.into_iter().map(|(case, outcome)| (case, outcome.result.name())).collect()
+}
+
+#[tokio::test]
+async fn verdicts_do_not_depend_on_the_number_of_concurrent_cases() {
+    const CASES: &[&str] = &[
+        "identity::",
+        "lifecycle::",
+        "controller_create::",
+        "controller_delete::",
+        "controller_list::",
+        "controller_expand::",
+        "NodeUnpublishVolume unmounts and removes the target",
+    ];
+    let leaving = Traits { leaves_target: true, ..Traits::default() };
+    let endless = Traits { endless: true, ..Traits::default() };
+    for traits in [Traits::default(), leaving, endless] {
+        let (one, eight) = (verdicts(1, traits, CASES).await, verdicts(8, traits, CASES).await);
+        for verdict in ["passed", "failed", "skipped"] {
+            assert!(one.values().any(|it| *it == verdict), "{traits:?}: no case {verdict}: {one:?}");
+        }
+        for (case, verdict) in &one {
+            assert_eq!(eight.get(case), Some(verdict), "{traits:?}: {case} with 8 concurrent cases");
+        }
+        assert_eq!(one.len(), eight.len());
+    }
 }

@@ -10,7 +10,7 @@ use claimcheck_engine::Schedule;
 use super::{
     CREATE, EXPAND, FILTERS, GET_SNAPSHOT, KEEPS, LIST_SNAPSHOTS, MOUNTS, PERSISTS, RESTORES, SNAPSHOT, case,
 };
-use crate::{case::Row, effect::Effect, need::Need, spec};
+use crate::{alone::Alone, case::Row, effect::Effect, need::Need, spec};
 
 pub(super) use list::all;
 
@@ -56,12 +56,12 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume from a deleted snapshot returns NotFound", spec::SOURCE_GONE, case!(create_delete::delete_restore)).needs(&[SNAPSHOT, CREATE]),
     Row::new("ListSnapshots returns entries with a snapshot_id", spec::SNAPSHOT_ID, case!(list::list))
         .needs(&[LIST_SNAPSHOTS])
+        .alone(Alone::ListsAll)
         .upstream("ListSnapshots [Controller Server] should return appropriate values (no optional values added)"),
     Row::new("ListSnapshots includes a new snapshot and omits a deleted one", spec::SNAPSHOTS_ALL, case!(list::list_presence))
         .also(&[spec::SNAPSHOTS_CURRENT])
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
-        // Pages may be wrong while other cases create and delete snapshots.
-        .schedule(Schedule::Serial)
+        .alone(Alone::ListsAll)
         .upstream("ListSnapshots [Controller Server] check the presence of new snapshots in the snapshot list"),
     Row::new("ListSnapshots of a snapshot_id returns that snapshot", spec::SNAPSHOTS_ALL, case!(list::list_one))
         .also(&[spec::SNAPSHOTS_READY])
