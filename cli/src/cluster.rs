@@ -77,8 +77,11 @@ impl Up {
         let folder = |kind| RunFolder::choose(self.out.as_deref(), "runs".as_ref(), kind);
         match place {
             ClusterTarget::Embedded { api, nodes, driver } => {
-                let kind =
-                    if matches!(api, Api::Builtin) { ClusterKind::Embedded } else { ClusterKind::Envtest };
+                let kind = if matches!(api, Api::Builtin | Api::BuiltinWith(_)) {
+                    ClusterKind::Embedded
+                } else {
+                    ClusterKind::Envtest
+                };
                 let folder = folder(kind)?;
                 let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
                 let options = driver.on(api, nodes, listen, &folder)?;

@@ -72,7 +72,10 @@ fn mistakes_are_usage_errors() {
             &["load", "--against", "./b", "--cluster", "kind"],
             "--against is for --cluster embedded or envtest",
         ),
-        (&["run", "--controllers", "stock"], "--controllers is for --cluster envtest or kind, not embedded"),
+        (
+            &["run", "--cluster", "existing", "--controllers", "stock"],
+            "--controllers is for --cluster embedded, envtest or kind, not existing",
+        ),
         (&["compare", "a", "b", "--confidence", "95"], "above 0 and below 1"),
         (&["run", "--cluster", "existing", "--install"], "--install needs --image NAME"),
         (&["run", "--cluster", "existing", "--install", "--image", "i.tar"], "--install needs --image NAME"),

@@ -8,4 +8,5 @@ mod kind_run;
 mod kubectl;
 mod least_privilege;
 mod leaves_nothing;
+mod stock_controllers;
 mod stock_sidecars;

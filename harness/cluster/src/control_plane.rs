@@ -8,7 +8,10 @@ use std::{
 
 use claimcheck_apiserver as apiserver;
 
-use super::stock::{Assets, Stock, StockError};
+use super::{
+    stock::{Assets, Stock, StockError},
+    stock_controllers::ControllerPrograms,
+};
 
 /// The kind of API server.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +19,8 @@ pub enum Api {
     /// The embedded one.
     #[default]
     Builtin,
+    /// The embedded one, with stock controllers in place of built-in ones.
+    BuiltinWith(ControllerPrograms),
     /// The upstream programs.
     Stock(Assets),
 }
@@ -46,7 +51,11 @@ pub enum ControlPlaneError {
 
 /// A running API server.
 pub(super) enum ControlPlane {
-    Builtin(Box<apiserver::Server>),
+    Builtin {
+        server: Box<apiserver::Server>,
+        /// The stock controllers that run with it, if any.
+        programs: Option<ControllerPrograms>,
+    },
     Stock(Box<Stock>),
 }
 
@@ -55,12 +64,12 @@ impl ControlPlane {
     pub(super) async fn start(options: Options<'_>) -> Result<Self, ControlPlaneError> {
         Ok(match options.api {
             Api::Builtin => {
-                let config = apiserver::Config {
-                    listen: options.listen,
-                    audit_log: Some(options.audit_log),
-                    ..apiserver::Config::default()
-                };
-                Self::Builtin(Box::new(apiserver::start(config).await?))
+                let server = start_embedded(options.listen, options.audit_log).await?;
+                Self::Builtin { server, programs: None }
+            }
+            Api::BuiltinWith(programs) => {
+                let server = start_embedded(options.listen, options.audit_log).await?;
+                Self::Builtin { server, programs: Some(programs.clone()) }
             }
             Api::Stock(assets) => {
                 Self::Stock(Box::new(Stock::start(assets, options.listen, options.logs).await?))
@@ -71,7 +80,7 @@ impl ControlPlane {
     /// Its URL.
     pub(super) fn url(&self) -> String {
         match self {
-            Self::Builtin(server) => server.url(),
+            Self::Builtin { server, .. } => server.url(),
             Self::Stock(stock) => stock.url(),
         }
     }
@@ -79,7 +88,7 @@ impl ControlPlane {
     /// A client configuration with all permissions.
     pub(super) fn kubeconfig(&self) -> String {
         match self {
-            Self::Builtin(server) => server.kubeconfig(),
+            Self::Builtin { server, .. } => server.kubeconfig(),
             Self::Stock(stock) => stock.kubeconfig(),
         }
     }
@@ -92,7 +101,7 @@ impl ControlPlane {
     /// The faults of requests; only supported by the embedded one.
     pub(super) fn faults(&self) -> Option<&apiserver::Faults> {
         match self {
-            Self::Builtin(server) => Some(server.faults()),
+            Self::Builtin { server, .. } => Some(server.faults()),
             Self::Stock(_) => None,
         }
     }
@@ -100,7 +109,7 @@ impl ControlPlane {
     /// The CA of its client certificate for kubelets; the embedded one sends its token instead.
     pub(super) fn client_ca(&self) -> Option<&Path> {
         match self {
-            Self::Builtin(_) => None,
+            Self::Builtin { .. } => None,
             Self::Stock(stock) => Some(stock.client_ca()),
         }
     }
@@ -108,7 +117,7 @@ impl ControlPlane {
     /// Whether upstream's controllers run with it.
     pub(super) fn controllers_are_stock(&self) -> bool {
         match self {
-            Self::Builtin(_) => false,
+            Self::Builtin { programs, .. } => programs.is_some(),
             Self::Stock(stock) => stock.controller_manager().is_some(),
         }
     }
@@ -116,7 +125,7 @@ impl ControlPlane {
     /// The number of served requests; only available from the embedded one.
     pub(super) fn requests(&self) -> Option<u64> {
         match self {
-            Self::Builtin(server) => Some(server.requests().iter().map(|request| request.count).sum()),
+            Self::Builtin { server, .. } => Some(server.requests().iter().map(|request| request.count).sum()),
             Self::Stock(_) => None,
         }
     }
@@ -124,8 +133,17 @@ impl ControlPlane {
     /// Stops it.
     pub(super) async fn shutdown(self) {
         match self {
-            Self::Builtin(server) => server.shutdown().await,
+            Self::Builtin { server, .. } => server.shutdown().await,
             Self::Stock(stock) => stock.shutdown().await,
         }
     }
+}
+
+/// Starts the embedded one.
+async fn start_embedded(
+    listen: SocketAddr,
+    audit_log: PathBuf,
+) -> Result<Box<apiserver::Server>, apiserver::StartError> {
+    let config = apiserver::Config { listen, audit_log: Some(audit_log), ..apiserver::Config::default() };
+    Ok(Box::new(apiserver::start(config).await?))
 }

@@ -1,6 +1,7 @@
 //! The storage controllers of a cluster with virtual nodes.
 //!
-//! With the embedded API server one process runs all of them. An upstream one enforces RBAC: there those that are
+//! With the embedded API server one process runs all of them, except for those that stock programs replace
+//! (`stock_controllers/`). An upstream one enforces RBAC: there those that are
 //! installed in real clusters act as their service account, with exactly the permissions of `manifests/rbac`. The
 //! others, which are part of every real cluster, run in addition with all permissions: the built-in ones, or, except
 //! for the scheduler, upstream's. Those that `--sidecar` replaces do not run (`sidecars/plan.rs`).
@@ -24,6 +25,7 @@ use super::{
     node::{Common, Node},
     sidecars::plan::{self, ControlPlaneKind, Replaceable, Rights},
     stock::Stock,
+    stock_controllers,
     supervisor::{Disruption, Supervised},
 };
 use claimcheck_deploy::install::{self, DriverSecrets, Variant};
@@ -103,11 +105,25 @@ impl Controllers {
                 spec.capabilities = Capabilities::Files;
                 Ok(common.start(spec)?)
             };
-        let ControlPlane::Stock(stock) = control_plane else {
-            let processes = plan::controllers(ControlPlaneKind::Builtin, replaced).into_iter();
-            let processes =
-                processes.map(|process| start(process.name, &common.kubeconfig, &process.controllers, &[]));
-            return processes.collect::<Result<_, _>>().map(Self);
+        let stock = match control_plane {
+            ControlPlane::Stock(stock) => stock,
+            ControlPlane::Builtin { server, programs } => {
+                let kind = match programs {
+                    None => ControlPlaneKind::Builtin,
+                    Some(programs) => {
+                        ControlPlaneKind::BuiltinWith { scheduler: programs.scheduler.is_some() }
+                    }
+                };
+                let mut processes = Vec::new();
+                for process in plan::controllers(kind, replaced) {
+                    processes.push(start(process.name, &common.kubeconfig, &process.controllers, &[])?);
+                }
+                if let Some(programs) = programs {
+                    let node = &first.paths.name;
+                    processes.extend(stock_controllers::start(programs, server, common, client, node).await?);
+                }
+                return Ok(Self(processes));
+            }
         };
         let components = components(stock);
         let account = Path::new(STATE_DIR).join("kubeconfig-controllers");

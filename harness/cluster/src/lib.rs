@@ -55,6 +55,7 @@ mod real;
 mod secrets;
 mod sidecars;
 mod stock;
+mod stock_controllers;
 mod supervisor;
 mod unregistered;
 pub mod usage;
@@ -90,4 +91,5 @@ pub use sidecars::{
     SidecarList, StartSidecarsError, StockSidecars, StockSidecarsError,
 };
 pub use stock::{Assets, AssetsError, StockError};
+pub use stock_controllers::ControllerPrograms;
 pub use supervisor::{Disruption, Supervised};

@@ -23,7 +23,7 @@ use claimcheck_kind::Controllers;
 
 /// The environment variable with the directory of the programs, as for controller-runtime.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
-const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+pub(super) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// The startup timeout. An upstream API server takes seconds on a busy machine.
 pub(super) const READY: Duration = Duration::from_secs(120);
 /// The polling interval during startup, which affects no measured phase.
@@ -42,17 +42,23 @@ pub struct Assets {
 
 /// A program that is missing.
 #[derive(Debug, thiserror::Error)]
-#[error("{program} is neither in the directory KUBEBUILDER_ASSETS nor on the PATH: {}", self.remedy())]
+#[error("{program} is neither in the directory KUBEBUILDER_ASSETS ({}) nor on the PATH: {}", self.folder(), self.remedy())]
 pub struct AssetsError {
     program: &'static str,
+    /// The value of `KUBEBUILDER_ASSETS`.
+    folder: Option<PathBuf>,
 }
 
 impl AssetsError {
+    fn folder(&self) -> String {
+        self.folder.as_ref().map_or_else(|| "not set".to_owned(), |folder| folder.display().to_string())
+    }
+
     fn remedy(&self) -> &'static str {
         match self.program {
             CONTROLLER_MANAGER => {
-                "put the one of your Kubernetes version (https://dl.k8s.io/VERSION/bin/linux/ARCH/) next to etcd and \
-                 kube-apiserver, or omit --controllers stock"
+                "put the one of your Kubernetes version (https://dl.k8s.io/VERSION/bin/linux/ARCH/) into that directory, \
+                 or omit --controllers stock"
             }
             _ => {
                 "fetch etcd and kube-apiserver, for example with `setup-envtest use`, and set KUBEBUILDER_ASSETS"
@@ -67,19 +73,21 @@ impl Assets {
     /// # Errors
     /// The missing program.
     pub fn find(controllers: Controllers) -> Result<Self, AssetsError> {
-        let path = env::var_os("PATH").unwrap_or_default();
-        let directories: Vec<PathBuf> =
-            env::var_os(ASSETS).map(PathBuf::from).into_iter().chain(env::split_paths(&path)).collect();
-        let find = |program: &'static str| {
-            let mut candidates = directories.iter().map(|directory| directory.join(program));
-            candidates.find(|candidate| candidate.is_file()).ok_or(AssetsError { program })
-        };
         let controller_manager = match controllers {
             Controllers::Builtin => None,
             Controllers::Stock => Some(find(CONTROLLER_MANAGER)?),
         };
         Ok(Self { etcd: find("etcd")?, apiserver: find("kube-apiserver")?, controller_manager })
     }
+}
+
+/// Finds a program: in `KUBEBUILDER_ASSETS`, else on `PATH`.
+pub(super) fn find(program: &'static str) -> Result<PathBuf, AssetsError> {
+    let folder = env::var_os(ASSETS).map(PathBuf::from);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let candidates = folder.iter().cloned().chain(env::split_paths(&path));
+    let found = candidates.map(|directory| directory.join(program)).find(|candidate| candidate.is_file());
+    found.ok_or(AssetsError { program, folder })
 }
 
 /// They cannot be started.

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
 
-use claimcheck_cluster::{Api, Assets, DriverCommand};
+use claimcheck_cluster::{Api, Assets, ControllerPrograms, DriverCommand};
 use claimcheck_kind::{Controllers, KindOptions};
 use claimcheck_suites::testdriver::{Class, TestDriver};
 use clap::{Args, ValueEnum};
@@ -40,7 +40,7 @@ pub struct ClusterArgs {
     /// Number of nodes; on kind in addition to one control plane node [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
     nodes: Option<u16>,
-    /// Storage controllers to run; envtest and kind [default: ours]
+    /// Storage controllers to run; embedded, envtest and kind [default: ours]
     #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
     controllers: Option<ControllerSource>,
     /// File system that a user-provided driver supports: ext3, ext4, xfs, or block for raw block volumes; can be
@@ -109,7 +109,8 @@ enum ControllerSource {
     /// The built-in controllers, in place of those of Kubernetes that they can replace
     #[default]
     Ours,
-    /// The stock controllers of Kubernetes; envtest uses the kube-controller-manager next to kube-apiserver
+    /// The stock controllers of Kubernetes; embedded and envtest use the kube-controller-manager in KUBEBUILDER_ASSETS
+    /// or PATH, and embedded also a kube-scheduler next to it
     Stock,
 }
 
@@ -255,9 +256,14 @@ impl ClusterArgs {
         let nodes = usize::from(self.nodes.unwrap_or(NODES));
         let controllers = Controllers::from(self.controllers.unwrap_or_default());
         Ok(match self.cluster {
-            ClusterOption::Embedded => {
-                ClusterTarget::Embedded { api: Api::Builtin, nodes, driver: self.virtual_driver(config)? }
-            }
+            ClusterOption::Embedded => ClusterTarget::Embedded {
+                api: match controllers {
+                    Controllers::Builtin => Api::Builtin,
+                    Controllers::Stock => Api::BuiltinWith(ControllerPrograms::find()?),
+                },
+                nodes,
+                driver: self.virtual_driver(config)?,
+            },
             ClusterOption::Envtest => ClusterTarget::Embedded {
                 api: Api::Stock(Assets::find(controllers)?),
                 nodes,
@@ -318,12 +324,11 @@ impl ClusterArgs {
         }
         let (on_kind, existing) =
             (self.cluster == ClusterOption::Kind, self.cluster == ClusterOption::Existing);
-        let has_stock = matches!(self.cluster, ClusterOption::Envtest | ClusterOption::Kind);
         let restricted = [
             ("--driver", of_command, self.is_virtual(), "embedded"),
             ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
             ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
-            ("--controllers", self.controllers.is_some(), has_stock, "envtest or kind"),
+            ("--controllers", self.controllers.is_some(), !existing, "embedded, envtest or kind"),
         ];
         let wrong_cluster = restricted.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
         let wrong_cluster = wrong_cluster.map(|(argument, _, _, wanted)| (argument, wanted));

@@ -144,7 +144,7 @@ impl ClusterTarget {
     /// The kind of cluster, as reports name it.
     pub fn kind(&self) -> ClusterKind {
         match self {
-            Self::Embedded { api: Api::Builtin, .. } => ClusterKind::Embedded,
+            Self::Embedded { api: Api::Builtin | Api::BuiltinWith(_), .. } => ClusterKind::Embedded,
             Self::Embedded { api: Api::Stock(_), .. } => ClusterKind::Envtest,
             Self::Kind { .. } => ClusterKind::Kind,
             Self::Existing { .. } => ClusterKind::Existing,
@@ -178,6 +178,7 @@ impl ClusterTarget {
     pub fn controllers(&self) -> Option<Controllers> {
         match self {
             Self::Embedded { api: Api::Builtin, .. } => Some(Controllers::Builtin),
+            Self::Embedded { api: Api::BuiltinWith(_), .. } => Some(Controllers::Stock),
             Self::Embedded { api: Api::Stock(assets), .. } => {
                 let stock = assets.controller_manager.is_some();
                 Some(if stock { Controllers::Stock } else { Controllers::Builtin })

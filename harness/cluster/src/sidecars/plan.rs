@@ -5,6 +5,8 @@ use std::{collections::BTreeSet, fmt};
 use claimcheck_controllers::Name;
 use claimcheck_model::nearest;
 
+use crate::stock_controllers::plan::is_replaced;
+
 /// A built-in component that `--sidecar` replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Replaceable {
@@ -200,6 +202,11 @@ impl Role {
 pub(crate) enum ControlPlaneKind<'a> {
     /// The embedded API server: one process with all controllers.
     Builtin,
+    /// The embedded API server with a kube-controller-manager: one process with the remaining controllers.
+    BuiltinWith {
+        /// Whether a kube-scheduler runs, too.
+        scheduler: bool,
+    },
     /// A stock API server.
     Stock {
         /// The controllers that the manifests install in real clusters.
@@ -243,6 +250,10 @@ pub(crate) fn controllers(
     let process = |name, rights, names| ControllerProcess { name, rights, controllers: remaining(names) };
     let processes = match control_plane {
         ControlPlaneKind::Builtin => vec![process("controllers", Rights::All, Name::ALL.to_vec())],
+        ControlPlaneKind::BuiltinWith { scheduler } => {
+            let rest = Name::ALL.into_iter().filter(|name| !is_replaced(*name, scheduler));
+            vec![process("controllers", Rights::All, rest.collect())]
+        }
         ControlPlaneKind::Stock { installed, manager } => {
             let of_cluster = match manager {
                 true => vec![Name::Scheduler],
@@ -273,7 +284,7 @@ impl fmt::Display for NameError {
             Self::NotReplaceable(name) => write!(
                 f,
                 "the built-in controller {name} cannot be replaced, only {known}; stock controllers run with \
-                 --cluster envtest --controllers stock"
+                 --controllers stock"
             ),
             Self::Invalid => write!(
                 f,
@@ -388,6 +399,32 @@ mod tests {
                 ControlPlaneKind::Builtin,
                 vec![Provisioner, Resizer],
                 vec![all(without(&[Name::Provisioner, Name::Resizer]))],
+            ),
+            (
+                ControlPlaneKind::BuiltinWith { scheduler: true },
+                vec![Attacher],
+                vec![all(vec![
+                    Name::Provisioner,
+                    Name::Resizer,
+                    Name::SnapshotController,
+                    Name::Snapshotter,
+                ])],
+            ),
+            (
+                ControlPlaneKind::BuiltinWith { scheduler: false },
+                vec![Provisioner, Attacher],
+                vec![all(vec![Name::Resizer, Name::Scheduler, Name::SnapshotController, Name::Snapshotter])],
+            ),
+            (
+                ControlPlaneKind::BuiltinWith { scheduler: true },
+                vec![
+                    Provisioner,
+                    Attacher,
+                    Resizer,
+                    Replaceable::Snapshotter,
+                    Replaceable::SnapshotController,
+                ],
+                vec![],
             ),
             (stock(false), vec![], vec![installed(sidecars.to_vec()), of_cluster(rest())]),
             (stock(false), vec![Attacher], vec![installed(vec![Name::Provisioner]), of_cluster(rest())]),

@@ -1,8 +1,9 @@
 //! The roles and bindings of every cluster that sidecars, drivers and users refer to.
 //!
 //! Mirrors plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go and namespace_policy.go, without the roles of
-//! Kubernetes' own components (kube-scheduler, kube-proxy, nodes, the single controllers), which do not run with
-//! their roles here.
+//! components that do not run with the embedded API server (kube-proxy, nodes, controllers of workloads).
+
+mod components;
 
 use std::sync::Arc;
 
@@ -217,7 +218,7 @@ pub fn bootstrap(store: &Store) {
         { "verbs": ["*"], "nonResourceURLs": ["*"] },
     ]);
     let mut roles = vec![object("cluster-admin", json!({}), json!({ "rules": everything }))];
-    for role in ROLES {
+    for role in ROLES.iter().chain(components::ROLES) {
         let labels = match role.part_of {
             Some(whole) => json!({ aggregate_to(whole): "true" }),
             None => json!({}),
@@ -248,10 +249,14 @@ pub fn bootstrap(store: &Store) {
     for (name, groups) in BINDINGS {
         let group = |group: &&str| json!({ "kind": "Group", "apiGroup": GROUP, "name": group });
         let subjects: Vec<Value> = groups.iter().map(group).collect();
-        let role = json!({ "apiGroup": GROUP, "kind": "ClusterRole", "name": name });
-        let binding = object(name, json!({}), json!({ "roleRef": role, "subjects": subjects }));
-        let key = Key::cluster(name);
-        store.create(Storage::ClusterRoleBindings, key, binding).expect("the store is empty");
+        bind(store, name, subjects);
+    }
+    for (name, user) in components::USERS {
+        bind(store, name, vec![json!({ "kind": "User", "apiGroup": GROUP, "name": user })]);
+    }
+    for (name, account) in components::controllers() {
+        let subject = json!({ "kind": "ServiceAccount", "namespace": "kube-system", "name": account });
+        bind(store, name, vec![subject]);
     }
     let rule = json!({
         "verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["configmaps"],
@@ -264,6 +269,13 @@ pub fn bootstrap(store: &Store) {
 
 /// The API group of roles.
 const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Binds a ClusterRole, in a binding of the same name.
+fn bind(store: &Store, name: &str, subjects: Vec<Value>) {
+    let role = json!({ "apiGroup": GROUP, "kind": "ClusterRole", "name": name });
+    let binding = object(name, json!({}), json!({ "roleRef": role, "subjects": subjects }));
+    store.create(Storage::ClusterRoleBindings, Key::cluster(name), binding).expect("the store is empty");
+}
 
 fn aggregate_to(role: &str) -> String {
     format!("{GROUP}/aggregate-to-{role}")
