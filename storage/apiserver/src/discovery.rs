@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::custom::{self, Kinds};
 use crate::encoding::base64;
 use crate::handlers::discovery_encoding;
-use crate::resources::{self, Resource};
+use crate::resources::{self, Resource, Storage};
 use crate::response::{self, Answer, Encoding};
 use crate::status::{Result, Status};
 
@@ -59,18 +59,19 @@ pub fn group(head: &Parts, name: &str, kinds: &Kinds) -> Result<Answer> {
     if let (Value::Object(group), Value::Object(description)) = (&mut group, describe_group(name, kinds)) {
         group.extend(description);
     }
-    document(head, route_of(name, kinds), &group)
+    document(head, Route::Own, &group)
 }
 
 /// `/api/v1` and `/apis/<group>/<version>`.
 pub fn resources(head: &Parts, group: &str, version: &str, kinds: &Kinds) -> Result<Answer> {
     let rows = rows(group, kinds).into_iter().filter(|row| row.version == version);
     let entries: Vec<Value> = rows.flat_map(describe).collect();
-    if entries.is_empty() && !group.is_empty() {
-        return Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n"));
-    }
     if entries.is_empty() {
-        return Err(Status::unknown_resource());
+        // go-restful serves everything below a built-in group.
+        return match resources::all().iter().any(|row| row.group == group && !is_declared(row)) {
+            true => Err(Status::unknown_resource()),
+            false => Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n")),
+        };
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let mut list = json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": entries });
@@ -149,7 +150,7 @@ fn describe(row: &Resource) -> Vec<Value> {
         "singularName": row.singular,
         "namespaced": row.namespaced,
         "kind": row.kind,
-        "verbs": row.verbs(),
+        "verbs": verbs(row),
     });
     if !row.short_names.is_empty() {
         entry["shortNames"] = json!(row.short_names);
@@ -181,7 +182,9 @@ fn describe(row: &Resource) -> Vec<Value> {
 /// The storage version hash for clients that migrate storage: eight bytes of a hash over group, version, kind.
 fn storage_version_hash(row: &Resource) -> String {
     let stored = resources::stored(row.storage);
-    let name = format!("{}/{}/{}", stored.group, stored.version, stored.kind);
+    // Definitions are stored in an old version: `apiextensions.k8s.io` in the API server's storage configuration.
+    let version = if row.storage == Storage::Definitions { "v1beta1" } else { stored.version };
+    let name = format!("{}/{version}/{}", stored.group, stored.kind);
     base64(&Sha256::digest(name)[..8])
 }
 
@@ -214,9 +217,25 @@ fn aggregated(groups: &[&str], kinds: &Kinds) -> Answer {
     answer
 }
 
+/// Whether a kind is of a CustomResourceDefinition, or served as if it were: its documents are written by
+/// apiextensions-apiserver `customresource_discovery_controller.go`.
+fn is_declared(row: &Resource) -> bool {
+    row.custom.is_some() || row.group.ends_with("snapshot.storage.k8s.io")
+}
+
+/// The verbs of a resource, in upstream's order.
+fn verbs(row: &Resource) -> &'static [&'static str] {
+    match is_declared(row) {
+        true => &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
+        false => row.verbs(),
+    }
+}
+
 fn describe_aggregated(row: &Resource) -> Value {
     let kind = |kind: &str, foreign: Option<(&str, &str)>| {
-        let (group, version) = foreign.unwrap_or((row.group, ""));
+        // Of a built-in kind, only those of another group are set.
+        let own = if is_declared(row) { (row.group, row.version) } else { ("", "") };
+        let (group, version) = foreign.unwrap_or(own);
         json!({ "group": group, "version": version, "kind": kind })
     };
     let mut entry = json!({
@@ -224,7 +243,7 @@ fn describe_aggregated(row: &Resource) -> Value {
         "responseKind": kind(row.kind, None),
         "scope": if row.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": row.singular,
-        "verbs": row.verbs(),
+        "verbs": verbs(row),
     });
     if !row.short_names.is_empty() {
         entry["shortNames"] = json!(row.short_names);
@@ -243,4 +262,25 @@ fn describe_aggregated(row: &Resource) -> Value {
         entry["subresources"] = below.collect();
     }
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn response_kinds_of_built_in_kinds_have_no_group() {
+        let response = |storage| describe_aggregated(resources::stored(storage))["responseKind"].clone();
+        let expected = json!({ "group": "", "version": "", "kind": "Deployment" });
+        assert_eq!(response(Storage::Deployments), expected);
+        let expected =
+            json!({ "group": "snapshot.storage.k8s.io", "version": "v1", "kind": "VolumeSnapshot" });
+        assert_eq!(response(Storage::Snapshots), expected);
+    }
+
+    #[test]
+    fn the_hash_is_of_the_stored_version() {
+        assert_eq!(storage_version_hash(resources::stored(Storage::Definitions)), "jfWCUB31mvA=");
+        assert_eq!(storage_version_hash(resources::stored(Storage::ConfigMaps)), "qFsyl6wFWjQ=");
+    }
 }

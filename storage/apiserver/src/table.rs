@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::handlers::metadata_of;
-use crate::resources::{Column, Resource};
+use crate::resources::{CREATED, Column, Resource};
 
 /// The format of a table of one resource.
 pub struct Table {
@@ -47,12 +47,23 @@ impl Table {
         objects: impl IntoIterator<Item = &'a Value>,
         metadata: &Value,
     ) -> Value {
+        let mut metadata = metadata.clone();
+        if let Value::Object(fields) = &mut metadata {
+            // What is not stored has no version.
+            fields.retain(|_, value| !value.is_null());
+        }
+        let rows: Vec<Value> = objects.into_iter().map(|object| self.row(object)).collect();
+        // Go writes null for a list that nothing was appended to, as in `defaultTableConvertor`; printers and
+        // the convertor of custom kinds make the list first.
+        let generic = self.resource.custom.is_none()
+            && self.resource.columns.iter().any(|column| column.name == CREATED);
+        let rows = if rows.is_empty() && generic { Value::Null } else { rows.into() };
         json!({
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",
             "metadata": metadata,
             "columnDefinitions": columns,
-            "rows": objects.into_iter().map(|object| self.row(object)).collect::<Vec<_>>(),
+            "rows": rows,
         })
     }
 
@@ -60,7 +71,8 @@ impl Table {
         let cells: Vec<Value> = self.resource.columns.iter().map(|column| column.cell.of(object)).collect();
         let mut row = json!({ "cells": cells });
         match self.include {
-            Include::Nothing => {}
+            // Go writes it even when it is empty (`TableRow` in apimachinery pkg/apis/meta/v1).
+            Include::Nothing => row["object"] = Value::Null,
             Include::Metadata => row["object"] = metadata_of(object),
             Include::Object => row["object"] = self.resource.present(object),
         }
@@ -76,4 +88,24 @@ fn definition(column: &Column) -> Value {
         "description": column.description,
         "priority": column.priority,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::{Storage, stored};
+
+    #[test]
+    fn tables_have_the_fields_that_go_writes() {
+        let object = json!({ "metadata": { "name": "a", "creationTimestamp": "2020-01-01T00:00:00Z" } });
+        let table = Table::new(stored(Storage::Capacities), Some("None"));
+        let rendered = table.render([&object], &json!({ "resourceVersion": null }));
+        assert_eq!(rendered["rows"], json!([{ "cells": ["a", "2020-01-01T00:00:00Z"], "object": null }]));
+        assert_eq!(rendered["metadata"], json!({}));
+        // Without an object, only the generic convertor writes null.
+        for (storage, expected) in [(Storage::Capacities, Value::Null), (Storage::ConfigMaps, json!([]))] {
+            let table = Table::new(stored(storage), None);
+            assert_eq!(table.render([] as [&Value; 0], &json!({}))["rows"], expected);
+        }
+    }
 }

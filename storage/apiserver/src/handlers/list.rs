@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{Call, Form, metadata_of, options};
 use crate::encoding::{base64_url, unbase64};
 use crate::protobuf;
+use crate::resources::Storage;
 use crate::response::{self, Answer, Encoding};
 use crate::selectors::Selector;
 use crate::status::{Result, Status};
@@ -43,8 +44,9 @@ pub fn select(call: &Call<'_>) -> Result<Selection> {
     let selector =
         Selector::parse(resource, call.query.get("labelSelector"), call.query.get("fieldSelector"))?;
     options::check_list(&call.query, false)?;
-    // Version 0 is the present of upstream's cache, which has no pages; a negative limit is none.
-    let paged = call.query.get("resourceVersion") != Some("0") || call.query.get("continue").is_some();
+    // Version 0 is the present of upstream's cache, which has no pages (`computeListLimit` in apiserver
+    // pkg/storage/cacher/cacher.go); events have no cache. A negative limit is none.
+    let paged = call.query.get("resourceVersion") != Some("0") || resource.storage == Storage::Events;
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).filter(|_| paged).unwrap_or_default();
     let namespace = call.path.namespace.as_deref();
     let after = call.query.get("continue").map(Token::decode).transpose()?;

@@ -24,6 +24,7 @@ use crate::response::{self, Answer, Encoding};
 use crate::selectors::Selector;
 use crate::status::{Result, Status};
 use crate::store::{Change, ChangeKind, Object, Store, TooOld};
+use crate::table::Table;
 
 /// Changes read from the history at a time.
 const BATCH: usize = 256;
@@ -220,6 +221,14 @@ impl Watch {
             (true, true) => ChangeKind::Modified,
             (true, false) => ChangeKind::Deleted,
         };
+        // With the state that matched: `convertToWatchEvent` in apiserver pkg/storage/cacher/cache_watcher.go.
+        if kind == ChangeKind::Deleted
+            && change.kind != ChangeKind::Deleted
+            && let Some(previous) = &change.previous
+        {
+            let last = Object::new(previous.key.clone(), change.version(), previous.value.clone());
+            return Some(self.writer.object(kind, &last));
+        }
         if kind == change.kind && self.writer.shares_frames() {
             return Some(change.frame(|| self.writer.object(kind, &change.object)));
         }
@@ -246,13 +255,7 @@ impl Writer {
 
     fn object(&self, kind: ChangeKind, object: &Object) -> Bytes {
         if let Form::Table(table) = &self.accepted.form {
-            let metadata = json!({ "resourceVersion": object.version.to_string() });
-            let rows = [&object.value];
-            let table = match self.headed.replace(true) {
-                false => table.render(rows, &metadata),
-                true => table.render_rows(rows, &metadata),
-            };
-            return self.event(kind.name(), &table);
+            return self.table(kind.name(), table, &object.value, object.version);
         }
         if self.accepted.encoding == Encoding::Protobuf {
             return protobuf::watch_frame(kind.name(), &self.accepted.write(self.resource, object));
@@ -266,6 +269,16 @@ impl Writer {
         Bytes::from(text)
     }
 
+    /// The event with a table of one object; only the first has columns.
+    fn table(&self, kind: &str, table: &Table, object: &Value, version: u64) -> Bytes {
+        let metadata = json!({ "resourceVersion": version.to_string() });
+        let table = match self.headed.replace(true) {
+            false => table.render([object], &metadata),
+            true => table.render_rows([object], &metadata),
+        };
+        self.event(kind, &self.accepted.versioned(table))
+    }
+
     fn bookmark(&self, version: u64, initial_events_end: bool) -> Bytes {
         let mut metadata = json!({ "resourceVersion": version.to_string() });
         if initial_events_end {
@@ -275,8 +288,12 @@ impl Writer {
         let (kind, api_version, empty) = match &self.accepted.form {
             Form::Whole => (resource.kind, resource.api_version(), resource.empty),
             Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned(), ""),
-            Form::Table(_) => {
-                ("Table", "meta.k8s.io/v1".to_owned(), r#","columnDefinitions":null,"rows":[]"#)
+            Form::Table(table) => {
+                // As of any object, with the row of an empty one: `asTable` in apiserver
+                // pkg/endpoints/handlers/response.go.
+                let text = format!("{{\"metadata\":{metadata}{}}}", resource.empty);
+                let object: Value = serde_json::from_str(&text).unwrap_or_default();
+                return self.table("BOOKMARK", table, &object, version);
             }
         };
         if self.accepted.encoding == Encoding::Protobuf {

@@ -2,6 +2,8 @@
 //!
 //! Mirrors pkg/printers/internalversion/printers.go.
 
+pub(super) mod workloads;
+
 use serde_json::{Value, json};
 
 use crate::custom::DeclaredCell;
@@ -14,6 +16,8 @@ pub enum Cell {
     Path(&'static str),
     /// A field, or this text if it is not set.
     PathOr(&'static str, &'static str),
+    /// A number, or 0 if it is not set.
+    Number(&'static str),
     /// A boolean field, or this value if it is not set.
     Flag(&'static str, bool),
     /// How many entries these lists and maps have together.
@@ -30,6 +34,9 @@ impl Cell {
         match self {
             Self::Path(path) => object.pointer(path).cloned().unwrap_or_default(),
             Self::PathOr(path, unset) => or(object.pointer(path).unwrap_or(&Value::Null), unset),
+            Self::Number(path) => {
+                object.pointer(path).filter(|number| number.is_number()).cloned().unwrap_or_else(|| 0.into())
+            }
             Self::Flag(path, unset) => object.pointer(path).and_then(Value::as_bool).unwrap_or(*unset).into(),
             Self::Count(paths) => {
                 let count: usize = paths.iter().filter_map(|path| object.pointer(path)).map(entries).sum();
@@ -108,6 +115,29 @@ pub(super) fn external_ip(node: &Value) -> Value {
 fn node_address(node: &Value, kind: &str) -> Value {
     let address = list(&node["status"]["addresses"]).iter().find(|address| address["type"] == kind);
     address.map_or(json!("<none>"), |address| address["address"].clone())
+}
+
+pub(super) fn os_image(node: &Value) -> Value {
+    known(&node["status"]["nodeInfo"]["osImage"]).into()
+}
+
+/// With the architecture, if the node reports it.
+pub(super) fn kernel_version(node: &Value) -> Value {
+    let info = &node["status"]["nodeInfo"];
+    let kernel = known(&info["kernelVersion"]);
+    match info["architecture"].as_str() {
+        Some(architecture) if !architecture.is_empty() => format!("{kernel} ({architecture})").into(),
+        _ => kernel.into(),
+    }
+}
+
+pub(super) fn container_runtime(node: &Value) -> Value {
+    known(&node["status"]["nodeInfo"]["containerRuntimeVersion"]).into()
+}
+
+/// What a node reports; Go writes these fields even when they are empty.
+fn known(value: &Value) -> &str {
+    value.as_str().filter(|text| !text.is_empty()).unwrap_or("<unknown>")
 }
 
 pub(super) fn ready_containers(pod: &Value) -> Value {
@@ -237,15 +267,22 @@ fn first_time(event: &Value) -> Option<&str> {
 pub(super) fn event_object(event: &Value) -> Value {
     let object = &event["involvedObject"];
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
-    format!("{kind}/{}", object["name"].as_str().unwrap_or_default()).into()
+    match object["name"].as_str() {
+        Some(name) if !name.is_empty() => format!("{kind}/{name}").into(),
+        _ => kind.into(),
+    }
 }
 
 pub(super) fn event_source(event: &Value) -> Value {
     let source = &event["source"];
-    let component = source["component"].as_str().or(event["reportingComponent"].as_str()).unwrap_or_default();
-    match source["host"].as_str().or(event["reportingInstance"].as_str()) {
-        Some(host) if !host.is_empty() => format!("{component}, {host}").into(),
-        _ => component.into(),
+    let first = |values: [&Value; 2]| {
+        let mut texts = values.into_iter().filter_map(Value::as_str);
+        texts.find(|text| !text.is_empty()).unwrap_or_default().to_owned()
+    };
+    let component = first([&source["component"], &event["reportingComponent"]]);
+    match first([&source["host"], &event["reportingInstance"]]) {
+        host if host.is_empty() => component.into(),
+        host => format!("{component}, {host}").into(),
     }
 }
 
@@ -285,6 +322,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn empty_fields_are_as_unset() {
+        let node = json!({ "status": { "nodeInfo": { "osImage": "", "kernelVersion": "6.1", "architecture": "" } } });
+        assert_eq!(os_image(&node), "<unknown>");
+        assert_eq!(kernel_version(&node), "6.1");
+        assert_eq!(container_runtime(&node), "<unknown>");
+        let node = json!({ "status": { "nodeInfo": { "kernelVersion": "6.1", "architecture": "amd64" } } });
+        assert_eq!(kernel_version(&node), "6.1 (amd64)");
+        let event = json!({
+            "involvedObject": { "kind": "Pod" }, "source": { "component": "" },
+            "reportingComponent": "c", "reportingInstance": "i",
+        });
+        assert_eq!(event_object(&event), "pod");
+        assert_eq!(event_source(&event), "c, i");
+    }
+
+    #[test]
     fn a_cell_is_read_from_the_object() {
         let object = json!({
             "name": "a", "none": null, "yes": true, "list": [1, 2], "map": { "k": "v" },
@@ -295,6 +348,8 @@ mod tests {
             (Cell::PathOr("/name", "-"), json!("a")),
             (Cell::PathOr("/none", "-"), json!("-")),
             (Cell::PathOr("/absent/below", "-"), json!("-")),
+            (Cell::Number("/list/1"), json!(2)),
+            (Cell::Number("/none"), json!(0)),
             (Cell::Flag("/yes", false), json!(true)),
             (Cell::Flag("/absent", true), json!(true)),
             (Cell::Flag("/none", false), json!(false)),

@@ -86,7 +86,6 @@ pub(super) fn rows() -> Vec<Resource> {
             },
             returns_deleted: true,
             decode: decode::<ServiceAccount>,
-            columns: columns::SERVICE_ACCOUNT,
             ..BASE
         },
         Resource {

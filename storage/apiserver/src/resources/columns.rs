@@ -7,6 +7,8 @@ use super::cells::{
     Cell::{self, Computed, Count, Flag, Path, PathOr},
 };
 
+pub(super) mod workloads;
+
 /// A column of a table.
 #[derive(Debug)]
 pub struct Column {
@@ -46,6 +48,7 @@ pub const NAME: Column = Column {
         "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names",
     )
 };
+const ADDRESSES: &str = "List of addresses reachable to the node. Queried from cloud provider, if available. More info: https://kubernetes.io/docs/reference/node/node-status/#addresses Note: This field is declared as mergeable, but the merge key is not sufficiently unique, which can cause data corruption when it is merged. Callers should instead use a full-replacement patch. See https://pr.k8s.io/79391 for an example. Consumers should assume that addresses can change during the lifetime of a Node. However, there are some exceptions where this may not be possible, such as Pods that inherit a Node's address in its own status or consumers of the downward API (status.hostIP).";
 const CREATED_AT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// The column of ages.
@@ -53,8 +56,15 @@ pub const AGE: Column = string("Age", Computed(cells::age), CREATED_AT);
 
 /// The columns of most kinds.
 pub const NAME_AND_AGE: &[Column] = &[NAME, AGE];
-pub(super) const DEFINITION: &[Column] =
-    &[NAME, column("Created At", "date", PathOr("/metadata/creationTimestamp", "<unknown>"), CREATED_AT)];
+
+/// The heading of the time of creation, of kinds without a printer.
+pub const CREATED: &str = "Created At";
+
+/// The columns of kinds without a printer: `defaultTableConvertor` in apiserver pkg/registry/rest/table.go.
+pub(super) const NAME_AND_CREATED: &[Column] = &[
+    NAME,
+    column(CREATED, "date", PathOr("/metadata/creationTimestamp", "0001-01-01T00:00:00Z"), CREATED_AT),
+];
 pub(super) const NAMESPACE: &[Column] =
     &[NAME, string("Status", PathOr("/status/phase", ""), "The status of the namespace"), AGE];
 pub(super) const NODE: &[Column] = &[
@@ -63,22 +73,22 @@ pub(super) const NODE: &[Column] = &[
     string("Roles", Computed(cells::node_roles), "The roles of the node"),
     AGE,
     string("Version", PathOr("/status/nodeInfo/kubeletVersion", ""), "Kubelet Version reported by the node."),
-    wide("Internal-IP", Computed(cells::internal_ip), "The first address of type InternalIP."),
-    wide("External-IP", Computed(cells::external_ip), "The first address of type ExternalIP."),
+    wide("Internal-IP", Computed(cells::internal_ip), ADDRESSES),
+    wide("External-IP", Computed(cells::external_ip), ADDRESSES),
     wide(
         "OS-Image",
-        PathOr("/status/nodeInfo/osImage", "<unknown>"),
-        "The operating system that the node reports.",
+        Computed(cells::os_image),
+        "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy)).",
     ),
     wide(
         "Kernel-Version",
-        PathOr("/status/nodeInfo/kernelVersion", "<unknown>"),
-        "The kernel that the node reports.",
+        Computed(cells::kernel_version),
+        "Kernel Version reported by the node from 'uname -r' (e.g. 3.16.0-0.bpo.4-amd64).",
     ),
     wide(
         "Container-Runtime",
-        PathOr("/status/nodeInfo/containerRuntimeVersion", "<unknown>"),
-        "The container runtime that the node reports.",
+        Computed(cells::container_runtime),
+        "ContainerRuntime Version reported by the node through runtime remote API (e.g. containerd://1.4.2).",
     ),
 ];
 pub(super) const POD: &[Column] = &[
@@ -232,8 +242,15 @@ pub(super) const EVENT: &[Column] = &[
     wide("Count", Computed(cells::event_count), "The number of times this event has occurred."),
     Column { priority: 1, ..NAME },
 ];
-pub(super) const LEASE: &[Column] =
-    &[NAME, string("Holder", PathOr("/spec/holderIdentity", ""), "Who holds the lease."), AGE];
+pub(super) const LEASE: &[Column] = &[
+    NAME,
+    string(
+        "Holder",
+        PathOr("/spec/holderIdentity", ""),
+        "holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.",
+    ),
+    AGE,
+];
 pub(super) const CLASS: &[Column] = &[
     Column { cell: Computed(cells::class_title), ..NAME },
     string("Provisioner", PathOr("/provisioner", ""), "provisioner indicates the type of the provisioner."),
@@ -288,78 +305,95 @@ pub(super) const DRIVER: &[Column] = &[
         "AttachRequired",
         "boolean",
         Flag("/spec/attachRequired", true),
-        "Whether volumes have to be attached before they are mounted.",
+        "attachRequired indicates this CSI volume driver requires an attach operation (because it implements the CSI ControllerPublishVolume() method), and that the Kubernetes attach detach controller should call the attach volume interface which checks the volumeattachment status and waits until the volume is attached before proceeding to mounting. The CSI external-attacher coordinates with CSI volume driver and updates the volumeattachment status when the attach operation is complete. If the value is specified to false, the attach operation will be skipped. Otherwise the attach operation will be called.\n\nThis field is immutable.",
     ),
     column(
         "PodInfoOnMount",
         "boolean",
         Flag("/spec/podInfoOnMount", false),
-        "Whether the driver receives pod information when a volume is mounted.",
+        "podInfoOnMount indicates this CSI volume driver requires additional pod information (like podName, podUID, etc.) during mount operations, if set to true. If set to false, pod information will not be passed on mount. Default is false.\n\nThe CSI driver specifies podInfoOnMount as part of driver deployment. If true, Kubelet will pass pod information as VolumeContext in the CSI NodePublishVolume() calls. The CSI driver is responsible for parsing and validating the information passed in as VolumeContext.\n\nThe following VolumeContext will be passed if podInfoOnMount is set to true. This list might grow, but the prefix will be used. \"csi.storage.k8s.io/pod.name\": pod.Name \"csi.storage.k8s.io/pod.namespace\": pod.Namespace \"csi.storage.k8s.io/pod.uid\": string(pod.UID) \"csi.storage.k8s.io/ephemeral\": \"true\" if the volume is an ephemeral inline volume\n                                defined by a CSIVolumeSource, otherwise \"false\"\n\n\"csi.storage.k8s.io/ephemeral\" is a new feature in Kubernetes 1.16. It is only required for drivers which support both the \"Persistent\" and \"Ephemeral\" VolumeLifecycleMode. Other drivers can leave pod info disabled and/or ignore this field. As Kubernetes 1.15 doesn't support this field, drivers can only support one mode when deployed on such a cluster and the deployment determines which mode that is, for example via a command line parameter of the driver.\n\nThis field was immutable in Kubernetes < 1.29 and now is mutable.",
     ),
     column(
         "StorageCapacity",
         "boolean",
         Flag("/spec/storageCapacity", false),
-        "Whether the driver publishes its capacity.",
+        "storageCapacity indicates that the CSI volume driver wants pod scheduling to consider the storage capacity that the driver deployment will report by creating CSIStorageCapacity objects with capacity information, if set to true.\n\nThe check can be enabled immediately when deploying a driver. In that case, provisioning new volumes with late binding will pause until the driver deployment has published some suitable CSIStorageCapacity object.\n\nAlternatively, the driver can be deployed with the field unset or false and it can be flipped later when storage capacity information has been published.\n\nThis field was immutable in Kubernetes <= 1.22 and now is mutable.",
     ),
     string(
         "TokenRequests",
         Computed(cells::token_audiences),
-        "The audiences of the tokens that the driver is given.",
+        "tokenRequests indicates the CSI driver needs pods' service account tokens it is mounting volume for to do necessary authentication. Kubelet will pass the tokens in VolumeContext in the CSI NodePublishVolume calls. The CSI driver should parse and validate the following VolumeContext: \"csi.storage.k8s.io/serviceAccount.tokens\": {\n  \"<audience>\": {\n    \"token\": <token>,\n    \"expirationTimestamp\": <expiration timestamp in RFC3339>,\n  },\n  ...\n}\n\nNote: Audience in each TokenRequest should be different and at most one token is empty string. To receive a new token after expiry, RequiresRepublish can be used to trigger NodePublishVolume periodically.",
     ),
     column(
         "RequiresRepublish",
         "boolean",
         Flag("/spec/requiresRepublish", false),
-        "Whether the driver is called again for volumes that are mounted.",
+        "requiresRepublish indicates the CSI driver wants `NodePublishVolume` being periodically called to reflect any possible change in the mounted volume. This field defaults to false.\n\nNote: After a successful initial NodePublishVolume call, subsequent calls to NodePublishVolume should only update the contents of the volume. New mount points will not be seen by a running container.",
     ),
-    string("Modes", Computed(cells::lifecycle_modes), "The life cycles of volumes that the driver supports."),
+    string(
+        "Modes",
+        Computed(cells::lifecycle_modes),
+        "volumeLifecycleModes defines what kind of volumes this CSI volume driver supports. The default if the list is empty is \"Persistent\", which is the usage defined by the CSI specification and implemented in Kubernetes via the usual PV/PVC mechanism.\n\nThe other mode is \"Ephemeral\". In this mode, volumes are defined inline inside the pod spec with CSIVolumeSource and their lifecycle is tied to the lifecycle of that pod. A driver has to be aware of this because it is only going to get a NodePublishVolume call for such a volume.\n\nFor more information about implementing this mode, see https://kubernetes-csi.github.io/docs/ephemeral-local-volumes.html A driver can support one or more of these modes and more modes may be added in the future.\n\nThis field is beta. This field is immutable.",
+    ),
     AGE,
 ];
 pub(super) const CSI_NODE: &[Column] = &[
     NAME,
-    column("Drivers", "integer", Count(&["/spec/drivers"]), "How many drivers are registered on the node."),
-    AGE,
-];
-pub(super) const CAPACITY: &[Column] = &[
-    NAME,
-    string(
-        "StorageClassName",
-        PathOr("/storageClassName", ""),
-        "The storage class that the capacity is for.",
+    column(
+        "Drivers",
+        "integer",
+        Count(&["/spec/drivers"]),
+        "Drivers indicates the number of CSI drivers registered on the node",
     ),
-    string("Capacity", PathOr("/capacity", "<unset>"), "How much can be provisioned."),
     AGE,
 ];
 pub(super) const ATTRIBUTES_CLASS: &[Column] = &[
     NAME,
-    string("DriverName", PathOr("/driverName", ""), "The driver that understands the parameters."),
+    string("DriverName", PathOr("/driverName", ""), "Name of the CSI driver This field is immutable."),
     AGE,
 ];
-pub(super) const CONFIG_MAP: &[Column] =
-    &[NAME, string("Data", Count(&["/data", "/binaryData"]), "How many entries it has."), AGE];
+pub(super) const CONFIG_MAP: &[Column] = &[
+    NAME,
+    string(
+        "Data",
+        Count(&["/data", "/binaryData"]),
+        "Data contains the configuration data. Each key must consist of alphanumeric characters, '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the BinaryData field. The keys stored in Data must not overlap with the keys in the BinaryData field, this is enforced during validation process.",
+    ),
+    AGE,
+];
 pub(super) const SECRET: &[Column] = &[
     NAME,
-    string("Type", PathOr("/type", ""), "Used to facilitate programmatic handling of secret data."),
-    string("Data", Count(&["/data"]), "How many entries it has."),
+    string(
+        "Type",
+        PathOr("/type", ""),
+        "Used to facilitate programmatic handling of secret data. More info: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types",
+    ),
+    string(
+        "Data",
+        Count(&["/data"]),
+        "Data contains the secret data. Each key must consist of alphanumeric characters, '-', '_' or '.'. The serialized form of the secret data is a base64 encoded string, representing the arbitrary (possibly non-string) data value here. Described in https://tools.ietf.org/html/rfc4648#section-4",
+    ),
     AGE,
 ];
-pub(super) const SERVICE_ACCOUNT: &[Column] =
-    &[NAME, string("Secrets", Count(&["/secrets"]), "How many secrets it names."), AGE];
 pub(super) const PRIORITY_CLASS: &[Column] = &[
     NAME,
-    column("Value", "integer", Path("/value"), "The priority that pods of this class receive."),
+    column(
+        "Value",
+        "integer",
+        Path("/value"),
+        "value represents the integer value of this priority class. This is the actual priority that pods receive when they have the name of this class in their pod spec.",
+    ),
     column(
         "Global-Default",
         "boolean",
         Flag("/globalDefault", false),
-        "Whether pods that name no class are of this one.",
+        "globalDefault specifies whether this PriorityClass should be considered as the default priority for pods that do not have any priority class. Only one PriorityClass can be marked as `globalDefault`. However, if more than one PriorityClasses exists with their `globalDefault` field set to true, the smallest value of such global default PriorityClasses will be used as the default priority.",
     ),
     AGE,
     string(
         "PreemptionPolicy",
         PathOr("/preemptionPolicy", ""),
-        "Whether pods of this class may displace others.",
+        "preemptionPolicy is the Policy for preempting pods with lower priority. One of Never, PreemptLowerPriority. Defaults to PreemptLowerPriority if unset.",
     ),
 ];
 pub(super) const SNAPSHOT: &[Column] = &[

@@ -24,7 +24,7 @@ pub(super) fn row() -> Resource {
         begin: definition::begin,
         validate: definition::validate,
         validate_update: definition::validate_update,
-        columns: columns::DEFINITION,
+        columns: columns::NAME_AND_CREATED,
         empty: r#","spec":{"group":"","names":{"kind":"","plural":""},"scope":"","versions":null}"#,
         ..BASE
     }

@@ -3,10 +3,10 @@
 //! Mirrors pkg/apis/events/v1/conversion.go.
 
 use k8s_openapi::api::core::v1::Event;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::decode::{DecodeError, Decoded, decode};
-use super::{BASE, Field, Resource, Storage, columns};
+use super::{BASE, Field, Resource, Storage, columns, default_to};
 
 /// Field of a core event, field of an `events.k8s.io` event.
 const RENAMED: [(&str, &str); 7] = [
@@ -18,6 +18,9 @@ const RENAMED: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
 ];
+
+/// Fields with `omitempty` in events/v1 types.go and without it in core/v1 types.go.
+const OMITTED: [&str; 2] = ["reportingController", "reportingInstance"];
 
 pub(super) fn rows() -> Vec<Resource> {
     let core = Resource {
@@ -39,7 +42,7 @@ pub(super) fn rows() -> Vec<Resource> {
             Field { name: "source", pointers: &["/source/component", "/reportingComponent"], unset: "" },
             Field { name: "type", pointers: &["/type"], unset: "" },
         ],
-        empty: r#","involvedObject":{},"source":{}"#,
+        empty: r#","involvedObject":{},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":null,"reportingComponent":"","reportingInstance":"""#,
         ..base()
     };
     let view = Resource {
@@ -55,6 +58,7 @@ pub(super) fn rows() -> Vec<Resource> {
             Field { name: "type", pointers: &["/type"], unset: "" },
         ],
         view: Some(rename_to_view),
+        empty: r#","eventTime":null,"regarding":{},"deprecatedSource":{},"deprecatedFirstTimestamp":null,"deprecatedLastTimestamp":null"#,
         ..base()
     };
     vec![core, view]
@@ -69,8 +73,23 @@ fn base() -> Resource {
         singular: "event",
         short_names: &["ev"],
         namespaced: true,
+        default: complete,
         columns: columns::EVENT,
         ..BASE
+    }
+}
+
+/// Go writes these fields even when they are not set: those of `Event` in core/v1 types.go without `omitempty`, and
+/// its structs.
+fn complete(event: &mut Value) {
+    for field in ["involvedObject", "source"] {
+        default_to(event, field, Value::Object(Map::new()));
+    }
+    for field in ["firstTimestamp", "lastTimestamp", "eventTime"] {
+        default_to(event, field, Value::Null);
+    }
+    for field in ["reportingComponent", "reportingInstance"] {
+        default_to(event, field, "");
     }
 }
 
@@ -80,7 +99,17 @@ fn decode_view(resource: &Resource, value: Value) -> Result<Decoded, DecodeError
 }
 
 fn rename_to_view(event: Value) -> Value {
-    rename(event, |name| RENAMED.iter().find(|(core, _)| *core == name).map(|(_, view)| *view))
+    let name = |name: &str| RENAMED.iter().find(|(core, _)| *core == name).map(|(_, view)| *view);
+    let mut event = rename(event, name);
+    if let Value::Object(fields) = &mut event {
+        // Go omits these when they are empty; those of core events it writes.
+        for field in OMITTED {
+            if fields.get(field).is_some_and(|value| value == "") {
+                fields.shift_remove(field);
+            }
+        }
+    }
+    event
 }
 
 fn rename_to_core(event: Value) -> Value {
@@ -109,5 +138,25 @@ mod tests {
         assert_eq!(view["regarding"]["kind"], "Pod");
         assert_eq!(view["note"], "m");
         assert_eq!(rename_to_core(view), core);
+    }
+
+    #[test]
+    fn each_shape_has_the_fields_that_go_writes() {
+        let mut core = json!({ "metadata": { "name": "e" }, "reason": "r" });
+        complete(&mut core);
+        let expected = json!({
+            "metadata": { "name": "e" }, "reason": "r", "involvedObject": {}, "source": {}, "firstTimestamp": null,
+            "lastTimestamp": null, "eventTime": null, "reportingComponent": "", "reportingInstance": "",
+        });
+        assert_eq!(core, expected);
+        let expected = json!({
+            "metadata": { "name": "e" }, "reason": "r", "regarding": {}, "deprecatedSource": {},
+            "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null, "eventTime": null,
+        });
+        assert_eq!(rename_to_view(core), expected);
+        let mut given = json!({ "source": { "component": "c" }, "eventTime": "2020-01-01T00:00:00.000001Z" });
+        complete(&mut given);
+        assert_eq!(given["source"]["component"], "c");
+        assert_eq!(given["eventTime"], "2020-01-01T00:00:00.000001Z");
     }
 }

@@ -25,7 +25,7 @@ use crate::protobuf;
 use crate::status::FieldError;
 
 pub use cells::Cell;
-pub use columns::{Column, NAME};
+pub use columns::{CREATED, Column, NAME};
 pub use decode::{DecodeError, Decoded, decode};
 
 /// The storage of a kind's objects. Two resources may share one, being views of the same objects.

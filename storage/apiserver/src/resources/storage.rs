@@ -101,11 +101,12 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "csistoragecapacities",
             singular: "csistoragecapacity",
             namespaced: true,
+            returns_deleted: false,
             decode: decode::<CSIStorageCapacity>,
             quantities: &["capacity", "maximumVolumeSize"],
             validate: driver::validate_capacity,
             validate_update: driver::validate_capacity_update,
-            columns: columns::CAPACITY,
+            columns: columns::NAME_AND_CREATED,
             empty: r#","storageClassName":"""#,
             ..STORAGE
         },

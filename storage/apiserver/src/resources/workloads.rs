@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::{Value, json};
 
+use super::columns::{NAME_AND_CREATED, workloads as columns};
 use super::decode::decode;
 use super::{BASE, Resource, Storage, default_to, status_of};
 use crate::admission::{role, workload};
@@ -54,6 +55,7 @@ pub(super) fn rows() -> Vec<Resource> {
             settle_status: |_, set| write_counts(set),
             validate: workload::validate_daemon_set,
             validate_update: workload::validate_daemon_set_update,
+            columns: columns::DAEMON_SET,
             ..APPS
         },
         Resource {
@@ -70,6 +72,7 @@ pub(super) fn rows() -> Vec<Resource> {
             settle_status: settle_deployment,
             validate: workload::validate_deployment,
             validate_update: workload::validate_deployment_update,
+            columns: columns::DEPLOYMENT,
             ..APPS
         },
         Resource {
@@ -81,6 +84,7 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_binding,
             validate: role::validate_cluster_role_binding,
             validate_update: role::validate_cluster_role_binding_update,
+            columns: columns::CLUSTER_ROLE_BINDING,
             ..RBAC
         },
         Resource {
@@ -91,6 +95,7 @@ pub(super) fn rows() -> Vec<Resource> {
             decode: decode::<ClusterRole>,
             default: default_role,
             validate: role::validate_cluster_role,
+            columns: NAME_AND_CREATED,
             ..RBAC
         },
         Resource {
@@ -103,6 +108,7 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_binding,
             validate: role::validate_role_binding,
             validate_update: role::validate_role_binding_update,
+            columns: columns::ROLE_BINDING,
             ..RBAC
         },
         Resource {
@@ -114,6 +120,7 @@ pub(super) fn rows() -> Vec<Resource> {
             decode: decode::<Role>,
             default: default_role,
             validate: role::validate_role,
+            columns: NAME_AND_CREATED,
             ..RBAC
         },
     ]

@@ -102,6 +102,27 @@ async fn pages_show_one_moment() {
     assert_eq!(names, ["c", "d"]);
     assert_eq!(rest.metadata.resource_version, page.metadata.resource_version);
     assert_eq!(rest.metadata.continue_, None);
+    // Version 0 is that of upstream's cache, which has no pages.
+    let page = &lines(&fixture, "limit=1", "*/*").await[0];
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let rest = &lines(&fixture, &format!("limit=1&continue={token}&resourceVersion=0"), "*/*").await[0];
+    assert_eq!(rest["items"].as_array().unwrap().len(), 3);
+    assert_eq!(rest["metadata"]["continue"], Value::Null);
+}
+
+#[tokio::test]
+async fn what_leaves_a_selection_is_sent_as_it_was() {
+    let fixture = Fixture::start().await;
+    let secrets = fixture.api::<Secret>();
+    let first = create(&secrets, secret("a", "x")).await;
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { "app": "y" } } }));
+    let patched = secrets.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    let params = WatchParams::default().labels("app=x").disable_bookmarks();
+    let mut events = secrets.watch(&params, &first.resource_version().unwrap()).await.unwrap().boxed();
+    let event = tokio::time::timeout(TIMEOUT, events.next()).await.expect("an event").expect("not the end");
+    let WatchEvent::Deleted(last) = event.unwrap() else { panic!("it left the selection") };
+    assert_eq!(last.labels()["app"], "x");
+    assert_eq!(last.resource_version(), patched.resource_version());
 }
 
 #[tokio::test]
@@ -204,6 +225,12 @@ async fn initial_events_end_with_a_bookmark() {
     let all = lines(&fixture, &asked, "application/json").await;
     assert_eq!(types(&all), ["ADDED", "BOOKMARK"]);
     assert_eq!(all[1]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    // That of a table has the row of an empty object.
+    let table = lines(&fixture, &asked, "application/json;as=Table;v=v1;g=meta.k8s.io").await;
+    assert_eq!(types(&table), ["ADDED", "BOOKMARK"]);
+    let row = &table[1]["object"]["rows"][0];
+    assert_eq!(row["cells"], json!(["", "", 0, "<unknown>"]));
+    assert_eq!(row["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     let none = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
     assert_eq!(lines(&fixture, &format!("{watch}&{none}"), "*/*").await, [] as [Value; 0]);
     let zero = lines(&fixture, &format!("{watch}&resourceVersion=0"), "application/json").await;

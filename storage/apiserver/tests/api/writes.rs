@@ -131,6 +131,9 @@ async fn events_have_two_shapes() {
     let path = "/apis/events.k8s.io/v1/namespaces/default/events";
     let made = fixture.accept("POST", path, JSON, &new).await;
     assert_eq!((&made["note"], &made["kind"]), (&json!("it is bound"), &json!("Event")));
+    // Go writes them even when they are not set.
+    assert_eq!(made.get("deprecatedSource"), Some(&json!({})));
+    assert_eq!(made.get("deprecatedLastTimestamp"), Some(&Value::Null));
     let core = fixture.api::<Event>();
     let selected = ListParams::default().fields("involvedObject.name=a,reason=Bound");
     let events = core.list(&selected).await.unwrap();
