@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::volume::check_class_name;
 use crate::names;
 use crate::quantity::Quantity;
+use crate::resources::Write;
 use crate::status::FieldError;
 
 const LIFE_CYCLE_MODES: [&str; 2] = ["Ephemeral", "Persistent"];
@@ -56,6 +57,18 @@ pub fn validate(driver: &Value) -> Vec<FieldError> {
         errors.push(FieldError::invalid("spec.serviceAccountTokenInSecrets", in_secrets, message));
     }
     errors
+}
+
+/// Warnings about a CSIDriver: `WarningsOnCreate` in pkg/registry/storage/csidriver/strategy.go.
+pub fn warnings(driver: &Value, write: Write) -> Vec<String> {
+    let spec = &driver["spec"];
+    let requests_tokens = items(&spec["tokenRequests"]).next().is_some();
+    if write == Write::Update || !requests_tokens || !spec["serviceAccountTokenInSecrets"].is_null() {
+        return Vec::new();
+    }
+    let text = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent \
+                possible logging of tokens in volume attributes";
+    vec![text.to_owned()]
 }
 
 /// attachRequired and volumeLifecycleModes are immutable.

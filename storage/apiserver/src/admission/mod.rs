@@ -33,6 +33,7 @@ pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()
             protect(object, "kubernetes.io/pvc-protection");
         }
         Storage::Volumes => protect(object, "kubernetes.io/pv-protection"),
+        Storage::AttributesClasses => protect(object, "kubernetes.io/vac-protection"),
         Storage::Pods => pod::admit(store, path.resource, object)?,
         Storage::Custom(shelf) if shelf.is_closing() => {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();

@@ -74,6 +74,14 @@ pub fn validate(volume: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// Warnings about a PersistentVolume: `warningsForPersistentVolumeSpecAndMeta` in pkg/api/persistentvolume/util.go.
+pub fn warnings(volume: &Value) -> Vec<String> {
+    let text = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
+                approach is to use dynamic provisioning.";
+    let recycles = volume["spec"]["persistentVolumeReclaimPolicy"] == "Recycle";
+    recycles.then(|| text.to_owned()).into_iter().collect()
+}
+
 /// The source and the mode of a volume are immutable.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let (was, is) = (&old["spec"], &new["spec"]);

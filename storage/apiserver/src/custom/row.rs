@@ -9,7 +9,8 @@ use super::scale::Scale;
 use super::schema::{Schema, list, texts};
 use super::{Kind, default, prune, shape};
 use crate::resources::{
-    BASE, Cell, Column, DecodeError, Decoded, Field, NAME, Resource, Storage, Subresource, decode, status_of,
+    BASE, Cell, Column, DecodeError, Decoded, Field, Generation, NAME, Resource, Storage, Subresource,
+    decode, status_of,
 };
 
 /// A text that lives as long as the process, as the row with it does.
@@ -66,7 +67,7 @@ pub fn build(definition: &Value, version: &Value, storage: Storage) -> &'static 
         categories: words(&names["categories"]),
         namespaced: spec["scope"] == "Namespaced",
         subresources: leak_all(subresources),
-        generation: true,
+        generation: Generation::Versions,
         decode: read,
         begin: if has_status { without_status } else { unchanged },
         fields: leak_all(selectable(version)),

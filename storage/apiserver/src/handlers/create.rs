@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::update::{Change, WriteOutcome, write};
 use super::{Call, evict, metadata, ownership, token, warn};
 use crate::request::ObjectPath;
-use crate::resources::{Resource, Storage};
+use crate::resources::{Generation, Resource, Storage};
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::{CreateError, Key};
@@ -152,9 +152,7 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
     let metadata = &mut object["metadata"];
     if let Value::Object(metadata) = metadata {
         // Fields that only the server sets.
-        for field in
-            ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "generation"]
-        {
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
             metadata.shift_remove(field);
         }
         metadata.shift_remove("uid");
@@ -168,7 +166,7 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
     let metadata = &mut object["metadata"];
     metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
     metadata["creationTimestamp"] = time::now().into();
-    if resource.generation {
+    if resource.generation == Generation::Versions {
         metadata["generation"] = 1.into();
     }
     if !owners.is_null() {

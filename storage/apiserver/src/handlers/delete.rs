@@ -120,7 +120,9 @@ fn attempt(
 ) -> Result<Outcome, VersionConflict> {
     let storage = resource.storage;
     let grace = grace_period(storage, &old.value, options.grace);
-    let mut finalizers = finalizers_for(old, options.propagation);
+    // Their garbage collection policy is Unsupported (pkg/registry/core/event/strategy.go).
+    let propagation = options.propagation.filter(|_| storage != Storage::Events);
+    let mut finalizers = finalizers_for(old, propagation);
     let mut new = old.value.clone();
     if storage == Storage::Definitions && !old.is_deleting() {
         custom::begin_deletion(&mut new);
@@ -128,18 +130,26 @@ fn attempt(
             finalizers.push(custom::CLEANUP);
         }
     }
-    if grace == 0 && finalizers.is_empty() && storage != Storage::Namespaces {
-        if storage == Storage::Pods && old.is_deleting() {
-            mark(&mut new, 0);
-        }
-        return match options.dry_run {
-            true => Ok(Outcome::Removed(old.clone())),
-            false => store.remove(storage, old, new).map(Outcome::Removed),
-        };
-    }
     let already = old.value["metadata"]["deletionGracePeriodSeconds"].as_i64();
     // A grace period can be shortened, never extended; a second deletion otherwise changes nothing.
     let dates = !old.is_deleting() || already.is_some_and(|already| already > grace);
+    if grace == 0 && finalizers.is_empty() && storage != Storage::Namespaces {
+        let mut last = old.clone();
+        // Of kinds with a grace period, a watch shows the deletion before the removal, even if there is none: upstream's
+        // Store.Delete calls updateForGracefulDeletionAndFinalizers first.
+        if storage == Storage::Pods && dates {
+            mark(&mut new, 0);
+            count_deletion(old, &mut new);
+            last = match options.dry_run {
+                true => Arc::new(Object::new(old.key.clone(), old.version, new)),
+                false => store.replace(storage, old, new)?,
+            };
+        }
+        return match options.dry_run {
+            true => Ok(Outcome::Removed(last)),
+            false => store.remove(storage, &last, last.value.clone()).map(Outcome::Removed),
+        };
+    }
     if !dates && finalizers.len() == old.finalizers().count() {
         return Ok(Outcome::Deleting(old.clone()));
     }
@@ -147,10 +157,7 @@ fn attempt(
         mark(&mut new, grace);
     }
     new["metadata"]["finalizers"] = finalizers.into();
-    if resource.generation && !old.is_deleting() {
-        let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();
-        new["metadata"]["generation"] = (generation + 1).into();
-    }
+    count_deletion(old, &mut new);
     if let Value::Object(metadata) = &mut new["metadata"] {
         if metadata["finalizers"] == json!([]) {
             metadata.shift_remove("finalizers");
@@ -200,6 +207,15 @@ fn grace_period(storage: Storage, object: &Value, asked: Option<i64>) -> i64 {
     let grace = asked.or(object["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30);
     // Upstream reads a negative period as one second.
     if grace < 0 { 1 } else { grace }
+}
+
+/// The deletion of an object with a generation is a change that it counts (`BeforeDelete` in apiserver
+/// pkg/registry/rest/delete.go).
+fn count_deletion(old: &Object, new: &mut Value) {
+    let generation = old.value["metadata"]["generation"].as_i64().filter(|generation| *generation > 0);
+    if let (false, Some(generation)) = (old.is_deleting(), generation) {
+        new["metadata"]["generation"] = (generation + 1).into();
+    }
 }
 
 /// Sets the deletion timestamp. A shortened period counts from the request of the deletion.

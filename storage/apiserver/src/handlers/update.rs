@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::create::check_namespace;
 use super::{Call, ownership, warn};
+use crate::admission;
 use crate::quote::quote;
-use crate::resources::Storage;
+use crate::resources::{Generation, Storage, Write};
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
-use crate::{admission, custom};
 
 /// Replaces the object in the path by the one in the body.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
@@ -60,8 +60,9 @@ impl WriteOutcome {
             Self::Stored(object) => call.answer(code, object),
             Self::DryRun(value) => call.answer_value(code, value),
         };
-        if call.path.resource.storage == Storage::Definitions {
-            warn(&mut answer, &custom::warnings(self.value()));
+        if call.path.subresource.is_none() {
+            let write = if code == StatusCode::CREATED { Write::Create } else { Write::Update };
+            warn(&mut answer, &(call.path.resource.warnings)(self.value(), write));
         }
         answer
     }
@@ -197,7 +198,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
         Some(kind) => kind.changes_generation(&old.value, new),
         None => old.value["spec"] != new["spec"],
     };
-    if resource.generation && changed {
+    if resource.generation != Generation::AsGiven && changed {
         new["metadata"]["generation"] = (was["generation"].as_i64().unwrap_or_default() + 1).into();
     }
     Ok(())

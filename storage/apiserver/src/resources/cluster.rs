@@ -7,7 +7,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
 
 use super::decode::decode;
-use super::{BASE, Resource, Storage, Subresource, columns, default_to, status_of};
+use super::{BASE, Generation, Resource, Storage, Subresource, columns, default_to, status_of};
 use crate::admission::{class, config};
 use crate::encoding::base64;
 use crate::status::FieldError;
@@ -110,7 +110,7 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "priorityclass",
             short_names: &["pc"],
             decode: decode::<PriorityClass>,
-            generation: true,
+            generation: Generation::Versions,
             default: |class| {
                 default_to(class, "preemptionPolicy", "PreemptLowerPriority");
                 // Go writes it even when it is not set.

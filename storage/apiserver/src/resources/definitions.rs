@@ -4,8 +4,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::Value;
 
 use super::decode::{DecodeError, Decoded, decode};
-use super::{BASE, Resource, Storage, columns, status_of};
-use crate::custom::definition;
+use super::{BASE, Generation, Resource, Storage, columns, status_of};
+use crate::custom::{self, definition};
 
 pub(super) fn row() -> Resource {
     Resource {
@@ -17,13 +17,14 @@ pub(super) fn row() -> Resource {
         short_names: &["crd", "crds"],
         categories: &["api-extensions"],
         subresources: const { &[status_of("CustomResourceDefinition")] },
-        generation: true,
+        generation: Generation::Versions,
         returns_deleted: true,
         decode: read,
         default: definition::complete,
         begin: definition::begin,
         validate: definition::validate,
         validate_update: definition::validate_update,
+        warnings: |definition, _| custom::warnings(definition),
         columns: columns::NAME_AND_CREATED,
         empty: r#","spec":{"group":"","names":{"kind":"","plural":""},"scope":"","versions":null}"#,
         ..BASE

@@ -6,11 +6,11 @@ use claimcheck_model::group_snapshot::{
 
 use super::decode::decode;
 use super::snapshots::without_status;
-use super::{BASE, Resource, Storage, columns, status_of};
+use super::{BASE, Generation, Resource, Storage, columns, status_of};
 use crate::admission::group_snapshot;
 
 /// Common defaults of CRD objects.
-const CUSTOM: Resource = Resource { group: GROUP, generation: true, ..BASE };
+const CUSTOM: Resource = Resource { group: GROUP, generation: Generation::Versions, ..BASE };
 
 pub(super) fn rows() -> Vec<Resource> {
     vec![

@@ -216,6 +216,24 @@ pub struct Field {
     pub unset: &'static str,
 }
 
+/// What `metadata.generation` of a kind counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generation {
+    /// Nothing: it stays as the client that created the object has set it.
+    AsGiven,
+    /// The changes of its spec, from 0, or from the value that the client that created the object has set.
+    Changes,
+    /// The versions of its spec, from 1.
+    Versions,
+}
+
+/// A write that may cause warnings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    Create,
+    Update,
+}
+
 /// A kind of object, with its kind-specific code.
 #[derive(Debug)]
 pub struct Resource {
@@ -243,8 +261,8 @@ pub struct Resource {
     pub returns_deleted: bool,
     /// Fields of the spec that keep their value when an update omits them.
     pub retained: &'static [&'static str],
-    /// Whether `metadata.generation` counts the changes of its spec.
-    pub generation: bool,
+    /// What `metadata.generation` counts.
+    pub generation: Generation,
     /// Whether names are DNS labels, which have no dots.
     pub label_names: bool,
     /// Decodes a body with the types of the kind: unknown fields are dropped, wrong types are errors.
@@ -261,6 +279,8 @@ pub struct Resource {
     pub validate: fn(&Value) -> Vec<FieldError>,
     /// Validates a change, from the first to the second.
     pub validate_update: fn(&Value, &Value) -> Vec<FieldError>,
+    /// Warnings about an object that is written.
+    pub warnings: fn(&Value, Write) -> Vec<String>,
     /// Additional fields for selectors.
     pub fields: &'static [Field],
     /// The columns of its table, each with its cell.
@@ -287,7 +307,7 @@ pub const BASE: Resource = Resource {
     subresources: &[],
     returns_deleted: false,
     retained: &[],
-    generation: false,
+    generation: Generation::AsGiven,
     label_names: false,
     decode: |_, value| Ok(Decoded { value, faults: Vec::new() }),
     quantities: &[],
@@ -296,6 +316,7 @@ pub const BASE: Resource = Resource {
     settle_status: |_, _| {},
     validate: |_| Vec::new(),
     validate_update: |_, _| Vec::new(),
+    warnings: |_, _| Vec::new(),
     fields: &[],
     columns: columns::NAME_AND_AGE,
     custom: None,

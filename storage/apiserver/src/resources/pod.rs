@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::decode::decode;
-use super::{BASE, Field, Resource, Storage, Subresource, columns, default_to, status_of};
+use super::{BASE, Field, Generation, Resource, Storage, Subresource, columns, default_to, status_of};
 use crate::admission;
 use crate::status::FieldError;
 
@@ -37,7 +37,7 @@ pub(super) fn row() -> Resource {
         },
         returns_deleted: true,
         retained: &["priority", "preemptionPolicy", "priorityClassName"],
-        generation: true,
+        generation: Generation::Versions,
         decode: decode::<Pod>,
         quantities: &[
             "spec/containers/*/resources/requests/*",

@@ -4,11 +4,11 @@ use claimcheck_model::snapshot::{GROUP, VolumeSnapshot, VolumeSnapshotClass, Vol
 use serde_json::Value;
 
 use super::decode::decode;
-use super::{BASE, Resource, Storage, columns, status_of};
+use super::{BASE, Generation, Resource, Storage, columns, status_of};
 use crate::admission::snapshot;
 
 /// Common defaults of CRD objects.
-const CUSTOM: Resource = Resource { group: GROUP, generation: true, ..BASE };
+const CUSTOM: Resource = Resource { group: GROUP, generation: Generation::Versions, ..BASE };
 
 pub(super) fn rows() -> Vec<Resource> {
     vec![

@@ -7,7 +7,7 @@ use k8s_openapi::api::storage::v1::{
 use serde_json::{Value, json};
 
 use super::decode::decode;
-use super::{BASE, Field, Resource, Storage, columns, default_to, status_of};
+use super::{BASE, Field, Generation, Resource, Storage, columns, default_to, status_of};
 use crate::admission::{attachment, claim, class, driver, volume};
 use crate::status::FieldError;
 use crate::time;
@@ -65,6 +65,7 @@ pub(super) fn rows() -> Vec<Resource> {
             validate_update: |old, new| {
                 preceded_by(|| volume::validate(new), volume::validate_update(old, new))
             },
+            warnings: |volume, _| volume::warnings(volume),
             columns: columns::VOLUME,
             empty: r#","spec":{},"status":{}"#,
             ..BASE
@@ -76,8 +77,11 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "csidriver",
             decode: decode::<CSIDriver>,
             default: default_driver,
+            // PrepareForCreate of pkg/registry/storage/csidriver/strategy.go sets no generation.
+            generation: Generation::Changes,
             validate: driver::validate,
             validate_update: driver::validate_update,
+            warnings: driver::warnings,
             columns: columns::DRIVER,
             empty: r#","spec":{}"#,
             ..STORAGE

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::columns::{NAME_AND_CREATED, workloads as columns};
 use super::decode::decode;
-use super::{BASE, Resource, Storage, default_to, status_of};
+use super::{BASE, Generation, Resource, Storage, default_to, status_of};
 use crate::admission::{role, workload};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -22,7 +22,7 @@ const APPS: Resource = Resource {
     group: "apps",
     namespaced: true,
     categories: &["all"],
-    generation: true,
+    generation: Generation::Versions,
     empty: r#","spec":{"selector":null,"template":{"metadata":{}}},"status":{}"#,
     ..BASE
 };

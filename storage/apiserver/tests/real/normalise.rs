@@ -69,7 +69,14 @@ impl Symbols {
                 let mut names: Vec<&String> = fields.keys().collect();
                 names.sort_by_key(|name| (*name != "metadata", *name));
                 let normalised = names.into_iter().map(|name| {
-                    (name.clone(), self.value(&fields[name], name, is_collection && name == "metadata"))
+                    (
+                        name.clone(),
+                        self.value(
+                            &fields[name],
+                            name,
+                            of_collection || (is_collection && name == "metadata"),
+                        ),
+                    )
                 });
                 Value::Object(normalised.collect())
             }
