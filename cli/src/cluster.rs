@@ -3,8 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{Api, Cluster, Options};
-use claimcheck_model::ClusterKind;
+use claimcheck_cluster::{Cluster, Options};
 use claimcheck_report::RunFolder;
 use claimcheck_run::{ClusterArgs, ClusterTarget, KindTarget, interrupt};
 
@@ -74,22 +73,16 @@ impl Up {
             Ok(place) => place,
             Err(error) => return Ok(crate::invalid_target(&error)),
         };
-        let folder = |kind| RunFolder::choose(self.out.as_deref(), "runs".as_ref(), kind);
+        let kind = place.kind();
+        let folder = || RunFolder::choose(self.out.as_deref(), "runs".as_ref(), kind);
         match place {
             ClusterTarget::Embedded { api, nodes, driver } => {
-                let kind = if matches!(api, Api::Builtin | Api::BuiltinWith(_)) {
-                    ClusterKind::Embedded
-                } else {
-                    ClusterKind::Envtest
-                };
-                let folder = folder(kind)?;
+                let folder = folder()?;
                 let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
                 let options = driver.on(api, nodes, listen, &folder)?;
                 foreground(&options).await
             }
-            ClusterTarget::Kind { place, .. } => {
-                detached(&place.with_keep(), &folder(ClusterKind::Kind)?).await
-            }
+            ClusterTarget::Kind { place, .. } => detached(&place.with_keep(), &folder()?).await,
             ClusterTarget::Existing { .. } => {
                 eprintln!(
                     "claimcheck: an existing cluster is already running: use --cluster embedded, envtest or kind"

@@ -51,6 +51,28 @@ impl Run {
         self.out.path().join("run")
     }
 
+    /// A run in which cases pass, none fails, and no component exits.
+    pub fn passes(tag: &str, args: &[&str]) -> Self {
+        let mut run = Self::start(tag, &mut claimcheck(), args);
+        let (stdout, stderr) = (run.child.stdout.take(), run.child.stderr.take());
+        // Both are read at once, so that neither fills up.
+        let errors = std::thread::spawn(|| std::io::read_to_string(stderr.expect("piped")).expect("text"));
+        let printed = std::io::read_to_string(stdout.expect("piped")).expect("text");
+        let code = run.child.wait().expect("it was ours").code();
+        assert_eq!(code, Some(0), "{printed}{}", errors.join().expect("it reads"));
+        let cases = &run.summary()["cases"];
+        assert!(cases["passed"].as_u64() > Some(0), "{cases}");
+        let events = fs::read_to_string(run.folder().join("events.ndjson")).expect("events");
+        assert!(!events.contains(r#""event":"component_exited""#), "a component has exited");
+        run
+    }
+
+    /// Asserts that a log of the run folder is not empty.
+    pub fn has_logged(&self, log: &str) {
+        let log = self.folder().join(log);
+        assert!(fs::metadata(&log).is_ok_and(|log| log.len() > 0), "{} is empty", log.display());
+    }
+
     fn summary(&self) -> serde_json::Value {
         let path = self.folder().join("summary.json");
         serde_json::from_slice(&fs::read(path).expect("a summary")).expect("JSON")

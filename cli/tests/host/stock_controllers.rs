@@ -4,7 +4,7 @@ use std::{env, fs, path::Path};
 
 use nix::unistd::geteuid;
 
-use crate::leaves_nothing::{Run, alone, claimcheck, nothing_left};
+use crate::leaves_nothing::{Run, alone, nothing_left};
 
 /// The folder with the programs.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -24,21 +24,9 @@ fn volumes_are_bound_and_attached_by_stock_controllers() {
         return;
     }
     let args = ["run", "provisioning::", "--controllers", "stock"];
-    let mut run = Run::start("stock-controllers", &mut claimcheck(), &args);
-    let (stdout, stderr) = (run.child.stdout.take(), run.child.stderr.take());
-    // Both are read at once, so that neither fills up.
-    let errors = std::thread::spawn(|| std::io::read_to_string(stderr.expect("piped")).expect("text"));
-    let printed = std::io::read_to_string(stdout.expect("piped")).expect("text");
-    let code = run.child.wait().expect("it was ours").code();
-    assert_eq!(code, Some(0), "{printed}{}", errors.join().expect("it reads"));
-    let summary = fs::read(run.folder().join("summary.json")).expect("a summary");
-    let summary: serde_json::Value = serde_json::from_slice(&summary).expect("JSON");
-    assert!(summary["cases"]["passed"].as_u64() > Some(0), "{}", summary["cases"]);
-    let events = fs::read_to_string(run.folder().join("events.ndjson")).expect("events");
-    assert!(!events.contains(r#""event":"component_exited""#), "a component has exited");
+    let run = Run::passes("stock-controllers", &args);
     for program in PROGRAMS {
-        let log = run.folder().join(format!("cluster/{program}.log"));
-        assert!(fs::metadata(&log).is_ok_and(|log| log.len() > 0), "{} is empty", log.display());
+        run.has_logged(&format!("cluster/{program}.log"));
     }
     // The built-in controllers would otherwise do the same work.
     let requests = fs::read_to_string(run.folder().join("cluster/api.ndjson")).expect("an audit log");

@@ -14,15 +14,18 @@ use super::{
 };
 
 /// The kind of API server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub enum Api {
-    /// The embedded one.
-    #[default]
-    Builtin,
-    /// The embedded one, with stock controllers in place of built-in ones.
-    BuiltinWith(ControllerPrograms),
+    /// The embedded one, with stock controllers in place of built-in ones if they are given.
+    Builtin(Option<ControllerPrograms>),
     /// The upstream programs.
     Stock(Assets),
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self::Builtin(None)
+    }
 }
 
 /// Its options.
@@ -63,13 +66,14 @@ impl ControlPlane {
     /// Starts it; returns once it is ready.
     pub(super) async fn start(options: Options<'_>) -> Result<Self, ControlPlaneError> {
         Ok(match options.api {
-            Api::Builtin => {
-                let server = start_embedded(options.listen, options.audit_log).await?;
-                Self::Builtin { server, programs: None }
-            }
-            Api::BuiltinWith(programs) => {
-                let server = start_embedded(options.listen, options.audit_log).await?;
-                Self::Builtin { server, programs: Some(programs.clone()) }
+            Api::Builtin(programs) => {
+                let config = apiserver::Config {
+                    listen: options.listen,
+                    audit_log: Some(options.audit_log),
+                    ..apiserver::Config::default()
+                };
+                let server = Box::new(apiserver::start(config).await?);
+                Self::Builtin { server, programs: programs.clone() }
             }
             Api::Stock(assets) => {
                 Self::Stock(Box::new(Stock::start(assets, options.listen, options.logs).await?))
@@ -137,13 +141,4 @@ impl ControlPlane {
             Self::Stock(stock) => stock.shutdown().await,
         }
     }
-}
-
-/// Starts the embedded one.
-async fn start_embedded(
-    listen: SocketAddr,
-    audit_log: PathBuf,
-) -> Result<Box<apiserver::Server>, apiserver::StartError> {
-    let config = apiserver::Config { listen, audit_log: Some(audit_log), ..apiserver::Config::default() };
-    Ok(Box::new(apiserver::start(config).await?))
 }

@@ -147,9 +147,8 @@ impl Controllers {
         }
         if let Some(program) = manager {
             let spec = controller_manager::command(program, &common.kubeconfig, &common.logs);
-            let log = spec.log.clone();
             let manager = common.start(spec)?;
-            let running = controller_manager::wait_until_running(&manager, log, client).await;
+            let running = controller_manager::wait_until_running(&manager, &common.logs, client).await;
             running.map_err(|error| UpError::ControlPlane(error.into()))?;
             processes.push(manager);
         }

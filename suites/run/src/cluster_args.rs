@@ -257,10 +257,10 @@ impl ClusterArgs {
         let controllers = Controllers::from(self.controllers.unwrap_or_default());
         Ok(match self.cluster {
             ClusterOption::Embedded => ClusterTarget::Embedded {
-                api: match controllers {
-                    Controllers::Builtin => Api::Builtin,
-                    Controllers::Stock => Api::BuiltinWith(ControllerPrograms::find()?),
-                },
+                api: Api::Builtin(match controllers {
+                    Controllers::Builtin => None,
+                    Controllers::Stock => Some(ControllerPrograms::find()?),
+                }),
                 nodes,
                 driver: self.virtual_driver(config)?,
             },

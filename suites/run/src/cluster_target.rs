@@ -144,7 +144,7 @@ impl ClusterTarget {
     /// The kind of cluster, as reports name it.
     pub fn kind(&self) -> ClusterKind {
         match self {
-            Self::Embedded { api: Api::Builtin | Api::BuiltinWith(_), .. } => ClusterKind::Embedded,
+            Self::Embedded { api: Api::Builtin(_), .. } => ClusterKind::Embedded,
             Self::Embedded { api: Api::Stock(_), .. } => ClusterKind::Envtest,
             Self::Kind { .. } => ClusterKind::Kind,
             Self::Existing { .. } => ClusterKind::Existing,
@@ -177,8 +177,8 @@ impl ClusterTarget {
     /// The storage controllers that run, if the run chooses them.
     pub fn controllers(&self) -> Option<Controllers> {
         match self {
-            Self::Embedded { api: Api::Builtin, .. } => Some(Controllers::Builtin),
-            Self::Embedded { api: Api::BuiltinWith(_), .. } => Some(Controllers::Stock),
+            Self::Embedded { api: Api::Builtin(None), .. } => Some(Controllers::Builtin),
+            Self::Embedded { api: Api::Builtin(Some(_)), .. } => Some(Controllers::Stock),
             Self::Embedded { api: Api::Stock(assets), .. } => {
                 let stock = assets.controller_manager.is_some();
                 Some(if stock { Controllers::Stock } else { Controllers::Builtin })

@@ -16,8 +16,9 @@
 use std::path::Path;
 
 use claimcheck_controllers::Name;
-use claimcheck_kind::StockController;
 use serde_json::{Value, json};
+
+use crate::{controller_manager, stock::CONTROLLER_MANAGER};
 
 /// A stock program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ impl Program {
     /// The name of the program, of its log and of its kubeconfig.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Manager => "kube-controller-manager",
+            Self::Manager => CONTROLLER_MANAGER,
             Self::Scheduler => "kube-scheduler",
         }
     }
@@ -44,16 +45,9 @@ impl Program {
     }
 }
 
-/// The controllers in addition to [`StockController::REPLACED`], by the names of
-/// `cmd/kube-controller-manager/names/controller_names.go`. Garbage collection, the deletion of namespaces and default
-/// service accounts are part of the embedded API server.
-const FURTHER: [&str; 4] = [
-    "pod-garbage-collector-controller",
-    "node-lifecycle-controller",
-    "taint-eviction-controller",
-    // Its annotation of the first node shows that the controllers have started.
-    "ttl-controller",
-];
+/// Its annotation of the first node shows that the controllers have started. Garbage collection, the deletion of
+/// namespaces and default service accounts are part of the embedded API server.
+const TTL_CONTROLLER: &str = "ttl-controller";
 
 /// The annotation that the controller `ttl-controller` adds to every node (`ObjectTTLAnnotationKey` in
 /// pkg/apis/core/annotation_key_constants.go).
@@ -81,19 +75,12 @@ pub(crate) fn is_replaced(name: Name, with_scheduler: bool) -> bool {
     }
 }
 
-/// The arguments of kube-controller-manager: a single instance without a lease. As with kubeadm, each controller has
-/// its own service account, to which the role `system:controller:NAME` is bound.
+/// The arguments of kube-controller-manager. As with kubeadm, each controller has its own service account, to which the
+/// role `system:controller:NAME` is bound.
 pub(crate) fn manager_arguments(kubeconfig: &Path) -> Vec<String> {
-    let controllers: Vec<&str> =
-        StockController::REPLACED.map(StockController::name).into_iter().chain(FURTHER).collect();
-    vec![
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--controllers={}", controllers.join(",")),
-        "--use-service-account-credentials=true".to_owned(),
-        "--leader-elect=false".to_owned(),
-        // It serves no requests, and so requires no extension-apiserver-authentication.
-        "--secure-port=0".to_owned(),
-    ]
+    let mut arguments = controller_manager::arguments(kubeconfig, &[TTL_CONTROLLER]);
+    arguments.push("--use-service-account-credentials=true".to_owned());
+    arguments
 }
 
 /// The arguments of kube-scheduler. Those about clients and leader election are ignored with `--config`
@@ -186,6 +173,8 @@ impl DeviceKind {
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_kind::StockController;
+
     use super::*;
 
     #[test]

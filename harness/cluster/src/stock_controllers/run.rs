@@ -7,7 +7,6 @@ use std::{
 
 use claimcheck_apiserver::{Server, kubeconfig};
 use claimcheck_substrate::STATE_DIR;
-use futures::future::select_all;
 use k8s_openapi::{
     api::core::v1::Node, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -19,14 +18,12 @@ use super::{
 };
 use crate::{
     control_plane::ControlPlaneError,
+    controller_manager,
     embedded::{UpError, writing},
     node::Common,
-    stock::{READY, StockError, spec},
+    stock::{StockError, spec},
     supervisor::Supervised,
 };
-
-/// A program that exits this often before it is ready is considered broken.
-const GIVE_UP: u32 = 3;
 
 /// Starts them; returns once the controllers have annotated `node`.
 ///
@@ -74,21 +71,8 @@ async fn wait_until_running(
         let annotations = node.and_then(|node| node.metadata.annotations.as_ref());
         annotations.is_some_and(|annotations| annotations.contains_key(plan::TTL_ANNOTATION))
     };
-    let exits = processes.iter().map(|process| {
-        Box::pin(async move {
-            process.has_failed(GIVE_UP).await;
-            process
-        })
-    });
-    let failed = tokio::select! {
-        Ok(_) = await_condition(nodes, node, is_annotated) => return Ok(()),
-        (process, _, _) = select_all(exits) => process,
-        // The first one is the controller manager, which has not annotated the node.
-        () = tokio::time::sleep(READY) => &processes[0],
-    };
-    let program = failed.name().to_owned();
-    let log = logs.join(format!("{program}.log"));
-    Err(StockError::NotReady { program, log, last_lines: failed.last_lines() })
+    // The first process is the controller manager.
+    controller_manager::wait_until(await_condition(nodes, node, is_annotated), processes, logs).await
 }
 
 /// Writes the kubeconfig of a program (0600): with a client certificate of its user, as kubeadm does.

@@ -59,7 +59,7 @@ pub fn validate(driver: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Warnings about a CSIDriver: `WarningsOnCreate` in pkg/registry/storage/csidriver/strategy.go.
+/// Warnings about a CSIDriver, as kube-apiserver 1.36 sends them.
 pub fn warnings(driver: &Value, write: Write) -> Vec<String> {
     let spec = &driver["spec"];
     let requests_tokens = items(&spec["tokenRequests"]).next().is_some();

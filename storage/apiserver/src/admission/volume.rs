@@ -74,7 +74,7 @@ pub fn validate(volume: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Warnings about a PersistentVolume: `warningsForPersistentVolumeSpecAndMeta` in pkg/api/persistentvolume/util.go.
+/// Warnings about a PersistentVolume, as kube-apiserver 1.36 sends them.
 pub fn warnings(volume: &Value) -> Vec<String> {
     let text = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
                 approach is to use dynamic provisioning.";

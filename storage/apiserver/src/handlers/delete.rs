@@ -123,6 +123,10 @@ fn attempt(
     // Their garbage collection policy is Unsupported (pkg/registry/core/event/strategy.go).
     let propagation = options.propagation.filter(|_| storage != Storage::Events);
     let mut finalizers = finalizers_for(old, propagation);
+    let write = |new| match options.dry_run {
+        true => Ok(Arc::new(Object::new(old.key.clone(), old.version, new))),
+        false => store.replace(storage, old, new),
+    };
     let mut new = old.value.clone();
     if storage == Storage::Definitions && !old.is_deleting() {
         custom::begin_deletion(&mut new);
@@ -134,17 +138,15 @@ fn attempt(
     // A grace period can be shortened, never extended; a second deletion otherwise changes nothing.
     let dates = !old.is_deleting() || already.is_some_and(|already| already > grace);
     if grace == 0 && finalizers.is_empty() && storage != Storage::Namespaces {
-        let mut last = old.clone();
         // Of kinds with a grace period, a watch shows the deletion before the removal, even if there is none: upstream's
         // Store.Delete calls updateForGracefulDeletionAndFinalizers first.
-        if storage == Storage::Pods && dates {
+        let last = if storage == Storage::Pods && dates {
             mark(&mut new, 0);
             count_deletion(old, &mut new);
-            last = match options.dry_run {
-                true => Arc::new(Object::new(old.key.clone(), old.version, new)),
-                false => store.replace(storage, old, new)?,
-            };
-        }
+            write(new)?
+        } else {
+            old.clone()
+        };
         return match options.dry_run {
             true => Ok(Outcome::Removed(last)),
             false => store.remove(storage, &last, last.value.clone()).map(Outcome::Removed),
@@ -169,10 +171,7 @@ fn attempt(
     if storage == Storage::Namespaces {
         new["status"]["phase"] = "Terminating".into();
     }
-    match options.dry_run {
-        true => Ok(Outcome::Deleting(Arc::new(Object::new(old.key.clone(), old.version, new)))),
-        false => store.replace(storage, old, new).map(Outcome::Deleting),
-    }
+    write(new).map(Outcome::Deleting)
 }
 
 /// The finalizers that the deletion must wait for.

@@ -77,7 +77,7 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "csidriver",
             decode: decode::<CSIDriver>,
             default: default_driver,
-            // PrepareForCreate of pkg/registry/storage/csidriver/strategy.go sets no generation.
+            // As kube-apiserver 1.36 answers: the first change of the spec has generation 1.
             generation: Generation::Changes,
             validate: driver::validate,
             validate_update: driver::validate_update,
