@@ -105,7 +105,7 @@ pub fn delete(store: &Store, resource: &Resource, key: &Key, options: &DeleteOpt
         check_preconditions(resource, &old, options)?;
         // Stale: another client wrote in between.
         let Ok(outcome) = attempt(store, resource, &old, options) else { continue };
-        if options.propagation == Some(Propagation::Orphan) && !options.dry_run {
+        if propagation(resource.storage, options) == Some(Propagation::Orphan) && !options.dry_run {
             orphan_dependents(store, resource, &old);
         }
         return Ok(outcome);
@@ -120,9 +120,7 @@ fn attempt(
 ) -> Result<Outcome, VersionConflict> {
     let storage = resource.storage;
     let grace = grace_period(storage, &old.value, options.grace);
-    // Their garbage collection policy is Unsupported (pkg/registry/core/event/strategy.go).
-    let propagation = options.propagation.filter(|_| storage != Storage::Events);
-    let mut finalizers = finalizers_for(old, propagation);
+    let mut finalizers = finalizers_for(old, propagation(storage, options));
     let write = |new| match options.dry_run {
         true => Ok(Arc::new(Object::new(old.key.clone(), old.version, new))),
         false => store.replace(storage, old, new),
@@ -172,6 +170,12 @@ fn attempt(
         new["status"]["phase"] = "Terminating".into();
     }
     write(new).map(Outcome::Deleting)
+}
+
+/// What the deletion does to dependents. The garbage collection policy of events is Unsupported
+/// (pkg/registry/core/event/strategy.go).
+fn propagation(storage: Storage, options: &DeleteOptions) -> Option<Propagation> {
+    options.propagation.filter(|_| storage != Storage::Events)
 }
 
 /// The finalizers that the deletion must wait for.
