@@ -145,6 +145,12 @@ impl Context {
         Self { events: EventRecorder::new(self.client.clone(), component), ..self }
     }
 
+    /// The same access, with `component` as the source of its events, which are series as kube-scheduler's.
+    #[must_use]
+    pub fn with_event_series(self, component: &str) -> Self {
+        Self { events: EventRecorder::in_series(self.client.clone(), component), ..self }
+    }
+
     /// The same access, with metrics of its reconciliations.
     #[must_use]
     pub fn with_meter(self, meter: Meter) -> Self {

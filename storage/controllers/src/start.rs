@@ -321,7 +321,7 @@ fn start(
             running.spawn(endless(shell::run(binder::Binder::new(&context), context)));
         }
         Name::Scheduler => {
-            let context = context("default-scheduler");
+            let context = context("default-scheduler").with_event_series("default-scheduler");
             running.spawn(endless(shell::run(scheduler::Scheduler::default(), context)));
         }
         Name::Expander => {

@@ -2,7 +2,8 @@
 //!
 //! Like client-go's `tools/record`: a repeated event increases the count of the first one instead of being
 //! written again. Recording never waits and never fails; when the API server is too slow, events that do not
-//! fit the buffer are dropped, as upstream.
+//! fit the buffer are dropped, as upstream. The scheduler uses client-go's newer `tools/events`, see
+//! [`EventRecorder::in_series`].
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -33,6 +34,9 @@ const REMEMBERED: usize = 512;
 /// Minimum interval between counted repetitions: each count is a write.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// When a series of events ends: `finishTime` in client-go's `tools/events/event_broadcaster.go`.
+const SERIES_END: Duration = Duration::from_mins(6);
+
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
@@ -62,6 +66,15 @@ enum Request {
     Flush(oneshot::Sender<()>),
 }
 
+/// Which events of a component are repetitions of an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repetition {
+    /// Those with the same message.
+    SameMessage,
+    /// Those with the same reason, whatever their message.
+    SameReason,
+}
+
 /// An event without its time: the identity under which repetitions are counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Occurrence {
@@ -81,8 +94,19 @@ impl EventRecorder {
     /// A recorder for `component` (such as `persistentvolume-controller`, upstream's names); its writer
     /// task ends with the last clone.
     pub fn new(client: Client, component: impl Into<String>) -> Self {
+        Self::start(client, component.into(), Repetition::SameMessage)
+    }
+
+    /// A recorder like client-go's `tools/events`, which kube-scheduler uses: events of an object with the same reason
+    /// within six minutes are one series with the message of the first, even if their own messages differ (`getKey` in
+    /// `event_broadcaster.go`).
+    pub fn in_series(client: Client, component: impl Into<String>) -> Self {
+        Self::start(client, component.into(), Repetition::SameReason)
+    }
+
+    fn start(client: Client, component: String, repetition: Repetition) -> Self {
         let (requests, received) = mpsc::channel(BUFFER);
-        let writer = Writer { client, component: component.into(), written: WrittenEvents::default() };
+        let writer = Writer { client, component, repetition, written: WrittenEvents::default() };
         tokio::spawn(writer.run(received));
         Self { requests }
     }
@@ -142,6 +166,7 @@ where
 struct Writer {
     client: Client,
     component: String,
+    repetition: Repetition,
     written: WrittenEvents,
 }
 
@@ -163,7 +188,11 @@ impl Writer {
         let events = Api::<Event>::namespaced(self.client.clone(), &namespace);
         let now = Timestamp::now();
         // A version that moved on does not make it another event.
-        let identity = Occurrence { resource_version: None, ..occurrence.clone() };
+        let mut identity = Occurrence { resource_version: None, ..occurrence.clone() };
+        if self.repetition == Repetition::SameReason {
+            identity.message.clear();
+            self.written.end_series(&identity, now);
+        }
         if let Some(earlier) = self.written.again(&identity, now) {
             let Some((name, count)) = earlier else { return };
             let patch = json!({"count": count, "lastTimestamp": Time(now)});
@@ -256,6 +285,14 @@ impl WrittenEvents {
         series.count = series.count.saturating_add(1);
         series.counted = now;
         Some(Some((series.name.clone(), series.count)))
+    }
+
+    /// Forgets the event if it was not repeated for so long that its series has ended.
+    fn end_series(&mut self, occurrence: &Occurrence, now: Timestamp) {
+        let ended = |series: &Series| now.duration_since(series.counted).unsigned_abs() >= SERIES_END;
+        if self.events.get(occurrence).is_some_and(ended) {
+            self.forget(occurrence);
+        }
     }
 
     fn first(&mut self, occurrence: Occurrence, name: String, now: Timestamp) {

@@ -1,6 +1,6 @@
 //! The informer and the event recorder against the embedded API server.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use claimcheck_apiserver::{self as apiserver, Fault, FaultRule};
 use claimcheck_informer::{
@@ -159,6 +159,21 @@ async fn a_field_selector_keeps_other_nodes_pods_out() {
     let world = informer.read();
     let names: Vec<_> = world.pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
     assert_eq!(names, ["mine"]);
+}
+
+#[tokio::test]
+async fn events_in_series_keep_the_message_of_the_first() {
+    let (_server, client) = cluster().await;
+    let recorder = EventRecorder::in_series(client.clone(), "tester");
+    let about = reference(&pod("p", "", &[]));
+    for (reason, message) in [("Failed", "no claim"), ("Failed", "no node"), ("Other", "no node")] {
+        recorder.record(&about, EventType::Warning, reason, message);
+    }
+    timeout(Duration::from_secs(10), recorder.flush()).await.expect("the events are written");
+    let events = Api::<Event>::all(client).list(&ListParams::default()).await.unwrap().items;
+    let seen: BTreeSet<_> = events.into_iter().map(|event| (event.reason, event.message)).collect();
+    let expected = [("Failed", "no claim"), ("Other", "no node")];
+    assert_eq!(seen, expected.map(|(reason, message)| (Some(reason.into()), Some(message.into()))).into());
 }
 
 #[tokio::test]

@@ -75,9 +75,8 @@ async fn fits_nowhere(t: Arc<Fixture>) -> Result<()> {
     let small =
         t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     let claim = t.claim_of_driver(&small, "claim", "300Mi").await?;
-    t.pod(&TestPod::long_running("pod", &claim, "")).await?;
-    t.event_containing("pod", &["FailedScheduling"], "did not have enough free storage").await?;
-    Ok(())
+    let pod = t.pod(&TestPod::long_running("pod", &claim, "")).await?;
+    t.unschedulable(&pod, &["did not have enough free storage"]).await
 }
 
 async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {

@@ -108,6 +108,6 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
 
 async fn foreign_claim(t: Arc<Fixture>) -> Result<()> {
     t.claim("pod-data").await?;
-    t.script(&Script::run_to_completion("pod", SCRIPT).volume("data", source(&t).await?)).await?;
-    t.event_containing("pod", &["FailedScheduling"], "was not created for").await
+    let pod = t.script(&Script::run_to_completion("pod", SCRIPT).volume("data", source(&t).await?)).await?;
+    t.unschedulable(&pod, &["was not created for"]).await
 }

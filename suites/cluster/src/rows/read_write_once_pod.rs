@@ -63,7 +63,7 @@ async fn waits_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let holder = t.ready_pod(&TestPod::long_running("holder", &claim, "").on(first)).await?;
     let waiter = t.pod(&TestPod::long_running("waiter", &claim, "").on(second)).await?;
     // The rest of the message differs between versions of Kubernetes.
-    t.event_containing("waiter", &["FailedScheduling"], "ReadWriteOncePod access mode").await?;
+    t.unschedulable(&waiter, &["ReadWriteOncePod access mode"]).await?;
     t.remove_pod(&holder).await?;
     t.ready(&waiter).await?;
     t.remove_pod(&waiter).await

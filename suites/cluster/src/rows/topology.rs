@@ -119,12 +119,9 @@ async fn conflict(t: Arc<Fixture>) -> Result<()> {
     let zoned = t.install_driver(Variant::Zoned, allowing(&nodes[0], "Immediate")).await?;
     let claim = t.claim_of_driver(&zoned, "claim", "1Mi").await?;
     t.bound(&claim).await?;
-    t.pod(&TestPod::long_running("pod", &claim, "").on(&nodes[1])).await?;
-    let message = t.event("pod", "FailedScheduling").await?;
+    let pod = t.pod(&TestPod::long_running("pod", &claim, "").on(&nodes[1])).await?;
     // The message up to Kubernetes 1.33, and since.
-    let known = ["volume node affinity conflict", "didn't match PersistentVolume's node affinity"];
-    ensure!(known.iter().any(|words| message.contains(words)), "the Event message is {message:?}");
-    Ok(())
+    t.unschedulable(&pod, &["volume node affinity conflict", "didn't match PersistentVolume's node affinity"]).await
 }
 
 async fn two_volumes(t: Arc<Fixture>) -> Result<()> {

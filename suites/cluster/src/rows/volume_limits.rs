@@ -62,8 +62,7 @@ async fn beyond_the_limit(t: Arc<Fixture>) -> Result<()> {
     }
     let claim = t.claim_of_driver(&limited, "third", "1Mi").await?;
     let third = t.pod(&TestPod::long_running("third", &claim, "").on(&node)).await?;
-    // Before its claim is bound, the pod waits for the claim instead.
-    t.event_containing("third", &["FailedScheduling"], "exceed max volume count").await?;
+    t.unschedulable(&third, &["exceed max volume count"]).await?;
     t.remove_pod(&pods[0]).await?;
     t.ready(&third).await?;
     Ok(())
