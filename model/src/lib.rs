@@ -42,7 +42,7 @@ pub use meter::Meter;
 pub use names::*;
 pub use phase::{Phase, PhaseInfo, Source, Subject};
 pub use rate::{NotARate, Rate};
-pub use run::{CaseId, CaseResult, ClusterKind, ComponentEnd, RunInfo, read_environment};
+pub use run::{CaseId, CaseResult, ClusterKind, ComponentEnd, INTERRUPTED, RunInfo, read_environment};
 pub use sample::{Outcome, PhaseSample, SubjectIds, VolumeMode};
 pub use stamp::Stamp;
 pub use stock::{StockComponent, StockMetrics, StockOperation, StockState};

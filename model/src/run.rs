@@ -132,6 +132,9 @@ pub enum CaseResult {
     },
 }
 
+/// Why cases are skipped that an interrupted run did not finish.
+pub const INTERRUPTED: &str = "the run was interrupted";
+
 impl CaseResult {
     /// A failure without a known cause.
     pub fn failed(reason: impl Into<String>) -> Self {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
 
-use claimcheck_model::{CaseResult, ClusterKind, Phase, TransitionKind};
+use claimcheck_model::{CaseResult, ClusterKind, INTERRUPTED, Phase, TransitionKind};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle};
 
 use super::capabilities;
@@ -261,6 +261,9 @@ fn skipped(summary: &Summary, paint: Paint) -> Option<String> {
         }
     }
     let lines = reasons.into_iter().map(|(reason, cases)| {
+        if reason == INTERRUPTED {
+            return format!("{:>3} × {reason}", cases.len());
+        }
         let names = wrap(&cases.join(", "), "      ");
         format!("{:>3} × {reason}\n{}", cases.len(), paint.dim(&names))
     });

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use claimcheck_model::{CaseId, CaseResult, Event};
+use claimcheck_model::{CaseId, CaseResult, Event, INTERRUPTED};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::tables::{Paint, Style, human};
@@ -111,6 +111,10 @@ impl Progress {
     }
 
     fn print_result(&self, case: &CaseId, result: &CaseResult, seconds: f64) {
+        // After Ctrl-C, a line for each remaining case would hide those of the cases that ran.
+        if matches!(result, CaseResult::Skipped { reason } if reason == INTERRUPTED) {
+            return;
+        }
         self.print(|paint| {
             let took = human(seconds);
             match result {

@@ -3,6 +3,7 @@
 use std::{any::Any, time::Duration};
 
 use anyhow::Result;
+use claimcheck_model::INTERRUPTED;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -21,7 +22,7 @@ pub fn skip(why: impl Into<String>) -> anyhow::Error {
     Skip(why.into()).into()
 }
 
-/// Why a case did not end by itself.
+/// Why a case did not end by itself. An interrupted case is no failure: it ends as skipped.
 #[derive(Debug, thiserror::Error)]
 pub enum Stopped {
     /// It panicked.
@@ -30,43 +31,41 @@ pub enum Stopped {
     /// It exceeded its time limit.
     #[error("the case took longer than {} s", .0.as_secs())]
     TimedOut(Duration),
-    /// The run was interrupted.
-    #[error("the run was interrupted")]
-    Interrupted,
 }
 
 impl<C> Planned<C> {
     /// The reason not to start the case: the plan skips it, or the run was interrupted.
     pub fn skip_now(&self, interrupted: &CancellationToken) -> Option<String> {
         let skip = self.skip.clone();
-        skip.or_else(|| interrupted.is_cancelled().then(|| Stopped::Interrupted.to_string()))
+        skip.or_else(|| interrupted.is_cancelled().then(|| INTERRUPTED.to_owned()))
     }
 }
 
-/// Runs the function of a case as a separate task, until it ends, panics, exceeds `limit` or the run is interrupted.
+/// Runs the function of a case as a separate task, until it ends, panics, exceeds `limit` or the run is interrupted:
+/// then it ends with [`Skip`].
 ///
 /// # Errors
-/// It did not end by itself. It has been cancelled then.
+/// It panicked or exceeded `limit`. It has been cancelled then.
 pub async fn bounded(
     case: impl Future<Output = Result<()>> + Send + 'static,
     limit: Duration,
     interrupted: &CancellationToken,
 ) -> Result<Result<()>, Stopped> {
     let mut task = tokio::spawn(case.in_current_span());
-    let stopped = tokio::select! {
+    let ended = tokio::select! {
         ended = &mut task => {
             return ended.map_err(|error| match error.try_into_panic() {
                 Ok(panic) => Stopped::Panicked(message(&*panic).to_owned()),
                 Err(error) => Stopped::Panicked(error.to_string()),
             });
         }
-        () = tokio::time::sleep(limit) => Stopped::TimedOut(limit),
-        () = interrupted.cancelled() => Stopped::Interrupted,
+        () = tokio::time::sleep(limit) => Err(Stopped::TimedOut(limit)),
+        () = interrupted.cancelled() => Ok(Err(skip(INTERRUPTED))),
     };
     task.abort();
     // Its calls are cancelled once the task has ended; only then are the leftovers known.
     let _ = task.await;
-    Err(stopped)
+    ended
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {
@@ -122,8 +121,8 @@ mod tests {
             let _guard = guard;
             pending().await
         };
-        let stopped = bounded(case, LIMIT, &interrupted).await.unwrap_err();
-        assert!(matches!(stopped, Stopped::Interrupted));
+        let ended = bounded(case, LIMIT, &interrupted).await.unwrap();
+        assert!(ended.unwrap_err().is::<Skip>());
         assert!(dropped.load(Ordering::Relaxed));
         assert_eq!(planned.skip_now(&interrupted).as_deref(), Some("the run was interrupted"));
         let planned = Planned { case: (), skip: Some("no loop devices".to_owned()) };

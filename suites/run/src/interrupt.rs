@@ -42,6 +42,9 @@ pub fn token() -> Result<CancellationToken> {
                 _ = terminate.recv() => {}
             }
         }
+        eprintln!(
+            "claimcheck: interrupted twice: `claimcheck cluster prune` deletes a kind cluster that is left"
+        );
         std::process::exit(INTERRUPTED.into());
     });
     Ok(interrupted)
