@@ -416,6 +416,17 @@ impl FieldError {
         Self { field: field.into(), problem: Problem::Invalid(shown(value)), detail: detail.into() }
     }
 
+    /// The field's value, which has fields or items, is invalid. As upstream, it is not shown (`field.OmitValueType`).
+    pub fn invalid_part(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: Problem::Invalid(String::new()), detail: detail.into() }
+    }
+
+    /// The field's value, which has fields or items, occurs twice. As upstream, it is not shown.
+    pub fn duplicate_part(field: impl Into<String>) -> Self {
+        let problem = Problem::Duplicate(String::new());
+        Self { field: field.into(), problem, detail: String::new() }
+    }
+
     /// The field's `value` is not one of `supported`.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let mut supported: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
@@ -472,10 +483,25 @@ impl FieldError {
         self.problem == Problem::Required
     }
 
+    /// Whether the rules of a schema cannot be evaluated with this error (`hasBlockingErr` in
+    /// apiextensions-apiserver pkg/registry/customresource/strategy.go).
+    pub fn blocks_rules(&self) -> bool {
+        matches!(
+            self.problem,
+            Problem::NotSupported(_)
+                | Problem::Required
+                | Problem::TooLong
+                | Problem::TooMany(_)
+                | Problem::TypeInvalid(_)
+        )
+    }
+
     /// The message, without the field.
     fn body(&self) -> String {
         let head = match &self.problem {
             Problem::Required => "Required value".to_owned(),
+            Problem::Invalid(value) if value.is_empty() => "Invalid value".to_owned(),
+            Problem::Duplicate(value) if value.is_empty() => "Duplicate value".to_owned(),
             Problem::Invalid(value) => format!("Invalid value: {value}"),
             Problem::NotSupported(value) => format!("Unsupported value: {value}"),
             Problem::Forbidden => "Forbidden".to_owned(),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::columns::JsonPath;
 use super::schema::{Schema, list, texts};
-use super::{default, prune, structural, validate as values};
+use super::{default, prune, rules, structural, validate as values};
 use crate::names;
 use crate::status::FieldError;
 
@@ -142,7 +142,9 @@ fn check_versions(spec: &Value, errors: &mut Vec<FieldError>) {
             let sound = faults.is_empty();
             errors.extend(faults);
             if sound {
-                check_defaults(&Schema::read(schema), &place, errors);
+                let parsed = Schema::read(schema);
+                check_defaults(&parsed, &place, errors);
+                errors.extend(rules::validate(&parsed, schema, &place));
             }
         } else {
             errors.push(FieldError::required(place, ""));

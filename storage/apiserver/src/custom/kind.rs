@@ -13,6 +13,10 @@ use crate::status::FieldError;
 /// One version of a kind that a definition brings.
 #[derive(Debug)]
 pub struct Kind {
+    /// The kind.
+    pub kind: String,
+    /// Group and version.
+    pub api_version: String,
     /// The kind of lists.
     pub list_kind: String,
     /// Its schema.
@@ -32,9 +36,37 @@ pub struct Kind {
 impl Kind {
     /// The errors of a new object.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = self.validate_values(object);
+        errors.extend(self.check_rules(&errors, None, object));
+        errors
+    }
+
+    fn validate_values(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = validate::validate(&without_metadata(object), &self.schema);
         errors.extend(self.scale.iter().flat_map(|scale| scale.validate(object)));
         errors
+    }
+
+    /// The errors of the CEL rules for an object that has `errors` already.
+    fn check_rules(&self, errors: &[FieldError], old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+        if !self.schema.has_rules {
+            return Vec::new();
+        }
+        if errors.iter().any(FieldError::blocks_rules) {
+            let detail = "some validation rules were not checked because the object was invalid; correct the \
+                          existing errors to complete validation";
+            return vec![FieldError::invalid(rules::NO_FIELD, &"null".into(), detail)];
+        }
+        let old = old.map(|old| self.identified(old));
+        rules::check(&self.identified(new), old.as_ref(), &self.schema)
+    }
+
+    /// The object with its kind, and of its metadata only names.
+    fn identified(&self, object: &Value) -> Value {
+        let mut object = without_metadata(object);
+        object["apiVersion"] = self.api_version.as_str().into();
+        object["kind"] = self.kind.as_str().into();
+        object
     }
 
     /// The errors of a change through the path of `subresource`. As upstream (KEP-4008), a value that was as
@@ -47,16 +79,14 @@ impl Kind {
                 None => Vec::new(),
             },
             (Some("status"), None) => Vec::new(),
-            _ => self.validate(object),
+            _ => self.validate_values(object),
         };
         let mut found = errors(new);
         if !found.is_empty() {
             let before = errors(old);
             found.retain(|error| error.is_required() || !before.contains(error));
         }
-        if found.is_empty() {
-            found = rules::check(&without_metadata(old), &without_metadata(new), &self.schema);
-        }
+        found.extend(self.check_rules(&found, Some(old), new));
         found
     }
 
@@ -89,6 +119,8 @@ fn without_metadata(object: &Value) -> Value {
 #[cfg(test)]
 pub fn open(has_status: bool) -> Kind {
     Kind {
+        kind: "Thing".to_owned(),
+        api_version: "example.com/v1".to_owned(),
         list_kind: "ThingList".to_owned(),
         schema: Schema::read(&json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })),
         shape: &Shape::Deduced,
@@ -136,5 +168,30 @@ mod tests {
         let wrong =
             "status.n: Invalid value: \"string\": status.n in body must be of type integer: \"string\"";
         assert_eq!(check(Some("status"), json!({}), json!({ "status": { "n": "x" } })), [wrong]);
+    }
+
+    #[test]
+    fn rules_are_checked_unless_the_object_is_invalid_otherwise() {
+        let rules = json!([{ "rule": "self.n > 1 && self.kind == 'Thing'", "message": "small" }]);
+        let schema = json!({ "type": "object", "required": ["must"], "x-kubernetes-validations": rules,
+            "properties": { "n": { "type": "integer" }, "must": { "type": "string" } } });
+        let kind = Kind { schema: Schema::read(&schema), ..open(true) };
+        let texts =
+            |errors: Vec<FieldError>| -> Vec<String> { errors.iter().map(ToString::to_string).collect() };
+        let object = |n: u8| json!({ "n": n, "must": "" });
+        assert_eq!(texts(kind.validate(&object(2))), Vec::<String>::new());
+        assert_eq!(texts(kind.validate(&object(1))), ["<nil>: Invalid value: small"]);
+        assert_eq!(
+            texts(kind.validate_update(None, &object(2), &object(1))),
+            ["<nil>: Invalid value: small"]
+        );
+        assert_eq!(texts(kind.validate_update(None, &object(1), &object(1))), Vec::<String>::new());
+        let errors = texts(kind.validate(&json!({ "n": 1 })));
+        assert_eq!(errors[0], "must: Required value");
+        assert!(
+            errors[1].starts_with("<nil>: Invalid value: \"null\": some validation rules were not"),
+            "{errors:?}"
+        );
+        assert_eq!(errors.len(), 2);
     }
 }

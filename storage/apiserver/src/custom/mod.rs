@@ -6,7 +6,7 @@
 //!         registry: serves established kinds, removes deleted ones with their objects (run)
 //!             row: the `Resource` of one version, with its `Kind`
 //!                 schema: the parsed schema -> prune, default, validate, shape (server-side apply), openapi
-//!                 columns, scale, rules (the CEL rules that are evaluated)
+//!                 columns, scale, rules (CEL)
 //! ```
 //!
 //! The built-in table of `resources` is searched first, so requests for its kinds do not pass through here. Rows

@@ -48,6 +48,8 @@ pub fn build(definition: &Value, version: &Value, storage: Storage) -> &'static 
     }
     let package: Vec<&str> = group.rsplit('.').chain([name]).collect();
     let custom: &'static Kind = Box::leak(Box::new(Kind {
+        kind: kind.to_owned(),
+        api_version: format!("{group}/{name}"),
         list_kind: names["listKind"].as_str().unwrap_or_default().to_owned(),
         shape: shape::of_kind(&schema, &package.join("."), kind),
         schema,

@@ -1,150 +1,297 @@
 //! The CEL rules of schemas (`x-kubernetes-validations`).
 //!
-//! There is no evaluator of CEL here. One rule is evaluated, since it is simple and the most common: `self ==
-//! oldSelf`, with which a field is immutable. For the others a definition is accepted with a warning, so that it
-//! is known that they have no effect.
+//! ```text
+//! declared: the errors and warnings of the rules of a definition
+//!     rule: a rule, read from a schema
+//!         program: its compiled expressions; library: the functions of Kubernetes
+//!             budget: the limit of their cost
+//! this file: which rules apply to which parts of an object
+//!     convert: values of CEL for those parts; evaluate: the result of an expression
+//! ```
+//!
+//! Expressions are parsed and evaluated by the crate `cel`, which has no type checker. A rule with wrong syntax, an
+//! unknown variable or surely the wrong type is refused as upstream does. A rule with a function or type that exists
+//! only upstream is stored with a warning, and not evaluated. Any other error of types, such as an unknown field,
+//! makes each object invalid, while upstream refuses the definition. Upstream's estimates of costs do not exist, and
+//! the limits differ: see `budget`. Strings of the formats byte, date, date-time and duration are strings in
+//! expressions.
+//!
+//! Mirrors pkg/apiserver/schema/cel/validation.go.
+
+mod budget;
+mod convert;
+mod declared;
+mod evaluate;
+mod field_path;
+mod library;
+mod program;
+mod rule;
+#[cfg(test)]
+mod snapshot_tests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::is_built_in;
-use super::schema::{ListType, Schema, list};
+pub use declared::{validate, warnings};
+pub use rule::Rule;
+
+use super::schema::{Additional, ListType, Schema, list};
 use crate::status::FieldError;
+use evaluate::{Failure, Variables};
+use rule::Reason;
 
-/// The evaluated rule, without spaces.
-const IMMUTABLE: &str = "self==oldSelf";
+/// The longest message of a `messageExpression`, in bytes (MaxEvaluatedMessageExpressionSizeBytes).
+const LONGEST_MESSAGE: usize = 5 * 1024;
 
-/// Whether the rule is evaluated.
-fn is_evaluated(rule: &str) -> bool {
-    rule.split_whitespace().collect::<String>() == IMMUTABLE
+/// The field of errors without one: Go prints the missing path so.
+pub const NO_FIELD: &str = "<nil>";
+
+/// The errors of an object, or of its change from `old`. Both have a kind, and of their metadata only names.
+pub fn check(object: &Value, old: Option<&Value>, schema: &Schema) -> Vec<FieldError> {
+    check_within(object, old, schema, budget::PER_REQUEST)
 }
 
-/// The errors of a change.
-pub fn check(old: &Value, new: &Value, schema: &Schema) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    check_at(old, new, schema, "", &mut errors);
-    errors
+fn check_within(object: &Value, old: Option<&Value>, schema: &Schema, left: u64) -> Vec<FieldError> {
+    let mut check = Check { errors: Vec::new(), left, is_stopped: false };
+    let ratchet = Ratchet { current: old.map(|old| (old, object)), nearest: None };
+    check.visit(schema, schema, Part { path: "", new: object, old, ratchet, is_root: true });
+    check.errors
 }
 
-fn check_at(old: &Value, new: &Value, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
-    if old == new {
-        return;
+/// A part of the object.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    path: &'a str,
+    new: &'a Value,
+    /// The value before the change, if it can be correlated.
+    old: Option<&'a Value>,
+    ratchet: Ratchet<'a>,
+    is_root: bool,
+}
+
+/// What decides whether a part that is invalid was so before (KEP-4008, `ratchetingOptions`).
+#[derive(Clone, Copy, Default)]
+struct Ratchet<'a> {
+    /// The old and the new value of the part, if they can be correlated.
+    current: Option<(&'a Value, &'a Value)>,
+    /// The same of the nearest part around it for which that is so.
+    nearest: Option<(&'a Value, &'a Value)>,
+}
+
+impl<'a> Ratchet<'a> {
+    fn is_unchanged(self) -> bool {
+        self.current.or(self.nearest).is_some_and(|(old, new)| old == new)
     }
-    for rule in schema.rules.iter().filter(|rule| is_evaluated(&rule.rule)) {
-        let message = match rule.message.is_empty() {
-            true => format!("failed rule: {}", rule.rule.trim()),
-            false => rule.message.clone(),
-        };
-        let field = format!("{path}{}", rule.field);
-        // Upstream names the type of a value that has parts.
-        let shown = match new {
-            Value::Object(_) => Value::from("object"),
-            Value::Array(_) => Value::from("array"),
-            scalar => scalar.clone(),
-        };
-        errors.push(FieldError::invalid(field.trim_start_matches('.'), &shown, message));
+
+    fn below(self, old: Option<&'a Value>, new: &'a Value) -> Self {
+        match self.current {
+            None => self,
+            Some(_) => Self { current: old.map(|old| (old, new)), nearest: self.current },
+        }
     }
-    match (old, new) {
-        (Value::Object(old), Value::Object(new)) => {
-            for (name, value) in new {
-                // A rule about the old value is for fields that have one.
-                if let (Some(before), Some(below)) = (old.get(name), schema.field(name)) {
-                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                    check_at(before, value, below, &path, errors);
+
+    fn field(self, name: &str, old: Option<&'a Value>, new: &'a Value) -> Self {
+        // These never differ in the versions of an object that are compared.
+        if self.current.is_some() && self.nearest.is_none() && matches!(name, "apiVersion" | "kind") {
+            return Self::default();
+        }
+        self.below(old, new)
+    }
+}
+
+struct Check {
+    errors: Vec<FieldError>,
+    /// The rest of the budget of the request.
+    left: u64,
+    /// Whether the budget is spent.
+    is_stopped: bool,
+}
+
+impl Check {
+    /// Checks a part with the rules of one schema. It has the other schema, which is the same unless the rules are in
+    /// `allOf`.
+    fn visit(&mut self, rules: &Schema, schema: &Schema, part: Part<'_>) {
+        // The rules of a nullable value do not apply to null.
+        if self.is_stopped || !rules.has_rules || part.new.is_null() {
+            return;
+        }
+        let part = Part { old: part.old.filter(|old| !old.is_null()), ..part };
+        self.apply(rules, schema, part);
+        for alternative in &rules.all_of {
+            let ratchet = Ratchet { current: None, nearest: part.ratchet.nearest };
+            self.visit(alternative, schema, Part { ratchet, ..part });
+        }
+        match part.new {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let old = part.old.and_then(|old| old.get(name));
+                    let below = (field_of(rules, name), field_of(schema, name));
+                    let (Some((rules, is_key)), Some((schema, _))) = below else { continue };
+                    let path = match (is_key, part.path) {
+                        (true, path) => format!("{path}[{name}]"),
+                        (false, "") => name.clone(),
+                        (false, path) => format!("{path}.{name}"),
+                    };
+                    let ratchet = part.ratchet.field(name, old, value);
+                    let is_root = schema.embedded;
+                    self.visit(rules, schema, Part { path: &path, new: value, old, ratchet, is_root });
+                }
+            }
+            Value::Array(items) => {
+                let (Some(rules), Some(below)) = (&rules.items, &schema.items) else { return };
+                if !rules.has_rules {
+                    return;
+                }
+                let correlated = Correlated::new(schema, part.old);
+                for (index, item) in items.iter().enumerate() {
+                    let old = correlated.find(item);
+                    let path = format!("{}[{index}]", part.path);
+                    let ratchet = part.ratchet.below(old, item);
+                    let is_root = below.embedded;
+                    self.visit(rules, below, Part { path: &path, new: item, old, ratchet, is_root });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Evaluates the rules of one schema (`validateExpressions`).
+    fn apply(&mut self, rules: &Schema, schema: &Schema, part: Part<'_>) {
+        let variables = |is_optional| Variables::new(part.new, part.old, schema, part.is_root, is_optional);
+        let (mut plain, mut optional) = (None, None);
+        for rule in &rules.rules {
+            let Some(program) = rule.ready() else { continue };
+            let is_optional = rule.optional_old == Some(true);
+            // A rule about a change does not apply to a new value.
+            if program.uses_old && part.old.is_none() && !is_optional {
+                continue;
+            }
+            let field = if part.path.is_empty() { NO_FIELD } else { part.path };
+            let kind = Value::from(schema.kind.as_str());
+            if self.left == 0 {
+                let detail = "validation failed due to running out of cost budget, no further validation rules \
+                              will be run";
+                self.stop(FieldError::invalid(field, &kind, detail));
+                return;
+            }
+            let variables = match is_optional {
+                true => &*optional.get_or_insert_with(|| variables(true)),
+                false => &*plain.get_or_insert_with(|| variables(false)),
+            };
+            match variables.is_satisfied(program, &mut self.left) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let error = self.error_of(rule, variables, schema, part);
+                    if program.uses_old || !part.ratchet.is_unchanged() {
+                        self.errors.push(error);
+                    }
+                    if self.is_stopped {
+                        return;
+                    }
+                }
+                Err(Failure::Error(error)) => {
+                    let detail = format!("{error} evaluating rule: {}", rule.name());
+                    self.errors.push(FieldError::invalid(field, &kind, detail));
+                }
+                Err(Failure::Exhausted) => {
+                    let detail = format!(
+                        "'operation cancelled: actual cost limit exceeded': no further validation rules will be run \
+                         due to call cost exceeds limit for rule: {}",
+                        rule.name()
+                    );
+                    self.stop(FieldError::invalid(field, &kind, detail));
+                    return;
                 }
             }
         }
-        (Value::Array(old), Value::Array(new)) => {
-            // As upstream, only the items of a map have an identity over changes.
-            let (ListType::Map(keys), Some(below)) = (&schema.list, &schema.items) else { return };
-            for (index, item) in new.iter().enumerate() {
-                let same = |other: &&Value| keys.iter().all(|key| other[key] == item[key]);
-                if let Some(before) = old.iter().find(same) {
-                    check_at(before, item, below, &format!("{path}[{index}]"), errors);
-                }
-            }
-        }
-        _ => {}
     }
-}
 
-/// A warning for each version of a definition with rules that are not evaluated.
-pub fn warnings(definition: &Value) -> Vec<String> {
-    // The rules of built-in kinds are part of their admission.
-    if is_built_in(definition["metadata"]["name"].as_str().unwrap_or_default()) {
-        return Vec::new();
+    fn stop(&mut self, error: FieldError) {
+        self.errors.push(error);
+        self.is_stopped = true;
     }
-    let versions = list(&definition["spec"]["versions"]).iter().enumerate();
-    versions
-        .filter_map(|(index, version)| {
-            let field = format!("spec.versions[{index}].schema.openAPIV3Schema");
-            let mut fields = Vec::new();
-            find(&version["schema"]["openAPIV3Schema"], &field, &mut fields);
-            let first = fields.first()?;
-            Some(format!(
-                "{} x-kubernetes-validations are stored and not evaluated, the first at {first}: this server \
-                 has no CEL, use a stock kube-apiserver to test them",
-                fields.len()
-            ))
-        })
-        .collect()
-}
 
-/// The paths of the rules in `schema` that are not evaluated.
-fn find(schema: &Value, path: &str, fields: &mut Vec<String>) {
-    for rule in list(&schema["x-kubernetes-validations"]) {
-        if !is_evaluated(rule["rule"].as_str().unwrap_or_default()) {
-            fields.push(format!("{path}.x-kubernetes-validations"));
-        }
-    }
-    for (name, below) in schema["properties"].as_object().into_iter().flatten() {
-        find(below, &format!("{path}.properties[{name}]"), fields);
-    }
-    for name in ["items", "additionalProperties"] {
-        if schema[name].is_object() {
-            find(&schema[name], &format!("{path}.{name}"), fields);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn only_immutability_is_evaluated() {
-        let schema = json!({ "type": "object", "properties": {
-            "a": { "type": "string", "x-kubernetes-validations": [
-                { "rule": "self  == oldSelf", "message": "a is immutable" }] },
-            "list": {
-                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
-                "items": { "type": "object", "properties": { "k": { "type": "string" }, "v": {
-                    "type": "integer", "x-kubernetes-validations": [{ "rule": "self == oldSelf" }] } } },
-            },
-            "b": { "type": "string", "x-kubernetes-validations": [{ "rule": "self.size() > 1" }] },
-        } });
-        let definition = json!({ "spec": { "versions": [{ "schema": { "openAPIV3Schema": schema } }] } });
-        let warnings = warnings(&definition);
-        assert_eq!(warnings.len(), 1, "{warnings:?}");
-        assert!(
-            warnings[0].starts_with("1 x-kubernetes-validations") && warnings[0].contains("properties[b]"),
-            "{warnings:?}"
-        );
-        let schema = Schema::read(&schema);
-        let texts = |old: Value, new: Value| -> Vec<String> {
-            check(&old, &new, &schema).iter().map(ToString::to_string).collect()
+    /// The error of a rule that is not satisfied.
+    fn error_of(
+        &mut self,
+        rule: &Rule,
+        variables: &Variables,
+        schema: &Schema,
+        part: Part<'_>,
+    ) -> FieldError {
+        let below = match rule.field.is_empty() {
+            true => None,
+            false => field_path::normalize(&rule.field, schema),
         };
-        assert_eq!(texts(json!({}), json!({ "a": "x" })), Vec::<String>::new());
-        assert_eq!(
-            texts(json!({ "a": "x" }), json!({ "a": "y" })),
-            ["a: Invalid value: \"y\": a is immutable"]
-        );
-        let items = |v: u8| json!({ "list": [{ "k": "other", "v": 9 }, { "k": "i", "v": v }] });
-        assert_eq!(
-            texts(json!({ "list": [{ "k": "i", "v": 1 }] }), items(2)),
-            ["list[1].v: Invalid value: 2: failed rule: self == oldSelf"]
-        );
-        assert_eq!(texts(items(1), items(1)), Vec::<String>::new());
+        let field = match (part.path, below) {
+            ("", None) => NO_FIELD.to_owned(),
+            ("", Some(below)) => below,
+            (path, None) => path.to_owned(),
+            (path, Some(below)) => format!("{path}.{below}"),
+        };
+        let message = rule.ready_message().map(|program| variables.message(program, &mut self.left));
+        let detail = match message {
+            Some(Ok(text)) if is_usable(text.trim()) => text.trim().to_owned(),
+            Some(Err(Failure::Exhausted)) => {
+                self.is_stopped = true;
+                let detail = "messageExpression evaluation failed due to running out of cost budget, no further \
+                              validation rules will be run";
+                return FieldError::invalid(field, &schema.kind.as_str().into(), detail);
+            }
+            // As upstream, a message that cannot be made is replaced.
+            Some(_) | None => rule.default_message(),
+        };
+        let has_parts = matches!(schema.kind.as_str(), "object" | "array");
+        match (rule.reason, has_parts) {
+            (Reason::Forbidden, _) => FieldError::forbidden(field, detail),
+            (Reason::Required, _) => FieldError::required(field, &detail),
+            (Reason::Duplicate, true) => FieldError::duplicate_part(field),
+            (Reason::Duplicate, false) => FieldError::duplicate(field, part.new),
+            (Reason::Invalid, true) => FieldError::invalid_part(field, detail),
+            (Reason::Invalid, false) => FieldError::invalid(field, part.new, detail),
+        }
+    }
+}
+
+/// Whether a message of an expression is shown (`evalMessageExpression`).
+fn is_usable(message: &str) -> bool {
+    !message.is_empty() && message.len() <= LONGEST_MESSAGE && !message.contains('\n')
+}
+
+/// The schema of a field, and whether the field is the key of a map.
+fn field_of<'a>(schema: &'a Schema, name: &str) -> Option<(&'a Schema, bool)> {
+    match (schema.properties.get(name), &schema.additional) {
+        (Some(below), _) => Some((below, false)),
+        (None, Additional::Schema(below)) => Some((&**below, true)),
+        (None, Additional::None | Additional::Any) => None,
+    }
+}
+
+/// The old items of a list, if they have an identity over changes: those of a map (`makeMapList`).
+struct Correlated<'a> {
+    keys: &'a [String],
+    items: HashMap<String, &'a Value>,
+}
+
+impl<'a> Correlated<'a> {
+    fn new(schema: &'a Schema, old: Option<&'a Value>) -> Self {
+        let (ListType::Map(keys), Some(old)) = (&schema.list, old) else {
+            return Self { keys: &[], items: HashMap::new() };
+        };
+        let mut items = HashMap::new();
+        for item in list(old) {
+            items.entry(convert::identity(item, keys)).or_insert(item);
+        }
+        Self { keys, items }
+    }
+
+    fn find(&self, item: &Value) -> Option<&'a Value> {
+        if self.items.is_empty() {
+            return None;
+        }
+        self.items.get(&convert::identity(item, self.keys)).copied()
     }
 }

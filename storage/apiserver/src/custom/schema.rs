@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde_json::{Number, Value};
 
+use super::rules::Rule;
+
 /// A schema, or a part of one.
 #[derive(Debug, Default)]
 pub struct Schema {
@@ -63,6 +65,8 @@ pub struct Schema {
     pub not: Option<Box<Schema>>,
     /// CEL rules.
     pub rules: Vec<Rule>,
+    /// Whether it has CEL rules, or a part of it.
+    pub has_rules: bool,
 }
 
 /// A range of sizes.
@@ -98,17 +102,6 @@ pub enum ListType {
     Map(Vec<String>),
 }
 
-/// A rule of `x-kubernetes-validations`.
-#[derive(Debug)]
-pub struct Rule {
-    /// The expression.
-    pub rule: String,
-    /// The message, which may be empty.
-    pub message: String,
-    /// The field that the error names, relative to the schema's value, e.g. `.a.b`; may be empty.
-    pub field: String,
-}
-
 impl Schema {
     /// The schema in `value`.
     pub fn read(value: &Value) -> Self {
@@ -130,7 +123,7 @@ impl Schema {
             Some("map") => ListType::Map(texts(&value["x-kubernetes-list-map-keys"])),
             _ => ListType::Atomic,
         };
-        Self {
+        let mut schema = Self {
             kind: text("type"),
             nullable: flag("nullable"),
             int_or_string: flag("x-kubernetes-int-or-string"),
@@ -157,7 +150,19 @@ impl Schema {
             one_of: all("oneOf"),
             not: below("not"),
             rules: list(&value["x-kubernetes-validations"]).iter().map(Rule::read).collect(),
-        }
+            has_rules: false,
+        };
+        schema.has_rules = !schema.rules.is_empty() || schema.parts().any(|part| part.has_rules);
+        schema
+    }
+
+    /// The schemas of the parts of a value, and those that it has to fulfill, too.
+    fn parts(&self) -> impl Iterator<Item = &Self> {
+        let additional = match &self.additional {
+            Additional::Schema(schema) => Some(&**schema),
+            Additional::None | Additional::Any => None,
+        };
+        self.properties.values().chain(additional).chain(self.items.as_deref()).chain(&self.all_of)
     }
 
     /// The schema of the field `name`, if it has one.
@@ -171,13 +176,6 @@ impl Schema {
     /// Whether null is not a value.
     pub fn rejects(&self, value: &Value) -> bool {
         value.is_null() && !self.nullable
-    }
-}
-
-impl Rule {
-    fn read(value: &Value) -> Self {
-        let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
-        Self { rule: text("rule"), message: text("message"), field: text("fieldPath") }
     }
 }
 

@@ -146,7 +146,8 @@ async fn a_rule_that_is_not_evaluated_is_a_warning() {
     let mut definition = definition();
     let path = "/spec/versions/1/schema/openAPIV3Schema/properties/spec/properties/color";
     let color = definition.pointer_mut(path).unwrap();
-    color["x-kubernetes-validations"] = json!([{ "rule": "self.size() > 2" }]);
+    color["x-kubernetes-validations"] = json!([
+        { "rule": "self.size() > 2" }, { "rule": "timestamp(self) > timestamp('2020-01-01T00:00:00Z')" }]);
     let request = Request::post(DEFINITIONS).header("content-type", JSON);
     let request = request.body(Body::from(definition.to_string().into_bytes())).unwrap();
     let response = fixture.client.send(request).await.unwrap();
@@ -156,6 +157,7 @@ async fn a_rule_that_is_not_evaluated_is_a_warning() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("1 x-kubernetes-validations are stored and not evaluated"), "{warnings:?}");
     assert!(warnings[0].contains("spec.versions[1].schema.openAPIV3Schema.properties[spec]"), "{warnings:?}");
+    assert!(warnings[0].contains("does not evaluate the function timestamp"), "{warnings:?}");
 }
 
 #[tokio::test]
