@@ -8,7 +8,7 @@ use claimcheck_csi::{
         plugin_capability::volume_expansion::Type as ExpansionType,
     },
 };
-use claimcheck_engine::Schedule;
+use claimcheck_engine::{Schedule, skip};
 
 use super::{CHECKS_PARAMETERS, CREATE, EXPAND, GET, MODIFY, MOUNTS, case};
 use crate::{
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[MODIFY])
         .upstream("ModifyVolume [Controller Server] should fail if no volume id is given"),
     Row::new("ControllerModifyVolume of a nonexistent volume returns NotFound", spec::MODIFY_GONE, case!(modify_unknown))
-        .needs(&[MODIFY])
+        .needs(&[MODIFY, Need::MutableParameters])
         .upstream("ModifyVolume [Controller Server] should fail if volume does not exist"),
     Row::new("ControllerModifyVolume of a volume without mutable parameters called twice succeeds", spec::MODIFY_TWICE, case!(modify_plain))
         .needs(&[MODIFY, CREATE, Need::MutableParameters])
@@ -141,6 +141,12 @@ fn is_allowed(grown: i64, asked: i64, got: i64) -> Result<()> {
 }
 
 async fn negative_limit(f: &Fixture) -> Result<()> {
+    if no_sense(f).await.is_err() {
+        return Err(skip(
+            "ControllerExpandVolume does not validate capacity_range: see \
+             controller_expand::ControllerExpandVolume with an invalid capacity_range returns OutOfRange",
+        ));
+    }
     refused_range(f, f.config().grown(), -1, "ControllerExpandVolume with limit_bytes -1").await
 }
 

@@ -1,6 +1,6 @@
 //! ControllerPublishVolume and ControllerUnpublishVolume.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use claimcheck_csi::Code;
 use claimcheck_engine::skip;
 
@@ -13,7 +13,7 @@ use crate::{
     fixture::Fixture,
     need::Need,
     spec,
-    verdict::Breaks,
+    verdict::{Breaks, breaking},
 };
 
 pub(super) const ROWS: &[Row] = &[
@@ -109,10 +109,10 @@ async fn twice(f: &Fixture) -> Result<()> {
     let request = f.attach_request(&f.volume().await?, f.access());
     let first = f.controller_publish_volume(request.clone()).await.works("ControllerPublishVolume")?;
     let again = f.controller_publish_volume(request).await.works("ControllerPublishVolume called again")?;
-    ensure!(
-        first.publish_context == again.publish_context,
-        "ControllerPublishVolume called twice returned two publish_contexts"
-    );
+    if first.publish_context != again.publish_context {
+        let differ = anyhow!("ControllerPublishVolume called twice returned two publish_contexts");
+        return Err(breaking(differ, spec::PUBLISH_CONTEXT_FIXED));
+    }
     Ok(())
 }
 

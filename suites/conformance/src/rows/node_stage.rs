@@ -1,10 +1,7 @@
 //! NodeStageVolume and NodeUnstageVolume.
 
 use anyhow::{Result, ensure};
-use claimcheck_csi::{
-    Code,
-    v1::{NodeUnstageVolumeRequest, Volume},
-};
+use claimcheck_csi::{Code, v1::NodeUnstageVolumeRequest};
 use claimcheck_engine::skip;
 
 use super::{CREATE, MOUNTS, PERSISTS, STAGE, STAGE_AGAIN, UNSTAGE_AGAIN, case};
@@ -130,15 +127,20 @@ async fn unknown(f: &Fixture) -> Result<()> {
 }
 
 async fn deleted(f: &Fixture) -> Result<()> {
-    let made = f.volume().await?;
-    let unknown = f.place(Volume { volume_id: f.unknown_volume(), ..made.clone() }).await?;
-    if f.node_stage_volume(f.stage_request(&unknown)).await.is_ok() {
+    // Attached before it is deleted: a driver may reject a request without its publish_context as invalid.
+    let placed = f.attached().await?;
+    let mut unknown = f.stage_request(&placed);
+    unknown.volume_id = f.unknown_volume();
+    if f.node_stage_volume(unknown).await.is_ok() {
         return Err(skip(
             "volumes that do not exist are staged: see node_stage::NodeStageVolume of a nonexistent volume returns \
              NotFound",
         ));
     }
-    let placed = f.place(made).await?;
+    if f.attaches() {
+        let request = f.detach_request(placed.id(), &f.node_info().node_id);
+        f.controller_unpublish_volume(request).await.works("ControllerUnpublishVolume")?;
+    }
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
     let answer = f.node_stage_volume(f.stage_request(&placed)).await;
     answer.refused("NodeStageVolume of a deleted volume", NOT_FOUND)
