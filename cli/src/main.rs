@@ -80,12 +80,14 @@ enum Command {
     Compare(compare::Args),
     /// List earlier runs, or show the duration of a phase from run to run
     History(history::Args),
-    /// Print the RBAC roles required to run against an existing cluster
+    /// Print the RBAC roles required to run against an existing cluster; `monitor install --dry-run` prints those of the
+    /// monitor
     Rbac(rbac::Args),
     /// Start a development cluster, and list or delete clusters created by claimcheck
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// Follow every volume of an existing cluster: metrics of phases and waits, and what is stuck. Reads only
+    /// Follow every volume of an existing cluster: metrics of phases and waits, and what is stuck. Creates nothing but a
+    /// Lease, unless a canary or Events on claims are enabled
     #[command(subcommand)]
     Monitor(monitor::Command),
     /// Turn the thresholds of an SLO file into Prometheus rules and alerts for a cluster in use

@@ -22,11 +22,13 @@ const REFRESH: Duration = Duration::from_secs(10);
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Watch all volumes and serve /metrics, /status.json and a page with what waits
+    /// Watch all volumes and serve /metrics, /status.json and a page with what waits. Writes its Lease, and with --canary
+    /// and --event-threshold what these describe
     Run(Box<RunArgs>),
-    /// List the volumes that wait and the usual remedies, and objects that nothing uses
+    /// List the volumes that wait and the usual remedies, and objects that nothing uses. Reads only
     Status(StatusArgs),
-    /// Install the monitor in a cluster: a Deployment that reads only, and what the flags add
+    /// Install the monitor in a cluster: a Deployment that may read and hold a Lease, and what the flags add. With
+    /// --dry-run, print the objects, which include its roles
     Install(Box<InstallArgs>),
     /// Remove what `monitor install` created, and nothing else
     Uninstall(UninstallArgs),

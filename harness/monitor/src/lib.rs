@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! API server ──watch──> trim ──> Life ─┬─ Timeline (as in the suites) ──> claimcheck_phase_duration_seconds
-//!                                      └─ World ──plan──> Status ──> /metrics, /status.json, /, `monitor status`
+//!                                      └─ Inventory ──plan──> Status ──> /metrics, /status.json, /, `monitor status`
 //! ```
 //!
 //! Start here: [`stuck`] decides what waits and why; [`Monitor`] watches and serves; [`look`] is a single look at a
@@ -14,9 +14,11 @@ mod canary;
 mod claim_events;
 mod class_duration;
 mod fetch;
+mod inventory;
 mod life;
 mod lists;
 mod messages;
+mod packing;
 mod page;
 mod run;
 mod series;

@@ -5,9 +5,7 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
-use claimcheck_informer::{
-    Cached, Change as WorldChange, VolumeBy, World, class::claim_class, class::volume_class, key_of,
-};
+use claimcheck_informer::{Change as WorldChange, World, class::claim_class, class::volume_class, key_of};
 use claimcheck_model::{Event, Outcome, Stamp};
 use claimcheck_timeline::{
     Tap, Timeline,
@@ -25,6 +23,7 @@ use claimcheck_model::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 
 use crate::{
     canary::Members,
+    inventory::{Held, Inventory},
     stuck::{Clock, Messages, Open, Status, plan_open},
     trim::Trim,
 };
@@ -67,7 +66,7 @@ impl Scope {
 }
 
 /// A kind that a monitor watches.
-pub(crate) trait Followed: Cached + Trim + Clone {
+pub(crate) trait Followed: Held + Trim {
     /// Whether it is within the scope.
     fn is_in(&self, scope: &Scope) -> bool;
     /// It as evidence; none if no phase depends on its kind.
@@ -161,7 +160,7 @@ impl Seen {
 #[derive(Debug)]
 pub(crate) struct Life {
     scope: Scope,
-    world: World,
+    world: Inventory,
     /// What may wait or be unused.
     open: Open,
     /// The objects of the canary.
@@ -176,7 +175,8 @@ pub(crate) struct Life {
 impl Life {
     /// The empty state.
     pub fn new(scope: Scope) -> Self {
-        let (world, open, ended) = Default::default();
+        let (open, ended) = Default::default();
+        let world = Inventory::new(scope.canary.clone());
         let canary = Members::new(scope.canary.clone());
         Self { scope, world, open, canary, timeline: Timeline::new(Tap::Absent), synced: false, ended }
     }
@@ -203,7 +203,7 @@ impl Life {
         }
         let object = object.trimmed();
         // Unchanged, or older than what is known.
-        let Some(change) = self.world.apply(object.clone()) else { return Vec::new() };
+        let Some(change) = object.clone().enter(&mut self.world) else { return Vec::new() };
         self.follow(&change);
         self.record(object, change.new.is_none(), seen, now)
     }
@@ -211,19 +211,14 @@ impl Life {
     /// Records the last state of a deleted object.
     pub fn remove<K: Followed>(&mut self, object: K, seen: Seen, now: Stamp) -> Vec<Event> {
         let object = object.trimmed();
-        let Some(change) = self.world.remove(&object) else { return Vec::new() };
+        let Some(change) = object.leave(&mut self.world) else { return Vec::new() };
         self.follow(&change);
         self.record(object, true, seen, now)
     }
 
     /// Records the end of a list with these uids: other objects were deleted unobserved.
     pub fn listed<K: Followed>(&mut self, uids: &HashSet<String>, now: Stamp) -> Vec<Event> {
-        let store = K::store(&self.world);
-        let missing: Vec<K> = store
-            .iter()
-            .filter(|object| !uids.contains(&uid(object.metadata())))
-            .map(|object| K::clone(object))
-            .collect();
+        let missing = K::others(&self.world, uids);
         missing.into_iter().flat_map(|object| self.remove(object, Seen::Listed, now)).collect()
     }
 
@@ -262,7 +257,7 @@ impl Life {
 
     /// Whether the volume of a claim is still to be deleted.
     fn has_volume(&self, claim: &str, key: &str) -> bool {
-        self.world.volumes.by(VolumeBy::Claim, key).any(|volume| {
+        self.world.volumes.referring_to(key).any(|volume| {
             let spec = volume.spec.as_ref();
             let of = spec.and_then(|spec| spec.claim_ref.as_ref()).and_then(|of| of.uid.as_deref());
             let policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
@@ -270,9 +265,9 @@ impl Life {
         })
     }
 
-    /// The objects.
+    /// The objects that the canary depends on.
     pub fn world(&self) -> &World {
-        &self.world
+        &self.world.few
     }
 
     /// The objects of the canary.

@@ -4,18 +4,28 @@ use k8s_openapi::{
     Metadata,
     api::{
         core::v1::{
-            Container, ContainerState, ContainerStateTerminated, ContainerStatus, EphemeralVolumeSource,
-            Node, NodeSpec, NodeStatus, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, PodStatus,
-            Volume,
+            Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus,
+            EphemeralVolumeSource, Node, NodeSpec, NodeStatus, PersistentVolume, PersistentVolumeClaim, Pod,
+            PodCondition, PodSpec, PodStatus, Volume,
         },
         storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use claimcheck_model::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
+use claimcheck_model::{
+    PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER,
+    snapshot::{VolumeSnapshot, VolumeSnapshotContent},
+};
 
 use crate::canary::{self, ZONE};
+
+/// The annotations that phases and causes depend on; the last one is an earlier form of the field for the class.
+const ANNOTATIONS: [&str; 4] =
+    [PROVISIONED_BY, STORAGE_PROVISIONER, SELECTED_NODE, "volume.beta.kubernetes.io/storage-class"];
+
+/// The conditions of pods that they depend on.
+const CONDITIONS: [&str; 3] = ["PodScheduled", "PodReadyToStartContainers", "Ready"];
 
 /// Drops what no phase and no cause depends on.
 pub(crate) trait Trim: Metadata<Ty = ObjectMeta> + Sized {
@@ -39,28 +49,51 @@ fn trim_metadata(meta: &mut ObjectMeta) {
     });
     meta.owner_references = None;
     meta.generate_name = None;
-    // Those of volume controllers: `pv.kubernetes.io/`, `volume.kubernetes.io/`, `volume.beta.kubernetes.io/`.
-    if let Some(annotations) = &mut meta.annotations {
-        let is_used = |name: &str| name.starts_with("volume.") || name.starts_with("pv.");
-        annotations.retain(|name, _| is_used(name) || name.starts_with(canary::LABEL));
+    meta.generation = None;
+    meta.self_link = None;
+    meta.annotations = meta.annotations.take().and_then(|mut annotations| {
+        annotations.retain(|name, _| ANNOTATIONS.contains(&&**name) || name.starts_with(canary::LABEL));
+        (!annotations.is_empty()).then_some(annotations)
+    });
+}
+
+/// Finalizers hold objects that are being deleted: until then they have no effect.
+fn drop_finalizers(meta: &mut ObjectMeta) {
+    if meta.deletion_timestamp.is_none() {
+        meta.finalizers = None;
     }
 }
 
 impl Trim for PersistentVolumeClaim {
     fn trim_fields(&mut self) {
+        drop_finalizers(&mut self.metadata);
         if let Some(spec) = &mut self.spec {
             spec.selector = None;
+        }
+        if let Some(status) = &mut self.status {
+            status.access_modes = None;
         }
     }
 }
 
 impl Trim for PersistentVolume {
     fn trim_fields(&mut self) {
+        // One that is released waits for its deletion, which may not have started.
+        if self.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound") {
+            drop_finalizers(&mut self.metadata);
+        }
         let Some(spec) = &mut self.spec else { return };
         spec.node_affinity = None;
         spec.mount_options = None;
+        spec.access_modes = None;
+        if let Some(claim) = &mut spec.claim_ref {
+            claim.api_version = None;
+            claim.kind = None;
+            claim.resource_version = None;
+        }
         let Some(csi) = &mut spec.csi else { return };
         csi.volume_attributes = None;
+        csi.fs_type = None;
         csi.controller_expand_secret_ref = None;
         csi.controller_publish_secret_ref = None;
         csi.node_expand_secret_ref = None;
@@ -71,6 +104,7 @@ impl Trim for PersistentVolume {
 
 impl Trim for Pod {
     fn trim_fields(&mut self) {
+        drop_finalizers(&mut self.metadata);
         self.spec = self.spec.take().map(|spec| PodSpec {
             node_name: spec.node_name,
             volumes: spec.volumes.map(|volumes| volumes.into_iter().filter_map(claim_volume).collect()),
@@ -80,7 +114,7 @@ impl Trim for Pod {
         });
         self.status = self.status.take().map(|status| PodStatus {
             phase: status.phase,
-            conditions: status.conditions,
+            conditions: status.conditions.map(conditions),
             container_statuses: states(status.container_statuses),
             init_container_statuses: states(status.init_container_statuses),
             ..PodStatus::default()
@@ -101,9 +135,19 @@ fn claim_volume(volume: Volume) -> Option<Volume> {
     })
 }
 
+fn conditions(mut conditions: Vec<PodCondition>) -> Vec<PodCondition> {
+    conditions.retain(|condition| CONDITIONS.contains(&&*condition.type_));
+    for condition in &mut conditions {
+        condition.last_probe_time = None;
+        condition.observed_generation = None;
+        condition.reason = None;
+    }
+    conditions
+}
+
 fn states(statuses: Option<Vec<ContainerStatus>>) -> Option<Vec<ContainerStatus>> {
     let state = |state: ContainerState| ContainerState {
-        running: state.running,
+        running: state.running.map(|_| ContainerStateRunning::default()),
         terminated: state.terminated.map(|_| ContainerStateTerminated::default()),
         waiting: None,
     };
@@ -136,6 +180,8 @@ impl Trim for StorageClass {
 
 impl Trim for VolumeAttachment {
     fn trim_fields(&mut self) {
+        drop_finalizers(&mut self.metadata);
+        self.spec.source.inline_volume_spec = None;
         if let Some(status) = &mut self.status {
             status.attachment_metadata = None;
         }
@@ -144,7 +190,14 @@ impl Trim for VolumeAttachment {
 
 impl Trim for CSIDriver {}
 
-impl Trim for CSINode {}
+impl Trim for CSINode {
+    fn trim_fields(&mut self) {
+        for driver in &mut self.spec.drivers {
+            driver.topology_keys = None;
+            driver.allocatable = None;
+        }
+    }
+}
 
 impl Trim for VolumeSnapshot {}
 
@@ -152,10 +205,44 @@ impl Trim for VolumeSnapshotContent {}
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_informer::testing::{annotate, pod, volume};
-    use claimcheck_model::PROVISIONED_BY;
+    use claimcheck_informer::testing::{annotate, deleting, pod, volume};
 
     use super::*;
+
+    #[test]
+    fn finalizers_stay_while_they_may_hold_an_object() {
+        let finalizers = |phase: &str, is_deleting: bool| {
+            let mut volume = volume("v", "fast", "1Gi");
+            volume.status.get_or_insert_default().phase = Some(phase.into());
+            volume.metadata.finalizers = Some(vec!["f".into()]);
+            let volume = if is_deleting { deleting(volume, &["f"]) } else { volume };
+            volume.trimmed().metadata.finalizers.unwrap_or_default().len()
+        };
+        assert_eq!((finalizers("Bound", false), finalizers("Bound", true)), (0, 1));
+        assert_eq!(finalizers("Released", false), 1);
+        let mut pod = pod("p", "n", &["c"]);
+        pod.metadata.finalizers = Some(vec!["f".into()]);
+        assert_eq!(pod.clone().trimmed().metadata.finalizers, None);
+        assert_eq!(deleting(pod, &["f"]).trimmed().metadata.finalizers, Some(vec!["f".to_owned()]));
+    }
+
+    #[test]
+    fn a_pod_has_the_conditions_that_show_its_phase() {
+        let mut pod = pod("p", "n", &["c"]);
+        let condition = |type_: &str| PodCondition {
+            type_: type_.into(),
+            message: Some("m".into()),
+            reason: Some("r".into()),
+            ..PodCondition::default()
+        };
+        let all = ["PodScheduled", "Initialized", "Ready"].map(condition);
+        pod.status.get_or_insert_default().conditions = Some(all.into());
+        let conditions = pod.trimmed().status.unwrap().conditions.unwrap();
+        let types: Vec<_> = conditions.iter().map(|condition| &*condition.type_).collect();
+        assert_eq!(types, ["PodScheduled", "Ready"]);
+        let dropped = |condition: &PodCondition| condition.reason.is_none() && condition.message.is_some();
+        assert!(conditions.iter().all(dropped));
+    }
 
     #[test]
     fn a_volume_loses_its_attributes_and_a_pod_all_but_its_claims() {

@@ -67,7 +67,8 @@ pub(crate) fn watch(client: &Client, shared: &Arc<Shared>, listed: &Sender<()>) 
 /// Follows one kind. `listed` is dropped when its first list is complete, or the kind is not available.
 async fn follow<K: Watched>(api: Api<K>, shared: Arc<Shared>, listed: Sender<()>) {
     let mut listed = Some(listed);
-    let mut lists = 0_u64;
+    let (mut attempts, mut lists) = (0_u64, 0_u64);
+    // Those of a list that may lack known objects: before the first attempt none is known.
     let mut uids = HashSet::new();
     shared.series.watches(K::CACHED_AS);
     let mut streaming = true;
@@ -88,13 +89,18 @@ async fn follow<K: Watched>(api: Api<K>, shared: Arc<Shared>, listed: Sender<()>
                     let now = Stamp::now();
                     shared.change(|life| life.remove(object, Seen::Live(now), now));
                 }
-                Ok(Some(Event::Init)) => uids.clear(),
+                Ok(Some(Event::Init)) => {
+                    attempts += 1;
+                    uids.clear();
+                }
                 Ok(Some(Event::InitApply(object))) => {
-                    uids.extend(object.meta().uid.clone());
+                    uids.extend(object.meta().uid.clone().filter(|_| attempts > 1));
                     shared.change(|life| life.enter(object, Seen::Listed, Stamp::now()));
                 }
                 Ok(Some(Event::InitDone)) => {
-                    shared.change(|life| life.listed::<K>(&uids, Stamp::now()));
+                    if attempts > 1 {
+                        shared.change(|life| life.listed::<K>(&uids, Stamp::now()));
+                    }
                     uids = HashSet::new();
                     lists += 1;
                     if lists > 1 {

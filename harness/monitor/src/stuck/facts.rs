@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{PodBy, VolumeBy, World, is_terminal, key_of};
+use claimcheck_informer::{is_terminal, key_of};
 use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -10,18 +10,17 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
+use crate::inventory::Inventory;
+
 /// The volume that a claim refers to, or that refers to it.
-pub(super) fn volume_of<'a>(
-    world: &'a World,
-    claim: &PersistentVolumeClaim,
-) -> Option<&'a Arc<PersistentVolume>> {
+pub(super) fn volume_of(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolume>> {
     let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
     if let Some(volume) = world.volumes.named(name) {
         return Some(volume);
     }
     let uid = claim.metadata.uid.as_deref();
     let key = key_of(claim).to_string();
-    let mut volumes = world.volumes.by(VolumeBy::Claim, &key);
+    let mut volumes = world.volumes.referring_to(&key);
     volumes.find(|volume| {
         let of = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
         of.is_some_and(|of| of.uid.is_none() || of.uid.as_deref() == uid)
@@ -30,10 +29,10 @@ pub(super) fn volume_of<'a>(
 
 /// The pods that use a claim and have not ended.
 pub(super) fn pods_of<'a>(
-    world: &'a World,
+    world: &'a Inventory,
     claim: &ObjectKey,
-) -> impl Iterator<Item = &'a Arc<Pod>> + use<'a> {
-    world.pods.by(PodBy::Claim, &claim.to_string()).filter(|pod| !is_terminal(pod))
+) -> impl Iterator<Item = Arc<Pod>> + use<'a> {
+    world.pods.referring_to(&claim.to_string()).filter(|pod| !is_terminal(pod))
 }
 
 /// The node of a pod, if it is scheduled.

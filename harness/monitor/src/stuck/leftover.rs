@@ -1,6 +1,6 @@
 //! Objects that remain although nothing uses them: decided for each attachment, claim and volume alone.
 
-use claimcheck_informer::{PodBy, World, is_terminal};
+use claimcheck_informer::is_terminal;
 use claimcheck_model::{ObjectKey, PV_PROTECTION, PVC_PROTECTION};
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -8,6 +8,8 @@ use k8s_openapi::api::{
     storage::v1::VolumeAttachment,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::inventory::Inventory;
 
 use super::{Clock, Open};
 
@@ -51,20 +53,20 @@ pub struct Leftover {
 }
 
 /// The unused objects of a world, in order; only those that are older than the limit, since controllers need a moment.
-pub(super) fn leftovers(world: &World, open: &Open, clock: &Clock) -> Vec<Leftover> {
+pub(super) fn leftovers(world: &Inventory, open: &Open, clock: &Clock) -> Vec<Leftover> {
     let attachments = open.attachments.iter().filter_map(|key| world.attachments.get(key));
-    let attachments = attachments.filter_map(|attachment| of_attachment(world, attachment));
+    let attachments = attachments.filter_map(|attachment| of_attachment(world, &attachment));
     let volumes = open.volumes.iter().filter_map(|key| world.volumes.get(key));
-    let volumes = volumes.filter_map(|volume| of_volume(world, volume));
+    let volumes = volumes.filter_map(|volume| of_volume(world, &volume));
     let claims = open.claims.iter().filter_map(|key| world.claims.get(key));
-    let claims = claims.filter_map(|claim| of_claim(world, claim));
+    let claims = claims.filter_map(|claim| of_claim(world, &claim));
     let mut found: Vec<_> =
         attachments.chain(volumes).chain(claims).filter(|one| clock.is_over(one.since)).collect();
     found.sort();
     found
 }
 
-pub(super) fn of_attachment(world: &World, attachment: &VolumeAttachment) -> Option<Leftover> {
+pub(super) fn of_attachment(world: &Inventory, attachment: &VolumeAttachment) -> Option<Leftover> {
     let meta = &attachment.metadata;
     if meta.deletion_timestamp.is_some() {
         return None;
@@ -80,21 +82,21 @@ pub(super) fn of_attachment(world: &World, attachment: &VolumeAttachment) -> Opt
     let Some(volume) = world.volumes.named(name) else {
         return Some(leftover(LeftoverKind::AttachmentWithoutVolume));
     };
-    let claim = claim_of(volume)?;
-    let mut pods = world.pods.by(PodBy::Claim, &claim.to_string());
+    let claim = claim_of(&volume)?;
+    let mut pods = world.pods.referring_to(&claim.to_string());
     let used = pods.any(|pod| {
         let here = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(node);
-        here && !is_terminal(pod)
+        here && !is_terminal(&pod)
     });
     (!used).then(|| leftover(LeftoverKind::AttachmentWithoutPod))
 }
 
-fn of_volume(world: &World, volume: &PersistentVolume) -> Option<Leftover> {
+fn of_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Leftover> {
     let (meta, status) = (&volume.metadata, volume.status.as_ref());
     let object = meta.name.clone().unwrap_or_default();
     let finalizers = meta.finalizers.as_deref().unwrap_or_default();
     let claim = claim_of(volume);
-    let exists = claim.as_ref().is_some_and(|claim| world.claims.get(claim).is_some());
+    let exists = claim.as_ref().is_some_and(|claim| world.claims.contains(claim));
     if let Some(deleting) = &meta.deletion_timestamp {
         let useless =
             !exists && finalizers.iter().all(|name| name == PV_PROTECTION) && !finalizers.is_empty();
@@ -113,7 +115,7 @@ fn of_volume(world: &World, volume: &PersistentVolume) -> Option<Leftover> {
     Some(Leftover { kind: LeftoverKind::VolumeWithoutClaim, object, detail, since })
 }
 
-fn of_claim(world: &World, claim: &PersistentVolumeClaim) -> Option<Leftover> {
+fn of_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Leftover> {
     let meta = &claim.metadata;
     let deleting = meta.deletion_timestamp.as_ref()?;
     let finalizers = meta.finalizers.as_deref().unwrap_or_default();
@@ -121,14 +123,14 @@ fn of_claim(world: &World, claim: &PersistentVolumeClaim) -> Option<Leftover> {
         return None;
     }
     let key = claimcheck_informer::key_of(claim);
-    let used = world.pods.by(PodBy::Claim, &key.to_string()).any(|pod| !is_terminal(pod));
+    let used = world.pods.referring_to(&key.to_string()).any(|pod| !is_terminal(&pod));
     let detail = format!("{PVC_PROTECTION}, but no pod uses it");
     let since = Some(deleting.0);
     (!used).then(|| Leftover { kind: LeftoverKind::Finalizer, object: key.to_string(), detail, since })
 }
 
 /// The claim that a volume refers to.
-pub(super) fn claim_of(volume: &PersistentVolume) -> Option<ObjectKey> {
+pub(crate) fn claim_of(volume: &PersistentVolume) -> Option<ObjectKey> {
     let claim = volume.spec.as_ref()?.claim_ref.as_ref()?;
     Some(ObjectKey::new(claim.namespace.clone().unwrap_or_default(), claim.name.clone()?))
 }

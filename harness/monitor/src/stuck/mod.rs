@@ -1,7 +1,7 @@
 //! Which volumes wait, for what, and why; and objects that remain although nothing uses them.
 //!
 //! ```text
-//! World ─plan─> rows without messages ─> Messages (Events of these objects) ─cause─> rows with cause and remedy
+//! Inventory ─plan─> rows without messages ─> Messages (Events of these objects) ─cause─> rows with cause and remedy
 //! ```
 //!
 //! Everything here is pure and needs no history, so a single look at a cluster has the same result as a monitor; one
@@ -24,9 +24,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use cause::Cause;
+pub(crate) use leftover::claim_of;
 pub use leftover::{Leftover, LeftoverKind};
-pub use open::Open;
-pub use plan::{plan, plan_open};
+pub(crate) use open::Open;
+pub use plan::plan;
+pub(crate) use plan::plan_open;
 
 /// A volume that waits for the end of a phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,14 +7,14 @@
 
 use std::collections::BTreeSet;
 
-use claimcheck_informer::{
-    AttachmentBy, Change, Kind, PodBy, VolumeBy, World, growth, is_terminal, key_of, pod_claims,
-};
+use claimcheck_informer::{Change, Kind, growth, is_terminal, key_of, pod_claims};
 use claimcheck_model::{ObjectKey, snapshot::VolumeSnapshot};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::VolumeAttachment,
 };
+
+use crate::inventory::Inventory;
 
 use super::{
     facts::{is_started, node_of, volume_of},
@@ -23,7 +23,7 @@ use super::{
 
 /// The keys of objects that [`super::plan_open`] looks at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Open {
+pub(crate) struct Open {
     pub(super) claims: BTreeSet<ObjectKey>,
     pub(super) pods: BTreeSet<ObjectKey>,
     pub(super) attachments: BTreeSet<ObjectKey>,
@@ -32,36 +32,36 @@ pub struct Open {
 }
 
 impl Open {
-    /// Those of a world, by a look at each object.
-    pub fn of(world: &World) -> Self {
+    /// Those of an inventory, by a look at each object.
+    pub fn of(world: &Inventory) -> Self {
         let mut open = Self::default();
         for claim in world.claims.iter() {
-            set(&mut open.claims, key_of(&**claim), claim_is_open(world, claim));
+            set(&mut open.claims, key_of(&*claim), claim_is_open(world, &claim));
         }
         for pod in world.pods.iter() {
-            set(&mut open.pods, key_of(&**pod), pod_is_open(world, pod));
+            set(&mut open.pods, key_of(&*pod), pod_is_open(world, &pod));
         }
         for attachment in world.attachments.iter() {
-            set(&mut open.attachments, key_of(&**attachment), attachment_is_open(world, attachment));
+            set(&mut open.attachments, key_of(&*attachment), attachment_is_open(world, &attachment));
         }
         for volume in world.volumes.iter() {
-            set(&mut open.volumes, key_of(&**volume), volume_is_open(volume));
+            set(&mut open.volumes, key_of(&*volume), volume_is_open(&volume));
         }
-        for snapshot in world.snapshots.iter() {
+        for snapshot in world.few.snapshots.iter() {
             set(&mut open.snapshots, key_of(&**snapshot), snapshot_is_open(snapshot));
         }
         open
     }
 
     /// Follows a change that is already in the world.
-    pub fn follow(&mut self, world: &World, change: &Change) {
+    pub fn follow(&mut self, world: &Inventory, change: &Change) {
         match change.kind {
             Kind::Claim => {
                 self.claim(world, &change.key);
                 // Pods wait for a claim that does not exist.
                 if change.old.is_none() || change.new.is_none() {
-                    for pod in world.pods.by(PodBy::Claim, &change.key.to_string()) {
-                        self.pod(world, &key_of(&**pod));
+                    for pod in world.pods.referring_to(&change.key.to_string()) {
+                        self.pod(world, &key_of(&*pod));
                     }
                 }
             }
@@ -70,14 +70,14 @@ impl Open {
                 let used = change.states::<Pod>().flat_map(|pod| pod_claims(pod).map(|used| used.claim));
                 let used: BTreeSet<ObjectKey> = used.collect();
                 for claim in used {
-                    for volume in world.volumes.by(VolumeBy::Claim, &claim.to_string()) {
+                    for volume in world.volumes.referring_to(&claim.to_string()) {
                         self.attachments_of(world, volume.metadata.name.as_deref().unwrap_or_default());
                     }
                 }
             }
             Kind::Attachment => self.attachment(world, &change.key),
             Kind::Volume => {
-                let is_open = world.volumes.get(&change.key).is_some_and(|volume| volume_is_open(volume));
+                let is_open = world.volumes.get(&change.key).is_some_and(|volume| volume_is_open(&volume));
                 set(&mut self.volumes, change.key.clone(), is_open);
                 let claims: BTreeSet<ObjectKey> =
                     change.states::<PersistentVolume>().filter_map(|volume| claim_of(volume)).collect();
@@ -87,7 +87,7 @@ impl Open {
                 self.attachments_of(world, &change.key.name);
             }
             Kind::Snapshot => {
-                let snapshot = world.snapshots.get(&change.key);
+                let snapshot = world.few.snapshots.get(&change.key);
                 let is_open = snapshot.is_some_and(|snapshot| snapshot_is_open(snapshot));
                 set(&mut self.snapshots, change.key.clone(), is_open);
             }
@@ -116,25 +116,25 @@ impl Open {
         of_namespaces + self.attachments.len() + self.volumes.len()
     }
 
-    fn claim(&mut self, world: &World, key: &ObjectKey) {
-        let is_open = world.claims.get(key).is_some_and(|claim| claim_is_open(world, claim));
+    fn claim(&mut self, world: &Inventory, key: &ObjectKey) {
+        let is_open = world.claims.get(key).is_some_and(|claim| claim_is_open(world, &claim));
         set(&mut self.claims, key.clone(), is_open);
     }
 
-    fn pod(&mut self, world: &World, key: &ObjectKey) {
-        let is_open = world.pods.get(key).is_some_and(|pod| pod_is_open(world, pod));
+    fn pod(&mut self, world: &Inventory, key: &ObjectKey) {
+        let is_open = world.pods.get(key).is_some_and(|pod| pod_is_open(world, &pod));
         set(&mut self.pods, key.clone(), is_open);
     }
 
-    fn attachment(&mut self, world: &World, key: &ObjectKey) {
+    fn attachment(&mut self, world: &Inventory, key: &ObjectKey) {
         let attachment = world.attachments.get(key);
-        let is_open = attachment.is_some_and(|attachment| attachment_is_open(world, attachment));
+        let is_open = attachment.is_some_and(|attachment| attachment_is_open(world, &attachment));
         set(&mut self.attachments, key.clone(), is_open);
     }
 
-    fn attachments_of(&mut self, world: &World, volume: &str) {
-        for attachment in world.attachments.by(AttachmentBy::Volume, volume) {
-            self.attachment(world, &key_of(&**attachment));
+    fn attachments_of(&mut self, world: &Inventory, volume: &str) {
+        for attachment in world.attachments.referring_to(volume) {
+            self.attachment(world, &key_of(&*attachment));
         }
     }
 }
@@ -148,7 +148,7 @@ fn set(keys: &mut BTreeSet<ObjectKey>, key: ObjectKey, is_open: bool) {
 }
 
 /// A claim is settled once it is bound and as large as requested.
-fn claim_is_open(world: &World, claim: &PersistentVolumeClaim) -> bool {
+fn claim_is_open(world: &Inventory, claim: &PersistentVolumeClaim) -> bool {
     let status = claim.status.as_ref();
     let bound = status.and_then(|status| status.phase.as_deref()) == Some("Bound");
     let mut conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -156,19 +156,19 @@ fn claim_is_open(world: &World, claim: &PersistentVolumeClaim) -> bool {
         .any(|condition| condition.type_ == "FileSystemResizePending" && condition.status == "True");
     let grows = || {
         let volume = volume_of(world, claim);
-        volume.is_some_and(|volume| growth::requested(claim) > growth::volume_capacity(volume))
+        volume.is_some_and(|volume| growth::requested(claim) > growth::volume_capacity(&volume))
     };
     claim.metadata.deletion_timestamp.is_some() || !bound || pending || grows()
 }
 
 /// A pod is settled once its volumes are mounted, until its deletion.
-fn pod_is_open(world: &World, pod: &Pod) -> bool {
-    let without_claim = || pod_claims(pod).any(|used| world.claims.get(&used.claim).is_none());
+fn pod_is_open(world: &Inventory, pod: &Pod) -> bool {
+    let without_claim = || pod_claims(pod).any(|used| !world.claims.contains(&used.claim));
     let waits = pod.metadata.deletion_timestamp.is_some() || node_of(pod).is_none() || !is_started(pod);
     !is_terminal(pod) && (waits || without_claim())
 }
 
-fn attachment_is_open(world: &World, attachment: &VolumeAttachment) -> bool {
+fn attachment_is_open(world: &Inventory, attachment: &VolumeAttachment) -> bool {
     attachment.metadata.deletion_timestamp.is_some() || leftover::of_attachment(world, attachment).is_some()
 }
 

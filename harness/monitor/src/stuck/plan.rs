@@ -3,17 +3,17 @@
 //! One row per claim and phase that started and has not ended, as `model::phase` defines it; without the node's mount
 //! table, stage and publish cannot be distinguished and are both reported as publish.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
-use claimcheck_informer::{
-    AttachmentBy, DataSource, World, class::claim_class, data_source, growth, key_of, pod_claims,
-};
+use claimcheck_informer::{DataSource, World, class::claim_class, data_source, growth, key_of, pod_claims};
 use claimcheck_model::{ObjectKey, Phase, SELECTED_NODE};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::VolumeAttachment,
 };
+
+use crate::inventory::Inventory;
 
 use super::{
     Cause, Clock, Messages, Open, Status, Waiting,
@@ -24,29 +24,30 @@ use super::{
 
 /// The state of a cluster. Stuck rows come first, then the longest waits.
 pub fn plan(world: &World, messages: &Messages, clock: &Clock) -> Status {
-    plan_open(world, &Open::of(world), messages, clock)
+    let inventory = Inventory::of(world);
+    plan_open(&inventory, &Open::of(&inventory), messages, clock)
 }
 
 /// The same, at the cost of the objects that are open: `open` must be that of the world.
-pub fn plan_open(world: &World, open: &Open, messages: &Messages, clock: &Clock) -> Status {
+pub(crate) fn plan_open(world: &Inventory, open: &Open, messages: &Messages, clock: &Clock) -> Status {
     let mut waiting: Vec<Waiting> = Vec::new();
     // A phase of the claim itself precedes those of its pods.
     let mut reported: BTreeSet<ObjectKey> = BTreeSet::new();
     for claim in open.claims.iter().filter_map(|key| world.claims.get(key)) {
-        if let Some(row) = of_claim(world, claim) {
-            reported.insert(key_of(&**claim));
+        if let Some(row) = of_claim(world, &claim) {
+            reported.insert(key_of(&*claim));
             waiting.push(row.finish(messages, clock));
         }
     }
     for pod in open.pods.iter().filter_map(|key| world.pods.get(key)) {
-        let rows = of_pod(world, pod, &reported);
+        let rows = of_pod(world, &pod, &reported);
         waiting.extend(rows.into_iter().map(|row| row.finish(messages, clock)));
     }
     for attachment in open.attachments.iter().filter_map(|key| world.attachments.get(key)) {
-        waiting.extend(of_attachment(world, attachment).map(|row| row.finish(messages, clock)));
+        waiting.extend(of_attachment(world, &attachment).map(|row| row.finish(messages, clock)));
     }
     for volume in open.volumes.iter().filter_map(|key| world.volumes.get(key)) {
-        waiting.extend(of_volume(world, volume).map(|row| row.finish(messages, clock)));
+        waiting.extend(of_volume(world, &volume).map(|row| row.finish(messages, clock)));
     }
     for row in of_snapshots(world, open) {
         waiting.push(row.finish(messages, clock));
@@ -66,14 +67,14 @@ pub fn plan_open(world: &World, open: &Open, messages: &Messages, clock: &Clock)
 }
 
 /// The phase of a claim: provision, bind, expand, or its deletion.
-fn of_claim(world: &World, claim: &PersistentVolumeClaim) -> Option<Row> {
+fn of_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
     let (meta, status) = (&claim.metadata, claim.status.as_ref());
     let created = time(meta.creation_timestamp.as_ref());
     let pods = || pods_of(world, &key_of(claim));
     if let Some(deleting) = &meta.deletion_timestamp {
         let user = pods().next();
         let row = Row::new(Phase::Delete, Some(deleting.0), Cause::Finalizer).of_claim(world, claim);
-        let row = with_finalizers(row, meta).certain(user.map(|_| Cause::InUse));
+        let row = with_finalizers(row, meta).certain(user.as_ref().map(|_| Cause::InUse));
         let pod = user.and_then(|pod| pod.metadata.name.clone()).unwrap_or_default();
         return Some(Row { pod, ..row });
     }
@@ -92,7 +93,7 @@ fn of_claim(world: &World, claim: &PersistentVolumeClaim) -> Option<Row> {
     if class.is_empty() {
         return Some(Row::new(Phase::Bind, created, Cause::NoVolume).of_claim(world, claim));
     }
-    let Some(class) = world.classes.named(class) else {
+    let Some(class) = world.few.classes.named(class) else {
         return Some(Row::new(Phase::Provision, created, Cause::NoClass).of_claim(world, claim));
     };
     let phase = match data_source(claim) {
@@ -118,7 +119,7 @@ fn of_claim(world: &World, claim: &PersistentVolumeClaim) -> Option<Row> {
 }
 
 /// The expansion of a bound claim.
-fn of_growth(world: &World, claim: &PersistentVolumeClaim) -> Option<Row> {
+fn of_growth(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
     let volume = volume_of(world, claim)?;
     let conditions = claim.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let of_type = |names: &[&str]| {
@@ -127,7 +128,7 @@ fn of_growth(world: &World, claim: &PersistentVolumeClaim) -> Option<Row> {
     };
     let (phase, condition) = match of_type(&["FileSystemResizePending"]) {
         Some(pending) => (Phase::NodeExpand, Some(pending)),
-        None if growth::requested(claim) > growth::volume_capacity(volume) => {
+        None if growth::requested(claim) > growth::volume_capacity(&volume) => {
             (Phase::ControllerExpand, of_type(&["Resizing", "ControllerResizeError"]))
         }
         None => return None,
@@ -137,13 +138,13 @@ fn of_growth(world: &World, claim: &PersistentVolumeClaim) -> Option<Row> {
     let error = of_type(&["ControllerResizeError", "NodeResizeError"]).and_then(|one| one.message.clone());
     let mut pods = pods_of(world, &row.claim);
     Some(match pods.next().filter(|_| phase == Phase::NodeExpand) {
-        Some(pod) => Row { error, ..row.of_pod(pod) },
+        Some(pod) => Row { error, ..row.of_pod(&pod) },
         None => Row { error, ..row },
     })
 }
 
 /// The phases of a pod and its claims: schedule, attach, publish; or unpublish.
-fn of_pod(world: &World, pod: &Arc<Pod>, reported: &BTreeSet<ObjectKey>) -> Vec<Row> {
+fn of_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<Row> {
     let mut rows = Vec::new();
     let created = time(pod.metadata.creation_timestamp.as_ref());
     for key in pod_claims(pod).map(|used| used.claim).collect::<BTreeSet<_>>() {
@@ -155,11 +156,12 @@ fn of_pod(world: &World, pod: &Arc<Pod>, reported: &BTreeSet<ObjectKey>) -> Vec<
             continue;
         };
         let node = node_of(pod).unwrap_or_default();
-        let lost = (!node.is_empty() && !is_ready(world.nodes.named(node))).then_some(Cause::NodeNotReady);
+        let lost =
+            (!node.is_empty() && !is_ready(world.few.nodes.named(node))).then_some(Cause::NodeNotReady);
         if let Some(deleting) = &pod.metadata.deletion_timestamp {
             if !node.is_empty() {
                 let phase = if is_running(pod) { Phase::Stop } else { Phase::Unpublish };
-                let row = Row::new(phase, Some(deleting.0), Cause::InProgress).of_claim(world, claim);
+                let row = Row::new(phase, Some(deleting.0), Cause::InProgress).of_claim(world, &claim);
                 rows.push(with_finalizers(row, &pod.metadata).of_pod(pod).certain(lost));
             }
             continue;
@@ -167,7 +169,7 @@ fn of_pod(world: &World, pod: &Arc<Pod>, reported: &BTreeSet<ObjectKey>) -> Vec<
         if node.is_empty() {
             if !reported.contains(&key) {
                 let since = created.max(time(claim.metadata.creation_timestamp.as_ref()));
-                let row = Row::new(Phase::Schedule, since, Cause::Unschedulable).of_claim(world, claim);
+                let row = Row::new(Phase::Schedule, since, Cause::Unschedulable).of_claim(world, &claim);
                 let error = condition(pod, "PodScheduled").and_then(|found| found.message.clone());
                 rows.push(Row { error, ..row.of_pod(pod) });
             }
@@ -178,7 +180,7 @@ fn of_pod(world: &World, pod: &Arc<Pod>, reported: &BTreeSet<ObjectKey>) -> Vec<
         }
         let scheduled =
             condition(pod, "PodScheduled").and_then(|found| time(found.last_transition_time.as_ref()));
-        let row = to_node(world, claim, node, scheduled.or(created));
+        let row = to_node(world, &claim, node, scheduled.or(created));
         rows.extend(row.map(|row| row.of_pod(pod).certain(lost)));
     }
     rows
@@ -186,47 +188,48 @@ fn of_pod(world: &World, pod: &Arc<Pod>, reported: &BTreeSet<ObjectKey>) -> Vec<
 
 /// The phase of a bound claim on the way to a pod on a node.
 fn to_node(
-    world: &World,
+    world: &Inventory,
     claim: &PersistentVolumeClaim,
     node: &str,
     scheduled: Option<Timestamp>,
 ) -> Option<Row> {
     let volume = volume_of(world, claim)?;
     let name = volume.metadata.name.as_deref().unwrap_or_default();
-    let driver = csi_driver(volume).unwrap_or_default();
+    let driver = csi_driver(&volume).unwrap_or_default();
     let registered = world
+        .few
         .csi_nodes
         .named(node)
         .is_some_and(|csi_node| csi_node.spec.drivers.iter().any(|registered| registered.name == driver));
     let cause = if driver.is_empty() || registered { Cause::InProgress } else { Cause::DriverNotOnNode };
     let attaches =
-        world.csi_drivers.named(driver).is_none_or(|found| found.spec.attach_required != Some(false));
-    let here = world.attachments.by(AttachmentBy::Volume, name).find(|one| one.spec.node_name == node);
-    let attached = here.is_some_and(|one| one.status.as_ref().is_some_and(|status| status.attached));
+        world.few.csi_drivers.named(driver).is_none_or(|found| found.spec.attach_required != Some(false));
+    let here = world.attachments.referring_to(name).find(|one| one.spec.node_name == node);
+    let attached = here.as_ref().is_some_and(|one| one.status.as_ref().is_some_and(|status| status.attached));
     if driver.is_empty() || !attaches || attached {
         return Some(Row::new(Phase::Publish, scheduled, cause).of_claim(world, claim));
     }
-    let created = here.and_then(|one| time(one.metadata.creation_timestamp.as_ref()));
+    let created = here.as_ref().and_then(|one| time(one.metadata.creation_timestamp.as_ref()));
     let single = claim
         .spec
         .as_ref()
         .and_then(|spec| spec.access_modes.as_ref())
         .is_some_and(|modes| modes.iter().all(|mode| mode.starts_with("ReadWriteOnce")));
-    let elsewhere = world.attachments.by(AttachmentBy::Volume, name).any(|one| one.spec.node_name != node);
+    let elsewhere = world.attachments.referring_to(name).any(|one| one.spec.node_name != node);
     let cause = if single && elsewhere { Cause::MultiAttach } else { cause };
     let row = Row::new(Phase::Attach, scheduled.max(created), cause).of_claim(world, claim);
-    let error = here.and_then(|one| one.status.as_ref()?.attach_error.as_ref()?.message.clone());
+    let error = here.as_ref().and_then(|one| one.status.as_ref()?.attach_error.as_ref()?.message.clone());
     Some(Row { error, ..row })
 }
 
 /// The detach of an attachment that is being deleted.
-fn of_attachment(world: &World, attachment: &VolumeAttachment) -> Option<Row> {
+fn of_attachment(world: &Inventory, attachment: &VolumeAttachment) -> Option<Row> {
     let deleting = attachment.metadata.deletion_timestamp.as_ref()?;
     let node = &attachment.spec.node_name;
     let row = Row::new(Phase::Detach, Some(deleting.0), Cause::Finalizer);
     let name = attachment.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
     let row = match world.volumes.named(name) {
-        Some(volume) => with_claim(world, row.of_volume(volume)),
+        Some(volume) => with_claim(world, row.of_volume(&volume)),
         None => Row { volume: name.to_owned(), driver: attachment.spec.attacher.clone(), ..row },
     };
     let error = attachment.status.as_ref().and_then(|status| status.detach_error.as_ref()?.message.clone());
@@ -234,13 +237,13 @@ fn of_attachment(world: &World, attachment: &VolumeAttachment) -> Option<Row> {
 }
 
 /// The deletion of a volume of which the claim no longer exists.
-fn of_volume(world: &World, volume: &PersistentVolume) -> Option<Row> {
+fn of_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Row> {
     let status = volume.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
     let policy = volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref();
     let deleting = volume.metadata.deletion_timestamp.as_ref();
     let reclaimed = matches!(phase, Some("Released" | "Failed")) && policy == Some("Delete");
-    let in_use = claim_of(volume).is_some_and(|claim| world.claims.get(&claim).is_some());
+    let in_use = claim_of(volume).is_some_and(|claim| world.claims.contains(&claim));
     if in_use || !(deleting.is_some() || reclaimed) {
         return None;
     }
@@ -252,8 +255,8 @@ fn of_volume(world: &World, volume: &PersistentVolume) -> Option<Row> {
 }
 
 /// The snapshots that are not ready.
-fn of_snapshots(world: &World, open: &Open) -> impl Iterator<Item = Row> {
-    open.snapshots.iter().filter_map(|key| world.snapshots.get(key)).filter_map(|snapshot| {
+fn of_snapshots(world: &Inventory, open: &Open) -> impl Iterator<Item = Row> {
+    open.snapshots.iter().filter_map(|key| world.few.snapshots.get(key)).filter_map(|snapshot| {
         let status = snapshot.status.as_ref();
         let ready = status.is_some_and(|status| status.ready_to_use == Some(true));
         if ready || snapshot.metadata.deletion_timestamp.is_some() {

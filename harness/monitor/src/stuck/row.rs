@@ -1,12 +1,14 @@
 //! A row of the plan before its message and cause are known: filled from one object after the other.
 
-use claimcheck_informer::{World, class::claim_class, class::volume_class, key_of};
+use claimcheck_informer::{class::claim_class, class::volume_class, key_of};
 use claimcheck_model::{ObjectKey, Phase};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+
+use crate::inventory::Inventory;
 
 use super::{
     Cause, Clock, Messages, Waiting,
@@ -63,16 +65,16 @@ impl Row {
     }
 
     /// With the fields of a claim and its volume.
-    pub fn of_claim(mut self, world: &World, claim: &PersistentVolumeClaim) -> Self {
+    pub fn of_claim(mut self, world: &Inventory, claim: &PersistentVolumeClaim) -> Self {
         self.claim = key_of(claim);
         self.class = claim_class(claim).to_owned();
         self.claim_uid = claim.metadata.uid.clone().unwrap_or_default();
         self.uids.push(self.claim_uid.clone());
-        if let Some(class) = world.classes.named(&self.class) {
+        if let Some(class) = world.few.classes.named(&self.class) {
             self.driver.clone_from(&class.provisioner);
         }
         match volume_of(world, claim) {
-            Some(volume) => self.of_volume(volume),
+            Some(volume) => self.of_volume(&volume),
             None => self,
         }
     }
@@ -131,9 +133,9 @@ impl Row {
 }
 
 /// A row with the fields of its claim, if that exists.
-pub(super) fn with_claim(world: &World, row: Row) -> Row {
+pub(super) fn with_claim(world: &Inventory, row: Row) -> Row {
     match world.claims.get(&row.claim) {
-        Some(claim) => row.of_claim(world, claim),
+        Some(claim) => row.of_claim(world, &claim),
         None => row,
     }
 }
