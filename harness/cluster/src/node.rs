@@ -51,6 +51,8 @@ pub(super) struct Common {
     pub logs: PathBuf,
     pub plugin: Plugin,
     pub kubeconfig: PathBuf,
+    /// `IMAGE=PROGRAM`: what stands for images in pods.
+    pub pod_images: Vec<String>,
     /// The CA of clients that may read logs from nodes without the token of the kubeconfig.
     pub client_ca: Option<PathBuf>,
     pub tap: PathBuf,
@@ -154,6 +156,7 @@ impl Node {
         if let Some(client_ca) = &common.client_ca {
             args.extend(["--client-ca-file".into(), client_ca.clone().into()]);
         }
+        args.extend(common.pod_images.iter().flat_map(|image| [OsString::from("--pod-image"), image.into()]));
         args.extend(common.metrics_args("node", Some(name)));
         let spec = common.component(format!("agent {name}"), args, Some(namespace.clone()));
         let agent = common.start(spec)?;

@@ -29,6 +29,25 @@ pub fn bootstrap_cluster(store: &Store, ca_pem: &str) {
     auth::bootstrap(store);
     custom::create_definitions(store);
     store.kinds().refresh(store);
+    // What the controller `kubernetesservice` of kube-apiserver maintains; clients read its address family.
+    let service = json!({
+        "metadata": metadata("kubernetes", json!({
+            "namespace": "default",
+            "labels": { "component": "apiserver", "provider": "kubernetes" },
+        })),
+        "spec": {
+            "ports": [{ "name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443 }],
+            "clusterIP": "10.96.0.1",
+            "clusterIPs": ["10.96.0.1"],
+            "type": "ClusterIP",
+            "sessionAffinity": "None",
+            "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "internalTrafficPolicy": "Cluster",
+        },
+        "status": { "loadBalancer": {} },
+    });
+    store.create(Storage::Services, Key::new("default", "kubernetes"), service).expect("the store is empty");
     // Mirrors SystemPriorityClasses in pkg/apis/scheduling/v1/helpers.go.
     for (name, value, description) in [
         (

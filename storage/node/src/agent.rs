@@ -24,7 +24,7 @@ use crate::{
     logs::LogClock,
     node_object::{self, RegisterError},
     operations::Executor,
-    pods::{self, Backoff, ContainerId, Done, PodManager},
+    pods::{self, Backoff, ContainerId, Done, PodImage, PodManager},
     populator::uid_of,
     reconciler::{InUse, Moment, Notice, Start, VolumeManager},
     reconstruct::{self, ReconstructError},
@@ -47,6 +47,8 @@ pub struct Config {
     pub controller_attach_detach: bool,
     /// Restart back-off of containers.
     pub restart_backoff: Backoff,
+    /// The programs that stand for images in pods.
+    pub pod_images: Vec<PodImage>,
     /// Credentials of clients that may read container logs.
     pub credentials: Credentials,
 }
@@ -178,6 +180,7 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             name: config.name.clone(),
             host_ip: config.ip,
             backoff: config.restart_backoff,
+            images: config.pod_images.into(),
         };
         let start = Start {
             actual: found.actual,

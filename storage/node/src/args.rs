@@ -17,7 +17,7 @@ use secrecy::ExposeSecret;
 use crate::{
     agent::{Agent, AgentError, Config},
     effects::RealHost,
-    pods::Backoff,
+    pods::{Backoff, PodImage},
     server::Credentials,
 };
 
@@ -54,6 +54,16 @@ pub struct Args {
     /// Upper bound of the restart delay, in seconds
     #[arg(long, default_value_t = Backoff::default().longest.as_secs())]
     pub max_restart_backoff: u64,
+    /// The program of this machine that stands for an image in pods: containers see it at /NAME, and it gets the
+    /// arguments of those without a command. IMAGE is the whole reference, or without tag and digest, or its last
+    /// component; can be repeated
+    #[arg(
+        long = "pod-image",
+        value_name = "IMAGE=PROGRAM",
+        value_delimiter = '\n',
+        env = "CLAIMCHECK_POD_IMAGE"
+    )]
+    pub pod_images: Vec<PodImage>,
 }
 
 /// Runs the agent until `shutdown` resolves; its calls to drivers are recorded in `tap`, and its metrics in
@@ -84,6 +94,7 @@ pub async fn run(
             first: Duration::from_secs(args.restart_backoff),
             longest: Duration::from_secs(args.max_restart_backoff),
         },
+        pod_images: args.pod_images,
         credentials: Credentials::new(token.as_deref(), args.client_ca_file),
     };
     Agent { config, client, runtime, host: Arc::new(RealHost), dial: Arc::new(dial), meter }

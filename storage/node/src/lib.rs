@@ -41,5 +41,5 @@ pub use claimcheck_runtime as runtime;
 
 pub use agent::{Agent, AgentError, Config};
 pub use args::{Args, run};
-pub use pods::Backoff;
+pub use pods::{Backoff, PodImage};
 pub use server::Credentials;

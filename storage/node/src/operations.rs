@@ -33,6 +33,8 @@ use crate::{
 pub enum Work {
     /// Attach the volume, which is not the node's task.
     Attach,
+    /// Publish a ReadWriteOncePod volume in a second pod, which always fails.
+    PublishAgain,
     /// NodeStageVolume.
     Stage {
         /// The driver to call.
@@ -172,6 +174,10 @@ pub enum OperationError {
     /// `pkg/volume/csi/csi_attacher.go`.
     #[error("attaching volumes from the kubelet is not supported")]
     Attach,
+    /// Another pod of this node has the volume. Upstream: `GenerateMountVolumeFunc` in
+    /// `pkg/volume/util/operationexecutor/operation_generator.go`.
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    UsedByOther,
     /// The driver did not expand the volume.
     #[error(transparent)]
     Expand(#[from] Failed),
@@ -225,6 +231,7 @@ impl OperationError {
             | Self::Secret { .. }
             | Self::SecretValue { .. }
             | Self::Attach
+            | Self::UsedByOther
             | Self::HostPath(_)
             | Self::Payload(_)
             | Self::Token(_)
@@ -292,6 +299,7 @@ impl<H: Host> Executor<H> {
     pub async fn run(&self, work: Work) -> Result<OperationResult, OperationError> {
         match work {
             Work::Attach => Err(OperationError::Attach),
+            Work::PublishAgain => Err(OperationError::UsedByOther),
             Work::Stage { driver, volume, publish_context, fs_group } => {
                 // A driver that does not stage needs none. Upstream: `MountDevice` in `pkg/volume/csi/csi_attacher.go`.
                 let stages = driver.capabilities.has(Capability::StageUnstageVolume);

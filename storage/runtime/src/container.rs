@@ -10,7 +10,7 @@ use std::{
     io::{self, Write},
     os::{
         fd::{AsFd, OwnedFd},
-        unix::fs::MetadataExt,
+        unix::fs::{MetadataExt, symlink},
     },
     path::Path,
 };
@@ -18,10 +18,15 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::OFlag,
-    mount::{MsFlags, mount},
+    mount::{MntFlags, MsFlags, mount, umount2},
     sched::CloneFlags,
-    sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask},
-    unistd::{Gid, Pid, Uid, chdir, execve, pipe2, setgid, setgroups, sethostname, setsid, setuid},
+    sys::{
+        signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask},
+        statvfs::{FsFlags, statvfs},
+    },
+    unistd::{
+        Gid, Pid, Uid, chdir, execve, pipe2, pivot_root, setgid, setgroups, sethostname, setsid, setuid,
+    },
 };
 use rustix::{
     fs::CWD,
@@ -83,6 +88,9 @@ fn become_program(container: &Container, mut fds: Vec<OwnedFd>) -> Result<Infall
         .doing("mount /tmp")?;
     mount(Some("proc"), "/proc", Some("proc"), template::secure(), None::<&str>).doing("mount /proc")?;
     let log = fds.remove(0);
+    if container.mounts.iter().any(is_other_below_root) {
+        own_root().doing("make a root for this container")?;
+    }
     for target in &container.mounts {
         make_room(target)?;
     }
@@ -112,22 +120,114 @@ fn set_action(signal: Signal, action: &SigAction) -> nix::Result<()> {
     unsafe { sigaction(signal, action) }.map(drop)
 }
 
+/// Whether an earlier container needed a file where this one needs a directory, or the reverse, directly below the root.
+fn is_other_below_root(target: &Target) -> bool {
+    let path = Path::new(&target.path);
+    let root = Path::new("/");
+    let found = |path: &Path| fs::metadata(path).ok();
+    match (path.parent(), found(path), found(root)) {
+        (Some(parent), Some(there), Some(top)) => {
+            parent == root && there.dev() == top.dev() && there.is_dir() != target.directory
+        }
+        _ => false,
+    }
+}
+
+/// Replaces the shared root by a tmpfs of this container, without the mount points of other containers.
+fn own_root() -> io::Result<()> {
+    // Never removed: removing a directory unmounts what other namespaces have mounted there.
+    let aside = Path::new("/.room");
+    fs::create_dir_all(aside)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("pod"), aside, Some("tmpfs"), flags, Some("mode=755,size=1m"))?;
+    let shared = fs::metadata("/")?.dev();
+    copy_mounts(Path::new("/"), aside, shared)?;
+    fs::create_dir(aside.join("dev"))?;
+    copy_mounts(Path::new("/dev"), &aside.join("dev"), shared)?;
+    chdir(aside)?;
+    pivot_root(".", ".")?;
+    umount2(".", MntFlags::MNT_DETACH)?;
+    chdir("/")?;
+    Ok(())
+}
+
+/// Binds to `to` what is mounted in a folder, and copies its symbolic links. The rest, which is on the device `shared`,
+/// was created for other containers.
+fn copy_mounts(from: &Path, to: &Path, shared: u64) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_symlink() {
+            symlink(fs::read_link(entry.path())?, &to)?;
+            continue;
+        }
+        // Not that of the entry, which is below the mount.
+        let found = fs::metadata(entry.path())?;
+        if found.dev() != shared && entry.path() != Path::new("/.room") {
+            bind(&entry.path(), &to, found.is_dir())?;
+        }
+    }
+    Ok(())
+}
+
+/// Binds a file or a directory with what is mounted below it to a new path.
+fn bind(from: &Path, to: &Path, is_dir: bool) -> io::Result<()> {
+    match is_dir {
+        true => fs::create_dir(to)?,
+        false => fs::write(to, "")?,
+    }
+    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?;
+    Ok(())
+}
+
 /// The root of containers is one tmpfs shared by a node: a path that is a directory in one container cannot be
-/// a file in another. Then that path gets a separate tmpfs in this container.
+/// a file in another. Then that path gets a separate tmpfs in this container. So does a path below a directory of the
+/// host, which is read-only: an image's `/opt` may be a mount point's parent, whatever the host has there.
 fn make_room(target: &Target) -> Result<(), String> {
     let path = Path::new(&target.path);
-    let is_other = fs::metadata(path).is_ok_and(|found| found.is_dir() != target.directory);
+    let what = format!("make a mount point at {}", target.path);
+    let Ok(found) = fs::metadata(path) else {
+        let existing = path.ancestors().skip(1).find(|ancestor| ancestor.is_dir());
+        let Some(parent) = existing.filter(|parent| *parent != Path::new("/")) else { return Ok(()) };
+        let flags = statvfs(parent).doing(&what)?.flags();
+        return match flags.contains(FsFlags::ST_RDONLY) {
+            true => mirror(parent).doing(&what),
+            false => Ok(()),
+        };
+    };
+    let is_other = found.is_dir() != target.directory;
     let Some(parent) = path.parent().filter(|parent| is_other && *parent != Path::new("/")) else {
         return Ok(());
     };
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
-    let what = format!("make a mount point at {}", target.path);
     // What the node itself has there must not be hidden: then mounting fails with an error.
     if device(parent).doing(&what)? == device(Path::new("/")).doing(&what)? {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(Some("room"), parent, Some("tmpfs"), flags, Some("size=64k")).doing(&what)?;
     }
     Ok(())
+}
+
+/// Covers a directory by a tmpfs with the same entries, so that more can be added.
+fn mirror(directory: &Path) -> io::Result<()> {
+    let entries: Vec<fs::DirEntry> = fs::read_dir(directory)?.collect::<io::Result<_>>()?;
+    // Built aside, since the directory is hidden as soon as it is covered.
+    let aside = Path::new("/tmp/.room");
+    fs::create_dir(aside)?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("room"), aside, Some("tmpfs"), flags, Some("mode=755,size=1m"))?;
+    for entry in entries {
+        let to = aside.join(entry.file_name());
+        let kind = entry.file_type()?;
+        if kind.is_symlink() {
+            symlink(fs::read_link(entry.path())?, &to)?;
+            continue;
+        }
+        bind(&entry.path(), &to, kind.is_dir())?;
+        template::read_only(&to)?;
+    }
+    mount(Some(aside), directory, None::<&str>, MsFlags::MS_MOVE, None::<&str>)?;
+    fs::remove_dir(aside)
 }
 
 fn attach(target: &Target, fd: OwnedFd) -> Result<(), String> {

@@ -26,6 +26,13 @@ const DEVICE_LINKS: [(&str, &str); 4] = [
     ("stderr", "/proc/self/fd/2"),
 ];
 
+/// Users and groups: those of a minimal image. Names of the host's would appear in what containers print: `ls -l` shows
+/// a group that is unknown as a number.
+const NAMES: [(&str, &str); 2] = [
+    ("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"),
+    ("etc/group", "root:x:0:\nnobody:x:65534:\n"),
+];
+
 /// A failed step of building the template.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {path} for the container root")]
@@ -57,6 +64,9 @@ pub(crate) fn enter(at: &Path) -> Result<(), TemplateError> {
     for name in VISIBLE {
         show(&Path::new("/").join(name), &at.join(name))?;
     }
+    for (name, content) in NAMES {
+        cover(&at.join(name), content, &at.join("names"))?;
+    }
     devices(&at.join("dev"))?;
     let proc = directory(at.join("proc"))?;
     // Also what permits containers their own: a user namespace may mount proc only where it sees one.
@@ -79,6 +89,17 @@ fn show(from: &Path, to: &Path) -> Result<(), TemplateError> {
     // Recursive, since a user namespace may not uncover what is mounted below.
     bind(from, &to)?;
     read_only(&to).doing("protect", &to)
+}
+
+/// Covers a file of the host, if it exists, by another content, which is written to `aside` first.
+fn cover(path: &Path, content: &str, aside: &Path) -> Result<(), TemplateError> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    fs::write(aside, content).doing("write", aside)?;
+    bind(aside, path)?;
+    read_only(path).doing("protect", path)?;
+    fs::remove_file(aside).doing("remove", aside)
 }
 
 fn devices(dev: &Path) -> Result<(), TemplateError> {

@@ -365,7 +365,7 @@ async fn refusals(runtime: &Client) -> Result<(), Box<dyn std::error::Error>> {
     let cases = [
         (spec("missing", &["no-such-program"], "/data"), "no-such-program is not in"),
         (spec("empty", &[], "/data"), "no command given"),
-        (spec("covered", &["true"], "/usr/share/no/such"), "make mount point /usr/share/no/such"),
+        (spec("covered", &["true"], "/proc/no/such"), "/proc/no/such"),
     ];
     for (spec, why) in cases {
         let id = spec.id.clone();
@@ -394,6 +394,25 @@ async fn refusals(runtime: &Client) -> Result<(), Box<dyn std::error::Error>> {
         return Err(format!("SIGTERM did not end a program that does not handle it: {state:?}").into());
     }
     runtime.remove("unprepared").await?;
+    // Mount points that the root does not have: below a read-only directory of the host; a file, and then a directory.
+    let file = Mount { source: pod_dir(0).join("log"), target: "/thing".to_owned(), read_only: true };
+    let below = "test -f /usr/share/no/such/log && test $(ls /usr/share | wc -l) -gt 1";
+    let directory = "test -f /thing/log && test -c /dev/null && test -d /proc/self && echo x > /tmp/x && ls /usr";
+    let cases = [
+        spec("below", &["sh", "-c", below], "/usr/share/no/such"),
+        ContainerSpec { mounts: vec![file], ..spec("file", &["sh", "-c", "test -f /thing"], "/data") },
+        spec("directory", &["sh", "-c", directory], "/thing"),
+    ];
+    for spec in cases {
+        let id = spec.id.clone();
+        runtime.start(spec).await?;
+        let (_, state) = events.recv().await.ok_or("the runtime is gone")?;
+        if !matches!(state, State::Exited { exit: Exit::Code(0), .. }) {
+            let log = fs::read_to_string(pod_dir(0).join("log"))?;
+            return Err(format!("the mount of {id}: {state:?}: {log}").into());
+        }
+        runtime.remove(&id).await?;
+    }
     Ok(())
 }
 

@@ -57,6 +57,17 @@ pub struct ClusterArgs {
     /// Pod Security level of the cases' namespaces and pods; cases that require more privileges are skipped
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL", env = "CLAIMCHECK_POD_SECURITY")]
     pod_security: PodSecurity,
+    /// Program of this machine that stands for an image in pods on virtual nodes: containers see it at /NAME, and it gets
+    /// the arguments of those without a command. IMAGE is the whole reference, or without tag and digest, or its last
+    /// component; can be repeated
+    #[arg(
+        long = "pod-image",
+        value_name = "IMAGE=PROGRAM",
+        value_delimiter = '\n',
+        value_parser = pod_image,
+        env = "CLAIMCHECK_POD_IMAGE"
+    )]
+    pod_images: Vec<String>,
     #[command(flatten)]
     sidecars: SidecarArgs,
     #[command(flatten)]
@@ -73,6 +84,18 @@ fn parameter(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write KEY=VALUE".to_owned()),
+    }
+}
+
+/// The option with the absolute path of its program: nodes have another working directory.
+fn pod_image(text: &str) -> Result<String, String> {
+    let (image, program) =
+        text.split_once('=').ok_or("write IMAGE=PROGRAM, for example agnhost=ci/agnhost")?;
+    let path = std::path::absolute(program).map_err(|error| format!("{program}: {error}"))?;
+    match (image.is_empty(), path.is_file()) {
+        (true, _) => Err("write IMAGE=PROGRAM, for example agnhost=ci/agnhost".to_owned()),
+        (false, false) => Err(format!("there is no program {}", path.display())),
+        (false, true) => Ok(format!("{image}={}", path.display())),
     }
 }
 
@@ -296,6 +319,7 @@ impl ClusterArgs {
                 file_systems,
                 sidecars: self.sidecars.read(None)?,
                 config,
+                pod_images: self.pod_images,
                 ..Driver::default()
             });
         };
@@ -309,6 +333,7 @@ impl ClusterArgs {
             config,
             deployment: Box::new(deployment.objects),
             deployment_notice: deployment.warning,
+            pod_images: self.pod_images,
         })
     }
 
@@ -328,6 +353,7 @@ impl ClusterArgs {
             ("--driver", of_command, self.is_virtual(), "embedded"),
             ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
             ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
+            ("--pod-image", !self.pod_images.is_empty(), self.is_virtual(), "embedded or envtest"),
             ("--controllers", self.controllers.is_some(), !existing, "embedded, envtest or kind"),
         ];
         let wrong_cluster = restricted.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);

@@ -67,6 +67,8 @@ pub struct Driver {
     pub deployment: Box<DeploymentObjects>,
     /// What of `--deployment` has no effect.
     pub deployment_notice: Option<String>,
+    /// What stands for images in pods.
+    pub pod_images: Vec<String>,
 }
 
 impl Driver {
@@ -103,6 +105,7 @@ impl Driver {
             policy: self.policy(),
             sidecars: self.sidecars.clone(),
             deployment: (*self.deployment).clone(),
+            pod_images: self.pod_images.clone(),
             api,
             logs: folder.cluster_dir()?,
             listen,

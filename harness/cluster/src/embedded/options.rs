@@ -26,6 +26,8 @@ pub struct Options {
     pub sidecars: StockSidecars,
     /// What `--deployment` adds apart from programs.
     pub deployment: DeploymentObjects,
+    /// `IMAGE=PROGRAM`, with an absolute path: what stands for images in pods.
+    pub pod_images: Vec<String>,
     /// The API server.
     pub api: Api,
     /// An existing directory for the components' logs and the API server's audit log.

@@ -286,6 +286,7 @@ fn common(
             },
         },
         kubeconfig: state.join("kubeconfig"),
+        pod_images: options.pod_images.clone(),
         client_ca: control_plane.client_ca().map(Path::to_owned),
         tap: state.join("tap.sock"),
         loop_holder: state.join("loops.sock"),

@@ -9,7 +9,7 @@ use super::create::check_namespace;
 use super::{Call, ownership, warn};
 use crate::admission;
 use crate::quote::quote;
-use crate::resources::{Generation, Storage, Write};
+use crate::resources::{Generation, Storage, Write, validate_ephemeral_containers};
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
@@ -173,6 +173,12 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
             }
             (resource.settle_status)(&old.value, new);
         }
+        Some("ephemeralcontainers") => {
+            let spec = new.get("spec").cloned().unwrap_or_default();
+            *new = old.value.clone();
+            restore(&spec, &mut new["spec"], "ephemeralContainers");
+            (resource.default)(new);
+        }
         Some(_) => {
             let spec = new.get("spec").cloned().unwrap_or_default();
             *new = old.value.clone();
@@ -238,6 +244,9 @@ fn check(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
         if errors.is_empty() {
             errors.extend((resource.validate)(new));
         }
+    }
+    if call.path.subresource.as_deref() == Some("ephemeralcontainers") {
+        errors.extend(validate_ephemeral_containers(&old.value, new));
     }
     if let Some(kind) = resource.custom {
         errors.extend(kind.validate_update(call.path.subresource.as_deref(), &old.value, new));

@@ -13,7 +13,7 @@ use crate::schema::Scalar;
 /// Every built-in kind, with the first bytes of the SHA-256 of what Go encodes: the files
 /// `testdata/HEAD/<group>.v1.<kind>.pb` of kubernetes/api in 1.37. `TokenRequest` is of `testdata/v1.36.0`,
 /// without the map of lists that is new in 1.37.
-const KINDS: [(&str, &str, &str); 35] = [
+const KINDS: [(&str, &str, &str); 36] = [
     ("apps/v1", "DaemonSet", "b8c895ab829c36b2"),
     ("apps/v1", "Deployment", "48f38633ca8b4b40"),
     ("authentication.k8s.io/v1", "SelfSubjectReview", "7230e42f34197f1d"),
@@ -47,6 +47,7 @@ const KINDS: [(&str, &str, &str); 35] = [
     ("v1", "PersistentVolumeClaim", "a2130d8481daac3d"),
     ("v1", "Pod", "747978b9b62fff7f"),
     ("v1", "Secret", "bdcb33a8e0c20b90"),
+    ("v1", "Service", "e608d81bb3627a32"),
     ("v1", "ServiceAccount", "49ab731646acfb0f"),
     ("v1", "Status", "173b498f7220a1a6"),
 ];

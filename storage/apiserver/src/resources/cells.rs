@@ -2,6 +2,7 @@
 //!
 //! Mirrors pkg/printers/internalversion/printers.go.
 
+pub(super) mod service;
 pub(super) mod workloads;
 
 use serde_json::{Value, json};

@@ -11,6 +11,7 @@ mod group_snapshots;
 mod node;
 mod pod;
 mod reviews;
+mod service;
 mod snapshots;
 mod storage;
 mod workloads;
@@ -27,6 +28,7 @@ use crate::status::FieldError;
 pub use cells::Cell;
 pub use columns::{CREATED, Column, NAME};
 pub use decode::{DecodeError, Decoded, decode};
+pub use pod::validate_ephemeral_containers;
 
 /// The storage of a kind's objects. Two resources may share one, being views of the same objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +51,8 @@ pub enum Storage {
     Secrets,
     /// `serviceaccounts`
     ServiceAccounts,
+    /// `services`
+    Services,
     /// `storageclasses`
     Classes,
     /// `volumeattachments`
@@ -137,7 +141,8 @@ impl Storage {
             Self::GroupSnapshotClasses => 28,
             Self::Reviews => 29,
             Self::LocalReviews => 30,
-            Self::Definitions => 31,
+            Self::Services => 31,
+            Self::Definitions => 32,
             Self::Custom(shelf) => shelf.index(),
         }
     }
@@ -156,6 +161,7 @@ impl Storage {
             | Self::ConfigMaps
             | Self::Secrets
             | Self::ServiceAccounts
+            | Self::Services
             | Self::Capacities
             | Self::Leases
             | Self::DaemonSets
@@ -424,7 +430,7 @@ static ALL: LazyLock<Vec<Resource>> = LazyLock::new(|| {
     [
         cluster::rows(),
         storage::rows(),
-        vec![node::row(), pod::row()],
+        vec![node::row(), pod::row(), service::row()],
         events::rows(),
         workloads::rows(),
         snapshots::rows(),

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::decode::decode;
 use super::{BASE, Field, Generation, Resource, Storage, Subresource, columns, default_to, status_of};
 use crate::admission;
+use crate::quote::quote;
 use crate::status::FieldError;
 
 pub(super) fn row() -> Resource {
@@ -28,6 +29,12 @@ pub(super) fn row() -> Resource {
                     kind: "Eviction",
                     foreign: Some(("policy", "v1")),
                     verbs: &["create"],
+                },
+                Subresource {
+                    name: "ephemeralcontainers",
+                    kind: "Pod",
+                    foreign: None,
+                    verbs: &["get", "patch", "update"],
                 },
                 connection("exec", "PodExecOptions"),
                 Subresource { name: "log", kind: "Pod", foreign: None, verbs: &["get"] },
@@ -113,7 +120,7 @@ pub(super) fn default_spec(spec: &mut Value) {
     for volume in items_mut(spec, "volumes") {
         default_volume(volume);
     }
-    for list in ["containers", "initContainers"] {
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in items_mut(spec, list) {
             default_container(container);
         }
@@ -262,6 +269,29 @@ fn quality_of_service(pod: &Value) -> &'static str {
 fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let change = validate_change(old, new);
     if change.is_empty() { change } else { admission::pod::validate(new).into_iter().chain(change).collect() }
+}
+
+/// The errors of a write of `ephemeralcontainers`: those of the pod, and of changes to the containers that it has.
+///
+/// Mirrors `ValidatePodEphemeralContainersUpdate`.
+pub fn validate_ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut errors = admission::pod::validate(new);
+    let of = |pod: &Value| pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+    let (before, after) = (of(old), of(new));
+    let path = "spec.ephemeralContainers";
+    for container in &before {
+        let name = container["name"].as_str().unwrap_or_default();
+        let fault = match after.iter().find(|other| other["name"] == container["name"]) {
+            None => "removed",
+            Some(other) if other != container => "changed",
+            Some(_) => continue,
+        };
+        errors.push(FieldError::forbidden(
+            path,
+            format!("existing ephemeral containers {} may not be {fault}\n", quote(name)),
+        ));
+    }
+    errors
 }
 
 /// A pod's spec is immutable, except images, the deadline and additional tolerations. `nodeName` is set by

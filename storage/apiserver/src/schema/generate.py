@@ -18,7 +18,7 @@ KINDS = {
     "authentication": "SelfSubjectReview TokenRequest TokenReview",
     "authorization": "LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview",
     "core": "Binding ConfigMap Event Namespace Node PersistentVolume PersistentVolumeClaim Pod Secret "
-    "ServiceAccount",
+    "Service ServiceAccount",
     "coordination": "Lease",
     "events": "Event",
     "policy": "Eviction",
@@ -49,6 +49,7 @@ KEYS = {
     ("Container", "ports"): "containerPort,protocol",
     ("EphemeralContainer", "ports"): "containerPort,protocol",
     ("PodSpec", "topologySpreadConstraints"): "topologyKey,whenUnsatisfiable",
+    ("ServiceSpec", "ports"): "port,protocol",
     ("PodVolumeHealth", "healthConditions"): "status,reason",
     ("VolumeHealthStatus", "healthConditions"): "status,reason",
 }
@@ -61,7 +62,7 @@ REPLACED = {("ResourceRequirements", "claims"), ("VolumeResourceRequirements", "
 # Lists of unions: a strategic merge patch removes the fields of their items that it does not retain.
 UNIONS = {("PodSpec", "volumes"), ("PodSpec", "resourceClaims")}
 # Values of keys that are left out.
-DEFAULTS = {("ContainerPort", "protocol"): "TCP"}
+DEFAULTS = {("ContainerPort", "protocol"): "TCP", ("ServicePort", "protocol"): "TCP"}
 
 # Fields that are not required upstream, since they have a default: `+default=""`.
 OPTIONAL = {(name, "name") for name in """ConfigMapEnvSource ConfigMapKeySelector ConfigMapProjection

@@ -207,3 +207,50 @@ async fn a_volume_remembers_when_its_phase_changed() {
     assert_eq!(status(json!({ "phase": "Available", "message": "m" })).await, past, "the phase is the same");
     assert_ne!(status(json!({ "phase": "Bound" })).await, past);
 }
+
+#[tokio::test]
+async fn ephemeral_containers_are_added_to_a_pod_and_stay() {
+    let fixture = Fixture::start().await;
+    let pods = fixture.api::<Pod>();
+    create(&pods, pod("p")).await;
+    let path = format!("{PODS}/p/ephemeralcontainers");
+    let strategic = "application/strategic-merge-patch+json";
+    let patch = |container: Value| json!({ "spec": { "ephemeralContainers": [container] } });
+    let (code, written) =
+        fixture.send("PATCH", &path, strategic, &patch(json!({ "name": "debug", "image": "i:1" }))).await;
+    assert_eq!(code, 200, "{written}");
+    let debugger = &written["spec"]["ephemeralContainers"][0];
+    assert_eq!((&debugger["name"], &debugger["imagePullPolicy"]), (&"debug".into(), &"IfNotPresent".into()));
+    assert_eq!(fixture.send("GET", &path, JSON, &Value::Null).await.0, 200);
+
+    for (container, expected) in [
+        (json!({ "name": "debug", "image": "i:2" }), "may not be changed"),
+        (json!({ "name": "more" }), "image: Required value"),
+        (
+            json!({ "name": "more", "image": "i:1", "targetContainerName": "x" }),
+            "targetContainerName: Not found",
+        ),
+        (json!({ "name": "more", "image": "i:1", "ports": [{ "containerPort": 1 }] }), "ports: Forbidden"),
+    ] {
+        let (code, status) = fixture.send("PATCH", &path, strategic, &patch(container)).await;
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(code == 422 && message.contains(expected), "{expected}: {status}");
+    }
+    // The rest of the pod is not written here, and the containers not with the pod.
+    let none = json!({ "spec": { "ephemeralContainers": null, "activeDeadlineSeconds": 5 } });
+    let (code, status) = fixture.send("PATCH", &path, MERGE, &none).await;
+    assert_eq!(code, 422, "removed: {status}");
+    let other = patch(json!({ "name": "more", "image": "i:1" }));
+    assert_eq!(fixture.send("PATCH", &format!("{PODS}/p"), strategic, &other).await.0, 422);
+}
+
+#[tokio::test]
+async fn the_service_of_the_api_server_exists() {
+    let fixture = Fixture::start().await;
+    let path = "/api/v1/namespaces/default/services/kubernetes";
+    let (code, service) = fixture.send("GET", path, JSON, &Value::Null).await;
+    assert_eq!((code, &service["spec"]["clusterIP"]), (200, &"10.96.0.1".into()));
+    let other = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
+    let created = fixture.accept("POST", "/api/v1/namespaces/default/services", JSON, &other).await;
+    assert_eq!(created["spec"]["ports"][0]["targetPort"], 80);
+}

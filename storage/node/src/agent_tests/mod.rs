@@ -99,6 +99,7 @@ impl Cluster {
                 root: self.root.path().join("kubelet"),
                 controller_attach_detach: self.controller_attach_detach,
                 restart_backoff: Backoff::default(),
+                pod_images: Vec::new(),
                 credentials: Credentials::new(Some(self.server.token()), None),
             },
             client: self.client.clone(),

@@ -5,6 +5,8 @@
 
 mod containers;
 mod environment;
+mod ephemeral;
+mod images;
 mod messages;
 mod plan;
 mod restarts;
@@ -14,6 +16,8 @@ mod start;
 mod status;
 
 pub use containers::ContainerId;
+pub use ephemeral::has_ephemeral_container;
+pub use images::PodImage;
 pub use plan::{Eviction, Volumes};
 pub use restarts::Backoff;
 pub use run::{Done, PodManager};

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 
 use super::{
     containers::{Attempt, ContainerState, Containers},
+    ephemeral::ephemeral_containers,
     restarts::{Backoff, Need, Restarts, is_sidecar, need},
     status,
 };
@@ -276,6 +277,12 @@ fn is_over(view: &View<'_>) -> bool {
 
 fn start(view: &View<'_>, plan: &mut Plan) {
     let Some(spec) = &view.pod.spec else { return };
+    // First, since they help to find out why an init container does not succeed.
+    for container in ephemeral_containers(view.pod) {
+        if let Need::Start { attempt, wait, .. } = view.need(&container, Restarts::Never) {
+            begin(&container, attempt, wait, plan);
+        }
+    }
     for container in spec.init_containers.iter().flatten() {
         match view.need(container, Restarts::of_init(view.pod, container)) {
             Need::Finished => {}

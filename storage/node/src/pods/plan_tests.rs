@@ -319,6 +319,32 @@ fn init_containers_go_one_after_another() {
 }
 
 #[test]
+fn ephemeral_containers_start_next_to_the_others_and_only_once() {
+    let mut pod = pod("Always", false);
+    let debugger = serde_json::from_value(serde_json::json!({"name": "debug", "image": "i"})).unwrap();
+    pod.spec.as_mut().unwrap().ephemeral_containers = Some(vec![debugger]);
+    let rows: [(&str, Containers, &[&str]); 4] = [
+        ("with the others", containers(&[]), &["start debug/0", "start c/0"]),
+        ("later", containers(&[("c", 0, running())]), &["start debug/0"]),
+        ("both run", containers(&[("c", 0, running()), ("debug", 0, running())]), &["report Running"]),
+        (
+            "it is not restarted",
+            containers(&[("c", 0, running()), ("debug", 0, ended(1, 99))]),
+            &["report Running"],
+        ),
+    ];
+    for (what, containers, expected) in rows {
+        assert_eq!(words(&plan(&view(&pod, &containers, MOUNTED))), expected, "{what}");
+    }
+    let failed = containers(&[("c", 0, running()), ("debug", 0, ended(1, 99))]);
+    let status = status::compute(&view(&pod, &failed, MOUNTED));
+    let debugger = &status.ephemeral_container_statuses.unwrap()[0];
+    let state = debugger.state.as_ref().unwrap().terminated.as_ref().unwrap();
+    assert_eq!((state.exit_code, debugger.ready), (1, false));
+    assert_eq!(status.container_statuses.unwrap().len(), 1);
+}
+
+#[test]
 fn a_quick_start_takes_one_write() {
     let pod = pod("Always", false);
     let none = Containers::default();

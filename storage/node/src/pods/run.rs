@@ -23,6 +23,7 @@ use tracing::Instrument as _;
 
 use super::{
     containers::{ContainerId, ContainerState, Containers, Ended, learnt},
+    ephemeral::ephemeral_containers,
     messages::termination_message,
     plan::{Action, Eviction, Plan, Progress, Stopping, View, Volumes, plan},
     start::{Node, NotStarted},
@@ -149,7 +150,8 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         let record = self.pods.get_mut(&pod)?;
         let message = |exit| {
             let spec = find(&record.pod, &container);
-            termination_message(&*self.node.host, &self.node.layout, &pod, &container, attempt, spec, exit)
+            let (host, layout) = (&*self.node.host, &self.node.layout);
+            termination_message(host, layout, &pod, &container, attempt, spec.as_ref(), exit)
         };
         let state = learnt(state, message);
         record.containers.learn(&container, attempt, state);
@@ -283,7 +285,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         mounted_at: &impl Fn(&str) -> Option<Place>,
     ) {
         let Some(record) = self.pods.get(uid) else { return };
-        let Some(spec) = find(&record.pod, container).cloned() else { return };
+        let Some(spec) = find(&record.pod, container) else { return };
         let id = ContainerId { pod: uid.clone(), container: container.to_owned(), attempt };
         let mounts = spec.volume_mounts.iter().flatten().map(|mount| &mount.name);
         let devices = spec.volume_devices.iter().flatten().map(|device| &device.name);
@@ -457,7 +459,9 @@ impl Record {
     }
 }
 
-fn find<'a>(pod: &'a Pod, container: &str) -> Option<&'a Container> {
+fn find(pod: &Pod, container: &str) -> Option<Container> {
     let spec = pod.spec.as_ref()?;
-    spec.init_containers.iter().flatten().chain(&spec.containers).find(|c| c.name == container)
+    let mut lasting = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let found = lasting.find(|c| c.name == container).cloned();
+    found.or_else(|| ephemeral_containers(pod).find(|c| c.name == container))
 }

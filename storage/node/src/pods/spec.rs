@@ -2,7 +2,7 @@
 //! are arguments.
 //!
 //! Images are not pulled: every container sees the node's own root, read-only, and its program must exist
-//! there. A container without a command, which leaves that to its image, pauses.
+//! there, or stand for its image. A container without a command, which leaves that to its image, pauses.
 
 use claimcheck_model::ObjectKey;
 use claimcheck_runtime::{ContainerSpec, Mount};
@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use super::{
     containers::ContainerId,
     environment::{Environment, Facts, environment, expand},
+    images::Entrypoint,
 };
 use crate::{
     layout::Layout,
@@ -87,7 +88,8 @@ pub struct Prepared {
     pub parts: Vec<(usize, String)>,
 }
 
-/// The runtime's specification. `mounted_at` returns the path of a volume of the pod.
+/// The runtime's specification. `program` stands for that of the container's image; `mounted_at` returns the path of a
+/// volume of the pod.
 ///
 /// # Errors
 /// If the spec refers to something that does not exist.
@@ -96,6 +98,7 @@ pub fn container_spec(
     id: &ContainerId,
     layout: &Layout,
     facts: &Facts<'_>,
+    program: Option<Entrypoint>,
     mounted_at: impl Fn(&str) -> Option<Place>,
 ) -> Result<Prepared, SpecError> {
     if let Some(what) = unsupported(container) {
@@ -120,11 +123,17 @@ pub fn container_spec(
     let source = layout.termination_message(&id.pod, &container.name, id.attempt);
     mounts.push(Mount { source, target: message, read_only: false });
 
+    // As with an image: arguments alone are those of its program.
+    let image =
+        program.as_ref().filter(|_| container.command.is_none()).map(|program| program.target.clone());
     let words = container.command.iter().chain(&container.args).flatten();
-    let argv: Vec<String> = match container.command.is_some() || container.args.is_some() {
-        true => words.map(|word| expand(word, &env)).collect(),
+    let argv: Vec<String> = match container.command.is_some() || container.args.is_some() || image.is_some() {
+        true => image.into_iter().chain(words.map(|word| expand(word, &env))).collect(),
         false => PAUSE.iter().map(|word| (*word).to_owned()).collect(),
     };
+    if let Some(Entrypoint { source, target }) = program {
+        mounts.push(Mount { source, target, read_only: true });
+    }
     let user = User::of(pod, container);
     let spec = ContainerSpec {
         id: id.to_string(),
@@ -223,7 +232,12 @@ mod tests {
         };
         let facts =
             Facts { pod, objects: &BTreeMap::new(), allocatable: &BTreeMap::new(), host_ip: "127.0.0.1" };
-        container_spec(container, &id, &Layout::new("/k"), &facts, known)
+        let program = container
+            .image
+            .as_deref()
+            .filter(|image| *image == "agnhost")
+            .map(|_| Entrypoint { source: "/programs/agnhost".into(), target: "/agnhost".into() });
+        container_spec(container, &id, &Layout::new("/k"), &facts, program, known)
     }
 
     fn start(pod: &Pod, container: &Container) -> Result<ContainerSpec, SpecError> {
@@ -286,6 +300,31 @@ mod tests {
         for (container, what) in rows {
             let error = start(&pod, &container).unwrap_err();
             assert_eq!(error, SpecError::Unsupported { container: String::new(), what });
+        }
+    }
+
+    #[test]
+    fn what_stands_for_an_image_is_its_program() {
+        let pod = testing::pod("p", "n", &[]);
+        let container = |image: &str, command: &[&str], args: &[&str]| {
+            let words = |words: &[&str]| -> Option<Vec<String>> {
+                (!words.is_empty()).then(|| words.iter().map(|word| (*word).to_owned()).collect())
+            };
+            let image = Some(image.to_owned());
+            Container { image, command: words(command), args: words(args), ..Container::default() }
+        };
+        for (image, command, args, expected) in [
+            ("agnhost", &[][..], &["mounttest", "-x"][..], &["/agnhost", "mounttest", "-x"][..]),
+            ("agnhost", &[], &[], &["/agnhost"]),
+            ("agnhost", &["sh"], &["-c", "true"], &["sh", "-c", "true"]),
+            ("other", &[], &["pause"], &["pause"]),
+            ("other", &[], &[], &["sleep", "infinity"]),
+        ] {
+            let spec = start(&pod, &container(image, command, args)).unwrap();
+            assert_eq!(spec.argv, expected);
+            let program = spec.mounts.iter().find(|mount| mount.target == "/agnhost");
+            assert_eq!(program.is_some(), image == "agnhost", "{image}");
+            assert!(program.is_none_or(|mount| mount.read_only));
         }
     }
 

@@ -12,6 +12,7 @@ use kube::Client;
 use super::{
     containers::ContainerId,
     environment::{self, Facts},
+    images::{PodImage, entrypoint},
     restarts::Backoff,
     spec::{Prepared, SpecError, container_spec},
 };
@@ -48,6 +49,8 @@ pub struct Node<R, H> {
     pub host_ip: String,
     /// The restart back-off of containers.
     pub backoff: Backoff,
+    /// The programs that stand for images.
+    pub images: Arc<[PodImage]>,
 }
 
 /// Why a container is not running.
@@ -99,6 +102,7 @@ impl<R, H> Clone for Node<R, H> {
             name: self.name.clone(),
             host_ip: self.host_ip.clone(),
             backoff: self.backoff,
+            images: self.images.clone(),
         }
     }
 }
@@ -127,7 +131,8 @@ impl<R: Runtime, H: Host> Node<R, H> {
             node.and_then(|node| node.status.as_ref()?.allocatable.clone()).unwrap_or_default()
         };
         let facts = Facts { pod, objects: &objects, allocatable: &allocatable, host_ip: &self.host_ip };
-        container_spec(container, id, &self.layout, &facts, |name| places.get(name).cloned())
+        let program = container.image.as_deref().and_then(|image| entrypoint(&self.images, image));
+        container_spec(container, id, &self.layout, &facts, program, |name| places.get(name).cloned())
     }
 
     /// Creates the container's files, and starts it; returns its start time.

@@ -18,6 +18,7 @@ use k8s_openapi::{
 
 use super::{
     containers::{Attempt, ContainerId, ContainerState, Containers, Ended},
+    ephemeral::{ephemeral_containers, has_ephemeral_container},
     plan::{Eviction, TerminationReason, View},
     restarts::{Need, Restarts, is_sidecar},
 };
@@ -104,6 +105,7 @@ pub fn compute(view: &View<'_>) -> PodStatus {
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
     let regular = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let ephemeral: Vec<Container> = ephemeral_containers(pod).collect();
     let of = |containers: &[Container], waiting: &'static str| -> Vec<ContainerStatus> {
         containers.iter().map(|container| container_status(view, container, phase, waiting)).collect()
     };
@@ -116,6 +118,11 @@ pub fn compute(view: &View<'_>) -> PodStatus {
         conditions: Some(conditions(view, phase, initialized)),
         init_container_statuses: (!init.is_empty()).then(|| of(init, "PodInitializing")),
         container_statuses: Some(of(regular, waiting)),
+        // No probe ever makes one ready.
+        ephemeral_container_statuses: (!ephemeral.is_empty()).then(|| {
+            let all = of(ephemeral.as_slice(), "ContainerCreating").into_iter();
+            all.map(|status| ContainerStatus { ready: false, started: None, ..status }).collect()
+        }),
         host_ip: Some(view.host_ip.to_owned()),
         host_ips: Some(vec![HostIP { ip: view.host_ip.to_owned() }]),
         pod_ip: pod_ip.clone().or(before.pod_ip.clone()),
@@ -228,6 +235,7 @@ fn crash_loop(view: &View<'_>, container: &Container, phase: Phase) -> Option<St
     let init = view.pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
     let restarts = match init.into_iter().any(|init| init.name == container.name) {
         true => Restarts::of_init(view.pod, container),
+        false if has_ephemeral_container(view.pod, &container.name) => Restarts::Never,
         false => Restarts::of_pod(view.pod),
     };
     let Need::Start { wait, backoff, .. } = view.need(container, restarts) else { return None };

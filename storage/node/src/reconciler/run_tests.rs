@@ -218,6 +218,37 @@ async fn what_the_node_is_to_attach_is_rejected_whatever_the_api_reports() {
 }
 
 #[tokio::test]
+async fn a_volume_for_one_pod_is_not_published_in_a_second_one() {
+    let mut shell = Shell::start().await;
+    let (_driver, _serving) = shell.driver(json!({"attachRequired": false}));
+    shell.bound_claim_with(|volume| {
+        volume.csi.as_mut().unwrap().driver = DRIVER.into();
+        volume.access_modes = Some(vec!["ReadWriteOncePod".into()]);
+    });
+    let first = shell.pod(json!([claimed("bound")]));
+    let now = Duration::from_secs(7);
+    shell.manager.want(&first, now);
+    shell.settle(now).await;
+    assert!(shell.manager.volumes(&uid_of(&first)).ready);
+
+    let mut second = first.clone();
+    second.metadata.name = Some("q".into());
+    second.metadata.uid = Some("uid-q".into());
+    shell.apply(second.clone());
+    shell.manager.want(&second, now);
+    shell.settle(now).await;
+    assert!(!shell.manager.volumes(&uid_of(&second)).ready);
+    let refused = "FailedMount: MountVolume.SetUp failed for volume \"pv\" : volume uses the ReadWriteOncePod access \
+                   mode and is already in use by another pod";
+    assert_eq!(shell.events().await, [refused]);
+
+    shell.manager.release(&uid_of(&first));
+    shell.settle(now + Duration::from_secs(1)).await;
+    shell.settle(now + Duration::from_secs(3)).await;
+    assert!(shell.manager.volumes(&uid_of(&second)).ready);
+}
+
+#[tokio::test]
 async fn a_pod_that_waits_for_long_gets_an_event() {
     let mut shell = Shell::start().await;
     shell.bound_claim();

@@ -39,6 +39,7 @@ impl<H: Host> VolumeManager<H> {
                 Work::Expand { driver, volume, key: key.clone(), mount, growth: self.growth(key)? }
             }
             (Operation::MountPod(pod), VolumeKey::Local { .. }) => self.local_work(key, pod)?,
+            (Operation::MountPod(pod), _) if self.is_used_by_other(key, pod) => Work::PublishAgain,
             (Operation::MountPod(pod), VolumeKey::Csi { .. } | VolumeKey::Inline { .. }) => {
                 let (driver, volume, key) = (driver()?, self.csi_volume(key)?, key.clone());
                 let (mount, policy) = (self.desired.get(&key)?.pods.get(pod)?.clone(), policy?);
@@ -98,6 +99,15 @@ impl<H: Host> VolumeManager<H> {
             VolumeSpec::Csi(volume) => Some(volume.clone()),
             VolumeSpec::EmptyDir(_) | VolumeSpec::HostPath(_) | VolumeSpec::Content(_) => None,
         }
+    }
+
+    /// Whether only one pod may use the volume, and another one on this node does. The scheduler prevents that, unless a
+    /// pod names its node.
+    fn is_used_by_other(&self, key: &VolumeKey, pod: &PodUid) -> bool {
+        let exclusive = self
+            .csi_volume(key)
+            .is_some_and(|volume| volume.access_modes.iter().any(|mode| mode == "ReadWriteOncePod"));
+        exclusive && self.actual.get(key).is_some_and(|volume| volume.pods.keys().any(|other| other != pod))
     }
 
     /// The path that containers get of the volume: reconstructed, or newly mounted.

@@ -79,7 +79,8 @@ fn instance(status: &ContainerStatus, previous: bool) -> Result<ContainerId, Rea
 fn status_of<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
     let regular = status.container_statuses.iter().flatten();
-    let mut all = regular.chain(status.init_container_statuses.iter().flatten());
+    let ephemeral = status.ephemeral_container_statuses.iter().flatten();
+    let mut all = regular.chain(status.init_container_statuses.iter().flatten()).chain(ephemeral);
     all.find(|status| status.name == container)
 }
 

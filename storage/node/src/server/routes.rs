@@ -23,7 +23,7 @@ use super::{
 use crate::{
     layout::Layout,
     logs::{LogOptions, LogReader, OptionsError},
-    pods::ContainerId,
+    pods::{ContainerId, has_ephemeral_container},
 };
 
 /// The body of a response.
@@ -188,7 +188,7 @@ fn has_container(pod: &Pod, name: &str) -> bool {
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
     let regular = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    init.iter().chain(regular).any(|container| container.name == name)
+    init.iter().chain(regular).any(|container| container.name == name) || has_ephemeral_container(pod, name)
 }
 
 /// The response that upgrades a connection, which `session` then uses.

@@ -121,7 +121,8 @@ async fn conflict(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     let pod = t.pod(&TestPod::long_running("pod", &claim, "").on(&nodes[1])).await?;
     // The message up to Kubernetes 1.33, and since.
-    t.unschedulable(&pod, &["volume node affinity conflict", "didn't match PersistentVolume's node affinity"]).await
+    t.unschedulable(&pod, &["volume node affinity conflict", "didn't match PersistentVolume's node affinity"])
+        .await
 }
 
 async fn two_volumes(t: Arc<Fixture>) -> Result<()> {

@@ -40,6 +40,57 @@ pub fn validate(path: &str, spec: &Value, mountable: &HashSet<&str>) -> Vec<Fiel
             }
         }
     }
+    for (index, container) in items(&spec["ephemeralContainers"]).enumerate() {
+        let path = format!("{path}.ephemeralContainers[{index}]");
+        let name = container["name"].as_str().unwrap_or_default();
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        } else if let Some(fault) = names::fault(name, true) {
+            errors.push(FieldError::invalid(format!("{path}.name"), &container["name"], fault));
+        } else if !seen.insert(name) {
+            errors.push(FieldError::duplicate(format!("{path}.name"), &container["name"]));
+        }
+        errors.extend(container_fields(&path, container));
+        errors.extend(mounts(&path, container, mountable));
+        errors.extend(devices(&path, container, spec, mountable));
+        errors.extend(ephemeral(&path, container, spec));
+    }
+    errors
+}
+
+/// What only other containers may have. Mirrors validateEphemeralContainers.
+fn ephemeral(path: &str, container: &Value, spec: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let target = &container["targetContainerName"];
+    let mut others = ["initContainers", "containers"].iter().flat_map(|list| items(&spec[*list]));
+    if target.as_str().is_some_and(|name| !name.is_empty()) && !others.any(|other| other["name"] == *target) {
+        errors.push(FieldError::not_found(format!("{path}.targetContainerName"), target));
+    }
+    let message = "cannot be set for an Ephemeral Container";
+    for field in [
+        "ports",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle",
+        "restartPolicy",
+        "resizePolicy",
+    ] {
+        let value = &container[field];
+        if !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()) {
+            errors.push(FieldError::forbidden(format!("{path}.{field}"), message));
+        }
+    }
+    if container["resources"].as_object().is_some_and(|fields| !fields.is_empty()) {
+        errors.push(FieldError::forbidden(format!("{path}.resources"), message));
+    }
+    for (index, mount) in items(&container["volumeMounts"]).enumerate() {
+        for field in ["subPath", "subPathExpr"] {
+            if mount[field].as_str().is_some_and(|path| !path.is_empty()) {
+                errors.push(FieldError::forbidden(format!("{path}.volumeMounts[{index}].{field}"), message));
+            }
+        }
+    }
     errors
 }
 

@@ -28,9 +28,13 @@ fn of_containers(workload: &Value, field: &str) -> Value {
     fields.join(",").into()
 }
 
-/// `FormatLabels` in apimachinery pkg/labels/labels.go.
 pub(in crate::resources) fn node_selector(workload: &Value) -> Value {
-    let labels = sorted(equalities(&workload["spec"]["template"]["spec"]["nodeSelector"]));
+    format_labels(&workload["spec"]["template"]["spec"]["nodeSelector"])
+}
+
+/// `FormatLabels` in apimachinery pkg/labels/labels.go.
+pub(super) fn format_labels(labels: &Value) -> Value {
+    let labels = sorted(equalities(labels));
     if labels.is_empty() { "<none>".into() } else { labels.into() }
 }
 

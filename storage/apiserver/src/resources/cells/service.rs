@@ -1,0 +1,76 @@
+//! The cells of Services: `printService` in pkg/printers/internalversion/printers.go.
+
+use serde_json::Value;
+
+use super::{joined, list, workloads};
+
+pub(in crate::resources) fn cluster_ip(service: &Value) -> Value {
+    service.pointer("/spec/clusterIPs/0").cloned().unwrap_or_else(|| "<none>".into())
+}
+
+pub(in crate::resources) fn external_ip(service: &Value) -> Value {
+    let spec = &service["spec"];
+    let texts = |values: &Value, field: Option<&str>| -> Vec<String> {
+        let text = |value: &Value| field.map_or(value, |field| &value[field]).as_str().map(str::to_owned);
+        list(values).iter().filter_map(text).collect()
+    };
+    let given = texts(&spec["externalIPs"], None);
+    let or = |addresses: Vec<String>, unset: &str| {
+        joined(&addresses.iter().map(String::as_str).collect::<Vec<_>>(), unset)
+    };
+    match spec["type"].as_str() {
+        Some("ClusterIP" | "NodePort") => or(given, "<none>"),
+        Some("LoadBalancer") => {
+            let balancer = texts(&service["status"]["loadBalancer"]["ingress"], Some("ip"));
+            or(balancer.into_iter().chain(given).collect(), "<pending>")
+        }
+        Some("ExternalName") => spec["externalName"].clone(),
+        _ => "<unknown>".into(),
+    }
+}
+
+pub(in crate::resources) fn ports(service: &Value) -> Value {
+    let text = |port: &Value| {
+        let number = |field: &str| port[field].as_i64().unwrap_or_default();
+        let protocol = port["protocol"].as_str().unwrap_or_default();
+        match number("nodePort") {
+            0 => format!("{}/{protocol}", number("port")),
+            node_port => format!("{}:{node_port}/{protocol}", number("port")),
+        }
+    };
+    let ports: Vec<String> = list(&service["spec"]["ports"]).iter().map(text).collect();
+    joined(&ports.iter().map(String::as_str).collect::<Vec<_>>(), "<none>")
+}
+
+pub(in crate::resources) fn selector(service: &Value) -> Value {
+    workloads::format_labels(&service["spec"]["selector"])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn cells_follow_the_type() {
+        let plain = json!({ "spec": {
+            "type": "NodePort",
+            "clusterIPs": ["10.96.0.7"],
+            "ports": [{ "port": 80, "nodePort": 30080, "protocol": "TCP" }, { "port": 53, "protocol": "UDP" }],
+            "selector": { "b": "2", "a": "1" },
+        } });
+        let cells = [cluster_ip, external_ip, ports, selector].map(|cell| cell(&plain));
+        assert_eq!(cells, ["10.96.0.7", "<none>", "80:30080/TCP,53/UDP", "a=1,b=2"]);
+        let balanced = json!({
+            "spec": { "type": "LoadBalancer", "externalIPs": ["192.0.2.1"] },
+            "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.9" }] } },
+        });
+        assert_eq!(external_ip(&balanced), "192.0.2.9,192.0.2.1");
+        let pending = json!({ "spec": { "type": "LoadBalancer" } });
+        let cells = [cluster_ip, external_ip, ports, selector].map(|cell| cell(&pending));
+        assert_eq!(cells, ["<none>", "<pending>", "<none>", "<none>"]);
+        let alias = json!({ "spec": { "type": "ExternalName", "externalName": "x.example" } });
+        assert_eq!(external_ip(&alias), "x.example");
+    }
+}
