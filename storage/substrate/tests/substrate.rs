@@ -397,7 +397,8 @@ async fn refusals(runtime: &Client) -> Result<(), Box<dyn std::error::Error>> {
     // Mount points that the root does not have: below a read-only directory of the host; a file, and then a directory.
     let file = Mount { source: pod_dir(0).join("log"), target: "/thing".to_owned(), read_only: true };
     let below = "test -f /usr/share/no/such/log && test $(ls /usr/share | wc -l) -gt 1";
-    let directory = "test -f /thing/log && test -c /dev/null && test -d /proc/self && echo x > /tmp/x && ls /usr";
+    let directory =
+        "test -f /thing/log && test -c /dev/null && test -d /proc/self && echo x > /tmp/x && ls /usr";
     let cases = [
         spec("below", &["sh", "-c", below], "/usr/share/no/such"),
         ContainerSpec { mounts: vec![file], ..spec("file", &["sh", "-c", "test -f /thing"], "/data") },
