@@ -24,6 +24,7 @@ mod declared;
 mod evaluate;
 mod field_path;
 mod library;
+mod opaque;
 mod program;
 mod rule;
 #[cfg(test)]

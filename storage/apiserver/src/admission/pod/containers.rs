@@ -6,9 +6,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::items;
 use super::volumes::without_backsteps;
-use crate::names;
+use super::{check_name, items};
 use crate::quantity::Quantity;
 use crate::status::FieldError;
 
@@ -22,14 +21,7 @@ pub fn validate(path: &str, spec: &Value, mountable: &HashSet<&str>) -> Vec<Fiel
     for list in ["initContainers", "containers"] {
         for (index, container) in items(&spec[list]).enumerate() {
             let path = format!("{path}.{list}[{index}]");
-            let name = container["name"].as_str().unwrap_or_default();
-            if name.is_empty() {
-                errors.push(FieldError::required(format!("{path}.name"), ""));
-            } else if let Some(fault) = names::fault(name, true) {
-                errors.push(FieldError::invalid(format!("{path}.name"), &container["name"], fault));
-            } else if !seen.insert(name) {
-                errors.push(FieldError::duplicate(format!("{path}.name"), &container["name"]));
-            }
+            errors.extend(check_name(&path, container, &mut seen));
             errors.extend(container_fields(&path, container));
             errors.extend(resources(&format!("{path}.resources"), &container["resources"]));
             errors.extend(ports(&path, container));
@@ -42,14 +34,7 @@ pub fn validate(path: &str, spec: &Value, mountable: &HashSet<&str>) -> Vec<Fiel
     }
     for (index, container) in items(&spec["ephemeralContainers"]).enumerate() {
         let path = format!("{path}.ephemeralContainers[{index}]");
-        let name = container["name"].as_str().unwrap_or_default();
-        if name.is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
-        } else if let Some(fault) = names::fault(name, true) {
-            errors.push(FieldError::invalid(format!("{path}.name"), &container["name"], fault));
-        } else if !seen.insert(name) {
-            errors.push(FieldError::duplicate(format!("{path}.name"), &container["name"]));
-        }
+        errors.extend(check_name(&path, container, &mut seen));
         errors.extend(container_fields(&path, container));
         errors.extend(mounts(&path, container, mountable));
         errors.extend(devices(&path, container, spec, mountable));

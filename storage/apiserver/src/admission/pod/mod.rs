@@ -8,10 +8,12 @@ mod containers;
 mod placement;
 mod volumes;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::names;
 use crate::resources::{Resource, Storage};
 use crate::status::{FieldError, Result, Status};
 use crate::store::{Key, Object, Store};
@@ -92,6 +94,19 @@ fn validate_spec(path: &str, pod: Option<&str>, spec: &Value) -> Vec<FieldError>
         errors.push(FieldError::invalid(format!("{path}.activeDeadlineSeconds"), deadline, message));
     }
     errors
+}
+
+/// The fault of the name of a container or volume at `path`, which is a DNS label that is not in `seen`.
+fn check_name<'a>(path: &str, named: &'a Value, seen: &mut HashSet<&'a str>) -> Option<FieldError> {
+    let (path, value) = (format!("{path}.name"), &named["name"]);
+    let name = value.as_str().unwrap_or_default();
+    if name.is_empty() {
+        Some(FieldError::required(path, ""))
+    } else if let Some(fault) = names::fault(name, true) {
+        Some(FieldError::invalid(path, value, fault))
+    } else {
+        (!seen.insert(name)).then(|| FieldError::duplicate(path, value))
+    }
 }
 
 /// The items of a list that may be missing.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::items;
+use super::{check_name, items};
 use crate::admission::claim;
 use crate::names;
 use crate::quantity::Quantity;
@@ -28,13 +28,7 @@ pub fn validate<'a>(path: &str, pod: Option<&str>, spec: &'a Value) -> (Vec<Fiel
         let path = format!("{path}.volumes[{index}]");
         let before = errors.len();
         let volume_name = volume["name"].as_str().unwrap_or_default();
-        if volume_name.is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
-        } else if let Some(fault) = names::fault(volume_name, true) {
-            errors.push(FieldError::invalid(format!("{path}.name"), &volume["name"], fault));
-        } else if !seen.insert(volume_name) {
-            errors.push(FieldError::duplicate(format!("{path}.name"), &volume["name"]));
-        }
+        errors.extend(check_name(&path, volume, &mut seen));
         let fields = volume.as_object().into_iter().flatten();
         let mut sources = fields.filter(|(field, value)| *field != "name" && !value.is_null());
         match sources.next() {

@@ -11,6 +11,7 @@ use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey,
 use cel::common::value::{Builtin, BuiltinRef, StaticVal, Val};
 use serde_json::{Map, Number, Value};
 
+use super::opaque::opaque;
 use crate::custom::schema::{Additional, ListType, Schema};
 
 /// A value of CEL that borrows nothing.
@@ -172,38 +173,11 @@ fn convert_metadata(metadata: &Value) -> Owned {
     Box::new(CelMap::from(names.collect::<HashMap<CelMapKey<'static>, Owned>>()))
 }
 
-static PRESERVED: Type = Type::new_unspecified_type("unknown");
-
 /// Data without a schema, which can only be compared (`unknownPreserved`).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Preserved(Value);
 
-impl Val for Preserved {
-    fn get_type(&self) -> &Type {
-        &PRESERVED
-    }
-
-    fn cel_type() -> &'static Type {
-        &PRESERVED
-    }
-
-    fn equals(&self, other: &dyn Val) -> bool {
-        other.downcast_ref::<Self>().is_some_and(|other| self.0 == other.0)
-    }
-
-    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
-    where
-        Self: 'v,
-    {
-        Box::new(self.clone())
-    }
-
-    fn as_any(&self) -> Option<&dyn Any> {
-        Some(self)
-    }
-}
-
-impl StaticVal for Preserved {}
+opaque!(Preserved, "unknown");
 
 /// A list of which the order is ignored when it is compared: `unstructuredSetList` and `unstructuredMapList`. Unlike
 /// those, `+` appends.

@@ -2,44 +2,17 @@
 //!
 //! Mirrors apiserver pkg/cel/library/ip.go; of cidr.go only `isCIDR`.
 
-use std::any::Any;
 use std::net::IpAddr;
 
-use cel::common::types::{CelBool, CelInt, CelString, Type};
-use cel::common::value::{StaticVal, Val};
+use cel::common::types::{CelBool, CelInt, CelString};
 use cel::{DeclarationError, Env, ExecutionError};
 
-static TYPE: Type = Type::new_unspecified_type("net.IP");
+use crate::custom::rules::opaque::opaque;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Address(IpAddr);
 
-impl Val for Address {
-    fn get_type(&self) -> &Type {
-        &TYPE
-    }
-
-    fn cel_type() -> &'static Type {
-        &TYPE
-    }
-
-    fn equals(&self, other: &dyn Val) -> bool {
-        other.downcast_ref::<Self>() == Some(self)
-    }
-
-    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
-    where
-        Self: 'v,
-    {
-        Box::new(*self)
-    }
-
-    fn as_any(&self) -> Option<&dyn Any> {
-        Some(self)
-    }
-}
-
-impl StaticVal for Address {}
+opaque!(Address, "net.IP");
 
 pub fn declare(env: &mut Env) -> Result<(), DeclarationError> {
     cel::add_overload!(env, fn ip: (CelString) -> Result<Address>)?;

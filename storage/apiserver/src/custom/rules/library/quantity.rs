@@ -2,48 +2,19 @@
 //!
 //! Mirrors apiserver pkg/cel/library/quantity.go.
 
-use std::any::Any;
-
-use cel::common::types::{CelBool, CelDouble, CelInt, CelString, Type};
-use cel::common::value::{StaticVal, Val};
+use cel::common::types::{CelBool, CelDouble, CelInt, CelString};
 use cel::{DeclarationError, Env, ExecutionError};
 
+use crate::custom::rules::opaque::opaque;
 use crate::quantity::Quantity;
 
 const NANO: i128 = 1_000_000_000;
-
-static TYPE: Type = Type::new_unspecified_type("kubernetes.Quantity");
 
 /// A quantity in billionths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Amount(i128);
 
-impl Val for Amount {
-    fn get_type(&self) -> &Type {
-        &TYPE
-    }
-
-    fn cel_type() -> &'static Type {
-        &TYPE
-    }
-
-    fn equals(&self, other: &dyn Val) -> bool {
-        other.downcast_ref::<Self>() == Some(self)
-    }
-
-    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
-    where
-        Self: 'v,
-    {
-        Box::new(*self)
-    }
-
-    fn as_any(&self) -> Option<&dyn Any> {
-        Some(self)
-    }
-}
-
-impl StaticVal for Amount {}
+opaque!(Amount, "kubernetes.Quantity");
 
 pub fn declare(env: &mut Env) -> Result<(), DeclarationError> {
     cel::add_overload!(env, fn parse: (CelString) -> Result<Amount>, name = "quantity")?;
