@@ -9,7 +9,9 @@ use std::{
     sync::Arc,
 };
 
-use claimcheck_informer::{Cached, Change, Delta, Indexed, Store, World, is_newer, key_of, pod_claims};
+use claimcheck_informer::{
+    Cached, Change, Delta, Indexed, Store, World, is_gone, is_newer, key_of, pod_claims,
+};
 use claimcheck_model::{
     ObjectKey,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
@@ -268,13 +270,6 @@ impl<K: Numerous> Packed<K> {
             }
         }
     }
-}
-
-/// An object that is being deleted without a remaining finalizer or grace period, as in [`Store::apply`].
-fn is_gone(meta: &ObjectMeta) -> bool {
-    meta.deletion_timestamp.is_some()
-        && meta.finalizers.as_ref().is_none_or(Vec::is_empty)
-        && meta.deletion_grace_period_seconds.is_none_or(|seconds| seconds == 0)
 }
 
 /// The uid of a packed object, without its other fields.

@@ -41,5 +41,5 @@ pub use informer::{Informer, Options, Watchable, is_forbidden, is_unserved};
 pub use queue::{Outcome, Queue};
 pub use reflector::is_unsupported;
 pub use source::{DataSource, data_source, elsewhere_term};
-pub use store::{Delta, Store, is_newer, key_of};
+pub use store::{Delta, Store, is_gone, is_newer, key_of};
 pub use world::{Cached, Change, Kind, KindSet, Object, World};

@@ -261,7 +261,8 @@ fn is_same(a: &ObjectMeta, b: &ObjectMeta) -> bool {
     (&a.uid, &a.resource_version) == (&b.uid, &b.resource_version)
 }
 
-fn is_gone(meta: &ObjectMeta) -> bool {
+/// Whether the object is being deleted, without a remaining finalizer or grace period.
+pub fn is_gone(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
         && meta.finalizers.as_ref().is_none_or(Vec::is_empty)
         && meta.deletion_grace_period_seconds.is_none_or(|seconds| seconds == 0)

@@ -19,6 +19,7 @@ mod args;
 mod desired;
 mod drivers;
 mod effects;
+pub mod image_reference;
 mod inotify;
 mod layout;
 mod logs;

@@ -6,13 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use claimcheck_node::image_reference::last_component;
 use k8s_openapi::api::core::v1::Container;
 
 use super::{
     environment::Variables,
     error::{Place, Problem, Unsupported},
     flags,
-    image::{self, StandIn},
+    image::StandIn,
     manifests::Workload,
     paths::{Location, Mounts, is_below, paths},
 };
@@ -141,7 +142,7 @@ pub(super) fn reference(part: &Part<'_>, sockets: &BTreeSet<Location>) -> Refere
     let mentions = |text: &str| paths(text).any(|path| sockets.contains(&part.mounts.locate(path)));
     let calls = |word: &String| word.contains("unix-connect:");
     let is_client = part.kind.is_some()
-        || CLIENTS.contains(&image::name(part.image))
+        || CLIENTS.contains(&last_component(part.image))
         || arguments.iter().any(calls)
         || flags::value(&arguments, "csi-address").is_some_and(mentions);
     if is_client {
@@ -187,7 +188,7 @@ pub(super) fn words(
             }
             flags::adapt(kind, &mut arguments);
         }
-        None if CLIENTS.contains(&image::name(part.image)) => {
+        None if CLIENTS.contains(&last_component(part.image)) => {
             flags::set(&mut arguments, "kubeconfig", "{kubeconfig}");
         }
         None => match purpose {
@@ -225,7 +226,7 @@ fn program(part: &Part<'_>, exists: &dyn Fn(&Path) -> bool) -> Result<Vec<String
         StandIn::Folder(folder) => {
             let (field, wanted) = match entrypoint {
                 Some(entrypoint) => ("command", entrypoint),
-                None => ("image", image::name(part.image).to_owned()),
+                None => ("image", last_component(part.image).to_owned()),
             };
             let relative = wanted.trim_start_matches('/');
             let candidates: Vec<PathBuf> = match wanted.contains('/') {

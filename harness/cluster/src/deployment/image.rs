@@ -6,6 +6,8 @@ use std::{
     str::FromStr,
 };
 
+use claimcheck_node::image_reference::closest;
+
 use crate::driver_command::split_words;
 
 /// What stands for an image.
@@ -93,35 +95,6 @@ pub enum ImageError {
     },
 }
 
-/// How closely an option matches an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Closeness {
-    LastComponent,
-    WithoutVersion,
-    Exact,
-}
-
-/// A reference without tag and digest; a port of the registry is not a tag.
-fn without_version(reference: &str) -> &str {
-    let reference = reference.split('@').next().unwrap_or_default();
-    let name = reference.rfind('/').map_or(0, |slash| slash + 1);
-    reference[name..].find(':').map_or(reference, |colon| &reference[..name + colon])
-}
-
-/// The last component of a reference, without tag and digest: `csi-provisioner`.
-pub(super) fn name(reference: &str) -> &str {
-    without_version(reference).rsplit('/').next().unwrap_or_default()
-}
-
-fn closeness(option: &str, image: &str) -> Option<Closeness> {
-    let forms = [
-        (Closeness::Exact, image),
-        (Closeness::WithoutVersion, without_version(image)),
-        (Closeness::LastComponent, name(image)),
-    ];
-    forms.into_iter().find(|(_, form)| *form == option).map(|(closeness, _)| closeness)
-}
-
 /// What stands for each of these images: the option that matches it most closely.
 ///
 /// # Errors
@@ -137,8 +110,7 @@ pub(super) fn choose<'a>(
     let mut chosen = BTreeMap::new();
     let mut used: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for image in images {
-        let matching = options.iter().filter_map(|option| Some((closeness(&option.image, image)?, option)));
-        if let Some((_, option)) = matching.max_by_key(|(closeness, _)| *closeness) {
+        if let Some(option) = closest(options.iter().map(|option| (&*option.image, option)), image) {
             chosen.insert(*image, &option.stand_in);
             used.entry(&option.image).or_default().push((*image).to_owned());
         }
@@ -177,19 +149,6 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(text.parse::<ImageRootfs>().map(|option| option.stand_in), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn references_lose_their_version() {
-        let table = [
-            ("registry.k8s.io/sig-storage/csi-provisioner:v6.3.0", "csi-provisioner"),
-            ("localhost:5000/driver", "driver"),
-            ("localhost:5000/a/driver@sha256:00", "driver"),
-            ("driver:v1@sha256:00", "driver"),
-        ];
-        for (reference, expected) in table {
-            assert_eq!(name(reference), expected, "{reference}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::{
     path::Path,
 };
 
+use claimcheck_node::image_reference::last_component;
 use k8s_openapi::api::{
     core::v1::Container,
     storage::v1::{CSIDriver, StorageClass},
@@ -129,7 +130,7 @@ fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanErr
         let variables = environment::variables(world.manifests, workload, container)?;
         let mounts = Mounts::of(world.manifests, workload, container)?;
         idle.of_container(workload, container, &variables.unset, &mounts.idle);
-        let kind = Replaceable::of_image(image::name(image));
+        let kind = Replaceable::of_image(last_component(image));
         parts.push(Part { workload, container, image, stand_in, kind, variables, mounts });
     }
     Ok(parts)
@@ -204,7 +205,7 @@ fn drivers(parts: &[Part<'_>], sockets: &BTreeSet<Location>) -> Result<(usize, O
 /// What the driver of a workload serves: a pod with a registrar is one of a node.
 fn service(workload: &Workload) -> Service {
     let is_registrar = |container: &Container| {
-        let name = image::name(container.image.as_deref().unwrap_or_default());
+        let name = last_component(container.image.as_deref().unwrap_or_default());
         Replaceable::of_image(name) == Some(Replaceable::Registrar)
     };
     match workload.kind {

@@ -3,6 +3,8 @@
 
 use std::{path::PathBuf, str::FromStr};
 
+use crate::image_reference::{closest, last_component};
+
 /// An image, and what stands for its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodImage {
@@ -39,37 +41,8 @@ pub struct Entrypoint {
 
 /// The program for an image: that of the option which matches it most closely.
 pub fn entrypoint(options: &[PodImage], image: &str) -> Option<Entrypoint> {
-    let matching = options.iter().filter_map(|option| Some((closeness(&option.image, image)?, option)));
-    let (_, option) = matching.max_by_key(|(closeness, _)| *closeness)?;
+    let option = closest(options.iter().map(|option| (&*option.image, option)), image)?;
     Some(Entrypoint { source: option.program.clone(), target: format!("/{}", last_component(image)) })
-}
-
-/// How closely an option matches an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Closeness {
-    LastComponent,
-    WithoutVersion,
-    Exact,
-}
-
-fn closeness(option: &str, image: &str) -> Option<Closeness> {
-    let forms = [
-        (Closeness::Exact, image),
-        (Closeness::WithoutVersion, without_version(image)),
-        (Closeness::LastComponent, last_component(image)),
-    ];
-    forms.into_iter().find(|(_, form)| *form == option).map(|(closeness, _)| closeness)
-}
-
-/// A reference without tag and digest; a port of the registry is not a tag.
-fn without_version(reference: &str) -> &str {
-    let reference = reference.split('@').next().unwrap_or_default();
-    let name = reference.rfind('/').map_or(0, |slash| slash + 1);
-    reference[name..].find(':').map_or(reference, |colon| &reference[..name + colon])
-}
-
-fn last_component(reference: &str) -> &str {
-    without_version(reference).rsplit('/').next().unwrap_or_default()
 }
 
 #[cfg(test)]
