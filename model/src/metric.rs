@@ -220,7 +220,7 @@ metrics! {
     CANARY_RUNS = "claimcheck_canary_runs_total", Count, Counter, [StorageClass, Topology, Result],
         "Number of finished runs of the monitor's canary.";
     TRACKED = "claimcheck_tracked_volumes", Count, Gauge, [],
-        "Number of claims with a life cycle that the monitor currently follows.";
+        "Number of claims that the monitor follows.";
     LISTS_AFTER_START = "claimcheck_lists_after_start_total", Count, Counter, [Kind],
         "Number of lists of a kind after the first one: 0 unless changes were missed.";
     WATCH_RESTARTS = "claimcheck_watch_restarts_total", Count, Counter, [Kind],

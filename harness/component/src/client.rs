@@ -3,6 +3,9 @@
 //! kube-rs itself retries 429, 503 and 504, honouring `Retry-After`. It returns internal errors, as
 //! controllers with a work queue require; a case that creates its claim once does not. A patch with a conflict
 //! is retried too, as in kubectl: it describes the change, not the previous state.
+//!
+//! A server that restarts takes half a minute until it accepts connections, and some seconds more until it has read its
+//! roles. A request is repeated meanwhile, unless the server may have executed it and would refuse it the second time.
 
 use std::time::Duration;
 
@@ -27,6 +30,10 @@ pub const AGENT: &str = "claimcheck-harness";
 /// The number of attempts before an error is returned to the caller: about two seconds in total.
 const ATTEMPTS: u32 = 8;
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(10), max: Duration::from_secs(1) };
+/// How long a request is repeated while no server can be reached.
+const RESTART: Duration = Duration::from_secs(60);
+/// How long a server that was unreachable may refuse requests that it accepts later.
+const WARM_UP: Duration = Duration::from_secs(10);
 /// The size of the queue of requests.
 const WAITING: usize = 1024;
 

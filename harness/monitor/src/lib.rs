@@ -2,14 +2,15 @@
 //! canary or Events on claims are enabled.
 //!
 //! ```text
-//! API server ──watch──> trim ──> Life ─┬─ Timeline (as in the suites) ──> claimcheck_phase_duration_seconds
-//!                                      └─ Inventory ──plan──> Status ──> /metrics, /status.json, /, `monitor status`
+//! API server ──watch──> trim ──> Life ─┬─ Inventory ──plan──> Status ──> /metrics, /status.json, /, `monitor status`
+//!                                      └─ Active: Timeline (as in the suites) ──> claimcheck_phase_duration_seconds
 //! ```
 //!
 //! Start here: [`stuck`] decides what waits and why; [`Monitor`] watches and serves; [`look`] is a single look at a
 //! cluster. Each replica follows all volumes, so that a new leader has no gap; only the leader serves their series, and
 //! has a canary, emits Events and exports traces.
 
+mod active;
 mod canary;
 mod claim_events;
 mod class_duration;

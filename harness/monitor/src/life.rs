@@ -7,10 +7,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use claimcheck_informer::{Change as WorldChange, World, class::claim_class, class::volume_class, key_of};
 use claimcheck_model::{Event, Outcome, Stamp};
-use claimcheck_timeline::{
-    Tap, Timeline,
-    evidence::{Change, Object, Observation},
-};
+use claimcheck_timeline::{UNSEEN, evidence::Object};
 use k8s_openapi::{
     api::{
         core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -22,17 +19,12 @@ use k8s_openapi::{
 use claimcheck_model::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 
 use crate::{
+    active::{Active, MEMORY_SECONDS, claims_of, is_of_a_claim},
     canary::Members,
     inventory::{Held, Inventory},
     stuck::{Clock, Messages, Open, Status, plan_open},
     trim::Trim,
 };
-
-/// The time of facts that were true before they were observed.
-pub(crate) const UNSEEN: Stamp = Stamp { mono_ns: 0, wall_ns: 0 };
-
-/// How long the state of a deleted object stays: the watches of other kinds may lag behind.
-const MEMORY_SECONDS: f64 = 60.0;
 
 /// What is followed; empty sets are everything.
 #[derive(Clone, Debug, Default)]
@@ -165,7 +157,7 @@ pub(crate) struct Life {
     open: Open,
     /// The objects of the canary.
     canary: Members,
-    timeline: Timeline,
+    active: Active,
     /// Whether every kind was listed.
     synced: bool,
     /// Deleted objects, the earliest first.
@@ -178,7 +170,7 @@ impl Life {
         let (open, ended) = Default::default();
         let world = Inventory::new(scope.canary.clone());
         let canary = Members::new(scope.canary.clone());
-        Self { scope, world, open, canary, timeline: Timeline::new(Tap::Absent), synced: false, ended }
+        Self { scope, world, open, canary, active: Active::new(), synced: false, ended }
     }
 
     /// Every kind was listed: phases that end from now on are reported.
@@ -191,9 +183,9 @@ impl Life {
         self.synced
     }
 
-    /// The number of claims with a life cycle.
+    /// The number of claims.
     pub fn tracked(&self) -> usize {
-        self.timeline.claims()
+        self.world.claims.len()
     }
 
     /// Records an object that exists; returns the events of phases that it completes. `now` is the present time.
@@ -205,7 +197,7 @@ impl Life {
         // Unchanged, or older than what is known.
         let Some(change) = object.clone().enter(&mut self.world) else { return Vec::new() };
         self.follow(&change);
-        self.record(object, change.new.is_none(), seen, now)
+        self.record(object, &change, seen, now)
     }
 
     /// Records the last state of a deleted object.
@@ -213,7 +205,7 @@ impl Life {
         let object = object.trimmed();
         let Some(change) = object.leave(&mut self.world) else { return Vec::new() };
         self.follow(&change);
-        self.record(object, true, seen, now)
+        self.record(object, &change, seen, now)
     }
 
     /// Records the end of a list with these uids: other objects were deleted unobserved.
@@ -227,28 +219,54 @@ impl Life {
         self.canary.follow(change);
     }
 
-    fn record<K: Followed>(&mut self, object: K, gone: bool, seen: Seen, now: Stamp) -> Vec<Event> {
+    fn record<K: Followed>(&mut self, object: K, change: &WorldChange, seen: Seen, now: Stamp) -> Vec<Event> {
+        let gone = change.new.is_none();
         if gone {
             self.ended.extend(object.ended().map(|ended| (now, ended)));
         }
-        let Some(object) = object.evidence() else { return Vec::new() };
-        let change = Change { at: seen.at(), object, gone };
-        let events = self.timeline.feed(&Observation::Watch(Box::new(change)));
-        self.reportable(events)
+        let claims = claims_of(&self.world, change);
+        let listing = !self.synced && seen == Seen::Listed;
+        let is_active = claims.iter().any(|claim| self.active.contains(claim));
+        let loaded = match (listing, is_active) {
+            (false, _) => self.active.add(&self.world, &claims, change, now),
+            (true, true) => self.active.add_again(&self.world, &claims, change, now),
+            (true, false) if is_of_a_claim(change.kind) => return Vec::new(),
+            (true, false) => Vec::new(),
+        };
+        // What was over before is not reported, as before the first list.
+        let mut events: Vec<Event> =
+            loaded.into_iter().filter_map(|event| reportable(event, false)).collect();
+        if let Some(object) = object.evidence() {
+            let fed = self.active.feed(object, seen.at(), gone);
+            events.extend(self.reportable(fed));
+        }
+        events
     }
 
-    /// Removes the state of objects that were deleted a while ago; returns the events of their unfinished phases.
+    /// Removes the state of objects that were deleted a while ago, and of claims that are in ordinary use; returns the
+    /// events of unfinished phases.
     pub fn retire(&mut self, now: Stamp) -> Vec<Event> {
+        let mut events = self.retire_deleted(now);
+        let released = self.active.release(&self.world, &self.open, now);
+        events.extend(self.reportable(released));
+        events
+    }
+
+    fn retire_deleted(&mut self, now: Stamp) -> Vec<Event> {
         let mut events = Vec::new();
         let mut waiting = Vec::new();
         let is_due = |(at, _): &mut (Stamp, Ended)| now.seconds_since(*at) > MEMORY_SECONDS;
         while let Some((_, ended)) = self.ended.pop_front_if(is_due) {
             match &ended {
-                Ended::Pod(pod) => events.extend(self.timeline.retire_pod(pod)),
-                Ended::Attachment(attachment) => events.extend(self.timeline.retire_attachment(attachment)),
+                Ended::Pod(pod) => events.extend(self.active.timeline.retire_pod(pod)),
+                Ended::Attachment(attachment) => {
+                    events.extend(self.active.timeline.retire_attachment(attachment))
+                }
                 // Its deletion is not over.
                 Ended::Claim { uid, key } if self.has_volume(uid, key) => waiting.push((now, ended)),
-                Ended::Claim { uid, .. } => events.extend(self.timeline.retire(std::slice::from_ref(uid))),
+                Ended::Claim { uid, .. } => {
+                    events.extend(self.active.timeline.retire(std::slice::from_ref(uid)))
+                }
             }
         }
         self.ended.extend(waiting);
@@ -280,7 +298,7 @@ impl Life {
     pub fn status(&self, messages: &Messages, clock: &Clock) -> Status {
         let mut status = plan_open(&self.world, &self.open, messages, clock);
         for row in status.waiting.iter_mut().filter(|row| !row.claim_uid.is_empty()) {
-            row.observed(&self.timeline.waiting(&row.claim_uid), clock);
+            row.observed(&self.active.waiting(&row.claim_uid), clock);
         }
         status
     }
@@ -309,5 +327,7 @@ fn reportable(event: Event, synced: bool) -> Option<Event> {
     }
 }
 
+#[cfg(test)]
+mod release_tests;
 #[cfg(test)]
 mod tests;

@@ -51,6 +51,9 @@ pub enum Tap {
     Absent,
 }
 
+/// The time of facts that were true before they were observed. A phase of which nothing else was observed is not reported.
+pub const UNSEEN: Stamp = Stamp { mono_ns: 0, wall_ns: 0 };
+
 /// The lifecycles of all volumes so far.
 #[derive(Debug)]
 pub struct Timeline {
@@ -165,7 +168,7 @@ impl Timeline {
             let outcome = match (measured.start, measured.end) {
                 (Some(start), Some(end)) => facts.outcome(&measured, start, end),
                 (Some(start), None) if last => Outcome::Aborted { start: start.at },
-                (None, Some(_)) if last => Outcome::Unobserved,
+                (None, Some(end)) if last && end.at != UNSEEN => Outcome::Unobserved,
                 (_, None) | (None, Some(_)) => continue,
             };
             let sample = facts.sample(&measured, outcome);

@@ -1,9 +1,10 @@
 //! A timeline without an end, as that of a monitor: which phases wait, and the removal of objects that no longer exist.
 //! Suites call [`Timeline::finish`] instead.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_model::{Event, Phase, Stamp, SubjectIds};
+use claimcheck_informer::DataSource;
+use claimcheck_model::{Event, ObjectKey, Phase, Stamp, SubjectIds};
 
 use super::{Timeline, measure::SubjectKey};
 
@@ -67,6 +68,48 @@ impl Timeline {
         let events = self.settle(&BTreeSet::from([subject.clone()]), true);
         self.state.forget_attachment(attachment);
         self.done.remove(&subject);
+        events
+    }
+
+    /// A claim, by uid, and those that share pods with it or have it as their data source, directly or not.
+    pub fn connected(&self, claim: &str) -> BTreeMap<String, ObjectKey> {
+        let mut found = BTreeMap::new();
+        let mut next = vec![claim.to_owned()];
+        while let Some(uid) = next.pop() {
+            let Some(claim) = self.state.claims.get(&uid) else { continue };
+            if found.insert(uid, claim.key.clone()).is_some() {
+                continue;
+            }
+            let pods = claim.pods.iter().filter_map(|pod| self.state.pods.get(pod));
+            next.extend(pods.flat_map(|pod| pod.claims.values().flatten().cloned()));
+            next.extend(self.state.snapshots.made_from(&DataSource::Claim(claim.key.clone())).cloned());
+            if let Some(DataSource::Claim(source)) = &claim.source {
+                next.extend(self.state.claim_named(source).map(|(uid, _)| uid.to_owned()));
+            }
+        }
+        found
+    }
+
+    /// Removes claims, by uid, that exist, with their volumes, attachments and pods; all of those that are
+    /// [connected](Self::connected), and [wait](Self::waiting) for nothing. Their snapshots stay. Returns the events of
+    /// their phases without an observed start. To continue with one, feed its objects again.
+    pub fn unload<'a>(&mut self, claims: impl IntoIterator<Item = &'a String>) -> Vec<Event> {
+        let claims: Vec<String> = claims.into_iter().cloned().collect();
+        let subjects = claims.iter().flat_map(|claim| self.concerned_by_claim(claim)).collect();
+        let events = self.settle(&subjects, true);
+        for claim in claims.iter().filter_map(|uid| self.state.claims.get(uid)) {
+            if let Some(volume) = self.state.volume_of_claim(claim) {
+                self.sets.unload(&(volume.driver.clone(), volume.handle.clone()));
+            }
+        }
+        let pods = claims.iter().filter_map(|uid| self.state.claims.get(uid)).flat_map(|claim| &claim.pods);
+        let pods: BTreeSet<String> = pods.cloned().collect();
+        for pod in pods {
+            self.state.forget_pod(&pod);
+            self.calls.forget_pod(&pod);
+            self.done.remove(&SubjectKey::Pod(pod));
+        }
+        self.forget(&claims);
         events
     }
 }

@@ -209,6 +209,15 @@ impl Sets {
         changed.then(|| self.count(kind, volume, when, node, ""))
     }
 
+    /// Removes the attachments of a volume, without an event.
+    pub fn unload(&mut self, volume: &Handle) {
+        let attached = self.attached.range((volume.clone(), String::new())..);
+        let of_volume: Vec<_> = attached.take_while(|(other, _)| other == volume).cloned().collect();
+        for entry in of_volume {
+            self.attached.remove(&entry);
+        }
+    }
+
     /// Decides the remaining suspects: no more evidence will arrive.
     pub fn finish(&mut self) -> Vec<Event> {
         let judged =

@@ -102,13 +102,13 @@ fn an_object_that_is_missing_from_a_list_was_deleted_and_state_is_forgotten_late
     life.enter(versioned(pending(), 5), Seen::Live(at(7)), at(7));
     let stays = HashSet::from(["uid-c".to_owned()]);
     life.listed::<PersistentVolumeClaim>(&stays, at(8));
-    assert_eq!((life.tracked(), life.world.claims.len()), (1, 1));
+    assert_eq!((life.active.timeline.claims(), life.world.claims.len()), (1, 1));
     life.listed::<PersistentVolumeClaim>(&HashSet::new(), at(9));
-    assert_eq!((life.tracked(), life.world.claims.len()), (1, 0));
+    assert_eq!((life.active.timeline.claims(), life.world.claims.len()), (1, 0));
     assert_eq!(life.retire(at(60)), []);
-    assert_eq!(life.tracked(), 1);
+    assert_eq!(life.active.timeline.claims(), 1);
     assert_eq!(phases(life.retire(at(70))), [(Phase::Provision, "aborted", 0)]);
-    assert_eq!(life.tracked(), 0);
+    assert_eq!(life.active.timeline.claims(), 0);
 }
 
 #[test]
@@ -120,11 +120,11 @@ fn a_claim_is_followed_until_its_volume_is_deleted() {
     let (claim, volume) = bound();
     life.remove(versioned(claim, 20), Seen::Live(at(20)), at(20));
     life.retire(at(100));
-    assert_eq!(life.tracked(), 1, "its volume exists");
+    assert_eq!(life.active.timeline.claims(), 1, "its volume exists");
     let events = life.remove(versioned(volume, 30), Seen::Live(at(120)), at(120));
     assert_eq!(phases(events), [(Phase::Delete, "ok", 100)]);
     life.retire(at(200));
-    assert_eq!(life.tracked(), 0);
+    assert_eq!(life.active.timeline.claims(), 0);
 }
 
 #[test]

@@ -109,6 +109,19 @@ impl Open {
         }
     }
 
+    /// Whether a claim, its volume, or one of its pods or attachments is open.
+    pub fn concerns(&self, world: &Inventory, claim: &ObjectKey) -> bool {
+        let name = claim.to_string();
+        self.claims.contains(claim)
+            || world.pods.referring_to(&name).any(|pod| self.pods.contains(&key_of(&*pod)))
+            || world.volumes.referring_to(&name).any(|volume| {
+                let mut attachments =
+                    world.attachments.referring_to(volume.metadata.name.as_deref().unwrap_or_default());
+                self.volumes.contains(&key_of(&*volume))
+                    || attachments.any(|attachment| self.attachments.contains(&key_of(&*attachment)))
+            })
+    }
+
     /// The number of open objects.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
