@@ -4,10 +4,14 @@
 //! controllers with a work queue require; a case that creates its claim once does not. A patch with a conflict
 //! is retried too, as in kubectl: it describes the change, not the previous state.
 //!
-//! A server that restarts takes half a minute until it accepts connections, and some seconds more until it has read its
-//! roles. A request is repeated meanwhile, unless the server may have executed it and would refuse it the second time.
+//! A server that restarts refuses connections for some seconds, and after that requests that it accepts once it has read
+//! its roles. Requests are repeated meanwhile. One that the server had executed before it ended then conflicts with
+//! itself, which is rare: most requests are reads.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use claimcheck_model::Backoff;
 use http::{
@@ -19,6 +23,7 @@ use kube::{
     client::{Body, ClientBuilder},
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use tokio::time::Instant;
 use tower::{
     BoxError, ServiceBuilder,
     buffer::BufferLayer,
@@ -27,8 +32,8 @@ use tower::{
 
 /// The client's user agent.
 pub const AGENT: &str = "claimcheck-harness";
-/// The number of attempts before an error is returned to the caller: about two seconds in total.
-const ATTEMPTS: u32 = 8;
+/// The number of repetitions before an error is returned to the caller: about two seconds in total.
+const ATTEMPTS: u32 = 7;
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(10), max: Duration::from_secs(1) };
 /// How long a request is repeated while no server can be reached.
 const RESTART: Duration = Duration::from_secs(60);
@@ -67,15 +72,50 @@ pub fn of_config(mut config: Config) -> kube::Result<Client> {
     // Watches may be idle for minutes.
     config.read_timeout = None;
     let layers = ServiceBuilder::new()
-        .layer(RetryLayer::new(AfterFailure { attempts: 1 }))
+        .layer(RetryLayer::new(AfterFailure::default()))
         .layer(BufferLayer::new(WAITING))
         .into_inner();
     Ok(ClientBuilder::try_from(config)?.with_layer(&layers).build())
 }
 
-#[derive(Clone, Debug)]
+/// When a request is repeated.
+#[derive(Clone, Debug, Default)]
 struct AfterFailure {
-    attempts: u32,
+    /// Attempts that failed.
+    failures: u32,
+    /// When the server was first unreachable for this request.
+    unreachable_since: Option<Instant>,
+    /// Of all requests.
+    server: Arc<Mutex<Contact>>,
+}
+
+/// What is known of the server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Contact {
+    /// It has responded: otherwise its address may be wrong, and waiting be useless.
+    has_responded: bool,
+    /// When it was last unreachable.
+    last_unreachable: Option<Instant>,
+}
+
+impl AfterFailure {
+    fn server(&self) -> MutexGuard<'_, Contact> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a request that could not be sent, or not be answered, is repeated.
+    fn outlasts_restart(&mut self) -> bool {
+        let now = Instant::now();
+        let since = *self.unreachable_since.get_or_insert(now);
+        let mut server = self.server();
+        server.last_unreachable = Some(now);
+        server.has_responded && now - since < RESTART
+    }
+
+    /// Whether the server was unreachable a moment ago.
+    fn is_warming_up(&self) -> bool {
+        self.server().last_unreachable.is_some_and(|last| last.elapsed() < WARM_UP)
+    }
 }
 
 impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterFailure {
@@ -86,14 +126,21 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterFailure {
         request: &mut Request<Body>,
         result: &mut Result<Response<B>, BoxError>,
     ) -> Option<tokio::time::Sleep> {
-        let failed = result.as_ref().is_ok_and(|answer| match answer.status() {
-            StatusCode::INTERNAL_SERVER_ERROR => true,
-            StatusCode::CONFLICT => is_plain_patch(request),
-            _ => false,
-        });
-        (failed && self.attempts < ATTEMPTS).then(|| {
-            self.attempts += 1;
-            tokio::time::sleep(BACKOFF.delay(self.attempts - 1))
+        if result.is_ok() {
+            self.server().has_responded = true;
+        }
+        let repeat = match result {
+            Err(_) => self.outlasts_restart(),
+            Ok(answer) => match answer.status() {
+                StatusCode::INTERNAL_SERVER_ERROR => self.failures < ATTEMPTS,
+                StatusCode::CONFLICT => is_plain_patch(request) && self.failures < ATTEMPTS,
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.is_warming_up(),
+                _ => false,
+            },
+        };
+        repeat.then(|| {
+            self.failures += 1;
+            tokio::time::sleep(BACKOFF.delay(self.failures))
         })
     }
 
@@ -113,4 +160,61 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterFailure {
 fn is_plain_patch(request: &Request<Body>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     *request.method() == Method::PATCH && !kind.starts_with("application/apply-patch")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GET: &str = "/api/v1/namespaces";
+
+    /// Which of these results, in order, are repeated; `Err` is a failed connection. A second passes before each.
+    async fn repeated(results: &[Result<u16, ()>]) -> Vec<bool> {
+        let mut policy = AfterFailure::default();
+        let mut repeated = Vec::new();
+        for result in results {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            repeated.push(repeats(&mut policy, *result));
+        }
+        repeated
+    }
+
+    fn repeats(policy: &mut AfterFailure, result: Result<u16, ()>) -> bool {
+        let mut request = Request::get(GET).body(Body::empty()).unwrap();
+        let mut result = result.map_err(|()| BoxError::from("connection refused")).map(|status| {
+            let mut response = Response::new(());
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            response
+        });
+        policy.retry(&mut request, &mut result).is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_responded_is_not_waited_for() {
+        assert_eq!(repeated(&[Err(()), Err(())]).await, [false, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_outlasts_a_restart() {
+        let mut policy = AfterFailure::default();
+        assert!(!repeats(&mut policy, Ok(200)));
+        // Each request has a policy of its own, with the same contact.
+        let mut next = policy.clone();
+        for second in 0..60 {
+            assert!(repeats(&mut next, Err(())), "after {second} s");
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!(!repeats(&mut next, Err(())), "the server does not return");
+        assert!(repeats(&mut policy, Ok(403)), "its roles are not read yet");
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(!repeats(&mut policy, Ok(403)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_internal_error_is_repeated_and_a_refusal_is_not() {
+        let answers = [200, 500, 403, 401, 404, 409].map(Ok);
+        assert_eq!(repeated(&answers).await, [false, true, false, false, false, false]);
+        let errors = [Ok(500); 8];
+        assert_eq!(repeated(&errors).await, [[true; 7].as_slice(), &[false]].concat());
+    }
 }

@@ -226,9 +226,8 @@ async fn half_way(f: &Fixture) -> Result<()> {
         .await
         .or_else(|status| if status.code() == Code::NotFound { Ok(Default::default()) } else { Err(status) })
         .works("NodeUnpublishVolume of a volume that was never published")?;
-    f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
-    let request = f.detach_request(placed.id(), &f.node_info().node_id);
-    f.controller_unpublish_volume(request).await.works("ControllerUnpublishVolume")?;
+    f.unstage(&placed).await?;
+    f.detach(&placed).await?;
     // Without LIST_VOLUMES_PUBLISHED_NODES the list has no meaning.
     if f.has(GET) && f.has(LIST_NODES) {
         let status = f.get(placed.id()).await?.status.unwrap_or_default();

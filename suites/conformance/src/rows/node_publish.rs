@@ -395,7 +395,7 @@ async fn undo_no_target(f: &Fixture) -> Result<()> {
 
 async fn undo_removes(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
-    f.node_unpublish_volume(f.unpublish_request(&placed)).await.works("NodeUnpublishVolume")?;
+    f.unpublish(&placed).await?;
     if f.has(Need::Files) {
         let mounts = f.mounts_at(&placed.target)?;
         ensure!(mounts == 0, "NodeUnpublishVolume returned OK, but the target is still mounted");
@@ -413,9 +413,8 @@ async fn undo_removes(f: &Fixture) -> Result<()> {
 
 async fn undo_twice(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
-    for time in ["NodeUnpublishVolume", "NodeUnpublishVolume called again"] {
-        f.node_unpublish_volume(f.unpublish_request(&placed)).await.works(time)?;
-    }
+    f.unpublish(&placed).await?;
+    f.node_unpublish_volume(f.unpublish_request(&placed)).await.works("NodeUnpublishVolume called again")?;
     Ok(())
 }
 
@@ -432,14 +431,14 @@ async fn undo_one(f: &Fixture) -> Result<()> {
     let goes = f.with_other_target(&stays).await?;
     publish_multi(f, &goes, false).await?;
     f.write(&stays, 0, "stays").await?;
-    f.node_unpublish_volume(f.unpublish_request(&goes)).await.works("NodeUnpublishVolume")?;
+    f.unpublish(&goes).await?;
     f.must_hold(&stays, 0, "stays", "at one target, after another was unpublished").await
 }
 
 async fn data(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.write(&placed, 0, "before").await?;
-    f.node_unpublish_volume(f.unpublish_request(&placed)).await.works("NodeUnpublishVolume")?;
+    f.unpublish(&placed).await?;
     f.publish(&placed).await?;
     f.must_hold(&placed, 0, "before", "after NodeUnpublishVolume and NodePublishVolume").await
 }

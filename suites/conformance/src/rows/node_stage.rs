@@ -231,7 +231,7 @@ async fn undo_unknown(f: &Fixture) -> Result<()> {
 
 async fn undo_unmounts(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
-    f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
+    f.unstage(&placed).await?;
     let left = f.mounts_below(&f.staging_root());
     ensure!(left.is_empty(), "NodeUnstageVolume returned OK, but these mounts remain: {left:?}");
     Ok(())
@@ -240,8 +240,8 @@ async fn undo_unmounts(f: &Fixture) -> Result<()> {
 async fn again(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.write(&placed, 0, "staged before").await?;
-    f.node_unpublish_volume(f.unpublish_request(&placed)).await.works("NodeUnpublishVolume")?;
-    f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
+    f.unpublish(&placed).await?;
+    f.unstage(&placed).await?;
     f.stage(&placed).await?;
     f.publish(&placed).await?;
     f.must_hold(&placed, 0, "staged before", "after NodeUnstageVolume and NodeStageVolume").await
