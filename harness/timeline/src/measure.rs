@@ -370,13 +370,14 @@ impl<'a> Facts<'a> {
         let unstaged = self.calls.cycle_at(&key, deleting.at).map(|cycle| cycle.unstaged);
         match unstaged {
             Some(unstaged) => unstaged,
-            None => self.last_unpublish(handle, &attachment.node, deleting.at)?.or(Some(deleting)),
+            None => {
+                self.last_unpublish(&attachment.volume, &attachment.node, deleting.at)?.or(Some(deleting))
+            }
         }
     }
 
     /// When the last pod on a node released a volume; none while one of them uses it.
-    fn last_unpublish(&self, handle: &Handle, node: &str, at: Stamp) -> Option<Option<Fact>> {
-        let name = self.state.volume_at(&handle.0, &handle.1, at)?;
+    fn last_unpublish(&self, name: &str, node: &str, at: Stamp) -> Option<Option<Fact>> {
         let (_, claim) = self.state.claim_of_volume(name)?;
         let mut last = Vec::new();
         for uid in &claim.pods {
@@ -422,7 +423,7 @@ impl<'a> Facts<'a> {
             phases.push(measured(Phase::Stage, CsiMethod::NodeStageVolume, start, cycle.staged));
             if cycle.staged.is_some() {
                 let until = cycle.unstaged.map_or(FAR, |fact| fact.at);
-                let start = self.last_unpublish(handle, node, until).flatten();
+                let start = self.last_unpublish(name, node, until).flatten();
                 phases.push(measured(Phase::Unstage, CsiMethod::NodeUnstageVolume, start, cycle.unstaged));
             }
         }

@@ -124,6 +124,15 @@ fn attachment(ms: u64, uid: &str, node: &str, attached: bool, gone: bool) -> Obs
     )
 }
 
+fn deleting_attachment(ms: u64, uid: &str, node: &str) -> Observation {
+    let Observation::Watch(mut change) = attachment(ms, uid, node, true, false) else {
+        unreachable!("an attachment is watched")
+    };
+    let Object::Attachment(object) = &mut change.object else { unreachable!("it is an attachment") };
+    object.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    Observation::Watch(change)
+}
+
 fn target(pod: &str) -> String {
     format!("/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~csi/pv1/mount")
 }

@@ -9,7 +9,8 @@ use serde_json::json;
 
 use super::{
     super::{Tap, Timeline},
-    attachment, bound, call, claim, millis, of_volume, ok, outcomes, pod, seen, stamp, target, volume,
+    attachment, bound, call, claim, claim_gone, deleting_attachment, gone_pod, millis, of_volume, ok,
+    outcomes, pod, seen, stamp, target, volume,
 };
 use crate::evidence::{Mount, Observation};
 
@@ -158,4 +159,16 @@ fn what_never_ends_is_aborted_and_never_zero() {
     );
     let attach = outcomes.iter().filter(|(phase, _)| *phase == Phase::Attach).collect::<Vec<_>>();
     assert_eq!(attach, [&(Phase::Attach, Outcome::Aborted { start: stamp(10) })]);
+}
+
+#[test]
+fn a_detachment_is_measured_if_the_end_of_its_volume_was_observed_before() {
+    let mut evidence = bound();
+    evidence.extend([pod(20, "p1", Some("n1"), false)]);
+    evidence.extend([attachment(24, "a1", "n1", false, false), attachment(25, "a1", "n1", true, false)]);
+    evidence.extend([gone_pod(30, "p1"), claim_gone(31), volume(32, true)]);
+    // The watch of attachments lags behind.
+    evidence.extend([deleting_attachment(40, "a1", "n1"), attachment(42, "a1", "n1", true, true)]);
+    let outcomes = outcomes(&mut Timeline::new(Tap::Absent), &evidence);
+    assert_eq!(millis(&outcomes, Phase::Detach), [2.0]);
 }
