@@ -225,7 +225,7 @@ pub(crate) fn claims_of(world: &Inventory, change: &Change) -> Vec<ObjectKey> {
             let snapshots = change.states::<VolumeSnapshotContent>().filter_map(|content| {
                 let snapshot = &content.spec.volume_snapshot_ref;
                 let (namespace, name) = (snapshot.namespace.as_deref()?, snapshot.name.as_deref()?);
-                claim_of_snapshot(&*world.few.snapshots.get(&ObjectKey::new(namespace, name))?)
+                claim_of_snapshot(world.few.snapshots.get(&ObjectKey::new(namespace, name))?)
             });
             snapshots.collect()
         }
