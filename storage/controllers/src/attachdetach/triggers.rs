@@ -56,7 +56,7 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<Key> {
             }
         }
         Kind::Attachment => {
-            volumes.extend(change.object::<VolumeAttachment>().and_then(|object| object_of(object)));
+            volumes.extend(change.states::<VolumeAttachment>().filter_map(|object| object_of(object)));
         }
         Kind::Node => {
             let (old, new) = change.both::<Node>();

@@ -34,12 +34,13 @@ use crate::{Options, context::Context, rpc::connect, shell};
 /// Runs until the future is dropped. Waits for the driver to respond first, and begins again if a restarted one
 /// has other capabilities.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let slow_retry = options.calls.backoff.map_or(plan::SLOW, |backoff| backoff.max);
     loop {
         let (driver, info) = connect(&options, "resizer").await?;
         let context = context.clone().signing_as(&format!("external-resizer {}", info.name));
         let resizes = async {
             if info.can(Rpc::ExpandVolume) || node_expands(&driver).await {
-                let resizer = run::Resizer::new(driver.clone(), info.clone(), context.meter.clone());
+                let resizer = run::Resizer::new(driver.clone(), info.clone(), context.meter.clone(), slow_retry);
                 shell::run(resizer, context.clone()).await;
             } else {
                 warn!(
@@ -50,7 +51,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
         };
         let modifies = async {
             if info.can(Rpc::ModifyVolume) {
-                shell::run(modify::Modifier::new(driver.clone(), info.clone()), context.clone()).await;
+                shell::run(modify::Modifier::new(driver.clone(), info.clone(), slow_retry), context.clone()).await;
             }
         };
         let work = async {

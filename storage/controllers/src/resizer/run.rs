@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use super::{
     meter::Measured,
-    plan::{Action, Grown, Known, Pair, Refusal, SLOW, plan, words},
+    plan::{Action, Grown, Known, Pair, Refusal, plan, words},
 };
 use crate::{
     Failure,
@@ -37,6 +37,8 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Resizer {
     driver: Driver,
     info: DriverInfo,
+    /// The delay after an infeasible call.
+    slow_retry: Duration,
     /// By the claim's uid.
     known: Mutex<HashMap<String, Known>>,
     measured: Measured,
@@ -48,6 +50,7 @@ impl Controller for Resizer {
 
     const NAME: &'static str = "resizer";
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(300) };
+    const WORKERS: usize = 10;
 
     fn about(key: &ObjectKey) -> About<'_> {
         About::Claim(key)
@@ -182,9 +185,10 @@ async fn mark(
 }
 
 impl Resizer {
-    pub fn new(driver: Driver, info: DriverInfo, meter: Meter) -> Self {
+    /// `slow_retry` is the delay after an infeasible call.
+    pub fn new(driver: Driver, info: DriverInfo, meter: Meter, slow_retry: Duration) -> Self {
         let measured = Measured::new(meter, &info.name);
-        Self { driver, info, known: Mutex::default(), measured }
+        Self { driver, info, slow_retry, known: Mutex::default(), measured }
     }
 
     /// Calls the driver to expand a volume to at least this size.
@@ -227,7 +231,7 @@ impl Resizer {
         self.measured.ended(&pair.claim, false);
         let refusal = error.downcast_ref::<RpcFailure>().map_or(Refusal::Uncertain, refusal);
         let asked = growth::allocated(&pair.claim).filter(|_| refusal == Refusal::Infeasible);
-        let slow = asked.map(|bytes| (bytes, Timestamp::now() + SLOW));
+        let slow = asked.map(|bytes| (bytes, Timestamp::now() + self.slow_retry));
         self.remember(&pair.claim, Known { grown: None, failed: Some(refusal), slow });
         if refusal.is_final() {
             let message = format!("failed to expand pvc with {error}");

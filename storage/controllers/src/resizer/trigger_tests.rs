@@ -1,5 +1,7 @@
 //! What wakes a claim: nothing that leaves a failed call as it was.
 
+use std::time::Duration;
+
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
 use claimcheck_informer::{
     Change, Kind, World,
@@ -37,8 +39,8 @@ fn scene() -> Scene {
     claim.spec.as_mut().unwrap().volume_attributes_class_name = Some("gold".into());
     let driver = Driver::new(Endpoint::Unix("/nowhere/csi.sock".into()), Tap::none(), "resizer");
     let info = DriverInfo::new(DRIVER, &[], &[]);
-    let resizer = Resizer::new(driver.clone(), info.clone(), Meter::default());
-    let modifier = Modifier::new(driver, info);
+    let resizer = Resizer::new(driver.clone(), info.clone(), Meter::default(), Duration::from_secs(300));
+    let modifier = Modifier::new(driver, info, Duration::from_secs(300));
     let world = testing::world([claim.clone().into(), volume.clone().into()]);
     Scene { world, claim, volume, resizer, modifier }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     error::Error,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -60,13 +60,16 @@ impl Controller for Volumes {
                 }
                 vec![change.key.name.clone()]
             }
-            // Only its end can set a volume free.
-            Kind::Attachment if change.new.is_none() => {
-                let gone = change.object::<VolumeAttachment>();
-                gone.and_then(|gone| gone.spec.source.persistent_volume_name.clone()).into_iter().collect()
+            // Only its end can set a volume free, or its replacement by one of another volume in a gap of the watch.
+            Kind::Attachment => {
+                let volume = |attachment: &Arc<VolumeAttachment>| {
+                    attachment.spec.source.persistent_volume_name.clone()
+                };
+                let (old, new) = change.both();
+                let (old, new) = (old.and_then(volume), new.and_then(volume));
+                old.filter(|old| new.as_ref() != Some(old)).into_iter().collect()
             }
-            Kind::Attachment
-            | Kind::Claim
+            Kind::Claim
             | Kind::Class
             | Kind::Pod
             | Kind::Node

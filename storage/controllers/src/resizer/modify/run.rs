@@ -26,7 +26,7 @@ use crate::{
     claims::{claim_phase, name},
     context::Context,
     resizer::{
-        plan::{Pair, SLOW, words},
+        plan::{Pair, words},
         run::{owners, uid},
     },
     rpc::{DriverInfo, RpcFailure, credentials},
@@ -39,6 +39,8 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct Modifier {
     driver: Driver,
     info: DriverInfo,
+    /// The delay after an infeasible call.
+    slow_retry: Duration,
     /// By the claim's uid.
     known: Mutex<HashMap<String, Known>>,
 }
@@ -49,6 +51,7 @@ impl Controller for Modifier {
 
     const NAME: &'static str = "modifier";
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(300) };
+    const WORKERS: usize = 10;
 
     fn about(key: &ObjectKey) -> About<'_> {
         About::Claim(key)
@@ -144,8 +147,8 @@ impl Controller for Modifier {
 }
 
 impl Modifier {
-    pub(crate) fn new(driver: Driver, info: DriverInfo) -> Self {
-        Self { driver, info, known: Mutex::default() }
+    pub(crate) fn new(driver: Driver, info: DriverInfo, slow_retry: Duration) -> Self {
+        Self { driver, info, slow_retry, known: Mutex::default() }
     }
 
     /// Emits an event about a failure, and writes to the claim whether it is infeasible.
@@ -161,7 +164,7 @@ impl Modifier {
         // What never reached the driver changes nothing about it.
         let refused = failure.is_some_and(RpcFailure::is_final);
         let infeasible = failure.is_some_and(|failure| failure.number == INVALID_ARGUMENT);
-        let slow = infeasible.then(|| (class.clone(), now + SLOW));
+        let slow = infeasible.then(|| (class.clone(), now + self.slow_retry));
         self.known().insert(uid(&pair.claim).to_owned(), Known { modified: None, refused, slow });
 
         let how = if refused { "failed. Waiting for retry." } else { "is still in progress." };

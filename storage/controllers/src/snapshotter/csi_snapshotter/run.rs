@@ -52,7 +52,7 @@ impl Controller for Contents {
 
     const NAME: &'static str = "snapshotter";
     /// Number of concurrent calls; upstream's default is 10.
-    const WORKERS: usize = 32;
+    const WORKERS: usize = 10;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
 
     fn kinds() -> KindSet {

@@ -85,6 +85,7 @@ impl Controller for Snapshots {
     type Action = Action;
 
     const NAME: &'static str = "snapshot-controller";
+    const WORKERS: usize = 10;
 
     fn kinds() -> KindSet {
         KindSet::of(&[

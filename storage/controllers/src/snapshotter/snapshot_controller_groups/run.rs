@@ -57,6 +57,7 @@ impl Controller for Groups {
     type Action = Action;
 
     const NAME: &'static str = "group-snapshot-controller";
+    const WORKERS: usize = 10;
 
     fn kinds() -> KindSet {
         KindSet::of(&[
