@@ -40,7 +40,8 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
         let context = context.clone().signing_as(&format!("external-resizer {}", info.name));
         let resizes = async {
             if info.can(Rpc::ExpandVolume) || node_expands(&driver).await {
-                let resizer = run::Resizer::new(driver.clone(), info.clone(), context.meter.clone(), slow_retry);
+                let resizer =
+                    run::Resizer::new(driver.clone(), info.clone(), context.meter.clone(), slow_retry);
                 shell::run(resizer, context.clone()).await;
             } else {
                 warn!(
@@ -51,7 +52,8 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
         };
         let modifies = async {
             if info.can(Rpc::ModifyVolume) {
-                shell::run(modify::Modifier::new(driver.clone(), info.clone(), slow_retry), context.clone()).await;
+                shell::run(modify::Modifier::new(driver.clone(), info.clone(), slow_retry), context.clone())
+                    .await;
             }
         };
         let work = async {
