@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use claimcheck_controllers::{
-    Attaching, Calls, CapacityOwner, Naming, NodeDeployment, Options, Provisioning, RequestLimit, UidPart,
+    Attaching, Calls, CapacityOwner, Naming, NodeDeployment, Options, Provisioning, RequestLimit, Resizing,
+    UidPart,
 };
 use claimcheck_model::Backoff;
 use clap::{Args, builder::NonEmptyStringValueParser};
@@ -86,6 +87,9 @@ pub(super) struct SidecarArgs {
     /// Provisioner: interval of GetCapacity
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = go::duration)]
     capacity_poll_interval: Duration,
+    /// Provisioner: number of concurrent GetCapacity calls
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+    capacity_threads: u16,
     /// Provisioner: publish capacities for StorageClasses with binding mode Immediate, too
     #[arg(long, value_name = go::BOOL)]
     capacity_for_immediate_binding: bool,
@@ -111,6 +115,15 @@ pub(super) struct SidecarArgs {
     /// Attacher: number of volumes in a page of ListVolumes; 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
     max_entries: i32,
+    /// Resizer: if the driver returns FailedPrecondition, wait until no pod uses the volume
+    #[arg(long, value_name = go::BOOL, default_value = "true")]
+    handle_volume_inuse_error: bool,
+    /// Resizer: pass the names of PVC and PV to ControllerModifyVolume
+    #[arg(long, value_name = go::BOOL)]
+    extra_modify_metadata: bool,
+    /// Accepted without effect, since manifests set it: RUST_LOG sets the verbosity of logs
+    #[arg(long = "v", value_name = "N", default_value_t = 0, hide_default_value = true)]
+    klog_verbosity: u8,
     /// Snapshotter: prefix of the names of snapshots
     #[arg(
         long,
@@ -154,6 +167,7 @@ impl SidecarArgs {
                 enable_capacity: self.enable_capacity,
                 capacity_for_immediate_binding: self.capacity_for_immediate_binding,
                 capacity_poll_interval: self.capacity_poll_interval,
+                capacity_threads: self.capacity_threads.into(),
                 ..Provisioning::default()
             },
             volume_names: Naming {
@@ -170,6 +184,10 @@ impl SidecarArgs {
             },
             default_fs_type: self.default_fstype.clone(),
             attaching: Attaching { reconcile_sync: self.reconcile_sync, max_entries: self.max_entries },
+            resizing: Resizing {
+                handle_volume_inuse_error: self.handle_volume_inuse_error,
+                extra_modify_metadata: self.extra_modify_metadata,
+            },
             node_deployment: self.node_deployment()?,
             distributed_snapshotting: self.enable_distributed_snapshotting,
             capacity_owner: self.capacity_owner()?,
@@ -256,9 +274,12 @@ mod tests {
             enable_capacity,
             capacity_for_immediate_binding,
             capacity_poll_interval,
+            capacity_threads,
             cross_namespace_sources,
         } = options.provisioning;
-        assert!(immediate_topology && capacity_poll_interval == seconds(60));
+        assert!(immediate_topology && capacity_poll_interval == seconds(60) && capacity_threads == 1);
+        let Resizing { handle_volume_inuse_error, extra_modify_metadata } = options.resizing;
+        assert!(handle_volume_inuse_error && !extra_modify_metadata);
         let off = [
             extra_create_metadata,
             strict_topology,
@@ -298,6 +319,10 @@ mod tests {
             "--capacity-poll-interval=10s",
             "--reconcile-sync=5m0s",
             "--max-entries=100",
+            "--capacity-threads=3",
+            "--handle-volume-inuse-error=false",
+            "--extra-modify-metadata",
+            "--v=5",
         ]);
         let options = options.expect("they are valid");
         let seconds = Duration::from_secs;
@@ -312,7 +337,9 @@ mod tests {
         let provisioning = options.provisioning;
         assert!(provisioning.extra_create_metadata && provisioning.enable_capacity);
         assert!(!provisioning.immediate_topology && !provisioning.strict_topology);
-        assert_eq!(provisioning.capacity_poll_interval, seconds(10));
+        assert_eq!((provisioning.capacity_poll_interval, provisioning.capacity_threads), (seconds(10), 3));
+        let Resizing { handle_volume_inuse_error, extra_modify_metadata } = options.resizing;
+        assert!(!handle_volume_inuse_error && extra_modify_metadata);
         assert_eq!(options.capacity_owner, CapacityOwner::Nothing);
         assert_eq!((options.attaching.reconcile_sync, options.attaching.max_entries), (seconds(300), 100));
     }

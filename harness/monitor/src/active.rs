@@ -71,7 +71,7 @@ impl Active {
         events
     }
 
-    /// Adds claims whose objects are still being listed: what was listed earlier is read again.
+    /// Adds claims with objects that are still being listed: what was listed earlier is read again.
     pub fn add_again(
         &mut self,
         world: &Inventory,
@@ -204,7 +204,7 @@ fn source_claim(claim: &PersistentVolumeClaim) -> Option<ObjectKey> {
     }
 }
 
-/// The claims whose phases depend on a changed object.
+/// The claims with phases that depend on a changed object.
 pub(crate) fn claims_of(world: &Inventory, change: &Change) -> Vec<ObjectKey> {
     match change.kind {
         Kind::Claim => {

@@ -163,11 +163,11 @@ impl Context {
         Self { tuning, ..self }
     }
 
-    /// The same access, with as many workers as the controller has by itself: for the lesser controllers of a
+    /// The same access, with so many workers, or as many as the controller has by itself: for the lesser controllers of a
     /// sidecar, to which `--worker-threads` does not apply.
     #[must_use]
-    pub fn with_own_workers(self) -> Self {
-        let tuning = Tuning { workers: None, ..self.tuning };
+    pub fn with_workers(self, workers: Option<usize>) -> Self {
+        let tuning = Tuning { workers, ..self.tuning };
         self.with_tuning(tuning)
     }
 

@@ -50,6 +50,6 @@ mod under_way;
 pub use context::{Context, Failure, Tuning};
 pub use named::named;
 pub use naming::{BadLength, Naming, UidPart};
-pub use options::{Attaching, Calls, CapacityOwner, NodeDeployment, Options, Provisioning};
+pub use options::{Attaching, Calls, CapacityOwner, NodeDeployment, Options, Provisioning, Resizing};
 pub use start::{CACHE_AGENT, Error, Name, driver_name, run};
 pub use throttle::RequestLimit;

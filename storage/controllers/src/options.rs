@@ -33,6 +33,8 @@ pub struct Options {
     pub default_fs_type: String,
     /// Configuration of the attacher.
     pub attaching: Attaching,
+    /// Configuration of the resizer.
+    pub resizing: Resizing,
     /// `--node-deployment` of provisioner and snapshotter; `None` for one process per cluster.
     pub node_deployment: Option<NodeDeployment>,
     /// `--enable-distributed-snapshotting` of the snapshot controller: it labels contents with the node of their
@@ -65,6 +67,7 @@ impl Default for Options {
             group_snapshot_names: Naming::group_snapshots(),
             default_fs_type: String::new(),
             attaching: Attaching::default(),
+            resizing: Resizing::default(),
             node_deployment: None,
             distributed_snapshotting: false,
             node_monitor_grace: None,
@@ -105,6 +108,8 @@ pub struct Provisioning {
     pub capacity_for_immediate_binding: bool,
     /// `--capacity-poll-interval`: how long a capacity is valid without a reason to measure it again.
     pub capacity_poll_interval: Duration,
+    /// `--capacity-threads`: the number of concurrent GetCapacity calls.
+    pub capacity_threads: usize,
     /// `--feature-gates=CrossNamespaceVolumeDataSource=true`: create volumes from data sources in other namespaces, if
     /// a ReferenceGrant there permits it.
     pub cross_namespace_sources: bool,
@@ -120,8 +125,24 @@ impl Default for Provisioning {
             enable_capacity: false,
             capacity_for_immediate_binding: false,
             capacity_poll_interval: Duration::from_secs(60),
+            capacity_threads: 1,
             cross_namespace_sources: false,
         }
+    }
+}
+
+/// Options of the resizer, with the names of external-resizer's flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Resizing {
+    /// `--handle-volume-inuse-error`: after FailedPrecondition, wait until no pod uses the volume.
+    pub handle_volume_inuse_error: bool,
+    /// `--extra-modify-metadata`: pass the names of the claim and volume to ControllerModifyVolume, as parameters.
+    pub extra_modify_metadata: bool,
+}
+
+impl Default for Resizing {
+    fn default() -> Self {
+        Self { handle_volume_inuse_error: true, extra_modify_metadata: false }
     }
 }
 

@@ -138,7 +138,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
         let volumes = delete::Volumes::new(driver.clone(), settings.clone());
         let capacities = async {
             if settings.options.enable_capacity && settings.driver.can(Rpc::GetCapacity) {
-                let context = context.clone().with_own_workers();
+                let context = context.clone().with_workers(Some(options.provisioning.capacity_threads));
                 shell::run(capacity::Capacities::new(driver.clone(), settings), context).await;
             }
         };
@@ -146,7 +146,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
             tokio::join!(
                 shell::run(claims, context.clone()),
                 shell::run(volumes, context.clone()),
-                shell::run(cloning::Sources::new(options.provisioning), context.clone().with_own_workers()),
+                shell::run(cloning::Sources::new(options.provisioning), context.clone().with_workers(None)),
                 capacities
             );
         };

@@ -22,26 +22,35 @@ mod plan_tests;
 #[cfg(test)]
 mod trigger_tests;
 
-use std::error::Error;
+use std::{error::Error, time::Duration};
 
 use claimcheck_csi::v1::{
     NodeGetCapabilitiesRequest, controller_service_capability::rpc::Type as Rpc, node_service_capability,
 };
 use tracing::warn;
 
-use crate::{Options, context::Context, rpc::connect, shell};
+use crate::{Options, Resizing, context::Context, rpc::connect, shell};
+
+/// What the controllers of the resizer have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The delay after an infeasible call. Upstream: `--retry-interval-max`.
+    pub slow_retry: Duration,
+    pub options: Resizing,
+}
 
 /// Runs until the future is dropped. Waits for the driver to respond first, and begins again if a restarted one
 /// has other capabilities.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let slow_retry = options.calls.backoff.map_or(plan::SLOW, |backoff| backoff.max);
+    let settings = Settings { slow_retry, options: options.resizing };
     loop {
         let (driver, info) = connect(&options, "resizer").await?;
         let context = context.clone().signing_as(&format!("external-resizer {}", info.name));
         let resizes = async {
             if info.can(Rpc::ExpandVolume) || node_expands(&driver).await {
                 let resizer =
-                    run::Resizer::new(driver.clone(), info.clone(), context.meter.clone(), slow_retry);
+                    run::Resizer::new(driver.clone(), info.clone(), context.meter.clone(), settings);
                 shell::run(resizer, context.clone()).await;
             } else {
                 warn!(
@@ -52,7 +61,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
         };
         let modifies = async {
             if info.can(Rpc::ModifyVolume) {
-                shell::run(modify::Modifier::new(driver.clone(), info.clone(), slow_retry), context.clone())
+                shell::run(modify::Modifier::new(driver.clone(), info.clone(), settings), context.clone())
                     .await;
             }
         };

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::{
+    Settings,
     meter::Measured,
     plan::{Action, Grown, Known, Pair, Refusal, plan, words},
 };
@@ -37,8 +38,7 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Resizer {
     driver: Driver,
     info: DriverInfo,
-    /// The delay after an infeasible call.
-    slow_retry: Duration,
+    settings: Settings,
     /// By the claim's uid.
     known: Mutex<HashMap<String, Known>>,
     measured: Measured,
@@ -185,10 +185,9 @@ async fn mark(
 }
 
 impl Resizer {
-    /// `slow_retry` is the delay after an infeasible call.
-    pub fn new(driver: Driver, info: DriverInfo, meter: Meter, slow_retry: Duration) -> Self {
+    pub fn new(driver: Driver, info: DriverInfo, meter: Meter, settings: Settings) -> Self {
         let measured = Measured::new(meter, &info.name);
-        Self { driver, info, slow_retry, known: Mutex::default(), measured }
+        Self { driver, info, settings, known: Mutex::default(), measured }
     }
 
     /// Calls the driver to expand a volume to at least this size.
@@ -229,9 +228,12 @@ impl Resizer {
         error: AnyError,
     ) -> Result<ActionOutcome, Failure> {
         self.measured.ended(&pair.claim, false);
-        let refusal = error.downcast_ref::<RpcFailure>().map_or(Refusal::Uncertain, refusal);
+        let refusal = match error.downcast_ref::<RpcFailure>().map_or(Refusal::Uncertain, refusal) {
+            Refusal::InUse if !self.settings.options.handle_volume_inuse_error => Refusal::Final,
+            refusal => refusal,
+        };
         let asked = growth::allocated(&pair.claim).filter(|_| refusal == Refusal::Infeasible);
-        let slow = asked.map(|bytes| (bytes, Timestamp::now() + self.slow_retry));
+        let slow = asked.map(|bytes| (bytes, Timestamp::now() + self.settings.slow_retry));
         self.remember(&pair.claim, Known { grown: None, failed: Some(refusal), slow });
         if refusal.is_final() {
             let message = format!("failed to expand pvc with {error}");

@@ -18,11 +18,12 @@ use k8s_openapi::{
 };
 
 use super::{
+    Settings,
     modify::Modifier,
     plan::{Known, Refusal},
     run::{Resizer, no_longer_used},
 };
-use crate::{rpc::DriverInfo, shell::Controller};
+use crate::{Resizing, rpc::DriverInfo, shell::Controller};
 
 /// A claim and its volume, in the cache and bound to each other; and both controllers of the driver.
 struct Scene {
@@ -39,8 +40,9 @@ fn scene() -> Scene {
     claim.spec.as_mut().unwrap().volume_attributes_class_name = Some("gold".into());
     let driver = Driver::new(Endpoint::Unix("/nowhere/csi.sock".into()), Tap::none(), "resizer");
     let info = DriverInfo::new(DRIVER, &[], &[]);
-    let resizer = Resizer::new(driver.clone(), info.clone(), Meter::default(), Duration::from_secs(300));
-    let modifier = Modifier::new(driver, info, Duration::from_secs(300));
+    let settings = Settings { slow_retry: Duration::from_secs(300), options: Resizing::default() };
+    let resizer = Resizer::new(driver.clone(), info.clone(), Meter::default(), settings);
+    let modifier = Modifier::new(driver, info, settings);
     let world = testing::world([claim.clone().into(), volume.clone().into()]);
     Scene { world, claim, volume, resizer, modifier }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use claimcheck_controllers::{Name, Options};
+use claimcheck_controllers::{Name, Options, Resizing};
 use claimcheck_csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
     ControllerGetCapabilitiesResponse, ControllerServiceCapability, CreateVolumeRequest,
@@ -85,7 +85,7 @@ impl Controller for Grower {
 }
 
 /// A cluster with the driver at another socket, and with the bound claim `data` of 64Mi, which may grow.
-async fn with_claim(expands: bool) -> (Cluster, Grower, Process, tempfile::TempDir) {
+async fn with_claim(expands: bool, resizing: Resizing) -> (Cluster, Grower, Process, tempfile::TempDir) {
     let cluster = Cluster::prepare().await;
     let driver = Grower { fake: cluster.driver.clone(), state: Arc::default() };
     driver.state().expands = expands;
@@ -93,7 +93,7 @@ async fn with_claim(expands: bool) -> (Cluster, Grower, Process, tempfile::TempD
     let process = Process::start(&socket(&directory), &driver.fake, driver.clone());
     let class = StorageClass { allow_volume_expansion: Some(true), ..testing::class("growing", DRIVER) };
     cluster.create::<StorageClass>(class).await;
-    let options = Options { csi_address: Some(socket(&directory)), ..Options::default() };
+    let options = Options { csi_address: Some(socket(&directory)), resizing, ..Options::default() };
     let client = cluster.client.clone();
     tokio::spawn(async move {
         let names = [Name::Binder, Name::Provisioner, Name::Resizer];
@@ -125,7 +125,7 @@ async fn grown(cluster: &Cluster, mebibytes: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_expands_volumes_since_its_restart_is_asked_to() {
-    let (cluster, driver, process, directory) = with_claim(false).await;
+    let (cluster, driver, process, directory) = with_claim(false, Resizing::default()).await;
     request(&cluster, "128Mi").await;
     process.stop().await;
     driver.state().expands = true;
@@ -136,7 +136,7 @@ async fn a_driver_that_expands_volumes_since_its_restart_is_asked_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_expands_unused_volumes_only_is_asked_again_when_the_pod_is_gone() {
-    let (cluster, driver, _process, _directory) = with_claim(true).await;
+    let (cluster, driver, _process, _directory) = with_claim(true, Resizing::default()).await;
     cluster.pod("p", "a", "data").await;
     driver.state().in_use = true;
     request(&cluster, "128Mi").await;
@@ -147,4 +147,16 @@ async fn a_driver_that_expands_unused_volumes_only_is_asked_again_when_the_pod_i
     cluster.end_pod("p").await;
     grown(&cluster, 128).await;
     assert_eq!(driver.state().calls, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_used_volume_is_retried_if_errors_about_its_use_are_not_handled() {
+    let resizing = Resizing { handle_volume_inuse_error: false, ..Resizing::default() };
+    let (cluster, driver, _process, _directory) = with_claim(true, resizing).await;
+    cluster.pod("p", "a", "data").await;
+    driver.state().in_use = true;
+    request(&cluster, "128Mi").await;
+    cluster.events("VolumeResizeFailed", 1).await;
+    driver.state().in_use = false;
+    grown(&cluster, 128).await;
 }

@@ -26,6 +26,7 @@ use crate::{
     claims::{claim_phase, name},
     context::Context,
     resizer::{
+        Settings,
         plan::{Pair, words},
         run::{owners, uid},
     },
@@ -39,8 +40,7 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct Modifier {
     driver: Driver,
     info: DriverInfo,
-    /// The delay after an infeasible call.
-    slow_retry: Duration,
+    settings: Settings,
     /// By the claim's uid.
     known: Mutex<HashMap<String, Known>>,
 }
@@ -106,6 +106,9 @@ impl Controller for Modifier {
             Action::Modify { pair, class, mut request, secret } => {
                 let modified = async {
                     request.secrets = credentials(&context.client, secret.as_ref()).await?;
+                    if self.settings.options.extra_modify_metadata {
+                        request.mutable_parameters.extend(metadata(&pair));
+                    }
                     let answer = self.driver.controller().controller_modify_volume(*request).await;
                     answer.map_err(RpcFailure::from)?;
                     Ok(())
@@ -146,9 +149,17 @@ impl Controller for Modifier {
     }
 }
 
+/// The parameters of `--extra-modify-metadata`. Upstream: `callModifyVolumeOnPlugin` in
+/// `pkg/modifycontroller/modify_volume.go`.
+fn metadata(pair: &Pair) -> [(String, String); 3] {
+    let (claim, volume) = (&pair.claim.metadata, &pair.volume.metadata);
+    let names = [("pvc/name", &claim.name), ("pvc/namespace", &claim.namespace), ("pv/name", &volume.name)];
+    names.map(|(key, name)| (format!("csi.storage.k8s.io/{key}"), name.clone().unwrap_or_default()))
+}
+
 impl Modifier {
-    pub(crate) fn new(driver: Driver, info: DriverInfo, slow_retry: Duration) -> Self {
-        Self { driver, info, slow_retry, known: Mutex::default() }
+    pub(crate) fn new(driver: Driver, info: DriverInfo, settings: Settings) -> Self {
+        Self { driver, info, settings, known: Mutex::default() }
     }
 
     /// Emits an event about a failure, and writes to the claim whether it is infeasible.
@@ -164,7 +175,7 @@ impl Modifier {
         // What never reached the driver changes nothing about it.
         let refused = failure.is_some_and(RpcFailure::is_final);
         let infeasible = failure.is_some_and(|failure| failure.number == INVALID_ARGUMENT);
-        let slow = infeasible.then(|| (class.clone(), now + self.slow_retry));
+        let slow = infeasible.then(|| (class.clone(), now + self.settings.slow_retry));
         self.known().insert(uid(&pair.claim).to_owned(), Known { modified: None, refused, slow });
 
         let how = if refused { "failed. Waiting for retry." } else { "is still in progress." };
@@ -215,4 +226,25 @@ fn is_worth_a_look(change: &Change) -> bool {
 fn is_created(change: &Change) -> bool {
     let (old, new) = change.both::<VolumeAttributesClass>();
     new.is_some_and(|new| old.is_none_or(|old| old.metadata.uid != new.metadata.uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing;
+
+    use super::*;
+
+    #[test]
+    fn the_extra_metadata_names_claim_and_volume() {
+        let pair = Pair {
+            claim: Arc::new(testing::claim("data", "fast", "1Gi")),
+            volume: Arc::new(testing::volume("pv", "fast", "1Gi")),
+        };
+        let expected = [
+            ("csi.storage.k8s.io/pvc/name", "data"),
+            ("csi.storage.k8s.io/pvc/namespace", "default"),
+            ("csi.storage.k8s.io/pv/name", "pv"),
+        ];
+        assert_eq!(metadata(&pair), expected.map(|(key, name)| (key.to_owned(), name.to_owned())));
+    }
 }
