@@ -34,7 +34,8 @@ use crate::{Options, Resizing, context::Context, rpc::connect, shell};
 /// What the controllers of the resizer have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// The delay after an infeasible call. Upstream: `--retry-interval-max`.
+    /// The delay after an infeasible expansion. Upstream: `--retry-interval-max`. An infeasible modification waits for
+    /// longer there, whatever the flag.
     pub slow_retry: Duration,
     pub options: Resizing,
 }

@@ -27,7 +27,7 @@ use crate::{
     context::Context,
     resizer::{
         Settings,
-        plan::{Pair, words},
+        plan::{Pair, SLOW, words},
         run::{owners, uid},
     },
     rpc::{DriverInfo, RpcFailure, credentials},
@@ -175,7 +175,7 @@ impl Modifier {
         // What never reached the driver changes nothing about it.
         let refused = failure.is_some_and(RpcFailure::is_final);
         let infeasible = failure.is_some_and(|failure| failure.number == INVALID_ARGUMENT);
-        let slow = infeasible.then(|| (class.clone(), now + self.settings.slow_retry));
+        let slow = infeasible.then(|| (class.clone(), now + SLOW));
         self.known().insert(uid(&pair.claim).to_owned(), Known { modified: None, refused, slow });
 
         let how = if refused { "failed. Waiting for retry." } else { "is still in progress." };
