@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use claimcheck_informer::{Change, DataSource, Kind, data_source, key_of, pod_claims};
 use claimcheck_model::{Event, ObjectKey, Stamp, snapshot::VolumeSnapshot, snapshot::VolumeSnapshotContent};
 use claimcheck_timeline::{
-    Tap, Timeline, UNSEEN, WaitingPhase,
+    Tap, Timeline, UNSEEN,
     evidence::{Change as Observed, Object, Observation},
 };
 use k8s_openapi::api::{
@@ -71,18 +71,11 @@ impl Active {
         events
     }
 
-    /// Adds claims with objects that are still being listed: what was listed earlier is read again.
-    pub fn add_again(
-        &mut self,
-        world: &Inventory,
-        claims: &[ObjectKey],
-        change: &Change,
-        now: Stamp,
-    ) -> Vec<Event> {
+    /// Lets the next [`Self::add`] of these claims read their objects again: more of them were listed.
+    pub fn read_again(&mut self, claims: &[ObjectKey]) {
         for claim in claims {
             self.changed.remove(claim);
         }
-        self.add(world, claims, change, now)
     }
 
     /// Records an object.
@@ -135,11 +128,6 @@ impl Active {
                 .or_else(|| before::<VolumeAttachment>(change))
         };
         of(change).map(|object| self.feed(object, UNSEEN, false)).unwrap_or_default()
-    }
-
-    /// The phases of a claim, by uid, that started and have not ended.
-    pub fn waiting(&self, claim: &str) -> Vec<WaitingPhase> {
-        self.timeline.waiting(claim)
     }
 
     /// Removes the claims that have not changed for a while, and wait for nothing. Returns the events of phases without

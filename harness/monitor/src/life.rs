@@ -226,12 +226,16 @@ impl Life {
         }
         let claims = claims_of(&self.world, change);
         let listing = !self.synced && seen == Seen::Listed;
-        let is_active = claims.iter().any(|claim| self.active.contains(claim));
-        let loaded = match (listing, is_active) {
-            (false, _) => self.active.add(&self.world, &claims, change, now),
-            (true, true) => self.active.add_again(&self.world, &claims, change, now),
-            (true, false) if is_of_a_claim(change.kind) => return Vec::new(),
-            (true, false) => Vec::new(),
+        let followed = !listing || claims.iter().any(|claim| self.active.contains(claim));
+        let loaded = match followed {
+            true => {
+                if listing {
+                    self.active.read_again(&claims);
+                }
+                self.active.add(&self.world, &claims, change, now)
+            }
+            false if is_of_a_claim(change.kind) => return Vec::new(),
+            false => Vec::new(),
         };
         // What was over before is not reported, as before the first list.
         let mut events: Vec<Event> =
@@ -298,7 +302,7 @@ impl Life {
     pub fn status(&self, messages: &Messages, clock: &Clock) -> Status {
         let mut status = plan_open(&self.world, &self.open, messages, clock);
         for row in status.waiting.iter_mut().filter(|row| !row.claim_uid.is_empty()) {
-            row.observed(&self.active.waiting(&row.claim_uid), clock);
+            row.observed(&self.active.timeline.waiting(&row.claim_uid), clock);
         }
         status
     }
