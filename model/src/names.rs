@@ -13,6 +13,8 @@ pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// On a volume: the provisioner that created it.
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// On an in-tree volume: the CSI driver that it is migrated to.
+pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 /// On a claim: the external provisioner that must create its volume.
 pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// The beta spelling of [`STORAGE_PROVISIONER`]; upstream still writes both.

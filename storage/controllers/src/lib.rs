@@ -26,6 +26,7 @@ mod ephemeral;
 mod expander;
 mod garbage;
 pub mod leader;
+mod migration;
 mod named;
 mod naming;
 mod node_lifecycle;

@@ -4,8 +4,7 @@
 //! succeed at once (`pkg/volume/iscsi/attacher.go`, `pkg/volume/fc/attacher.go`). But a kubelet mounts them only when
 //! they are reported as attached.
 //!
-//! Volumes of cloud providers are migrated: kubelets use a CSI driver for them (`inTreePlugins` in
-//! csi-translation-lib's `translate.go`), which needs a translation of their sources that does not exist here.
+//! Volumes of cloud providers are migrated: see `../migration.rs`.
 //!
 //! A FlexVolume is none of them. A kubelet waits for one only if its driver has attach calls, and those are calls of a
 //! program on the controller's host (`NewFlexVolumePlugin` in `pkg/volume/flexvolume/plugin.go`). A stock controller
@@ -17,7 +16,7 @@ use claimcheck_informer::World;
 use k8s_openapi::api::core::v1::{FCVolumeSource, PersistentVolumeSpec, Volume};
 
 use super::{desired::Desired, volume::is_multi_attach_allowed};
-use crate::claims::name;
+use crate::{claims::name, migration::migrated_to};
 
 const ISCSI: &str = "kubernetes.io/iscsi";
 const FC: &str = "kubernetes.io/fc";
@@ -41,23 +40,19 @@ macro_rules! in_tree {
         } else if let Some(disk) = &source.fc {
             fc_name(disk).map(|name| InTree::reported(FC, &name))
         } else if let Some(disk) = &source.aws_elastic_block_store {
-            Some(InTree::migrated("kubernetes.io/aws-ebs", &disk.volume_id, "ebs.csi.aws.com"))
+            Some(InTree::migrated("kubernetes.io/aws-ebs", &disk.volume_id))
         } else if let Some(disk) = &source.azure_disk {
-            Some(InTree::migrated("kubernetes.io/azure-disk", &disk.disk_uri, "disk.csi.azure.com"))
+            Some(InTree::migrated("kubernetes.io/azure-disk", &disk.disk_uri))
         } else if let Some(share) = &source.azure_file {
-            Some(InTree::migrated("kubernetes.io/azure-file", &share.share_name, "file.csi.azure.com"))
+            Some(InTree::migrated("kubernetes.io/azure-file", &share.share_name))
         } else if let Some(disk) = &source.cinder {
-            Some(InTree::migrated("kubernetes.io/cinder", &disk.volume_id, "cinder.csi.openstack.org"))
+            Some(InTree::migrated("kubernetes.io/cinder", &disk.volume_id))
         } else if let Some(disk) = &source.gce_persistent_disk {
-            Some(InTree::migrated("kubernetes.io/gce-pd", &disk.pd_name, "pd.csi.storage.gke.io"))
+            Some(InTree::migrated("kubernetes.io/gce-pd", &disk.pd_name))
         } else if let Some(disk) = &source.portworx_volume {
-            Some(InTree::migrated("kubernetes.io/portworx-volume", &disk.volume_id, "pxd.portworx.com"))
+            Some(InTree::migrated("kubernetes.io/portworx-volume", &disk.volume_id))
         } else if let Some(disk) = &source.vsphere_volume {
-            Some(InTree::migrated(
-                "kubernetes.io/vsphere-volume",
-                &disk.volume_path,
-                "csi.vsphere.vmware.com",
-            ))
+            Some(InTree::migrated("kubernetes.io/vsphere-volume", &disk.volume_path))
         } else {
             None
         }
@@ -80,8 +75,8 @@ impl InTree {
         Self { unique: format!("{plugin}/{volume}"), migrated_to: None }
     }
 
-    fn migrated(plugin: &str, volume: &str, driver: &'static str) -> Self {
-        Self { unique: format!("{plugin}/{volume}"), migrated_to: Some(driver) }
+    fn migrated(plugin: &str, volume: &str) -> Self {
+        Self { unique: format!("{plugin}/{volume}"), migrated_to: migrated_to(plugin) }
     }
 }
 

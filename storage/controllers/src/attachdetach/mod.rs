@@ -19,7 +19,7 @@
 //! a driver. `run.rs` carries out their plans, `lists.rs` writes the nodes' lists.
 
 mod desired;
-mod in_tree;
+pub(crate) mod in_tree;
 mod lists;
 mod meter;
 pub(crate) mod plan;

@@ -16,9 +16,13 @@ use super::{
     action::{Absent, Action, Subject, VolumePhase},
     fit,
 };
-use crate::claims::{
-    annotation, claim_phase, claim_ref, class_name, default_class, is_deleting, is_meant_for, lacks_class,
-    name, ref_uid, satisfies, selected_node, volume_name, volume_phase, waits_for_first_consumer,
+use crate::{
+    claims::{
+        annotation, claim_phase, claim_ref, class_name, default_class, is_deleting, is_meant_for,
+        lacks_class, name, ref_uid, satisfies, selected_node, volume_name, volume_phase,
+        waits_for_first_consumer,
+    },
+    migration::migrated_to,
 };
 
 type Claim = Arc<PersistentVolumeClaim>;
@@ -141,6 +145,14 @@ fn plan_provisioning(claim: &Claim, class: &StorageClass) -> Vec<Action> {
     let provisioner = &class.provisioner;
     if provisioner == "kubernetes.io/no-provisioner" {
         let message = format!("no volume fits, and class \"{}\" has no provisioner", name(class));
+        return with_event(pending(claim), claim, EventType::Warning, "ProvisioningFailed", message);
+    }
+    if let Some(driver) = migrated_to(provisioner) {
+        let message = format!(
+            "class \"{}\" has the in-tree provisioner {provisioner}, which claimcheck does not support: use a class with \
+             provisioner {driver}, or the stock controllers",
+            name(class)
+        );
         return with_event(pending(claim), claim, EventType::Warning, "ProvisioningFailed", message);
     }
     if annotation(&**claim, STORAGE_PROVISIONER) == Some(provisioner) {

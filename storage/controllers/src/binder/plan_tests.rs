@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use claimcheck_informer::{
-    World,
+    EventType, World,
     testing::{
         self, NAMESPACE, annotate, bind, claim, claim_ref, class, deleting, pod, volume,
         wait_for_first_consumer_class, world,
@@ -232,6 +232,17 @@ fn a_volume_with_fewer_access_modes_comes_before_a_smaller_one() {
     claim_spec(&mut reading).access_modes = Some(vec!["ReadOnlyMany".into()]);
     world.apply(reading);
     assert_eq!(claim_steps(&world), ["event FailedBinding"], "those that can be read are too small");
+}
+
+#[test]
+fn a_class_of_a_migrated_plugin_is_refused_with_the_name_of_its_driver() {
+    let world = world([claim("c", "old", "1Gi").into(), class("old", "kubernetes.io/aws-ebs").into()]);
+    let [Action::Event(_, EventType::Warning, "ProvisioningFailed", message)] =
+        &plan_claim(&ObjectKey::new(NAMESPACE, "c"), &world)[..]
+    else {
+        panic!("{:?}", claim_steps(&world));
+    };
+    assert!(message.contains("use a class with provisioner ebs.csi.aws.com"), "{message}");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use claimcheck_informer::{EventType, World};
-use claimcheck_model::{ObjectKey, PROVISIONED_BY};
+use claimcheck_model::{MIGRATED_TO, ObjectKey, PROVISIONED_BY};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 
 use super::action::{Absent, Action, Subject, VolumePhase};
@@ -89,6 +89,7 @@ fn plan_reclaim(volume: &Volume) -> Vec<Action> {
         Policy::Delete if annotation(&**volume, PROVISIONED_BY).is_some() => return Vec::new(),
         // Also one that an administrator made: its driver's provisioner deletes it (`findDeletablePlugin`).
         Policy::Delete if volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some()) => return Vec::new(),
+        Policy::Delete if annotation(&**volume, MIGRATED_TO).is_some() => return Vec::new(),
         Policy::Delete => ("VolumeFailedDelete", undeletable(volume)),
         Policy::Recycle => ("VolumeFailedRecycle", "No recycler plugin found for the volume!".to_owned()),
         Policy::Unknown => {

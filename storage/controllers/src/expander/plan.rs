@@ -6,11 +6,19 @@ use claimcheck_informer::{World, growth};
 use claimcheck_model::ObjectKey;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-use crate::claims::{claim_phase, claim_ref, ref_uid, volume_name};
+use crate::{
+    attachdetach::in_tree::InTree,
+    claims::{claim_phase, claim_ref, ref_uid, volume_name},
+};
 
-/// Emit an event that the claim waits for an external controller.
+/// Emit an event about a claim that must be expanded.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report(pub Arc<PersistentVolumeClaim>);
+pub enum Report {
+    /// It waits for an external controller.
+    Waits(Arc<PersistentVolumeClaim>),
+    /// Its volume is an in-tree one that this CSI driver replaces.
+    Refused(Arc<PersistentVolumeClaim>, &'static str),
+}
 
 /// The report on the claim with this key; `None` unless it must be expanded.
 pub fn plan(key: &ObjectKey, world: &World) -> Option<Report> {
@@ -19,7 +27,11 @@ pub fn plan(key: &ObjectKey, world: &World) -> Option<Report> {
     if growth::requested(claim) <= growth::capacity(claim) || !is_bound_to(volume, claim) {
         return None;
     }
-    Some(Report(claim.clone()))
+    let in_tree = volume.spec.as_ref().and_then(InTree::of_volume);
+    Some(match in_tree.and_then(|in_tree| in_tree.migrated_to) {
+        Some(driver) => Report::Refused(claim.clone(), driver),
+        None => Report::Waits(claim.clone()),
+    })
 }
 
 fn is_bound_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
@@ -32,11 +44,14 @@ mod tests {
         key_of,
         testing::{self, bind},
     };
-    use k8s_openapi::{api::core::v1::HostPathVolumeSource, apimachinery::pkg::api::resource::Quantity};
+    use k8s_openapi::{
+        api::core::v1::{AWSElasticBlockStoreVolumeSource, HostPathVolumeSource},
+        apimachinery::pkg::api::resource::Quantity,
+    };
 
     use super::*;
 
-    fn is_reported(size: &str, change: impl Fn(&mut PersistentVolume)) -> bool {
+    fn reported(size: &str, change: impl Fn(&mut PersistentVolume)) -> Option<Report> {
         let (mut claim, mut volume) =
             (testing::claim("c", "fast", "1Gi"), testing::volume("v", "fast", "1Gi"));
         bind(&mut claim, &mut volume);
@@ -44,7 +59,22 @@ mod tests {
         resources.requests = Some([("storage".to_owned(), Quantity(size.into()))].into());
         change(&mut volume);
         let key = key_of(&claim);
-        plan(&key, &testing::world([claim.into(), volume.into()])).is_some()
+        plan(&key, &testing::world([claim.into(), volume.into()]))
+    }
+
+    fn is_reported(size: &str, change: impl Fn(&mut PersistentVolume)) -> bool {
+        reported(size, change).is_some()
+    }
+
+    #[test]
+    fn the_expansion_of_a_migrated_volume_is_refused_with_the_name_of_its_driver() {
+        let migrated = |volume: &mut PersistentVolume| {
+            let spec = volume.spec.as_mut().unwrap();
+            let disk = AWSElasticBlockStoreVolumeSource { volume_id: "vol-1".into(), ..Default::default() };
+            (spec.csi, spec.aws_elastic_block_store) = (None, Some(disk));
+        };
+        assert!(matches!(reported("2Gi", migrated), Some(Report::Refused(_, "ebs.csi.aws.com"))));
+        assert!(matches!(reported("2Gi", |_| {}), Some(Report::Waits(_))));
     }
 
     #[test]

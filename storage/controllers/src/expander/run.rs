@@ -41,14 +41,20 @@ impl Controller for Expander {
         plan(key, world).into_iter().collect::<Vec<_>>().into()
     }
 
-    async fn act(
-        &self,
-        context: &Context,
-        _: &ObjectKey,
-        Report(claim): Report,
-    ) -> Result<ActionOutcome, Failure> {
-        let message = "waiting for an external controller to expand this PVC";
-        context.event(&*claim, EventType::Normal, "ExternalExpanding", message);
+    async fn act(&self, context: &Context, _: &ObjectKey, report: Report) -> Result<ActionOutcome, Failure> {
+        match report {
+            Report::Waits(claim) => {
+                let message = "waiting for an external controller to expand this PVC";
+                context.event(&*claim, EventType::Normal, "ExternalExpanding", message);
+            }
+            Report::Refused(claim, driver) => {
+                let message = format!(
+                    "the volume is an in-tree one, which claimcheck does not support: use a PersistentVolume with a csi \
+                     source of driver {driver}, or the stock controllers"
+                );
+                context.event(&*claim, EventType::Warning, "VolumeResizeFailed", message);
+            }
+        }
         Ok(ActionOutcome::Unchanged)
     }
 }
