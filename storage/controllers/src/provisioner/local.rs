@@ -4,10 +4,7 @@
 //! determined from a static Node and CSINode with the response of NodeGetInfo, and `VolumeIsAccessible` in
 //! `pkg/controller/topology.go`.
 
-use claimcheck_csi::{
-    Driver,
-    v1::{NodeGetInfoRequest, NodeGetInfoResponse},
-};
+use claimcheck_csi::v1::NodeGetInfoResponse;
 use claimcheck_informer::World;
 use k8s_openapi::{
     api::{
@@ -18,7 +15,7 @@ use k8s_openapi::{
 };
 
 use super::create::topology::Segments;
-use crate::{NodeDeployment, rpc::RpcFailure, selector};
+use crate::{NodeDeployment, selector};
 
 /// The manager of capacities, in their labels.
 pub const MANAGER: &str = "external-provisioner";
@@ -41,15 +38,6 @@ pub struct LocalNode {
 }
 
 impl LocalNode {
-    /// Calls NodeGetInfo of the driver on this node.
-    ///
-    /// # Errors
-    /// If the call fails.
-    pub async fn query(driver: &Driver, name: &str, deployment: &NodeDeployment) -> Result<Self, RpcFailure> {
-        let info = driver.node().node_get_info(NodeGetInfoRequest {}).await?.into_inner();
-        Ok(Self::new(name, deployment.clone(), info))
-    }
-
     /// The node with this response of the driver `driver`.
     pub fn new(driver: &str, deployment: NodeDeployment, info: NodeGetInfoResponse) -> Self {
         let segments = info.accessible_topology.map(|topology| topology.segments);

@@ -24,12 +24,21 @@ mod trigger_tests;
 
 use std::{error::Error, time::Duration};
 
-use claimcheck_csi::v1::{
-    NodeGetCapabilitiesRequest, controller_service_capability::rpc::Type as Rpc, node_service_capability,
+use claimcheck_csi::{
+    Driver,
+    v1::{
+        NodeGetCapabilitiesRequest, controller_service_capability::rpc::Type as Rpc, node_service_capability,
+    },
 };
+use tonic::Code;
 use tracing::warn;
 
-use crate::{Options, Resizing, context::Context, rpc::connect, shell};
+use crate::{
+    Options, Resizing,
+    context::Context,
+    rpc::{DriverInfo, connect, requested},
+    shell,
+};
 
 /// What the controllers of the resizer have in common.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +57,9 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     loop {
         let (driver, info) = connect(&options, "resizer").await?;
         let context = context.clone().signing_as(&format!("external-resizer {}", info.name));
+        let expands = expands(&driver, &info).await;
         let resizes = async {
-            if info.can(Rpc::ExpandVolume) || node_expands(&driver).await {
+            if expands {
                 let resizer =
                     run::Resizer::new(driver.clone(), info.clone(), context.meter.clone(), settings);
                 shell::run(resizer, context.clone()).await;
@@ -73,19 +83,29 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
         };
         tokio::select! {
             () = work => {}
-            () = info.outdated(&driver) => {}
+            () = info.outdated(&driver, &expands, || self::expands(&driver, &info)) => {}
         }
     }
 }
 
-/// Whether the node service at the controller's socket expands volumes, and so that of every node.
-async fn node_expands(driver: &claimcheck_csi::Driver) -> bool {
-    let Ok(answer) = driver.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await else {
-        return false;
-    };
-    let expand = node_service_capability::rpc::Type::ExpandVolume as i32;
-    let capabilities = answer.into_inner().capabilities.into_iter();
-    capabilities
-        .filter_map(|capability| capability.r#type)
-        .any(|node_service_capability::Type::Rpc(rpc)| rpc.r#type == expand)
+/// Whether the controller service expands volumes, or the node service at the controller's socket, and so that of every
+/// node.
+async fn expands(driver: &Driver, info: &DriverInfo) -> bool {
+    if info.can(Rpc::ExpandVolume) {
+        return true;
+    }
+    requested("the capabilities of its Node service", async || {
+        match driver.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await {
+            Ok(response) => {
+                let expand = node_service_capability::rpc::Type::ExpandVolume as i32;
+                let capabilities = response.into_inner().capabilities.into_iter();
+                Ok(capabilities
+                    .filter_map(|capability| capability.r#type)
+                    .any(|node_service_capability::Type::Rpc(rpc)| rpc.r#type == expand))
+            }
+            Err(status) if status.code() == Code::Unimplemented => Ok(false),
+            Err(status) => Err(status),
+        }
+    })
+    .await
 }

@@ -10,12 +10,15 @@ use claimcheck_csi::{
         plugin_capability::{self, service::Type as Service},
     },
 };
+use tonic::Status;
 use tracing::warn;
 
 use super::RpcFailure;
 
 /// How often the driver's socket is checked.
 const CHECKS: Duration = Duration::from_secs(1);
+/// Interval of a request that the driver does not respond to.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A driver's name and capabilities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,13 +67,18 @@ impl DriverInfo {
     }
 
     /// Resolves when the driver's process was replaced by one with another name or other capabilities, such as after
-    /// an upgrade; until then its restarts go unnoticed.
+    /// an upgrade; until then its restarts go unnoticed. `details` is what the controller has requested in addition,
+    /// and requests again with `request`.
     ///
     /// Upstream's sidecars exit when they lose the connection (`ExitOnConnectionLoss` in csi-lib-utils
     /// `connection/connection.go`), and so request all of it again, but also forget calls of unknown outcome. Here the
     /// new socket shows that the process is a new one: a lost connection is observed with the next call only, which a
     /// sidecar without work never makes.
-    pub async fn outdated(&self, driver: &Driver) {
+    pub async fn outdated<T, F>(&self, driver: &Driver, details: &T, request: impl Fn() -> F)
+    where
+        T: PartialEq,
+        F: Future<Output = T>,
+    {
         let Endpoint::Unix(path) = driver.endpoint() else { return std::future::pending().await };
         let mut known = socket(path).await;
         loop {
@@ -81,7 +89,7 @@ impl DriverInfo {
             }
             // It may still be starting: then it is requested again at the next check.
             if let Ok(info) = Self::query(driver).await {
-                if info != *self {
+                if info != *self || request().await != *details {
                     warn!(driver = self.name, "the driver has changed its name or capabilities");
                     return;
                 }
@@ -103,6 +111,20 @@ impl DriverInfo {
     /// Whether the accessibility of its volumes is limited by topology.
     pub fn has_topology(&self) -> bool {
         self.serves(Service::VolumeAccessibilityConstraints)
+    }
+}
+
+/// The response to a request about the driver that only one controller makes; repeated until the driver responds.
+pub async fn requested<T, F>(what: &str, request: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, Status>>,
+{
+    loop {
+        match request().await {
+            Ok(response) => return response,
+            Err(error) => warn!(%error, "the driver does not return {what}; retrying"),
+        }
+        tokio::time::sleep(RETRY).await;
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) mod snapshot_controller;
 pub(crate) mod snapshot_controller_groups;
 mod status_error;
 
-use std::{error::Error, time::Duration};
+use std::error::Error;
 
 use claimcheck_csi::{
     Driver,
@@ -41,12 +41,12 @@ use claimcheck_csi::{
     },
 };
 use tonic::Code;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::{
     Naming, Options,
     context::Context,
-    rpc::{DriverInfo, connect},
+    rpc::{DriverInfo, connect, requested},
     shell,
 };
 
@@ -62,9 +62,6 @@ pub struct Settings {
     /// The node, with `--node-deployment`: only contents with its label are handled. Groups have no such label.
     pub node: Option<String>,
 }
-
-/// Interval of GroupControllerGetCapabilities of a driver that does not respond.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// Runs for a driver until the future is dropped. Waits for the driver to respond first, and begins again if a
 /// restarted one has other capabilities; idle for one without support of snapshots and groups.
@@ -86,49 +83,53 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
             let contents = csi_snapshotter::Contents::new(driver.clone(), settings(&options.snapshot_names));
             shell::run(contents, context.clone()).await;
         };
+        // Apart from the rest: a driver that does not respond to this request can still be used for snapshots.
         let groups = async {
-            if !creates_groups(&driver, &info).await {
+            let creates = creates_groups(&driver, &info).await;
+            let restarted = info.outdated(&driver, &creates, || creates_groups(&driver, &info));
+            if !creates {
                 info!(
                     driver = info.name,
                     "the driver does not declare CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"
                 );
-                std::future::pending::<()>().await;
+                return restarted.await;
             }
             let contents = csi_snapshotter_groups::Contents::new(
                 driver.clone(),
                 settings(&options.group_snapshot_names),
             );
-            shell::run(contents, context.clone()).await;
+            tokio::select! {
+                () = shell::run(contents, context.clone()) => {}
+                () = restarted => {}
+            }
         };
         tokio::select! {
             () = snapshots => {}
             () = groups => {}
-            () = info.outdated(&driver) => {}
+            () = info.outdated(&driver, &(), async || ()) => {}
         }
     }
 }
 
-/// Whether the driver creates groups of snapshots. Only the snapshotter requests this: a driver that does not respond
-/// to it can still be used for everything else.
+/// Whether the driver creates groups of snapshots.
 async fn creates_groups(driver: &Driver, info: &DriverInfo) -> bool {
     if !info.serves(Service::GroupControllerService) {
         return false;
     }
-    loop {
+    requested("the capabilities of its GroupController service", async || {
         let request = GroupControllerGetCapabilitiesRequest {};
-        let error = match driver.group_controller().group_controller_get_capabilities(request).await {
+        match driver.group_controller().group_controller_get_capabilities(request).await {
             Ok(response) => {
                 let declared = response.into_inner().capabilities.into_iter();
-                return declared.filter_map(|one| one.r#type).any(|one| match one {
+                Ok(declared.filter_map(|one| one.r#type).any(|one| match one {
                     group_controller_service_capability::Type::Rpc(rpc) => {
                         rpc.r#type() == GroupRpc::CreateDeleteGetVolumeGroupSnapshot
                     }
-                });
+                }))
             }
-            Err(status) if status.code() == Code::Unimplemented => return false,
-            Err(status) => status,
-        };
-        warn!(%error, "the driver does not return the capabilities of its GroupController service; retrying");
-        tokio::time::sleep(RETRY).await;
-    }
+            Err(status) if status.code() == Code::Unimplemented => Ok(false),
+            Err(status) => Err(status),
+        }
+    })
+    .await
 }

@@ -57,6 +57,10 @@ pub struct State {
     pub room: BTreeMap<String, i64>,
     /// A capability that the driver does not declare.
     pub lacks: Option<rpc::Type>,
+    /// The driver does not declare that it creates groups of snapshots.
+    pub lacks_groups: bool,
+    /// The node service declares EXPAND_VOLUME.
+    pub node_expands: bool,
     faults: BTreeMap<&'static str, VecDeque<Fault>>,
 }
 

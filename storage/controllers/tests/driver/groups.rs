@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use claimcheck_controllers::{Name, Options};
 use claimcheck_informer::testing::{self, DRIVER, NAMESPACE};
 use claimcheck_model::{
     ObjectKey,
@@ -17,22 +18,27 @@ use kube::{
 use serde_json::json;
 use tonic::Status;
 
-use crate::cluster::Cluster;
+use crate::{cluster::Cluster, process::Process};
 
 /// A cluster with the class `groups` and the claims `a` and `b` of the group `g`, bound.
 async fn with_claims(policy: &str) -> Cluster {
     let mut cluster = Cluster::prepare().await;
     cluster.create(testing::group_snapshot_class("groups", policy)).await;
     cluster.run();
-    let patch = Patch::Merge(json!({"metadata": {"labels": {"group": "g"}}}));
     for name in ["a", "b"] {
         cluster.bound_claim(name).await;
-        let claims = cluster.namespaced::<PersistentVolumeClaim>();
-        claims.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        label(&cluster, name).await;
     }
     // One that is not selected.
     cluster.bound_claim("other").await;
     cluster
+}
+
+/// Adds a claim to the group.
+async fn label(cluster: &Cluster, claim: &str) {
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"group": "g"}}}));
+    let claims = cluster.namespaced::<PersistentVolumeClaim>();
+    claims.patch(claim, &PatchParams::default(), &patch).await.unwrap();
 }
 
 async fn ready(cluster: &Cluster, name: &str, members: usize) {
@@ -100,6 +106,31 @@ async fn a_group_is_created_restored_and_deleted_by_one_call_each() {
     let line = |operation: &str| format!("{DRIVER} {operation} success dynamic");
     assert_eq!(creations, [line("CreateGroupSnapshot"), line("CreateGroupSnapshotAndReady")]);
     assert_eq!(cluster.events("GroupSnapshotReady", 1).await, ["GroupSnapshot default/g is ready to use."]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_creates_groups_since_its_restart_is_called() {
+    let cluster = Cluster::prepare().await;
+    cluster.create(testing::group_snapshot_class("groups", "Delete")).await;
+    cluster.driver.state().lacks_groups = true;
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let path = directory.path().join("csi.sock");
+    let process = Process::start(&path, &cluster.driver, cluster.driver.clone());
+    let options = Options { csi_address: Some(path.clone()), ..Options::default() };
+    let client = cluster.client.clone();
+    tokio::spawn(async move {
+        let names = [Name::Binder, Name::Provisioner, Name::SnapshotController, Name::Snapshotter];
+        claimcheck_controllers::run(&names, client, &options, std::future::pending()).await.unwrap();
+    });
+    cluster.bound_claim("a").await;
+    label(&cluster, "a").await;
+    cluster.create_in_namespace(testing::group_snapshot("g", "groups")).await;
+    cluster.until("the group has its content", |world| !world.group_snapshot_contents.is_empty()).await;
+    process.stop().await;
+    assert!(!cluster.driver.counts().contains_key("CreateVolumeGroupSnapshot"));
+    cluster.driver.state().lacks_groups = false;
+    let _process = Process::start(&path, &cluster.driver, cluster.driver.clone());
+    ready(&cluster, "g", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,9 @@ use claimcheck_csi::{
     Server, Services,
     v1::{
         controller_server::{Controller, ControllerServer},
+        group_controller_server::GroupControllerServer,
         identity_server::IdentityServer,
+        node_server::NodeServer,
     },
 };
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -20,11 +22,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// With the identity of the cluster's driver, and this controller service.
+    /// With the services of the cluster's driver, except this controller service.
     pub fn start(path: &Path, identity: &Fake, controller: impl Controller) -> Self {
         let listening = Server::bind(path).unwrap();
         let services = Services::default()
             .with(IdentityServer::new(identity.clone()))
+            .with(GroupControllerServer::new(identity.clone()))
+            .with(NodeServer::new(identity.clone()))
             .with(ControllerServer::new(controller));
         let (stop, stopped) = oneshot::channel();
         let ended = async { drop(stopped.await) };

@@ -135,6 +135,24 @@ async fn a_driver_that_expands_volumes_since_its_restart_is_asked_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_claim_waits_for_its_node_once_a_restarted_driver_expands_there() {
+    let (cluster, driver, process, directory) = with_claim(false, Resizing::default()).await;
+    request(&cluster, "128Mi").await;
+    process.stop().await;
+    driver.fake.state().node_expands = true;
+    let _process = Process::start(&socket(&directory), &driver.fake, driver.clone());
+    let key = ObjectKey::new(NAMESPACE, "data");
+    cluster
+        .until("the claim waits for its node", |world| {
+            let status = world.claims.get(&key).and_then(|claim| claim.status.clone()).unwrap_or_default();
+            let resizing = status.allocated_resource_statuses.unwrap_or_default();
+            resizing.get("storage").is_some_and(|status| status == "NodeResizePending")
+        })
+        .await;
+    assert_eq!(driver.state().calls, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_expands_unused_volumes_only_is_asked_again_when_the_pod_is_gone() {
     let (cluster, driver, _process, _directory) = with_claim(true, Resizing::default()).await;
     cluster.pod("p", "a", "data").await;

@@ -34,9 +34,8 @@ impl GroupController for Fake {
     ) -> Result<Response<GroupControllerGetCapabilitiesResponse>, Status> {
         let rpc = Rpc { r#type: rpc::Type::CreateDeleteGetVolumeGroupSnapshot.into() };
         let r#type = Some(group_controller_service_capability::Type::Rpc(rpc));
-        Ok(Response::new(GroupControllerGetCapabilitiesResponse {
-            capabilities: vec![GroupControllerServiceCapability { r#type }],
-        }))
+        let declared = (!self.state().lacks_groups).then_some(GroupControllerServiceCapability { r#type });
+        Ok(Response::new(GroupControllerGetCapabilitiesResponse { capabilities: Vec::from_iter(declared) }))
     }
 
     async fn create_volume_group_snapshot(

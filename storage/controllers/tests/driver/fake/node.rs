@@ -1,6 +1,11 @@
-//! The node service: only what a provisioner with `--node-deployment` requests.
+//! The node service: only what a provisioner with `--node-deployment` and a resizer request.
 
-use claimcheck_csi::v1::{NodeGetInfoRequest, NodeGetInfoResponse, Topology, node_server::Node};
+use claimcheck_csi::v1::{
+    NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
+    NodeServiceCapability, Topology,
+    node_server::Node,
+    node_service_capability::{self, Rpc, rpc},
+};
 use tonic::{Request, Response, Status};
 
 use super::{Fake, ZONE};
@@ -18,5 +23,15 @@ impl Node for Fake {
             accessible_topology: Some(Topology { segments }),
             ..NodeGetInfoResponse::default()
         }))
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _: Request<NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
+        let rpc = Rpc { r#type: rpc::Type::ExpandVolume.into() };
+        let r#type = Some(node_service_capability::Type::Rpc(rpc));
+        let declared = self.state().node_expands.then_some(NodeServiceCapability { r#type });
+        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities: Vec::from_iter(declared) }))
     }
 }
