@@ -1,6 +1,13 @@
 //! `claimcheck monitor`: every volume of an existing cluster, continuously, or what waits now.
 
-use std::{collections::BTreeSet, env, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use claimcheck_component::{HttpEndpoint, api_client, pod_namespace};
@@ -243,6 +250,7 @@ impl RunArgs {
             namespace: pod_namespace().unwrap_or_else(|| NAMESPACE.to_owned()),
             name: self.lease.clone(),
             identity: identity(),
+            labels: BTreeMap::new(),
             timing: Timing::default(),
         });
         let options = Options {

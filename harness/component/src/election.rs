@@ -39,6 +39,9 @@ pub(super) struct ElectionArgs {
     /// at once [default: the host's name and a random suffix]
     #[arg(long, value_name = "NAME")]
     leader_election_identity: Option<String>,
+    /// Labels that a leader adds to the Lease, for example team:storage,tier:one
+    #[arg(long, value_name = "KEY:VALUE,...", value_delimiter = ',', value_parser = label)]
+    leader_election_labels: Vec<(String, String)>,
     /// How long other candidates wait for a leader that does not renew the Lease
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = go::duration)]
     leader_election_lease_duration: Duration,
@@ -80,11 +83,19 @@ impl ElectionArgs {
             namespace: namespace.unwrap_or_else(|| NAMESPACE.to_owned()),
             name: lease.to_owned(),
             identity,
+            labels: self.leader_election_labels.iter().cloned().collect(),
             timing: timing.checked()?,
         };
         let client = named(client, &format!("{ELECTION_AGENT}/{}", env!("CARGO_PKG_VERSION")));
         Ok(Elector::new(client, election))
     }
+}
+
+/// Upstream: `Set` of the flag's type in csi-lib-utils `standardflags/flags.go`.
+fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.trim().split_once(':').filter(|(key, _)| !key.is_empty());
+    let (key, value) = parts.ok_or_else(|| "write KEY:VALUE, separated by commas".to_owned())?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 #[cfg(test)]
@@ -102,6 +113,16 @@ mod tests {
     fn parse(args: &[&str]) -> ElectionArgs {
         let line = Line::try_parse_from(["controller"].iter().chain(args)).expect("they are valid");
         line.election
+    }
+
+    #[test]
+    fn labels_are_pairs_with_colons() {
+        let labels = parse(&["--leader-election-labels=team:storage, tier:one"]).leader_election_labels;
+        assert_eq!(labels, [("team", "storage"), ("tier", "one")].map(|(k, v)| (k.to_owned(), v.to_owned())));
+        for malformed in ["team", ":storage", "a:b,,c:d"] {
+            let line = Line::try_parse_from(["controller", "--leader-election-labels", malformed]);
+            assert!(line.unwrap_err().to_string().contains("write KEY:VALUE"), "{malformed}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{ApiArgs, HttpEndpoint, endpoint::Served, meters::Meters, termination
 #[derive(Debug, Args)]
 pub struct HttpArgs {
     /// Serve /healthz, /livez, /readyz and /metrics on this address, for example :8080
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, visible_alias = "metrics-address", value_name = "ADDRESS")]
     pub(super) http_endpoint: Option<HttpEndpoint>,
 }
 

@@ -17,6 +17,8 @@ use super::go;
 
 /// `--kube-api-qps` and `--kube-api-burst` of upstream's sidecars by default.
 const REQUESTS: RequestLimit = RequestLimit { qps: 5.0, burst: 10 };
+/// `--kube-api-capacity-qps` and `--kube-api-capacity-burst` of external-provisioner by default.
+const CAPACITY_REQUESTS: RequestLimit = RequestLimit { qps: 1.0, burst: 5 };
 
 /// Flags of upstream's sidecars.
 #[derive(Debug, Args)]
@@ -47,6 +49,16 @@ pub(super) struct SidecarArgs {
     /// Number of requests that may exceed --kube-api-qps after a pause [default: 10]
     #[arg(long, value_name = "N")]
     kube_api_burst: Option<u32>,
+    /// Interval in which every object is processed again as after a restart, as a safety net
+    #[arg(
+        long,
+        visible_alias = "resync-period",
+        env = "CLAIMCHECK_RESYNC",
+        value_name = "DURATION",
+        default_value = "10m",
+        value_parser = go::duration
+    )]
+    resync: Duration,
     /// Provisioner, attacher: the file system of volumes with none in the StorageClass or PersistentVolume
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     default_fstype: String,
@@ -90,6 +102,16 @@ pub(super) struct SidecarArgs {
     /// Provisioner: number of concurrent GetCapacity calls
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
     capacity_threads: u16,
+    /// Provisioner: requests per second about CSIStorageCapacity objects [default: no limit, or upstream's 1 with
+    /// --kube-api-capacity-burst]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = qps)]
+    kube_api_capacity_qps: Option<f64>,
+    /// Provisioner: number of requests that may exceed --kube-api-capacity-qps after a pause [default: 5]
+    #[arg(long, value_name = "N")]
+    kube_api_capacity_burst: Option<u32>,
+    /// Provisioner: number of PVCs that are protected as sources of clones concurrently
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+    cloning_protection_threads: u16,
     /// Provisioner: publish capacities for StorageClasses with binding mode Immediate, too
     #[arg(long, value_name = go::BOOL)]
     capacity_for_immediate_binding: bool,
@@ -158,7 +180,8 @@ impl SidecarArgs {
                 workers: self.worker_threads.map(usize::from),
                 backoff: Some(Backoff { base: self.retry_interval_start, max: self.retry_interval_max }),
             },
-            requests: self.requests(),
+            requests: requests(self.kube_api_qps, self.kube_api_burst, REQUESTS),
+            resync: self.resync,
             provisioning: Provisioning {
                 extra_create_metadata: self.extra_create_metadata,
                 strict_topology: self.strict_topology,
@@ -168,6 +191,12 @@ impl SidecarArgs {
                 capacity_for_immediate_binding: self.capacity_for_immediate_binding,
                 capacity_poll_interval: self.capacity_poll_interval,
                 capacity_threads: self.capacity_threads.into(),
+                capacity_requests: requests(
+                    self.kube_api_capacity_qps,
+                    self.kube_api_capacity_burst,
+                    CAPACITY_REQUESTS,
+                ),
+                cloning_threads: self.cloning_protection_threads.into(),
                 ..Provisioning::default()
             },
             volume_names: Naming {
@@ -193,16 +222,6 @@ impl SidecarArgs {
             capacity_owner: self.capacity_owner()?,
             ..Options::default()
         })
-    }
-
-    /// As client-go reads them: zero is the default, and a negative rate is no limit.
-    fn requests(&self) -> Option<RequestLimit> {
-        if self.kube_api_qps.is_none() && self.kube_api_burst.is_none() {
-            return None;
-        }
-        let qps = self.kube_api_qps.filter(|qps| *qps != 0.0).unwrap_or(REQUESTS.qps);
-        let burst = self.kube_api_burst.filter(|burst| *burst != 0).unwrap_or(REQUESTS.burst);
-        (qps > 0.0).then_some(RequestLimit { qps, burst })
     }
 
     fn node_deployment(&self) -> Result<Option<NodeDeployment>> {
@@ -233,6 +252,16 @@ impl SidecarArgs {
             .context("--capacity-ownerref-level needs the name of this pod: set POD_NAME to metadata.name")?;
         Ok(CapacityOwner::Pod { name, level })
     }
+}
+
+/// As client-go reads them: zero is the default, and a negative rate is no limit.
+fn requests(qps: Option<f64>, burst: Option<u32>, default: RequestLimit) -> Option<RequestLimit> {
+    if qps.is_none() && burst.is_none() {
+        return None;
+    }
+    let qps = qps.filter(|qps| *qps != 0.0).unwrap_or(default.qps);
+    let burst = burst.filter(|burst| *burst != 0).unwrap_or(default.burst);
+    (qps > 0.0).then_some(RequestLimit { qps, burst })
 }
 
 fn qps(text: &str) -> Result<f64, String> {
@@ -275,9 +304,12 @@ mod tests {
             capacity_for_immediate_binding,
             capacity_poll_interval,
             capacity_threads,
+            capacity_requests,
+            cloning_threads,
             cross_namespace_sources,
         } = options.provisioning;
         assert!(immediate_topology && capacity_poll_interval == seconds(60) && capacity_threads == 1);
+        assert!(capacity_requests.is_none() && cloning_threads == 1 && options.resync == seconds(600));
         let Resizing { handle_volume_inuse_error, extra_modify_metadata } = options.resizing;
         assert!(handle_volume_inuse_error && !extra_modify_metadata);
         let off = [
@@ -323,6 +355,9 @@ mod tests {
             "--handle-volume-inuse-error=false",
             "--extra-modify-metadata",
             "--v=5",
+            "--resync-period=15m",
+            "--kube-api-capacity-qps=3",
+            "--cloning-protection-threads=4",
         ]);
         let options = options.expect("they are valid");
         let seconds = Duration::from_secs;
@@ -338,6 +373,9 @@ mod tests {
         assert!(provisioning.extra_create_metadata && provisioning.enable_capacity);
         assert!(!provisioning.immediate_topology && !provisioning.strict_topology);
         assert_eq!((provisioning.capacity_poll_interval, provisioning.capacity_threads), (seconds(10), 3));
+        let limit = RequestLimit { qps: 3.0, burst: 5 };
+        assert_eq!((provisioning.capacity_requests, provisioning.cloning_threads), (Some(limit), 4));
+        assert_eq!(options.resync, seconds(900));
         let Resizing { handle_volume_inuse_error, extra_modify_metadata } = options.resizing;
         assert!(!handle_volume_inuse_error && extra_modify_metadata);
         assert_eq!(options.capacity_owner, CapacityOwner::Nothing);

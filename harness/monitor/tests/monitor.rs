@@ -1,6 +1,9 @@
 //! The monitor against the embedded API server.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use claimcheck_apiserver as apiserver;
 use claimcheck_informer::testing::{claim, class};
@@ -134,6 +137,7 @@ async fn only_the_leader_serves_series_of_volumes() {
         namespace: "default".into(),
         name: "claimcheck-monitor".into(),
         identity: identity.into(),
+        labels: BTreeMap::new(),
         timing: Timing::default(),
     };
     let first = start(&client, Options { election: Some(election("a")), ..options() }).await;

@@ -4,6 +4,8 @@
 //! decided on, and its response enters the cache at once. A write with an outdated version puts the current
 //! state into the cache and returns [`Failure::Conflict`], so that the shell plans again.
 
+use std::time::Duration;
+
 use claimcheck_informer::{
     Backoff, Cached, EventRecorder, EventType, Informer, Kind, Watchable, World, key_of, reference,
 };
@@ -15,6 +17,8 @@ use kube::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use crate::resync;
 
 /// Why an action failed.
 #[derive(Debug)]
@@ -110,17 +114,25 @@ pub struct Context {
     pub events: EventRecorder,
     /// Metrics of the component.
     pub meter: Meter,
-    /// Concurrency and backoff.
+    /// Concurrency and timing.
     pub tuning: Tuning,
 }
 
-/// Concurrency and backoff of a controller; `None` for its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Concurrency and timing of a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// Number of keys processed concurrently.
+    /// Number of keys processed concurrently; `None` for the controller's own.
     pub workers: Option<usize>,
-    /// Backoff of failed keys.
+    /// Backoff of failed keys; `None` for the controller's own.
     pub backoff: Option<Backoff>,
+    /// The interval of resyncs, on average.
+    pub resync: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { workers: None, backoff: None, resync: resync::PERIOD }
+    }
 }
 
 impl Context {

@@ -6,7 +6,7 @@ use claimcheck_csi::tap::Tap;
 use claimcheck_informer::Backoff;
 use claimcheck_model::Meter;
 
-use crate::{naming::Naming, throttle::RequestLimit};
+use crate::{naming::Naming, resync, throttle::RequestLimit};
 
 /// Configuration of the controllers. By default that of upstream's sidecars, except for backoff and concurrency,
 /// which are the controllers' own.
@@ -20,6 +20,8 @@ pub struct Options {
     pub calls: Calls,
     /// `--kube-api-qps` and `--kube-api-burst`: the rate of each controller's requests.
     pub requests: Option<RequestLimit>,
+    /// `--resync`: the interval of resyncs, on average.
+    pub resync: Duration,
     /// Configuration of the provisioner.
     pub provisioning: Provisioning,
     /// `--volume-name-prefix`, `--volume-name-uuid-length`: names of provisioned volumes.
@@ -61,6 +63,7 @@ impl Default for Options {
             tap: None,
             calls: Calls::default(),
             requests: None,
+            resync: resync::PERIOD,
             provisioning: Provisioning::default(),
             volume_names: Naming::volumes(),
             snapshot_names: Naming::snapshots(),
@@ -110,6 +113,10 @@ pub struct Provisioning {
     pub capacity_poll_interval: Duration,
     /// `--capacity-threads`: the number of concurrent GetCapacity calls.
     pub capacity_threads: usize,
+    /// `--kube-api-capacity-qps` and `--kube-api-capacity-burst`: the rate of requests about published capacities.
+    pub capacity_requests: Option<RequestLimit>,
+    /// `--cloning-protection-threads`: the number of sources of volumes that are processed concurrently.
+    pub cloning_threads: usize,
     /// `--feature-gates=CrossNamespaceVolumeDataSource=true`: create volumes from data sources in other namespaces, if
     /// a ReferenceGrant there permits it.
     pub cross_namespace_sources: bool,
@@ -126,6 +133,8 @@ impl Default for Provisioning {
             capacity_for_immediate_binding: false,
             capacity_poll_interval: Duration::from_secs(60),
             capacity_threads: 1,
+            capacity_requests: None,
+            cloning_threads: 1,
             cross_namespace_sources: false,
         }
     }

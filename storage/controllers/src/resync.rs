@@ -15,16 +15,16 @@ use std::{
 
 use uuid::Uuid;
 
-/// The interval of resyncs, on average.
-const PERIOD: Duration = Duration::from_secs(600);
+/// The interval of resyncs by default, on average.
+pub const PERIOD: Duration = Duration::from_secs(600);
 
 /// How late a change may wake a key after it entered the cache.
 pub const LATENCY: Duration = Duration::from_secs(1);
 
 /// The time until the next resync: 10 % more or less than the period, so that controllers that started together
 /// do not resync together.
-pub fn pause() -> Duration {
-    PERIOD.mul_f64(0.9 + 0.2 * random())
+pub fn pause(period: Duration) -> Duration {
+    period.mul_f64(0.9 + 0.2 * random())
 }
 
 /// A random number from 0 to 1.
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn controllers_take_turns() {
-        let pauses: HashSet<Duration> = (0..8).map(|_| pause()).collect();
+        let pauses: HashSet<Duration> = (0..8).map(|_| pause(PERIOD)).collect();
         assert!(pauses.len() > 1);
         let (shortest, longest) = (PERIOD.mul_f64(0.9), PERIOD.mul_f64(1.11));
         assert!(pauses.iter().all(|pause| (shortest..longest).contains(pause)), "{pauses:?}");

@@ -163,7 +163,7 @@ async fn resyncs<C: Controller>(
     causes: &Causes<C::Key>,
 ) {
     loop {
-        sleep(resync::pause()).await;
+        sleep(resync::pause(context.tuning.resync)).await;
         let objects: Vec<Change> = context.informer.read().replay(C::kinds()).collect();
         for object in objects {
             let keys = controller.map_to_keys(&object, &context.informer.read());

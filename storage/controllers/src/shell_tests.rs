@@ -163,7 +163,7 @@ async fn what_would_be_planned_anyway_or_needs_no_write_is_no_repair() {
 async fn failures_are_retried_at_the_pace_of_the_context() {
     let seconds = Duration::from_secs;
     let backoff = Some(Backoff { base: seconds(1), max: seconds(4) });
-    let run = Run::with(Tuning { backoff, workers: Some(1) }).await;
+    let run = Run::with(Tuning { backoff, workers: Some(1), ..Tuning::default() }).await;
     run.enter("failing", "Failed");
     // After 1 and 3 seconds.
     sleep(Duration::from_millis(3500)).await;

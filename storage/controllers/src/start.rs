@@ -269,8 +269,8 @@ pub async fn run(
         };
         let calls = Calls { timeout: options.calls.timeout.or(name.timeout()), ..options.calls };
         let tuning = match name.is_sidecar() {
-            true => Tuning { workers: calls.workers, backoff: calls.backoff },
-            false => Tuning::default(),
+            true => Tuning { workers: calls.workers, backoff: calls.backoff, resync: options.resync },
+            false => Tuning { resync: options.resync, ..Tuning::default() },
         };
         let context = |component: &str| {
             let context = Context::new(client.clone(), informer.clone(), component);

@@ -8,7 +8,7 @@ mod name;
 mod plan;
 mod run;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 pub use name::lease_name;
 pub use run::{Elector, LeaderError};
@@ -22,6 +22,8 @@ pub struct Election {
     pub name: String,
     /// The identity of this candidate, such as its pod's name.
     pub identity: String,
+    /// Set on the lease with each write of this candidate; other labels are kept.
+    pub labels: BTreeMap<String, String>,
     /// Durations.
     pub timing: Timing,
 }

@@ -183,16 +183,19 @@ impl Elector {
     }
 
     async fn put(&mut self, spec: LeaseSpec) -> kube::Result<()> {
-        let written = match self.seen.clone() {
-            Some(lease) => {
-                let lease = Lease { spec: Some(spec), ..lease };
-                self.api.replace(&self.election.name, &PostParams::default(), &lease).await?
-            }
-            None => {
-                let metadata = ObjectMeta { name: Some(self.election.name.clone()), ..ObjectMeta::default() };
-                let lease = Lease { metadata, spec: Some(spec) };
-                self.api.create(&PostParams::default(), &lease).await?
-            }
+        let name = &self.election.name;
+        let known = self.seen.is_some();
+        let mut lease = self.seen.clone().unwrap_or_else(|| Lease {
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            spec: None,
+        });
+        lease.spec = Some(spec);
+        if !self.election.labels.is_empty() {
+            lease.metadata.labels.get_or_insert_default().extend(self.election.labels.clone());
+        }
+        let written = match known {
+            true => self.api.replace(name, &PostParams::default(), &lease).await?,
+            false => self.api.create(&PostParams::default(), &lease).await?,
         };
         self.see(Some(written));
         Ok(())

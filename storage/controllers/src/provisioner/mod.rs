@@ -23,21 +23,24 @@ mod source_object;
 
 use std::{error::Error, sync::Arc, time::Duration};
 
-use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
+use claimcheck_csi::{
+    Driver,
+    v1::{NodeGetInfoRequest, NodeGetInfoResponse, controller_service_capability::rpc::Type as Rpc},
+};
 use claimcheck_informer::World;
 use k8s_openapi::{
     api::core::v1::{PersistentVolume, SecretReference},
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use tracing::warn;
 
 use crate::{
-    Naming, Options, Provisioning,
+    Naming, NodeDeployment, Options, Provisioning,
     claims::annotation,
     context::Context,
     owner,
-    rpc::{DriverInfo, connect},
+    rpc::{DriverInfo, connect, requested},
     shell,
+    throttle::limited,
 };
 
 pub use incapable::Incapable;
@@ -99,9 +102,6 @@ impl Settings {
     }
 }
 
-/// Interval of NodeGetInfo of a driver that does not respond to it.
-const RETRY: Duration = Duration::from_secs(1);
-
 /// Runs until the future is dropped. Waits for the driver to respond first, and begins again if a restarted one
 /// has other capabilities; calls of unknown outcome are repeated then, too.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -111,18 +111,12 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     loop {
         let (driver, info) = connect(&options, "provisioner").await?;
         let mut identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
-        let mut local = None;
-        if let Some(deployment) = &options.node_deployment {
-            match LocalNode::query(&driver, &info.name, deployment).await {
-                Ok(node) => local = Some(Arc::new(node)),
-                Err(error) => {
-                    warn!(%error, "the driver does not return the info of its node; retrying");
-                    tokio::time::sleep(RETRY).await;
-                    continue;
-                }
-            }
+        let deployment = options.node_deployment.as_ref();
+        let node_info = node_info(&driver, deployment).await;
+        let local = deployment.zip(node_info.clone()).map(|(deployment, node_info)| {
             identity = format!("{identity}-{}", deployment.node);
-        }
+            Arc::new(LocalNode::new(&info.name, deployment.clone(), node_info))
+        });
         let settings = Settings {
             driver: info.clone(),
             identity,
@@ -138,7 +132,10 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
         let volumes = delete::Volumes::new(driver.clone(), settings.clone());
         let capacities = async {
             if settings.options.enable_capacity && settings.driver.can(Rpc::GetCapacity) {
-                let context = context.clone().with_workers(Some(options.provisioning.capacity_threads));
+                let mut context = context.clone().with_workers(Some(options.provisioning.capacity_threads));
+                if let Some(limit) = options.provisioning.capacity_requests {
+                    context.client = limited(&context.client, limit);
+                }
                 shell::run(capacity::Capacities::new(driver.clone(), settings), context).await;
             }
         };
@@ -146,13 +143,24 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
             tokio::join!(
                 shell::run(claims, context.clone()),
                 shell::run(volumes, context.clone()),
-                shell::run(cloning::Sources::new(options.provisioning), context.clone().with_workers(None)),
+                shell::run(
+                    cloning::Sources::new(options.provisioning),
+                    context.clone().with_workers(Some(options.provisioning.cloning_threads))
+                ),
                 capacities
             );
         };
         tokio::select! {
             () = work => {}
-            () = info.outdated(&driver) => {}
+            () = info.outdated(&driver, &node_info, || self::node_info(&driver, deployment)) => {}
         }
     }
+}
+
+/// The node, with `--node-deployment`, as the driver describes it.
+async fn node_info(driver: &Driver, deployment: Option<&NodeDeployment>) -> Option<NodeGetInfoResponse> {
+    deployment?;
+    let response =
+        requested("the info of its node", async || driver.node().node_get_info(NodeGetInfoRequest {}).await);
+    Some(response.await.into_inner())
 }

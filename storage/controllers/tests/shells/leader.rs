@@ -32,13 +32,29 @@ async fn server() -> (apiserver::Server, Client, Api<Lease>) {
 }
 
 fn candidate(client: &Client, identity: &str, timing: Timing) -> Elector {
-    let election =
-        Election { namespace: "kube-system".into(), name: "work".into(), identity: identity.into(), timing };
+    labelled_candidate(client, identity, timing, &[])
+}
+
+fn labelled_candidate(client: &Client, identity: &str, timing: Timing, labels: &[(&str, &str)]) -> Elector {
+    let labels = labels.iter().map(|(key, value)| (String::from(*key), String::from(*value))).collect();
+    let (namespace, name) = ("kube-system".into(), "work".into());
+    let election = Election { namespace, name, identity: identity.into(), labels, timing };
     Elector::new(client.clone(), election)
 }
 
 async fn spec(leases: &Api<Lease>) -> LeaseSpec {
     leases.get("work").await.unwrap().spec.unwrap()
+}
+
+#[tokio::test]
+async fn a_leader_adds_its_labels_to_those_of_the_lease() {
+    let (_server, client, leases) = server().await;
+    let mut first = labelled_candidate(&client, "a", PATIENT, &[("team", "storage")]);
+    first.acquire().await;
+    first.release().await;
+    labelled_candidate(&client, "b", PATIENT, &[("tier", "one")]).acquire().await;
+    let labels = leases.get("work").await.unwrap().metadata.labels.unwrap();
+    assert_eq!(labels, [("team", "storage"), ("tier", "one")].map(|(k, v)| (k.into(), v.into())).into());
 }
 
 #[tokio::test]
