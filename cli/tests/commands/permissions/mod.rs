@@ -25,19 +25,29 @@ use claimcheck_controllers::{CACHE_AGENT, Name};
 /// Stands for the installation's namespace, unless another is given.
 const HOME: &str = "kube-system";
 
-/// The log of the API server of a run of everything on the embedded cluster, which takes a while. Whether all cases
-/// pass is for others to say.
-static CATALOGUE: LazyLock<String> = LazyLock::new(|| {
+/// What a run of the whole catalogue leaves.
+struct Catalogue {
+    /// The API server's log.
+    requests: String,
+    /// The log of the controllers.
+    controllers: String,
+}
+
+/// A run of everything on the embedded cluster, which takes a while, with frequent resyncs. Other tests check that all
+/// cases pass.
+static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("run");
     let run = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
+        .env("CLAIMCHECK_RESYNC", "5s")
         .args(["run", "--out"])
         .arg(&out)
         .output();
     let output = run.expect("the program starts");
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&output.stderr));
-    fs::read_to_string(out.join("cluster/api.ndjson")).expect("the API server's log")
+    let log = |name: &str| fs::read_to_string(out.join("cluster").join(name)).expect("a log");
+    Catalogue { requests: log("api.ndjson"), controllers: log("controllers.log") }
 });
 
 /// A process that ends with the test.
@@ -118,7 +128,7 @@ fn compare(component: &str, roles: &Roles, did: &[&Request], watches: &BTreeSet<
 #[test]
 fn the_roles_permit_the_requests_and_no_more() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut asked = requests::read(&CATALOGUE);
+    let mut asked = requests::read(&CATALOGUE.requests);
     asked.extend(lead(folder.path()));
     let of =
         |agent: &str| -> Vec<&Request> { asked.iter().filter(|request| request.agent == agent).collect() };
@@ -147,6 +157,13 @@ fn the_roles_permit_the_requests_and_no_more() {
     faults.extend(compare("leader-election", &election, &of("claimcheck-leader-election"), &BTreeSet::new()));
     assert!(roles.is_empty(), "roles of nobody: {roles:?}");
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn every_change_enqueues_what_depends_on_it() {
+    let repairs =
+        CATALOGUE.controllers.lines().filter(|line| line.contains("the resync found something to do"));
+    assert_eq!(repairs.collect::<Vec<_>>(), [""; 0], "only a resync found these");
 }
 
 #[test]
