@@ -73,7 +73,8 @@ impl Run {
         assert!(fs::metadata(&log).is_ok_and(|log| log.len() > 0), "{} is empty", log.display());
     }
 
-    fn summary(&self) -> serde_json::Value {
+    /// The file `summary.json`.
+    pub fn summary(&self) -> serde_json::Value {
         let path = self.folder().join("summary.json");
         serde_json::from_slice(&fs::read(path).expect("a summary")).expect("JSON")
     }

@@ -1,8 +1,9 @@
 //! Upstream's own sidecars with upstream's hostpath driver, as programs on an embedded cluster.
 
-use std::{env, fs, path::Path};
+use std::{collections::BTreeMap, env, fs, path::Path};
 
 use nix::unistd::geteuid;
+use serde_json::Value;
 
 use crate::leaves_nothing::{Run, alone, nothing_left};
 
@@ -16,8 +17,15 @@ const SIDECARS: [(&str, &str); 6] = [
     ("provisioner", "csi-provisioner --csi-address={socket} --kubeconfig={kubeconfig} -v=5"),
     ("attacher", "csi-attacher --csi-address={socket} --kubeconfig={kubeconfig} -v=5"),
     ("resizer", "csi-resizer --csi-address={socket} --kubeconfig={kubeconfig} -v=5"),
-    ("snapshotter", "csi-snapshotter --csi-address={socket} --kubeconfig={kubeconfig} -v=5"),
-    ("snapshot-controller", "snapshot-controller --kubeconfig={kubeconfig} -v=5"),
+    (
+        "snapshotter",
+        "csi-snapshotter --csi-address={socket} --kubeconfig={kubeconfig} --feature-gates=CSIVolumeGroupSnapshot=true \
+         -v=5",
+    ),
+    (
+        "snapshot-controller",
+        "snapshot-controller --kubeconfig={kubeconfig} --feature-gates=CSIVolumeGroupSnapshot=true -v=5",
+    ),
     (
         "registrar",
         "csi-node-driver-registrar --csi-address={socket} --kubelet-registration-path={socket} \
@@ -25,25 +33,50 @@ const SIDECARS: [(&str, &str); 6] = [
     ),
 ];
 
-#[test]
-fn volumes_are_provisioned_by_stock_sidecars() {
-    let _alone = alone();
+/// The arguments for the driver in [`FOLDER`], and those for the sidecars; `None` if the test cannot run.
+fn arguments() -> Option<([String; 2], Vec<String>)> {
     let Some(folder) = env::var_os(FOLDER) else {
         println!("skipped: set {FOLDER} to a folder with hostpathplugin and the sidecars of kubernetes-csi");
-        return;
+        return None;
     };
     if !geteuid().is_root() {
         println!("skipped: the hostpath driver mounts, which requires root");
-        return;
+        return None;
     }
     let folder = Path::new(&folder).display().to_string();
-    let driver = DRIVER.replace("exec:", &format!("exec:{folder}/"));
-    let sidecars = SIDECARS.map(|(name, command)| format!("{name}=exec:{folder}/{command}"));
-    let mut args = vec!["run", "provisioning::", "--driver", &driver];
-    for sidecar in &sidecars {
-        args.extend(["--sidecar", sidecar]);
-    }
-    let run = Run::passes("stock-sidecars", &args);
+    let driver = ["--driver".to_owned(), DRIVER.replace("exec:", &format!("exec:{folder}/"))];
+    let sidecars =
+        SIDECARS.map(|(name, command)| ["--sidecar".to_owned(), format!("{name}=exec:{folder}/{command}")]);
+    Some((driver, sidecars.into_iter().flatten().collect()))
+}
+
+/// The verdict of each case of a run, by suite and name.
+fn verdicts(run: &Run) -> BTreeMap<(String, String), String> {
+    let text = |case: &Value, field: &str| case[field].as_str().expect("text").to_owned();
+    let summary = run.summary();
+    let cases = summary["results"].as_array().expect("a list").iter();
+    cases.map(|case| ((text(case, "suite"), text(case, "name")), text(case, "result"))).collect()
+}
+
+#[test]
+fn verdicts_are_the_same_with_stock_and_built_in_sidecars() {
+    let _alone = alone();
+    let Some((driver, sidecars)) = arguments() else { return };
+    let run = |tag: &str, args: &[String]| {
+        let args = driver.iter().chain(args).map(String::as_str);
+        Run::passes(tag, &["run"].into_iter().chain(args).collect::<Vec<_>>())
+    };
+    let (built_in, stock) = (run("built-in-sidecars", &[]), run("all-stock-sidecars", &sidecars));
+    assert_eq!(verdicts(&built_in), verdicts(&stock));
+}
+
+#[test]
+fn volumes_are_provisioned_by_stock_sidecars() {
+    let _alone = alone();
+    let Some((driver, sidecars)) = arguments() else { return };
+    let args =
+        ["run", "provisioning::"].into_iter().chain(driver.iter().chain(&sidecars).map(String::as_str));
+    let run = Run::passes("stock-sidecars", &args.collect::<Vec<_>>());
     let events = fs::read_to_string(run.folder().join("events.ndjson")).expect("events");
     for method in ["CreateVolume", "ControllerPublishVolume", "DeleteVolume"] {
         assert!(events.contains(&format!(r#""method":"{method}""#)), "no {method} was recorded");
