@@ -6,8 +6,8 @@ use claimcheck_model::{CsiMethod, LeakKind, Phase, SubjectIds};
 use serde::Serialize;
 
 use super::calls::Handle;
-use super::measure::SubjectKey;
 use super::objects::Claim;
+use super::phases::SubjectKey;
 use super::sets::Counts;
 use super::snapshots::Snapshot;
 use super::{Tap, Timeline};

@@ -14,8 +14,8 @@ mod balance;
 mod calls;
 pub mod evidence;
 mod fact;
-mod measure;
 mod objects;
+mod phases;
 mod retire;
 mod run;
 mod sets;
@@ -35,7 +35,7 @@ use claimcheck_informer::DataSource;
 use claimcheck_model::{CsiMethod, Event, KubeletPath, Outcome, Rule, Stamp, TransitionKind};
 
 use calls::{CallLog, NodeVolumeKey, handle_of};
-use measure::{Done, Facts, SubjectKey};
+use phases::{Done, Facts, SubjectKey};
 use sets::Sets;
 use state::{State, Touched};
 

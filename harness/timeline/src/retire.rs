@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use claimcheck_informer::DataSource;
 use claimcheck_model::{Event, ObjectKey, Phase, Stamp, SubjectIds};
 
-use super::{Timeline, measure::SubjectKey};
+use super::{Timeline, phases::SubjectKey};
 
 /// A phase that started and has not ended, of an object that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]

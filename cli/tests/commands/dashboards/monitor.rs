@@ -7,8 +7,8 @@ use claimcheck_model::Phase;
 use serde_json::{Value, json};
 
 use super::{
+    expressions::{promtool, there},
     files::{Dashboard, OF_THE_MONITOR, dashboards, list, rule_files, rules, text, yaml},
-    live::{promtool, there},
 };
 
 /// Minutes 200 to 239 of the series are an incident.

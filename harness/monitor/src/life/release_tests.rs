@@ -251,3 +251,44 @@ fn claims_in_ordinary_use_are_not_in_the_timeline() {
         assert!(phases.iter().any(|text| text.starts_with(phase) && text.contains("Ok")), "{phases:#?}");
     }
 }
+
+/// The life of a claim, as watches show it that lag behind each other at random; `at_once` if its attachment has no
+/// finalizer, so that its deletion is one event.
+fn lagging(at_once: bool) -> impl Strategy<Value = Vec<(Step, u64)>> {
+    let is_skipped = move |step: &Step| match &step.object {
+        Shown::Attachment(attachment) => {
+            at_once && !step.gone && attachment.metadata.deletion_timestamp.is_some()
+        }
+        _ => false,
+    };
+    let steps: Vec<Step> = lives(&["c".to_owned()], 1).into_iter().filter(|step| !is_skipped(step)).collect();
+    proptest::collection::vec(0..4_usize, steps.len() * 8).prop_map(move |turns| {
+        let mut watches: [VecDeque<Step>; 4] = Default::default();
+        for step in steps.clone() {
+            let watch = match step.object {
+                Shown::Claim(_) => 0,
+                Shown::Volume(_) => 1,
+                Shown::Pod(_) => 2,
+                Shown::Attachment(_) => 3,
+            };
+            watches[watch].push_back(step);
+        }
+        let mut history: Vec<Step> = turns.into_iter().filter_map(|turn| watches[turn].pop_front()).collect();
+        history.extend(watches.into_iter().flatten());
+        history.into_iter().map(|step| (step, 1)).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_phase_is_lost_if_watches_lag_behind_each_other(history in any::<bool>().prop_flat_map(lagging)) {
+        let phases = reported(&history, true);
+        for phase in ["Bind", "Stop", "Detach", "Delete"] {
+            let is_it = |text: &&String| text.starts_with(&format!("{phase} ")) && text.contains(" Ok ");
+            let found = phases.iter().filter(is_it).count();
+            prop_assert_eq!(found, 1, "{}: {:#?}", phase, phases);
+        }
+    }
+}
