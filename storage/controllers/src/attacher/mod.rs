@@ -33,7 +33,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
         let attacher = run::Attacher::new(driver.clone(), info.clone(), options.clone());
         tokio::select! {
             () = shell::run(attacher, context.clone()) => {}
-            () = info.outdated(&driver, &(), async || ()) => {}
+            () = info.outdated(&driver, async || false) => {}
         }
     }
 }

@@ -38,7 +38,7 @@ use crate::{
     claims::annotation,
     context::Context,
     owner,
-    rpc::{DriverInfo, connect, requested},
+    rpc::{Details, DriverInfo, connect, requested},
     shell,
     throttle::limited,
 };
@@ -110,51 +110,57 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     let owners = owner::of_capacities(&context.client, &namespace, &options.capacity_owner).await?;
     loop {
         let (driver, info) = connect(&options, "provisioner").await?;
-        let mut identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
         let deployment = options.node_deployment.as_ref();
-        let node_info = node_info(&driver, deployment).await;
-        let local = deployment.zip(node_info.clone()).map(|(deployment, node_info)| {
-            identity = format!("{identity}-{}", deployment.node);
-            Arc::new(LocalNode::new(&info.name, deployment.clone(), node_info))
-        });
-        let settings = Settings {
-            driver: info.clone(),
-            identity,
-            options: options.provisioning,
-            volume_names: options.volume_names.clone(),
-            default_fs_type: options.default_fs_type.clone(),
-            slow_retry: options.calls.backoff.map(|backoff| backoff.max),
-            namespace: namespace.clone(),
-            owners: owners.clone(),
-            local,
-        };
-        let claims = create::Claims::new(driver.clone(), settings.clone(), calls.clone());
-        let volumes = delete::Volumes::new(driver.clone(), settings.clone());
-        let capacities = async {
-            if settings.options.enable_capacity && settings.driver.can(Rpc::GetCapacity) {
-                let mut context = context.clone().with_workers(Some(options.provisioning.capacity_threads));
-                if let Some(limit) = options.provisioning.capacity_requests {
-                    context.client = limited(&context.client, limit);
-                }
-                shell::run(capacity::Capacities::new(driver.clone(), settings), context).await;
-            }
-        };
+        let node = Details::new(|| node_info(&driver, deployment));
         let work = async {
-            tokio::join!(
-                shell::run(claims, context.clone()),
-                shell::run(volumes, context.clone()),
-                shell::run(
-                    cloning::Sources::new(options.provisioning),
-                    context.clone().with_workers(Some(options.provisioning.cloning_threads))
-                ),
-                capacities
-            );
+            let local = deployment.zip(node.get().await.clone()).map(|(deployment, node_info)| {
+                Arc::new(LocalNode::new(&info.name, deployment.clone(), node_info))
+            });
+            let mut identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
+            if let Some(local) = &local {
+                identity = format!("{identity}-{}", local.name());
+            }
+            let settings = Settings {
+                driver: info.clone(),
+                identity,
+                options: options.provisioning,
+                volume_names: options.volume_names.clone(),
+                default_fs_type: options.default_fs_type.clone(),
+                slow_retry: options.calls.backoff.map(|backoff| backoff.max),
+                namespace: namespace.clone(),
+                owners: owners.clone(),
+                local,
+            };
+            provision(&context, &driver, settings, &calls).await;
         };
         tokio::select! {
             () = work => {}
-            () = info.outdated(&driver, &node_info, || self::node_info(&driver, deployment)) => {}
+            () = info.outdated(&driver, || node.differ()) => {}
         }
     }
+}
+
+/// Runs the controllers of a provisioner.
+async fn provision(context: &Context, driver: &Driver, settings: Settings, calls: &create::Calls) {
+    let options = settings.options;
+    let claims = create::Claims::new(driver.clone(), settings.clone(), calls.clone());
+    let volumes = delete::Volumes::new(driver.clone(), settings.clone());
+    let capacities = async {
+        if options.enable_capacity && settings.driver.can(Rpc::GetCapacity) {
+            let mut context = context.clone().with_workers(Some(options.capacity_threads));
+            if let Some(limit) = options.capacity_requests {
+                context.client = limited(&context.client, limit);
+            }
+            shell::run(capacity::Capacities::new(driver.clone(), settings), context).await;
+        }
+    };
+    let cloning = context.clone().with_workers(Some(options.cloning_threads));
+    tokio::join!(
+        shell::run(claims, context.clone()),
+        shell::run(volumes, context.clone()),
+        shell::run(cloning::Sources::new(options), cloning),
+        capacities
+    );
 }
 
 /// The node, with `--node-deployment`, as the driver describes it.

@@ -36,7 +36,7 @@ use tracing::warn;
 use crate::{
     Options, Resizing,
     context::Context,
-    rpc::{DriverInfo, connect, requested},
+    rpc::{Details, DriverInfo, connect, requested},
     shell,
 };
 
@@ -57,9 +57,9 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     loop {
         let (driver, info) = connect(&options, "resizer").await?;
         let context = context.clone().signing_as(&format!("external-resizer {}", info.name));
-        let expands = expands(&driver, &info).await;
+        let expansion = Details::new(|| expands(&driver, &info));
         let resizes = async {
-            if expands {
+            if *expansion.get().await {
                 let resizer =
                     run::Resizer::new(driver.clone(), info.clone(), context.meter.clone(), settings);
                 shell::run(resizer, context.clone()).await;
@@ -83,7 +83,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
         };
         tokio::select! {
             () = work => {}
-            () = info.outdated(&driver, &expands, || self::expands(&driver, &info)) => {}
+            () = info.outdated(&driver, || expansion.differ()) => {}
         }
     }
 }

@@ -10,6 +10,7 @@ use claimcheck_csi::{
         plugin_capability::{self, service::Type as Service},
     },
 };
+use tokio::sync::OnceCell;
 use tonic::Status;
 use tracing::warn;
 
@@ -67,18 +68,14 @@ impl DriverInfo {
     }
 
     /// Resolves when the driver's process was replaced by one with another name or other capabilities, such as after
-    /// an upgrade; until then its restarts go unnoticed. `details` is what the controller has requested in addition,
-    /// and requests again with `request`.
+    /// an upgrade; until then its restarts go unnoticed. `differs` is whether what the controller has requested in
+    /// addition is another now: see [`Details`].
     ///
     /// Upstream's sidecars exit when they lose the connection (`ExitOnConnectionLoss` in csi-lib-utils
     /// `connection/connection.go`), and so request all of it again, but also forget calls of unknown outcome. Here the
     /// new socket shows that the process is a new one: a lost connection is observed with the next call only, which a
     /// sidecar without work never makes.
-    pub async fn outdated<T, F>(&self, driver: &Driver, details: &T, request: impl Fn() -> F)
-    where
-        T: PartialEq,
-        F: Future<Output = T>,
-    {
+    pub async fn outdated<F: Future<Output = bool>>(&self, driver: &Driver, differs: impl Fn() -> F) {
         let Endpoint::Unix(path) = driver.endpoint() else { return std::future::pending().await };
         let mut known = socket(path).await;
         loop {
@@ -89,7 +86,7 @@ impl DriverInfo {
             }
             // It may still be starting: then it is requested again at the next check.
             if let Ok(info) = Self::query(driver).await {
-                if info != *self || request().await != *details {
+                if info != *self || differs().await {
                     warn!(driver = self.name, "the driver has changed its name or capabilities");
                     return;
                 }
@@ -114,7 +111,39 @@ impl DriverInfo {
     }
 }
 
-/// The response to a request about the driver that only one controller makes; repeated until the driver responds.
+/// What only one controller requests about the driver, and how. It is requested while the driver is observed, since a
+/// driver that does not respond may be restarted meanwhile.
+pub struct Details<R, T> {
+    request: R,
+    known: OnceCell<T>,
+}
+
+impl<R, F, T> Details<R, T>
+where
+    R: Fn() -> F,
+    F: Future<Output = T>,
+    T: PartialEq,
+{
+    /// Nothing is requested yet.
+    pub fn new(request: R) -> Self {
+        Self { request, known: OnceCell::new() }
+    }
+
+    /// The first response.
+    pub async fn get(&self) -> &T {
+        self.known.get_or_init(&self.request).await
+    }
+
+    /// Whether the driver responds differently now; false without a first response.
+    pub async fn differ(&self) -> bool {
+        match self.known.get() {
+            Some(known) => (self.request)().await != *known,
+            None => false,
+        }
+    }
+}
+
+/// The response to a request of [`Details`]; repeated until the driver responds.
 pub async fn requested<T, F>(what: &str, request: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, Status>>,

@@ -10,7 +10,7 @@ mod secrets;
 
 pub use capability::{AccessModeError, access_mode, volume_capability};
 pub use connect::connect;
-pub use driver::{DriverInfo, requested};
+pub use driver::{Details, DriverInfo, requested};
 pub use failure::{Certainty, RpcFailure};
 pub use secret_names::{DEFAULT_SECRET, RESERVED, SecretNameError, Templates};
 pub use secrets::{SecretError, credentials};

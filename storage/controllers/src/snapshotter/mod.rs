@@ -46,7 +46,7 @@ use tracing::info;
 use crate::{
     Naming, Options,
     context::Context,
-    rpc::{DriverInfo, connect, requested},
+    rpc::{Details, DriverInfo, connect, requested},
     shell,
 };
 
@@ -83,30 +83,26 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
             let contents = csi_snapshotter::Contents::new(driver.clone(), settings(&options.snapshot_names));
             shell::run(contents, context.clone()).await;
         };
+        let grouping = Details::new(|| creates_groups(&driver, &info));
         // Apart from the rest: a driver that does not respond to this request can still be used for snapshots.
         let groups = async {
-            let creates = creates_groups(&driver, &info).await;
-            let restarted = info.outdated(&driver, &creates, || creates_groups(&driver, &info));
-            if !creates {
+            if !*grouping.get().await {
                 info!(
                     driver = info.name,
                     "the driver does not declare CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"
                 );
-                return restarted.await;
+                std::future::pending::<()>().await;
             }
             let contents = csi_snapshotter_groups::Contents::new(
                 driver.clone(),
                 settings(&options.group_snapshot_names),
             );
-            tokio::select! {
-                () = shell::run(contents, context.clone()) => {}
-                () = restarted => {}
-            }
+            shell::run(contents, context.clone()).await;
         };
         tokio::select! {
             () = snapshots => {}
             () = groups => {}
-            () = info.outdated(&driver, &(), async || ()) => {}
+            () = info.outdated(&driver, || grouping.differ()) => {}
         }
     }
 }

@@ -1,16 +1,10 @@
 //! A cluster for one test: API server, controllers, a driver, and the kubelet's part by hand.
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, path::Path, time::Duration};
 
 use claimcheck_apiserver as apiserver;
 use claimcheck_controllers::{Name, NodeDeployment, Options, Provisioning};
-use claimcheck_csi::{
-    Server, Services,
-    v1::{
-        controller_server::ControllerServer, group_controller_server::GroupControllerServer,
-        identity_server::IdentityServer, node_server::NodeServer,
-    },
-};
+use claimcheck_csi::Server;
 use claimcheck_informer::{
     Informer, KindSet, World,
     testing::{self, DRIVER, NAMESPACE, Notes},
@@ -32,7 +26,10 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::fake::{Fake, ZONE};
+use crate::{
+    fake::{Fake, ZONE},
+    process::services,
+};
 
 /// How long anything may take before the test fails; much longer than it takes.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -66,11 +63,7 @@ impl Cluster {
         // Not in TMPDIR, which may be long: the path of a unix socket ends at 108 bytes.
         let directory = tempfile::tempdir_in("/tmp").unwrap();
         let driver = Fake::default();
-        let services = Services::default()
-            .with(IdentityServer::new(driver.clone()))
-            .with(ControllerServer::new(driver.clone()))
-            .with(GroupControllerServer::new(driver.clone()))
-            .with(NodeServer::new(driver.clone()));
+        let services = services(&driver, driver.clone());
         let listening = Server::bind(&directory.path().join(SOCKET)).unwrap();
         let audit_log = Some(directory.path().join(LOG));
         let server = apiserver::start(apiserver::Config { audit_log, ..Default::default() }).await.unwrap();
@@ -130,6 +123,15 @@ impl Cluster {
     /// Starts the scheduler too.
     pub fn schedule(&mut self) {
         self.start_controllers(&[Name::Scheduler]);
+    }
+
+    /// Starts these controllers, with the driver at another socket.
+    pub fn run_at<const N: usize>(&mut self, path: &Path, names: [Name; N], options: Options) {
+        let (client, options) =
+            (self.client.clone(), Options { csi_address: Some(path.to_owned()), ..options });
+        self.running.spawn(async move {
+            claimcheck_controllers::run(&names, client, &options, std::future::pending()).await.unwrap();
+        });
     }
 
     fn start_controllers(&mut self, names: &'static [Name]) {

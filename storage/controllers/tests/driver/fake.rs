@@ -61,6 +61,8 @@ pub struct State {
     pub lacks_groups: bool,
     /// The node service declares EXPAND_VOLUME.
     pub node_expands: bool,
+    /// The node service does not return its capabilities.
+    pub node_fails: bool,
     faults: BTreeMap<&'static str, VecDeque<Fault>>,
 }
 

@@ -110,18 +110,14 @@ async fn a_group_is_created_restored_and_deleted_by_one_call_each() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_creates_groups_since_its_restart_is_called() {
-    let cluster = Cluster::prepare().await;
+    let mut cluster = Cluster::prepare().await;
     cluster.create(testing::group_snapshot_class("groups", "Delete")).await;
     cluster.driver.state().lacks_groups = true;
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let path = directory.path().join("csi.sock");
     let process = Process::start(&path, &cluster.driver, cluster.driver.clone());
-    let options = Options { csi_address: Some(path.clone()), ..Options::default() };
-    let client = cluster.client.clone();
-    tokio::spawn(async move {
-        let names = [Name::Binder, Name::Provisioner, Name::SnapshotController, Name::Snapshotter];
-        claimcheck_controllers::run(&names, client, &options, std::future::pending()).await.unwrap();
-    });
+    let names = [Name::Binder, Name::Provisioner, Name::SnapshotController, Name::Snapshotter];
+    cluster.run_at(&path, names, Options::default());
     cluster.bound_claim("a").await;
     label(&cluster, "a").await;
     cluster.create_in_namespace(testing::group_snapshot("g", "groups")).await;

@@ -25,11 +25,7 @@ impl Process {
     /// With the services of the cluster's driver, except this controller service.
     pub fn start(path: &Path, identity: &Fake, controller: impl Controller) -> Self {
         let listening = Server::bind(path).unwrap();
-        let services = Services::default()
-            .with(IdentityServer::new(identity.clone()))
-            .with(GroupControllerServer::new(identity.clone()))
-            .with(NodeServer::new(identity.clone()))
-            .with(ControllerServer::new(controller));
+        let services = services(identity, controller);
         let (stop, stopped) = oneshot::channel();
         let ended = async { drop(stopped.await) };
         let serving = tokio::spawn(async move { listening.serve(services, ended).await.unwrap() });
@@ -40,4 +36,13 @@ impl Process {
         drop(self.stop);
         self.serving.await.unwrap();
     }
+}
+
+/// The services of a driver, with this controller service.
+pub fn services(driver: &Fake, controller: impl Controller) -> Services {
+    Services::default()
+        .with(IdentityServer::new(driver.clone()))
+        .with(GroupControllerServer::new(driver.clone()))
+        .with(NodeServer::new(driver.clone()))
+        .with(ControllerServer::new(controller))
 }

@@ -275,17 +275,12 @@ async fn a_driver_that_creates_no_volumes_is_not_called() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_creates_volumes_since_its_restart_is_called() {
-    let cluster = Cluster::prepare().await;
+    let mut cluster = Cluster::prepare().await;
     cluster.driver.state().lacks = Some(rpc::Type::CreateDeleteVolume);
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let path = directory.path().join("csi.sock");
     let process = Process::start(&path, &cluster.driver, cluster.driver.clone());
-    let options = Options { csi_address: Some(path.clone()), ..Options::default() };
-    let client = cluster.client.clone();
-    tokio::spawn(async move {
-        let names = [Name::Binder, Name::Provisioner];
-        claimcheck_controllers::run(&names, client, &options, std::future::pending()).await.unwrap();
-    });
+    cluster.run_at(&path, [Name::Binder, Name::Provisioner], Options::default());
     cluster.claim("data").await;
     cluster.events("ProvisioningFailed", 1).await;
     process.stop().await;

@@ -86,19 +86,23 @@ impl Controller for Grower {
 
 /// A cluster with the driver at another socket, and with the bound claim `data` of 64Mi, which may grow.
 async fn with_claim(expands: bool, resizing: Resizing) -> (Cluster, Grower, Process, tempfile::TempDir) {
-    let cluster = Cluster::prepare().await;
+    with_claim_of(|driver| driver.state().expands = expands, resizing).await
+}
+
+/// The same, with the driver in another state.
+async fn with_claim_of(
+    set_up: impl FnOnce(&Grower),
+    resizing: Resizing,
+) -> (Cluster, Grower, Process, tempfile::TempDir) {
+    let mut cluster = Cluster::prepare().await;
     let driver = Grower { fake: cluster.driver.clone(), state: Arc::default() };
-    driver.state().expands = expands;
+    set_up(&driver);
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     let process = Process::start(&socket(&directory), &driver.fake, driver.clone());
     let class = StorageClass { allow_volume_expansion: Some(true), ..testing::class("growing", DRIVER) };
     cluster.create::<StorageClass>(class).await;
-    let options = Options { csi_address: Some(socket(&directory)), resizing, ..Options::default() };
-    let client = cluster.client.clone();
-    tokio::spawn(async move {
-        let names = [Name::Binder, Name::Provisioner, Name::Resizer];
-        claimcheck_controllers::run(&names, client, &options, std::future::pending()).await.unwrap();
-    });
+    let names = [Name::Binder, Name::Provisioner, Name::Resizer];
+    cluster.run_at(&socket(&directory), names, Options { resizing, ..Options::default() });
     cluster.create_in_namespace(testing::claim("data", "growing", "64Mi")).await;
     cluster.bound("data").await;
     (cluster, driver, process, directory)
@@ -132,6 +136,17 @@ async fn a_driver_that_expands_volumes_since_its_restart_is_asked_to() {
     let _process = Process::start(&socket(&directory), &driver.fake, driver.clone());
     grown(&cluster, 128).await;
     assert_eq!(driver.state().calls, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_was_restarted_before_its_node_service_responded_is_requested_again() {
+    let fails = |driver: &Grower| driver.fake.state().node_fails = true;
+    let (cluster, driver, process, directory) = with_claim_of(fails, Resizing::default()).await;
+    request(&cluster, "128Mi").await;
+    process.stop().await;
+    driver.state().expands = true;
+    let _process = Process::start(&socket(&directory), &driver.fake, driver.clone());
+    grown(&cluster, 128).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

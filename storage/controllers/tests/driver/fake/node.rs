@@ -29,6 +29,9 @@ impl Node for Fake {
         &self,
         _: Request<NodeGetCapabilitiesRequest>,
     ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
+        if self.state().node_fails {
+            return Err(Status::internal("the node service is not ready"));
+        }
         let rpc = Rpc { r#type: rpc::Type::ExpandVolume.into() };
         let r#type = Some(node_service_capability::Type::Rpc(rpc));
         let declared = self.state().node_expands.then_some(NodeServiceCapability { r#type });
