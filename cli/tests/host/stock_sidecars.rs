@@ -50,6 +50,12 @@ fn arguments() -> Option<([String; 2], Vec<String>)> {
     Some((driver, sidecars.into_iter().flatten().collect()))
 }
 
+/// A run with these arguments, in which no case fails.
+fn run<'a>(tag: &str, words: &[&'a str], arguments: impl Iterator<Item = &'a String>) -> Run {
+    let arguments = arguments.map(String::as_str);
+    Run::passes(tag, &words.iter().copied().chain(arguments).collect::<Vec<_>>())
+}
+
 /// The verdict of each case of a run, by suite and name.
 fn verdicts(run: &Run) -> BTreeMap<(String, String), String> {
     let text = |case: &Value, field: &str| case[field].as_str().expect("text").to_owned();
@@ -62,11 +68,8 @@ fn verdicts(run: &Run) -> BTreeMap<(String, String), String> {
 fn verdicts_are_the_same_with_stock_and_built_in_sidecars() {
     let _alone = alone();
     let Some((driver, sidecars)) = arguments() else { return };
-    let run = |tag: &str, args: &[String]| {
-        let args = driver.iter().chain(args).map(String::as_str);
-        Run::passes(tag, &["run"].into_iter().chain(args).collect::<Vec<_>>())
-    };
-    let (built_in, stock) = (run("built-in-sidecars", &[]), run("all-stock-sidecars", &sidecars));
+    let built_in = run("built-in-sidecars", &["run"], driver.iter());
+    let stock = run("all-stock-sidecars", &["run"], driver.iter().chain(&sidecars));
     assert_eq!(verdicts(&built_in), verdicts(&stock));
 }
 
@@ -74,9 +77,7 @@ fn verdicts_are_the_same_with_stock_and_built_in_sidecars() {
 fn volumes_are_provisioned_by_stock_sidecars() {
     let _alone = alone();
     let Some((driver, sidecars)) = arguments() else { return };
-    let args =
-        ["run", "provisioning::"].into_iter().chain(driver.iter().chain(&sidecars).map(String::as_str));
-    let run = Run::passes("stock-sidecars", &args.collect::<Vec<_>>());
+    let run = run("stock-sidecars", &["run", "provisioning::"], driver.iter().chain(&sidecars));
     let events = fs::read_to_string(run.folder().join("events.ndjson")).expect("events");
     for method in ["CreateVolume", "ControllerPublishVolume", "DeleteVolume"] {
         assert!(events.contains(&format!(r#""method":"{method}""#)), "no {method} was recorded");

@@ -1,4 +1,5 @@
-//! A monitor that releases claims in ordinary use reports the same phases as one that keeps them.
+//! A monitor that releases claims in ordinary use reports the same phases as one that keeps them, and all of them if
+//! watches lag behind each other.
 
 use std::fmt;
 
