@@ -241,7 +241,8 @@ impl claimcheck_engine::Case for Case {
     fn waits_for(&self, other: &Self) -> bool {
         let same_row = (self.suite, self.row.name) == (other.suite, other.row.name);
         let same_access = self.access.is_none() || other.access.is_none() || self.access == other.access;
-        let needed = |need: &Need| matches!(need, Need::Effect(it) if other.row.establishes.contains(it));
+        let needed =
+            |need: &Need| need.effect().is_some_and(|effect| other.row.establishes.contains(&effect));
         !same_row && same_access && self.row.needs.iter().any(needed)
     }
 }

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fmt};
 use claimcheck_model::CaseId;
 use serde::Deserialize;
 
-use crate::case::Access;
+use crate::{case::Access, need::Need};
 
 /// Whether the effects of node calls on this machine are checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -71,6 +71,12 @@ pub enum Effect {
     GroupComplete,
     /// ControllerExpandVolume expands the volume.
     Expands,
+    /// GetMetadataDelta returns all changed blocks.
+    DeltaComplete,
+    /// CreateVolume returns a volume of at least the requested size.
+    SizeHonored,
+    /// NodeUnstageVolume detaches the volume's loop device.
+    LoopsDetached,
     /// ListSnapshots returns only snapshots of the requested source.
     SnapshotFilter,
     /// ControllerPublishVolume to a nonexistent node returns NotFound.
@@ -81,7 +87,7 @@ pub enum Effect {
 
 impl Effect {
     #[cfg(test)]
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 23] = [
         Self::CreateAgain,
         Self::DeleteAgain,
         Self::AttachAgain,
@@ -99,6 +105,9 @@ impl Effect {
         Self::CloneCopies,
         Self::GroupComplete,
         Self::Expands,
+        Self::DeltaComplete,
+        Self::SizeHonored,
+        Self::LoopsDetached,
         Self::SnapshotFilter,
         Self::NodeChecked,
         Self::ParametersChecked,
@@ -124,6 +133,9 @@ impl Effect {
             Self::CloneCopies => "volumes from a volume lack its data",
             Self::GroupComplete => "group snapshots lack a volume",
             Self::Expands => "ControllerExpandVolume does not expand volumes",
+            Self::DeltaComplete => "GetMetadataDelta omits changed blocks",
+            Self::SizeHonored => "CreateVolume returns volumes smaller than requested",
+            Self::LoopsDetached => "NodeUnstageVolume leaves loop devices attached",
             Self::SnapshotFilter => "ListSnapshots of a source_volume_id returns other snapshots",
             Self::NodeChecked => "ControllerPublishVolume to a nonexistent node does not return NotFound",
             Self::ParametersChecked => "invalid mutable parameters are not rejected with InvalidArgument",
@@ -150,6 +162,9 @@ impl Effect {
             Self::CloneCopies => "data in clones",
             Self::GroupComplete => "complete group snapshots",
             Self::Expands => "expanded volumes",
+            Self::DeltaComplete => "complete changed blocks",
+            Self::SizeHonored => "volumes of the requested size",
+            Self::LoopsDetached => "detached loop devices",
             Self::SnapshotFilter => "filtered snapshots",
             Self::NodeChecked => "rejected nodes",
             Self::ParametersChecked => "rejected mutable parameters",
@@ -170,6 +185,16 @@ pub(crate) struct Absence {
     effect: Effect,
     /// The case that reports it.
     pub case: CaseId,
+}
+
+impl Absence {
+    /// Whether a case with this requirement would report the same again.
+    pub fn concerns(&self, need: Need) -> bool {
+        match need {
+            Need::SameCause(effect) => effect == self.effect,
+            _ => true,
+        }
+    }
 }
 
 /// The reason for which a case that depends on the effect is skipped.
@@ -220,10 +245,10 @@ mod tests {
     use claimcheck_engine::{Case as _, Schedule};
 
     use super::*;
-    use crate::{case::Case, catalogue, need::Need};
+    use crate::{case::Case, catalogue};
 
     fn needs(case: &Case, effect: Effect) -> bool {
-        case.needs().any(|need| need == Need::Effect(effect))
+        case.needs().any(|need| need.effect() == Some(effect))
     }
 
     #[test]
@@ -254,6 +279,12 @@ mod tests {
             "NodePublishVolume does not make the volume available at the target: see node_publish::mounts"
         );
         assert_eq!(absent.get(Effect::RestoreCopies, Access::Block), None);
+        // Whether snapshots are used at all is not known.
+        assert!(restores.concerns(Need::Effect(Effect::RestoreCopies)));
+        assert!(!restores.concerns(Need::SameCause(Effect::RestoreCopies)));
+        absent.report(&[Effect::CloneCopies], None, &case);
+        let clones = absent.get(Effect::CloneCopies, Access::Mount).unwrap();
+        assert!(clones.concerns(Need::SameCause(Effect::CloneCopies)));
     }
 
     #[test]

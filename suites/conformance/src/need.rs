@@ -45,6 +45,9 @@ pub enum Need {
     Tokens,
     /// An effect that no earlier case has reported as absent.
     Effect(Effect),
+    /// The same for a case that does not exercise the effect, but fails for the same cause where it is absent. It runs if
+    /// the effect could not be checked.
+    SameCause(Effect),
 }
 
 impl Need {
@@ -67,7 +70,15 @@ impl Need {
             Self::MutableParameters => "mutable parameters".to_owned(),
             Self::InvalidMutableParameters => "invalid mutable parameters".to_owned(),
             Self::Tokens => "tokens".to_owned(),
-            Self::Effect(effect) => effect.name().to_owned(),
+            Self::Effect(effect) | Self::SameCause(effect) => effect.name().to_owned(),
+        }
+    }
+
+    /// The effect that it is about.
+    pub(crate) const fn effect(self) -> Option<Effect> {
+        match self {
+            Self::Effect(effect) | Self::SameCause(effect) => Some(effect),
+            _ => None,
         }
     }
 
@@ -93,7 +104,8 @@ impl Need {
             | Self::MutableParameters
             | Self::InvalidMutableParameters
             | Self::Tokens
-            | Self::Effect(_) => None,
+            | Self::Effect(_)
+            | Self::SameCause(_) => None,
         }
     }
 
@@ -130,7 +142,7 @@ impl Need {
             }
             Self::Tokens => "the driver requests no tokens, or --token-audience is not set".to_owned(),
             // Known only once the case has run that establishes it: see `Runner::skip`.
-            Self::Effect(effect) => format!("the driver lacks {effect}"),
+            Self::Effect(effect) | Self::SameCause(effect) => format!("the driver lacks {effect}"),
         }
     }
 }
@@ -140,7 +152,7 @@ impl claimcheck_engine::Need for Need {
 
     fn listed(&self) -> Option<String> {
         // Lists show what a run requires of a driver and its configuration, and not the dependencies between cases.
-        (!matches!(self, Self::Effect(_))).then(|| self.name())
+        self.effect().is_none().then(|| self.name())
     }
 
     fn unmet(&self, capabilities: &DriverCapabilities) -> Option<String> {

@@ -21,7 +21,6 @@ use crate::{
     effect::Effect,
     fixture::{Finding, Fixture, Step, Trace},
     health::{DriverHealth, End, Unanswered},
-    need::Need,
     rows::CREATE,
     spec,
     verdict::{Breaks, is_violation, verdict},
@@ -198,8 +197,8 @@ impl Runner {
         let access = planned.case.access.or(self.driver.capabilities.accesses.first().copied())?;
         let (mut known, own) = (self.driver.known(), planned.id());
         let absence = planned.case.needs().find_map(|need| {
-            let Need::Effect(effect) = need else { return None };
-            known.absent_effects.get(effect, access).filter(|absence| absence.case != own).cloned()
+            let absence = known.absent_effects.get(need.effect()?, access)?;
+            (absence.concerns(need) && absence.case != own).then(|| absence.clone())
         })?;
         let Case { row, access, .. } = planned.case;
         known.absent_effects.imply(row.establishes, access, &absence);

@@ -138,16 +138,7 @@ async fn node_publish_volume(
         Defect::ReadOnlyIgnored => request.readonly = false,
         Defect::FsGroupIgnored => without_group(request.volume_capability.as_mut()),
         Defect::ExpiredTokenAccepted => tokens::renew(&mut request.volume_context),
-        Defect::PublishBeforeMount => {
-            let driver = d.sound.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(LATE).await;
-                if let Err(status) = driver.node_publish_volume(Request::new(request)).await {
-                    warn!(%status, "the delayed publication failed");
-                }
-            });
-            return done();
-        }
+        Defect::PublishBeforeMount => return publish_late(d, request).await,
         _ => {}
     }
     let there = d.volume(&request.volume_id).is_some();
@@ -162,6 +153,29 @@ async fn node_publish_volume(
         }
         answer => answer,
     }
+}
+
+/// Validates the request, and publishes the volume after the response.
+async fn publish_late(d: &Defective, request: NodePublishVolumeRequest) -> Answer<NodePublishVolumeResponse> {
+    let is_published = |usage: Usage| usage.published.contains_key(Path::new(&request.target_path));
+    let again = d.usage(&request.volume_id).is_some_and(is_published);
+    let answer = d.sound.node_publish_volume(Request::new(request.clone())).await?;
+    if again {
+        return Ok(answer);
+    }
+    let undo = NodeUnpublishVolumeRequest {
+        volume_id: request.volume_id.clone(),
+        target_path: request.target_path.clone(),
+    };
+    d.sound.node_unpublish_volume(Request::new(undo)).await?;
+    let driver = d.sound.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(LATE).await;
+        if let Err(status) = driver.node_publish_volume(Request::new(request)).await {
+            warn!(%status, "the delayed publication failed");
+        }
+    });
+    Ok(answer)
 }
 
 async fn node_unpublish_volume(

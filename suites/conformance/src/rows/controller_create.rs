@@ -10,7 +10,9 @@ use claimcheck_csi::{
 };
 use claimcheck_engine::skip;
 
-use super::{CLONE, CREATE, CREATE_AGAIN, MODIFY, SNAPSHOT, TOPOLOGY, case};
+use super::{
+    CLONE, CREATE, CREATE_AGAIN, MODIFY, SIZE, SNAPSHOT, SNAPSHOT_USED, TOPOLOGY, VOLUME_USED, case,
+};
 use crate::{
     case::{Access, Row},
     effect::Effect,
@@ -39,6 +41,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume returns a volume of at least the requested size", spec::SIZE_LEAST, case!(with_size))
         .also(&[spec::SIZE_MOST, spec::SIZE_HONORED])
         .needs(&[CREATE])
+        .establishes(&[Effect::SizeHonored])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter WithCapacity 1Gi"),
     Row::new("CreateVolume called twice with the same name and size returns the same volume", spec::CREATE_SAME, case!(same_again))
@@ -52,14 +55,14 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("Controller Service [Controller Server] CreateVolume should fail when requesting to create a volume with already existing name and different capacity"),
     Row::new("CreateVolume with an existing name and a different access type creates no second volume", spec::EXISTS, case!(other_access))
         .needs(&[CREATE, Need::Access(Access::Mount), Need::Access(Access::Block), CREATE_AGAIN]),
-    Row::new("CreateVolume with an existing name and a different source returns AlreadyExists", spec::EXISTS, case!(other_source)).needs(&[CREATE, CLONE, CREATE_AGAIN]),
+    Row::new("CreateVolume with an existing name and a different source returns AlreadyExists", spec::EXISTS, case!(other_source)).needs(&[CREATE, CLONE, CREATE_AGAIN, VOLUME_USED]),
     Row::new("CreateVolume with the longest allowed name succeeds", spec::ANY_NAME, case!(longest))
-        .needs(&[CREATE])
+        .needs(&[CREATE, CREATE_AGAIN])
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when creating volume with maximum-length name"),
     Row::new("CreateVolume with the longest allowed names that differ in one letter creates two volumes", spec::VOLUME_UNIQUE, case!(last_letter))
         .needs(&[CREATE]),
     Row::new("CreateVolume with names that differ only in case creates two volumes", spec::VOLUME_UNIQUE, case!(letter_case)).needs(&[CREATE]),
-    Row::new("CreateVolume with a non-ASCII name succeeds or returns InvalidArgument", spec::ANY_NAME, case!(scripts)).needs(&[CREATE]),
+    Row::new("CreateVolume with a non-ASCII name succeeds or returns InvalidArgument", spec::ANY_NAME, case!(scripts)).needs(&[CREATE, CREATE_AGAIN]),
     Row::new("CreateVolume returns a volume_id and volume_context within the size limits", spec::LIMITS, case!(short_ids))
         .also(&[spec::VOLUME_ID])
         .needs(&[CREATE]),
@@ -71,14 +74,14 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE]),
     Row::new("CreateVolume with equal required_bytes and limit_bytes creates a volume of that size or returns OutOfRange", spec::SIZE_MOST, case!(exact))
         .also(&[spec::SIZE_HONORED])
-        .needs(&[CREATE]),
+        .needs(&[CREATE, SIZE]),
     Row::new("CreateVolume with an impossible size returns OutOfRange", spec::CREATE_RANGE, case!(impossible)).needs(&[CREATE]),
     Row::new("CreateVolume with an empty volume_content_source returns InvalidArgument", spec::MISSING, case!(no_kind_of_source)).needs(&[CREATE]),
     Row::new("CreateVolume from a nonexistent snapshot returns NotFound", spec::SOURCE_GONE, case!(missing_snapshot))
-        .needs(&[CREATE, SNAPSHOT])
+        .needs(&[CREATE, SNAPSHOT, SNAPSHOT_USED])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when the volume source snapshot is not found"),
     Row::new("CreateVolume from a nonexistent volume returns NotFound", spec::SOURCE_GONE, case!(missing_volume))
-        .needs(&[CREATE, CLONE])
+        .needs(&[CREATE, CLONE, VOLUME_USED])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when the volume source volume is not found"),
     Row::new("CreateVolume with mutable parameters succeeds", spec::MUTABLE, case!(mutable))
         .needs(&[CREATE, MODIFY, Need::MutableParameters])

@@ -10,7 +10,7 @@ use claimcheck_csi::{
 };
 use claimcheck_engine::{Schedule, skip};
 
-use super::{CHECKS_PARAMETERS, CREATE, EXPAND, GET, MODIFY, MOUNTS, case};
+use super::{CHECKS_PARAMETERS, CREATE, CREATE_AGAIN, EXPAND, EXPANDS, GET, MODIFY, MOUNTS, PERSISTS, case};
 use crate::{
     case::Row,
     config::Map,
@@ -39,16 +39,16 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ControllerExpandVolume called twice succeeds", spec::EXPAND_TWICE, case!(twice)).needs(&[EXPAND, CREATE]).each(),
     Row::new("ControllerExpandVolume to a smaller size succeeds and keeps the size", spec::EXPAND_LARGER, case!(no_shrinking))
         .also(&[spec::EXPAND_KEEPS])
-        .needs(&[EXPAND, CREATE]),
+        .needs(&[EXPAND, CREATE, EXPANDS]),
     Row::new("ControllerExpandVolume with an invalid capacity_range returns OutOfRange", spec::EXPAND_RANGE, case!(no_sense))
         .also(&[spec::SIZE_SIGN])
-        .needs(&[EXPAND, CREATE]),
+        .needs(&[EXPAND, CREATE, EXPANDS]),
     Row::new("ControllerExpandVolume with a negative limit_bytes returns OutOfRange", spec::SIZE_SIGN, case!(negative_limit))
         .also(&[spec::EXPAND_RANGE])
-        .needs(&[EXPAND, CREATE]),
-    Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", spec::EXPAND_RANGE, case!(impossible)).needs(&[EXPAND, CREATE]),
+        .needs(&[EXPAND, CREATE, EXPANDS]),
+    Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", spec::EXPAND_RANGE, case!(impossible)).needs(&[EXPAND, CREATE, EXPANDS]),
     Row::new("ControllerGetVolume after ControllerExpandVolume returns the new size", spec::SIZE_LEAST, case!(reported_size)).needs(&[EXPAND, CREATE, GET]).establishes(&[Effect::Expands]),
-    Row::new("ControllerExpandVolume preserves data", spec::EXPAND_KEEPS, case!(data)).needs(&[EXPAND, CREATE, Need::Files, MOUNTS]).each(),
+    Row::new("ControllerExpandVolume preserves data", spec::EXPAND_KEEPS, case!(data)).needs(&[EXPAND, CREATE, Need::Files, MOUNTS, PERSISTS]).each(),
     Row::new("ControllerExpandVolume of a published volume without ONLINE returns FailedPrecondition", spec::EXPAND_IN_USE, case!(offline_only))
         .also(&[spec::OFFLINE])
         .needs(&[EXPAND, CREATE, Need::Expansion(ExpansionType::Offline)]),
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Row] = &[
         .establishes(&[Effect::ParametersChecked])
         .upstream("ModifyVolume [Controller Server] should fail if specified mutable parameters are not supported by the volume"),
     Row::new("ControllerModifyVolume that returns an error leaves the volume unchanged", spec::MODIFY_UNTOUCHED, case!(modify_unchanged))
-        .needs(&[MODIFY, CREATE, Need::MutableParameters, Need::InvalidMutableParameters, CHECKS_PARAMETERS])
+        .needs(&[MODIFY, CREATE, Need::MutableParameters, Need::InvalidMutableParameters, CHECKS_PARAMETERS, CREATE_AGAIN])
         .upstream("ModifyVolume [Controller Server] should fail to modify a volume created with a volume attribute class if new mutable parameters are not supported by volume"),
 ];
 

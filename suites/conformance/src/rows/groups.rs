@@ -7,7 +7,7 @@ use claimcheck_csi::{
 };
 use tokio::sync::watch;
 
-use super::{COMPLETE, CREATE, GROUPS, KEEPS, RESTORES, SNAPSHOT, case};
+use super::{COMPLETE, CREATE, GROUPS, KEEPS, LOOPS, RESTORES, SNAPSHOT, SNAPSHOT_USED, case};
 use crate::{
     case::Row,
     effect::Effect,
@@ -61,14 +61,14 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[GROUPS, CREATE, COMPLETE]),
     Row::new("DeleteVolumeGroupSnapshot called twice succeeds and deletes the snapshots", spec::UNGROUP_TWICE, case!(delete_twice))
         .also(&[spec::UNGROUP_GONE, spec::DROP_GROUP])
-        .needs(&[GROUPS, CREATE, COMPLETE]),
+        .needs(&[GROUPS, CREATE, COMPLETE, SNAPSHOT_USED]),
     Row::new("CreateVolume from a snapshot of a group restores its data", spec::RESTORE, case!(restore))
         .also(&[spec::GROUP_READY])
         .needs(&[GROUPS, CREATE, Need::Files, COMPLETE, RESTORES, KEEPS])
         .each(),
     Row::new("CreateVolumeGroupSnapshot captures all volumes at one point in time", spec::GROUP_MOMENT, case!(one_moment))
         .also(&[spec::GROUP_CONSISTENT])
-        .needs(&[GROUPS, CREATE, Need::Files, COMPLETE, RESTORES, KEEPS]),
+        .needs(&[GROUPS, CREATE, Need::Files, COMPLETE, RESTORES, KEEPS, LOOPS]),
     Row::new("DeleteSnapshot of a snapshot in a group succeeds or returns InvalidArgument", spec::DROP_MEMBER, case!(delete_member))
         .also(&[spec::MEMBER])
         .needs(&[GROUPS, SNAPSHOT, CREATE, COMPLETE]),

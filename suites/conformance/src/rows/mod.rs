@@ -196,6 +196,12 @@ const KEEPS: Need = Need::Effect(Effect::SnapshotKeeps);
 const CLONES: Need = Need::Effect(Effect::CloneCopies);
 const COMPLETE: Need = Need::Effect(Effect::GroupComplete);
 const EXPANDS: Need = Need::Effect(Effect::Expands);
+const DELTA: Need = Need::Effect(Effect::DeltaComplete);
+const SIZE: Need = Need::Effect(Effect::SizeHonored);
+const LOOPS: Need = Need::Effect(Effect::LoopsDetached);
 const FILTERS: Need = Need::Effect(Effect::SnapshotFilter);
+// A driver that ignores the source of a volume copies nothing, and accepts sources that do not exist.
+const SNAPSHOT_USED: Need = Need::SameCause(Effect::RestoreCopies);
+const VOLUME_USED: Need = Need::SameCause(Effect::CloneCopies);
 const CHECKS_NODE: Need = Need::Effect(Effect::NodeChecked);
 const CHECKS_PARAMETERS: Need = Need::Effect(Effect::ParametersChecked);

@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("NodePublishVolume makes the full size of the volume available", spec::SIZE_LEAST, case!(size)).needs(&[CREATE, Need::Files, MOUNTS]).each(),
     Row::new("NodePublishVolume called twice succeeds", spec::PUBLISH_SAME, case!(twice)).needs(&[CREATE, PUBLISH_AGAIN]).establishes(&[Effect::PublishAgain]).each(),
     Row::new("NodePublishVolume called three times mounts the volume once", spec::PUBLISH_TWICE, case!(one_mount)).needs(&[CREATE, Need::Files, MOUNTS]).establishes(&[Effect::PublishAgain]).each(),
-    Row::new("NodePublishVolume with a different readonly flag returns AlreadyExists", spec::PUBLISH_OTHERWISE, case!(incompatible)).needs(&[CREATE, MOUNTS, PUBLISH_AGAIN]),
+    Row::new("NodePublishVolume with a different readonly flag returns AlreadyExists", spec::PUBLISH_OTHERWISE, case!(incompatible)).needs(&[CREATE, MOUNTS, PUBLISH_AGAIN, READ_ONLY]),
     Row::new("NodePublishVolume with the readonly flag prevents writes", spec::PUBLISH_READONLY, case!(readonly)).needs(&[CREATE, Need::Files, MOUNTS]).establishes(&[Effect::ReadOnly]).each(),
     Row::new("NodePublishVolume with the readonly flag at one target leaves another target writable", spec::PUBLISH_USABLE, case!(readonly_one))
         .also(&[spec::PUBLISH_READONLY])

@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, path::PathBuf};
 use anyhow::{Result, bail, ensure};
 use claimcheck_csi::{Code, Status, tap::code_name, v1};
 
-use super::{ATTACH, CHECKS_NODE, CREATE, EXPAND, GET, GROUPS, METADATA, SNAPSHOT, STAGE, STATS, case};
+use super::{
+    ATTACH, CHECKS_NODE, CREATE, EXPAND, GET, GROUPS, METADATA, SNAPSHOT, SNAPSHOT_USED, STAGE, STATS,
+    VOLUME_USED, case,
+};
 use crate::{
     alone::Alone,
     case::Row,
@@ -34,7 +37,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::CODES,
         case!(snapshot_ids),
     )
-    .needs(&[SNAPSHOT, CREATE]),
+    .needs(&[SNAPSHOT, CREATE, SNAPSHOT_USED]),
     Row::new(
         "a group_snapshot_id with path traversal or control characters is rejected",
         spec::CODES,
@@ -54,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::CODES,
         case!(sources),
     )
-    .needs(&[CREATE]),
+    .needs(&[CREATE, VOLUME_USED]),
     Row::new(
         "CreateVolume with path traversal in the name succeeds or returns InvalidArgument",
         spec::ANY_NAME,

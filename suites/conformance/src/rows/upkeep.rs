@@ -7,10 +7,11 @@ use claimcheck_csi::v1::NodeGetInfoRequest;
 use claimcheck_engine::skip;
 use tokio::time::Instant;
 
-use super::{CREATE, STAGE, case};
+use super::{CREATE, LOOPS, STAGE, case};
 use crate::{
     alone::Alone,
     case::{Access, Row},
+    effect::Effect,
     expect::Answer,
     fixture::{Fixture, VolumeOnNode},
     need::Need,
@@ -46,10 +47,11 @@ pub(super) const ROWS: &[Row] = &[
             "many calls, since latency is compared with that of the first ones",
         )),
     Row::new("NodeStageVolume called twice attaches one loop device", spec::STAGE_TWICE, case!(one_loop))
-        .needs(&[CREATE, STAGE, Need::Files])
+        .needs(&[CREATE, STAGE, Need::Files, LOOPS])
         .only(Access::Mount),
     Row::new("NodeUnstageVolume leaves no loop device attached", spec::UNSTAGE_UNDOES, case!(no_loop))
         .needs(&[CREATE, STAGE, Need::Files])
+        .establishes(&[Effect::LoopsDetached])
         .only(Access::Mount),
 ];
 

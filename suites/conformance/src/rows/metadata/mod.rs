@@ -6,15 +6,18 @@ mod delta;
 
 use anyhow::Result;
 
-use super::{CREATE, METADATA, MOUNTS, SNAPSHOT, case};
+use super::{CREATE, DELTA, METADATA, MOUNTS, SNAPSHOT, case};
 use crate::{
     case::{Access, Row},
+    effect::Effect,
     fixture::{Fixture, VolumeOnNode},
     need::Need,
     spec::{self, Sentence},
 };
 
 const NEEDS: &[Need] = &[METADATA, SNAPSHOT, CREATE, Need::Files, MOUNTS];
+/// Of cases in which the changed blocks are compared.
+const DELTA_NEEDS: &[Need] = &[METADATA, SNAPSHOT, CREATE, Need::Files, MOUNTS, DELTA];
 
 /// A row about snapshots of block volumes, where block offsets are known.
 const fn row(name: &'static str, rule: &'static Sentence, run: crate::case::Run) -> Row {
@@ -71,7 +74,8 @@ pub(super) const ROWS: &[Row] = &[
         spec::BLOCKS_ALL,
         case!(delta::changed),
     )
-    .also(&[spec::DELTA, spec::DELTA_TYPE, spec::DELTA_CAPACITY, spec::DELTA_ORDER, spec::BLOCK_SIZE]),
+    .also(&[spec::DELTA, spec::DELTA_TYPE, spec::DELTA_CAPACITY, spec::DELTA_ORDER, spec::BLOCK_SIZE])
+    .establishes(&[Effect::DeltaComplete]),
     row(
         "GetMetadataDelta between a snapshot and itself returns no blocks",
         spec::DELTA_ONLY,
@@ -82,7 +86,8 @@ pub(super) const ROWS: &[Row] = &[
         spec::DELTA_FROM,
         case!(delta::from_offset),
     )
-    .also(&[spec::BLOCKS_FROM, spec::DELTA_RESPECTS]),
+    .also(&[spec::BLOCKS_FROM, spec::DELTA_RESPECTS])
+    .needs(DELTA_NEEDS),
     row(
         "GetMetadataDelta returns at most max_results blocks per message",
         spec::DELTA_MAX,
@@ -92,7 +97,8 @@ pub(super) const ROWS: &[Row] = &[
         "GetMetadataDelta with max_results returns the blocks in order",
         spec::DELTA_ACROSS,
         case!(delta::max_results_in_order),
-    ),
+    )
+    .needs(DELTA_NEEDS),
     row(
         "GetMetadataDelta with FIXED_LENGTH returns blocks of one size",
         spec::DELTA_FIXED,

@@ -8,7 +8,8 @@ mod restore;
 use claimcheck_engine::Schedule;
 
 use super::{
-    CREATE, EXPAND, FILTERS, GET_SNAPSHOT, KEEPS, LIST_SNAPSHOTS, MOUNTS, PERSISTS, RESTORES, SNAPSHOT, case,
+    CREATE, EXPAND, FILTERS, GET_SNAPSHOT, KEEPS, LIST_SNAPSHOTS, MOUNTS, PERSISTS, RESTORES, SIZE, SNAPSHOT,
+    SNAPSHOT_USED, case,
 };
 use crate::{alone::Alone, case::Row, effect::Effect, need::Need, spec};
 
@@ -53,7 +54,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("DeleteSnapshot called twice succeeds", spec::DROP_TWICE, case!(create_delete::delete_twice))
         .also(&[spec::DROP_GONE, spec::ALONE])
         .needs(&[SNAPSHOT, CREATE]),
-    Row::new("CreateVolume from a deleted snapshot returns NotFound", spec::SOURCE_GONE, case!(create_delete::delete_restore)).needs(&[SNAPSHOT, CREATE]),
+    Row::new("CreateVolume from a deleted snapshot returns NotFound", spec::SOURCE_GONE, case!(create_delete::delete_restore)).needs(&[SNAPSHOT, CREATE, SNAPSHOT_USED]),
     Row::new("ListSnapshots returns entries with a snapshot_id", spec::SNAPSHOT_ID, case!(list::list))
         .needs(&[LIST_SNAPSHOTS])
         .alone(Alone::ListsAll)
@@ -115,11 +116,11 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]),
     Row::new("CreateVolume from a snapshot with a larger size succeeds or returns OutOfRange", spec::LARGER_COPY, case!(restore::larger))
         .also(&[spec::SIZE_HONORED])
-        .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES])
+        .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, SIZE])
         .each(),
     Row::new("CreateVolume from a snapshot without a capacity_range returns a volume of at least its size_bytes", spec::SNAPSHOT_SIZE, case!(restore::no_smaller))
         .also(&[spec::NO_SIZE])
-        .needs(&[SNAPSHOT, CREATE]),
+        .needs(&[SNAPSHOT, CREATE, SIZE]),
     Row::new("CreateVolume from a snapshot with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(restore::smaller)).needs(&[SNAPSHOT, CREATE, EXPAND]),
     Row::new("each snapshot of a volume holds the data of its creation time", spec::CUT, case!(restore::times)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, KEEPS]).each(),
 ];
