@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use claimcheck_informer::{Change as WorldChange, World, class::claim_class, class::volume_class, key_of};
 use claimcheck_model::{Event, Outcome, Stamp};
 use claimcheck_timeline::{UNSEEN, evidence::Object};
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -146,6 +147,14 @@ impl Seen {
             Self::Listed => UNSEEN,
         }
     }
+
+    /// The time of the change, if it was observed.
+    fn time(self) -> Option<Timestamp> {
+        match self {
+            Self::Live(at) => Timestamp::from_nanosecond(i128::from(at.wall_ns)).ok(),
+            Self::Listed => None,
+        }
+    }
 }
 
 /// The objects and life cycles of a cluster.
@@ -196,7 +205,7 @@ impl Life {
         let object = object.trimmed();
         // Unchanged, or older than what is known.
         let Some(change) = object.clone().enter(&mut self.world) else { return Vec::new() };
-        self.follow(&change);
+        self.follow(&change, seen);
         self.record(object, &change, seen, now)
     }
 
@@ -204,7 +213,7 @@ impl Life {
     pub fn remove<K: Followed>(&mut self, object: K, seen: Seen, now: Stamp) -> Vec<Event> {
         let object = object.trimmed();
         let Some(change) = object.leave(&mut self.world) else { return Vec::new() };
-        self.follow(&change);
+        self.follow(&change, seen);
         self.record(object, &change, seen, now)
     }
 
@@ -214,8 +223,8 @@ impl Life {
         missing.into_iter().flat_map(|object| self.remove(object, Seen::Listed, now)).collect()
     }
 
-    fn follow(&mut self, change: &WorldChange) {
-        self.open.follow(&self.world, change);
+    fn follow(&mut self, change: &WorldChange, seen: Seen) {
+        self.open.follow(&self.world, change, seen.time());
         self.canary.follow(change);
     }
 

@@ -7,7 +7,7 @@ use claimcheck_informer::testing::{
 };
 use claimcheck_model::{PROVISIONED_BY, Phase, STORAGE_PROVISIONER};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::PodCondition;
+use k8s_openapi::{api::core::v1::PodCondition, apimachinery::pkg::apis::meta::v1::Time};
 
 use super::*;
 
@@ -160,11 +160,33 @@ fn the_status_has_the_observed_start() {
 }
 
 #[test]
+fn an_old_attachment_is_unused_since_its_last_pod_was_deleted() {
+    let mut life = life();
+    let (bound_claim, bound_volume) = bound();
+    let mut attached = attachment("a", "v", "n", true);
+    attached.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    life.enter(versioned(bound_volume, 10), Seen::Listed, at(1));
+    life.enter(versioned(bound_claim, 11), Seen::Listed, at(1));
+    life.enter(versioned(pod("p", "n", &["c"]), 12), Seen::Listed, at(1));
+    life.enter(versioned(attached, 13), Seen::Listed, at(1));
+    life.sync();
+    life.remove(versioned(pod("p", "n", &["c"]), 14), Seen::Live(at(100)), at(100));
+    let unused = |now: i64| {
+        let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(now);
+        let clock = Clock { now, stuck_after: SignedDuration::from_secs(30) };
+        let found = life.status(&Messages::new(), &clock).leftovers;
+        found.into_iter().map(|one| (one.object, one.since.map(Timestamp::as_second))).collect::<Vec<_>>()
+    };
+    assert_eq!(unused(120), [], "it is to be detached");
+    assert_eq!(unused(140), [("a".to_owned(), Some(100))]);
+}
+
+#[test]
 fn the_open_objects_follow_each_change() {
     let mut life = life();
     let (bound_claim, bound_volume) = bound();
     let check = |life: &Life, expected: usize, what: &str| {
-        assert_eq!(life.open, Open::of(&life.world), "{what}");
+        assert_eq!(life.open.clone().timeless(), Open::of(&life.world), "{what}");
         assert_eq!(life.open.len(), expected, "{what}");
     };
     life.enter(class("fast", DRIVER), Seen::Listed, at(1));

@@ -54,8 +54,11 @@ pub struct Leftover {
 
 /// The unused objects of a world, in order; only those that are older than the limit, since controllers need a moment.
 pub(super) fn leftovers(world: &Inventory, open: &Open, clock: &Clock) -> Vec<Leftover> {
-    let attachments = open.attachments.iter().filter_map(|key| world.attachments.get(key));
-    let attachments = attachments.filter_map(|attachment| of_attachment(world, &attachment));
+    let attachments = open.attachments.iter().filter_map(|(key, unused)| {
+        let leftover = of_attachment(world, &*world.attachments.get(key)?)?;
+        // What was attached for long is to be detached only now.
+        Some(Leftover { since: unused.or(leftover.since), ..leftover })
+    });
     let volumes = open.volumes.iter().filter_map(|key| world.volumes.get(key));
     let volumes = volumes.filter_map(|volume| of_volume(world, &volume));
     let claims = open.claims.iter().filter_map(|key| world.claims.get(key));

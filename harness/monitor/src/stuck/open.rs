@@ -5,10 +5,11 @@
 //! attachment on its volume and on the pods there. So a change is followed to these; classes, nodes and drivers affect
 //! the rows of open objects only, which are derived when a status is requested.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_informer::{Change, Kind, growth, is_terminal, key_of, pod_claims};
 use claimcheck_model::{ObjectKey, snapshot::VolumeSnapshot};
+use jiff::Timestamp;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::VolumeAttachment,
@@ -26,7 +27,8 @@ use super::{
 pub(crate) struct Open {
     pub(super) claims: BTreeSet<ObjectKey>,
     pub(super) pods: BTreeSet<ObjectKey>,
-    pub(super) attachments: BTreeSet<ObjectKey>,
+    /// With the time since which it is open, if that was observed.
+    pub(super) attachments: BTreeMap<ObjectKey, Option<Timestamp>>,
     pub(super) volumes: BTreeSet<ObjectKey>,
     pub(super) snapshots: BTreeSet<ObjectKey>,
 }
@@ -42,7 +44,9 @@ impl Open {
             set(&mut open.pods, key_of(&*pod), pod_is_open(world, &pod));
         }
         for attachment in world.attachments.iter() {
-            set(&mut open.attachments, key_of(&*attachment), attachment_is_open(world, &attachment));
+            if attachment_is_open(world, &attachment) {
+                open.attachments.insert(key_of(&*attachment), None);
+            }
         }
         for volume in world.volumes.iter() {
             set(&mut open.volumes, key_of(&*volume), volume_is_open(&volume));
@@ -53,8 +57,8 @@ impl Open {
         open
     }
 
-    /// Follows a change that is already in the world.
-    pub fn follow(&mut self, world: &Inventory, change: &Change) {
+    /// Follows a change that is already in the world; `at` is its time, unless it was not observed.
+    pub fn follow(&mut self, world: &Inventory, change: &Change, at: Option<Timestamp>) {
         match change.kind {
             Kind::Claim => {
                 self.claim(world, &change.key);
@@ -71,11 +75,11 @@ impl Open {
                 let used: BTreeSet<ObjectKey> = used.collect();
                 for claim in used {
                     for volume in world.volumes.referring_to(&claim.to_string()) {
-                        self.attachments_of(world, volume.metadata.name.as_deref().unwrap_or_default());
+                        self.attachments_of(world, volume.metadata.name.as_deref().unwrap_or_default(), at);
                     }
                 }
             }
-            Kind::Attachment => self.attachment(world, &change.key),
+            Kind::Attachment => self.attachment(world, &change.key, at),
             Kind::Volume => {
                 let is_open = world.volumes.get(&change.key).is_some_and(|volume| volume_is_open(&volume));
                 set(&mut self.volumes, change.key.clone(), is_open);
@@ -84,7 +88,7 @@ impl Open {
                 for claim in claims {
                     self.claim(world, &claim);
                 }
-                self.attachments_of(world, &change.key.name);
+                self.attachments_of(world, &change.key.name, at);
             }
             Kind::Snapshot => {
                 let snapshot = world.few.snapshots.get(&change.key);
@@ -118,8 +122,15 @@ impl Open {
                 let mut attachments =
                     world.attachments.referring_to(volume.metadata.name.as_deref().unwrap_or_default());
                 self.volumes.contains(&key_of(&*volume))
-                    || attachments.any(|attachment| self.attachments.contains(&key_of(&*attachment)))
+                    || attachments.any(|attachment| self.attachments.contains_key(&key_of(&*attachment)))
             })
+    }
+
+    /// The same without times, as a look at each object finds it.
+    #[cfg(test)]
+    pub(crate) fn timeless(mut self) -> Self {
+        self.attachments.values_mut().for_each(|since| *since = None);
+        self
     }
 
     /// The number of open objects.
@@ -139,15 +150,18 @@ impl Open {
         set(&mut self.pods, key.clone(), is_open);
     }
 
-    fn attachment(&mut self, world: &Inventory, key: &ObjectKey) {
+    fn attachment(&mut self, world: &Inventory, key: &ObjectKey, at: Option<Timestamp>) {
         let attachment = world.attachments.get(key);
-        let is_open = attachment.is_some_and(|attachment| attachment_is_open(world, &attachment));
-        set(&mut self.attachments, key.clone(), is_open);
+        if attachment.is_some_and(|attachment| attachment_is_open(world, &attachment)) {
+            self.attachments.entry(key.clone()).or_insert(at);
+        } else {
+            self.attachments.remove(key);
+        }
     }
 
-    fn attachments_of(&mut self, world: &Inventory, volume: &str) {
+    fn attachments_of(&mut self, world: &Inventory, volume: &str, at: Option<Timestamp>) {
         for attachment in world.attachments.referring_to(volume) {
-            self.attachment(world, &key_of(&*attachment));
+            self.attachment(world, &key_of(&*attachment), at);
         }
     }
 }

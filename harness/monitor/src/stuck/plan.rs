@@ -43,7 +43,7 @@ pub(crate) fn plan_open(world: &Inventory, open: &Open, messages: &Messages, clo
         let rows = of_pod(world, &pod, &reported);
         waiting.extend(rows.into_iter().map(|row| row.finish(messages, clock)));
     }
-    for attachment in open.attachments.iter().filter_map(|key| world.attachments.get(key)) {
+    for attachment in open.attachments.keys().filter_map(|key| world.attachments.get(key)) {
         waiting.extend(of_attachment(world, &attachment).map(|row| row.finish(messages, clock)));
     }
     for volume in open.volumes.iter().filter_map(|key| world.volumes.get(key)) {
