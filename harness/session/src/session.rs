@@ -53,10 +53,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts observing a cluster and emits `events`.
+    /// Starts observing the objects of a run in a cluster, those in namespaces with this prefix, and emits `events`.
     pub async fn start(
         mut cluster: Cluster,
         privilege: Privilege,
+        prefix: &str,
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         let records = cluster.take_records();
@@ -80,7 +81,8 @@ impl Session {
                 }
             });
         }
-        let watches = evidence::watch(cluster.client(), timeline.evidence()).await;
+        let scope = evidence::Scope::new(prefix);
+        let watches = evidence::watch(cluster.client(), scope, timeline.evidence()).await;
         let real_nodes = if cluster.has_real_nodes() {
             let (client, nodes) = (cluster.client(), cluster.nodes());
             let (driver, in_flight) = (cluster.driver_name().to_owned(), in_flight.clone());

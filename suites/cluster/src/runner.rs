@@ -55,6 +55,11 @@ impl Runner {
         Self { session, alone, parallel, started, prefix, workload, config, interrupted }
     }
 
+    /// A namespace of this run. Only these are observed.
+    pub fn namespace(&self, name: &str) -> String {
+        format!("{}-{name}", self.prefix)
+    }
+
     /// Runs all cases: ordinary ones first, then those that run alone.
     pub async fn run_all(&self, planned: &[Planned]) {
         for phase in phases(planned, self.parallel) {
@@ -76,7 +81,7 @@ impl Runner {
         }
         let began = Instant::now();
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let namespace = format!("{}-{}-{number}", self.prefix, case.suite.replace('_', "-"));
+        let namespace = self.namespace(&format!("{}-{number}", case.suite.replace('_', "-")));
         self.session.emit(Event::CaseStarted { case: case.clone(), namespace: namespace.clone() });
         let span = info_span!("case", %case, namespace);
         span.in_scope(|| info!("begins"));

@@ -239,7 +239,7 @@ impl Run {
         };
         // Sending fails only if the reporter has stopped, which `finish` reports.
         let _ = events.send(Event::RunStarted(info));
-        let session = Session::start(cluster, privilege, events.clone()).await;
+        let session = Session::start(cluster, privilege, &prefix, events.clone()).await;
         let session =
             Arc::new(if options.otlp.is_some() { session.with_api_write_recording() } else { session });
         let workload = options.workload().where_driver_is(session.cluster());
@@ -266,7 +266,8 @@ impl Run {
     /// # Errors
     /// It cannot be started.
     pub async fn load(&self, spec: Spec, blocks: Option<Blocks>) -> Result<()> {
-        load(self.session.clone(), spec, blocks, self.interrupted.clone()).await
+        let namespace = self.runner.namespace("load");
+        load(self.session.clone(), spec, blocks, namespace, self.interrupted.clone()).await
     }
 
     /// The cases of this run.

@@ -17,14 +17,14 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
-use super::{Change, Object, Observation};
+use super::{Change, Object, Observation, Scope};
 
-/// Watches every kind that delimits a phase, and sends each change as it arrives, until the receiver is
+/// Watches every kind that delimits a phase, and sends each change in the scope as it arrives, until the receiver is
 /// dropped. Failed watches are restarted with backoff: objects missing from a new list are sent as deleted.
 ///
 /// Returns once each served kind was listed, so that objects created afterwards are observed from their creation.
 /// Dropping the set ends the watches.
-pub async fn watch<I>(client: Client, evidence: UnboundedSender<I>) -> JoinSet<()>
+pub async fn watch<I>(client: Client, scope: Scope, evidence: UnboundedSender<I>) -> JoinSet<()>
 where
     I: From<Observation> + Send + 'static,
 {
@@ -32,7 +32,10 @@ where
     let (listed, mut lists) = tokio::sync::mpsc::channel(1);
     macro_rules! spawn {
         ($($kind:ty),+) => {
-            $(tasks.spawn(follow(Api::<$kind>::all(client.clone()), evidence.clone(), listed.clone()));)+
+            $(
+                let api = Api::<$kind>::all(client.clone());
+                tasks.spawn(follow(api, scope.clone(), evidence.clone(), listed.clone()));
+            )+
         };
     }
     spawn!(CSIDriver, CSINode, Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment);
@@ -43,8 +46,12 @@ where
 }
 
 /// Follows one kind. `listed` is dropped when the first list is complete.
-async fn follow<K, I>(api: Api<K>, evidence: UnboundedSender<I>, listed: tokio::sync::mpsc::Sender<()>)
-where
+async fn follow<K, I>(
+    api: Api<K>,
+    scope: Scope,
+    evidence: UnboundedSender<I>,
+    listed: tokio::sync::mpsc::Sender<()>,
+) where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     Object: From<K>,
     I: From<Observation> + Send + 'static,
@@ -68,7 +75,8 @@ where
         if matches!(changed, watcher::Event::InitDone) {
             drop(listed.take());
         }
-        for change in known.apply(changed, Stamp::now()) {
+        let observed = known.apply(changed, Stamp::now()).into_iter();
+        for change in observed.filter(|change| scope.includes(&change.object)) {
             if evidence.send(Observation::Watch(Box::new(change)).into()).is_err() {
                 return;
             }

@@ -74,7 +74,7 @@ pub fn bytes(quantity: &str) -> Option<i64> {
     claimcheck_informer::quantity::bytes(&Quantity(quantity.to_owned()))
 }
 
-/// Runs a load and emits its events to the session's reporters; in blocks if some are given, which replace the number
+/// Runs a load in a new namespace, and emits its events to the session's reporters; in blocks if some are given, which replace the number
 /// of volumes. Once `interrupted`, existing volumes are deleted and no more are created.
 ///
 /// # Errors
@@ -83,12 +83,11 @@ pub async fn load(
     session: Arc<Session>,
     spec: Spec,
     blocks: Option<Blocks>,
+    namespace: String,
     interrupted: CancellationToken,
 ) -> Result<()> {
     let class = class::choose(&session.client(), &spec, session.driver_name()).await?;
     let spec = Spec { class: Some(class), ..spec };
-    let seconds = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
-    let namespace = format!("claimcheck-load-{seconds}");
     let namespaces: Api<Namespace> = Api::all(session.client());
     let made = namespaces.create(&PostParams::default(), &objects::namespace(&namespace)).await;
     made.with_context(|| format!("namespace {namespace} cannot be created"))?;
