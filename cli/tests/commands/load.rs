@@ -1,15 +1,25 @@
 //! A small load on the embedded cluster, from the command line to its summary.
 
-use std::process::{Command, Output};
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
 
 use serde_json::Value;
 
+/// The most writes that the life of a volume with one pod may cost, without Events: as many as before the controllers
+/// were compared with upstream's.
+const WRITES: f64 = 25.9;
+
 fn load(args: &[&str]) -> (Output, Value) {
-    let out = tempfile::tempdir().expect("a folder");
-    let run = out.path().join("run");
+    let folder = tempfile::tempdir().expect("a folder");
+    load_into(&folder.path().join("run"), args)
+}
+
+fn load_into(run: &Path, args: &[&str]) -> (Output, Value) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
     command.env("CLAIMCHECK_NO_HISTORY", "1");
-    let output = command.arg("load").args(args).arg("--out").arg(&run).output().expect("the binary runs");
+    let output = command.arg("load").args(args).arg("--out").arg(run).output().expect("the binary runs");
     let summary = std::fs::read(run.join("summary.json")).unwrap_or_default();
     (output, serde_json::from_slice(&summary).unwrap_or_default())
 }
@@ -20,7 +30,9 @@ fn output_of(output: &Output) -> String {
 
 #[test]
 fn five_volumes_come_and_go() {
-    let (output, summary) = load(&["--volumes", "5", "--concurrency", "3"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = folder.path().join("run");
+    let (output, summary) = load_into(&run, &["--volumes", "5", "--concurrency", "3"]);
     assert_eq!(output.status.code(), Some(0), "{}", output_of(&output));
     assert!(output_of(&output).contains("PASS  5 volumes completed"), "{}", output_of(&output));
     let load = &summary["load"];
@@ -33,6 +45,22 @@ fn five_volumes_come_and_go() {
         assert!(load[measured].as_f64() > Some(0.0), "{measured}: {load}");
     }
     assert!(load["max_rss_bytes"].as_u64() > load["peak_pss_bytes"].as_u64(), "{load}");
+    let requests = std::fs::read_to_string(run.join("cluster/api.ndjson")).expect("the API server's log");
+    let writes = writes(&requests);
+    assert!(writes.len() as f64 / 5.0 <= WRITES, "{} writes: {writes:#?}", writes.len());
+}
+
+/// The writes to the objects of volumes in the API server's log.
+fn writes(requests: &str) -> Vec<String> {
+    let resources = ["persistentvolumeclaims", "persistentvolumes", "volumeattachments", "pods"];
+    let requests = requests.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let writes = requests.filter_map(|request| {
+        let (verb, resource) = (request["verb"].as_str()?, request["resource"].as_str()?);
+        let is_write = ["create", "update", "patch", "delete"].contains(&verb);
+        let is_of_volumes = resources.contains(&resource.split(['.', '/']).next()?);
+        (is_write && is_of_volumes).then(|| format!("{} {verb} {resource}", request["who"]))
+    });
+    writes.collect()
 }
 
 #[test]
