@@ -46,10 +46,13 @@ pub fn table(status: &Status) -> String {
     if !status.leftovers.is_empty() {
         text.push_str("\nUNUSED\n");
         for leftover in &status.leftovers {
-            let since =
-                leftover.since.map_or(0.0, |since| status.at.duration_since(since).as_secs_f64().max(0.0));
             let (kind, object) = (leftover.kind.name(), &leftover.object);
-            text.push_str(&format!("{kind}: {object} ({}), for {}\n", leftover.detail, age(since)));
+            text.push_str(&format!("{kind}: {object} ({})", leftover.detail));
+            if let Some(since) = leftover.since {
+                let seconds = status.at.duration_since(since).as_secs_f64().max(0.0);
+                text.push_str(&format!(", for {}", age(seconds)));
+            }
+            text.push('\n');
         }
     }
     text

@@ -48,23 +48,25 @@ pub struct Leftover {
     pub object: String,
     /// What it refers to.
     pub detail: String,
-    /// Since when, if its objects contain a time.
+    /// Since when, if that was observed or is in its objects.
     pub since: Option<Timestamp>,
 }
 
 /// The unused objects of a world, in order; only those that are older than the limit, since controllers need a moment.
 pub(super) fn leftovers(world: &Inventory, open: &Open, clock: &Clock) -> Vec<Leftover> {
-    let attachments = open.attachments.iter().filter_map(|(key, unused)| {
-        let leftover = of_attachment(world, &*world.attachments.get(key)?)?;
-        // What was attached for long is to be detached only now.
-        Some(Leftover { since: unused.or(leftover.since), ..leftover })
+    // An old attachment may have lost its last pod a moment ago.
+    let attachments = open.attachments.iter().filter_map(|(key, since)| {
+        let attachment = world.attachments.get(key)?;
+        let leftover = of_attachment(world, &attachment)?;
+        let created = attachment.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        clock.is_over(since.or(created)).then_some(Leftover { since: *since, ..leftover })
     });
     let volumes = open.volumes.iter().filter_map(|key| world.volumes.get(key));
     let volumes = volumes.filter_map(|volume| of_volume(world, &volume));
     let claims = open.claims.iter().filter_map(|key| world.claims.get(key));
     let claims = claims.filter_map(|claim| of_claim(world, &claim));
-    let mut found: Vec<_> =
-        attachments.chain(volumes).chain(claims).filter(|one| clock.is_over(one.since)).collect();
+    let others = volumes.chain(claims).filter(|one| clock.is_over(one.since));
+    let mut found: Vec<_> = attachments.chain(others).collect();
     found.sort();
     found
 }
@@ -80,7 +82,7 @@ pub(super) fn of_attachment(world: &Inventory, attachment: &VolumeAttachment) ->
         kind,
         object: meta.name.clone().unwrap_or_default(),
         detail: format!("volume {name} on node {node}"),
-        since: meta.creation_timestamp.as_ref().map(|time| time.0),
+        since: None,
     };
     let Some(volume) = world.volumes.named(name) else {
         return Some(leftover(LeftoverKind::AttachmentWithoutVolume));
