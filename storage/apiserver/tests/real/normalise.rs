@@ -15,6 +15,12 @@ const PRESENT: i64 = 7200;
 /// The objects in which `resourceVersion` is that of the whole server.
 const COLLECTIONS: [&str; 2] = ["List", "Table"];
 
+/// The folder of the source of kube-apiserver in messages: that of its build.
+const SOURCE: &str = "pkg/api/legacyscheme/";
+
+/// The rules in a SelfSubjectRulesReview.
+const RULES: [&str; 2] = ["resourceRules", "nonResourceRules"];
+
 /// The symbols of one server in one scenario.
 #[derive(Default)]
 pub struct Symbols {
@@ -24,6 +30,17 @@ pub struct Symbols {
 }
 
 impl Symbols {
+    /// Continues with the same number as `other`, so that what one server alone returned changes no later symbol.
+    pub fn align(&mut self, other: &mut Self) {
+        let pad = |one: &mut Vec<String>, other: &mut Vec<String>| {
+            let length = one.len().max(other.len());
+            one.resize(length, String::new());
+            other.resize(length, String::new());
+        };
+        pad(&mut self.uids, &mut other.uids);
+        pad(&mut self.versions, &mut other.versions);
+    }
+
     /// The response with symbols.
     pub fn normalise(&mut self, mut answer: Answer) -> Answer {
         self.learn_names(&answer.body);
@@ -91,6 +108,10 @@ impl Symbols {
                             .map(|field| item[field].to_string())
                     });
                 }
+                if RULES.contains(&name) {
+                    // Upstream lists them in the order of a Go map.
+                    items.sort_by_key(Value::to_string);
+                }
                 Value::Array(items)
             }
             Value::String(text) => self.string(text, name, of_collection).into(),
@@ -125,11 +146,18 @@ impl Symbols {
             rest = &rest[at + UID..];
         }
         normal += rest;
+        normal = self.with_sorted_object(&normal);
         for (number, name) in self.names.iter().enumerate() {
             normal = normal.replace(name, &format!("<name {number}>"));
         }
         if normal.contains("ersion") {
             normal = self.versions_in(&normal);
+        }
+        if let Some((before, (_, after))) = normal
+            .split_once("in scheme \"")
+            .and_then(|(before, rest)| Some((before, rest.split_once(SOURCE)?)))
+        {
+            normal = format!("{before}in scheme \"{SOURCE}{after}");
         }
         for start in ["current: ", "current resource version: ", "https://127.0.0.1:"] {
             if let Some((before, after)) = normal.split_once(start) {
@@ -140,12 +168,30 @@ impl Symbols {
         normal
     }
 
+    /// The object in a message about a patch, whose fields upstream shows in the order of its types.
+    fn with_sorted_object(&mut self, text: &str) -> String {
+        let start = "Invalid value: ";
+        let Some((before, rest)) = text.split_once(start).filter(|(_, rest)| rest.starts_with("\"{")) else {
+            return text.to_owned();
+        };
+        let mut strings = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+        let Some(Ok(object)) = strings.next() else { return text.to_owned() };
+        let after = &rest[strings.byte_offset()..];
+        let Ok(mut object) = serde_json::from_str::<Value>(&object) else { return text.to_owned() };
+        // Ownership is compared in responses, where its differences have entries.
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
+        let object = self.value(&object, "", false);
+        format!("{before}{start}{}{after}", Value::from(object.to_string()))
+    }
+
     /// Replaces known versions in a message about versions.
     fn versions_in(&self, text: &str) -> String {
         let mut normal = String::new();
         let mut digits = String::new();
         let flush = |digits: &mut String, normal: &mut String| {
-            match self.versions.iter().position(|known| known.as_str() == digits.as_str()) {
+            match self.versions.iter().position(|known| !digits.is_empty() && known == digits) {
                 Some(number) => normal.push_str(&format!("<version {number}>")),
                 None => normal.push_str(digits),
             }

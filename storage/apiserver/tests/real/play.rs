@@ -67,6 +67,7 @@ pub async fn play(scenario: &Scenario, stock: &Side, built_in: &Side) -> Vec<Exc
             built_in: of_built_in.learn(step, from_built_in),
             is_consequence,
         });
+        of_stock.symbols.align(&mut of_built_in.symbols);
     }
     exchanges
 }

@@ -159,7 +159,7 @@ fn versions(kind: &Kind) -> Scenario {
         script.get("a", query);
     }
     script.list("watch=false");
-    script.list("watch=nope");
+    script.list("watch=nope&timeoutSeconds=1");
     script.list("watch=true&timeoutSeconds=nope");
     if kind.plural == "configmaps" {
         // Both servers wait for it for seconds.
