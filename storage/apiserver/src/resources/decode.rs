@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::Resource;
+use super::{Resource, mismatch};
 use crate::quantity::{self, Quantity};
+use crate::schema::{self, Scalar, Shape};
 
 /// A decoded body.
 #[derive(Debug)]
@@ -35,15 +36,22 @@ pub fn decode<T: DeserializeOwned + Serialize>(
         fields.remove("kind");
         fields.remove("apiVersion");
     }
+    let shape = schema::of_kind(resource.group, resource.kind).filter(|_| resource.custom.is_none());
     read_quantities(resource, &mut value)?;
-    let typed = T::deserialize(&value).map_err(|_| describe::<T>(resource, &value))?;
+    if let Some(shape) = shape {
+        set_nulls(&mut value, shape);
+    }
+    let typed = T::deserialize(&value).map_err(|_| {
+        let found = shape.and_then(|shape| mismatch::json(&value, shape, resource.kind));
+        found.map_or_else(|| describe::<T>(resource, &value), DecodeError)
+    })?;
     let mut known = serde_json::to_value(typed).map_err(|error| DecodeError(error.to_string()))?;
     if let Value::Object(fields) = &mut known {
         fields.shift_remove("kind");
         fields.shift_remove("apiVersion");
     }
     let mut faults = Vec::new();
-    find_unknown(&value, &known, "", &mut faults);
+    find_unknown(&value, &known, shape, "", &mut faults);
     tidy(&mut known);
     if known["metadata"].is_null() {
         known["metadata"] = Value::Object(Map::new());
@@ -51,21 +59,52 @@ pub fn decode<T: DeserializeOwned + Serialize>(
     Ok(Decoded { value: known, faults })
 }
 
-/// Fields of `given` that have a value and are not in `known`.
-fn find_unknown(given: &Value, known: &Value, path: &str, faults: &mut Vec<String>) {
+/// Go reads null as the zero value of an item or of a value in a map.
+fn set_nulls(value: &mut Value, shape: &Shape) {
+    let set = |value: &mut Value, shape: &Shape| match (value.is_null(), shape) {
+        (true, Shape::Scalar(Scalar::Text)) => *value = "".into(),
+        _ => set_nulls(value, shape),
+    };
+    match (value, shape) {
+        (Value::Array(items), Shape::List { item, .. }) => {
+            items.iter_mut().for_each(|value| set(value, item))
+        }
+        (Value::Object(fields), Shape::Map { value: shape, .. }) => {
+            fields.values_mut().for_each(|value| set(value, shape));
+        }
+        (Value::Object(fields), _) => {
+            for (name, value) in fields {
+                if let Some(shape) = shape.field(name) {
+                    set_nulls(value, shape);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Fields of `given` that are not in `known`. Those that are null are not there either way: the schema has their names.
+fn find_unknown(given: &Value, known: &Value, shape: Option<&Shape>, path: &str, faults: &mut Vec<String>) {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => {
-            for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+            for (name, value) in given {
+                let below = shape.and_then(|shape| shape.field(name));
+                let is_unknown = shape.is_some_and(|shape| shape.object().is_some()) && below.is_none();
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 match known.get(name) {
-                    Some(known) => find_unknown(value, known, &path, faults),
+                    Some(known) => find_unknown(value, known, below, &path, faults),
+                    None if value.is_null() && !is_unknown => {}
                     None => faults.push(format!("unknown field \"{path}\"")),
                 }
             }
         }
         (Value::Array(given), Value::Array(known)) => {
+            let item = match shape {
+                Some(Shape::List { item, .. }) => Some(&**item),
+                _ => None,
+            };
             for (index, (given, known)) in given.iter().zip(known).enumerate() {
-                find_unknown(given, known, &format!("{path}[{index}]"), faults);
+                find_unknown(given, known, item, &format!("{path}[{index}]"), faults);
             }
         }
         _ => {}

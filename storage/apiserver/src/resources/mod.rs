@@ -8,6 +8,7 @@ mod decode;
 mod definitions;
 mod events;
 mod group_snapshots;
+pub mod mismatch;
 mod node;
 mod pod;
 mod reviews;
@@ -265,6 +266,10 @@ pub struct Resource {
     pub subresources: &'static [Subresource],
     /// Whether a deletion returns the object instead of a `Status`.
     pub returns_deleted: bool,
+    /// Whether an update without a version replaces any version (`AllowUnconditionalUpdate`).
+    pub unconditional: bool,
+    /// Whether an update creates a missing object (`AllowCreateOnUpdate`).
+    pub created_by_update: bool,
     /// Fields of the spec that keep their value when an update omits them.
     pub retained: &'static [&'static str],
     /// What `metadata.generation` counts.
@@ -281,6 +286,8 @@ pub struct Resource {
     pub begin: fn(&mut Value),
     /// Completes a new status, from the old object to the new one.
     pub settle_status: fn(&Value, &mut Value),
+    /// Validates a new status, of the object with it.
+    pub validate_status: fn(&Value) -> Vec<FieldError>,
     /// Validates a new object.
     pub validate: fn(&Value) -> Vec<FieldError>,
     /// Validates a change, from the first to the second.
@@ -312,6 +319,8 @@ pub const BASE: Resource = Resource {
     namespaced: false,
     subresources: &[],
     returns_deleted: false,
+    unconditional: true,
+    created_by_update: false,
     retained: &[],
     generation: Generation::AsGiven,
     label_names: false,
@@ -320,6 +329,7 @@ pub const BASE: Resource = Resource {
     default: |_| {},
     begin: |_| {},
     settle_status: |_, _| {},
+    validate_status: |_| Vec::new(),
     validate: |_| Vec::new(),
     validate_update: |_, _| Vec::new(),
     warnings: |_, _| Vec::new(),
@@ -347,7 +357,13 @@ impl Resource {
 
     /// `Pod` or `StorageClass.storage.k8s.io`.
     pub fn qualified_kind(&self) -> String {
-        qualified(self.kind, self.group)
+        qualified(self.kind, self.strategy_group())
+    }
+
+    /// The group in errors of validation and of deletions: both kinds of events have the strategy of the core group
+    /// (pkg/registry/core/event/strategy.go).
+    pub fn strategy_group(&self) -> &'static str {
+        if self.storage == Storage::Events { "" } else { self.group }
     }
 
     /// The verbs on the resource itself.
