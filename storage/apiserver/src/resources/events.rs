@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::decode::{DecodeError, Decoded, decode};
 use super::{BASE, Field, Resource, Storage, columns, default_to};
+use crate::admission::event;
 
 /// Field of a core event, field of an `events.k8s.io` event.
 const RENAMED: [(&str, &str); 7] = [
@@ -25,6 +26,8 @@ const OMITTED: [&str; 2] = ["reportingController", "reportingInstance"];
 pub(super) fn rows() -> Vec<Resource> {
     let core = Resource {
         decode: decode::<Event>,
+        validate: event::validate_core,
+        validate_update: event::validate_core_update,
         fields: &[
             Field { name: "involvedObject.kind", pointers: &["/involvedObject/kind"], unset: "" },
             Field { name: "involvedObject.namespace", pointers: &["/involvedObject/namespace"], unset: "" },
@@ -48,6 +51,8 @@ pub(super) fn rows() -> Vec<Resource> {
     let view = Resource {
         group: "events.k8s.io",
         decode: decode_view,
+        validate: event::validate,
+        validate_update: event::validate_update,
         fields: &[
             Field { name: "regarding.kind", pointers: &["/involvedObject/kind"], unset: "" },
             Field { name: "regarding.namespace", pointers: &["/involvedObject/namespace"], unset: "" },
@@ -69,6 +74,7 @@ fn base() -> Resource {
     Resource {
         storage: Storage::Events,
         kind: "Event",
+        created_by_update: true,
         plural: "events",
         singular: "event",
         short_names: &["ev"],

@@ -1,13 +1,15 @@
 //! Services. They are stored only: no addresses are allocated, and no node forwards connections to one. The one
 //! of the API server exists because clients read it: e2e.test, before its first spec, to learn the IP family.
 //!
-//! Mirrors pkg/apis/core/v1/defaults.go, `SetDefaults_Service`.
+//! Mirrors pkg/apis/core/v1/defaults.go, `SetDefaults_Service`, and of services without an address what
+//! pkg/registry/core/service/storage/alloc.go sets.
 
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::decode::decode;
 use super::{BASE, Resource, Storage, columns, default_to, status_of};
+use crate::admission::service;
 
 pub(super) fn row() -> Resource {
     Resource {
@@ -24,12 +26,28 @@ pub(super) fn row() -> Resource {
         retained: &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"],
         decode: decode::<Service>,
         default,
-        begin: |service| service["status"] = json!({ "loadBalancer": {} }),
+        begin: |service| {
+            set_families(&mut service["spec"]);
+            service["status"] = json!({ "loadBalancer": {} });
+        },
         settle_status: |_, service| default_to(&mut service["status"], "loadBalancer", json!({})),
+        validate: service::validate,
+        validate_status: service::validate_status,
+        validate_update: |_, service| service::validate(service),
         columns: columns::SERVICE,
         empty: r#","spec":{},"status":{"loadBalancer":{}}"#,
         ..BASE
     }
+}
+
+/// The addresses and families of a service without an address of its own.
+fn set_families(spec: &mut Value) {
+    if spec["clusterIP"] != "None" || spec["type"] == "ExternalName" {
+        return;
+    }
+    default_to(spec, "clusterIPs", json!(["None"]));
+    default_to(spec, "ipFamilies", json!(["IPv4"]));
+    default_to(spec, "ipFamilyPolicy", "SingleStack");
 }
 
 fn default(service: &mut Value) {
