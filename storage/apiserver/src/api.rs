@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::{Audit, Entry, RequestCount};
 use crate::auth::Auth;
 use crate::faults::Faults;
-use crate::handlers::{self, Call};
+use crate::handlers::{self, Call, Warnings};
 use crate::request::{ObjectPath, Query, Target};
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
@@ -149,8 +149,13 @@ impl Api {
                 }
                 let body = read(body).await?;
                 received.clone_from(&body);
-                let call = Call { api: self, path, query, user, head, body };
-                handlers::dispatch(call, verb).await
+                let call = Call { api: self, path, query, user, head, body, warnings: Warnings::default() };
+                let mut answer = match handlers::dispatch(&call, verb).await {
+                    Ok(answer) => answer,
+                    Err(status) => status.into_answer(handlers::status_encoding(head)),
+                };
+                call.warnings.write(&mut answer);
+                Ok(answer)
             }
             Target::UnknownResource => Err(Status::unknown_resource()),
             Target::Unknown => Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n")),

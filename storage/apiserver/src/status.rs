@@ -9,8 +9,9 @@ use http::header::{HeaderValue, RETRY_AFTER};
 use serde_json::{Map, Value, json};
 
 use crate::quote::quote;
-use crate::resources::Resource;
+use crate::resources::{Resource, Storage};
 use crate::response::{self, Answer, Encoding};
+use crate::store::Key;
 
 /// Why a request failed. Boxed, since it is part of every handler's `Result`.
 #[derive(Debug)]
@@ -42,6 +43,13 @@ impl Status {
     /// 400: the request is invalid.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message, None)
+    }
+
+    /// 400: the object of a write has no name, unlike the path.
+    pub fn undeterminable_name(name: &str) -> Self {
+        Self::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))
     }
 
     /// 401: the token is unknown.
@@ -84,6 +92,11 @@ impl Status {
             details.insert("causes".to_owned(), cause);
         }
         status
+    }
+
+    /// 422: a review is invalid. As upstream, it has no kind (`NewInvalid` in pkg/registry/authorization).
+    pub fn invalid_review(resource: &Resource, errors: &[FieldError]) -> Self {
+        Self::invalid_kind(&format!(".{}", resource.group), resource.group, "", "", errors)
     }
 
     /// 404: the object does not exist.
@@ -167,7 +180,18 @@ impl Status {
 
     /// 409: a precondition fails; upstream names the kind here, not the plural.
     pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
-        Self::conflict(&resource.qualified_kind(), resource.group, resource.kind, name, why)
+        Self::conflict(&resource.qualified_kind(), resource.strategy_group(), resource.kind, name, why)
+    }
+
+    /// 409: an update is about an object with the uid `given`, which the stored one has not
+    /// (`NewInvalidObjError` in apiserver pkg/storage/errors.go).
+    pub fn other_uid(resource: &Resource, key: &Key, given: &str, stored: &str) -> Self {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+             failed: UID in precondition: {given}, UID in object meta: {stored}",
+            storage_key(resource, key)
+        );
+        Self::conflict_on(resource, &key.name, &why)
     }
 
     /// 409: the operation conflicts with the state of the object.
@@ -238,12 +262,26 @@ impl Status {
 
     /// 422: one or more fields are invalid.
     pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Self {
-        Self::invalid_kind(&resource.qualified_kind(), resource.group, resource.kind, name, errors)
+        Self::invalid_kind(&resource.qualified_kind(), resource.strategy_group(), resource.kind, name, errors)
+    }
+
+    /// 422: an update has no version, which its kind requires. As upstream, the name of the resource is in place of its
+    /// kind (`Store.Update` in apiserver pkg/registry/generic/registry).
+    pub fn version_required(resource: &Resource, name: &str) -> Self {
+        let error =
+            FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+        Self::invalid_kind(&resource.qualified_plural(), resource.group, resource.plural, name, &[error])
     }
 
     /// 422 for a non-resource, such as the options of a request.
     pub fn invalid_kind(subject: &str, group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        // Go's aggregated errors have every text once.
+        let mut texts: Vec<String> = Vec::new();
+        for text in errors.iter().map(ToString::to_string) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let joined = match &texts[..] {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -346,6 +384,21 @@ impl Status {
     }
 }
 
+/// The key of an object in etcd.
+fn storage_key(resource: &Resource, key: &Key) -> String {
+    let folder = match resource.storage {
+        Storage::Nodes => "minions".to_owned(),
+        Storage::Services => "services/specs".to_owned(),
+        // Kinds of CustomResourceDefinitions, and these themselves, are in a folder of their group.
+        _ if !resource.has_protobuf() || resource.storage == Storage::Definitions => {
+            format!("{}/{}", resource.group, resource.plural)
+        }
+        _ => resource.plural.to_owned(),
+    };
+    let namespace = if key.namespace.is_empty() { String::new() } else { format!("{}/", key.namespace) };
+    format!("/registry/{folder}/{namespace}{}", key.name)
+}
+
 fn details(name: Option<&str>, group: &str, kind: &str) -> Value {
     let mut map = Map::new();
     if let Some(name) = name {
@@ -443,6 +496,11 @@ impl FieldError {
     /// The field's `value` occurs twice.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self { field: field.into(), problem: Problem::Duplicate(shown(value)), detail: String::new() }
+    }
+
+    /// The same error with an explanation.
+    pub fn with_detail(self, detail: &str) -> Self {
+        Self { detail: detail.to_owned(), ..self }
     }
 
     /// The field's `value` refers to a missing object.

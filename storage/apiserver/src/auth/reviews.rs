@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::User;
 use super::action::{Action, ResourceTarget};
 use super::rbac::{Decision, Rule, aggregate};
-use crate::handlers::{Call, warn};
+use crate::handlers::Call;
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::time;
@@ -23,8 +23,7 @@ pub fn review(call: &Call<'_>) -> Result<Answer> {
     if call.path.name.is_some() {
         return Err(Status::method_not_allowed());
     }
-    let decoded = call.decode_body()?;
-    let mut review = decoded.value;
+    let mut review = call.decode_body()?;
     if review["spec"].is_null() {
         review["spec"] = json!({});
     }
@@ -60,9 +59,7 @@ pub fn review(call: &Call<'_>) -> Result<Answer> {
             answer[field] = review[field].take();
         }
     }
-    let mut answer = call.answer_other(StatusCode::CREATED, &answer);
-    warn(&mut answer, &decoded.faults);
-    Ok(answer)
+    Ok(call.answer_other(StatusCode::CREATED, &answer))
 }
 
 /// The user that `token` proves.
@@ -169,7 +166,7 @@ fn check(call: &Call<'_>, review: &Value, mut errors: Vec<FieldError>) -> Result
         let why = if local { "must be empty except for namespace" } else { "must be empty" };
         errors.push(FieldError::invalid("metadata", &review["metadata"], why));
     }
-    if errors.is_empty() { Ok(()) } else { Err(Status::invalid(call.path.resource, "", &errors)) }
+    if errors.is_empty() { Ok(()) } else { Err(Status::invalid_review(call.path.resource, &errors)) }
 }
 
 fn check_attributes(spec: &Value) -> Vec<FieldError> {
@@ -177,7 +174,9 @@ fn check_attributes(spec: &Value) -> Vec<FieldError> {
     match (spec["resourceAttributes"].is_null(), path.is_null()) {
         (false, false) => {
             let why = "cannot be specified in combination with resourceAttributes";
-            vec![FieldError::invalid("spec.nonResourceAttributes", path, why)]
+            // Upstream shows its internal type.
+            let shown = json!({ "Path": text(path, "path"), "Verb": text(path, "verb") });
+            vec![FieldError::invalid("spec.nonResourceAttributes", &shown, why)]
         }
         (true, true) => {
             let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";

@@ -59,6 +59,7 @@ pub fn build(definition: &Value, version: &Value, storage: Storage) -> &'static 
         deprecation: deprecation(spec, version),
     }));
     Box::leak(Box::new(Resource {
+        unconditional: false,
         storage,
         group,
         version: name,

@@ -93,9 +93,10 @@ impl WriteContext<'_> {
         let merged = merge::merge(live, applied, self.shape);
         let mut fields = set_of(applied, self.shape);
         strip(&mut fields, self.reset);
-        let last = owners.get(&self.manager).map(|held| held.fields.clone());
+        let (last, last_time) =
+            owners.get(&self.manager).map(|held| (held.fields.clone(), held.time.clone())).unzip();
         let holding = Holding { fields, time: self.time.clone(), api_version: self.api_version.clone() };
-        owners.set(self.manager.clone(), holding);
+        owners.set(self.manager.clone(), holding.clone());
         let new = match last {
             Some(last) => prune(&merged, &last, &owners.all(), self.shape),
             None => merged,
@@ -113,7 +114,12 @@ impl WriteContext<'_> {
         if !force && !conflicts.is_empty() {
             return Err(conflicts);
         }
-        owners.take(&gained.union(&changes.removed), &self.manager);
+        let changed = gained.union(&changes.removed);
+        if changed.is_empty() {
+            // managedfieldsupdater.go: the time is that of the last apply with a change.
+            owners.set(self.manager.clone(), Holding { time: last_time.unwrap_or_default(), ..holding });
+        }
+        owners.take(&changed, &self.manager);
         Ok((new, owners))
     }
 }

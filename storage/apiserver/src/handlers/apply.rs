@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::update::{Change, WriteOutcome, write};
-use super::{Call, create, warn};
+use super::{Call, create};
 use crate::fields::{self, Conflict, Operation, Owners};
 use crate::response::Answer;
 use crate::schema::Shape;
@@ -35,15 +35,13 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     loop {
         let exists = call.store().get(call.path.resource.storage, &call.key()?).is_some();
         let written = if exists || call.path.subresource.is_some() {
-            Some((StatusCode::OK, write(call, |old| change(call, shape, &applied, old))?))
+            Some((StatusCode::OK, write(call, |old| change(call, shape, &applied, &warnings, old))?))
         } else {
-            create_from(call, shape, &applied)?.map(|written| (StatusCode::CREATED, written))
+            create_from(call, shape, &applied, &warnings)?.map(|written| (StatusCode::CREATED, written))
         };
         // None: another client has created it meanwhile.
         if let Some((code, written)) = written {
-            let mut answer = written.answer(call, code);
-            warn(&mut answer, &warnings);
-            return Ok(answer);
+            return Ok(written.answer(call, code));
         }
     }
 }
@@ -51,23 +49,10 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
 /// Rejects a body of another object, or with fields that only the server sets.
 fn check_identity(call: &Call<'_>, applied: &Value) -> Result<()> {
     let resource = call.path.resource;
-    for (field, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
-        if applied[field].as_str().is_none_or(str::is_empty) {
-            return Err(Status::bad_request(format!("Object '{name}' is missing in '{applied}'")));
-        }
-    }
-    let (given, expected) = (applied["apiVersion"].as_str().unwrap_or_default(), resource.api_version());
-    if given != expected {
-        return Err(Status::bad_request(format!(
-            "Incorrect version specified in apply patch. Specified patch version: {given}, expected: {expected}"
-        )));
-    }
-    if applied["kind"] != resource.kind {
-        return Err(Status::bad_request(format!(
-            "the kind of the object ({}) does not match the kind at the URL ({})",
-            applied["kind"].as_str().unwrap_or_default(),
-            resource.kind
-        )));
+    let text = |field: &str| applied[field].as_str().unwrap_or_default();
+    if text("apiVersion") != resource.api_version() || text("kind") != resource.kind {
+        let given = kind_in_go(text("apiVersion"), text("kind"));
+        return Err(Status::bad_request(format!("invalid object type: {given}")));
     }
     if !applied["metadata"]["managedFields"].is_null() {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
@@ -81,27 +66,39 @@ fn check_identity(call: &Call<'_>, applied: &Value) -> Result<()> {
     create::check_namespace(call, &mut applied.clone())
 }
 
+/// A kind as Go prints a `GroupVersionKind`. Without a version, a `/` is still there.
+fn kind_in_go(api_version: &str, kind: &str) -> String {
+    match api_version.matches('/').count() {
+        0 => format!("/{api_version}, Kind={kind}"),
+        1 => format!("{api_version}, Kind={kind}"),
+        // `Unstructured.GroupVersionKind` is empty if the version cannot be parsed.
+        _ => "/, Kind=".to_owned(),
+    }
+}
+
 /// The error of an object that does not fit its schema, named as in the body (`structuredMergeManager.Apply`).
 fn misfit(call: &Call<'_>, applied: &Value, faults: &[String]) -> Status {
     let path = call.path;
     let given = |field: &str| applied["metadata"][field].as_str().unwrap_or_default();
     let (namespace, name) = (given("namespace"), given("name"));
-    let group_version = match path.resource.group {
-        "" => format!("/{}", path.resource.version),
-        _ => path.resource.api_version(),
-    };
+    let given = kind_in_go(&path.resource.api_version(), path.resource.kind);
     let faults = match faults {
         [fault] => fault.clone(),
         faults => format!("errors:\n  {}", faults.join("\n  ")),
     };
     Status::unclassified(format!(
-        "failed to create typed patch object ({namespace}/{name}; {group_version}, Kind={}): {faults}",
-        path.resource.kind
+        "failed to create typed patch object ({namespace}/{name}; {given}): {faults}"
     ))
 }
 
 /// The result of applying the body to `old`.
-fn change(call: &Call<'_>, shape: &'static Shape, applied: &Value, old: &Object) -> Result<Change> {
+fn change(
+    call: &Call<'_>,
+    shape: &'static Shape,
+    applied: &Value,
+    warnings: &[String],
+    old: &Object,
+) -> Result<Change> {
     let mut live = call.path.resource.present(&old.value);
     if let Value::Object(metadata) = &mut live["metadata"] {
         metadata.shift_remove("managedFields");
@@ -112,6 +109,12 @@ fn change(call: &Call<'_>, shape: &'static Shape, applied: &Value, old: &Object)
         true => write_context.before_tracking(&call.empty(), &live),
         false => owners,
     };
+    // Without metadata, an applier removes all of it that it has applied, together with the name (`prune` in
+    // structured-merge-diff merge/update.go).
+    let held = owners.get(&write_context.manager).map(|holding| holding.fields.write());
+    if applied["metadata"].is_null() && held.is_some_and(|fields| fields["f:metadata"].is_object()) {
+        return Err(Status::undeterminable_name(call.name()?));
+    }
     let forced = call.query.get("force") == Some("true") || call.query.get("force") == Some("1");
     let outcome = write_context.apply(owners.clone(), &live, applied, forced).or_else(|conflicts| {
         // What client-side apply wrote is kubectl's own.
@@ -128,7 +131,8 @@ fn change(call: &Call<'_>, shape: &'static Shape, applied: &Value, old: &Object)
         }
     });
     let (new, owners) = outcome.map_err(|conflicts| refuse(&conflicts))?;
-    let mut new = call.decode(new)?.value;
+    call.warnings.add(warnings.iter().cloned());
+    let mut new = call.decode(new)?;
     new["metadata"]["managedFields"] = owners.write();
     Ok(Change::Applied(new))
 }
@@ -139,12 +143,18 @@ fn last_applied(live: &Value, shape: &Shape) -> fields::Set {
     serde_json::from_str(text).map(|value: Value| fields::set_of(&value, shape)).unwrap_or_default()
 }
 
-fn create_from(call: &Call<'_>, shape: &'static Shape, applied: &Value) -> Result<Option<WriteOutcome>> {
+fn create_from(
+    call: &Call<'_>,
+    shape: &'static Shape,
+    applied: &Value,
+    warnings: &[String],
+) -> Result<Option<WriteOutcome>> {
     let write_context = call.write_context(Operation::Apply, shape);
     let (object, owners) = write_context
         .apply(Owners::default(), &json!({}), applied, false)
         .map_err(|conflicts| refuse(&conflicts))?;
-    let mut object = call.decode(object)?.value;
+    call.warnings.add(warnings.iter().cloned());
+    let mut object = call.decode(object)?;
     object["metadata"]["name"] = call.name()?.into();
     create::check_namespace(call, &mut object)?;
     create::apply(call, object, owners.write())

@@ -1,11 +1,11 @@
 //! Parsing of a body: media type, kind, fields.
 
 use http::header::CONTENT_TYPE;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{Call, duplicates, json_syntax};
 use crate::protobuf::{self, ProtobufError};
-use crate::resources::{self, Decoded};
+use crate::resources;
 use crate::response::PROTOBUF;
 use crate::status::{FieldError, Result, Status};
 
@@ -56,9 +56,9 @@ impl Call<'_> {
         }
     }
 
-    /// The body as an object of its kind, and the faults of its fields, which are errors or warnings according
-    /// to the request.
-    pub fn decode_body(&self) -> Result<Decoded> {
+    /// The body as an object of its kind. The faults of its fields are errors or warnings according to the
+    /// request.
+    pub fn decode_body(&self) -> Result<Value> {
         let resource = self.path.resource;
         let (mut value, duplicates) = self.read().map_err(|fault| self.status(fault, resource.kind))?;
         // Go reads null as an object without fields.
@@ -70,12 +70,12 @@ impl Call<'_> {
     }
 
     /// Decodes `value` with the types of the resource.
-    pub fn decode(&self, value: Value) -> Result<Decoded> {
+    pub fn decode(&self, value: Value) -> Result<Value> {
         self.try_decode(value).map_err(|why| self.cannot(&why))
     }
 
     /// Like [`Call::decode`], with the reason alone as the error.
-    pub fn try_decode(&self, value: Value) -> Result<Decoded, String> {
+    pub fn try_decode(&self, value: Value) -> Result<Value, String> {
         self.decode_strictly(value, Vec::new())
     }
 
@@ -85,7 +85,7 @@ impl Call<'_> {
     }
 
     /// Like [`Call::try_decode`], for a value with faults in its text.
-    fn decode_strictly(&self, mut value: Value, faults: Vec<String>) -> Result<Decoded, String> {
+    fn decode_strictly(&self, mut value: Value, faults: Vec<String>) -> Result<Value, String> {
         let resource = self.path.resource;
         // The order of the other fields is that of warnings.
         if let (None, Value::Object(fields)) = (resource.custom, &mut value) {
@@ -98,11 +98,11 @@ impl Call<'_> {
             Strictness::Strict if !decoded.faults.is_empty() => {
                 Err(format!("strict decoding error: {}", decoded.faults.join(", ")))
             }
-            Strictness::Ignore => {
-                decoded.faults.clear();
-                Ok(decoded)
+            Strictness::Ignore => Ok(decoded.value),
+            Strictness::Strict | Strictness::Warn => {
+                self.warnings.add(decoded.faults);
+                Ok(decoded.value)
             }
-            Strictness::Strict | Strictness::Warn => Ok(decoded),
         }
     }
 
@@ -115,13 +115,20 @@ impl Call<'_> {
         }
     }
 
-    /// The body as an object to apply, and its warnings.
+    /// The body as an object to apply, and the warnings that follow if it can be applied.
     pub fn applied_body(&self) -> Result<(Value, Vec<String>)> {
         let text = String::from_utf8_lossy(&self.body);
         let (value, faults) = duplicates::read_yaml(&text).map_err(|error| {
             let why = yaml_problem(&error.to_string());
             Status::bad_request(format!("error decoding YAML: error converting YAML to JSON: {why}"))
         })?;
+        if !matches!(value, Value::Null | Value::Object(_)) {
+            let found = kind_of(&value);
+            return Err(Status::bad_request(format!(
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into \
+                 Go value of type map[string]interface {{}}"
+            )));
+        }
         match self.strictness() {
             Strictness::Strict if !faults.is_empty() => {
                 let faults = faults.join(", ");
@@ -163,10 +170,13 @@ impl Call<'_> {
         let (value, faults) = match self.format().ok_or(Fault::MediaType)? {
             Format::Json => {
                 let text = text();
-                let (value, twice) = duplicates::read_json(text.as_bytes()).map_err(|error| {
-                    let why = json_syntax::error(&text).unwrap_or_else(|| error.to_string());
-                    Fault::Unrecognized(format!("couldn't get version/kind; json parse error: {why}"))
-                })?;
+                let (value, twice) =
+                    duplicates::read_json(text.as_bytes(), self.path.resource.custom.is_none()).map_err(
+                        |error| {
+                            let why = json_syntax::error(&text).unwrap_or_else(|| error.to_string());
+                            Fault::Unrecognized(format!("couldn't get version/kind; json parse error: {why}"))
+                        },
+                    )?;
                 (value, twice.into_iter().map(|field| format!("duplicate field \"{field}\"")).collect())
             }
             // Upstream reports unknown and duplicate fields of texts only.
@@ -177,7 +187,15 @@ impl Call<'_> {
                     (ProtobufError::Malformed, _) => "unexpected EOF".to_owned(),
                     (error, _) => error.to_string(),
                 };
-                let value = protobuf::decode(&self.body);
+                let value = match protobuf::decode(&self.body) {
+                    // The kind is compared with that of the path, before the object is read.
+                    Err(ProtobufError::Kind { kind, version })
+                        if !kind.is_empty() && kind != self.path.resource.kind =>
+                    {
+                        Ok(json!({ "kind": kind, "apiVersion": version }))
+                    }
+                    value => value,
+                };
                 (value.map_err(|error| Fault::Unrecognized(problem(error)))?, Vec::new())
             }
             Format::Yaml => duplicates::read_yaml(&text())
@@ -185,6 +203,21 @@ impl Call<'_> {
         };
         check_identity(&value).map_err(Fault::Unrecognized)?;
         Ok((value, faults))
+    }
+
+    /// Why the result of a patch has another kind or version than the path, if so. Those of custom kinds are validated.
+    pub fn unknown_kind(&self, value: &Value) -> Option<String> {
+        let resource = self.path.resource;
+        let text = |field: &str| value[field].as_str().filter(|text| !text.is_empty());
+        let (kind, version) = (text("kind").unwrap_or(resource.kind), resource.api_version());
+        let version = text("apiVersion").unwrap_or(&version);
+        let same = kind == resource.kind && version == resource.api_version();
+        (!same && resource.custom.is_none()).then(|| {
+            format!(
+                "no kind \"{kind}\" is registered for version \"{version}\" in scheme \
+                 \"pkg/api/legacyscheme/scheme.go:30\""
+            )
+        })
     }
 
     /// Whether the body's kind and version equal those of the path.
@@ -215,7 +248,8 @@ impl Call<'_> {
                 expected = resource.kind
             )));
         }
-        if api_version != expected_version {
+        let same_kind = kind.is_empty() || kind == resource.kind;
+        if api_version != expected_version && (custom || same_kind) {
             return Err(Status::bad_request(format!(
                 "the API version in the data ({api_version}) does not match the expected API version \
                  ({expected_version})"
@@ -228,7 +262,10 @@ impl Call<'_> {
             let subject = format!("{kind}.{}", resource.group);
             return Err(Status::invalid_kind(&subject, resource.group, kind, name, &errors));
         }
-        let internal = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
+        let internal = match resource.strategy_group() {
+            "" => "core",
+            group => group.split('.').next().unwrap_or_default(),
+        };
         Err(Status::bad_request(format!(
             "{kind} in version \"{version}\" cannot be handled as a {expected}: converting ({version}.{kind}) to \
              ({internal}.{expected}): unknown conversion",
@@ -267,25 +304,17 @@ fn summary(body: &[u8]) -> String {
 
 /// Checks what upstream's `FindKind` reads before anything else (apimachinery runtime/serializer/json/meta.go).
 fn check_identity(value: &Value) -> Result<(), String> {
-    let found = |value: &Value| match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
     let problem = |why: String| Err(format!("couldn't get version/kind; json parse error: json: {why}"));
     if !matches!(value, Value::Null | Value::Object(_)) {
         return problem(format!(
             "cannot unmarshal {} into Go value of type struct {{ APIVersion string \
              \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            found(value)
+            kind_of(value)
         ));
     }
     for field in ["apiVersion", "kind"] {
         if !matches!(value[field], Value::Null | Value::String(_)) {
-            let found = found(&value[field]);
+            let found = kind_of(&value[field]);
             return problem(format!("cannot unmarshal {found} into Go struct field .{field} of type string"));
         }
     }
@@ -294,6 +323,18 @@ fn check_identity(value: &Value) -> Result<(), String> {
         return Err(format!("unexpected GroupVersion string: {version}"));
     }
     Ok(())
+}
+
+/// The kind of a JSON value, in Go's words.
+pub fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 /// The first line of the parser's message in the form of Go's parser.

@@ -5,9 +5,9 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 
 use super::update::{Change, WriteOutcome, write};
-use super::{Call, evict, metadata, ownership, token, warn};
+use super::{Call, Warnings, evict, metadata, ownership, token};
 use crate::request::ObjectPath;
-use crate::resources::{Generation, Resource, Storage};
+use crate::resources::{Generation, Resource, Storage, Write};
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::{CreateError, Key};
@@ -31,8 +31,7 @@ fn create(call: &Call<'_>) -> Result<Answer> {
     if call.path.name.is_some() {
         return Err(Status::method_not_allowed());
     }
-    let decoded = call.decode_body()?;
-    let mut object = decoded.value;
+    let mut object = call.decode_body()?;
     check_namespace(call, &mut object)?;
     let base = object["metadata"]["generateName"].as_str().map(str::to_owned).filter(|base| !base.is_empty());
     let given = object["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty());
@@ -45,15 +44,9 @@ fn create(call: &Call<'_>) -> Result<Answer> {
         let prepared = prepare(call, object.clone(), None)?;
         let name = prepared["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         match enter(call, &name, prepared) {
-            Ok(written) => {
-                let mut answer = written.answer(call, StatusCode::CREATED);
-                warn(&mut answer, &decoded.faults);
-                return Ok(answer);
-            }
+            Ok(written) => return Ok(written.answer(call, StatusCode::CREATED)),
             Err(CreateError::Exists) if defines_built_in(call, &name) => {
-                let mut answer = update_definition(call, &name, &object)?;
-                warn(&mut answer, &decoded.faults);
-                return Ok(answer);
+                return update_definition(call, &name, &object);
             }
             Err(CreateError::Exists) if attempts > 0 => {}
             Err(error) => return Err(refusal(call, &name, &error)),
@@ -76,6 +69,7 @@ fn update_definition(call: &Call<'_>, name: &str, object: &Value) -> Result<Answ
         user: call.user.clone(),
         head: call.head,
         body: Bytes::new(),
+        warnings: Warnings::default(),
     };
     let written = write(&update, |_| Ok(Change::Ordinary(object.clone())))?;
     Ok(written.answer(&update, StatusCode::CREATED))
@@ -83,7 +77,15 @@ fn update_definition(call: &Call<'_>, name: &str, object: &Value) -> Result<Answ
 
 /// Stores an applied object with known owners; `None` if it exists by now.
 pub(super) fn apply(call: &Call<'_>, object: Value, owners: Value) -> Result<Option<WriteOutcome>> {
-    let object = prepare(call, object, Some(owners))?;
+    store_missing(call, prepare(call, object, Some(owners))?)
+}
+
+/// Stores the object of an update; `None` if it exists by now.
+pub(super) fn update(call: &Call<'_>, object: Value) -> Result<Option<WriteOutcome>> {
+    store_missing(call, prepare(call, object, None)?)
+}
+
+fn store_missing(call: &Call<'_>, object: Value) -> Result<Option<WriteOutcome>> {
     let name = call.name()?;
     match enter(call, name, object) {
         Ok(written) => Ok(Some(written)),
@@ -158,7 +160,7 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
         metadata.shift_remove("uid");
     }
     let version = metadata.as_object_mut().and_then(|metadata| metadata.shift_remove("resourceVersion"));
-    let versioned = version.is_some_and(|version| version != "" && version != "0");
+    call.warnings.add(metadata::remove_duplicate_owners(&mut object["metadata"], ""));
     (resource.default)(&mut object);
     let owners = owners.unwrap_or_else(|| ownership::create(call, &object));
     (resource.begin)(&mut object);
@@ -181,10 +183,17 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
     if !errors.is_empty() {
         return Err(Status::invalid(resource, &name, &errors));
     }
+    call.warnings.add((resource.warnings)(&object, Write::Create));
+    if resource.custom.is_some() {
+        call.warnings.add(metadata::finalizer_warnings(&Value::Null, &object["metadata"]));
+    }
     // Upstream's storage checks this (`ErrResourceVersionSetOnCreate`), which a dry run does not reach.
-    if versioned && !call.query.dry_run() {
-        let message = "resourceVersion should not be set on objects to be created";
-        return Err(Status::unclassified(message.to_owned()));
+    if let Some(version) = version.filter(|version| *version != "" && *version != "0") {
+        if !call.query.dry_run() {
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(Status::unclassified(message.to_owned()));
+        }
+        object["metadata"]["resourceVersion"] = version;
     }
     Ok(object)
 }

@@ -20,6 +20,9 @@ pub const FOREGROUND: &str = "foregroundDeletion";
 /// The finalizer of orphaning deletion. Here dependents are orphaned at once, so an object has it for one version only.
 const ORPHAN: &str = "orphan";
 
+/// Namespaces that are never deleted (apiserver pkg/admission/plugin/namespace/lifecycle).
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
 /// The propagation policy of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
@@ -40,6 +43,8 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     /// Precondition: the version.
     pub version: Option<String>,
+    /// Whether `orphanDependents` is false.
+    pub collects: bool,
     /// Propagation policy; if absent, the object's finalizers decide.
     pub propagation: Option<Propagation>,
     /// Dry run.
@@ -58,6 +63,9 @@ pub enum Outcome {
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let options = options::deletion(call)?;
     let (resource, key) = (call.path.resource, call.key()?);
+    if resource.storage == Storage::Namespaces && IMMORTAL.contains(&&*key.name) {
+        return Err(Status::forbidden(resource, &key.name, "this namespace may not be deleted"));
+    }
     match delete(call.store(), resource, &key, &options)? {
         Outcome::Removed(object) if !resource.returns_deleted => {
             let mut details = json!({ "name": &*key.name, "group": resource.group, "kind": resource.plural, "uid": object.uid() });
@@ -69,6 +77,8 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
             });
             Ok(call.answer_other(StatusCode::OK, &success))
         }
+        // As upstream, for clients that wait until the garbage collector has deleted the dependents.
+        Outcome::Deleting(object) if options.collects => Ok(call.answer(StatusCode::ACCEPTED, &object)),
         Outcome::Removed(object) | Outcome::Deleting(object) => Ok(call.answer(StatusCode::OK, &object)),
     }
 }
@@ -233,6 +243,9 @@ fn mark(object: &mut Value, grace: i64) {
 }
 
 fn check_preconditions(resource: &Resource, object: &Object, options: &DeleteOptions) -> Result<()> {
+    if resource.storage == Storage::Namespaces {
+        return check_namespace(resource, object, options);
+    }
     if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != object.uid()) {
         let why = format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have \
@@ -248,6 +261,25 @@ fn check_preconditions(resource: &Resource, object: &Object, options: &DeleteOpt
              ({current}). The object might have been modified"
         );
         return Err(Status::precondition(resource, &object.key.name, &why));
+    }
+    Ok(())
+}
+
+/// The preconditions of the deletion of a namespace, which has a text of its own
+/// (pkg/registry/core/namespace/storage/storage.go).
+fn check_namespace(resource: &Resource, namespace: &Object, options: &DeleteOptions) -> Result<()> {
+    let version = namespace.version.to_string();
+    let checks = [
+        ("UID", options.uid.as_deref(), namespace.uid()),
+        ("ResourceVersion", options.version.as_deref(), version.as_str()),
+    ];
+    for (name, given, stored) in checks {
+        if let Some(given) = given.filter(|given| *given != stored) {
+            let why = format!(
+                "Precondition failed: {name} in precondition: {given}, {name} in object meta: {stored}"
+            );
+            return Err(Status::conflict_on(resource, &namespace.key.name, &why));
+        }
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Parses JSON and YAML as upstream does, using the last of duplicate fields, and reports the duplicates.
+//! Parses JSON and YAML as upstream does, using the last of duplicate fields, and reports the duplicates. Go decodes
+//! duplicate objects into the same value, so that the last one adds to the others.
 //!
 //! Mirrors the strict decoding of sigs.k8s.io/json.
 
@@ -8,11 +9,11 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// The value in the JSON text `text`, and the paths of duplicate fields.
-pub fn read_json(text: &[u8]) -> serde_json::Result<(Value, Vec<String>)> {
+/// The value in the JSON text `text`, and the paths of duplicate fields. `typed` if it is decoded into a type.
+pub fn read_json(text: &[u8], typed: bool) -> serde_json::Result<(Value, Vec<String>)> {
     let found = RefCell::new(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Position { path: &ValuePath::Start, found: &found }.deserialize(&mut deserializer)?;
+    let value = Position { path: &ValuePath::Start, found: &found, typed }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok((value, found.into_inner()))
 }
@@ -49,10 +50,22 @@ impl fmt::Display for ValuePath<'_> {
     }
 }
 
+/// Adds the fields of a duplicate object.
+fn add(earlier: &mut Map<String, Value>, later: Map<String, Value>) {
+    for (name, value) in later {
+        match (earlier.get_mut(&name), value) {
+            (Some(Value::Object(earlier)), Value::Object(later)) => add(earlier, later),
+            (_, value) => drop(earlier.insert(name, value)),
+        }
+    }
+}
+
 /// The position of the parser.
+#[derive(Clone, Copy)]
 struct Position<'a> {
     path: &'a ValuePath<'a>,
     found: &'a RefCell<Vec<String>>,
+    typed: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for Position<'_> {
@@ -102,7 +115,7 @@ impl<'de> Visitor<'de> for Position<'_> {
         let mut items = Vec::new();
         loop {
             let path = ValuePath::Item(self.path, items.len());
-            match list.next_element_seed(Position { path: &path, found: self.found })? {
+            match list.next_element_seed(Position { path: &path, ..self })? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
             }
@@ -113,11 +126,14 @@ impl<'de> Visitor<'de> for Position<'_> {
         let mut fields = Map::new();
         while let Some(name) = map.next_key::<String>()? {
             let path = ValuePath::Field(self.path, &name);
-            let value = map.next_value_seed(Position { path: &path, found: self.found })?;
+            let value = map.next_value_seed(Position { path: &path, ..self })?;
             if fields.contains_key(&name) {
                 self.found.borrow_mut().push(path.to_string());
             }
-            fields.insert(name, value);
+            match (fields.get_mut(&name), value) {
+                (Some(Value::Object(earlier)), Value::Object(later)) if self.typed => add(earlier, later),
+                (_, value) => drop(fields.insert(name, value)),
+            }
         }
         Ok(Value::Object(fields))
     }
@@ -132,11 +148,15 @@ mod tests {
     #[test]
     fn the_last_duplicate_wins_and_its_path_is_reported() {
         let text = br#"{"a": 1, "b": [{"c": {"d": "x", "d": "y"}}], "a": -2.5, "e": [null, true, 18446744073709551615]}"#;
-        let (value, duplicates) = read_json(text).unwrap();
+        let (value, duplicates) = read_json(text, true).unwrap();
         let big = u64::MAX;
         assert_eq!(value, json!({"a": -2.5, "b": [{"c": {"d": "y"}}], "e": [null, true, big]}));
         assert_eq!(duplicates, ["b[0].c.d", "a"]);
-        assert!(read_json(b"{} x").is_err() && read_json(b"{").is_err());
+        assert!(read_json(b"{} x", true).is_err() && read_json(b"{", true).is_err());
+        let text = br#"{"m": {"l": {"a": "b"}}, "m": {"l": {"c": "d"}, "n": 1}}"#;
+        let both = json!({ "m": { "l": { "a": "b", "c": "d" }, "n": 1 } });
+        assert_eq!(read_json(text, true).unwrap().0, both, "Go adds to an object");
+        assert_eq!(read_json(text, false).unwrap().0, json!({ "m": { "l": { "c": "d" }, "n": 1 } }));
     }
 
     #[test]

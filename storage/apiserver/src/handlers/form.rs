@@ -77,8 +77,11 @@ impl Call<'_> {
         }
         let accepted = clauses(self.head).iter().find_map(|clause| self.accept(clause));
         if collection && self.head.method == Method::GET && self.query.flag("watch") {
-            let streamed = accepted.filter(|accepted| accepted.encoding != Encoding::Yaml);
-            return streamed.ok_or_else(|| Status::not_acceptable(&STREAM_TYPES));
+            // The response is negotiated as that of a list first (`ListResource` in rest.go).
+            let is_yaml = accepted.as_ref().is_some_and(|accepted| accepted.encoding == Encoding::Yaml);
+            if is_yaml {
+                return Err(Status::not_acceptable(&STREAM_TYPES));
+            }
         }
         accepted.ok_or_else(|| Status::not_acceptable(&TYPES))
     }

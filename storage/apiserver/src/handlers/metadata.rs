@@ -1,12 +1,15 @@
-//! Validation of the metadata of new objects: labels, annotations, finalizers and owners.
+//! Validation of metadata: labels, annotations, finalizers, owners, and what an update must not change.
 //!
-//! Mirrors `ValidateObjectMeta` in apimachinery pkg/api/validation/objectmeta.go, and `ValidateFinalizerName` in
-//! Kubernetes' pkg/apis/core/validation.
+//! Mirrors `ValidateObjectMeta` and `ValidateObjectMetaUpdate` in apimachinery pkg/api/validation/objectmeta.go, and
+//! `ValidateFinalizerName` in Kubernetes' pkg/apis/core/validation.
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use crate::admission::labels;
-use crate::resources::Resource;
+use crate::quote::quote;
+use crate::resources::{Resource, Storage};
 use crate::status::FieldError;
 
 /// The largest size of all annotations, in bytes (`TotalAnnotationSizeLimitB`).
@@ -17,11 +20,98 @@ const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
 /// The errors of the metadata, other than those of its name.
 pub fn validate(resource: &Resource, metadata: &Value) -> Vec<FieldError> {
-    let mut errors = labels::check("metadata.labels", &metadata["labels"]);
+    let mut errors = general(metadata);
+    errors.extend(standard_finalizers(resource, metadata));
+    errors
+}
+
+/// The errors of a change of the metadata. Upstream lists those of the new metadata once more for every validation that
+/// contains this one (`rest.BeforeUpdate` and the strategies of most kinds).
+pub fn validate_update(resource: &Resource, old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut errors = general(new);
+    if !old["deletionTimestamp"].is_null() {
+        errors.extend(added_finalizers(&old["finalizers"], &new["finalizers"]));
+    }
+    for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if old[field] != new[field] {
+            errors.push(FieldError::immutable(format!("metadata.{field}"), &new[field]));
+        }
+    }
+    errors.extend(standard_finalizers(resource, new));
+    errors
+}
+
+/// Warnings about the finalizers of a custom object, those of `old` excepted (`generateWarningsFromObj` in
+/// apiextensions-apiserver pkg/registry/customresource/strategy.go).
+pub fn finalizer_warnings(old: &Value, new: &Value) -> Vec<String> {
+    let names = |metadata: &Value| -> BTreeSet<String> {
+        let names = metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        names.map(str::to_owned).collect()
+    };
+    let mut warnings = Vec::new();
+    for name in names(new).difference(&names(old)) {
+        let mut faults = labels::key_faults(name);
+        if !name.contains('/') && !STANDARD.contains(&name.as_str()) {
+            let advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer \
+                          writers";
+            faults.push(advice.to_owned());
+        }
+        warnings
+            .extend(faults.into_iter().map(|fault| format!("metadata.finalizers: {}: {fault}", quote(name))));
+    }
+    warnings
+}
+
+/// Removes owner references that occur twice, and returns the warning about them (`dedupOwnerReferences` in apiserver
+/// endpoints/handlers/rest.go).
+pub fn remove_duplicate_owners(metadata: &mut Value, write: &str) -> Option<String> {
+    let references = metadata.get_mut("ownerReferences")?.as_array_mut()?;
+    let mut seen: Vec<Value> = Vec::new();
+    let mut duplicates: Vec<String> = Vec::new();
+    references.retain(|reference| {
+        let is_new = !seen.contains(reference);
+        match is_new {
+            true => seen.push(reference.clone()),
+            false => duplicates.push(reference["uid"].as_str().unwrap_or_default().to_owned()),
+        }
+        is_new
+    });
+    (!duplicates.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries{write}; API server dedups owner references in 1.20+, \
+             and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            duplicates.join(", ")
+        )
+    })
+}
+
+/// The errors that creations and updates have in common.
+fn general(metadata: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if metadata["generation"].as_i64().is_some_and(|generation| generation < 0) {
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid("metadata.generation", &metadata["generation"], detail));
+    }
+    errors.extend(labels::check("metadata.labels", &metadata["labels"]));
     errors.extend(annotations(&metadata["annotations"]));
     errors.extend(owners(&metadata["ownerReferences"]));
-    errors.extend(finalizers(resource, &metadata["finalizers"]));
+    errors.extend(finalizers(&metadata["finalizers"]));
     errors
+}
+
+/// An object that is being deleted gets no new finalizers.
+fn added_finalizers(old: &Value, new: &Value) -> Option<FieldError> {
+    let held = old.as_array().map_or(&[][..], Vec::as_slice);
+    let given = new.as_array().map_or(&[][..], Vec::as_slice);
+    let added: Vec<String> =
+        given.iter().filter(|name| !held.contains(name)).map(ToString::to_string).collect();
+    (!added.is_empty()).then(|| {
+        let detail = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+            added.join(", ")
+        );
+        FieldError::forbidden("metadata.finalizers", detail)
+    })
 }
 
 fn annotations(annotations: &Value) -> Vec<FieldError> {
@@ -40,19 +130,14 @@ fn annotations(annotations: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn finalizers(resource: &Resource, finalizers: &Value) -> Vec<FieldError> {
+fn finalizers(finalizers: &Value) -> Vec<FieldError> {
     let field = "metadata.finalizers";
     let names: Vec<&str> = finalizers.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut errors = Vec::new();
-    for (index, name) in names.iter().enumerate() {
+    for name in &names {
         let faults = labels::key_faults(name);
         let invalid = |fault: String| FieldError::invalid(field, &(*name).into(), fault);
         errors.extend(faults.into_iter().map(invalid));
-        // Objects of custom kinds get a warning about it instead.
-        if resource.custom.is_none() && !name.contains('/') && !STANDARD.contains(name) {
-            let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid(format!("{field}[{index}]"), &(*name).into(), detail));
-        }
     }
     if names.contains(&"orphan") && names.contains(&"foregroundDeletion") {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
@@ -61,13 +146,35 @@ fn finalizers(resource: &Resource, finalizers: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// Finalizers without a domain that are not upstream's. Objects of custom kinds get a warning about them instead.
+fn standard_finalizers(resource: &Resource, metadata: &Value) -> Vec<FieldError> {
+    // These kinds validate their metadata with apimachinery's functions only.
+    let is_general = resource.custom.is_some()
+        || matches!(resource.storage, Storage::Leases | Storage::Definitions)
+        || (resource.storage == Storage::Events && resource.group.is_empty());
+    if is_general {
+        return Vec::new();
+    }
+    let names = metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).enumerate();
+    let unknown = names.filter(|(_, name)| !name.contains('/') && !STANDARD.contains(name));
+    let detail = "name is neither a standard finalizer name nor is it fully qualified";
+    let errors = unknown.map(|(index, name)| {
+        FieldError::invalid(format!("metadata.finalizers[{index}]"), &name.into(), detail)
+    });
+    errors.collect()
+}
+
 fn owners(references: &Value) -> Vec<FieldError> {
     let field = "metadata.ownerReferences";
     let mut errors = Vec::new();
     let mut controller: Option<String> = None;
     for reference in references.as_array().into_iter().flatten() {
         let text = |name: &str| reference[name].as_str().unwrap_or_default();
-        let version = text("apiVersion").rsplit('/').next().unwrap_or_default();
+        // What is no group and version has neither.
+        let version = match text("apiVersion").matches('/').count() {
+            0 | 1 => text("apiVersion").rsplit('/').next().unwrap_or_default(),
+            _ => "",
+        };
         if version.is_empty() {
             let detail = "version must not be empty";
             errors.push(FieldError::invalid(
@@ -95,13 +202,26 @@ fn owners(references: &Value) -> Vec<FieldError> {
                         "Only one reference can have Controller set to true. Found \"true\" in references for \
                          {first} and {this}"
                     );
-                    errors.push(FieldError::invalid(field, references, detail));
+                    errors.push(FieldError::invalid(field, &in_go_order(references), detail));
                 }
                 None => controller = Some(this),
             }
         }
     }
     errors
+}
+
+/// References with their fields in the order of upstream's type.
+fn in_go_order(references: &Value) -> Value {
+    const FIELDS: [&str; 6] = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let ordered = |reference: &Value| -> Value {
+        let fields = FIELDS.iter().filter_map(|field| {
+            let value = reference.get(*field)?;
+            Some(((*field).to_owned(), value.clone()))
+        });
+        Value::Object(fields.collect())
+    };
+    references.as_array().into_iter().flatten().map(ordered).collect()
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use form::{Accepted, Form};
 pub use delete::{DeleteOptions, FOREGROUND, Propagation, delete_object};
 pub use form::{discovery_encoding, metadata_of, status_encoding};
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::StatusCode;
 use http::header::{HeaderValue, WARNING};
@@ -57,12 +57,41 @@ pub struct Call<'a> {
     pub head: &'a Parts,
     /// Its body, empty if it has none.
     pub body: Bytes,
+    /// What its response warns about, also if it fails.
+    pub warnings: Warnings,
+}
+
+/// The warnings of a response, each once.
+#[derive(Debug, Default)]
+pub struct Warnings(Mutex<Vec<String>>);
+
+impl Warnings {
+    /// Adds those that are not yet there, as upstream's recorder (apiserver endpoints/filters/warning.go).
+    pub fn add(&self, warnings: impl IntoIterator<Item = String>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for warning in warnings {
+            if !all.contains(&warning) {
+                all.push(warning);
+            }
+        }
+    }
+
+    /// Moves them into the response.
+    pub fn write(&self, answer: &mut Answer) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for warning in all.drain(..) {
+            let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+                answer.headers_mut().append(WARNING, value);
+            }
+        }
+    }
 }
 
 /// Dispatches `call` by its verb.
-pub async fn dispatch(call: Call<'_>, verb: &'static str) -> Result<Answer> {
+pub async fn dispatch(call: &Call<'_>, verb: &'static str) -> Result<Answer> {
     let resource = call.path.resource;
-    check_verb(&call, verb)?;
+    check_verb(call, verb)?;
     if let ("create", None, None) = (verb, &call.path.namespace, &call.path.name)
         && resource.namespaced
         && resource.custom.is_some()
@@ -80,18 +109,18 @@ pub async fn dispatch(call: Call<'_>, verb: &'static str) -> Result<Answer> {
     }
     let scales = resource.custom.is_some() && call.path.subresource.as_deref() == Some("scale");
     let answer = match verb {
-        _ if scales => scale::handle(&call, verb),
-        "get" | "create" if connects => connect::handle(&call).await,
-        "get" if call.path.subresource.as_deref() == Some("log") => log::handle(&call).await,
-        "get" => get::handle(&call),
-        "list" => list::handle(&call),
-        "watch" => watch::handle(&call),
-        "create" if resource.storage.is_virtual() => auth::review(&call),
-        "create" => create::handle(&call),
-        "update" => update::handle(&call),
-        "patch" => patch::handle(&call),
-        "delete" => delete::handle(&call),
-        "deletecollection" => delete::handle_collection(&call),
+        _ if scales => scale::handle(call, verb),
+        "get" | "create" if connects => connect::handle(call).await,
+        "get" if call.path.subresource.as_deref() == Some("log") => log::handle(call).await,
+        "get" => get::handle(call),
+        "list" => list::handle(call),
+        "watch" => watch::handle(call),
+        "create" if resource.storage.is_virtual() => auth::review(call),
+        "create" => create::handle(call),
+        "update" => update::handle(call),
+        "patch" => patch::handle(call),
+        "delete" => delete::handle(call),
+        "deletecollection" => delete::handle_collection(call),
         _ => Err(Status::method_not_allowed()),
     };
     // Before the answer, so that the kind is served when its definition is.
@@ -102,11 +131,8 @@ pub async fn dispatch(call: Call<'_>, verb: &'static str) -> Result<Answer> {
     if formed && answer.is_ok() && !matches!(verb, "watch" | "delete") {
         call.check_form(matches!(verb, "list" | "deletecollection"))?;
     }
-    let deprecation = resource.custom.and_then(|kind| kind.deprecation.clone());
-    answer.map(|mut answer| {
-        warn(&mut answer, deprecation.as_slice());
-        answer
-    })
+    call.warnings.add(resource.custom.and_then(|kind| kind.deprecation.clone()));
+    answer
 }
 
 /// Rejects what has no path, and verbs that a path does not have. Custom kinds have other texts, since their handler
@@ -176,15 +202,5 @@ impl Call<'_> {
     /// An object of another kind, such as `Status`, as the response. It has no other forms.
     pub fn answer_other(&self, status: StatusCode, object: &Value) -> Answer {
         response::object(status, self.accepted().encoding, object)
-    }
-}
-
-/// Adds a warning about fields without effect.
-pub fn warn(answer: &mut Answer, faults: &[String]) {
-    for fault in faults {
-        let text = fault.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
-            answer.headers_mut().append(WARNING, value);
-        }
     }
 }

@@ -91,7 +91,27 @@ pub fn deletion(call: &Call<'_>) -> Result<DeleteOptions> {
     if call.body.is_empty() {
         return read_deletion(&Value::Null, &call.query);
     }
-    read_deletion(&call.parse_options()?, &Query::default())
+    let options = call.parse_options()?;
+    check_kind(&options)?;
+    read_deletion(&options, &Query::default())
+}
+
+/// Rejects a body of another kind. `DeleteOptions` are of any version.
+fn check_kind(options: &Value) -> Result<()> {
+    let kind = options["kind"].as_str().unwrap_or_default();
+    if ["", "DeleteOptions"].contains(&kind) {
+        return Ok(());
+    }
+    if ["Status", "CreateOptions", "UpdateOptions", "PatchOptions", "ListOptions"].contains(&kind) {
+        let why = format!("converting (v1.{kind}) to (v1.DeleteOptions): unknown conversion");
+        return Err(Status::bad_request(why));
+    }
+    let version =
+        options["apiVersion"].as_str().filter(|version| !version.is_empty()).unwrap_or("meta.k8s.io/v1");
+    Err(Status::bad_request(format!(
+        "no kind \"{kind}\" is registered for version \"{version}\" in scheme \
+         \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
+    )))
 }
 
 /// The types of the fields of `DeleteOptions`, in Go.
@@ -171,6 +191,7 @@ pub fn read_deletion(options: &Value, query: &Query) -> Result<DeleteOptions> {
         grace,
         uid: condition("uid"),
         version: condition("resourceVersion"),
+        collects: orphan == Some(false),
         propagation,
         dry_run: !dry_run.is_empty(),
     })

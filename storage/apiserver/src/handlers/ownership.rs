@@ -26,6 +26,14 @@ impl Call<'_> {
         }
     }
 
+    /// A stored object in the shape of the kind.
+    fn viewed(&self, value: &Value) -> Value {
+        match &self.path.resource.view {
+            None => value.clone(),
+            Some(view) => view(value.clone()),
+        }
+    }
+
     /// An empty object of the kind.
     pub(super) fn empty(&self) -> Value {
         let text = format!("{{\"metadata\":{{}}{}}}", self.path.resource.empty);
@@ -72,12 +80,12 @@ pub fn update(call: &Call<'_>, old: &Value, new: &mut Value) {
     let write_context = call.write_context(Operation::Update, shape);
     let owners = Owners::read(&sent).filter(|owners| !owners.is_empty());
     let owners = owners.or_else(|| Owners::read(held)).filter(|owners| !owners.is_empty());
-    let owners = owners.unwrap_or_else(|| write_context.before_tracking(&call.empty(), old));
-    let mut before = old.clone();
+    let mut before = call.viewed(old);
+    let owners = owners.unwrap_or_else(|| write_context.before_tracking(&call.empty(), &before));
     if let Value::Object(metadata) = &mut before["metadata"] {
         metadata.shift_remove("managedFields");
     }
-    let owners = write_context.update(owners, &before, new);
+    let owners = write_context.update(owners, &before, &call.viewed(new));
     if !owners.is_empty() {
         new["metadata"]["managedFields"] = owners.write();
     }
@@ -89,7 +97,8 @@ pub fn create(call: &Call<'_>, new: &Value) -> Value {
     let Some(shape) = call.shape().filter(|_| call.query.get("fieldManager").is_some()) else {
         return Value::Null;
     };
-    let owners = call.write_context(Operation::Update, shape).update(Owners::default(), &call.empty(), new);
+    let write_context = call.write_context(Operation::Update, shape);
+    let owners = write_context.update(Owners::default(), &call.empty(), &call.viewed(new));
     if owners.is_empty() { Value::Null } else { owners.write() }
 }
 

@@ -3,10 +3,12 @@
 use http::StatusCode;
 use serde_json::Value;
 
+use super::body::kind_of;
+use super::create::check_namespace;
 use super::update::{Change, write};
-use super::{Call, apply as server_side, warn};
+use super::{Call, apply as server_side, json_syntax};
 use crate::json_patch::{self as operations, MAX_OPERATIONS, Operation};
-use crate::resources::Decoded;
+use crate::resources::mismatch;
 use crate::response::Answer;
 use crate::status::{Result, Status};
 use crate::store::Object;
@@ -28,33 +30,51 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         return server_side::handle(call);
     }
     let change = read(call)?;
-    let mut faults = std::cell::RefCell::new(Vec::new());
     let written = write(call, |old| {
         let new = patched(call, &change, old)?;
+        check_named(call, &change, &new)?;
+        let mut new = decode(call, &change, new)?;
+        check_namespace(call, &mut new)?;
         check_name(call, &new)?;
-        let decoded = decode(call, &change, new)?;
-        *faults.borrow_mut() = decoded.faults;
-        Ok(Change::Ordinary(decoded.value))
+        Ok(Change::Ordinary(new))
     })?;
-    let mut answer = written.answer(call, StatusCode::OK);
-    warn(&mut answer, faults.get_mut());
-    Ok(answer)
+    Ok(written.answer(call, StatusCode::OK))
+}
+
+/// Rejects the result of a patch without a kind, which upstream decodes into another object than the one that it uses.
+fn check_named(call: &Call<'_>, change: &Patching, new: &Value) -> Result<()> {
+    let is_strategic = matches!(change, Patching::Strategic(_));
+    let nameless = ["kind", "apiVersion"].iter().all(|field| new[field].as_str().is_none_or(str::is_empty));
+    match nameless && !is_strategic && call.path.resource.custom.is_none() {
+        true => Err(Status::undeterminable_name(call.name()?)),
+        false => Ok(()),
+    }
 }
 
 /// Rejects a patch that changes the name (`EnsureObjectNameMatches...` of the update that a patch becomes).
 fn check_name(call: &Call<'_>, new: &Value) -> Result<()> {
     let name = call.name()?;
     match new["metadata"]["name"].as_str() {
-        Some(given) if given != name && !given.is_empty() => Err(Status::bad_request(format!(
+        None | Some("") => Err(Status::undeterminable_name(name)),
+        Some(given) if given != name => Err(Status::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         ))),
-        _ => Ok(()),
+        Some(_) => Ok(()),
     }
 }
 
 /// The result of a patch as an object of its kind. Faults are those of the patch: upstream shows the whole result of a
 /// JSON or merge patch, and the patch itself of a strategic one.
-fn decode(call: &Call<'_>, change: &Patching, new: Value) -> Result<Decoded> {
+fn decode(call: &Call<'_>, change: &Patching, new: Value) -> Result<Value> {
+    if let Patching::Strategic(patch) = change
+        && let Some(why) = call.shape().and_then(|shape| mismatch::restored(&new, shape))
+    {
+        return Err(Status::invalid_patch(&in_go(patch), &why));
+    }
+    let unknown = match change {
+        Patching::Json(_) | Patching::Merge(_) => call.unknown_kind(&new),
+        Patching::Strategic(_) => None,
+    };
     let shown = match change {
         Patching::Json(_) | Patching::Merge(_) => {
             let mut shown = new.clone();
@@ -63,7 +83,8 @@ fn decode(call: &Call<'_>, change: &Patching, new: Value) -> Result<Decoded> {
         }
         Patching::Strategic(patch) => in_go(patch),
     };
-    call.try_decode(new).map_err(|why| Status::invalid_patch(&shown, &why))
+    let decoded = unknown.map_or_else(|| call.try_decode(new), Err);
+    decoded.map_err(|why| Status::invalid_patch(&shown, &why))
 }
 
 /// A value as Go's `fmt` prints it with `%v`.
@@ -88,7 +109,7 @@ pub fn read(call: &Call<'_>) -> Result<Patching> {
     let bad = |error: serde_json::Error| Status::bad_request(format!("error decoding patch: {error}"));
     match call.media_type() {
         "application/json-patch+json" => {
-            let operations: Vec<Operation> = serde_json::from_slice(&call.body).map_err(bad)?;
+            let operations = read_operations(&call.body)?;
             if operations.len() > MAX_OPERATIONS {
                 return Err(Status::too_many_operations(MAX_OPERATIONS, operations.len()));
             }
@@ -102,6 +123,29 @@ pub fn read(call: &Call<'_>) -> Result<Patching> {
             Ok(Patching::Strategic(serde_json::from_slice(&call.body).map_err(bad)?))
         }
         _ => Err(Status::unsupported_patch()),
+    }
+}
+
+/// The operations of a JSON patch; null has none.
+fn read_operations(body: &[u8]) -> Result<Vec<Operation>> {
+    let bad = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
+    let value: Value = serde_json::from_slice(body).map_err(|error| {
+        let text = String::from_utf8_lossy(body);
+        bad(json_syntax::error(&text).unwrap_or_else(|| error.to_string()))
+    })?;
+    let wrong = match &value {
+        Value::Null => return Ok(Vec::new()),
+        Value::Array(items) => {
+            let item = items.iter().find(|item| !item.is_object());
+            item.map(|item| (kind_of(item), "handlers.jsonPatchOp"))
+        }
+        other => Some((kind_of(other), "[]handlers.jsonPatchOp")),
+    };
+    match wrong {
+        Some((found, wanted)) => {
+            Err(bad(format!("json: cannot unmarshal {found} into Go value of type {wanted}")))
+        }
+        None => serde_json::from_value(value).map_err(|error| bad(error.to_string())),
     }
 }
 

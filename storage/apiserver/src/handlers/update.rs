@@ -6,35 +6,57 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::create::check_namespace;
-use super::{Call, ownership, warn};
+use super::{Call, apply, create, metadata, ownership};
 use crate::admission;
 use crate::quote::quote;
 use crate::resources::{Generation, Storage, Write, validate_ephemeral_containers};
 use crate::response::Answer;
-use crate::status::{FieldError, Result, Status};
+use crate::status::{Result, Status};
 use crate::store::Object;
 
 /// Replaces the object in the path by the one in the body.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
-    let decoded = call.decode_body()?;
-    let mut object = decoded.value;
+    let mut object = call.decode_body()?;
     check_namespace(call, &mut object)?;
     let name = call.name()?;
     let given = object["metadata"]["name"].as_str().unwrap_or_default();
     if given.is_empty() {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )));
+        return Err(Status::undeterminable_name(name));
     }
     if given != name {
         return Err(Status::bad_request(format!(
             "the name of the object ({given}) does not match the name on the URL ({name})"
         )));
     }
-    let written = write(call, |_| Ok(Change::Ordinary(object.clone())))?;
-    let mut answer = written.answer(call, StatusCode::OK);
-    warn(&mut answer, &decoded.faults);
-    Ok(answer)
+    loop {
+        if let Some(written) = create_missing(call, &object)? {
+            return Ok(written.answer(call, StatusCode::CREATED));
+        }
+        match write(call, |_| Ok(Change::Ordinary(object.clone()))) {
+            // It was deleted in between.
+            Err(_) if is_missing(call)? => {}
+            written => return Ok(written?.answer(call, StatusCode::OK)),
+        }
+    }
+}
+
+/// Creates the object if it does not exist, and updates of its kind do that.
+fn create_missing(call: &Call<'_>, object: &Value) -> Result<Option<WriteOutcome>> {
+    let resource = call.path.resource;
+    if !is_missing(call)? {
+        return Ok(None);
+    }
+    if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+        return Err(Status::other_uid(resource, &call.key()?, uid, ""));
+    }
+    create::update(call, object.clone())
+}
+
+/// Whether the update would be a creation.
+fn is_missing(call: &Call<'_>) -> Result<bool> {
+    let resource = call.path.resource;
+    let creates = resource.created_by_update && call.path.subresource.is_none();
+    Ok(creates && call.store().get(resource.storage, &call.key()?).is_none())
 }
 
 /// The result of a write.
@@ -56,15 +78,10 @@ pub enum WriteOutcome {
 impl WriteOutcome {
     /// The object as the response.
     pub fn answer(&self, call: &Call<'_>, code: StatusCode) -> Answer {
-        let mut answer = match self {
+        match self {
             Self::Stored(object) => call.answer(code, object),
             Self::DryRun(value) => call.answer_value(code, value),
-        };
-        if call.path.subresource.is_none() {
-            let write = if code == StatusCode::CREATED { Write::Create } else { Write::Update };
-            warn(&mut answer, &(call.path.resource.warnings)(self.value(), write));
         }
-        answer
     }
 
     /// The object.
@@ -87,14 +104,20 @@ pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Res
             Change::Applied(new) => (new, true),
         };
         check_version(call, &old, &new)?;
+        // Before and after mutating admission, which changes no owners here.
+        let after = call.head.method == Method::PATCH;
+        let write = if after { " after mutating admission happens" } else { "" };
+        call.warnings.add(metadata::remove_duplicate_owners(&mut new["metadata"], write));
         settle(call, &old, &mut new)?;
         if !applied {
             ownership::update(call, &old.value, &mut new);
         }
         if ownership::same(&old.value, &new) {
+            warn(call, &old.value, &new);
             return Ok(WriteOutcome::Stored(old));
         }
         check(call, &old, &new)?;
+        warn(call, &old.value, &new);
         if call.query.dry_run() {
             return Ok(WriteOutcome::DryRun(new));
         }
@@ -111,6 +134,12 @@ fn check_version(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
     let resource = call.path.resource;
     let metadata = &new["metadata"];
     let expected = |field: &str| metadata[field].as_str().filter(|value| !value.is_empty());
+    if !resource.unconditional && expected("resourceVersion").is_none_or(|version| version == "0") {
+        // Applied objects need no version, nor do new definitions of built-in kinds.
+        if call.media_type() != apply::MEDIA_TYPE && call.head.method != Method::POST {
+            return Err(Status::version_required(resource, &old.key.name));
+        }
+    }
     if let Some(version) = expected("resourceVersion").filter(|version| *version != "0") {
         if version.parse::<u64>().is_err() {
             let version = quote(version);
@@ -122,16 +151,21 @@ fn check_version(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
         }
     }
     match expected("uid") {
-        Some(uid) if uid != old.uid() && call.head.method == Method::PATCH => {
-            let errors = [FieldError::immutable("metadata.uid", &uid.into())];
-            Err(Status::invalid(resource, &old.key.name, &errors))
+        Some(uid) if uid != old.uid() && call.head.method != Method::PATCH => {
+            Err(Status::other_uid(resource, &old.key, uid, old.uid()))
         }
-        Some(uid) if uid != old.uid() => Err(Status::precondition(
-            resource,
-            &old.key.name,
-            &format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.uid()),
-        )),
         _ => Ok(()),
+    }
+}
+
+/// Adds the warnings about an object that becomes `new`.
+fn warn(call: &Call<'_>, old: &Value, new: &Value) {
+    let resource = call.path.resource;
+    if call.path.subresource.is_none() {
+        call.warnings.add((resource.warnings)(new, Write::Update));
+        if resource.custom.is_some() {
+            call.warnings.add(metadata::finalizer_warnings(&old["metadata"], &new["metadata"]));
+        }
     }
 }
 
@@ -159,10 +193,10 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
             let status = new.get("status").cloned();
             let metadata = new["metadata"].clone();
             *new = old.value.clone();
-            // Upstream stores no other metadata with the status of a custom kind.
-            let stored: &[&str] = match resource.custom {
-                Some(_) => &["managedFields"],
-                None => &["labels", "annotations", "finalizers", "managedFields"],
+            // Upstream stores no other metadata with these (`ResetObjectMetaForStatus`).
+            let stored: &[&str] = match (resource.custom, resource.storage) {
+                (Some(_), _) | (_, Storage::Attachments) => &["managedFields"],
+                _ => &["labels", "annotations", "finalizers", "managedFields"],
             };
             for field in stored {
                 restore(&metadata, &mut new["metadata"], field);
@@ -186,22 +220,23 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
         }
     }
     let (was, is) = (&old.value["metadata"], &mut new["metadata"]);
-    for field in [
-        "name",
-        "namespace",
-        "generateName",
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "resourceVersion",
-    ] {
+    for field in ["name", "namespace", "creationTimestamp", "generation", "resourceVersion"] {
         restore(was, is, field);
+    }
+    // Validation rejects others (`BeforeUpdate` in apiserver pkg/registry/rest/update.go).
+    for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let unset = is[field].is_null() || is[field] == "";
+        if unset || (field == "deletionTimestamp" && old.is_deleting()) {
+            restore(was, is, field);
+        }
     }
     restore(&Value::Null, is, "selfLink");
     let changed = match resource.custom {
         Some(kind) => kind.changes_generation(&old.value, new),
+        // As `PrepareForUpdate` in pkg/registry/apps/deployment/strategy.go.
+        None if resource.storage == Storage::Deployments => {
+            old.value["spec"] != new["spec"] || was["annotations"] != new["metadata"]["annotations"]
+        }
         None => old.value["spec"] != new["spec"],
     };
     if resource.generation != Generation::AsGiven && changed {
@@ -222,28 +257,18 @@ fn restore(old: &Value, new: &mut Value, field: &str) {
 /// Rejects an invalid change.
 fn check(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
     let resource = call.path.resource;
-    let mut errors = Vec::new();
-    if old.is_deleting() {
-        let held = old.value["metadata"]["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
-        let asked = new["metadata"]["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
-        let added: Vec<_> = asked.iter().filter(|finalizer| !held.contains(finalizer)).collect();
-        if !added.is_empty() {
-            let names: Vec<_> = added.iter().map(|name| name.to_string()).collect();
-            errors.push(FieldError::forbidden(
-                "metadata.finalizers",
-                format!(
-                    "no new finalizers can be added if the object is being deleted, found new finalizers \
-                     []string{{{}}}",
-                    names.join(", ")
-                ),
-            ));
-        }
-    }
+    let mut errors = metadata::validate_update(resource, &old.value["metadata"], &new["metadata"]);
     if call.path.subresource.is_none() {
-        errors.extend((resource.validate_update)(&old.value, new));
-        if errors.is_empty() {
+        let changes = (resource.validate_update)(&old.value, new);
+        let valid = changes.is_empty();
+        errors.extend(changes);
+        // Of events, upstream validates new ones and changes separately.
+        if valid && resource.storage != Storage::Events {
             errors.extend((resource.validate)(new));
         }
+    }
+    if call.path.subresource.as_deref() == Some("status") {
+        errors.extend((resource.validate_status)(new));
     }
     if call.path.subresource.as_deref() == Some("ephemeralcontainers") {
         errors.extend(validate_ephemeral_containers(&old.value, new));

@@ -12,6 +12,7 @@ pub(super) fn row() -> Resource {
         storage: Storage::Definitions,
         group: "apiextensions.k8s.io",
         kind: "CustomResourceDefinition",
+        unconditional: false,
         plural: "customresourcedefinitions",
         singular: "customresourcedefinition",
         short_names: &["crd", "crds"],

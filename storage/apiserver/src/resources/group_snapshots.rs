@@ -10,7 +10,8 @@ use super::{BASE, Generation, Resource, Storage, columns, status_of};
 use crate::admission::group_snapshot;
 
 /// Common defaults of CRD objects.
-const CUSTOM: Resource = Resource { group: GROUP, generation: Generation::Versions, ..BASE };
+const CUSTOM: Resource =
+    Resource { group: GROUP, generation: Generation::Versions, unconditional: false, ..BASE };
 
 pub(super) fn rows() -> Vec<Resource> {
     vec![

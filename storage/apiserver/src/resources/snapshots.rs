@@ -8,7 +8,8 @@ use super::{BASE, Generation, Resource, Storage, columns, status_of};
 use crate::admission::snapshot;
 
 /// Common defaults of CRD objects.
-const CUSTOM: Resource = Resource { group: GROUP, generation: Generation::Versions, ..BASE };
+const CUSTOM: Resource =
+    Resource { group: GROUP, generation: Generation::Versions, unconditional: false, ..BASE };
 
 pub(super) fn rows() -> Vec<Resource> {
     vec![

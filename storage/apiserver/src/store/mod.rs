@@ -292,7 +292,8 @@ impl Store {
     }
 
     /// Replaces the object with version `expected` by `value`, or removes it if it is being deleted and `value`
-    /// has no finalizers and no grace period any longer.
+    /// has no finalizers and no grace period any longer. As upstream's, that result has the version before the removal
+    /// (`deleteWithoutFinalizers` in apiserver pkg/registry/generic/registry/store.go).
     ///
     /// # Errors
     /// [`VersionConflict`] if it has another version, or was deleted.
@@ -303,7 +304,10 @@ impl Store {
         value: Value,
     ) -> Result<Arc<Object>, VersionConflict> {
         match expected.is_deleting() && object::is_free(storage, &value) {
-            true => self.remove(storage, expected, value),
+            true => {
+                self.remove(storage, expected, value.clone())?;
+                Ok(Arc::new(Object::new(expected.key.clone(), expected.version, value)))
+            }
             false => self.replace(storage, expected, value),
         }
     }
