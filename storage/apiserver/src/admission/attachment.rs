@@ -4,17 +4,14 @@
 
 use serde_json::{Value, json};
 
+use crate::names;
 use crate::status::FieldError;
 
 /// Validates an attachment.
 pub fn validate(attachment: &Value) -> Vec<FieldError> {
     let spec = &attachment["spec"];
-    let mut errors = Vec::new();
-    for field in ["attacher", "nodeName"] {
-        if spec[field].as_str().unwrap_or_default().is_empty() {
-            errors.push(FieldError::required(format!("spec.{field}"), ""));
-        }
-    }
+    let mut errors: Vec<FieldError> =
+        super::driver::check_name(&spec["attacher"], "spec.attacher").into_iter().collect();
     let source = &spec["source"];
     match (source["persistentVolumeName"].as_str(), source["inlineVolumeSpec"].is_object()) {
         (None, false) => {
@@ -27,12 +24,19 @@ pub fn validate(attachment: &Value) -> Vec<FieldError> {
             "spec.source",
             "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
         )),
-        (Some(""), false) => errors.push(FieldError::required(
-            "spec.source.persistentVolumeName",
-            "must specify non empty persistentVolumeName",
-        )),
-        (Some(_), false) | (None, true) => {}
+        (Some(name), false) => {
+            let field = "spec.source.persistentVolumeName";
+            if name.is_empty() {
+                errors.push(FieldError::required(field, "must specify non empty persistentVolumeName"));
+            }
+            let fault = names::fault(name, false);
+            errors.extend(fault.map(|fault| FieldError::invalid(field, &name.into(), fault)));
+        }
+        (None, true) => {}
     }
+    let node = spec["nodeName"].as_str().unwrap_or_default();
+    let fault = names::fault(node, false);
+    errors.extend(fault.map(|fault| FieldError::invalid("spec.nodeName", &node.into(), fault)));
     errors
 }
 

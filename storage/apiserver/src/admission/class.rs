@@ -89,7 +89,7 @@ pub fn validate_attributes(class: &Value) -> Vec<FieldError> {
 /// A VolumeAttributesClass is immutable.
 pub fn validate_attributes_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let changed = ["driverName", "parameters"].into_iter().filter(|field| old[field] != new[field]);
-    changed.map(|field| FieldError::immutable(field, &new[field])).collect()
+    changed.map(|field| FieldError::forbidden(field, format!("updates to {field} are forbidden."))).collect()
 }
 
 /// Validates a PriorityClass. The system's own exist before the first request.

@@ -4,9 +4,9 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::volume::check_class_name;
+use super::labels;
 use crate::names;
 use crate::quantity::Quantity;
 use crate::resources::Write;
@@ -25,7 +25,8 @@ pub fn validate(driver: &Value) -> Vec<FieldError> {
     let mut errors: Vec<_> = check_name(&driver["metadata"]["name"], "metadata.name").into_iter().collect();
     for mode in items(&spec["volumeLifecycleModes"]) {
         if !LIFE_CYCLE_MODES.iter().any(|known| mode == known) {
-            errors.push(FieldError::not_supported("spec.volumeLifecycleModes", mode, &LIFE_CYCLE_MODES));
+            let known = "supported values: \"Persistent\", \"Ephemeral\"";
+            errors.push(FieldError::unsupported("spec.volumeLifecycleModes", mode, known.to_owned()));
         }
     }
     if !GROUP_POLICIES.iter().any(|known| spec["fsGroupPolicy"] == *known) {
@@ -107,27 +108,48 @@ pub fn validate_node(node: &Value) -> Vec<FieldError> {
         let mut keys = HashSet::new();
         for key in items(&driver["topologyKeys"]) {
             if key == "" {
-                errors.push(FieldError::required(format!("{path}.topologyKeys"), ""));
-            } else if !keys.insert(key.as_str()) {
-                errors.push(FieldError::duplicate(format!("{path}.topologyKeys"), key));
+                errors.push(FieldError::required(path.clone(), ""));
             }
+            if !keys.insert(key.as_str()) {
+                errors.push(FieldError::duplicate(path.clone(), key));
+            }
+            let faults = labels::key_faults(key.as_str().unwrap_or_default()).into_iter();
+            errors.extend(faults.map(|fault| FieldError::invalid(path.clone(), key, fault)));
         }
     }
     errors
 }
 
+/// What a driver has registered stays as it is, except for the limit of its volumes. Upstream shows its internal type.
+pub fn validate_node_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for was in items(&old["spec"]["drivers"]) {
+        for is in items(&new["spec"]["drivers"]).filter(|is| is["name"] == was["name"]) {
+            if ["nodeID", "topologyKeys"].iter().any(|field| was[*field] != is[*field]) {
+                let shown = json!({
+                    "Name": is["name"], "NodeID": is["nodeID"], "TopologyKeys": is["topologyKeys"], "Allocatable": null,
+                });
+                errors.push(FieldError::immutable("spec.drivers", &shown));
+            }
+        }
+    }
+    if errors.is_empty() { errors } else { validate_node(new).into_iter().chain(errors).collect() }
+}
+
 /// Validates a CSIStorageCapacity.
 pub fn validate_capacity(capacity: &Value) -> Vec<FieldError> {
-    let mut errors: Vec<_> = check_class_name(capacity, "", "storageClassName").into_iter().collect();
-    if capacity["storageClassName"].as_str().unwrap_or_default().is_empty() {
-        errors.push(FieldError::required("storageClassName", ""));
-    }
-    for field in ["capacity", "maximumVolumeSize"] {
-        let quantity = capacity[field].as_str().and_then(|text| text.parse::<Quantity>().ok());
-        if quantity.is_some_and(|quantity| quantity.nanos() < 0) {
-            let message = "must be greater than or equal to 0";
-            errors.push(FieldError::invalid(field, &capacity[field], message));
-        }
+    let class = capacity["storageClassName"].as_str().unwrap_or_default();
+    let fault = names::fault(class, false);
+    let mut errors: Vec<_> = fault
+        .map(|fault| FieldError::invalid("storageClassName", &class.into(), fault))
+        .into_iter()
+        .collect();
+    errors.splice(0..0, labels::check_selector("nodeTopology", &capacity["nodeTopology"]));
+    // Upstream does not validate the maximum size of a volume.
+    let quantity = capacity["capacity"].as_str().and_then(|text| text.parse::<Quantity>().ok());
+    if quantity.is_some_and(|quantity| quantity.nanos() < 0) {
+        let message = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid("capacity", &capacity["capacity"], message));
     }
     errors
 }
@@ -140,7 +162,7 @@ pub fn validate_capacity_update(old: &Value, new: &Value) -> Vec<FieldError> {
 }
 
 /// Driver names are domain names of at most 63 bytes.
-fn check_name(name: &Value, path: &str) -> Option<FieldError> {
+pub(super) fn check_name(name: &Value, path: &str) -> Option<FieldError> {
     let text = name.as_str().unwrap_or_default();
     match text.len() {
         0 => Some(FieldError::required(path, "")),

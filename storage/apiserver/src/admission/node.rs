@@ -66,7 +66,8 @@ fn check_taints(taints: &Value) -> Vec<FieldError> {
                 "Key": text("key"), "Value": text("value"), "Effect": text("effect"),
                 "TimeAdded": taint["timeAdded"],
             });
-            errors.push(FieldError::duplicate(path, &printed));
+            let detail = "taints must be unique by key and effect pair";
+            errors.push(FieldError::duplicate(path, &printed).with_detail(detail));
         } else {
             seen.push(identity);
         }

@@ -64,7 +64,12 @@ fn claims() {
 #[test]
 fn volumes() {
     let rule = Rule::new(volume::validate, volume());
-    rule.refuses("/spec/capacity", json!({}), "spec.capacity: Required value");
+    let none = volume::validate(
+        &json!({ "spec": { "accessModes": ["ReadWriteOnce"], "hostPath": { "path": "/p" } } }),
+    );
+    let none: Vec<String> = none.iter().map(ToString::to_string).collect();
+    assert!(none[0].starts_with("spec.capacity: Required value"), "{none:?}");
+    assert!(none[1].starts_with("spec.capacity: Unsupported value: null: supported values"), "{none:?}");
     let two = json!({ "storage": "1", "other": "1" });
     rule.refuses("/spec/capacity", two, "spec.capacity: Unsupported value");
     rule.refuses("/spec/csi", Value::Null, "spec: Required value: must specify a volume type");
@@ -171,9 +176,16 @@ fn nodes_capacities_and_attachments() {
     let count = "spec.drivers[0].allocatable.count: Invalid value: -1";
     node.refuses("/spec/drivers", json!([negative]), count);
 
+    let registered = |id: &str, count: u32| json!({ "spec": { "drivers": [{ "name": "d", "nodeID": id, "allocatable": { "count": count } }] } });
+    assert_eq!(driver::validate_node_update(&registered("n", 1), &registered("n", 2)), []);
+    let errors = driver::validate_node_update(&registered("n", 1), &registered("m", 1));
+    assert!(
+        errors[0].to_string().starts_with("spec.drivers: Invalid value: {\"Name\":\"d\",\"NodeID\":\"m\"")
+    );
+
     let capacity = json!({ "storageClassName": "c", "capacity": "1Gi" });
     let capacity = Rule::new(driver::validate_capacity, capacity);
-    capacity.refuses("/storageClassName", json!(""), "storageClassName: Required value");
+    capacity.refuses("/storageClassName", json!(""), "storageClassName: Invalid value: \"\"");
     capacity.refuses("/capacity", json!("-1"), "capacity: Invalid value: \"-1\"");
 
     let attachment = json!({
@@ -181,6 +193,7 @@ fn nodes_capacities_and_attachments() {
     });
     let attachment = Rule::new(attachment::validate, attachment);
     attachment.refuses("/spec/attacher", json!(""), "spec.attacher: Required value");
+    attachment.refuses("/spec/nodeName", json!(""), "spec.nodeName: Invalid value: \"\"");
     let source = "spec.source: Required value: must specify exactly one of";
     attachment.refuses("/spec/source", json!({}), source);
 }

@@ -22,9 +22,13 @@ pub fn validate(volume: &Value) -> Vec<FieldError> {
         Some(_) => {
             errors.push(FieldError::invalid("spec.capacity[storage]", storage, "must be greater than zero"));
         }
-        None => errors.push(FieldError::required("spec.capacity", "")),
+        None if spec["capacity"].as_object().is_none_or(serde_json::Map::is_empty) => {
+            errors.push(FieldError::required("spec.capacity", ""));
+        }
+        None => {}
     }
-    if spec["capacity"].as_object().is_some_and(|capacity| capacity.len() > 1) {
+    let capacity = spec["capacity"].as_object();
+    if capacity.is_none_or(|capacity| capacity.len() != 1 || !capacity.contains_key("storage")) {
         errors.push(FieldError::not_supported("spec.capacity", &spec["capacity"], &["storage"]));
     }
     errors.extend(check_mode(spec, "spec"));

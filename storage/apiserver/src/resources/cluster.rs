@@ -46,7 +46,8 @@ pub(super) fn rows() -> Vec<Resource> {
             label_names: true,
             decode: decode::<Namespace>,
             default: default_namespace,
-            begin: |namespace| namespace["status"] = json!({ "phase": "Active" }),
+            begin: begin_namespace,
+            validate_status: validate_namespace_status,
             fields: &[super::Field { name: "status.phase", pointers: &["/status/phase"], unset: "" }],
             columns: columns::NAMESPACE,
             empty: r#","spec":{},"status":{}"#,
@@ -92,6 +93,8 @@ pub(super) fn rows() -> Vec<Resource> {
             storage: Storage::Leases,
             group: "coordination.k8s.io",
             kind: "Lease",
+            unconditional: false,
+            created_by_update: true,
             plural: "leases",
             singular: "lease",
             namespaced: true,
@@ -129,9 +132,23 @@ fn default_namespace(namespace: &mut Value) {
     let name = namespace["metadata"]["name"].clone();
     // Upstream keeps this label equal to the name, so that selectors can name a namespace.
     namespace["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
-    if namespace["metadata"]["uid"].is_null() {
-        namespace["spec"]["finalizers"] = json!(["kubernetes"]);
-    }
+}
+
+/// The phase follows from the deletion (`ValidateNamespaceStatusUpdate`).
+fn validate_namespace_status(namespace: &Value) -> Vec<FieldError> {
+    let phase = &namespace["status"]["phase"];
+    let detail = match (namespace["metadata"]["deletionTimestamp"].is_null(), phase.as_str()) {
+        (true, Some("Active")) | (false, Some("Terminating")) => return Vec::new(),
+        (true, _) => "may only be 'Active' if `deletionTimestamp` is empty",
+        (false, _) => "may only be 'Terminating' if `deletionTimestamp` is not empty",
+    };
+    vec![FieldError::invalid("status.Phase", phase, detail)]
+}
+
+/// Its own finalizer is the strategy's, so that no client owns it.
+fn begin_namespace(namespace: &mut Value) {
+    namespace["spec"]["finalizers"] = json!(["kubernetes"]);
+    namespace["status"] = json!({ "phase": "Active" });
 }
 
 /// Without the feature gate CoordinatedLeaderElection, upstream drops its two fields.

@@ -24,7 +24,11 @@ pub(super) fn row() -> Resource {
         validate_update: node::validate_update,
         fields: &[Field { name: "spec.unschedulable", pointers: &["/spec/unschedulable"], unset: "false" }],
         columns: columns::NODE,
-        empty: r#","spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{}}"#,
+        empty: concat!(
+            r#","spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"machineID":"","#,
+            r#""systemUUID":"","bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","#,
+            r#""kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}"#
+        ),
         ..BASE
     }
 }

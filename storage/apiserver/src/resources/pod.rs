@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::decode::decode;
-use super::{BASE, Field, Generation, Resource, Storage, Subresource, columns, default_to, status_of};
+use super::{BASE, Field, Generation, Resource, Storage, Subresource, Write, columns, default_to, status_of};
 use crate::admission;
+use crate::names;
 use crate::quote::quote;
 use crate::status::FieldError;
 
@@ -43,6 +44,7 @@ pub(super) fn row() -> Resource {
             ]
         },
         returns_deleted: true,
+        warnings,
         retained: &["priority", "preemptionPolicy", "priorityClassName"],
         generation: Generation::Versions,
         decode: decode::<Pod>,
@@ -79,6 +81,23 @@ pub(super) fn row() -> Resource {
         empty: r#","spec":{"containers":null},"status":{}"#,
         ..BASE
     }
+}
+
+/// A name that is no DNS label (`podWarnings` in pkg/registry/core/pod/strategy.go). The name is a subdomain, which is
+/// validated.
+fn warnings(pod: &Value, write: Write) -> Vec<String> {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    if write == Write::Update || names::fault(name, true).is_none() {
+        return Vec::new();
+    }
+    let too_long = (name.len() > 63).then_some("must be no more than 63 characters");
+    let faults: Vec<&str> =
+        too_long.into_iter().chain(name.contains('.').then_some("must not contain dots")).collect();
+    vec![format!(
+        "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
+         recommended: [{}]",
+        faults.join(" ")
+    )]
 }
 
 /// A subresource that is a connection to a container or a port.

@@ -73,6 +73,7 @@ pub(super) fn rows() -> Vec<Resource> {
         Resource {
             storage: Storage::Drivers,
             kind: "CSIDriver",
+            unconditional: false,
             plural: "csidrivers",
             singular: "csidriver",
             decode: decode::<CSIDriver>,
@@ -80,7 +81,9 @@ pub(super) fn rows() -> Vec<Resource> {
             // As kube-apiserver 1.36 answers: the first change of the spec has generation 1.
             generation: Generation::Changes,
             validate: driver::validate,
-            validate_update: driver::validate_update,
+            validate_update: |old, new| {
+                preceded_by(|| driver::validate(new), driver::validate_update(old, new))
+            },
             warnings: driver::warnings,
             columns: columns::DRIVER,
             empty: r#","spec":{}"#,
@@ -89,12 +92,14 @@ pub(super) fn rows() -> Vec<Resource> {
         Resource {
             storage: Storage::CsiNodes,
             kind: "CSINode",
+            unconditional: false,
             plural: "csinodes",
             singular: "csinode",
             decode: decode::<CSINode>,
             // Go writes the list even when it is empty.
-            default: |node| default_to(&mut node["spec"], "drivers", json!([])),
+            default: default_node,
             validate: driver::validate_node,
+            validate_update: driver::validate_node_update,
             columns: columns::CSI_NODE,
             empty: r#","spec":{"drivers":null}"#,
             ..STORAGE
@@ -102,6 +107,7 @@ pub(super) fn rows() -> Vec<Resource> {
         Resource {
             storage: Storage::Capacities,
             kind: "CSIStorageCapacity",
+            unconditional: false,
             plural: "csistoragecapacities",
             singular: "csistoragecapacity",
             namespaced: true,
@@ -109,7 +115,9 @@ pub(super) fn rows() -> Vec<Resource> {
             decode: decode::<CSIStorageCapacity>,
             quantities: &["capacity", "maximumVolumeSize"],
             validate: driver::validate_capacity,
-            validate_update: driver::validate_capacity_update,
+            validate_update: |old, new| {
+                preceded_by(|| driver::validate_capacity(new), driver::validate_capacity_update(old, new))
+            },
             columns: columns::NAME_AND_CREATED,
             empty: r#","storageClassName":"""#,
             ..STORAGE
@@ -136,6 +144,7 @@ pub(super) fn rows() -> Vec<Resource> {
         Resource {
             storage: Storage::Attachments,
             kind: "VolumeAttachment",
+            unconditional: false,
             plural: "volumeattachments",
             singular: "volumeattachment",
             subresources: const { &[status_of("VolumeAttachment")] },
@@ -211,6 +220,14 @@ fn default_claim(claim: &mut Value) {
     }
     if let Value::Object(fields) = spec {
         fields.retain(|_, value| !value.is_null());
+    }
+}
+
+/// Go writes both lists even when they are not set: their fields have no `omitempty` in storage/v1 types.go.
+fn default_node(node: &mut Value) {
+    default_to(&mut node["spec"], "drivers", json!([]));
+    for driver in node["spec"]["drivers"].as_array_mut().into_iter().flatten() {
+        default_to(driver, "topologyKeys", Value::Null);
     }
 }
 

@@ -6,10 +6,12 @@
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::columns::{NAME_AND_CREATED, workloads as columns};
-use super::decode::decode;
+use super::decode::{DecodeError, Decoded, decode};
 use super::{BASE, Generation, Resource, Storage, default_to, status_of};
 use crate::admission::{role, workload};
 
@@ -23,11 +25,11 @@ const APPS: Resource = Resource {
     namespaced: true,
     categories: &["all"],
     generation: Generation::Versions,
-    empty: r#","spec":{"selector":null,"template":{"metadata":{}}},"status":{}"#,
+    empty: r#","spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"strategy":{}},"status":{}"#,
     ..BASE
 };
 
-const RBAC: Resource = Resource { group: GROUP, ..BASE };
+const RBAC: Resource = Resource { group: GROUP, created_by_update: true, ..BASE };
 
 /// Fields of pod templates that hold quantities.
 const QUANTITIES: &[&str] = &[
@@ -48,7 +50,7 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "daemonset",
             short_names: &["ds"],
             subresources: const { &[status_of("DaemonSet")] },
-            decode: decode::<DaemonSet>,
+            decode: decode_workload::<DaemonSet>,
             quantities: QUANTITIES,
             default: default_daemon_set,
             begin: begin_daemon_set,
@@ -56,6 +58,10 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: workload::validate_daemon_set,
             validate_update: workload::validate_daemon_set_update,
             columns: columns::DAEMON_SET,
+            empty: concat!(
+                r#","spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"updateStrategy":{}}"#,
+                r#","status":{"currentNumberScheduled":0,"numberMisscheduled":0,"desiredNumberScheduled":0,"numberReady":0}"#
+            ),
             ..APPS
         },
         Resource {
@@ -65,7 +71,7 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "deployment",
             short_names: &["deploy"],
             subresources: const { &[status_of("Deployment")] },
-            decode: decode::<Deployment>,
+            decode: decode_workload::<Deployment>,
             quantities: QUANTITIES,
             default: default_deployment,
             begin: |deployment| deployment["status"] = json!({}),
@@ -82,6 +88,7 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "clusterrolebinding",
             decode: decode::<ClusterRoleBinding>,
             default: default_binding,
+            empty: r#","roleRef":{"apiGroup":"","kind":"","name":""}"#,
             validate: role::validate_cluster_role_binding,
             validate_update: role::validate_cluster_role_binding_update,
             columns: columns::CLUSTER_ROLE_BINDING,
@@ -94,6 +101,7 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "clusterrole",
             decode: decode::<ClusterRole>,
             default: default_role,
+            empty: r#","rules":null"#,
             validate: role::validate_cluster_role,
             columns: NAME_AND_CREATED,
             ..RBAC
@@ -106,6 +114,7 @@ pub(super) fn rows() -> Vec<Resource> {
             namespaced: true,
             decode: decode::<RoleBinding>,
             default: default_binding,
+            empty: r#","roleRef":{"apiGroup":"","kind":"","name":""}"#,
             validate: role::validate_role_binding,
             validate_update: role::validate_role_binding_update,
             columns: columns::ROLE_BINDING,
@@ -119,11 +128,25 @@ pub(super) fn rows() -> Vec<Resource> {
             namespaced: true,
             decode: decode::<Role>,
             default: default_role,
+            empty: r#","rules":null"#,
             validate: role::validate_role,
             columns: NAME_AND_CREATED,
             ..RBAC
         },
     ]
+}
+
+/// The type has a selector even if the body has none, unlike upstream's.
+fn decode_workload<T: DeserializeOwned + Serialize>(
+    resource: &Resource,
+    value: Value,
+) -> Result<Decoded, DecodeError> {
+    let has_selector = !value["spec"]["selector"].is_null();
+    let mut decoded = decode::<T>(resource, value)?;
+    if let (false, Some(Value::Object(spec))) = (has_selector, decoded.value.get_mut("spec")) {
+        spec.insert("selector".to_owned(), Value::Null);
+    }
+    Ok(decoded)
 }
 
 /// Mirrors `SetDefaults_Deployment` of pkg/apis/apps/v1.
@@ -143,6 +166,10 @@ fn default_deployment(deployment: &mut Value) {
 
 /// Mirrors `SetDefaults_DaemonSet` of pkg/apis/apps/v1.
 fn default_daemon_set(set: &mut Value) {
+    // A field of upstream's internal type, so that no write removes it.
+    let annotations = &mut set["metadata"]["annotations"];
+    let given = annotations[GENERATION].as_str().and_then(|text| text.parse::<i64>().ok());
+    annotations[GENERATION] = given.filter(|generation| *generation >= 1).unwrap_or(1).to_string().into();
     let spec = &mut set["spec"];
     default_to(&mut spec["updateStrategy"], "type", "RollingUpdate");
     if spec["updateStrategy"]["type"] == "RollingUpdate" {
@@ -164,9 +191,6 @@ fn default_template(spec: &mut Value) {
 ///
 /// Mirrors `PrepareForCreate` of pkg/registry/apps/daemonset.
 fn begin_daemon_set(set: &mut Value) {
-    let annotations = &mut set["metadata"]["annotations"];
-    let given = annotations[GENERATION].as_str().and_then(|text| text.parse::<i64>().ok());
-    annotations[GENERATION] = given.filter(|generation| *generation >= 1).unwrap_or(1).to_string().into();
     set["status"] = json!({});
     write_counts(set);
 }
@@ -240,12 +264,12 @@ mod tests {
             json!({ "type": "RollingUpdate", "rollingUpdate": update })
         );
         assert_eq!(set["spec"]["revisionHistoryLimit"], 10);
-        begin_daemon_set(&mut set);
         assert_eq!(set["metadata"]["annotations"][GENERATION], "1");
+        begin_daemon_set(&mut set);
         assert_eq!(set["status"]["numberReady"], 0, "a new one has none");
         let generation = |given: &str| {
             let mut set = json!({ "metadata": { "annotations": { GENERATION: given } } });
-            begin_daemon_set(&mut set);
+            default_daemon_set(&mut set);
             set["metadata"]["annotations"][GENERATION].clone()
         };
         assert_eq!([generation("7"), generation("-7"), generation("x")], ["7", "1", "1"]);

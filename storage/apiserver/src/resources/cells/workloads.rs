@@ -92,9 +92,7 @@ fn subjects(binding: &Value, kind: &str) -> Value {
     let names = subjects.map(|subject| {
         let name = subject["name"].as_str().unwrap_or_default();
         match subject["namespace"].as_str() {
-            Some(namespace) if kind == "ServiceAccount" && !namespace.is_empty() => {
-                format!("{namespace}/{name}")
-            }
+            namespace if kind == "ServiceAccount" => format!("{}/{name}", namespace.unwrap_or_default()),
             _ => name.to_owned(),
         }
     });
