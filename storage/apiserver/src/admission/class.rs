@@ -89,7 +89,13 @@ pub fn validate_attributes(class: &Value) -> Vec<FieldError> {
 /// A VolumeAttributesClass is immutable.
 pub fn validate_attributes_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let changed = ["driverName", "parameters"].into_iter().filter(|field| old[field] != new[field]);
-    changed.map(|field| FieldError::forbidden(field, format!("updates to {field} are forbidden."))).collect()
+    let mut errors: Vec<FieldError> = changed
+        .map(|field| FieldError::forbidden(field, format!("updates to {field} are forbidden.")))
+        .collect();
+    if !errors.is_empty() {
+        errors.extend(validate_attributes(new));
+    }
+    errors
 }
 
 /// Validates a PriorityClass. The system's own exist before the first request.

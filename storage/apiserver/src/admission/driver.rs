@@ -23,12 +23,6 @@ const ALLOCATABLE_PERIOD: i64 = 10;
 pub fn validate(driver: &Value) -> Vec<FieldError> {
     let spec = &driver["spec"];
     let mut errors: Vec<_> = check_name(&driver["metadata"]["name"], "metadata.name").into_iter().collect();
-    for mode in items(&spec["volumeLifecycleModes"]) {
-        if !LIFE_CYCLE_MODES.iter().any(|known| mode == known) {
-            let known = "supported values: \"Persistent\", \"Ephemeral\"";
-            errors.push(FieldError::unsupported("spec.volumeLifecycleModes", mode, known.to_owned()));
-        }
-    }
     if !GROUP_POLICIES.iter().any(|known| spec["fsGroupPolicy"] == *known) {
         let policy = &spec["fsGroupPolicy"];
         errors.push(FieldError::not_supported("spec.fsGroupPolicy", policy, &GROUP_POLICIES));
@@ -46,6 +40,12 @@ pub fn validate(driver: &Value) -> Vec<FieldError> {
             Some(_) | None => continue,
         };
         errors.push(FieldError::invalid(format!("{path}.expirationSeconds"), seconds, message));
+    }
+    for mode in items(&spec["volumeLifecycleModes"]) {
+        if !LIFE_CYCLE_MODES.iter().any(|known| mode == known) {
+            let known = "supported values: \"Persistent\", \"Ephemeral\"";
+            errors.push(FieldError::unsupported("spec.volumeLifecycleModes", mode, known.to_owned()));
+        }
     }
     let period = &spec["nodeAllocatableUpdatePeriodSeconds"];
     if period.as_i64().is_some_and(|seconds| seconds < ALLOCATABLE_PERIOD) {

@@ -333,7 +333,7 @@ fn check_stored(definition: &Value) -> Vec<FieldError> {
     let stored = &definition["status"]["storedVersions"];
     let field = "status.storedVersions";
     if list(stored).is_empty() {
-        return vec![FieldError::invalid(field, stored, "must have at least one stored version")];
+        return vec![FieldError::invalid(field, &Value::Null, "must have at least one stored version")];
     }
     let versions = list(&definition["spec"]["versions"]);
     let missing = list(stored)

@@ -115,6 +115,18 @@ impl Call<'_> {
         }
     }
 
+    /// Adds the warnings about an object that is decoded into a type with none of its fields.
+    pub fn warn_of_all_fields(&self, value: &Value) {
+        if matches!(self.strictness(), Strictness::Ignore) {
+            return;
+        }
+        let names = value.as_object().into_iter().flat_map(|fields| fields.keys());
+        let mut names: Vec<&String> =
+            names.filter(|name| !["kind", "apiVersion"].contains(&name.as_str())).collect();
+        names.sort();
+        self.warnings.add(names.into_iter().map(|name| format!("unknown field \"{name}\"")));
+    }
+
     /// The body as an object to apply, and the warnings that follow if it can be applied.
     pub fn applied_body(&self) -> Result<(Value, Vec<String>)> {
         let text = String::from_utf8_lossy(&self.body);

@@ -46,7 +46,10 @@ fn check_named(call: &Call<'_>, change: &Patching, new: &Value) -> Result<()> {
     let is_strategic = matches!(change, Patching::Strategic(_));
     let nameless = ["kind", "apiVersion"].iter().all(|field| new[field].as_str().is_none_or(str::is_empty));
     match nameless && !is_strategic && call.path.resource.custom.is_none() {
-        true => Err(Status::undeterminable_name(call.name()?)),
+        true => {
+            call.warn_of_all_fields(new);
+            Err(Status::undeterminable_name(call.name()?))
+        }
         false => Ok(()),
     }
 }
@@ -115,9 +118,7 @@ pub fn read(call: &Call<'_>) -> Result<Patching> {
             }
             Ok(Patching::Json(operations))
         }
-        "application/merge-patch+json" => {
-            Ok(Patching::Merge(serde_json::from_slice(&call.body).map_err(bad)?))
-        }
+        "application/merge-patch+json" => Ok(Patching::Merge(read_merge(&call.body)?)),
         _ if call.path.resource.custom.is_some() => Err(Status::unsupported_custom_patch()),
         "application/strategic-merge-patch+json" => {
             Ok(Patching::Strategic(serde_json::from_slice(&call.body).map_err(bad)?))
@@ -128,25 +129,43 @@ pub fn read(call: &Call<'_>) -> Result<Patching> {
 
 /// The operations of a JSON patch; null has none.
 fn read_operations(body: &[u8]) -> Result<Vec<Operation>> {
-    let bad = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
-    let value: Value = serde_json::from_slice(body).map_err(|error| {
-        let text = String::from_utf8_lossy(body);
-        bad(json_syntax::error(&text).unwrap_or_else(|| error.to_string()))
-    })?;
+    let value = read_json(body)?;
     let wrong = match &value {
         Value::Null => return Ok(Vec::new()),
         Value::Array(items) => {
             let item = items.iter().find(|item| !item.is_object());
-            item.map(|item| (kind_of(item), "handlers.jsonPatchOp"))
+            item.map(|item| (item, "handlers.jsonPatchOp"))
         }
-        other => Some((kind_of(other), "[]handlers.jsonPatchOp")),
+        other => Some((other, "[]handlers.jsonPatchOp")),
     };
     match wrong {
-        Some((found, wanted)) => {
-            Err(bad(format!("json: cannot unmarshal {found} into Go value of type {wanted}")))
-        }
-        None => serde_json::from_value(value).map_err(|error| bad(error.to_string())),
+        Some((found, wanted)) => Err(wrong_patch(found, wanted)),
+        None => serde_json::from_value(value).map_err(|error| bad_patch(&error.to_string())),
     }
+}
+
+/// A merge patch, which is an object.
+fn read_merge(body: &[u8]) -> Result<Value> {
+    match read_json(body)? {
+        Value::Null => Err(Status::bad_request("Invalid JSON Patch")),
+        patch @ Value::Object(_) => Ok(patch),
+        other => Err(wrong_patch(&other, "map[string]interface {}")),
+    }
+}
+
+fn read_json(body: &[u8]) -> Result<Value> {
+    serde_json::from_slice(body).map_err(|error| {
+        let text = String::from_utf8_lossy(body);
+        bad_patch(&json_syntax::error(&text).unwrap_or_else(|| error.to_string()))
+    })
+}
+
+fn wrong_patch(found: &Value, wanted: &str) -> Status {
+    bad_patch(&format!("json: cannot unmarshal {} into Go value of type {wanted}", kind_of(found)))
+}
+
+fn bad_patch(why: &str) -> Status {
+    Status::bad_request(format!("error decoding patch: {why}"))
 }
 
 /// The result of the patch on `old`, in the shape of the caller's resource.

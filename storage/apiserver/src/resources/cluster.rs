@@ -47,6 +47,7 @@ pub(super) fn rows() -> Vec<Resource> {
             decode: decode::<Namespace>,
             default: default_namespace,
             begin: begin_namespace,
+            settle_status: |_, namespace| default_to(&mut namespace["status"], "phase", "Active"),
             validate_status: validate_namespace_status,
             fields: &[super::Field { name: "status.phase", pointers: &["/status/phase"], unset: "" }],
             columns: columns::NAMESPACE,

@@ -225,7 +225,7 @@ fn default_claim(claim: &mut Value) {
 
 /// Go writes both lists even when they are not set: their fields have no `omitempty` in storage/v1 types.go.
 fn default_node(node: &mut Value) {
-    default_to(&mut node["spec"], "drivers", json!([]));
+    default_to(&mut node["spec"], "drivers", Value::Null);
     for driver in node["spec"]["drivers"].as_array_mut().into_iter().flatten() {
         default_to(driver, "topologyKeys", Value::Null);
     }
