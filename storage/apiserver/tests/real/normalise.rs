@@ -168,7 +168,7 @@ impl Symbols {
         normal
     }
 
-    /// The object in a message about a patch, whose fields upstream shows in the order of its types.
+    /// The text with its object sorted: upstream shows that of a patch in the order of the fields of its types.
     fn with_sorted_object(&mut self, text: &str) -> String {
         let start = "Invalid value: ";
         let Some((before, rest)) = text.split_once(start).filter(|(_, rest)| rest.starts_with("\"{")) else {
