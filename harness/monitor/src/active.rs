@@ -43,6 +43,11 @@ impl Active {
         Self { timeline: Timeline::new(Tap::Absent), changed: HashMap::new() }
     }
 
+    /// Whether there is no claim.
+    pub fn is_empty(&self) -> bool {
+        self.changed.is_empty()
+    }
+
     /// Whether a claim is among them.
     pub fn contains(&self, claim: &ObjectKey) -> bool {
         self.changed.contains_key(claim)

@@ -182,8 +182,9 @@ impl Life {
         Self { scope, world, open, canary, active: Active::new(), synced: false, ended }
     }
 
-    /// Every kind was listed: phases that end from now on are reported.
+    /// Every kind was listed: phases that end from now on are reported, and open objects are followed.
     pub fn sync(&mut self) {
+        self.open = Open::of(&self.world);
         self.synced = true;
     }
 
@@ -224,7 +225,10 @@ impl Life {
     }
 
     fn follow(&mut self, change: &WorldChange, seen: Seen) {
-        self.open.follow(&self.world, change, seen.time());
+        // While lists are incomplete, one look at each object later costs less than many at its neighbours now.
+        if self.synced {
+            self.open.follow(&self.world, change, seen.time());
+        }
         self.canary.follow(change);
     }
 
@@ -233,8 +237,11 @@ impl Life {
         if gone {
             self.ended.extend(object.ended().map(|ended| (now, ended)));
         }
-        let claims = claims_of(&self.world, change);
         let listing = !self.synced && seen == Seen::Listed;
+        if listing && self.active.is_empty() && is_of_a_claim(change.kind) {
+            return Vec::new();
+        }
+        let claims = claims_of(&self.world, change);
         let followed = !listing || claims.iter().any(|claim| self.active.contains(claim));
         let loaded = match followed {
             true => {

@@ -184,6 +184,7 @@ fn an_old_attachment_is_unused_since_its_last_pod_was_deleted() {
 #[test]
 fn the_open_objects_follow_each_change() {
     let mut life = life();
+    life.sync();
     let (bound_claim, bound_volume) = bound();
     let check = |life: &Life, expected: usize, what: &str| {
         assert_eq!(life.open.clone().timeless(), Open::of(&life.world), "{what}");
