@@ -37,6 +37,7 @@ pub async fn look(client: &Client, scope: Scope, stuck_after: SignedDuration) ->
         };
     }
     every_kind!(list);
+    life.sync();
     let clock = Clock { now: Timestamp::now(), stuck_after };
     let without = life.status(&Messages::new(), &clock);
     let messages = messages(client, &without.waiting).await;
