@@ -238,10 +238,11 @@ impl Life {
             self.ended.extend(object.ended().map(|ended| (now, ended)));
         }
         let listing = !self.synced && seen == Seen::Listed;
-        if listing && self.active.is_empty() && is_of_a_claim(change.kind) {
-            return Vec::new();
-        }
-        let claims = claims_of(&self.world, change);
+        // Each looks at neighbours of the object.
+        let claims = match listing && self.active.is_empty() {
+            true => Vec::new(),
+            false => claims_of(&self.world, change),
+        };
         let followed = !listing || claims.iter().any(|claim| self.active.contains(claim));
         let loaded = match followed {
             true => {

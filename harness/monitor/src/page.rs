@@ -80,10 +80,9 @@ fn waiting(row: &Waiting) -> Markup {
 }
 
 fn leftover(one: &Leftover, status: &Status) -> Markup {
-    let since = one.since.map(|since| age(status.at.duration_since(since).as_secs_f64().max(0.0)));
     html! {
         li {
-            @if let Some(since) = since { span.state { "for " (since) } }
+            @if let Some(age) = one.age(status.at) { span.state { "for " (age) } }
             strong { (one.object) } " " (one.kind.name())
             p.dim { (one.detail) }
         }

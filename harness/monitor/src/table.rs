@@ -48,9 +48,8 @@ pub fn table(status: &Status) -> String {
         for leftover in &status.leftovers {
             let (kind, object) = (leftover.kind.name(), &leftover.object);
             text.push_str(&format!("{kind}: {object} ({})", leftover.detail));
-            if let Some(since) = leftover.since {
-                let seconds = status.at.duration_since(since).as_secs_f64().max(0.0);
-                text.push_str(&format!(", for {}", age(seconds)));
+            if let Some(age) = leftover.age(status.at) {
+                text.push_str(&format!(", for {age}"));
             }
             text.push('\n');
         }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::inventory::Inventory;
 
-use super::{Clock, Open};
+use super::{Clock, Open, age};
 
 /// The kind of an unused object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -50,6 +50,13 @@ pub struct Leftover {
     pub detail: String,
     /// Since when, if that was observed or is in its objects.
     pub since: Option<Timestamp>,
+}
+
+impl Leftover {
+    /// For how long at a time, if that is known.
+    pub(crate) fn age(&self, at: Timestamp) -> Option<String> {
+        self.since.map(|since| age(at.duration_since(since).as_secs_f64().max(0.0)))
+    }
 }
 
 /// The unused objects of a world, in order; only those that are older than the limit, since controllers need a moment.

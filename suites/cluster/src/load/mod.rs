@@ -74,8 +74,8 @@ pub fn bytes(quantity: &str) -> Option<i64> {
     claimcheck_informer::quantity::bytes(&Quantity(quantity.to_owned()))
 }
 
-/// Runs a load in a new namespace, and emits its events to the session's reporters; in blocks if some are given, which replace the number
-/// of volumes. Once `interrupted`, existing volumes are deleted and no more are created.
+/// Runs a load in a new namespace, and emits its events to the session's reporters; in blocks if some are given, which
+/// replace the number of volumes. Once `interrupted`, existing volumes are deleted and no more are created.
 ///
 /// # Errors
 /// The load cannot start: [`ClassError`] if the class is not suitable. Later failures are reported per volume.
