@@ -44,8 +44,8 @@ pub fn validate(claim: &Value) -> Vec<FieldError> {
 
 /// Validates the spec of a claim at `path`.
 pub fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
-    let mut errors = check_access_modes(spec, path, "at least 1 access mode is required");
-    errors.splice(0..0, labels::check_selector(&format!("{path}.selector"), &spec["selector"]));
+    let mut errors = labels::check_selector(&format!("{path}.selector"), &spec["selector"]);
+    errors.extend(check_access_modes(spec, path, "at least 1 access mode is required"));
     let storage_path = format!("{path}.resources[storage]");
     let storage = &spec["resources"]["requests"]["storage"];
     match storage.as_str().map(str::parse::<Quantity>) {

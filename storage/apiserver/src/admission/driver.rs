@@ -138,13 +138,10 @@ pub fn validate_node_update(old: &Value, new: &Value) -> Vec<FieldError> {
 
 /// Validates a CSIStorageCapacity.
 pub fn validate_capacity(capacity: &Value) -> Vec<FieldError> {
+    let mut errors = labels::check_selector("nodeTopology", &capacity["nodeTopology"]);
     let class = capacity["storageClassName"].as_str().unwrap_or_default();
     let fault = names::fault(class, false);
-    let mut errors: Vec<_> = fault
-        .map(|fault| FieldError::invalid("storageClassName", &class.into(), fault))
-        .into_iter()
-        .collect();
-    errors.splice(0..0, labels::check_selector("nodeTopology", &capacity["nodeTopology"]));
+    errors.extend(fault.map(|fault| FieldError::invalid("storageClassName", &class.into(), fault)));
     // Upstream does not validate the maximum size of a volume.
     let quantity = capacity["capacity"].as_str().and_then(|text| text.parse::<Quantity>().ok());
     if quantity.is_some_and(|quantity| quantity.nanos() < 0) {

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::labels;
+use super::{labels, text};
 use crate::status::FieldError;
 
 /// The limit of the action, the reason and the instance of the reporter.
@@ -48,23 +48,24 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = validate_legacy(new, "reportingController");
     errors.extend(check_series(&new["series"]));
     let fields = [
-        ("involvedObject", "involvedObject"),
-        ("reason", "reason"),
-        ("message", "message"),
-        ("source", "source"),
-        ("firstTimestamp", "firstTimestamp"),
-        ("lastTimestamp", "lastTimestamp"),
-        ("count", "count"),
-        ("type", "type"),
-        ("eventTime", "eventTime"),
-        ("action", "action"),
-        ("related", "related"),
-        ("reportingComponent", "reportingController"),
-        ("reportingInstance", "reportingInstance"),
+        "involvedObject",
+        "reason",
+        "message",
+        "source",
+        "firstTimestamp",
+        "lastTimestamp",
+        "count",
+        "type",
+        "eventTime",
+        "action",
+        "related",
+        "reportingComponent",
+        "reportingInstance",
     ];
     let none = |value: &Value| value.is_null() || *value == "" || *value == json!({});
-    for (field, path) in fields {
+    for field in fields {
         if old[field] != new[field] && !(none(&old[field]) && none(&new[field])) {
+            let path = if field == "reportingComponent" { "reportingController" } else { field };
             errors.push(FieldError::immutable(path, &shown(field, &new[field])));
         }
     }
@@ -147,10 +148,6 @@ fn shown(field: &str, value: &Value) -> Value {
         }
         _ => value.clone(),
     }
-}
-
-fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object[field].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]

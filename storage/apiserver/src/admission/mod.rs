@@ -27,6 +27,11 @@ use crate::resources::Storage;
 use crate::status::{Result, Status};
 use crate::store::Store;
 
+/// The text of a field, empty if it has none.
+pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
+}
+
 /// Rules for a new object, in this order.
 pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()> {
     match path.resource.storage {

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::labels;
+use super::{labels, text};
 use crate::names;
 use crate::status::FieldError;
 
@@ -92,10 +92,6 @@ fn repeated_ports(ports: &[&Value]) -> Vec<FieldError> {
         FieldError::duplicate(format!("spec.ports[{index}]"), &shown)
     });
     errors.collect()
-}
-
-fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object[field].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]

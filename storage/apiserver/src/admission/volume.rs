@@ -138,8 +138,7 @@ pub fn check_mode(spec: &Value, path: &str) -> Option<FieldError> {
 pub fn check_class_name(spec: &Value, path: &str, field: &str) -> Option<FieldError> {
     let name = spec[field].as_str().filter(|name| !name.is_empty())?;
     let fault = names::fault(name, false)?;
-    let path = if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
-    Some(FieldError::invalid(path, &spec[field], fault))
+    Some(FieldError::invalid(format!("{path}.{field}"), &spec[field], fault))
 }
 
 /// At least one access mode, all known, `ReadWriteOncePod` only alone.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::User;
 use super::action::{Action, ResourceTarget};
 use super::rbac::{Decision, Rule, aggregate};
+use crate::admission::text;
 use crate::handlers::Call;
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
@@ -209,10 +210,6 @@ fn check_local(spec: &Value, namespace: &str) -> Vec<FieldError> {
         errors.push(FieldError::invalid("spec.nonResourceAttributes", path, why));
     }
     errors
-}
-
-fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object[field].as_str().unwrap_or_default()
 }
 
 fn texts(list: &Value) -> Vec<String> {

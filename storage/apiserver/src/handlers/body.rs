@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Call, duplicates, json_syntax};
 use crate::protobuf::{self, ProtobufError};
-use crate::resources;
+use crate::resources::{self, mismatch::kind_of};
 use crate::response::PROTOBUF;
 use crate::status::{FieldError, Result, Status};
 
@@ -335,18 +335,6 @@ fn check_identity(value: &Value) -> Result<(), String> {
         return Err(format!("unexpected GroupVersion string: {version}"));
     }
     Ok(())
-}
-
-/// The kind of a JSON value, in Go's words.
-pub fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// The first line of the parser's message in the form of Go's parser.

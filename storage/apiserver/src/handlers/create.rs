@@ -4,7 +4,7 @@ use http::StatusCode;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::update::{Change, WriteOutcome, write};
+use super::update::{Change, WriteOutcome, warn, write};
 use super::{Call, Warnings, evict, metadata, ownership, token};
 use crate::request::ObjectPath;
 use crate::resources::{Generation, Resource, Storage, Write};
@@ -183,10 +183,7 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
     if !errors.is_empty() {
         return Err(Status::invalid(resource, &name, &errors));
     }
-    call.warnings.add((resource.warnings)(&object, Write::Create));
-    if resource.custom.is_some() {
-        call.warnings.add(metadata::finalizer_warnings(&Value::Null, &object["metadata"]));
-    }
+    warn(call, &Value::Null, &object, Write::Create);
     // Upstream's storage checks this (`ErrResourceVersionSetOnCreate`), which a dry run does not reach.
     if let Some(version) = version.filter(|version| *version != "" && *version != "0") {
         if !call.query.dry_run() {

@@ -44,14 +44,11 @@ pub fn validate_update(resource: &Resource, old: &Value, new: &Value) -> Vec<Fie
 /// Warnings about the finalizers of a custom object, those of `old` excepted (`generateWarningsFromObj` in
 /// apiextensions-apiserver pkg/registry/customresource/strategy.go).
 pub fn finalizer_warnings(old: &Value, new: &Value) -> Vec<String> {
-    let names = |metadata: &Value| -> BTreeSet<String> {
-        let names = metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        names.map(str::to_owned).collect()
-    };
+    let names = |metadata| -> BTreeSet<&str> { finalizer_names(metadata).collect() };
     let mut warnings = Vec::new();
     for name in names(new).difference(&names(old)) {
         let mut faults = labels::key_faults(name);
-        if !name.contains('/') && !STANDARD.contains(&name.as_str()) {
+        if !is_standard(name) {
             let advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer \
                           writers";
             faults.push(advice.to_owned());
@@ -95,7 +92,7 @@ fn general(metadata: &Value) -> Vec<FieldError> {
     errors.extend(labels::check("metadata.labels", &metadata["labels"]));
     errors.extend(annotations(&metadata["annotations"]));
     errors.extend(owners(&metadata["ownerReferences"]));
-    errors.extend(finalizers(&metadata["finalizers"]));
+    errors.extend(finalizers(metadata));
     errors
 }
 
@@ -130,9 +127,18 @@ fn annotations(annotations: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn finalizers(finalizers: &Value) -> Vec<FieldError> {
+fn finalizer_names(metadata: &Value) -> impl Iterator<Item = &str> {
+    metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Whether a finalizer has a domain, or is one of upstream's.
+fn is_standard(name: &str) -> bool {
+    name.contains('/') || STANDARD.contains(&name)
+}
+
+fn finalizers(metadata: &Value) -> Vec<FieldError> {
     let field = "metadata.finalizers";
-    let names: Vec<&str> = finalizers.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let names: Vec<&str> = finalizer_names(metadata).collect();
     let mut errors = Vec::new();
     for name in &names {
         let faults = labels::key_faults(name);
@@ -141,7 +147,7 @@ fn finalizers(finalizers: &Value) -> Vec<FieldError> {
     }
     if names.contains(&"orphan") && names.contains(&"foregroundDeletion") {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
-        errors.push(FieldError::invalid(field, finalizers, detail));
+        errors.push(FieldError::invalid(field, &metadata["finalizers"], detail));
     }
     errors
 }
@@ -155,8 +161,7 @@ fn standard_finalizers(resource: &Resource, metadata: &Value) -> Vec<FieldError>
     if is_general {
         return Vec::new();
     }
-    let names = metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).enumerate();
-    let unknown = names.filter(|(_, name)| !name.contains('/') && !STANDARD.contains(name));
+    let unknown = finalizer_names(metadata).enumerate().filter(|(_, name)| !is_standard(name));
     let detail = "name is neither a standard finalizer name nor is it fully qualified";
     let errors = unknown.map(|(index, name)| {
         FieldError::invalid(format!("metadata.finalizers[{index}]"), &name.into(), detail)

@@ -3,12 +3,11 @@
 use http::StatusCode;
 use serde_json::Value;
 
-use super::body::kind_of;
 use super::create::check_namespace;
-use super::update::{Change, write};
+use super::update::{Change, check_name, write};
 use super::{Call, apply as server_side, json_syntax};
 use crate::json_patch::{self as operations, MAX_OPERATIONS, Operation};
-use crate::resources::mismatch;
+use crate::resources::mismatch::{self, kind_of};
 use crate::response::Answer;
 use crate::status::{Result, Status};
 use crate::store::Object;
@@ -51,18 +50,6 @@ fn check_named(call: &Call<'_>, change: &Patching, new: &Value) -> Result<()> {
             Err(Status::undeterminable_name(call.name()?))
         }
         false => Ok(()),
-    }
-}
-
-/// Rejects a patch that changes the name (`EnsureObjectNameMatches...` of the update that a patch becomes).
-fn check_name(call: &Call<'_>, new: &Value) -> Result<()> {
-    let name = call.name()?;
-    match new["metadata"]["name"].as_str() {
-        None | Some("") => Err(Status::undeterminable_name(name)),
-        Some(given) if given != name => Err(Status::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({name})"
-        ))),
-        Some(_) => Ok(()),
     }
 }
 

@@ -18,16 +18,7 @@ use crate::store::Object;
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let mut object = call.decode_body()?;
     check_namespace(call, &mut object)?;
-    let name = call.name()?;
-    let given = object["metadata"]["name"].as_str().unwrap_or_default();
-    if given.is_empty() {
-        return Err(Status::undeterminable_name(name));
-    }
-    if given != name {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({name})"
-        )));
-    }
+    check_name(call, &object)?;
     loop {
         if let Some(written) = create_missing(call, &object)? {
             return Ok(written.answer(call, StatusCode::CREATED));
@@ -37,6 +28,18 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
             Err(_) if is_missing(call)? => {}
             written => return Ok(written?.answer(call, StatusCode::OK)),
         }
+    }
+}
+
+/// Rejects an object without a name, or with another one than the path (`EnsureObjectNameMatches...`).
+pub(super) fn check_name(call: &Call<'_>, object: &Value) -> Result<()> {
+    let name = call.name()?;
+    match object["metadata"]["name"].as_str() {
+        None | Some("") => Err(Status::undeterminable_name(name)),
+        Some(given) if given != name => Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        ))),
+        Some(_) => Ok(()),
     }
 }
 
@@ -113,11 +116,11 @@ pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Res
             ownership::update(call, &old.value, &mut new);
         }
         if ownership::same(&old.value, &new) {
-            warn(call, &old.value, &new);
+            warn(call, &old.value, &new, Write::Update);
             return Ok(WriteOutcome::Stored(old));
         }
         check(call, &old, &new)?;
-        warn(call, &old.value, &new);
+        warn(call, &old.value, &new, Write::Update);
         if call.query.dry_run() {
             return Ok(WriteOutcome::DryRun(new));
         }
@@ -158,11 +161,11 @@ fn check_version(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
     }
 }
 
-/// Adds the warnings about an object that becomes `new`.
-fn warn(call: &Call<'_>, old: &Value, new: &Value) {
+/// Adds the warnings about an object that becomes `new`; a new one was null.
+pub(super) fn warn(call: &Call<'_>, old: &Value, new: &Value, write: Write) {
     let resource = call.path.resource;
     if call.path.subresource.is_none() {
-        call.warnings.add((resource.warnings)(new, Write::Update));
+        call.warnings.add((resource.warnings)(new, write));
         if resource.custom.is_some() {
             call.warnings.add(metadata::finalizer_warnings(&old["metadata"], &new["metadata"]));
         }

@@ -14,6 +14,18 @@ pub fn json(value: &Value, shape: &Shape, kind: &str) -> Option<String> {
     Position { owner: kind, path: Vec::new() }.find(value, shape)
 }
 
+/// The kind of a JSON value, in Go's words.
+pub fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// Like [`json`], for a value that is not read from a text.
 pub fn restored(value: &Value, shape: &Shape) -> Option<String> {
     if value.is_null() || *shape == Shape::Any || *shape == Shape::Deduced {
@@ -134,15 +146,7 @@ impl<'a> Position<'a> {
     }
 
     fn wrong(&self, value: &Value, shape: &Shape) -> String {
-        let found = match value {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
-        self.mismatch(found, &type_name(shape))
+        self.mismatch(kind_of(value), &type_name(shape))
     }
 
     fn mismatch(&self, found: &str, wanted: &str) -> String {
