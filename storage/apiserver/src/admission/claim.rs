@@ -3,7 +3,7 @@
 //! Mirrors plugin/pkg/admission/storage/{storageclass/setdefault,persistentvolume/resize} and
 //! ValidatePersistentVolumeClaim in pkg/apis/core/validation.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::labels;
 use super::volume::{check_access_modes, check_class_name, check_mode};
@@ -64,8 +64,7 @@ pub fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
     let (source, reference) = (&spec["dataSource"], &spec["dataSourceRef"]);
     let same = ["apiGroup", "kind", "name"].iter().all(|field| source[field] == reference[field]);
     if source.is_object() && reference.is_object() && !same {
-        let message = "must match dataSourceRef";
-        errors.push(FieldError::invalid(format!("{path}.dataSource"), source, message));
+        errors.push(FieldError::invalid(path, &json!({}), "must match dataSourceRef"));
     }
     errors
 }
@@ -108,19 +107,22 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
             allowed["volumeAttributesClassName"] = is["volumeAttributesClassName"].clone();
         }
     }
+    let mut errors = Vec::new();
     if allowed != *is {
         let message = "spec is immutable after creation except resources.requests and \
                        volumeAttributesClassName for bound claims";
-        return vec![FieldError::forbidden(
-            "spec",
-            format!("{message}\n{}", super::difference::claim(was, is)),
-        )];
+        let message = format!("{message}\n{}", super::difference::claim(was, is));
+        errors.push(FieldError::forbidden("spec", message));
     }
-    if bound && requested(new) < requested(old) && requested(new) <= capacity(old) {
+    let size = requested(new).unwrap_or_default();
+    if size < requested(old).unwrap_or_default() && size <= capacity(old).unwrap_or_default() {
         let message = "field can not be less than status.capacity";
-        return vec![FieldError::forbidden("spec.resources.requests.storage", message)];
+        errors.push(FieldError::forbidden("spec.resources.requests.storage", message));
     }
-    Vec::new()
+    if was["volumeMode"] != is["volumeMode"] {
+        errors.push(FieldError::immutable("volumeMode", &is["volumeMode"]));
+    }
+    errors
 }
 
 /// A claim may only be expanded if its class permits it.

@@ -3,6 +3,8 @@
 //!
 //! Mirrors pkg/apis/storage/validation and pkg/apis/scheduling/validation.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::labels;
@@ -13,17 +15,7 @@ const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 
 /// Validates a StorageClass.
 pub fn validate(class: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let provisioner = class["provisioner"].as_str().unwrap_or_default();
-    match provisioner.is_empty() {
-        true => errors.push(FieldError::required("provisioner", "")),
-        // As upstream, whatever its case.
-        false => errors.extend(
-            labels::key_faults(&provisioner.to_lowercase())
-                .into_iter()
-                .map(|fault| FieldError::invalid("provisioner", &class["provisioner"], fault)),
-        ),
-    }
+    let mut errors = check_provisioner(class, "provisioner");
     for (field, known) in [
         ("reclaimPolicy", ["Delete", "Retain"]),
         ("volumeBindingMode", ["Immediate", "WaitForFirstConsumer"]),
@@ -33,7 +25,54 @@ pub fn validate(class: &Value) -> Vec<FieldError> {
         }
     }
     errors.extend(check_parameters(class));
+    errors.extend(check_topologies(&class["allowedTopologies"]));
     errors
+}
+
+/// The name of a driver, whatever its case.
+fn check_provisioner(class: &Value, field: &str) -> Vec<FieldError> {
+    let provisioner = class[field].as_str().unwrap_or_default();
+    if provisioner.is_empty() {
+        return vec![FieldError::required(field, "")];
+    }
+    let faults = labels::key_faults(&provisioner.to_lowercase()).into_iter();
+    faults.map(|fault| FieldError::invalid(field, &class[field], fault)).collect()
+}
+
+/// Neither two equal terms, nor an empty one; in a term each key once, with distinct values. Upstream:
+/// `validateAllowedTopologies`.
+fn check_topologies(terms: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut former = vec![BTreeMap::new()];
+    for (index, term) in items(terms).enumerate() {
+        let path = format!("allowedTopologies[{index}].matchLabelExpressions");
+        let mut keys = BTreeMap::new();
+        for (index, expression) in items(&term["matchLabelExpressions"]).enumerate() {
+            let at = |field: &str| format!("{path}[{index}].{field}");
+            let mut values = BTreeSet::new();
+            if items(&expression["values"]).next().is_none() {
+                errors.push(FieldError::required(at("values"), ""));
+            }
+            for (index, value) in items(&expression["values"]).enumerate() {
+                if !values.insert(value.as_str().unwrap_or_default()) {
+                    errors.push(FieldError::duplicate(format!("{}[{index}]", at("values")), value));
+                }
+            }
+            errors.extend(labels::check_key(&at("key"), &expression["key"]));
+            if keys.insert(expression["key"].as_str().unwrap_or_default(), values).is_some() {
+                errors.push(FieldError::duplicate(at("key"), &expression["key"]));
+            }
+        }
+        if former.contains(&keys) {
+            errors.push(FieldError::duplicate(path, &"".into()));
+        }
+        former.push(keys);
+    }
+    errors
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
 /// Validates a Lease.
@@ -75,10 +114,7 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
 
 /// Validates a VolumeAttributesClass.
 pub fn validate_attributes(class: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if class["driverName"].as_str().unwrap_or_default().is_empty() {
-        errors.push(FieldError::required("driverName", ""));
-    }
+    let mut errors = check_provisioner(class, "driverName");
     if class["parameters"].as_object().is_none_or(serde_json::Map::is_empty) {
         errors.push(FieldError::required("parameters", "must contain at least one key/value pair"));
     }

@@ -93,6 +93,17 @@ fn check_value(path: &str, value: &Value) -> Vec<FieldError> {
 /// Validates the selector at `path`.
 pub fn check_selector(path: &str, selector: &Value) -> Vec<FieldError> {
     let mut errors = check(&format!("{path}.matchLabels"), &selector["matchLabels"]);
+    errors.extend(check_expressions(path, selector, false));
+    errors
+}
+
+/// Validates the term of a selector of nodes at `path`, which can also compare numbers.
+pub fn check_node_term(path: &str, term: &Value) -> Vec<FieldError> {
+    check_expressions(path, term, true)
+}
+
+fn check_expressions(path: &str, selector: &Value, of_nodes: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     for (index, expression) in expressions(selector).enumerate() {
         let path = format!("{path}.matchExpressions[{index}]");
         let values = expression["values"].as_array().map_or(&[][..], Vec::as_slice);
@@ -107,6 +118,11 @@ pub fn check_selector(path: &str, selector: &Value) -> Vec<FieldError> {
                 errors.push(FieldError::forbidden(format!("{path}.values"), message));
             }
             "Exists" | "DoesNotExist" => {}
+            "Gt" | "Lt" if of_nodes && values.len() != 1 => {
+                let message = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+                errors.push(FieldError::required(format!("{path}.values"), message));
+            }
+            "Gt" | "Lt" if of_nodes => {}
             operator => {
                 let message = "not a valid selector operator";
                 errors.push(FieldError::invalid(format!("{path}.operator"), &operator.into(), message));

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::difference;
+use super::{difference, labels, pod::HOST_PATH_TYPES};
 use crate::names;
 use crate::quantity::Quantity;
 use crate::status::FieldError;
@@ -48,6 +48,22 @@ pub fn validate(volume: &Value) -> Vec<FieldError> {
             } else if path.as_str().unwrap_or_default().split('/').any(|step| step == "..") {
                 errors.push(FieldError::invalid(field, path, "must not contain '..'"));
             }
+        }
+    }
+    let kind = &spec["hostPath"]["type"];
+    if !kind.is_null() && !HOST_PATH_TYPES.iter().any(|known| kind == known) {
+        errors.push(FieldError::not_supported("spec.hostPath.type", kind, &HOST_PATH_TYPES));
+    }
+    if spec["nfs"].is_object() {
+        let text = |field: &str| spec["nfs"][field].as_str().unwrap_or_default();
+        for field in ["server", "path"] {
+            if text(field).is_empty() {
+                errors.push(FieldError::required(format!("spec.nfs.{field}"), ""));
+            }
+        }
+        if !text("path").starts_with('/') {
+            let path = Value::from(text("path"));
+            errors.push(FieldError::invalid("spec.nfs.path", &path, "must be an absolute path"));
         }
     }
     if spec["local"].is_object() && spec["nodeAffinity"].is_null() {
@@ -114,17 +130,21 @@ fn without_secrets(source: &Value) -> Value {
 }
 
 /// A volume's affinity must be `required`, with at least one term.
-fn check_node_affinity(affinity: &Value) -> Option<FieldError> {
+fn check_node_affinity(affinity: &Value) -> Vec<FieldError> {
     if affinity.is_null() {
-        return None;
+        return Vec::new();
     }
     if affinity["required"].is_null() {
         let message = "must specify required node constraints";
-        return Some(FieldError::required("spec.nodeAffinity.required", message));
+        return vec![FieldError::required("spec.nodeAffinity.required", message)];
     }
-    let terms = affinity["required"]["nodeSelectorTerms"].as_array().map_or(0, Vec::len);
-    let message = "must have at least one node selector term";
-    (terms == 0).then(|| FieldError::required("spec.nodeAffinity.required.nodeSelectorTerms", message))
+    let path = "spec.nodeAffinity.required.nodeSelectorTerms";
+    let terms = affinity["required"]["nodeSelectorTerms"].as_array().map_or(&[][..], Vec::as_slice);
+    if terms.is_empty() {
+        return vec![FieldError::required(path, "must have at least one node selector term")];
+    }
+    let terms = terms.iter().enumerate();
+    terms.flat_map(|(index, term)| labels::check_node_term(&format!("{path}[{index}]"), term)).collect()
 }
 
 /// volumeMode is Block or Filesystem.

@@ -152,7 +152,10 @@ pub(super) fn rows() -> Vec<Resource> {
             // Unlike the status of other kinds, upstream accepts this one at creation, but no client sets it.
             begin: |attachment| attachment["status"] = json!({ "attached": false }),
             validate: attachment::validate,
-            validate_update: attachment::validate_update,
+            default: |attachment| default_to(&mut attachment["status"], "attached", false),
+            validate_update: |old, new| {
+                preceded_by(|| attachment::validate(new), attachment::validate_update(old, new))
+            },
             fields: &[
                 Field { name: "spec.attacher", pointers: &["/spec/attacher"], unset: "" },
                 Field { name: "spec.nodeName", pointers: &["/spec/nodeName"], unset: "" },
@@ -207,16 +210,18 @@ const STORAGE: Resource = Resource { group: GROUP, returns_deleted: true, ..BASE
 fn default_claim(claim: &mut Value) {
     let spec = &mut claim["spec"];
     default_to(spec, "volumeMode", "Filesystem");
-    // The two data sources mirror one another unless only the newer form can express it.
-    let local = ["PersistentVolumeClaim", "VolumeSnapshot"];
+    // `EnforceDataSourceBackwardsCompatibility` and `NormalizeDataSources` in pkg/api/persistentvolumeclaim/util.go: the
+    // older field drops kinds that it never supported; then each is copied to the other unless that cannot express it.
+    let source = &spec["dataSource"];
+    let group = source["apiGroup"].as_str().unwrap_or_default();
+    let supported = (group.is_empty() && source["kind"] == "PersistentVolumeClaim")
+        || (group == "snapshot.storage.k8s.io" && source["kind"] == "VolumeSnapshot");
+    let source = if supported { source.clone() } else { Value::Null };
     let reference = spec["dataSourceRef"].clone();
-    if spec["dataSource"].is_object() && reference.is_null() {
-        spec["dataSourceRef"] = spec["dataSource"].clone();
-    } else if spec["dataSource"].is_null()
-        && reference["namespace"].is_null()
-        && local.iter().any(|kind| reference["kind"] == *kind)
-    {
-        spec["dataSource"] = reference;
+    let copied = source.is_null() && reference["namespace"].as_str().unwrap_or_default().is_empty();
+    spec["dataSource"] = if copied { reference.clone() } else { source.clone() };
+    if reference.is_null() {
+        spec["dataSourceRef"] = source;
     }
     if let Value::Object(fields) = spec {
         fields.retain(|_, value| !value.is_null());

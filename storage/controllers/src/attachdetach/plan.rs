@@ -24,7 +24,7 @@ use k8s_openapi::{
 use super::{
     desired::Desired,
     plan_gone::plan_gone,
-    volume::{CsiVolume, attach_required, attachment_name},
+    volume::{CsiVolume, attach_required, attachment_name, csi_parts},
 };
 
 /// How long a node that is not Ready, or deleted, may keep an unused volume before it is force-detached. Upstream:
@@ -35,6 +35,10 @@ pub const MAX_WAIT_FOR_UNMOUNT: SignedDuration = SignedDuration::from_mins(6);
 /// the end of such an attachment to the volume.
 const STRAY: SignedDuration = SignedDuration::from_secs(1);
 
+/// How long an attachment may be without status and error before pods get an event that no attacher acts. Upstream: the
+/// default `csiTimeout` in `pkg/volume/csi/csi_plugin.go`.
+const MAX_WAIT_FOR_ATTACHER: SignedDuration = SignedDuration::from_mins(2);
+
 /// State of a volume between plans; lost with the process, as upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -42,8 +46,8 @@ pub struct Memory {
     unwanted_since: BTreeMap<String, Timestamp>,
     /// Uids of the pods with an event that the volume cannot be attached for them.
     refused: BTreeSet<String>,
-    /// By node: the attach error in the last event on its pods.
-    errors: BTreeMap<String, String>,
+    /// By node: the attach error in the last event on its pods, and their uids.
+    errors: BTreeMap<String, (String, BTreeSet<String>)>,
     /// Nodes with a list write of unknown outcome: the list may contain the volume, whatever the cache
     /// contains.
     doubtful: BTreeSet<String>,
@@ -125,17 +129,17 @@ pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Pla
     // Several nodes, if all its objects permit them.
     let shared = volumes.iter().all(|volume| volume.shared);
     let volume = CsiVolume { shared, ..volumes.swap_remove(0) };
-    let mut planner = Planner::new(volume.name, volume.unique.clone(), world, memory, now);
-    let attachments = attachments(&names, world);
+    let mut planner =
+        Planner::new(volume.name, volume.unique.clone(), &desired.sources, world, memory, now);
+    let attachments = attachments(&names, world, |attachment| {
+        let expected_name = attachment_name(volume.handle, volume.driver, &attachment.spec.node_name);
+        attachment.metadata.name.as_deref() == Some(&expected_name)
+    });
     // If a driver's attachRequired was changed to false, no pod needs an attachment any more
     // (`findAndRemoveDeletedPods` in `populator/desired_state_of_world_populator.go`).
     let attachable = attach_required(volume.driver, world);
     for (node, attachment) in &attachments {
-        let expected_name = attachment_name(volume.handle, volume.driver, node);
-        // Others are created by users: they block the volume, and only the user may delete them.
-        if attachment.metadata.name.as_deref() == Some(&expected_name) {
-            planner.attached(node, attachment, desired.pods.get(*node).filter(|_| attachable));
-        }
+        planner.attached(node, attachment, desired.pods.get(*node).filter(|_| attachable));
     }
     if attachable {
         planner.attach_missing(&volume, &desired, &attachments);
@@ -143,13 +147,15 @@ pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Pla
     planner.finish()
 }
 
-/// The attachments by objects with these names, by node.
+/// This controller's attachments by objects with these names, by node. Others are created by users, who delete them,
+/// too; upstream does not know them either.
 pub(super) fn attachments<'w>(
     names: &[&str],
     world: &'w World,
+    is_own: impl Fn(&VolumeAttachment) -> bool,
 ) -> BTreeMap<&'w str, &'w Arc<VolumeAttachment>> {
     let all = names.iter().flat_map(|name| world.attachments.by(AttachmentBy::Volume, name));
-    all.map(|attachment| (attachment.spec.node_name.as_str(), attachment)).collect()
+    all.filter(|attachment| is_own(attachment)).map(|attachment| (attachment.spec.node_name.as_str(), attachment)).collect()
 }
 
 /// The state of an attachment object.
@@ -175,10 +181,12 @@ impl<'w> Stage<'w> {
 
 /// The protocol with the nodes, and the events, which are the same for all volumes.
 pub(super) struct Planner<'w> {
-    /// The volume's name in events.
+    /// The volume's name in events, for nodes without one in `sources`.
     name: &'w str,
     /// The volume's name in the nodes' lists.
     unique: String,
+    /// See [`Desired::sources`].
+    sources: &'w BTreeMap<String, String>,
     world: &'w World,
     memory: &'w Memory,
     now: Timestamp,
@@ -192,13 +200,14 @@ impl<'w> Planner<'w> {
     pub(super) fn new(
         name: &'w str,
         unique: String,
+        sources: &'w BTreeMap<String, String>,
         world: &'w World,
         memory: &'w Memory,
         now: Timestamp,
     ) -> Self {
         let kept = Memory { doubtful: memory.doubtful.clone(), ..Memory::default() };
         let plan = Plan { memory: kept, ..Plan::default() };
-        Self { name, unique, world, memory, now, pending: false, warnings: Vec::new(), plan }
+        Self { name, unique, sources, world, memory, now, pending: false, warnings: Vec::new(), plan }
     }
 
     pub(super) fn finish(self) -> Plan {
@@ -225,14 +234,19 @@ impl<'w> Planner<'w> {
             return; // Its kubelet does not let the controller attach and detach there.
         }
         match (Stage::of(attachment), pods) {
-            (Stage::Detaching { failed }, _) => {
+            (Stage::Detaching { failed }, pods) => {
                 self.pending |= !failed;
                 self.list(object, node, None);
+                if let Some(pods) = pods.filter(|_| failed) {
+                    self.report_error(node, "volume attachment is being deleted", pods);
+                }
             }
             (Stage::Attaching { error }, Some(pods)) => {
-                self.pending |= error.is_none();
                 self.list(object, node, None);
-                self.report_error(node, error, pods);
+                match error.map(str::to_owned).or_else(|| self.no_attacher(attachment)) {
+                    Some(error) => self.report_error(node, &error, pods),
+                    None => self.pending = true,
+                }
             }
             (Stage::Attached, Some(pods)) => self.list(object, node, Some(pods)),
             (Stage::Attached | Stage::Attaching { .. }, None) => self.unwanted(object, node, attachment),
@@ -343,9 +357,23 @@ impl<'w> Planner<'w> {
                 let attachment = Box::new(new_attachment(volume, node, &desired.sources[node]));
                 self.plan.actions.push(Action::Attach { attachment, pods: pods.clone() });
             } else {
-                self.refuse(pods, &holders, desired);
+                self.refuse(node, pods, &holders, desired);
             }
         }
+    }
+
+    /// The error of an attachment on which the driver's attacher has not acted for long. Upstream:
+    /// `waitForVolumeAttachmentInternal` in `pkg/volume/csi/csi_attacher.go`.
+    fn no_attacher(&mut self, attachment: &VolumeAttachment) -> Option<String> {
+        let created = attachment.metadata.creation_timestamp.as_ref()?.0;
+        let end = created.saturating_add(MAX_WAIT_FOR_ATTACHER).unwrap_or(Timestamp::MAX);
+        if !self.has_passed(end) {
+            return None;
+        }
+        let (driver, handle) = csi_parts(&self.unique)?;
+        Some(format!(
+            "timed out waiting for external-attacher of {driver} CSI driver to attach volume {handle}"
+        ))
     }
 
     /// The managed nodes that the volume is to be attached to, apart from its holders, in order of their pods'
@@ -364,13 +392,20 @@ impl<'w> Planner<'w> {
 
     /// Emits one Multi-Attach event per pod; none while the holder is about to change: the next plan follows then.
     /// Upstream: `attachDesiredVolumes` in `reconciler.go`.
-    pub(super) fn refuse(&mut self, pods: &[Arc<Pod>], holders: &BTreeSet<&str>, desired: &Desired) {
+    pub(super) fn refuse(
+        &mut self,
+        node: &str,
+        pods: &[Arc<Pod>],
+        holders: &BTreeSet<&str>,
+        desired: &Desired,
+    ) {
+        let name = self.name_on(node);
         let users: Vec<&Arc<Pod>> =
             holders.iter().filter_map(|node| desired.pods.get(*node)).flatten().collect();
         for pod in pods {
             if !self.pending || self.was_refused(pod) {
                 let used = who_uses(pod, &users);
-                self.warn_once(pod, format!("Multi-Attach error for volume {:?} {used}", self.name));
+                self.warn_once(pod, format!("Multi-Attach error for volume {name:?} {used}"));
             }
         }
     }
@@ -387,17 +422,25 @@ impl<'w> Planner<'w> {
         self.plan.memory.refused.extend(pod.metadata.uid.clone());
     }
 
-    /// Emits one event per attach error on the pods. The attacher retries by itself.
-    fn report_error(&mut self, node: &str, error: Option<&str>, pods: &[Arc<Pod>]) {
-        let Some(error) = error else { return };
-        if self.memory.errors.get(node).map(String::as_str) != Some(error) {
-            let message = format!("AttachVolume.Attach failed for volume {:?} : {error}", self.name);
-            for pod in pods {
+    /// Emits one event per attach error and pod. The attacher retries by itself.
+    fn report_error(&mut self, node: &str, error: &str, pods: &[Arc<Pod>]) {
+        let last = self.memory.errors.get(node).filter(|(last, _)| last == error);
+        let message = format!("AttachVolume.Attach failed for volume {:?} : {error}", self.name_on(node));
+        let mut warned = BTreeSet::new();
+        for pod in pods {
+            let uid = pod.metadata.uid.clone().unwrap_or_default();
+            if last.is_none_or(|(_, warned)| !warned.contains(&uid)) {
                 self.warnings
                     .push(Action::Warn { pod: Box::new(reference(&**pod)), message: message.clone() });
             }
+            warned.insert(uid);
         }
-        self.plan.memory.errors.insert(node.to_owned(), error.to_owned());
+        self.plan.memory.errors.insert(node.to_owned(), (error.to_owned(), warned));
+    }
+
+    /// The name in events of the object by which pods on the node use the volume. Upstream: `VolumeSpec.Name()`.
+    fn name_on(&self, node: &str) -> &'w str {
+        self.sources.get(node).map_or(self.name, String::as_str)
     }
 
     /// Adds the volume to the node's list, for these pods, or removes it.
@@ -406,7 +449,7 @@ impl<'w> Planner<'w> {
         if pods.is_some() != self.is_listed(object) || doubtful {
             self.plan.actions.push(Action::List {
                 node: node.to_owned(),
-                volume: self.name.to_owned(),
+                volume: self.name_on(node).to_owned(),
                 unique: self.unique.clone(),
                 waiting: pods.cloned(),
                 doubtful,

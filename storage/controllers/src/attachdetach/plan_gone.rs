@@ -17,7 +17,7 @@ use super::{
 
 /// Plans the attachments that name this volume, which does not exist.
 pub fn plan_gone(name: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
-    let attachments = attachments(&[name], world);
+    let attachments = attachments(&[name], world, is_named_by_controller);
     let mut desired = Desired::of_gone(name, world);
     let listed = attachments.values().find_map(|attachment| listed_as(attachment, world));
     // Empty if no list has the volume: no node may use it then, and a detach has to wait for none.
@@ -26,11 +26,11 @@ pub fn plan_gone(name: &str, world: &World, memory: &Memory, now: Timestamp) -> 
         // Pods may use the same volume by another object, and the attachment, too.
         desired.extend(Desired::of_all(&CsiVolume::with_handle(driver, handle, world), world));
     }
-    let mut planner = Planner::new(name, unique, world, memory, now);
+    let mut planner = Planner::new(name, unique, &desired.sources, world, memory, now);
     for (node, attachment) in &attachments {
         let pods = desired.pods.get(*node).filter(|_| attach_required(&attachment.spec.attacher, world));
         // What cannot be listed for pods waits until they are deleted.
-        if is_named_by_controller(attachment) && (listed.is_some() || pods.is_none()) {
+        if listed.is_some() || pods.is_none() {
             planner.attached(node, attachment, pods);
         }
     }

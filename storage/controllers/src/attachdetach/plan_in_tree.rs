@@ -23,8 +23,7 @@ use crate::claims::name;
 /// Plans the volume with this [`unique`](super::in_tree::InTree::unique) name.
 pub fn plan_in_tree(unique: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
     let users = users(world, |volume| volume.unique == unique).remove(unique).unwrap_or_default();
-    let source = users.desired.sources.values().next().map_or(unique, String::as_str);
-    let mut planner = Planner::new(source, unique.to_owned(), world, memory, now);
+    let mut planner = Planner::new(unique, unique.to_owned(), &users.desired.sources, world, memory, now);
     match users.migrated_to {
         Some(driver) if attach_required(driver, world) => reject(&mut planner, driver, &users, world),
         Some(_) => {}
@@ -64,7 +63,7 @@ fn report(planner: &mut Planner<'_>, users: &Users, world: &World) {
                 planner.list(object, node, Some(pods));
             }
         } else {
-            planner.refuse(pods, &holders, desired);
+            planner.refuse(node, pods, &holders, desired);
         }
     }
 }

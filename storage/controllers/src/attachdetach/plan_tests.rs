@@ -408,7 +408,22 @@ fn one_node_at_a_time() {
         (
             "made by hand",
             world![node("b", false, false), testing::attachment("x", "pv", "a", false), pod("q", "b")],
-            vec![format!("warn q: {here} exclusively attached to one node and can't be attached to another")],
+            vec!["attach b".to_owned()],
+        ),
+        (
+            "made by hand, on the same node",
+            world![node("b", false, false), testing::attachment("x", "pv", "b", false), pod("q", "b")],
+            vec!["attach b".to_owned()],
+        ),
+        (
+            "another made by hand, on the same node",
+            world![
+                node("b", false, false),
+                testing::attachment("x", "pv", "b", false),
+                testing::attachment("z", "pv", "b", false),
+                attachment("b", true)
+            ],
+            vec!["detach b".to_owned()],
         ),
     ] {
         assert_eq!(run(&world), expected, "{what}");
@@ -475,9 +490,32 @@ fn a_failed_attach_emits_one_event_per_error() {
     let first = plan("pv", &world, &Memory::default(), NOW);
     assert_eq!(shorts(&first), ["warn p: AttachVolume.Attach failed for volume \"pv\" : no slot"]);
     assert_eq!(shorts(&plan("pv", &world, &first.memory, NOW)), Vec::<String>::new());
+    world.apply(pod("q", "a"));
+    let later = plan("pv", &world, &first.memory, NOW);
+    assert_eq!(shorts(&later), ["warn q: AttachVolume.Attach failed for volume \"pv\" : no slot"]);
     failing.status.as_mut().unwrap().attach_error.as_mut().unwrap().message = Some("no power".into());
     world.apply(failing);
-    assert_eq!(shorts(&plan("pv", &world, &first.memory, NOW)).len(), 1);
+    assert_eq!(shorts(&plan("pv", &world, &later.memory, NOW)).len(), 2);
+}
+
+#[test]
+fn a_pod_that_waits_for_a_failing_detach_gets_an_event() {
+    let world = world![node("a", false, false), pod("p", "a"), testing::deleting(failed_detach(), &["f"])];
+    let message = "AttachVolume.Attach failed for volume \"pv\" : volume attachment is being deleted";
+    assert_eq!(run(&world), [format!("warn p: {message}")]);
+}
+
+#[test]
+fn an_attachment_without_attacher_causes_an_event_after_two_minutes() {
+    let mut waiting = attachment("a", false);
+    waiting.metadata.creation_timestamp = Some(NOW.into());
+    let world = world![node("a", false, false), pod("p", "a"), waiting];
+    let end = NOW + SignedDuration::from_mins(2);
+    let before = plan("pv", &world, &Memory::default(), NOW);
+    assert_eq!((shorts(&before), before.requeue_at), (vec![], Some(end)));
+    let message = "AttachVolume.Attach failed for volume \"pv\" : timed out waiting for external-attacher of \
+                   csi.test CSI driver to attach volume handle-pv";
+    assert_eq!(shorts(&plan("pv", &world, &before.memory, end)), [format!("warn p: {message}")]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{AttachmentBy, Change, EventType, KindSet, World};
+use claimcheck_informer::{Change, EventType, KindSet, World};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use tracing::info;
@@ -21,6 +21,7 @@ use super::{
     plan::{Action, Memory, plan},
     plan_in_tree::plan_in_tree,
     triggers::{KINDS, Key, concerned},
+    volume::{attachment_name, csi_parts},
 };
 use crate::{
     Failure,
@@ -83,7 +84,8 @@ impl Controller for AttachDetach {
                 self.measured.attaches(&attachment);
                 let created = context.create(&*attachment).await;
                 if let Err(Failure::Transient(error)) = &created {
-                    let message = format!("AttachVolume.Attach failed for volume {volume:?} : {error}");
+                    let name = attachment.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
+                    let message = format!("AttachVolume.Attach failed for volume {name:?} : {error}");
                     emit_events(context, &pods, EventType::Warning, "FailedAttachVolume", &message);
                     self.measured.not_attached(&attachment);
                 }
@@ -91,18 +93,14 @@ impl Controller for AttachDetach {
             }
             Action::List { node, volume, unique, waiting, doubtful } => {
                 let listed = waiting.is_some();
+                let name = csi_parts(&unique).map(|(driver, handle)| attachment_name(handle, driver, &node));
                 let written = self.lists.edit(context, &node, Edit { unique, listed, doubtful }).await;
                 self.memories().entry(key.clone()).or_default().note_write(&node, written.is_ok());
                 written?;
-                if waiting.is_some()
-                    && let Key::Csi(volume) = key
+                if let Some(name) = name.filter(|_| waiting.is_some())
+                    && let Some(attachment) = context.informer.read().attachments.named(&name)
                 {
-                    let world = context.informer.read();
-                    let mut attachments = world.attachments.by(AttachmentBy::Volume, volume);
-                    attachments
-                        .find(|attachment| attachment.spec.node_name == node)
-                        .into_iter()
-                        .for_each(|attachment| self.measured.attached(attachment));
+                    self.measured.attached(attachment);
                 }
                 // The trailing blank is upstream's, and people's scripts match on it.
                 let message = format!("AttachVolume.Attach succeeded for volume {volume:?} ");

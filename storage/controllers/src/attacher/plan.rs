@@ -39,9 +39,7 @@ pub enum Action {
     /// Add finalizers to these objects before a call, so that neither is deleted without the opposite call.
     Hold {
         /// The attachment, if it lacks the finalizer or the node's id.
-        attachment: Option<Arc<VolumeAttachment>>,
-        /// The driver's node id.
-        node_id: String,
+        attachment: Option<Box<Unheld>>,
         /// The volume, if it lacks the finalizer.
         volume: Option<Arc<PersistentVolume>>,
     },
@@ -87,6 +85,17 @@ pub enum Action {
     List,
 }
 
+/// An attachment that lacks the finalizer or the node's id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unheld {
+    /// The attachment.
+    pub attachment: Arc<VolumeAttachment>,
+    /// The driver's node id.
+    pub node_id: String,
+    /// The secret that the call requires: without it the finalizer is not added.
+    pub secret: Option<SecretReference>,
+}
+
 /// Why a call cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
@@ -96,9 +105,15 @@ pub enum Obstacle {
     /// A volume that is being deleted is not attached any more.
     #[error("PersistentVolume {0:?} is marked for deletion")]
     VolumeGoes(String),
-    /// Not a CSI volume, or of another driver.
+    /// Of another driver.
     #[error("the volume does not belong to driver {0}")]
     Foreign(String),
+    /// Not a CSI volume.
+    #[error("pv spec contained non-csi source that was not migrated")]
+    NotCsi,
+    /// Not an inline CSI volume.
+    #[error("inline volume spec contains nil CSI source")]
+    NotCsiInline,
     /// The attachment names no volume, or two.
     #[error("the attachment must name a PersistentVolume or have an inline volume, not both")]
     BadSource,
@@ -140,8 +155,12 @@ pub fn plan_attachment(
         (true, _) if contradicted || has_finalizer(&attachment.metadata, driver) => {
             detach(attachment, world, driver, known)
         }
-        (true, true) => return Some(Action::MarkDetached(attachment.clone())),
-        (true, false) => return None,
+        // Without the finalizer it counts as detached, whatever its status says, unless this attacher has just
+        // detached it and has not written so (`syncDetach` in `csi_handler.go`).
+        (true, _) if known == Some(&Known::Unpublished) && !is_marked_detached(attachment) => {
+            return Some(Action::MarkDetached(attachment.clone()));
+        }
+        (true, _) => return None,
     };
     Some(step.unwrap_or_else(|error| Action::Fail { attachment: attachment.clone(), error }))
 }
@@ -180,8 +199,8 @@ fn is_released_to_be_deleted(volume: &PersistentVolume) -> bool {
     phase == Some("Released") && policy == Some("Delete")
 }
 
-/// Everything that can be checked is checked before the first finalizer is added, which would hold the
-/// attachment until a detach succeeds.
+/// Everything that can be checked is checked before the attachment's finalizer is added, which would hold it until a
+/// detach succeeds. The volume's is added first. Upstream: `csiAttach` in `csi_handler.go`.
 fn attach(
     attachment: &Arc<VolumeAttachment>,
     world: &World,
@@ -191,24 +210,41 @@ fn attach(
     if let Some(Known::Published(metadata)) = known {
         return Ok(Action::MarkAttached { attachment: attachment.clone(), metadata: metadata.clone() });
     }
-    let source = Source::of(attachment, world, driver)?;
-    if let Some(volume) = source.volume
+    let volume = named_volume(attachment, world)?;
+    if let Some(volume) = volume
         && volume.metadata.deletion_timestamp.is_some()
     {
         return Err(Obstacle::VolumeGoes(volume.metadata.name.clone().unwrap_or_default()));
     }
-    let node_id = node_id(attachment, world, driver).ok_or_else(|| no_node_id(attachment, world, driver))?;
+    let unheld = volume.filter(|volume| !has_finalizer(&volume.metadata, driver)).cloned();
+    let (request, secret) = match publish_request(attachment, world, driver) {
+        Ok(call) => call,
+        Err(_) if unheld.is_some() => return Ok(Action::Hold { attachment: None, volume: unheld }),
+        Err(obstacle) => return Err(obstacle),
+    };
+    let held = has_finalizer(&attachment.metadata, driver)
+        && annotated_id(attachment).is_some_and(|id| *id == request.node_id);
+    if !held || unheld.is_some() {
+        let attachment = attachment.clone();
+        let attachment = (!held).then(|| Box::new(Unheld { attachment, node_id: request.node_id, secret }));
+        return Ok(Action::Hold { attachment, volume: unheld });
+    }
+    Ok(Action::Publish { attachment: attachment.clone(), request: Box::new(request), secret })
+}
+
+/// The request of ControllerPublishVolume, without secrets, and the secret that it requires.
+fn publish_request(
+    attachment: &Arc<VolumeAttachment>,
+    world: &World,
+    driver: &DriverInfo,
+) -> Result<(ControllerPublishVolumeRequest, Option<SecretReference>), Obstacle> {
+    let source = Source::of(attachment, world, driver)?;
     let modes = source.spec.access_modes.as_deref().unwrap_or_default();
     let mode = access_mode(modes, driver.can(Rpc::SingleNodeMultiWriter))?;
     let block = source.spec.volume_mode.as_deref() == Some("Block");
     let fs_type = source.csi.fs_type.as_deref().unwrap_or_default();
     let mount_options = source.spec.mount_options.as_deref().unwrap_or_default();
-    let noted = has_finalizer(&attachment.metadata, driver) && annotated_id(attachment) == Some(&node_id);
-    let unheld = source.volume.filter(|volume| !has_finalizer(&volume.metadata, driver));
-    if !noted || unheld.is_some() {
-        let attachment = (!noted).then(|| attachment.clone());
-        return Ok(Action::Hold { attachment, node_id, volume: unheld.cloned() });
-    }
+    let node_id = node_id(attachment, world, driver).ok_or_else(|| no_node_id(attachment, world, driver))?;
     let request = ControllerPublishVolumeRequest {
         volume_id: source.csi.volume_handle.clone(),
         node_id,
@@ -217,8 +253,7 @@ fn attach(
         volume_context: source.csi.volume_attributes.clone().unwrap_or_default(),
         ..ControllerPublishVolumeRequest::default()
     };
-    let secret = source.csi.controller_publish_secret_ref.clone();
-    Ok(Action::Publish { attachment: attachment.clone(), request: Box::new(request), secret })
+    Ok((request, source.csi.controller_publish_secret_ref.clone()))
 }
 
 fn detach(
@@ -244,27 +279,46 @@ fn detach(
 
 /// The volume of an attachment.
 struct Source<'w> {
-    /// `None` if the attachment has an inline volume.
-    volume: Option<&'w Arc<PersistentVolume>>,
     spec: &'w PersistentVolumeSpec,
     csi: &'w CSIPersistentVolumeSource,
 }
 
 impl<'w> Source<'w> {
     fn of(attachment: &'w VolumeAttachment, world: &'w World, driver: &DriverInfo) -> Result<Self, Obstacle> {
-        let source = &attachment.spec.source;
-        let foreign = || Obstacle::Foreign(driver.name.clone());
-        let (volume, spec) = match (&source.persistent_volume_name, &source.inline_volume_spec) {
-            (Some(name), None) => {
-                let volume = world.volumes.named(name).ok_or_else(|| Obstacle::NoVolume(name.clone()))?;
-                (Some(volume), volume.spec.as_ref().ok_or_else(foreign)?)
-            }
-            (None, Some(inline)) => (None, inline),
-            (Some(_), Some(_)) | (None, None) => return Err(Obstacle::BadSource),
+        let (spec, not_csi) = match named_volume(attachment, world)? {
+            Some(volume) => (volume.spec.as_ref(), Obstacle::NotCsi),
+            None => (attachment.spec.source.inline_volume_spec.as_ref(), Obstacle::NotCsiInline),
         };
-        let csi = spec.csi.as_ref().filter(|csi| csi.driver == driver.name).ok_or_else(foreign)?;
-        Ok(Self { volume, spec, csi })
+        let Some((spec, csi)) = spec.and_then(|spec| Some((spec, spec.csi.as_ref()?))) else {
+            return Err(not_csi);
+        };
+        if csi.driver != driver.name {
+            return Err(Obstacle::Foreign(driver.name.clone()));
+        }
+        Ok(Self { spec, csi })
     }
+}
+
+/// The volume that the attachment names; `None` if it has an inline volume.
+fn named_volume<'w>(
+    attachment: &VolumeAttachment,
+    world: &'w World,
+) -> Result<Option<&'w Arc<PersistentVolume>>, Obstacle> {
+    let source = &attachment.spec.source;
+    match (&source.persistent_volume_name, &source.inline_volume_spec) {
+        (Some(name), None) => {
+            world.volumes.named(name).map(Some).ok_or_else(|| Obstacle::NoVolume(name.clone()))
+        }
+        (None, Some(_)) => Ok(None),
+        (Some(_), Some(_)) | (None, None) => Err(Obstacle::BadSource),
+    }
+}
+
+/// Whether the status has nothing that a detach removes. Upstream: `markAsDetached` in `pkg/controller/util.go`.
+fn is_marked_detached(attachment: &VolumeAttachment) -> bool {
+    attachment.status.as_ref().is_none_or(|status| {
+        !status.attached && status.detach_error.is_none() && status.attachment_metadata.is_none()
+    })
 }
 
 fn is_attached(attachment: &VolumeAttachment) -> bool {

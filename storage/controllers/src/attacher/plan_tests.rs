@@ -11,7 +11,10 @@ use claimcheck_informer::{
     testing::{self, DRIVER, deleting},
 };
 use claimcheck_model::attacher_finalizer;
-use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::VolumeAttachment};
+use k8s_openapi::api::{
+    core::v1::PersistentVolume,
+    storage::v1::{VolumeAttachment, VolumeError},
+};
 
 use super::{
     listing::Published,
@@ -60,8 +63,8 @@ macro_rules! world {
 fn short(action: Option<Action>) -> String {
     match action {
         None => "nothing".into(),
-        Some(Action::Hold { attachment, node_id, volume }) => {
-            assert_eq!(node_id, "node");
+        Some(Action::Hold { attachment, volume }) => {
+            assert!(attachment.iter().all(|unheld| unheld.node_id == "node"));
             format!("hold{}{}", attachment.map_or("", |_| " attachment"), volume.map_or("", |_| " volume"))
         }
         Some(Action::Publish { request, .. }) => {
@@ -88,6 +91,12 @@ fn one_step_at_a_time() {
     empty.spec.drivers.clear();
     let no_driver = "fail: CSINode node does not contain driver csi.test";
     let no_csi_node = "fail: csinode.storage.k8s.io \"node\" not found";
+    let not_csi = "fail: pv spec contained non-csi source that was not migrated";
+    let mut in_tree = volume(&[&f]);
+    in_tree.spec.get_or_insert_default().csi = None;
+    let mut failed = deleting(attachment(false), &["f"]);
+    failed.status.get_or_insert_default().detach_error = Some(VolumeError::default());
+    let unpublished = Some(&Known::Unpublished);
     for (what, world, known, expected) in [
         ("new", world![attachment(false), volume(&[]), node()], None, "hold attachment volume"),
         ("new, volume held", world![attachment(false), volume(&[&f]), node()], None, "hold attachment"),
@@ -102,8 +111,10 @@ fn one_step_at_a_time() {
             None,
             "fail: PersistentVolume \"pv\" is marked for deletion",
         ),
-        ("driver not on the node", world![attachment(false), volume(&[]), empty], None, no_driver),
-        ("no driver on the node", world![attachment(false), volume(&[])], None, no_csi_node),
+        ("driver not on the node", world![attachment(false), volume(&[&f]), empty], None, no_driver),
+        ("no driver on the node", world![attachment(false), volume(&[&f])], None, no_csi_node),
+        ("the same, volume not held", world![attachment(false), volume(&[])], None, "hold volume"),
+        ("in-tree", world![attachment(false), in_tree, node()], None, not_csi),
         (
             "deleted before it was held",
             world![deleting(attachment(false), &["f"]), volume(&[])],
@@ -124,7 +135,9 @@ fn one_step_at_a_time() {
             "unpublish handle-pv from node",
         ),
         ("unpublished", world![going(true), volume(&[&f])], Some(&Known::Unpublished), "release"),
-        ("held by others", world![deleting(attachment(true), &["f"]), volume(&[&f])], None, "detached"),
+        ("held by others", world![deleting(attachment(true), &["f"])], unpublished, "detached"),
+        ("held by others, and never attached", world![failed], unpublished, "detached"),
+        ("its finalizer removed by a user", world![deleting(attachment(true), &["f"])], None, "nothing"),
         ("detached, held by others", world![deleting(attachment(false), &["f"])], None, "nothing"),
         ("no volume to detach", world![going(true)], None, "fail: persistentvolume \"pv\" not found"),
     ] {

@@ -27,7 +27,7 @@ use tracing::{info, warn};
 
 use super::{
     listing::{Listing, Published},
-    plan::{Action, Known, NODE_ID, is_contradicted, plan_attachment, plan_volume, registered_id},
+    plan::{Action, Known, NODE_ID, Unheld, is_contradicted, plan_attachment, plan_volume, registered_id},
 };
 use crate::{
     Failure, Options,
@@ -131,11 +131,15 @@ impl Controller for Attacher {
 
     async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
-            Action::Hold { attachment, node_id, volume } => {
+            Action::Hold { attachment, volume } => {
                 // Neither write waits for the other: the call that follows waits for both.
                 let (held, volume_held) = tokio::join!(
                     async {
-                        let Some(attachment) = attachment else { return Ok(()) };
+                        let Some(unheld) = attachment else { return Ok(()) };
+                        let Unheld { attachment, node_id, secret } = *unheld;
+                        if let Err(error) = credentials(&context.client, secret.as_ref()).await {
+                            return self.failed(context, &attachment, of_secret(error)).await.map(drop);
+                        }
                         let finalizers = self.with_finalizer(&attachment.metadata);
                         let metadata = json!({"annotations": {NODE_ID: node_id}, "finalizers": finalizers});
                         context.patch(&*attachment, json!({ "metadata": metadata })).await

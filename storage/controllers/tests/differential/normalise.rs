@@ -46,7 +46,7 @@ pub struct Normal {
     pub writes: BTreeMap<String, Vec<Vec<String>>>,
     /// From event to the components that emitted it.
     pub events: BTreeMap<String, BTreeSet<String>>,
-    /// From volume and method to calls, without repetitions.
+    /// From volume (and node) and method to calls, without repetitions.
     pub calls: BTreeMap<(String, String), Vec<String>>,
     /// From volume and method to the number of calls, at most [`MANY`].
     pub counts: BTreeMap<(String, String), usize>,
@@ -92,11 +92,18 @@ fn of(store: &Store, scenario: &str) -> Normal {
         }
     }
     for call in store.calls.iter().filter(|call| call.scenario == scenario) {
-        let calls = normal.calls.entry((call.of.clone(), call.method.to_owned())).or_default();
+        // Calls for several nodes alternate, in an order that depends on timing.
+        let of = match call.arguments.get("node").and_then(Value::as_str) {
+            Some(node) => format!("{} on {node}", call.of),
+            None => call.of.clone(),
+        };
+        let calls = normal.calls.entry((of, call.method.to_owned())).or_default();
         calls.push(names.replace(&without_nulls(&call.arguments).to_string()));
         if call.method == POLLED {
             continue;
         }
+        let count = normal.counts.entry((call.of.clone(), call.method.to_owned())).or_default();
+        *count = MANY.min(*count + 1);
         let order = normal.order.entry(call.of.clone()).or_default();
         if order.last().is_none_or(|last| last != call.method) {
             order.push(call.method.to_owned());
@@ -108,8 +115,6 @@ fn of(store: &Store, scenario: &str) -> Normal {
     for (key, calls) in &mut normal.calls {
         if key.1 == POLLED {
             calls.sort();
-        } else {
-            normal.counts.insert(key.clone(), calls.len().min(MANY));
         }
         calls.dedup();
     }

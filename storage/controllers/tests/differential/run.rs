@@ -297,6 +297,7 @@ fn split(object: &str) -> (&'static Kind, &str) {
 pub fn matches(object: &Value, has: &Value) -> bool {
     match has {
         Value::Null => object.is_null(),
+        Value::Object(fields) if fields.is_empty() => object.is_object(),
         Value::Object(fields) => {
             fields.iter().all(|(key, value)| matches(object.get(key).unwrap_or(&Value::Null), value))
         }

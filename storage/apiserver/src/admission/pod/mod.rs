@@ -8,6 +8,8 @@ mod containers;
 mod placement;
 mod volumes;
 
+pub use volumes::HOST_PATH_TYPES;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 

@@ -12,7 +12,8 @@ use crate::names;
 use crate::quantity::Quantity;
 use crate::status::FieldError;
 
-const HOST_PATH_TYPES: [&str; 8] =
+/// What a path of the host may have to be.
+pub const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 /// Minimum lifetime of a token, in seconds.

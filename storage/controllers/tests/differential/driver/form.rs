@@ -11,6 +11,10 @@ use tonic::Code;
 pub fn code_of(name: &str) -> Code {
     match name {
         "INTERNAL" => Code::Internal,
+        "UNKNOWN" => Code::Unknown,
+        "CANCELLED" => Code::Cancelled,
+        "DATA_LOSS" => Code::DataLoss,
+        "UNIMPLEMENTED" => Code::Unimplemented,
         "INVALID_ARGUMENT" => Code::InvalidArgument,
         "NOT_FOUND" => Code::NotFound,
         "ALREADY_EXISTS" => Code::AlreadyExists,
