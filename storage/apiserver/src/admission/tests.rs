@@ -80,6 +80,27 @@ fn volumes() {
     let policy = "spec.persistentVolumeReclaimPolicy";
     rule.refuses("/spec/persistentVolumeReclaimPolicy", json!("x"), policy);
     rule.refuses("/spec/volumeMode", json!("x"), "spec.volumeMode: Unsupported value");
+    for (operator, values, expected) in [
+        ("Nope", json!([]), "operator: Invalid value: \"Nope\": not a valid selector operator"),
+        ("In", json!([]), "values: Required value: must be specified when"),
+        ("Gt", json!(["1", "2"]), "values: Required value: must be specified single value"),
+        ("Exists", json!(["a"]), "values: Forbidden: may not be specified when"),
+    ] {
+        let expression = json!({ "key": "k", "operator": operator, "values": values });
+        let affinity = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [expression] }] } });
+        let path = "spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0]";
+        rule.refuses("/spec/nodeAffinity", affinity, &format!("{path}.{expected}"));
+    }
+    let with_source = |source: &str, value: Value| {
+        let mut volume = volume();
+        volume["spec"]["csi"] = Value::Null;
+        volume["spec"][source] = value;
+        volume::validate(&volume).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let errors = with_source("hostPath", json!({ "path": "/p", "type": "Nope" }));
+    assert!(errors[0].starts_with("spec.hostPath.type: Unsupported value: \"Nope\""), "{errors:?}");
+    let errors = with_source("nfs", json!({ "server": "s", "path": "p" }));
+    assert_eq!(errors, ["spec.nfs.path: Invalid value: \"p\": must be an absolute path"]);
     let mut local = volume();
     local["spec"]["local"] = json!({ "path": "/a/../b" });
     local["spec"]["csi"] = Value::Null;
@@ -105,6 +126,19 @@ fn classes() {
         json!("bad name!"),
         "provisioner: Invalid value: \"bad name!\": name part",
     );
+    let term = |expressions: Value| json!([{ "matchLabelExpressions": expressions }]);
+    let at = "allowedTopologies[0].matchLabelExpressions";
+    for (expressions, expected) in [
+        (json!([]), format!("{at}: Duplicate value: \"\"")),
+        (json!([{ "key": "k", "values": [] }]), format!("{at}[0].values: Required value")),
+        (json!([{ "key": "k", "values": ["a", "a"] }]), format!("{at}[0].values[1]: Duplicate value: \"a\"")),
+        (
+            json!([{ "key": "k", "values": ["a"] }, { "key": "k", "values": ["b"] }]),
+            format!("{at}[1].key: Duplicate value: \"k\""),
+        ),
+    ] {
+        storage.refuses("/allowedTopologies", term(expressions), &expected);
+    }
     let lease = Rule::new(
         class::validate_lease,
         json!({ "spec": { "leaseDurationSeconds": 1, "leaseTransitions": 0 } }),
@@ -119,6 +153,11 @@ fn classes() {
     let attributes = json!({ "driverName": "d", "parameters": { "a": "b" } });
     let attributes = Rule::new(class::validate_attributes, attributes);
     attributes.refuses("/driverName", json!(""), "driverName: Required value");
+    attributes.refuses(
+        "/driverName",
+        json!("bad name!"),
+        "driverName: Invalid value: \"bad name!\": name part",
+    );
     attributes.refuses("/parameters", json!({}), "parameters: Required value: must contain");
     let priority = json!({ "metadata": { "name": "p" }, "value": 1, "preemptionPolicy": "Never" });
     let priority = Rule::new(class::validate_priority, priority);

@@ -133,6 +133,9 @@ fn default(pod: &mut Value) {
 pub(super) fn default_spec(spec: &mut Value) {
     default_to(spec, "restartPolicy", "Always");
     default_to(spec, "terminationGracePeriodSeconds", 30);
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+        spec["terminationGracePeriodSeconds"] = 1.into();
+    }
     default_to(spec, "dnsPolicy", "ClusterFirst");
     default_to(spec, "securityContext", json!({}));
     default_to(spec, "schedulerName", "default-scheduler");

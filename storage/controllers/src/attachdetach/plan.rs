@@ -129,8 +129,7 @@ pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Pla
     // Several nodes, if all its objects permit them.
     let shared = volumes.iter().all(|volume| volume.shared);
     let volume = CsiVolume { shared, ..volumes.swap_remove(0) };
-    let mut planner =
-        Planner::new(volume.name, volume.unique.clone(), &desired.sources, world, memory, now);
+    let mut planner = Planner::new(volume.name, volume.unique.clone(), &desired.sources, world, memory, now);
     let attachments = attachments(&names, world, |attachment| {
         let expected_name = attachment_name(volume.handle, volume.driver, &attachment.spec.node_name);
         attachment.metadata.name.as_deref() == Some(&expected_name)
@@ -155,7 +154,9 @@ pub(super) fn attachments<'w>(
     is_own: impl Fn(&VolumeAttachment) -> bool,
 ) -> BTreeMap<&'w str, &'w Arc<VolumeAttachment>> {
     let all = names.iter().flat_map(|name| world.attachments.by(AttachmentBy::Volume, name));
-    all.filter(|attachment| is_own(attachment)).map(|attachment| (attachment.spec.node_name.as_str(), attachment)).collect()
+    all.filter(|attachment| is_own(attachment))
+        .map(|attachment| (attachment.spec.node_name.as_str(), attachment))
+        .collect()
 }
 
 /// The state of an attachment object.

@@ -208,6 +208,14 @@ fn devices(path: &str, container: &Value, spec: &Value, mountable: &HashSet<&str
             errors.push(FieldError::invalid(at("devicePath"), &device["devicePath"], "must be unique"));
         }
         errors.extend(without_backsteps(at("devicePath"), &device["devicePath"]));
+        if items(&container["volumeMounts"]).any(|mount| mount["name"] == device["name"]) {
+            let message = "must not already exist in volumeMounts";
+            errors.push(FieldError::invalid(at("name"), &device["name"], message));
+        }
+        if items(&container["volumeMounts"]).any(|mount| mount["mountPath"] == target) {
+            let message = "must not already exist as a path in volumeMounts";
+            errors.push(FieldError::invalid(at("devicePath"), &device["devicePath"], message));
+        }
     }
     errors
 }

@@ -167,7 +167,7 @@ fn containers() {
         assert!(errors.len() == 1 && errors[0].contains(expected), "{expected}: {errors:?}");
     }
     let both = errors(devices, json!([{ "name": "v", "devicePath": "/v" }]));
-    assert_eq!(both.len(), 3, "the name, the path and the kind of volume: {both:?}");
+    assert_eq!(both.len(), 5, "names and paths of both, and the kind of volume: {both:?}");
 }
 
 #[test]
