@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, error::Error, io, path::PathBuf, sync::Arc, time::Duration};
 
-use claimcheck_csi::v1::node_service_capability::rpc::Type as Capability;
+use claimcheck_csi::{tap::code_name, v1::node_service_capability::rpc::Type as Capability};
 use claimcheck_informer::{EventRecorder, Informer};
 use claimcheck_model::{Meter, ObjectKey};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
@@ -135,7 +135,7 @@ pub enum Work {
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// The driver returned an error, or no response.
-    #[error("rpc error: code = {:?} desc = {}", .0.code(), .0.message())]
+    #[error("rpc error: code = {} desc = {}", code_name(.0.code()), .0.message())]
     Rpc(Box<tonic::Status>),
     /// The host failed before the driver was called.
     #[error("cannot prepare {}: {source}", path.display())]

@@ -144,7 +144,7 @@ fn wait_for_pod(claim: &Claim, world: &World) -> Vec<Action> {
 fn plan_provisioning(claim: &Claim, class: &StorageClass) -> Vec<Action> {
     let provisioner = &class.provisioner;
     if provisioner == "kubernetes.io/no-provisioner" {
-        let message = format!("no volume fits, and class \"{}\" has no provisioner", name(class));
+        let message = format!("no volume plugin matched name: {provisioner}");
         return with_event(pending(claim), claim, EventType::Warning, "ProvisioningFailed", message);
     }
     if let Some(driver) = migrated_to(provisioner) {

@@ -1,5 +1,6 @@
 //! The consequence of a failed call: final, or perhaps still in progress.
 
+use claimcheck_csi::tap::code_name;
 use tonic::{Code, Status};
 
 /// Whether the operation may still be in progress in the driver.
@@ -66,7 +67,12 @@ impl From<Status> for RpcFailure {
             | Code::Unknown => Certainty::Final,
         };
         let number = i32::from(status.code());
-        Self { certainty, number, code: format!("{:?}", status.code()), message: status.message().to_owned() }
+        Self {
+            certainty,
+            number,
+            code: code_name(status.code()).to_owned(),
+            message: status.message().to_owned(),
+        }
     }
 }
 
@@ -95,5 +101,7 @@ mod tests {
     fn reads_as_people_know_it_from_stock_components() {
         let failure = RpcFailure::from(Status::internal("disk on fire"));
         assert_eq!(failure.to_string(), "rpc error: code = Internal desc = disk on fire");
+        let cancelled = RpcFailure::from(Status::cancelled("stopped"));
+        assert_eq!(cancelled.to_string(), "rpc error: code = Canceled desc = stopped", "as in Go");
     }
 }
