@@ -71,7 +71,8 @@ pub use cluster::{ApiServer, Cluster};
 pub use control_plane::{Api, ControlPlaneError};
 pub use deployment::{
     DeploymentError, DeploymentObjects, DriverDeployment, ImageError, ImageRootfs, ImageRootfsError,
-    PlanError as DeploymentPlanError, PrepareDeploymentError, Unsupported as UnsupportedInDeployment,
+    PlanError as DeploymentPlanError, PrepareDeploymentError, UnpackError,
+    Unsupported as UnsupportedInDeployment,
 };
 pub use driver_command::{DriverCommand, DriverCommandError, PlaceholderValues, split_words};
 pub use embedded::{DriverPolicy, Instrumentation, Options, UpError};
@@ -87,7 +88,7 @@ pub use properties::ClusterCapabilities;
 pub use reachable_nodes::ReachableNodes;
 pub use real::{ClassChoice, RealError, Target};
 pub use sidecars::{
-    AccountChoiceError, RbacFileError, Sidecar, SidecarAccount, SidecarAccountError, SidecarError,
+    AccountChoiceError, ApplyObjectError, RbacFileError, Sidecar, SidecarAccount, SidecarAccountError, SidecarError,
     SidecarList, StartSidecarsError, StockSidecars, StockSidecarsError,
 };
 pub use stock::{Assets, AssetsError, StockError};

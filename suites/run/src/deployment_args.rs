@@ -11,16 +11,17 @@ use clap::Args;
 pub struct DeploymentArgs {
     /// YAML file with the driver's own manifests (Deployment, StatefulSet, DaemonSet, ServiceAccount, roles, CSIDriver,
     /// StorageClass, ConfigMap, Secret), from which --driver, --driver-controller, --sidecar and their rights follow;
-    /// can be repeated
+    /// CustomResourceDefinitions and other objects are created, too; can be repeated
     #[arg(long = "deployment", value_name = "FILE", value_delimiter = '\n', env = "CLAIMCHECK_DEPLOYMENT")]
     deployment_files: Vec<PathBuf>,
     /// What stands for an image of --deployment: the folder of its root file system, in which the container's command is
-    /// looked up (without a command, a program with the image's name), a program of this machine, or `none` to leave its
-    /// containers out; built-in sidecars run in place of those. IMAGE is the whole reference, or without tag and digest,
+    /// looked up (without a command, a program with the image's name), `docker` for the image itself, which the container
+    /// engine must have, a program of this machine, or `none` to leave its containers out; built-in sidecars run in place
+    /// of those. IMAGE is the whole reference, or without tag and digest,
     /// or its last component; the closest form counts, and one that matches several images is an error; can be repeated
     #[arg(
         long = "image-rootfs",
-        value_name = "IMAGE=DIR|exec:PROGRAM|none",
+        value_name = "IMAGE=DIR|docker|exec:PROGRAM|none",
         value_delimiter = '\n',
         env = "CLAIMCHECK_IMAGE_ROOTFS"
     )]

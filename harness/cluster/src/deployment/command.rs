@@ -16,6 +16,7 @@ use super::{
     image::StandIn,
     manifests::Workload,
     paths::{Location, Mounts, is_below, paths},
+    unpack::Unpacked,
 };
 use crate::{secrets::Secrets, sidecars::plan::Replaceable};
 
@@ -35,6 +36,8 @@ pub(super) struct Part<'a> {
     pub container: &'a Container,
     pub image: &'a str,
     pub stand_in: &'a StandIn,
+    /// The image itself, if the container engine provides it.
+    pub unpacked: Option<&'a Unpacked>,
     /// The sidecar, by the name of its image.
     pub kind: Option<Replaceable>,
     pub variables: Variables,
@@ -75,11 +78,32 @@ impl Part<'_> {
         first.map(|first| self.variables.expand(first))
     }
 
-    /// What follows the program, with the container's own paths. Upstream: `ExpandContainerCommandAndArgs` in
-    /// pkg/kubelet/container/helpers.go.
+    /// The program, if it is known, and its arguments, with the container's own paths. Upstream:
+    /// `ExpandContainerCommandAndArgs` in pkg/kubelet/container/helpers.go; the container runtime adds those of the
+    /// image: its arguments only to its own entrypoint.
+    fn command_line(&self) -> (Option<String>, Vec<String>) {
+        let given = |words: &Option<Vec<String>>| -> Vec<String> {
+            words.iter().flatten().map(|word| self.variables.expand(word)).collect()
+        };
+        let (mut command, mut args) = (given(&self.container.command), given(&self.container.args));
+        if let Some(image) = self.unpacked.filter(|_| command.is_empty()) {
+            command = image.entrypoint.clone();
+            if args.is_empty() {
+                args = image.arguments.clone();
+            }
+        }
+        let is_image = self.unpacked.is_some();
+        let mut words = command.into_iter();
+        let program = words.next();
+        let mut rest = words.chain(args);
+        // An image may have no entrypoint: then its first argument is the program.
+        let program = if is_image { program.or_else(|| rest.next()) } else { program };
+        (program, rest.collect())
+    }
+
+    /// What follows the program.
     fn arguments(&self) -> Vec<String> {
-        let command = self.container.command.iter().flatten().skip(1);
-        command.chain(self.container.args.iter().flatten()).map(|word| self.variables.expand(word)).collect()
+        self.command_line().1
     }
 
     /// Whether an argument or variable contains the path, or one below it.
@@ -181,13 +205,7 @@ pub(super) fn words(
         variables.push(word);
     }
     match part.kind {
-        Some(kind) => {
-            let per_node = [Replaceable::Provisioner, Replaceable::Snapshotter].contains(&kind);
-            if per_node && flags::is_set(&arguments, "node-deployment") {
-                return Err(part.fail("args", Problem::NodeDeployment));
-            }
-            flags::adapt(kind, &mut arguments);
-        }
+        Some(kind) => flags::adapt(kind, &mut arguments),
         None if CLIENTS.contains(&last_component(part.image)) => {
             flags::set(&mut arguments, "kubeconfig", "{kubeconfig}");
         }
@@ -223,10 +241,16 @@ fn program(part: &Part<'_>, exists: &dyn Fn(&Path) -> bool) -> Result<Vec<String
                 Some(_) | None => Ok(words.clone()),
             }
         }
-        StandIn::Folder(folder) => {
-            let (field, wanted) = match entrypoint {
-                Some(entrypoint) => ("command", entrypoint),
-                None => ("image", last_component(part.image).to_owned()),
+        StandIn::Folder(_) | StandIn::Engine => {
+            let folder = match (part.stand_in, part.unpacked) {
+                (StandIn::Folder(folder), _) => folder,
+                (_, Some(unpacked)) => &unpacked.folder,
+                (_, None) => return Err(part.fail("image", Problem::NoStandIn { image: image() })),
+            };
+            let (field, wanted) = match (entrypoint, part.command_line().0) {
+                (Some(entrypoint), _) => ("command", entrypoint),
+                (None, Some(of_image)) => ("image", of_image),
+                (None, None) => ("image", last_component(part.image).to_owned()),
             };
             let relative = wanted.trim_start_matches('/');
             let candidates: Vec<PathBuf> = match wanted.contains('/') {

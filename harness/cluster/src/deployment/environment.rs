@@ -34,6 +34,17 @@ impl Variables {
         expand(text, |name| value(name).map(|variable| variable.value.clone()))
     }
 
+    /// Adds the variables of the image, which those of the container replace.
+    pub(super) fn add_of_image(&mut self, variables: &[(String, String)]) {
+        let of_container = std::mem::take(&mut self.set);
+        for (name, value) in variables {
+            self.put(name.clone(), value.clone(), false);
+        }
+        for Variable { name, value, is_secret } in of_container {
+            self.put(name, value, is_secret);
+        }
+    }
+
     fn put(&mut self, name: String, value: String, is_secret: bool) {
         self.set.retain(|variable| variable.name != name);
         self.set.push(Variable { name, value, is_secret });

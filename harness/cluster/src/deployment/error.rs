@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf};
 
-use super::{image::ImageError, manifests::Workload};
+use super::{image::ImageError, manifests::Workload, unpack::UnpackError};
 
 /// Files of `--deployment` that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,9 @@ pub enum DeploymentError {
     /// A file of `--sidecar-rbac` cannot be used.
     #[error(transparent)]
     Roles(#[from] crate::sidecars::RbacFileError),
+    /// An image cannot be unpacked.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
     /// The manifests cannot be run.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -179,8 +182,6 @@ pub(super) enum Problem {
     NoVolume,
     /// The ServiceAccount is not in the files.
     NoAccount(String),
-    /// A controller's sidecar on every node.
-    NodeDeployment,
 }
 
 impl Problem {
@@ -195,8 +196,8 @@ impl fmt::Display for Problem {
             Self::NoImage => f.write_str("the container has no image: add it to the manifest"),
             Self::NoStandIn { image } => write!(
                 f,
-                "nothing stands for {image}: add --image-rootfs {image}=DIR with its root file system, \
-                 {image}=exec:PROGRAM, or {image}=none to leave the container out"
+                "nothing stands for {image}: add --image-rootfs {image}=docker if docker has the image, {image}=DIR \
+                 with its root file system, {image}=exec:PROGRAM, or {image}=none to leave the container out"
             ),
             Self::NoProgram { folder, program } => write!(
                 f,
@@ -232,10 +233,6 @@ impl fmt::Display for Problem {
                 f,
                 "no file has ServiceAccount {account}: add the file with it and its roles with --deployment or \
                  --sidecar-rbac"
-            ),
-            Self::NodeDeployment => f.write_str(
-                "the sidecar runs once on virtual nodes, not on every node: remove --node-deployment, or leave its \
-                 image out with --image-rootfs IMAGE=none, so that the built-in one runs",
             ),
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn value<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> 
 }
 
 /// Whether a boolean flag is set.
-pub(super) fn is_set(arguments: &[String], name: &str) -> bool {
+pub(crate) fn is_set(arguments: &[String], name: &str) -> bool {
     let is_true = |value: &str| ["1", "t", "T", "true", "TRUE", "True"].contains(&value);
     arguments.iter().filter_map(|word| flag(word)).any(|flag| match flag.split_once('=') {
         Some((flag, value)) => flag == name && is_true(value),
@@ -80,10 +80,15 @@ pub(super) fn adapt(kind: Replaceable, arguments: &mut Vec<String>) {
         }
         Replaceable::LivenessProbe => {
             set(arguments, "csi-address", "{socket}");
-            // It serves a fixed port by default, which only the first node could use.
-            remove(arguments, "health-port");
             remove(arguments, "metrics-address");
-            set(arguments, "http-endpoint", FREE_PORT);
+            // It serves a fixed port by default, which only the first node could use. The flag for an address is set only
+            // if it was given: earlier versions do not have it, and later ones accept only one of the two.
+            match value(arguments, "http-endpoint") {
+                Some(_) => {
+                    remove(arguments, "health-port");
+                }
+                None => set(arguments, "health-port", "0"),
+            }
         }
     }
     for server in ["http-endpoint", "metrics-address"] {
@@ -140,6 +145,11 @@ mod tests {
             (
                 LivenessProbe,
                 "--csi-address=/csi/csi.sock --health-port=9898",
+                "--csi-address={socket} --health-port=0",
+            ),
+            (
+                LivenessProbe,
+                "--csi-address=/csi/csi.sock --http-endpoint=:9898",
                 "--csi-address={socket} --http-endpoint=127.0.0.1:0",
             ),
         ];

@@ -15,13 +15,15 @@ use crate::driver_command::split_words;
 pub(super) enum StandIn {
     /// The folder of its root file system.
     Folder(PathBuf),
+    /// The image itself, which the container engine has.
+    Engine,
     /// A program of the host with its first arguments; never empty.
     Program(Vec<String>),
     /// Nothing: its containers are left out.
     Nothing,
 }
 
-/// `--image-rootfs IMAGE=DIR`, `IMAGE=exec:PROGRAM` or `IMAGE=none`.
+/// `--image-rootfs IMAGE=DIR`, `IMAGE=docker`, `IMAGE=exec:PROGRAM` or `IMAGE=none`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageRootfs {
     image: String,
@@ -33,7 +35,8 @@ pub struct ImageRootfs {
 pub enum ImageRootfsError {
     /// It has no image, or nothing stands for it.
     #[error(
-        "write IMAGE=DIR, IMAGE=exec:PROGRAM or IMAGE=none, for example csi-provisioner=exec:./csi-provisioner"
+        "write IMAGE=DIR, IMAGE=docker, IMAGE=exec:PROGRAM or IMAGE=none, for example \
+         csi-provisioner=exec:./csi-provisioner"
     )]
     Form,
     /// An unterminated quote.
@@ -65,6 +68,7 @@ impl FromStr for ImageRootfs {
                 Err(quote) => return Err(ImageRootfsError::Quote { image, quote }),
             },
             None if value == "none" => StandIn::Nothing,
+            None if value == "docker" => StandIn::Engine,
             None => StandIn::Folder(value.into()),
         };
         Ok(Self { image, stand_in })
@@ -141,6 +145,8 @@ mod tests {
             ("a=/rootfs", Ok(StandIn::Folder("/rootfs".into()))),
             ("a=exec:'/b c' -v", Ok(StandIn::Program(vec!["/b c".into(), "-v".into()]))),
             ("a=none", Ok(StandIn::Nothing)),
+            ("a=docker", Ok(StandIn::Engine)),
+            ("a=./docker", Ok(StandIn::Folder("./docker".into()))),
             ("a", Err(ImageRootfsError::Form)),
             ("=x", Err(ImageRootfsError::Form)),
             ("a=", Err(ImageRootfsError::Form)),
@@ -160,7 +166,9 @@ mod tests {
             let chosen = choose(&options, &images).map_err(|error| error.to_string())?;
             let folder = |stand_in: &StandIn| match stand_in {
                 StandIn::Folder(folder) => folder.display().to_string(),
-                StandIn::Program(_) | StandIn::Nothing => panic!("only folders are used here"),
+                StandIn::Engine | StandIn::Program(_) | StandIn::Nothing => {
+                    panic!("only folders are used here")
+                }
             };
             Ok::<_, String>(chosen.into_values().map(folder).collect::<Vec<_>>())
         };

@@ -23,6 +23,27 @@ use crate::sidecars;
 /// The namespace of objects without one, as for `kubectl apply`.
 const DEFAULT_NAMESPACE: &str = "default";
 
+/// Kinds of objects that the cluster does not get: pods, which would not run, classes, since those of the cases have the
+/// parameters of the files' StorageClass, and webhooks and services of API groups, which are not called.
+const NOT_APPLIED: [&str; 16] = [
+    "APIService",
+    "CronJob",
+    "Job",
+    "MutatingWebhookConfiguration",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "ReplicaSet",
+    "ReplicationController",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "ValidatingWebhookConfiguration",
+    "VolumeAttributesClass",
+    "VolumeGroupSnapshotClass",
+    "VolumeSnapshotClass",
+    "HorizontalPodAutoscaler",
+];
+
 /// The kinds with pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkloadKind {
@@ -65,9 +86,10 @@ pub(super) struct Manifests {
     pub secrets: BTreeMap<Key, Data>,
     pub csi_drivers: Vec<CSIDriver>,
     pub classes: Vec<StorageClass>,
-    /// What `--sidecar-rbac` applies, and Secrets, to which storage classes refer.
+    /// Objects that the cluster gets, if it serves their kinds: roles, ConfigMaps, Secrets, CustomResourceDefinitions,
+    /// and others that programs may read.
     pub applied: Vec<Value>,
-    /// Kind and name of the others.
+    /// Kind and name of those that it does not get.
     pub others: Vec<String>,
 }
 
@@ -180,31 +202,27 @@ impl Manifests {
                 self.workloads.push(workload(WorkloadKind::DaemonSet, metadata, template));
             }
             "ConfigMap" => {
+                self.applied.push(object.clone());
                 let map: ConfigMap = typed(object, path, title)?;
                 let text = map.data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes()));
                 let binary = map.binary_data.into_iter().flatten().map(|(key, bytes)| (key, bytes.0));
                 self.config_maps.insert(key(map.metadata), data(text.chain(binary)));
             }
             "Secret" => {
-                let mut applied = object.clone();
+                self.applied.push(object.clone());
                 let secret: Secret = typed(object, path, title)?;
                 let bytes = secret.data.into_iter().flatten().map(|(key, bytes)| (key, bytes.0));
                 // As in the API, `stringData` takes precedence.
                 let text =
                     secret.string_data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes()));
-                let key = key(secret.metadata);
-                applied["metadata"]["namespace"] = key.0.clone().into();
-                self.applied.push(applied);
-                self.secrets.insert(key, data(bytes.chain(text)));
+                self.secrets.insert(key(secret.metadata), data(bytes.chain(text)));
             }
             "CSIDriver" => self.csi_drivers.push(typed(object, path, title)?),
             "StorageClass" => self.classes.push(typed(object, path, title)?),
             // The namespaces of applied objects are created before them.
             "Namespace" => {}
-            _ => match sidecars::applied(object) {
-                Some(object) => self.applied.push(object),
-                None => self.others.push(title),
-            },
+            other if NOT_APPLIED.contains(&other) => self.others.push(title),
+            _ => self.applied.push(sidecars::with_namespace(object)),
         }
         Ok(())
     }
@@ -248,7 +266,8 @@ mod tests {
         let manifests = parse(
             "# A comment.\n---\napiVersion: v1\nkind: List\nitems:\n\
              - {apiVersion: v1, kind: ServiceAccount, metadata: {name: a}}\n\
-             - {apiVersion: v1, kind: Service, metadata: {name: s}}\n---\n\
+             - {apiVersion: v1, kind: Service, metadata: {name: s}}\n\
+             - {apiVersion: batch/v1, kind: Job, metadata: {name: j}}\n---\n\
              {apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d, namespace: ns}}\n---\n\
              {apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {k: v}}\n---\n\
              {apiVersion: v1, kind: Secret, metadata: {name: t}, data: {k: YQ==}, stringData: {k: b}}\n",
@@ -261,9 +280,9 @@ mod tests {
         assert_eq!(manifests.config_maps, [(key("c"), one("v"))].into());
         assert_eq!(manifests.secrets, [(key("t"), one("b"))].into());
         assert_eq!(format!("{:?}", manifests.secrets.values().next()), r#"Some({"k": <1 bytes>})"#);
-        assert_eq!(manifests.others, ["Service s"]);
+        assert_eq!(manifests.others, ["Job j"]);
         let kinds: Vec<&Value> = manifests.applied.iter().map(|object| &object["kind"]).collect();
-        assert_eq!(kinds, ["ServiceAccount", "Secret"]);
+        assert_eq!(kinds, ["ServiceAccount", "Service", "ConfigMap", "Secret"]);
     }
 
     #[test]

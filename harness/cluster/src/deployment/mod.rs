@@ -14,7 +14,7 @@ mod command;
 mod environment;
 mod error;
 mod files;
-mod flags;
+pub(crate) mod flags;
 mod idle;
 mod image;
 mod manifests;
@@ -22,11 +22,14 @@ mod paths;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
+mod unpack;
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
+
+use claimcheck_substrate::STATE_DIR;
 
 use self::manifests::Manifests;
 use crate::{
@@ -37,6 +40,7 @@ use crate::{
 pub use error::{DeploymentError, PlanError, Unsupported};
 pub use files::{DeploymentObjects, PrepareDeploymentError};
 pub use image::{ImageError, ImageRootfs, ImageRootfsError};
+pub use unpack::UnpackError;
 
 /// What a vendor's manifests start.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,10 +60,12 @@ pub struct DriverDeployment {
 }
 
 impl DriverDeployment {
-    /// Reads the files, and plans what they start. The ServiceAccounts and roles of `roles` are applied, too.
+    /// Reads the files, and plans what they start. The ServiceAccounts and roles of `roles` are applied, too. Images of
+    /// the container engine are unpacked into the state directory of the run, with which they end.
     ///
     /// # Errors
-    /// [`DeploymentError`]: a file cannot be read, or contains something that cannot run on virtual nodes.
+    /// [`DeploymentError`]: a file cannot be read, contains something that cannot run on virtual nodes, or an image
+    /// cannot be unpacked.
     pub fn read(
         files: &[PathBuf],
         images: &[ImageRootfs],
@@ -70,9 +76,15 @@ impl DriverDeployment {
         for file in roles {
             objects.extend(sidecars::read_roles(file)?);
         }
+        let mut unpacked = BTreeMap::new();
+        for (number, image) in plan::of_engine(&manifests, images)?.into_iter().enumerate() {
+            let folder = Path::new(STATE_DIR).join("images").join(number.to_string());
+            unpacked.insert(image.to_owned(), unpack::unpack(image, &folder)?);
+        }
         let world = plan::World {
             manifests: &manifests,
             images,
+            unpacked: &unpacked,
             roles: &objects,
             exists: &|path: &Path| path.exists(),
         };

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
     core::v1::Container,
     storage::v1::{CSIDriver, StorageClass},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     DeploymentObjects, DriverDeployment,
@@ -21,6 +21,7 @@ use super::{
     image::{self, ImageRootfs, StandIn},
     manifests::{Manifests, Workload, WorkloadKind},
     paths::{Location, Mounts, is_below},
+    unpack::Unpacked,
 };
 use crate::{
     driver_command::DriverCommand,
@@ -30,11 +31,16 @@ use crate::{
     },
 };
 
+/// The account of pods that name none.
+const DEFAULT_ACCOUNT: &str = "default";
+
 /// What a plan depends on.
 #[derive(Clone, Copy)]
 pub(super) struct World<'a> {
     pub manifests: &'a Manifests,
     pub images: &'a [ImageRootfs],
+    /// The images of the container engine, by reference.
+    pub unpacked: &'a BTreeMap<String, Unpacked>,
     /// The objects of `--sidecar-rbac`.
     pub roles: &'a [Value],
     /// Whether a path exists on this machine.
@@ -65,7 +71,9 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
     let words = |part: &Part<'_>, purpose| command::words(part, purpose, &sockets, world.exists);
     let exec = |at: usize| words(&parts[at], Purpose::Driver).map(DriverCommand::Exec);
 
-    let objects: Vec<Value> = manifests.applied.iter().chain(world.roles).cloned().collect();
+    let accounts_of_pods = default_accounts(&parts);
+    let given = manifests.applied.iter().chain(world.roles);
+    let objects: Vec<Value> = given.chain(&accounts_of_pods).cloned().collect();
     let accounts = sidecars::accounts(&objects);
     let mut names: BTreeSet<String> = Replaceable::ALL.map(|known| known.name().to_owned()).into();
     let mut programs = Vec::new();
@@ -83,12 +91,16 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
             None => {
                 let name = additional_name(&part.container.name, &names);
                 names.insert(name.clone());
-                (Role::Additional, name)
+                let placement = match part.workload.kind {
+                    WorkloadKind::DaemonSet => Placement::EveryNode,
+                    WorkloadKind::Deployment | WorkloadKind::StatefulSet => Placement::FirstNode,
+                };
+                (Role::Additional(placement), name)
             }
         };
         let account = match part.kind {
             Some(Replaceable::Registrar | Replaceable::LivenessProbe) => None,
-            Some(_) | None => account(part.workload, &accounts, &mut idle)?,
+            Some(_) | None => Some(account(part.workload, &accounts)?),
         };
         programs.push((Sidecar::planned(name, role, words(part, Purpose::Sidecar)?), account));
     }
@@ -104,11 +116,10 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
     })
 }
 
-/// The containers that have a program, with their variables and mounts.
-fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanError> {
-    let workloads = || world.manifests.workloads.iter().filter(|workload| !workload.is_for_windows());
-    let mut containers: Vec<(&Workload, &Container, &str)> = Vec::new();
-    for workload in workloads() {
+/// The containers that run as long as their pods, with their images.
+fn containers(manifests: &Manifests) -> Result<Vec<(&Workload, &Container, &str)>, PlanError> {
+    let mut containers = Vec::new();
+    for workload in manifests.workloads.iter().filter(|workload| !workload.is_for_windows()) {
         for container in workload.containers() {
             let Some(image) = container.image.as_deref().filter(|image| !image.is_empty()) else {
                 return Err(unsupported(workload, container, "image", Problem::NoImage));
@@ -116,6 +127,26 @@ fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanErr
             containers.push((workload, container, image));
         }
     }
+    Ok(containers)
+}
+
+/// The images that the container engine must provide.
+///
+/// # Errors
+/// A container has no image, or the options do not fit the images.
+pub(super) fn of_engine<'a>(
+    manifests: &'a Manifests,
+    options: &[ImageRootfs],
+) -> Result<Vec<&'a str>, PlanError> {
+    let images = containers(manifests)?.into_iter().map(|(_, _, image)| image).collect();
+    let chosen = image::choose(options, &images)?;
+    let is_of_engine = |image: &&str| chosen.get(image).is_some_and(|stand_in| **stand_in == StandIn::Engine);
+    Ok(images.iter().copied().filter(is_of_engine).collect())
+}
+
+/// The containers that have a program, with their variables and mounts.
+fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanError> {
+    let containers = containers(world.manifests)?;
     let images = containers.iter().map(|(_, _, image)| *image).collect();
     let chosen = image::choose(world.images, &images)?;
     let mut parts = Vec::new();
@@ -127,11 +158,15 @@ fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanErr
         if *stand_in == StandIn::Nothing {
             continue;
         }
-        let variables = environment::variables(world.manifests, workload, container)?;
+        let mut variables = environment::variables(world.manifests, workload, container)?;
+        let unpacked = world.unpacked.get(image);
+        if let Some(unpacked) = unpacked {
+            variables.add_of_image(&unpacked.variables);
+        }
         let mounts = Mounts::of(world.manifests, workload, container)?;
         idle.of_container(workload, container, &variables.unset, &mounts.idle);
         let kind = Replaceable::of_image(last_component(image));
-        parts.push(Part { workload, container, image, stand_in, kind, variables, mounts });
+        parts.push(Part { workload, container, image, stand_in, unpacked, kind, variables, mounts });
     }
     Ok(parts)
 }
@@ -146,7 +181,7 @@ fn one_program_per_image(parts: &[Part<'_>]) -> Result<(), PlanError> {
     let mut first_of: BTreeMap<&str, &Part<'_>> = BTreeMap::new();
     for part in parts {
         match part.stand_in {
-            StandIn::Folder(_) | StandIn::Nothing => continue,
+            StandIn::Folder(_) | StandIn::Engine | StandIn::Nothing => continue,
             StandIn::Program(_) => {}
         }
         let first = first_of.entry(part.image).or_insert(part);
@@ -251,22 +286,30 @@ fn two_sidecars(part: &Part<'_>, other: &Part<'_>, kind: Replaceable) -> PlanErr
     PlanError::TwoSidecars { first: part.title(), second: other.title(), sidecar: kind.name() }
 }
 
-/// The service account of a pod; `None` if it names none.
-fn account(
-    workload: &Workload,
-    available: &BTreeSet<Account>,
-    idle: &mut Idle,
-) -> Result<Option<Account>, PlanError> {
-    let Some(name) = workload.account_name() else {
-        idle.add("no serviceAccountName, so that its programs have all permissions", workload.title());
-        return Ok(None);
-    };
+/// The service account of a pod: without a name the namespace's `default`, which exists in every namespace.
+fn account(workload: &Workload, available: &BTreeSet<Account>) -> Result<Account, PlanError> {
+    let name = workload.account_name().unwrap_or(DEFAULT_ACCOUNT);
     let account = Account { namespace: workload.namespace.clone(), name: name.to_owned() };
-    if available.contains(&account) {
-        return Ok(Some(account));
+    if name == DEFAULT_ACCOUNT || available.contains(&account) {
+        return Ok(account);
     }
     let place = Place::pod(workload, "serviceAccountName");
     Err(PlanError::Unsupported(Unsupported { place, problem: Problem::NoAccount(account.to_string()) }))
+}
+
+/// The default accounts of the pods: no controller of the embedded cluster creates them.
+fn default_accounts(parts: &[Part<'_>]) -> Vec<Value> {
+    let unnamed =
+        parts.iter().filter(|part| part.workload.account_name().is_none_or(|name| name == DEFAULT_ACCOUNT));
+    let namespaces: BTreeSet<&str> = unnamed.map(|part| part.workload.namespace.as_str()).collect();
+    let account = |namespace| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": { "name": DEFAULT_ACCOUNT, "namespace": namespace },
+        })
+    };
+    namespaces.into_iter().map(account).collect()
 }
 
 /// The parameters of the default class, else of the first one.

@@ -1,6 +1,6 @@
 //! Tables of manifests and what is started for them.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use super::{
     DriverDeployment,
@@ -9,6 +9,7 @@ use super::{
     image::ImageRootfs,
     manifests::{Contents, Manifests},
     plan::{World, plan},
+    unpack::Unpacked,
 };
 use crate::driver_command::DriverCommand;
 
@@ -22,7 +23,24 @@ fn planned(yaml: &str, images: &[&str]) -> Result<DriverDeployment, PlanError> {
             || path.starts_with("/opt")
             || path.parent() == Some(Path::new("/rootfs/bin"))
     };
-    plan(World { manifests: &manifests, images: &images, roles: &[], exists: &exists })
+    plan(World {
+        manifests: &manifests,
+        images: &images,
+        unpacked: &images_of_engine(),
+        roles: &[],
+        exists: &exists,
+    })
+}
+
+/// What the container engine has.
+fn images_of_engine() -> BTreeMap<String, Unpacked> {
+    let image = Unpacked {
+        folder: "/rootfs".into(),
+        entrypoint: vec!["/bin/start".into(), "--entry".into()],
+        arguments: vec!["--default".into()],
+        variables: vec![("MODE".into(), "image".into()), ("ZONE".into(), "image".into())],
+    };
+    [("acme/driver:v1".to_owned(), image)].into()
 }
 
 fn words(command: &DriverCommand) -> String {
@@ -67,7 +85,7 @@ fn the_layout_of_the_hostpath_driver_is_planned() {
         "registrar (-): env KUBE_NODE_NAME={node_id} /opt/registrar --v=5 --csi-address={socket} \
          --kubelet-registration-path={socket} --http-endpoint=127.0.0.1:0 \
          --plugin-registration-path={registration_dir}",
-        "livenessprobe (-): /opt/livenessprobe --csi-address={socket} --http-endpoint=127.0.0.1:0",
+        "livenessprobe (-): /opt/livenessprobe --csi-address={socket} --health-port=0",
         "attacher (ACCOUNT): /opt/csi-attacher --v=5 --csi-address={socket} --kubeconfig={kubeconfig}",
         "provisioner (ACCOUNT): /opt/csi-provisioner -v=5 --csi-address={socket} --feature-gates=Topology=true \
          --kubeconfig={kubeconfig}",
@@ -148,7 +166,7 @@ fn a_controller_with_an_empty_dir_is_a_separate_process() {
         "syncer (ns/a): env PLACE=ns KUBECONFIG={kubeconfig} /opt/syncer",
         "registrar (-): /opt/registrar --csi-address={socket} --kubelet-registration-path={socket} \
          --plugin-registration-path={registration_dir}",
-        "livenessprobe (-): /opt/livenessprobe --csi-address={socket} --http-endpoint=127.0.0.1:0",
+        "livenessprobe (-): /opt/livenessprobe --csi-address={socket} --health-port=0",
     ];
     assert_eq!(plan.sidecars.commands(), expected);
     assert_eq!(plan.class_parameters, [("tier".to_owned(), "fast".to_owned())].into());
@@ -166,6 +184,21 @@ fn a_controller_with_an_empty_dir_is_a_separate_process() {
              Deployment ns/controller); initContainers (DaemonSet ns/node)"
         )
     );
+}
+
+#[test]
+fn pods_without_an_account_have_the_default_one_and_a_node_deployment_remains() {
+    let containers = "containers: [{name: c, image: acme/driver, args: ['--endpoint=unix:///csi/csi.sock']}, \
+         {name: p, image: k/csi-provisioner, args: ['--csi-address=/csi/csi.sock', --node-deployment]}, \
+         {name: agent, image: acme/agent}]";
+    let images = ["driver=exec:/opt/d", SIDECARS[3], "agent=exec:/opt/a"];
+    let plan = planned(&workload("DaemonSet", "d", containers), &images).unwrap();
+    let expected = [
+        "provisioner (ns/default): /opt/csi-provisioner --csi-address={socket} --node-deployment \
+         --kubeconfig={kubeconfig}",
+        "agent (ns/default): env KUBECONFIG={kubeconfig} /opt/a",
+    ];
+    assert_eq!(plan.sidecars.commands(), expected);
 }
 
 #[test]
@@ -200,12 +233,12 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
         pod(&format!("volumes: [{{name: v, {volume}}}], containers: [{}]", DRIVER.replace("MORE", mounts)))
     };
     let driver = DRIVER.replace(", MORE", "");
-    let provisioner = "{name: p, image: k/csi-provisioner, args: [--node-deployment]}";
+    let provisioner = "{name: p, image: k/csi-provisioner, args: [--csi-address=/csi/csi.sock]}";
     let both = ["driver=exec:/opt/d", "csi-provisioner=exec:/opt/p"];
     let one = ["driver=exec:/opt/d"];
     let place = "DaemonSet ns/d, container c, ";
-    let table: [(String, &[&str], String); 21] = [
-        (with(""), &[], format!("{place}image: nothing stands for acme/driver: add --image-rootfs acme/driver=DIR")),
+    let table: [(String, &[&str], String); 20] = [
+        (with(""), &[], format!("{place}image: nothing stands for acme/driver: add --image-rootfs acme/driver=docker")),
         (with(""), &["driver=none"], "no container listens on a CSI socket".into()),
         (with(""), &["driver=exec:/no/such"], format!("{place}image: --image-rootfs acme/driver=exec:/no/such")),
         (with(""), &["d=exec:/opt/d"], "--image-rootfs d: no container".into()),
@@ -229,11 +262,6 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
         (volume("nfs: {server: s, path: /}"), &one, format!("{place}volumeMounts v: only hostPath")),
         (with("volumeMounts: [{name: w, mountPath: /w}]"), &one, format!("{place}volumeMounts w: the pod has no")),
         (pod("containers: [{name: c}]"), &[], format!("{place}image: the container has no image")),
-        (
-            pod(&format!("containers: [{driver}, {provisioner}]")),
-            &both,
-            "DaemonSet ns/d, container p, args: the sidecar runs once".into(),
-        ),
         (
             pod(&format!("serviceAccountName: a, containers: [{driver}, {{name: x, image: acme/x}}]")),
             &["driver=exec:/opt/d", "x=exec:/opt/x"],
@@ -260,10 +288,7 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
             "no container listens on a CSI socket".into(),
         ),
         (
-            pod(&format!(
-                "containers: [{driver}, {0}, {0}]",
-                provisioner.replace("--node-deployment", "--csi-address=/csi/csi.sock")
-            )),
+            pod(&format!("containers: [{driver}, {provisioner}, {provisioner}]")),
             &both,
             "both are the provisioner: remove one".into(),
         ),
@@ -311,5 +336,29 @@ fn containers_are_recognised_by_how_they_use_the_socket() {
         let plan = planned(&yaml, &images).unwrap();
         assert_eq!(words(&plan.driver), expected);
         assert_eq!(plan.sidecars.commands().len(), names.len() - 1);
+    }
+}
+
+#[test]
+fn an_image_of_the_container_engine_has_its_own_entrypoint_arguments_and_variables() {
+    let volumes = "volumes: [{name: s, hostPath: {path: /var/lib/kubelet/plugins/acme/}}]";
+    let driver = |fields: &str| {
+        let pod = format!(
+            "{volumes}, containers: [{{name: plugin, image: acme/driver:v1, {fields}, \
+             env: [{{name: CSI_ENDPOINT, value: 'unix:///csi/csi.sock'}}, {{name: ZONE, value: z1}}], \
+             volumeMounts: [{{name: s, mountPath: /csi}}]}}]"
+        );
+        let plan = planned(&workload("DaemonSet", "node", &pod), &["acme/driver=docker"]).unwrap();
+        words(&plan.driver)
+    };
+    let env = "env MODE=image CSI_ENDPOINT=unix://{socket} ZONE=z1";
+    let table = [
+        ("tty: false", "/rootfs/bin/start --entry --default"),
+        ("args: [node]", "/rootfs/bin/start --entry node"),
+        ("command: [/bin/driver, serve]", "/rootfs/bin/driver serve"),
+        ("command: [driver], args: [node]", "/rootfs/bin/driver node"),
+    ];
+    for (fields, expected) in table {
+        assert_eq!(driver(fields), format!("{env} {expected}"), "{fields}");
     }
 }

@@ -22,7 +22,7 @@ const KINDS: [(&str, &str, bool); 5] = [
 ];
 
 /// The namespace of objects without one, as for `kubectl apply`.
-const DEFAULT_NAMESPACE: &str = "default";
+pub(super) const DEFAULT_NAMESPACE: &str = "default";
 
 /// A service account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,7 +132,7 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Value>, RbacFileError> {
         if object["metadata"]["name"].as_str().unwrap_or_default().is_empty() {
             return Err(RbacFileError::Nameless { path: path.to_owned(), kind });
         }
-        of_roles.extend(applied(object));
+        of_roles.push(with_namespace(object));
     }
     match of_roles.is_empty() {
         true => Err(RbacFileError::Nothing { path: path.to_owned() }),
@@ -140,13 +140,13 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Value>, RbacFileError> {
     }
 }
 
-/// An object that is applied, with its namespace; `None` if it is of another kind.
-pub(crate) fn applied(mut object: Value) -> Option<Value> {
-    let (_, _, is_namespaced) = known(&object)?;
+/// An object with its namespace, if its kind is one of those above; that of others is set when they are applied.
+pub(crate) fn with_namespace(mut object: Value) -> Value {
+    let is_namespaced = known(&object).is_some_and(|(_, _, is_namespaced)| is_namespaced);
     if is_namespaced && object["metadata"]["namespace"].as_str().is_none() {
         object["metadata"]["namespace"] = DEFAULT_NAMESPACE.into();
     }
-    Some(object)
+    object
 }
 
 /// The entry of its kind.

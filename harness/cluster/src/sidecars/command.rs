@@ -6,8 +6,11 @@ use std::{
     str::FromStr,
 };
 
-use super::plan::{NameError, Role};
-use crate::driver_command::{placeholders, split_words};
+use super::plan::{NameError, Placement, Role};
+use crate::{
+    deployment::flags,
+    driver_command::{placeholders, split_words},
+};
 
 /// The placeholders of a command.
 const PLACEHOLDERS: [&str; 9] = [
@@ -192,6 +195,14 @@ impl Sidecar {
         self.role
     }
 
+    /// Where it runs: upstream's provisioner and snapshotter run on every node with `--node-deployment`.
+    pub(super) fn placement(&self) -> Placement {
+        match self.role.can_run_on_every_node() && flags::is_set(&self.words, "node-deployment") {
+            true => Placement::EveryNode,
+            false => self.role.placement(),
+        }
+    }
+
     /// Whether it connects to the API server.
     pub(super) fn uses_api(&self) -> bool {
         self.words.iter().any(|word| word.contains("{kubeconfig}"))
@@ -245,6 +256,16 @@ mod tests {
         }
         let error = "atacher=exec:a --password x".parse::<Sidecar>().unwrap_err().to_string();
         assert!(error.starts_with("--sidecar atacher: did you mean attacher?"), "{error}");
+    }
+
+    #[test]
+    fn a_node_deployment_runs_on_every_node() {
+        let placement = |text: &str| text.parse::<Sidecar>().unwrap().placement();
+        assert_eq!(placement("provisioner=exec:p --node-deployment"), Placement::EveryNode);
+        assert_eq!(placement("snapshotter=exec:s -node-deployment=true"), Placement::EveryNode);
+        assert_eq!(placement("provisioner=exec:p --node-deployment=false"), Placement::FirstNode);
+        // Upstream's other programs do not have the flag.
+        assert_eq!(placement("attacher=exec:a --node-deployment"), Placement::FirstNode);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! ```
 
 mod account;
+mod apply;
 mod command;
 pub(crate) mod plan;
 mod run;
@@ -21,8 +22,9 @@ use serde_json::Value;
 
 use self::plan::Replaceable;
 
-pub(crate) use account::{Account, accounts, applied, read_roles};
+pub(crate) use account::{Account, accounts, read_roles, with_namespace};
 pub use account::{AccountChoiceError, RbacFileError, SidecarAccount, SidecarAccountError};
+pub use apply::ApplyError as ApplyObjectError;
 pub use command::{Sidecar, SidecarError, SidecarList};
 pub use run::StartSidecarsError;
 pub(crate) use run::{Sidecars, Target};
@@ -31,7 +33,7 @@ pub(crate) use run::{Sidecars, Target};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StockSidecars {
     programs: Vec<Program>,
-    /// Service accounts, roles and bindings, in the order of the files.
+    /// Service accounts, roles and bindings, in the order of the files; with `--deployment` other objects, too.
     objects: Vec<Value>,
 }
 
@@ -153,7 +155,7 @@ impl StockSidecars {
     pub(crate) fn replaced(&self) -> BTreeSet<Replaceable> {
         let replaced = |program: &Program| match program.sidecar.role() {
             plan::Role::Replaces(replaced) => Some(replaced),
-            plan::Role::Additional => None,
+            plan::Role::Additional(_) => None,
         };
         self.programs.iter().filter_map(replaced).collect()
     }

@@ -94,8 +94,8 @@ impl Replaceable {
 pub(crate) enum Role {
     /// It replaces a built-in component.
     Replaces(Replaceable),
-    /// It runs in addition to the built-in components.
-    Additional,
+    /// It runs in addition to the built-in components, here.
+    Additional(Placement),
 }
 
 /// Where a program runs.
@@ -162,10 +162,10 @@ impl Role {
         }
         let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let is_name = (1..=LONGEST).contains(&name.len()) && name.chars().all(is_plain);
-        if is_name { Ok(Self::Additional) } else { Err(NameError::Invalid) }
+        if is_name { Ok(Self::Additional(Placement::FirstNode)) } else { Err(NameError::Invalid) }
     }
 
-    /// Where it runs.
+    /// Where it runs, without `--node-deployment`.
     pub(crate) fn placement(self) -> Placement {
         match self {
             Self::Replaces(Replaceable::Registrar | Replaceable::LivenessProbe) => Placement::EveryNode,
@@ -175,16 +175,29 @@ impl Role {
                 | Replaceable::Resizer
                 | Replaceable::Snapshotter
                 | Replaceable::SnapshotController,
-            )
-            | Self::Additional => Placement::FirstNode,
+            ) => Placement::FirstNode,
+            Self::Additional(placement) => placement,
         }
+    }
+
+    /// Whether upstream's program can run on every node and serve the volumes of its node there (`--node-deployment`).
+    pub(crate) fn can_run_on_every_node(self) -> bool {
+        matches!(self, Self::Replaces(Replaceable::Provisioner | Replaceable::Snapshotter))
     }
 
     /// The socket that it calls.
     pub(crate) fn socket(self) -> Socket {
-        match self.placement() {
-            Placement::FirstNode => Socket::Tapped,
-            Placement::EveryNode => Socket::Driver,
+        match self {
+            Self::Replaces(Replaceable::Registrar | Replaceable::LivenessProbe)
+            | Self::Additional(Placement::EveryNode) => Socket::Driver,
+            Self::Replaces(
+                Replaceable::Provisioner
+                | Replaceable::Attacher
+                | Replaceable::Resizer
+                | Replaceable::Snapshotter
+                | Replaceable::SnapshotController,
+            )
+            | Self::Additional(Placement::FirstNode) => Socket::Tapped,
         }
     }
 
@@ -192,7 +205,7 @@ impl Role {
     pub(crate) fn replaces_controller(self) -> bool {
         match self {
             Self::Replaces(replaced) => replaced.controller().is_some(),
-            Self::Additional => false,
+            Self::Additional(_) => false,
         }
     }
 }
@@ -305,8 +318,8 @@ mod tests {
         let table = [
             ("provisioner", Ok(Role::Replaces(Provisioner))),
             ("livenessprobe", Ok(Role::Replaces(LivenessProbe))),
-            ("health-monitor", Ok(Role::Additional)),
-            ("a1", Ok(Role::Additional)),
+            ("health-monitor", Ok(Role::Additional(Placement::FirstNode))),
+            ("a1", Ok(Role::Additional(Placement::FirstNode))),
             ("provisoner", Err(NameError::Meant(Provisioner))),
             ("Attacher", Err(NameError::Meant(Attacher))),
             ("csi-attacher", Err(NameError::Meant(Attacher))),
@@ -371,9 +384,13 @@ mod tests {
             };
             assert_eq!((role.placement(), role.socket(), role.replaces_controller()), expected, "{role:?}");
         }
-        let additional = Role::Additional;
-        let expected = (Placement::FirstNode, Socket::Tapped, false);
-        assert_eq!((additional.placement(), additional.socket(), additional.replaces_controller()), expected);
+        for (placement, socket) in
+            [(Placement::FirstNode, Socket::Tapped), (Placement::EveryNode, Socket::Driver)]
+        {
+            let additional = Role::Additional(placement);
+            let actual = (additional.placement(), additional.socket(), additional.replaces_controller());
+            assert_eq!(actual, (placement, socket, false));
+        }
     }
 
     #[test]

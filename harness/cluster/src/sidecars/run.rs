@@ -12,21 +12,15 @@ use claimcheck_csi::{
 };
 use claimcheck_substrate::{Capabilities, KUBELET_DIR, STATE_DIR, SpawnError};
 use futures::future::join_all;
-use k8s_openapi::api::{
-    authentication::v1::TokenRequest,
-    core::v1::{Namespace, Secret, ServiceAccount},
-    rbac::v1::{ClusterRole, ClusterRoleBinding, Role as RbacRole, RoleBinding},
-};
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
+use kube::{Api, Client, api::PostParams};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::{
     Program, StockSidecars,
     account::{self, Account},
+    apply::{ApplyError, apply_all},
     command::Values,
     plan::{Placement, Role, Socket},
 };
@@ -35,8 +29,6 @@ use crate::{
     supervisor::{Disruption, Supervised},
 };
 
-/// The field manager of the applied objects.
-const MANAGER: &str = "claimcheck";
 /// The namespace of programs without a service account.
 const NAMESPACE: &str = "kube-system";
 /// The kubeconfig of programs without `{kubeconfig}`: an empty one.
@@ -47,15 +39,9 @@ const LIFETIME: i64 = 7 * 24 * 3600;
 /// Stock programs cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartSidecarsError {
-    /// The API server rejects an object of `--sidecar-rbac` or `--deployment`.
-    #[error("{object} of --sidecar-rbac or --deployment cannot be applied")]
-    Apply {
-        /// Its kind and name.
-        object: String,
-        /// The cause.
-        #[source]
-        source: kube::Error,
-    },
+    /// An object of `--sidecar-rbac` or `--deployment` cannot be applied.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
     /// No token is issued.
     #[error("no token can be requested for ServiceAccount {account} of --sidecar {sidecar}")]
     Token {
@@ -140,8 +126,12 @@ impl Sidecars {
         if sidecars.programs.is_empty() && sidecars.objects.is_empty() {
             return Ok(Self::default());
         }
-        for object in account::namespaces(&sidecars.objects).iter().chain(&sidecars.objects) {
-            apply(target.client, object).await?;
+        let unknown = apply_all(target.client, &sidecars.objects).await?;
+        if !unknown.is_empty() {
+            let objects = unknown.join(", ");
+            tracing::warn!(
+                "--deployment: not created, since the API server does not serve their kinds: {objects}"
+            );
         }
         let tap = Tap::connect(&target.common.tap)?;
         let mut running = Self::default();
@@ -165,7 +155,8 @@ impl Sidecars {
         };
         let namespace = account.as_ref().map_or(NAMESPACE, |account| account.namespace.as_str());
         let role = sidecar.role();
-        let nodes = match role.placement() {
+        let placement = sidecar.placement();
+        let nodes = match placement {
             Placement::FirstNode => &target.nodes[..1],
             Placement::EveryNode => target.nodes,
         };
@@ -173,7 +164,7 @@ impl Sidecars {
             let socket = match role.socket() {
                 Socket::Tapped => {
                     let file = format!("sidecar-{}.sock", sidecar.name());
-                    self.taps.push(serve_tap(target, &node.paths, sidecar.name(), &file, tap)?);
+                    self.taps.push(serve_tap(target, &node.paths, (sidecar.name(), placement), &file, tap)?);
                     target.common.plugin.in_node(&file)
                 }
                 Socket::Driver => target.common.plugin.socket_in_node(),
@@ -187,7 +178,7 @@ impl Sidecars {
                 registration_dir: Path::new(KUBELET_DIR).join("plugins_registry"),
                 node_root: KUBELET_DIR.into(),
             };
-            let (name, pod) = match role.placement() {
+            let (name, pod) = match placement {
                 Placement::FirstNode => {
                     (format!("sidecar {}", sidecar.name()), format!("{}-0", sidecar.name()))
                 }
@@ -201,7 +192,7 @@ impl Sidecars {
             spec.program = program;
             spec.capabilities = match role {
                 Role::Replaces(_) => Capabilities::Files,
-                Role::Additional => Capabilities::All,
+                Role::Additional(_) => Capabilities::All,
             };
             // A built-in component in this place would record its calls a second time.
             spec.env.retain(|(variable, _)| variable != TAP_ENV);
@@ -221,7 +212,7 @@ impl Sidecars {
     pub(crate) fn servers(&self) -> impl Iterator<Item = &Supervised> {
         self.processes.iter().filter_map(|(role, process)| match role {
             Role::Replaces(_) => Some(process),
-            Role::Additional => None,
+            Role::Additional(_) => None,
         })
     }
 
@@ -269,16 +260,21 @@ fn environment(values: &Values, pod: &str, uses_api: bool) -> [(&'static str, St
     ]
 }
 
-/// Records the calls of a program to the driver's controller service, at a socket of this name next to the driver's.
+/// Records the calls of a program to the driver's controller service, at a socket of this name next to the driver's: that
+/// of the cluster, or, for a program on every node, that of the node's driver.
 fn serve_tap(
     target: Target<'_>,
-    first: &Paths,
-    sidecar: &str,
+    paths: &Paths,
+    (sidecar, placement): (&str, Placement),
     file: &str,
     tap: &Tap,
 ) -> Result<TapTask, BindError> {
-    let behind = Endpoint::Unix(target.common.plugin.controller_socket(first));
-    let server = Server::bind(&target.common.plugin.outside_node(first, file))?;
+    let plugin = &target.common.plugin;
+    let behind = Endpoint::Unix(match placement {
+        Placement::FirstNode => plugin.controller_socket(paths),
+        Placement::EveryNode => plugin.socket(paths),
+    });
+    let server = Server::bind(&plugin.outside_node(paths, file))?;
     let driver = Driver::new(behind, tap.clone(), sidecar).named(target.driver).with_deadline(NO_DEADLINE);
     let sidecar = sidecar.to_owned();
     Ok(TapTask(tokio::spawn(async move {
@@ -314,33 +310,6 @@ async fn kubeconfig_of(
     match written {
         Ok(()) => Ok(path),
         Err(source) => Err(StartSidecarsError::Kubeconfig { sidecar: name, path, source }),
-    }
-}
-
-/// Applies an object of `--sidecar-rbac` or `--deployment`, or a namespace of one.
-async fn apply(client: &Client, object: &Value) -> Result<(), StartSidecarsError> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
-    let resource = match &*kind {
-        "Namespace" => ApiResource::erase::<Namespace>(&()),
-        "ServiceAccount" => ApiResource::erase::<ServiceAccount>(&()),
-        // Only of --deployment: its storage classes may refer to it.
-        "Secret" => ApiResource::erase::<Secret>(&()),
-        "Role" => ApiResource::erase::<RbacRole>(&()),
-        "RoleBinding" => ApiResource::erase::<RoleBinding>(&()),
-        "ClusterRole" => ApiResource::erase::<ClusterRole>(&()),
-        "ClusterRoleBinding" => ApiResource::erase::<ClusterRoleBinding>(&()),
-        // Files are reduced to these kinds when they are read.
-        _ => return Ok(()),
-    };
-    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    let params = PatchParams::apply(MANAGER).force();
-    match api.patch(&name, &params, &Patch::Apply(object)).await {
-        Ok(_) => Ok(()),
-        Err(source) => Err(StartSidecarsError::Apply { object: format!("{kind} {name}"), source }),
     }
 }
 
