@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
+use claimcheck_files::write_private;
 use claimcheck_report::Style;
 use claimcheck_report::compare::{Comparison, Options, Side, Verdict, compare};
 use clap::ValueEnum;
@@ -71,7 +72,7 @@ impl Args {
         };
         print!("{text}");
         if let Some(path) = &self.html {
-            let written = std::fs::write(path, comparison.to_html());
+            let written = write_private(path, comparison.to_html().as_bytes());
             written.with_context(|| {
                 format!("cannot write {}: choose another path with --html", path.display())
             })?;

@@ -16,6 +16,7 @@ mod logs;
 mod monitor_install;
 mod observe;
 mod permissions;
+mod private_files;
 mod push;
 mod stock_sidecars;
 mod tap;

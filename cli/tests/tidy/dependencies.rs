@@ -8,8 +8,8 @@ use crate::workspace;
 
 /// The crates by floor: each depends on crates of lower floors alone.
 const FLOORS: [&[&str]; 9] = [
-    &["model", "substrate", "kind"],
-    &["csi", "engine", "informer", "apiserver", "observe", "runtime"],
+    &["model", "files", "kind"],
+    &["substrate", "csi", "engine", "informer", "apiserver", "observe", "runtime"],
     &["controllers", "node", "driver"],
     &["timeline", "report", "conformance", "deploy"],
     &["component", "monitor"],
@@ -19,18 +19,20 @@ const FLOORS: [&[&str]; 9] = [
     &["run"],
 ];
 /// Crates that more crates wait for, or that stand alone on purpose, with all that they may depend on.
-const NARROW: [(&str, &[&str]); 6] = [
+const NARROW: [(&str, &[&str]); 7] = [
     // It forks, and holds nearly all of the `unsafe`.
-    ("substrate", &[]),
+    ("substrate", &["files"]),
+    // A few functions of the file system.
+    ("files", &[]),
     // A program driven as a user would.
     ("kind", &[]),
     // Compiled beside the components, and without a cluster of any kind.
-    ("report", &["model"]),
+    ("report", &["model", "files"]),
     ("timeline", &["model", "csi", "informer", "observe"]),
     // It knows neither clusters nor drivers.
     ("engine", &["model"]),
     // No cluster is needed to speak to a driver.
-    ("conformance", &["engine", "model", "csi", "observe"]),
+    ("conformance", &["engine", "model", "csi", "observe", "files"]),
 ];
 
 /// What each crate of the workspace depends on in the workspace, without the prefix of their names.

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use claimcheck_files::write_private;
 use claimcheck_model::Log;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
@@ -38,7 +39,7 @@ pub(super) async fn by_pods(client: &Client, namespace: &str, names: &[String]) 
 pub(super) async fn write(client: &Client, namespace: &str, folder: &Path) {
     for (of, text) in logs(client, namespace, &LogParams::default()).await {
         let path = folder.join(format!("{}.log", of.replace('/', "-")));
-        if let Err(error) = std::fs::write(&path, text) {
+        if let Err(error) = write_private(&path, text.as_bytes()) {
             warn!(path = %path.display(), %error, "cannot write the components' logs");
             return;
         }

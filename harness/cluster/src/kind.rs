@@ -5,11 +5,11 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use claimcheck_files::{make_tree_private, write_private};
 use tracing::{error, info, warn};
 
 use super::{kind_image::Image, kind_loops};
@@ -176,7 +176,7 @@ impl KindCluster {
             loaded.map_err(|source| KindError::Load { name: name.clone(), source })?;
         }
         let kubeconfig = &environment.kubeconfig;
-        let written = fs::read(cluster.kubeconfig()).and_then(|text| private(kubeconfig, &text));
+        let written = fs::read(cluster.kubeconfig()).and_then(|text| write_private(kubeconfig, &text));
         written.map_err(|source| KindError::Write { path: kubeconfig.clone(), source })?;
         Ok(cluster)
     }
@@ -286,7 +286,7 @@ fn configure(
     let path = claim.config();
     // A copy next to the logs, to document the cluster.
     for path in [&path, &environment.logs.join("kind.yaml")] {
-        let written = fs::write(path, config.to_yaml());
+        let written = write_private(path, config.to_yaml().as_bytes());
         written.map_err(|source| KindError::Write { path: path.clone(), source })?;
     }
     Ok(Create {
@@ -312,7 +312,7 @@ async fn adopt(
     let text = ready.kind.kubeconfig(name).await;
     // Its port may change after a restart, so it is always queried.
     let text = text.map_err(|source| KindError::Kubeconfig { name: name.to_owned(), source })?;
-    private(&path, text.as_bytes()).map_err(|source| KindError::Write { path, source })?;
+    write_private(&path, text.as_bytes()).map_err(|source| KindError::Write { path, source })?;
     Ok(owned)
 }
 
@@ -328,6 +328,12 @@ pub struct Collected {
 async fn collect(kind: &Kind, name: &str, logs: &Path) -> Result<Collected, ProgramError> {
     let folder = logs.join("kind");
     let exported = kind.export_logs(name, &folder).await;
+    // kind and the container engine write them with modes of their own choice.
+    if folder.is_dir()
+        && let Err(error) = make_tree_private(&folder)
+    {
+        info!(folder = %folder.display(), %error, "other users may be able to read the nodes' logs");
+    }
     match exported {
         Ok(()) => Ok(Collected { folder, missing: None }),
         Err(error) if holds_a_file(&folder) => Ok(Collected { folder, missing: Some(error) }),
@@ -343,27 +349,4 @@ fn holds_a_file(folder: &Path) -> bool {
         Ok(data) => data.len() > 0,
         Err(_) => false,
     })
-}
-
-/// Writes a file that only its owner can read, also if it existed with another mode.
-fn private(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.set_permissions(fs::Permissions::from_mode(0o600))?;
-    io::Write::write_all(&mut file, text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_private_file_is_private_whatever_its_mode_was() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kubeconfig");
-        fs::write(&path, "earlier and longer").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        private(&path, b"token").unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::read(&path).unwrap(), b"token");
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use claimcheck_files::write_private;
 use k8s_openapi::api::{
     core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
@@ -30,7 +31,7 @@ pub(super) async fn write(client: &Client, folder: &Path) {
         };
         let path = folder.join(format!("{}.json", resource.plural));
         let text = serde_json::to_vec_pretty(&listed).expect("objects are JSON");
-        if let Err(error) = std::fs::write(&path, text) {
+        if let Err(error) = write_private(&path, &text) {
             warn!(path = %path.display(), %error, "cannot write objects");
         }
     }

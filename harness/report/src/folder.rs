@@ -1,10 +1,11 @@
-//! The run folder: `<out>/<time>-<cluster>`, new for every run and never overwritten.
+//! The run folder: `<out>/<time>-<cluster>`, new for every run and never overwritten; accessible to its owner only.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use claimcheck_files::make_folder_private;
 use claimcheck_model::{ClusterKind, LoggedEvent};
 use jiff::Timestamp;
 
@@ -81,7 +82,7 @@ impl RunFolder {
     }
 
     /// The requested folder, or a new one below `folders`. An existing empty folder is
-    /// accepted (as created by `mktemp -d`): nothing is overwritten.
+    /// accepted (as created by `mktemp -d`): nothing is overwritten. It becomes accessible to its owner only.
     ///
     /// # Errors
     /// As [`Self::at`] and [`Self::create`].
@@ -90,7 +91,10 @@ impl RunFolder {
             |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
         match out {
             Some(path) => match Self::at(path) {
-                Err(FolderError::Exists { .. }) if is_empty(path) => Ok(Self { path: path.to_owned() }),
+                Err(FolderError::Exists { .. }) if is_empty(path) => {
+                    make_folder_private(path).map_err(|source| FolderError::of(path, source))?;
+                    Ok(Self { path: path.to_owned() })
+                }
                 made_or_refused => made_or_refused,
             },
             None => Self::create(folders, Timestamp::now(), cluster),
@@ -103,7 +107,8 @@ impl RunFolder {
     /// If it cannot be created.
     pub fn cluster_dir(&self) -> Result<PathBuf, FolderError> {
         let path = self.path.join("cluster");
-        with_parents(&path)?;
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        created.map_err(|source| FolderError::of(&path, source))?;
         Ok(path)
     }
 

@@ -1,12 +1,13 @@
 //! Audit: request counters in memory, and one JSON line per request in a file if configured.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use claimcheck_files::append_private;
 use serde_json::json;
 
 /// Number of requests of one client, verb and resource.
@@ -52,8 +53,7 @@ pub struct Audit {
 impl Audit {
     /// Counters at zero; lines are appended to `path`, if any.
     pub fn open(path: Option<&Path>) -> io::Result<Self> {
-        let open = |path| OpenOptions::new().create(true).append(true).open(path);
-        let log = path.map(open).transpose()?.map(|file| Mutex::new(BufWriter::new(file)));
+        let log = path.map(append_private).transpose()?.map(|file| Mutex::new(BufWriter::new(file)));
         Ok(Self { counts: Mutex::default(), log })
     }
 

@@ -1,9 +1,9 @@
 //! The kubeconfig of a run: one cluster, one user, everything inlined.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io;
 use std::path::Path;
+
+use claimcheck_files::write_private;
 
 use crate::encoding::base64;
 
@@ -49,8 +49,5 @@ fn render_user(url: &str, ca_pem: &str, user: &str) -> String {
 /// # Errors
 /// Any error of the file system.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    // A file that was there already keeps its mode on open.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    file.write_all(text.as_bytes())
+    write_private(path, text.as_bytes())
 }

@@ -4,14 +4,15 @@
 use std::{
     env,
     ffi::{CString, OsString},
-    fs::{File, OpenOptions},
+    fs::File,
     io,
-    os::unix::{ffi::OsStringExt, fs::OpenOptionsExt},
-    path::{Path, PathBuf},
+    os::unix::ffi::OsStringExt,
+    path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::Arc,
 };
 
+use claimcheck_files::append_private;
 use nix::{
     sched::{CloneFlags, setns},
     sys::signal::{Signal, kill},
@@ -78,7 +79,8 @@ impl ProcessSpec {
     /// # Errors
     /// If the program or the log cannot be opened.
     pub fn spawn(&self) -> Result<Process, SpawnError> {
-        let log = open_log(&self.log).map_err(|source| self.error("its log cannot be opened", source))?;
+        let log =
+            append_private(&self.log).map_err(|source| self.error("its log cannot be opened", source))?;
         let errors = log.try_clone().map_err(|source| self.error("its log cannot be shared", source))?;
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
@@ -90,7 +92,8 @@ impl ProcessSpec {
     /// # Errors
     /// If the program or the log cannot be opened.
     pub fn spawn_piped(&self) -> Result<Process, SpawnError> {
-        let log = open_log(&self.log).map_err(|source| self.error("its log cannot be opened", source))?;
+        let log =
+            append_private(&self.log).map_err(|source| self.error("its log cannot be opened", source))?;
         let mut command = self.command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         self.start(command)
@@ -112,10 +115,6 @@ impl ProcessSpec {
     fn error(&self, hint: &'static str, source: io::Error) -> SpawnError {
         SpawnError { name: self.name.clone(), program: self.program.clone(), hint, source }
     }
-}
-
-fn open_log(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
 #[expect(unsafe_code, reason = "what runs between fork and exec cannot be checked by the compiler")]

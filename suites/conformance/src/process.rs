@@ -2,15 +2,15 @@
 
 use std::{
     ffi::OsString,
-    fs::{File, OpenOptions},
+    fs::File,
     io,
-    os::unix::fs::OpenOptionsExt,
     path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::Arc,
     time::Duration,
 };
 
+use claimcheck_files::append_private;
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
 use tokio::{
@@ -79,7 +79,7 @@ impl DriverProcess {
 
     fn spawn(&mut self) -> Result<(), ProcessError> {
         let log = |path: &PathBuf| -> io::Result<(File, File)> {
-            let log = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+            let log = append_private(path)?;
             Ok((log.try_clone()?, log))
         };
         let (output, errors) =

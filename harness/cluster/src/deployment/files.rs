@@ -3,11 +3,11 @@
 
 use std::{
     fs, io,
-    io::Write,
-    os::unix::fs::{OpenOptionsExt, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
+use claimcheck_files::write_private;
 use k8s_openapi::api::storage::v1::CSIDriver;
 
 use super::manifests::Contents;
@@ -81,10 +81,7 @@ impl DeploymentObjects {
         for File { path, contents } in &self.files {
             let path = state_dir.join(path);
             path.parent().map_or(Ok(()), folder)?;
-            let mut options = fs::OpenOptions::new();
-            let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
-            let written = opened.and_then(|mut file| file.write_all(&contents.0));
-            written.map_err(|source| failed(&path, source))?;
+            write_private(&path, &contents.0).map_err(|source| failed(&path, source))?;
         }
         for Link { at, to } in &self.links {
             let at = Path::new(at);

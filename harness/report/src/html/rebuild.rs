@@ -1,11 +1,11 @@
 //! From a run folder to its page: the end of a run, and `claimcheck report`.
 
 use std::{
-    fs::File,
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
 };
 
+use claimcheck_files::replace_private;
 use claimcheck_model::{Event, Stamp};
 
 use super::{
@@ -65,10 +65,7 @@ pub fn rebuild(folder: &Path, history: Option<&History>) -> Result<PathBuf, Rebu
     let earlier = earlier(history, &summary, started);
     let page = folder.join("report.html");
     // Atomically: the old page may be open in a browser.
-    let part = folder.join(".report.html.part");
-    let written = File::create(&part)
-        .and_then(|mut file| file.write_all(render(&summary, &timelines, &earlier).as_bytes()));
-    let written = written.and_then(|()| std::fs::rename(&part, &page));
+    let written = replace_private(&page, render(&summary, &timelines, &earlier).as_bytes());
     written.map_err(|source| RebuildError::File { path: page.clone(), source })?;
     Ok(page)
 }
