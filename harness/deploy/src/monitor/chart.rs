@@ -36,7 +36,7 @@ observer: false
 canary: \"\"
 # Emit an Event on each claim that waits longer than 15 minutes.
 events: false
-# ServiceMonitor and PrometheusRules; requires prometheus-operator.
+# ServiceMonitor and PrometheusRules, and a PodMonitor of the observers; requires prometheus-operator.
 prometheusOperator: false
 # Dashboards for the sidecar of Grafana.
 grafana: false
@@ -119,6 +119,7 @@ fn chart() -> BTreeMap<String, String> {
         object["spec"]["replicas"] = format!("{SENTINEL}replicas").into();
     }
     files.insert("templates/monitor.yaml".to_owned(), template(&objects));
+    let of_parts = parts.clone().map(|(_, _, options)| options);
     for (file, name, options) in parts {
         let mut objects = values(&options);
         objects.retain(|object| !base.contains_key(&key(object)));
@@ -126,6 +127,16 @@ fn chart() -> BTreeMap<String, String> {
         let text = format!("{{{{- if .Values.{name} }}}}\n{}{{{{- end }}}}\n", template(&objects));
         files.insert(format!("templates/{file}.yaml"), text);
     }
+    // What both of them require.
+    let [.., prometheus_operator, _, observer] = of_parts;
+    let either: BTreeMap<String, Value> =
+        by_key(values(&observer)).into_iter().chain(by_key(values(&prometheus_operator))).collect();
+    let mut objects = values(&Options { prometheus_operator: true, ..observer });
+    objects.retain(|object| !either.contains_key(&key(object)));
+    assert!(!objects.is_empty());
+    let conditions = "{{- if .Values.observer }}\n{{- if .Values.prometheusOperator }}\n";
+    let text = format!("{conditions}{}{{{{- end }}}}\n{{{{- end }}}}\n", template(&objects));
+    files.insert("templates/observer-prometheus-operator.yaml".to_owned(), text);
     files
 }
 
@@ -229,6 +240,10 @@ fn each_value_of_the_chart_is_an_option_of_the_installation() {
     ];
     let chart = chart();
     let unchanged = render(&chart, &defaults());
+    let mut both = defaults();
+    (both["observer"], both["prometheusOperator"]) = (true.into(), true.into());
+    let scraped = Options { observer: true, prometheus_operator: true, ..Options::default() };
+    assert_eq!(render(&chart, &both), by_key(values(&scraped)));
     for (name, value, options) in table {
         let mut changed = defaults();
         assert!(changed.get(name).is_some(), "{name} is not in values.yaml");

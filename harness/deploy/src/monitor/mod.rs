@@ -35,6 +35,8 @@ pub const NAMESPACE: &str = "claimcheck-monitor";
 pub const REPLICAS: u32 = 2;
 /// The Lease of the manifests, which the monitor itself creates.
 const LEASE: &str = "claimcheck-monitor";
+/// The component of both observers and prometheus-operator.
+const OBSERVER_SCRAPED: &str = "monitor/observer/prometheus-operator";
 /// The label of the objects that [`install()`] created, in addition to those of the manifests. An object without it belongs
 /// to a user or to another installation.
 const INSTALLATION: (&str, &str) = ("claimcheck.dev/installation", "monitor");
@@ -54,7 +56,7 @@ pub struct Options {
     pub canary: Vec<String>,
     /// Whether the monitor emits Events on claims that wait.
     pub events: bool,
-    /// Whether to install a ServiceMonitor and PrometheusRules.
+    /// Whether to install a ServiceMonitor and PrometheusRules, and a PodMonitor of the observers.
     pub prometheus_operator: bool,
     /// Whether to install ConfigMaps with dashboards for Grafana's sidecar.
     pub grafana: bool,
@@ -88,6 +90,7 @@ impl Options {
             (self.prometheus_operator, "monitor/prometheus-operator"),
             (self.grafana, "monitor/grafana"),
             (self.observer, "monitor/observer"),
+            (self.observer && self.prometheus_operator, OBSERVER_SCRAPED),
         ];
         components.into_iter().filter(|(is_chosen, _)| *is_chosen).map(|(_, folder)| folder).collect()
     }

@@ -104,7 +104,7 @@ fn every_field_is_known_to_kubernetes() {
             "NetworkPolicy" => again::<NetworkPolicy>(&object),
             "PodDisruptionBudget" => again::<PodDisruptionBudget>(&object),
             // Of an extension.
-            "ServiceMonitor" | "PrometheusRule" => continue,
+            "ServiceMonitor" | "PodMonitor" | "PrometheusRule" => continue,
             other => panic!("{other} is not checked"),
         };
         assert_eq!(again, object);
@@ -154,6 +154,39 @@ fn policies_budget_and_spread_select_the_pods_of_the_deployment() {
     let scraped = all.iter().find(|object| object["kind"] == "ServiceMonitor").unwrap();
     assert_eq!(scraped["spec"]["selector"]["matchLabels"], find("Service")["metadata"]["labels"]);
     assert_eq!(scraped["spec"]["endpoints"][0]["port"], find("Service")["spec"]["ports"][0]["name"]);
+}
+
+#[test]
+fn the_observers_are_scraped_if_there_is_an_operator() {
+    let all = values(&everything());
+    let of_observer = |kind: &str| {
+        let namespace = "claimcheck-system";
+        all.iter().find(|object| object["kind"] == kind && object["metadata"]["namespace"] == namespace)
+    };
+    let set = of_observer("DaemonSet").unwrap();
+    let labels = &set["spec"]["template"]["metadata"]["labels"];
+    let ports = set["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().unwrap();
+    let has_port = |name: &Value| ports.iter().any(|port| port["name"] == *name);
+    let selects = |selector: &Value| {
+        let mut pairs = selector["matchLabels"].as_object().unwrap().iter();
+        pairs.all(|(name, value)| labels[name] == *value)
+    };
+    let monitor = of_observer("PodMonitor").unwrap();
+    assert!(selects(&monitor["spec"]["selector"]), "{monitor}");
+    let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
+    assert_eq!((&endpoint["port"], &endpoint["path"]), (&json!("metrics"), &json!("/metrics")));
+    assert!(has_port(&endpoint["port"]), "{set}");
+    // Every port of the observer, and no other.
+    let policy = &of_observer("NetworkPolicy").unwrap()["spec"];
+    assert!(selects(&policy["podSelector"]), "{policy}");
+    let open = policy["ingress"][0]["ports"].as_array().unwrap();
+    assert!(open.len() == ports.len() && open.iter().all(|rule| has_port(&rule["port"])), "{policy}");
+    for options in [
+        Options { observer: true, ..Options::default() },
+        Options { prometheus_operator: true, ..Options::default() },
+    ] {
+        assert!(values(&options).iter().all(|object| object["kind"] != "PodMonitor"));
+    }
 }
 
 #[test]
