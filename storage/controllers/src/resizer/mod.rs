@@ -43,17 +43,22 @@ use crate::{
 /// What the controllers of the resizer have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// The delay after an infeasible expansion. Upstream: `--retry-interval-max`. An infeasible modification waits for
-    /// longer there, whatever the flag.
+    /// The delay after an infeasible call. Upstream: `--retry-interval-max`.
     pub slow_retry: Duration,
+    /// The delay after the first infeasible modification to a class; see [`modify::plan::first_retry`].
+    pub first_modify_retry: Duration,
     pub options: Resizing,
 }
 
 /// Runs until the future is dropped. Waits for the driver to respond first, and begins again if a restarted one
 /// has other capabilities.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let slow_retry = options.calls.backoff.map_or(plan::SLOW, |backoff| backoff.max);
-    let settings = Settings { slow_retry, options: options.resizing };
+    let backoff = options.calls.backoff;
+    let settings = Settings {
+        slow_retry: backoff.map_or(plan::SLOW, |backoff| backoff.max),
+        first_modify_retry: backoff.map_or(plan::SLOW, modify::plan::first_retry),
+        options: options.resizing,
+    };
     loop {
         let (driver, info) = connect(&options, "resizer").await?;
         let context = context.clone().signing_as(&format!("external-resizer {}", info.name));

@@ -22,8 +22,8 @@ use crate::{
     rpc::{AccessModeError, DriverInfo, access_mode, volume_capability},
 };
 
-/// How long an infeasible size or class is not retried, unless the claim requests another. Upstream: the default of
-/// `--retry-interval-max`.
+/// How long an infeasible size or class is not retried, unless the claim requests another. Upstream:
+/// `--retry-interval-max`, and its default.
 pub const SLOW: Duration = Duration::from_secs(300);
 
 /// State of the resizer for a claim.

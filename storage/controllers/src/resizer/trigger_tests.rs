@@ -40,7 +40,11 @@ fn scene() -> Scene {
     claim.spec.as_mut().unwrap().volume_attributes_class_name = Some("gold".into());
     let driver = Driver::new(Endpoint::Unix("/nowhere/csi.sock".into()), Tap::none(), "resizer");
     let info = DriverInfo::new(DRIVER, &[], &[]);
-    let settings = Settings { slow_retry: Duration::from_secs(300), options: Resizing::default() };
+    let settings = Settings {
+        slow_retry: Duration::from_secs(300),
+        first_modify_retry: Duration::from_secs(300),
+        options: Resizing::default(),
+    };
     let resizer = Resizer::new(driver.clone(), info.clone(), Meter::default(), settings);
     let modifier = Modifier::new(driver, info, settings);
     let world = testing::world([claim.clone().into(), volume.clone().into()]);

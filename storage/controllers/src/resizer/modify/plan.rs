@@ -7,7 +7,7 @@ use claimcheck_informer::{
     World,
     modification::{Condition, Progress, current, target, wanted},
 };
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{Backoff, ObjectKey};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, SecretReference},
@@ -75,6 +75,22 @@ pub enum Action {
     MarkModified(Arc<PersistentVolumeClaim>, String),
     /// Clear the claim's modification status.
     Cancel(Arc<PersistentVolumeClaim>),
+}
+
+/// How long a class is not retried after its first infeasible call. Upstream requeues the claim with backoff during
+/// `--retry-interval-max`, and so calls the driver with the first of these repetitions that comes later
+/// (`delayModificationIfRecentlyInfeasible` in `modify_volume.go`, `sync` in `controller.go`). By the next infeasible
+/// call the backoff has reached its maximum, which is the same flag.
+pub fn first_retry(backoff: Backoff) -> Duration {
+    let mut elapsed = Duration::ZERO;
+    // More doublings than a delay has bits.
+    for failures in 1..=64 {
+        if elapsed >= backoff.max {
+            break;
+        }
+        elapsed += backoff.delay(failures);
+    }
+    elapsed
 }
 
 /// Plans the claim with this key. Upstream: `modify` in `modify_volume.go`.

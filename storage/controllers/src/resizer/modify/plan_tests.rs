@@ -1,11 +1,14 @@
 //! Claims on the way to another attributes class, and the next step of each.
 
+use std::time::Duration;
+
 use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
 use claimcheck_informer::{
     key_of,
     modification::{Condition, Progress, with_conditions, without_all},
     testing::{self, DRIVER, annotate, bind},
 };
+use claimcheck_model::Backoff;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -15,12 +18,21 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-use super::plan::{Action, Known, plan};
+use super::plan::{Action, Known, first_retry, plan};
 use crate::{
     provisioner::{MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE},
     resizer::decision::Decision,
     rpc::DriverInfo,
 };
+
+#[test]
+fn an_infeasible_class_is_retried_with_the_first_backoff_after_the_maximum() {
+    for (base, max, expected) in [(300, 3_000, 4_500), (1_000, 300_000, 511_000), (100, 100, 100), (0, 1, 0)]
+    {
+        let backoff = Backoff { base: Duration::from_millis(base), max: Duration::from_millis(max) };
+        assert_eq!(first_retry(backoff), Duration::from_millis(expected), "{backoff:?}");
+    }
+}
 
 /// A claim with a volume of class `silver`; `gold` exists too.
 struct Scene {

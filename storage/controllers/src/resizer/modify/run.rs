@@ -27,7 +27,7 @@ use crate::{
     context::Context,
     resizer::{
         Settings,
-        plan::{Pair, SLOW, words},
+        plan::{Pair, words},
         run::{owners, uid},
     },
     rpc::{DriverInfo, RpcFailure, credentials},
@@ -175,7 +175,7 @@ impl Modifier {
         // What never reached the driver changes nothing about it.
         let refused = failure.is_some_and(RpcFailure::is_final);
         let infeasible = failure.is_some_and(|failure| failure.number == INVALID_ARGUMENT);
-        let slow = infeasible.then(|| (class.clone(), now + SLOW));
+        let slow = infeasible.then(|| (class.clone(), now + self.slow_retry(&pair.claim, &class)));
         self.known().insert(uid(&pair.claim).to_owned(), Known { modified: None, refused, slow });
 
         let how = if refused { "failed. Waiting for retry." } else { "is still in progress." };
@@ -200,6 +200,16 @@ impl Modifier {
         }
         context.event(&*pair.claim, EventType::Warning, "VolumeModifyFailed", message);
         Err(Failure::Transient(error))
+    }
+
+    /// How long an infeasible class is not retried.
+    fn slow_retry(&self, claim: &PersistentVolumeClaim, class: &str) -> Duration {
+        let known = self.known();
+        let before = known.get(uid(claim)).and_then(|known| known.slow.as_ref());
+        match before.is_some_and(|(infeasible, _)| infeasible == class) {
+            true => self.settings.slow_retry,
+            false => self.settings.first_modify_retry,
+        }
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.
