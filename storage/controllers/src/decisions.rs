@@ -171,7 +171,7 @@ fn capacity(world: &World, name: &str) -> usize {
 
 fn place(world: &World, name: &str) -> usize {
     let reserved = scheduler::reservations::Reservations::default();
-    scheduler::plan::plan(&key(name), world, &reserved, NOW).actions.len()
+    scheduler::plan::plan(&key(name), world, &reserved, scheduler::CapacityScoring::On, NOW).actions.len()
 }
 
 fn snapshots(names: Naming) -> snapshotter::Settings {

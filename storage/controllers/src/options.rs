@@ -48,6 +48,8 @@ pub struct Options {
     /// The feature gate PersistentVolumeClaimUnusedSinceTime of kube-controller-manager: the protection of claims
     /// writes their condition `Unused`.
     pub unused_since_time: bool,
+    /// The feature gate StorageCapacityScoring of kube-scheduler: the scheduler prefers nodes with more storage capacity.
+    pub capacity_scoring: bool,
     /// Metrics of the controllers.
     pub meter: Meter,
     /// The namespace of capacities; `None` for `kube-system`. Upstream: the provisioner's `NAMESPACE`.
@@ -75,6 +77,7 @@ impl Default for Options {
             distributed_snapshotting: false,
             node_monitor_grace: None,
             unused_since_time: false,
+            capacity_scoring: false,
             meter: Meter::default(),
             capacity_namespace: None,
             capacity_owner: CapacityOwner::default(),

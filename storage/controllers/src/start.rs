@@ -322,7 +322,11 @@ fn start(
         }
         Name::Scheduler => {
             let context = context("default-scheduler").with_event_series("default-scheduler");
-            running.spawn(endless(shell::run(scheduler::Scheduler::default(), context)));
+            let scoring = match options.capacity_scoring {
+                true => scheduler::CapacityScoring::On,
+                false => scheduler::CapacityScoring::Off,
+            };
+            running.spawn(endless(shell::run(scheduler::Scheduler::new(scoring), context)));
         }
         Name::Expander => {
             running.spawn(endless(shell::run(expander::Expander, context("volume_expand"))));

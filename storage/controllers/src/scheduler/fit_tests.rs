@@ -23,11 +23,12 @@ use super::{
     plan::plan,
     reservations::Reservations,
     resources::requests,
+    score::CapacityScoring,
     unschedulable::ClusterEvent,
 };
 
 fn decide(world: &World, pod: &str, reserved: &Reservations) -> Decision {
-    plan(&ObjectKey::new(NAMESPACE, pod), world, reserved, Timestamp::UNIX_EPOCH)
+    plan(&ObjectKey::new(NAMESPACE, pod), world, reserved, CapacityScoring::Off, Timestamp::UNIX_EPOCH)
 }
 
 /// The node chosen for the pod `p`, or what is reported on it.
@@ -184,6 +185,41 @@ fn new_volumes_need_room() {
     assert_eq!(outcome(&with(measured(), [local.into()])), "n1");
     let decision = decide(&measured(), "p", &Reservations::default());
     assert!(decision.filter_failure.unwrap().cluster_events.contains(&ClusterEvent::Capacity));
+}
+
+#[test]
+fn the_node_with_the_most_storage_capacity_is_preferred_with_the_gate() {
+    let choose = |world: &World, scoring| {
+        let reserved = Reservations::default();
+        plan(&ObjectKey::new(NAMESPACE, "p"), world, &reserved, scoring, Timestamp::UNIX_EPOCH).node
+    };
+    let of = |name: &str, node: &str, left: &str| Object::from(capacity(name, "late", node, left));
+    let table = [
+        ("10Gi", "20Gi", None, "n1", "n2"),
+        ("20Gi", "10Gi", None, "n1", "n1"),
+        ("20Gi", "20Gi", None, "n1", "n1"),
+        ("1Gi", "2Gi", None, "n2", "n2"),
+        // The pod's own preference counts first, and other pods last.
+        ("10Gi", "20Gi", Some("n1"), "n1", "n1"),
+        ("20Gi", "10Gi", Some("n2"), "n2", "n2"),
+    ];
+    for (first, second, preferred, off, on) in table {
+        let mut world = with(measured(), [of("a", "n1", first), of("b", "n2", second)]);
+        if let Some(node) = preferred {
+            let term = json!({"matchExpressions": [
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]});
+            let preferred = json!([{"weight": 1, "preference": term}]);
+            let affinity =
+                json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
+            world = with(world, [spec(pod("p", "", &["c"]), json!({"affinity": affinity})).into()]);
+        }
+        for (scoring, expected) in [(CapacityScoring::Off, off), (CapacityScoring::On, on)] {
+            let chosen = choose(&world, scoring);
+            assert_eq!(chosen.as_deref(), Some(expected), "{first} {second} {preferred:?} {scoring:?}");
+        }
+    }
+    let busy = with(measured(), [of("a", "n1", "10Gi"), of("b", "n2", "20Gi"), pod("o", "n2", &[]).into()]);
+    assert_eq!(choose(&busy, CapacityScoring::On).as_deref(), Some("n2"));
 }
 
 #[test]

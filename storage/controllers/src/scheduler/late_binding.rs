@@ -3,16 +3,16 @@
 //!
 //! Upstream: `pkg/scheduler/framework/plugins/volumebinding/binder.go`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{CapacityBy, World, capacity_labels, quantity};
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolumeClaim},
-    storage::v1::StorageClass,
+    storage::v1::{CSIStorageCapacity, StorageClass},
 };
 
 use super::{
-    nodes::{Choice, FilterFailure},
+    nodes::{Choice, FilterFailure, NewVolume},
     volumes::UnboundClaim,
 };
 use crate::{
@@ -48,10 +48,9 @@ pub fn choose(late: &[UnboundClaim<'_>], node: &Node, world: &World) -> Result<C
             choice.take.push((volume.clone(), claim.clone()));
         } else if !can_make(class, node) {
             return Err(FilterFailure::NoVolume);
-        } else if !has_space(claim, class, node, world) {
-            return Err(FilterFailure::NoSpace);
         } else {
-            choice.make.push(claim.clone());
+            let capacity = space(claim, class, node, world)?.cloned();
+            choice.make.push(NewVolume { claim: claim.clone(), capacity });
         }
     }
     Ok(choice)
@@ -70,22 +69,28 @@ fn can_make(class: &StorageClass, node: &Node) -> bool {
     class.provisioner != NO_PROVISIONER && (topologies.is_empty() || allowed)
 }
 
-/// Whether the driver has capacity for the claim's volume on the node. A driver that publishes no capacities is
-/// assumed to have enough (`hasEnoughCapacity` in binder.go).
-fn has_space(claim: &PersistentVolumeClaim, class: &StorageClass, node: &Node, world: &World) -> bool {
+/// The driver's capacity for the claim's volume on the node. A driver that publishes no capacities is assumed to have
+/// enough (`hasEnoughCapacity` in binder.go).
+fn space<'w>(
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+    node: &Node,
+    world: &'w World,
+) -> Result<Option<&'w Arc<CSIStorageCapacity>>, FilterFailure> {
     let bytes = requested(claim);
     let driver = world.csi_drivers.named(&class.provisioner);
     let publishes = driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true));
     if bytes == 0 || !publishes {
-        return true;
+        return Ok(None);
     }
     let labels = node.metadata.labels.as_ref();
     // Of many segments only those with a label of the node, which cost as much in a large cluster as in a small one.
     let mut near =
         capacity_labels(name(class), labels).flat_map(|term| world.capacities.by(CapacityBy::Label, &term));
-    near.any(|capacity| {
+    let enough = near.find(|capacity| {
         let limit = capacity.maximum_volume_size.as_ref().or(capacity.capacity.as_ref());
         limit.and_then(quantity::bytes).is_some_and(|limit| limit >= bytes)
             && capacity.node_topology.as_ref().is_some_and(|topology| selects(Some(topology), labels))
-    })
+    });
+    enough.map(Some).ok_or(FilterFailure::NoSpace)
 }

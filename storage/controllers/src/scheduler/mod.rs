@@ -21,6 +21,7 @@ mod preemption;
 pub(crate) mod reservations;
 mod resources;
 mod run;
+mod score;
 mod unschedulable;
 mod volumes;
 mod zones;
@@ -34,3 +35,4 @@ mod trigger_tests;
 
 pub(crate) use nodes::tolerates;
 pub use run::Scheduler;
+pub use score::CapacityScoring;

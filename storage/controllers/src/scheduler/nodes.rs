@@ -6,7 +6,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{PodBy, World};
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Taint, Toleration};
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Taint, Toleration},
+    storage::v1::CSIStorageCapacity,
+};
 
 use super::{
     late_binding, limits, reservations::Reservations, resources, unschedulable::ClusterEvent,
@@ -90,7 +93,16 @@ pub struct Choice {
     /// Free volumes to bind.
     pub take: Vec<(Arc<PersistentVolume>, Arc<PersistentVolumeClaim>)>,
     /// Claims to be provisioned for the node.
-    pub make: Vec<Arc<PersistentVolumeClaim>>,
+    pub make: Vec<NewVolume>,
+}
+
+/// A volume to be provisioned for the node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewVolume {
+    /// The claim.
+    pub claim: Arc<PersistentVolumeClaim>,
+    /// The capacity that the driver has published for it; `None` if it publishes none.
+    pub capacity: Option<Arc<CSIStorageCapacity>>,
 }
 
 /// Whether the node can run the pod, and the volumes for its WaitForFirstConsumer claims.

@@ -1,6 +1,7 @@
 //! Decides the node of a pod.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
@@ -16,6 +17,7 @@ use super::{
     nodes::{Choice, FilterFailure, fits, load, preference},
     preemption,
     reservations::Reservations,
+    score::CapacityScoring,
     unschedulable::equivalence_class,
     volumes::{PodVolumes, Wait, pod_volumes},
 };
@@ -41,7 +43,13 @@ pub const BIND_TIMEOUT: Duration = Duration::from_secs(600);
 const CHOOSE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The decision for a pod.
-pub fn plan(key: &ObjectKey, world: &World, reserved: &Reservations, now: Timestamp) -> Decision {
+pub fn plan(
+    key: &ObjectKey,
+    world: &World,
+    reserved: &Reservations,
+    scoring: CapacityScoring,
+    now: Timestamp,
+) -> Decision {
     let Some(pod) = world.pods.get(key).filter(|pod| is_of_scheduler(pod)) else {
         return Decision::default();
     };
@@ -54,11 +62,11 @@ pub fn plan(key: &ObjectKey, world: &World, reserved: &Reservations, now: Timest
     };
     let left = BIND_TIMEOUT.saturating_sub(reserved.held(key, now));
     if volumes.unbound.is_empty() {
-        place(pod, &volumes, world, reserved)
+        place(pod, &volumes, world, reserved, scoring)
     } else if left.is_zero() {
         give_up_node(pod)
     } else {
-        let decision = place(pod, &volumes, world, reserved);
+        let decision = place(pod, &volumes, world, reserved, scoring);
         Decision { requeue_after: decision.requeue_after.or(Some(left)), ..decision }
     }
 }
@@ -82,14 +90,22 @@ pub fn is_of_scheduler(pod: &Pod) -> bool {
 }
 
 /// Tries the nodes: the one chosen before, then those with the fewest failures to provision the pod's volumes,
-/// then those that the pod prefers, then those with the fewest pods.
-fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Reservations) -> Decision {
+/// then those that the pod prefers, then those with the most storage capacity, then those with the fewest pods.
+fn place(
+    pod: &Arc<Pod>,
+    volumes: &PodVolumes<'_>,
+    world: &World,
+    reserved: &Reservations,
+    scoring: CapacityScoring,
+) -> Decision {
     let before = reserved.node(&key_of(&**pod));
     let mut nodes: Vec<&Node> = world.nodes.iter().map(|node| &**node).collect();
     nodes.sort_by_cached_key(|node| {
         let failed = reserved.provisioning_failures(&key_of(&**pod), name(*node));
-        let liked = std::cmp::Reverse(preference(pod, node));
-        (before != Some(name(*node)), failed, liked, load(node, world, reserved), name(*node).to_owned())
+        let liked = Reverse(preference(pod, node));
+        let roomy = Reverse(scoring.of_node(&volumes.unbound, node, world));
+        let load = load(node, world, reserved);
+        (before != Some(name(*node)), failed, liked, roomy, load, name(*node).to_owned())
     });
     let mut reasons = BTreeMap::<FilterFailure, usize>::new();
     let users = preemption::users(pod, world, reserved);
@@ -128,7 +144,7 @@ fn settle(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, node: &Node, choice: Choice)
         vec![Action::Bind(pod.clone(), node.clone())]
     } else {
         let take = choice.take.into_iter().map(|(volume, claim)| Action::PointVolume(volume, claim));
-        let make = choice.make.into_iter().map(|claim| Action::SelectNode(claim, node.clone()));
+        let make = choice.make.into_iter().map(|new| Action::SelectNode(new.claim, node.clone()));
         take.chain(make).collect()
     };
     Decision { actions, node: Some(node), ..Decision::default() }

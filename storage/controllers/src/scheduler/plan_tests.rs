@@ -20,6 +20,7 @@ use super::{
     action::{Action, Decision, Reason, unscheduled},
     plan::{BIND_TIMEOUT, plan},
     reservations::Reservations,
+    score::CapacityScoring,
 };
 
 fn key(name: &str) -> ObjectKey {
@@ -31,7 +32,7 @@ fn now() -> Timestamp {
 }
 
 fn decide(world: &World, reserved: &Reservations) -> Decision {
-    plan(&key("p"), world, reserved, now())
+    plan(&key("p"), world, reserved, CapacityScoring::Off, now())
 }
 
 /// What is decided for the pod `p` when nothing is reserved, in a few words each.
@@ -299,7 +300,7 @@ fn a_node_is_given_up_for_claims_that_are_not_bound_in_time() {
     let mut reserved = Reservations::default();
     reserved.set(&key("p"), "n1", now());
     let later = |world: &World, reserved: &Reservations, seconds: u64| {
-        plan(&key("p"), world, reserved, now() + Duration::from_secs(seconds))
+        plan(&key("p"), world, reserved, CapacityScoring::Off, now() + Duration::from_secs(seconds))
     };
     let waiting = later(&world, &reserved, 599);
     assert_eq!((waiting.node.as_deref(), waiting.requeue_after), (Some("n1"), Some(Duration::from_secs(1))));
@@ -383,7 +384,7 @@ fn after_a_setback_another_node_is_tried_and_none_in_a_hurry() {
     let mut reserved = Reservations::default();
     reserved.set(&key("p"), "n1", now());
     let chosen = |reserved: &Reservations, later: Duration| {
-        let decision = plan(&key("p"), &world, reserved, now() + later);
+        let decision = plan(&key("p"), &world, reserved, CapacityScoring::Off, now() + later);
         (decision.node, decision.requeue_after)
     };
     let (soon, late) = (Duration::from_millis(200), Duration::from_secs(60));

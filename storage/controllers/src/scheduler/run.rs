@@ -20,6 +20,7 @@ use super::{
     nodes::is_ready,
     plan::{is_of_scheduler, plan},
     reservations::Reservations,
+    score::CapacityScoring,
     unschedulable::{ClusterEvent, UnschedulablePods},
 };
 use crate::{
@@ -33,6 +34,7 @@ use crate::{
 /// concurrently.
 #[derive(Default)]
 pub struct Scheduler {
+    scoring: CapacityScoring,
     state: Mutex<State>,
 }
 
@@ -117,7 +119,7 @@ impl Controller for Scheduler {
 
     fn plan(&self, key: &ObjectKey, world: &World, now: Timestamp) -> Plan<Action> {
         let mut state = self.state();
-        let decision = plan(key, world, &state.reserved, now);
+        let decision = plan(key, world, &state.reserved, self.scoring, now);
         match &decision.node {
             Some(node) => state.reserved.set(key, node, now),
             None => state.reserved.release(key),
@@ -160,6 +162,10 @@ impl Controller for Scheduler {
 }
 
 impl Scheduler {
+    pub fn new(scoring: CapacityScoring) -> Self {
+        Self { scoring, ..Self::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Its methods cannot leave it half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

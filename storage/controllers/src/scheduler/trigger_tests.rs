@@ -15,7 +15,7 @@ use k8s_openapi::{
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Scheduler, action::Action, plan::plan, reservations::Reservations};
+use super::{Scheduler, action::Action, plan::plan, reservations::Reservations, score::CapacityScoring};
 use crate::shell::Controller;
 
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ proptest! {
             for name in 0..12 {
                 let key = key_of_pod(name);
                 let fresh = Reservations::default();
-                let decision = plan(&key, &simulation.world, &fresh, Timestamp::UNIX_EPOCH);
+                let decision = plan(&key, &simulation.world, &fresh, CapacityScoring::Off, Timestamp::UNIX_EPOCH);
                 prop_assert_eq!(decision.node, None, "{} after {:?}", key, step);
             }
         }
