@@ -55,6 +55,10 @@ pub struct Args {
     #[arg(long, visible_alias = "max-volumes", value_name = "N", default_value_t = 0)]
     pub max_volumes_per_node: u64,
 
+    /// Lower the limit of all nodes by one for each volume, as if volumes shared slots with other devices
+    #[arg(long, hide = true, requires = "max_volumes_per_node")]
+    pub volumes_lower_limit: bool,
+
     /// Maximum size of a volume in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 43)]
     pub max_volume_bytes: u64,
@@ -123,6 +127,7 @@ impl From<Args> for Config {
             driver_name: args.driver_name,
             node_id: args.node_id,
             max_volumes_per_node: args.max_volumes_per_node,
+            volumes_lower_limit: args.volumes_lower_limit,
             max_volume_bytes: args.max_volume_bytes,
             state_dir: args.state_dir,
             topology: Segment::new(args.topology),

@@ -29,6 +29,8 @@ pub struct Config {
     pub node_id: NodeId,
     /// Maximum number of volumes attached to the node; 0 for no limit.
     pub max_volumes_per_node: u64,
+    /// Each volume that exists lowers the reported limit by one.
+    pub volumes_lower_limit: bool,
     /// Maximum size of a volume in bytes.
     pub max_volume_bytes: u64,
     /// The state directory, shared by all driver processes of a cluster.

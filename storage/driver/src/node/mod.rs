@@ -26,7 +26,7 @@ use crate::{
     host::Mounted,
     mount_options::MountOptions,
     parameters::Kind,
-    volume::Volume,
+    volume::{Volume, VolumeId},
 };
 
 type Answer<T> = std::result::Result<Response<T>, Status>;
@@ -34,11 +34,14 @@ type Answer<T> = std::result::Result<Response<T>, Status>;
 #[async_trait]
 impl Node for Driver {
     async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Answer<NodeGetInfoResponse> {
-        Ok(Response::new(NodeGetInfoResponse {
-            node_id: self.node_id().to_string(),
-            max_volumes_per_node: self.config.max_volumes_per_node.try_into().unwrap_or(i64::MAX),
-            accessible_topology: self.config.topology.to_csi(),
-        }))
+        self.call(|driver| {
+            Ok(NodeGetInfoResponse {
+                node_id: driver.node_id().to_string(),
+                max_volumes_per_node: driver.limit()?.try_into().unwrap_or(i64::MAX),
+                accessible_topology: driver.config.topology.to_csi(),
+            })
+        })
+        .await
     }
 
     async fn node_get_capabilities(
@@ -123,6 +126,17 @@ impl Driver {
             volume.id,
             path.display()
         )))
+    }
+
+    /// The maximum number of volumes that NodeGetInfo reports; 0 for no limit.
+    fn limit(&self) -> Result<u64> {
+        let limit = self.config.max_volumes_per_node;
+        if limit == 0 || !self.config.volumes_lower_limit {
+            return Ok(limit);
+        }
+        let volumes = self.store.ids::<VolumeId>()?.len();
+        // 0 would be no limit.
+        Ok(limit.saturating_sub(volumes.try_into().unwrap_or(u64::MAX)).max(1))
     }
 
     /// Bind mounts the directory `source` at `target`, with the flags of `options`.

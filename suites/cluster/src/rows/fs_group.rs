@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{case, row};
 use crate::{
     case::{Case, Pattern, Run},
-    fixture::{Claim, Fixture, Script},
+    fixture::{Claim, Fixture, Script, Variant},
     need::Need,
 };
 
@@ -36,6 +36,14 @@ pub(super) const ROWS: &[Case] = &[
         "with OnRootMismatch, all files get the pod's fsGroup if the volume root has another group",
         Pattern::EXT4,
         case!(root_mismatches),
+    ),
+    row(
+        SUITE,
+        "a pod with fsGroup starts although the group of the volume's files cannot be changed",
+        "fsgroupchangepolicy",
+        Pattern::IMMEDIATE,
+        &[Need::Variant(Variant::Grouped), Need::Capability(Capability::FsGroup)],
+        case!(unchangeable),
     ),
 ];
 
@@ -83,4 +91,17 @@ async fn root_mismatches(t: Arc<Fixture>) -> Result<()> {
     let output = seen_by_second(&t, on_mismatch(1000), on_mismatch(2000)).await?;
     ensure!(output == "2000 2000", "volume root and file have the groups {output:?}");
     Ok(())
+}
+
+/// As on NFS with `root_squash`. The kubelet logs such errors: `changeFilePermission` in pkg/volume/volume_linux.go. Here the
+/// driver mounts the volume read-only, which the kubelet does not know.
+async fn unchangeable(t: Arc<Fixture>) -> Result<()> {
+    let driver = t.install_driver(Variant::Grouped, json!({ "mountOptions": ["ro"] })).await?;
+    let claim = t.claim_of_driver(&driver, "claim", "1Mi").await?;
+    let script =
+        "test \"$(stat -c %g /v/data)\" != 1234; touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
+    let output = t.script_output(&pod("pod", script, &claim, json!({ "fsGroup": 1234 }))).await?;
+    ensure!(output == "Read-only file system", "unexpected pod output {output:?}");
+    t.remove_named_pod("pod").await?;
+    t.remove_claim(&claim).await
 }

@@ -11,6 +11,7 @@ mod fs_group;
 mod group_snapshots;
 mod inline;
 mod multi_volume;
+mod node_requests;
 mod pod_volumes;
 mod pods;
 mod protection;
@@ -69,6 +70,7 @@ pub fn catalogue() -> Vec<Case> {
         group_snapshots::ROWS,
         cloning::ROWS,
         retries::ROWS,
+        node_requests::ROWS,
         service_account_tokens::ROWS,
         disruptive::ROWS,
     ]

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use claimcheck_engine::skip;
-use claimcheck_model::CsiMethod;
+use claimcheck_model::{Capability, CsiMethod};
 use serde_json::json;
 
 use super::{case, row};
 use crate::{
     case::{Case, Pattern},
-    fixture::{Claim, Fixture, InstalledDriver, Pod, Script, Variant},
+    fixture::{Claim, Fixture, InstalledDriver, Pod, Script, TestPod, Variant},
     need::Need,
 };
 
@@ -46,6 +46,14 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::IMMEDIATE,
         &[Need::Tap, Need::Variant(Variant::Tokens)],
         case!(repeated),
+    ),
+    row(
+        SUITE,
+        "NodePublishVolume of a block volume has no tokens",
+        UPSTREAM,
+        Pattern::BLOCK,
+        &[Need::Variant(Variant::Tokens), Need::Capability(Capability::Block)],
+        case!(block_without),
     ),
 ];
 
@@ -92,6 +100,18 @@ async fn repeated(t: Arc<Fixture>) -> Result<()> {
     t.label_pod(&pod, "changed").await?;
     t.called_more_than(METHOD, before).await?;
     t.ready(&pod).await?;
+    t.remove_pod(&pod).await?;
+    t.remove_claim(&claim).await
+}
+
+/// `publishVolumeForBlock` in pkg/volume/csi/csi_block.go adds the pod's fields alone.
+async fn block_without(t: Arc<Fixture>) -> Result<()> {
+    let driver = t.install_driver(Variant::Tokens, json!({ "parameters": { "kind": "image" } })).await?;
+    t.service_account().await?;
+    let claim = t.claim_of_driver_with(&driver, "claim", "1Mi", json!({ "volumeMode": "Block" })).await?;
+    let pod = t.pod(&TestPod::long_running("pod", &claim, "")).await?;
+    let reasons = ["FailedMapVolume", "FailedMount"];
+    t.event_containing("pod", &reasons, "serviceAccount.tokens is missing").await?;
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await
 }

@@ -91,6 +91,12 @@ pub(super) const ROWS: &[Case] = &[
         case!(node_refuses),
     ),
     recovers(
+        "NodeExpandVolume is called once for a ReadWriteOnce volume, and not again for its next pod",
+        Pattern::XFS,
+        NODE,
+        case!(expanded_once),
+    ),
+    recovers(
         "with an offline-only driver, expansion is retried after the pod is deleted",
         Pattern::IMMEDIATE,
         &[Need::Variant(Variant::GrowsUnused), Need::Capability(Capability::OfflineExpansion)],
@@ -184,6 +190,21 @@ async fn used(t: Arc<Fixture>) -> Result<()> {
     let restarts: i32 = restarts.iter().flatten().map(|status| status.restart_count).sum();
     ensure!(restarts == 0, "the pod was restarted");
     Ok(())
+}
+
+/// `runPreCheck` in pkg/volume/util/operationexecutor/node_expander.go: only for ReadWriteMany a kubelet expands a volume
+/// with a claim that has its size already.
+async fn expanded_once(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let claim = claim(&t).await?;
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0).on(&node)).await?;
+    t.grow(&claim).await?;
+    t.grown(&claim, &t.larger_size()).await?;
+    t.remove_pod(&pod).await?;
+    is_larger(&t, "next", &claim, &node).await?;
+    t.remove_named_pod("next").await?;
+    t.remove_claim(&claim).await?;
+    t.expect_called(&t.balance().await?, CsiMethod::NodeExpandVolume, 1)
 }
 
 async fn under_the_next_pod(t: Arc<Fixture>) -> Result<()> {

@@ -1,15 +1,16 @@
 //! Volume limits per node: reported by the driver and CSINode, enforced by the scheduler.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use claimcheck_engine::skip;
 use claimcheck_model::Capability;
 use serde_json::json;
 
 use super::{case, row};
 use crate::{
     case::{Case, Pattern},
-    fixture::{Fixture, TestPod, Variant},
+    fixture::{Fixture, LIMIT_PERIOD, TestPod, Variant},
     need::Need,
 };
 
@@ -41,6 +42,14 @@ pub(super) const ROWS: &[Case] = &[
         &[Need::Nodes(2), Need::Variant(Variant::Limited), Need::Capability(Capability::VolumeLimits)],
         case!(where_there_is_room),
     ),
+    row(
+        SUITE,
+        "CSINode follows the driver's limit if CSIDriver has nodeAllocatableUpdatePeriodSeconds",
+        "CSI Mock node volume limit",
+        Pattern::IMMEDIATE,
+        &[Need::Variant(Variant::Shrinking), Need::Capability(Capability::VolumeLimits)],
+        case!(limit_changes),
+    ),
 ];
 
 async fn limit_is_reported(t: Arc<Fixture>) -> Result<()> {
@@ -50,6 +59,23 @@ async fn limit_is_reported(t: Arc<Fixture>) -> Result<()> {
         ensure!(count == Some(2), "{node} reports {count:?} instead of 2");
     }
     Ok(())
+}
+
+/// KEP-4876; `runPeriodicUpdate` in pkg/volume/csi/csi_node_updater.go.
+async fn limit_changes(t: Arc<Fixture>) -> Result<()> {
+    let driver = t.install_driver(Variant::Shrinking, json!({})).await?;
+    if t.declared(&driver).await?.is_none_or(|spec| spec.node_allocatable_update_period_seconds.is_none()) {
+        let why =
+            "the API server drops nodeAllocatableUpdatePeriodSeconds: Kubernetes enables it from 1.35 on";
+        return Err(skip(why));
+    }
+    let (node, late) = (t.nodes().remove(0), Duration::from_secs(LIMIT_PERIOD.unsigned_abs()));
+    let before = t.limit_of(&node, Variant::Shrinking.name()).await?;
+    let before = before.context("CSINode reports no limit")?;
+    let claim = t.claim_of_driver(&driver, "claim", "1Mi").await?;
+    t.bound(&claim).await?;
+    t.limit_becomes(&node, Variant::Shrinking.name(), before - 1, late).await?;
+    t.remove_claim(&claim).await
 }
 
 async fn beyond_the_limit(t: Arc<Fixture>) -> Result<()> {

@@ -70,6 +70,7 @@ impl Place {
             driver_name: "test.csi.dev".into(),
             node_id: NodeId::parse(node).unwrap(),
             max_volumes_per_node: 0,
+            volumes_lower_limit: false,
             max_volume_bytes: 1 << 40,
             state_dir: self.state(),
             topology: Segment::default(),
