@@ -27,6 +27,6 @@ pub use client::{
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use proxy::{NO_DEADLINE, proxy, serve_tapped};
-pub use server::{ServeError, Server, Services};
+pub use server::{Accepted, Connection, ServeError, Server, Services};
 pub use socket::BindError;
 pub use tonic::{Code, Status};

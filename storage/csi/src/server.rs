@@ -4,20 +4,27 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
+    os::fd::AsFd,
     path::Path,
     task::{Context, Poll},
 };
 
 use http::{Request, Response};
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+};
 use tokio_stream::StreamExt;
 use tonic::{
     Status,
     body::Body,
     codegen::{BoxFuture, Service},
     server::NamedService,
-    transport::{self, server::TcpIncoming},
+    transport::{
+        self,
+        server::{Connected, TcpIncoming},
+    },
 };
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
@@ -26,6 +33,14 @@ use crate::{
     endpoint::Endpoint,
     socket::{self, BindError},
 };
+
+/// A connection of a client, before [`Server::serve_over`] wraps it.
+pub trait Connection: AsyncRead + AsyncWrite + AsFd + Send + Unpin {}
+
+impl<Io: AsyncRead + AsyncWrite + AsFd + Send + Unpin> Connection for Io {}
+
+/// A connection that was accepted.
+pub type Accepted = Box<dyn Connection>;
 
 /// Why serving ended early.
 #[derive(Debug, Error)]
@@ -167,6 +182,37 @@ impl Server {
             }
             Listening::Tcp(listener) => {
                 let incoming = TcpIncoming::from(listener).map(|accepted| accepted.map(AnyAuthority::new));
+                server.serve_with_incoming_shutdown(service, incoming, shutdown).await
+            }
+        };
+        served.map_err(ServeError)
+    }
+
+    /// As [`Self::serve`], by any service, over what `wrap` makes of the connections.
+    ///
+    /// # Errors
+    /// As [`Self::serve`].
+    pub async fn serve_over<S, C>(
+        self,
+        service: S,
+        mut wrap: impl FnMut(Accepted) -> C,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), ServeError>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+        C: AsyncRead + AsyncWrite + Connected + Send + Unpin + 'static,
+    {
+        let server = transport::Server::builder();
+        let served = match self.0 {
+            Listening::Unix(listener) => {
+                let mut any = |stream| AnyAuthority::new(wrap(Box::new(stream)));
+                let incoming = listener.map(|accepted| accepted.map(&mut any));
+                server.serve_with_incoming_shutdown(service, incoming, shutdown).await
+            }
+            Listening::Tcp(listener) => {
+                let mut any = |stream| AnyAuthority::new(wrap(Box::new(stream)));
+                let incoming = TcpIncoming::from(listener).map(|accepted| accepted.map(&mut any));
                 server.serve_with_incoming_shutdown(service, incoming, shutdown).await
             }
         };

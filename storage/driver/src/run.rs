@@ -86,9 +86,10 @@ pub async fn run_measured(
     if let Some(seed) = args.hostile {
         let server = Server::listen(&args.endpoint).await?;
         ready();
+        let hostile = Hostile::new(seed, (args.driver_name, args.node_id.to_string()));
         // Without grace: some of its calls never end.
         return tokio::select! {
-            served = server.serve(services(Hostile::new(seed)), std::future::pending()) => Ok(served?),
+            served = hostile.clone().serve(server, services(hostile)) => Ok(served?),
             () = shutdown => Ok(()),
         };
     }

@@ -2,8 +2,11 @@
 //! must not keep what they receive without a limit.
 //!
 //! All messages are valid protobuf. Their content is not: lists and texts of megabytes, control characters, unknown
-//! enum values, sizes and times out of range, page tokens in circles, streams without end, calls without a response.
+//! enum values, sizes and times out of range, page tokens in circles, streams without end, calls without a response. Neither
+//! is their transport: connections are reset, closed in one direction or slow, and the status of a call comes late.
 
+mod late;
+mod transport;
 mod values;
 
 use std::{
@@ -15,18 +18,31 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_csi::v1::{
-    self, controller_server::Controller, group_controller_server::GroupController, identity_server::Identity,
-    node_server::Node, snapshot_metadata_server::SnapshotMetadata,
+use claimcheck_csi::{
+    ServeError, Server, Services,
+    v1::{
+        self, controller_server::Controller, group_controller_server::GroupController,
+        identity_server::Identity, node_server::Node, snapshot_metadata_server::SnapshotMetadata,
+    },
 };
 use tokio::time::sleep;
 use tokio_stream::StreamExt;
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
-use self::values::{Dice, Random};
+use self::{
+    late::LateTrailers,
+    transport::{Connection, Course},
+    values::{Dice, Random},
+};
 
 /// How many calls and streams of a process have no end: each costs its caller a deadline.
 const ENDLESS: usize = 6;
+/// How many connections of a process may keep their caller waiting: each call on one costs a deadline.
+const WAITING: usize = 8;
+/// Whether a connection fails is independent of the content of the responses.
+const CONNECTIONS: u64 = 0x636f_6e6e;
+/// The same for late trailers.
+const TRAILERS: u64 = 0x7472_6169;
 /// How many of the first calls succeed: suites skip all cases that depend on a call that fails at the beginning.
 const GENTLE: u64 = 100;
 /// The maximum size of a response that is requested before anything else.
@@ -40,15 +56,62 @@ type Answer<T> = Result<Response<T>, Status>;
 #[derive(Clone, Debug)]
 pub(crate) struct Hostile {
     seed: u64,
+    /// The names with which it can be registered: of the driver, and of its node.
+    names: (String, String),
     calls: Arc<AtomicU64>,
+    connections: Arc<AtomicU64>,
     /// How many more calls and streams may have no end.
     endless: Arc<AtomicUsize>,
+    /// How many more connections may keep their caller waiting.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Hostile {
     /// Calls in the same order receive the same responses for the same seed.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { seed, calls: Arc::default(), endless: Arc::new(AtomicUsize::new(ENDLESS)) }
+    pub(crate) fn new(seed: u64, names: (String, String)) -> Self {
+        Self {
+            seed,
+            names,
+            calls: Arc::default(),
+            connections: Arc::default(),
+            endless: Arc::new(AtomicUsize::new(ENDLESS)),
+            waiting: Arc::new(AtomicUsize::new(WAITING)),
+        }
+    }
+
+    /// Serves these services of it, until that fails.
+    pub(crate) async fn serve(self, server: Server, services: Services) -> Result<(), ServeError> {
+        let service = LateTrailers { services, driver: self.clone() };
+        let wrap = move |accepted| Connection::new(accepted, self.course(), self.clone());
+        server.serve_over(service, wrap, std::future::pending()).await
+    }
+
+    /// Whether the first calls are still to come.
+    fn is_gentle(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) < GENTLE
+    }
+
+    /// What becomes of the next connection.
+    fn course(&self) -> Course {
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        match Course::random(number, &mut Dice::new(self.seed ^ CONNECTIONS, number)) {
+            Course::HalfClosed { .. } | Course::Slow { .. } if !one_less(&self.waiting) => Course::Sound,
+            course => course,
+        }
+    }
+
+    /// How late a call's status is, if it is; past its deadline only as often as calls may have no end.
+    fn trailers_after(&self, deadline: Duration) -> Option<Duration> {
+        if self.is_gentle() {
+            return None;
+        }
+        let call = self.calls.load(Ordering::Relaxed);
+        let mut dice = Dice::new(self.seed ^ TRAILERS, call);
+        match dice.below(50) {
+            0 if self.may_be_endless() => Some(deadline),
+            1 => Some(Duration::from_millis(dice.below(100))),
+            _ => None,
+        }
     }
 
     fn dice(&self) -> Dice {
@@ -56,8 +119,7 @@ impl Hostile {
     }
 
     fn may_be_endless(&self) -> bool {
-        let less = |left: usize| left.checked_sub(1);
-        self.endless.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        one_less(&self.endless)
     }
 
     /// The response without which a caller would not make any other call.
@@ -65,6 +127,34 @@ impl Hostile {
         let mut dice = self.dice();
         dice.limit(GREETING);
         Ok(Response::new(T::random(&mut dice)))
+    }
+
+    /// Whether a random name is replaced: always at first, since no other call is made to a driver that cannot be
+    /// registered, and mostly later.
+    fn is_named(dice: &mut Dice) -> bool {
+        dice.call() < GENTLE || dice.below(4) > 0
+    }
+
+    async fn plugin_info(&self) -> Answer<v1::GetPluginInfoResponse> {
+        let mut dice = self.dice();
+        dice.limit(GREETING);
+        let mut info = v1::GetPluginInfoResponse::random(&mut dice);
+        if Self::is_named(&mut dice) {
+            info.name.clone_from(&self.names.0);
+        }
+        Ok(Response::new(info))
+    }
+
+    async fn node_info(&self) -> Answer<v1::NodeGetInfoResponse> {
+        let mut dice = self.dice();
+        dice.limit(GREETING);
+        let mut info = v1::NodeGetInfoResponse::random(&mut dice);
+        if Self::is_named(&mut dice) {
+            info.node_id.clone_from(&self.names.1);
+            // Keys and values that are no labels keep a node from registering the driver.
+            info.accessible_topology = None;
+        }
+        Ok(Response::new(info))
     }
 
     /// Any response, an error, or none.
@@ -102,6 +192,11 @@ impl Hostile {
     }
 }
 
+/// Takes one from a number; false if there is none left.
+fn one_less(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+}
+
 /// Implements services: each call by a method of [`Hostile`].
 macro_rules! serve {
     ($($service:ident { $($how:ident $call:ident($request:ident) -> $response:ident;)* })*) => {
@@ -116,7 +211,7 @@ macro_rules! serve {
 
 serve! {
     Identity {
-        greet get_plugin_info(GetPluginInfoRequest) -> GetPluginInfoResponse;
+        plugin_info get_plugin_info(GetPluginInfoRequest) -> GetPluginInfoResponse;
         greet get_plugin_capabilities(GetPluginCapabilitiesRequest) -> GetPluginCapabilitiesResponse;
         greet probe(ProbeRequest) -> ProbeResponse;
     }
@@ -157,7 +252,7 @@ serve! {
         answer node_get_volume_stats(NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
         answer node_expand_volume(NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
         greet node_get_capabilities(NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
-        greet node_get_info(NodeGetInfoRequest) -> NodeGetInfoResponse;
+        node_info node_get_info(NodeGetInfoRequest) -> NodeGetInfoResponse;
     }
 }
 
