@@ -20,9 +20,9 @@ mod run;
 mod slo;
 mod testdriver;
 
-use std::process::ExitCode;
+use std::{env::args_os, process::ExitCode};
 
-use claimcheck_component::{Component, logging};
+use claimcheck_component::{Component, logging, normal};
 use claimcheck_harness::Privilege;
 use claimcheck_harness::{Entry, entry};
 use claimcheck_model::Stamp;
@@ -123,7 +123,7 @@ impl Command {
 fn main() -> ExitCode {
     let started = Stamp::now();
     let mut cli = None;
-    let privilege = match entry(|| cli.insert(Cli::parse()).command.needs_cluster()) {
+    let privilege = match entry(|| cli.insert(Cli::parse_from(normal(args_os()))).command.needs_cluster()) {
         Entry::Exit(code) => return code,
         Entry::Go(privilege) => privilege,
     };

@@ -116,6 +116,13 @@ fn mistakes_are_usage_errors() {
             "use linux/amd64 or linux/arm64",
         ),
         (&["controller", "binder", "--http-endpoint", "8080"], "write :8080"),
+        (&["controller", "nobody"], "there is no controller \"nobody\""),
+        (
+            &["controller", "binder", "-timeout=1m"],
+            "--timeout is a flag of provisioner, attacher, resizer and snapshotter",
+        ),
+        (&["controller", "attacher", "-csi-addres=/csi.sock"], "'--csi-address'"),
+        (&["controller", "attacher", "--feature-gates=Topology=true"], "unrecognized feature gate: Topology"),
         (&["registrar", "--csi-address", "/csi.sock"], "--kubelet-registration-path"),
     ];
     for (args, remedy) in table {
@@ -142,7 +149,6 @@ fn a_failed_start_reports_the_reason_in_one_line() {
         (vec!["cluster", "up", "--port", &port, "--out", &b], "choose another port"),
         (vec!["run", "--driver", "exec:/no/such/driver {endpoint}", "--out", &c], "/no/such/driver"),
         (vec!["image", "--rootfs", "/no/such/rootfs", "--out", &d], "/no/such/rootfs"),
-        (vec!["controller", "nobody"], "there is no controller \"nobody\""),
         (vec!["controller", "attacher", "--kubeconfig", "/no/such/kubeconfig"], "/no/such/kubeconfig"),
     ];
     for (args, remedy) in table {

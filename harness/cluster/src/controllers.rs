@@ -45,7 +45,17 @@ fn components(stock: &Stock) -> install::Options {
 /// Flags of the sidecars on the embedded cluster. They have upstream's defaults, with which a failed call is retried
 /// after a second at the earliest, and capacities are not published.
 pub(super) const SIDECAR_FLAGS: [&str; 4] =
-    ["--retry-interval-start=100ms", "--retry-interval-max=1m", "--worker-threads=32", "--enable-capacity"];
+    ["--retry-interval-start=100ms", "--retry-interval-max=1m", "--worker-threads=32", PUBLISH_CAPACITY];
+const PUBLISH_CAPACITY: &str = "--enable-capacity";
+
+/// Those of the flags that one of the controllers has: others are refused.
+fn sidecar_flags(names: &[Name]) -> Vec<&'static str> {
+    let has = |flag: &str| match flag {
+        PUBLISH_CAPACITY => names.contains(&Name::Provisioner),
+        _ => names.iter().any(|name| name.is_sidecar()),
+    };
+    SIDECAR_FLAGS.into_iter().filter(|flag| has(flag)).collect()
+}
 
 /// Creates a namespace, unless it exists.
 async fn ensure_namespace(client: &Client, name: &str) -> Result<(), UpError> {
@@ -93,13 +103,11 @@ impl Controllers {
                 let mut args: Vec<OsString> = vec!["controller".into()];
                 args.extend(names.iter().map(|name| OsString::from(name.as_str())));
                 args.extend(more.iter().map(OsString::from));
-                args.extend([
-                    "--kubeconfig".into(),
-                    kubeconfig.into(),
-                    "--csi-address".into(),
-                    socket.clone().into(),
-                ]);
-                args.extend(SIDECAR_FLAGS.map(Into::into));
+                args.extend(["--kubeconfig".into(), kubeconfig.into()]);
+                if names.iter().any(|name| name.needs_driver()) {
+                    args.extend(["--csi-address".into(), socket.clone().into()]);
+                }
+                args.extend(sidecar_flags(names).into_iter().map(Into::into));
                 args.extend(common.metrics_args(&name.replace(' ', "-"), None));
                 let mut spec = common.component(name.to_owned(), args, None);
                 spec.capabilities = Capabilities::Files;
@@ -140,7 +148,8 @@ impl Controllers {
         let mut processes = Vec::new();
         for process in plan::controllers(kind, replaced) {
             let (kubeconfig, more): (&Path, &[&str]) = match process.rights {
-                Rights::Manifests => (&account, &at_home),
+                Rights::Manifests if process.controllers.contains(&Name::Provisioner) => (&account, &at_home),
+                Rights::Manifests => (&account, &[]),
                 Rights::All => (&common.kubeconfig, &[]),
             };
             processes.push(start(process.name, kubeconfig, &process.controllers, more)?);

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use claimcheck_controllers::named;
 use claimcheck_model::Meter;
 use clap::Args;
+use http::Uri;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -24,6 +25,14 @@ pub struct ApiArgs {
     /// Path of the kubeconfig [default: KUBECONFIG, ~/.kube/config or the pod's service account]
     #[arg(long)]
     pub(super) kubeconfig: Option<PathBuf>,
+    /// URL of the API server, instead of the kubeconfig's [default: that of the kubeconfig]
+    #[arg(long, value_name = "URL", value_parser = server_url)]
+    pub(super) master: Option<Uri>,
+}
+
+fn server_url(text: &str) -> Result<Uri, String> {
+    let url = text.parse::<Uri>().ok().filter(|url| matches!(url.scheme_str(), Some("http" | "https")));
+    url.ok_or_else(|| "write the URL of the API server, for example https://10.0.0.1:6443".to_owned())
 }
 
 /// Where a pod finds its namespace.
@@ -35,21 +44,26 @@ pub fn pod_namespace() -> Option<String> {
     Some(named.trim().to_owned()).filter(|named| !named.is_empty())
 }
 
-/// The configuration of a client by this kubeconfig; without one by KUBECONFIG, `~/.kube/config` or the pod's service
-/// account.
+/// The configuration of a client by this kubeconfig, with another URL if one is given; without both by KUBECONFIG,
+/// `~/.kube/config` or the pod's service account. As with client-go, a URL alone comes without credentials
+/// (`BuildConfigFromFlags`).
 ///
 /// # Errors
 /// The configuration cannot be used, or there is none.
-async fn client_config(kubeconfig: Option<&Path>) -> Result<Config> {
-    let mut config = match kubeconfig {
-        Some(path) => {
+async fn client_config(kubeconfig: Option<&Path>, master: Option<&Uri>) -> Result<Config> {
+    let mut config = match (kubeconfig, master) {
+        (Some(path), _) => {
             let failed = || format!("--kubeconfig {} cannot be used", path.display());
             let kubeconfig = Kubeconfig::read_from(path).with_context(failed)?;
             let options = KubeConfigOptions::default();
             Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(failed)?
         }
-        None => Config::infer().await.context("no API server is configured: set --kubeconfig")?,
+        (None, Some(master)) => Config::new(master.clone()),
+        (None, None) => Config::infer().await.context("no API server is configured: set --kubeconfig")?,
     };
+    if let Some(master) = master {
+        config.cluster_url = master.clone();
+    }
     // Watches may be idle for minutes.
     config.read_timeout = None;
     config.connect_timeout = Some(Duration::from_secs(10));
@@ -61,7 +75,7 @@ async fn client_config(kubeconfig: Option<&Path>) -> Result<Config> {
 /// # Errors
 /// The configuration cannot be used, or there is none.
 pub async fn api_client(kubeconfig: Option<&Path>) -> Result<Client> {
-    let config = client_config(kubeconfig).await?;
+    let config = client_config(kubeconfig, None).await?;
     Client::try_from(config).context("the configuration of the API server cannot be used")
 }
 
@@ -84,12 +98,41 @@ impl ApiArgs {
 
     /// A client without a user agent, see [`named`].
     pub(super) async fn nameless(&self, meter: &Meter) -> Result<Client> {
-        let config = client_config(self.kubeconfig.as_deref()).await?;
+        let config = client_config(self.kubeconfig.as_deref(), self.master.as_ref()).await?;
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let client = metered(&Client::try_from(config)?, &host, meter);
         Ok(match ApiWriteRecorder::of_environment() {
             Some(recorder) => recording_client(&client, &recorder, ""),
             None => client,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_url_of_the_server_replaces_that_of_the_kubeconfig() {
+        let url = server_url("https://10.0.0.1:6443").expect("it is valid");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kubeconfig");
+        let kubeconfig = "{apiVersion: v1, kind: Config, current-context: c, \
+                          clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], \
+                          users: [{name: u, user: {token: t}}], \
+                          contexts: [{name: c, context: {cluster: c, user: u}}]}";
+        fs::write(&path, kubeconfig).expect("a file");
+        for (path, master, expected) in [
+            (Some(&*path), None, "http://127.0.0.1:1/"),
+            (Some(&*path), Some(&url), "https://10.0.0.1:6443/"),
+            (None, Some(&url), "https://10.0.0.1:6443/"),
+        ] {
+            let config = client_config(path, master).await.expect("it is complete");
+            assert_eq!(config.cluster_url.to_string(), expected);
+            assert_eq!(config.auth_info.token.is_some(), path.is_some());
+        }
+        for malformed in ["10.0.0.1:6443", "ftp://10.0.0.1", ""] {
+            assert!(server_url(malformed).is_err_and(|text| text.contains("https://")), "{malformed}");
+        }
     }
 }

@@ -1,37 +1,63 @@
 //! `claimcheck controller`: any of the storage controllers, optionally with leader election.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{Result, ensure};
-use claimcheck_controllers::{self as controllers, Provisioning};
-use claimcheck_csi::tap::{Tap, TapError};
+use claimcheck_controllers::{self as controllers, Name, Provisioning};
+use claimcheck_csi::{
+    Endpoint,
+    tap::{Tap, TapError},
+};
 use claimcheck_model::metric::CSI_SIDECAR_OPERATIONS;
-use clap::Args;
-
-use super::{
-    ApiArgs, HttpArgs, election::ElectionArgs, gates, meters::Meters, sidecar::SidecarArgs, termination,
+use clap::{
+    ArgMatches, Args, Command, FromArgMatches,
+    error::{Error, ErrorKind},
 };
 
-/// Arguments of the controllers.
+use super::{
+    ApiArgs, HttpArgs,
+    election::ElectionArgs,
+    gates, go,
+    inert::InertArgs,
+    meters::{METRICS, Meters, Pages},
+    scope,
+    sidecar::SidecarArgs,
+    termination,
+};
+
+/// The driver's socket by default, as of upstream's sidecars (`standardflags` of csi-lib-utils).
+const SOCKET: &str = "/run/csi/socket";
+
+/// Arguments of the controllers: [`Flags`] that at least one of the named controllers has.
+#[derive(Debug)]
+pub struct ControllerArgs(Flags);
+
 #[derive(Debug, Args)]
-pub struct ControllerArgs {
+#[command(version, args_override_self = true)]
+struct Flags {
     /// `all`, or any of binder, provisioner, attach-detach, attacher, expander, resizer, snapshotter,
     /// snapshot-controller, scheduler, protection, ephemeral-volume, node-lifecycle; and garbage, for API servers
     /// without a garbage collector; and selinux-warning, which `all` does not include, as upstream; and
     /// data-source-validator, for clusters with VolumePopulators
     #[arg(required = true)]
-    names: Vec<String>,
-    /// Path of the CSI driver's socket; required for provisioner, attacher, resizer and snapshotter
-    #[arg(long)]
-    csi_address: Option<PathBuf>,
-    /// Seconds without a node heartbeat before the node is marked unreachable (default: 50)
-    #[arg(long, value_name = "SECONDS")]
-    node_monitor_grace_period: Option<u64>,
-    /// Feature gates of kube-controller-manager: PersistentVolumeClaimUnusedSinceTime=true writes the condition Unused
-    /// of PVCs (default: false). Of external-provisioner: CrossNamespaceVolumeDataSource=true creates volumes from data
-    /// sources in other namespaces, if a ReferenceGrant there permits it (default: false)
-    #[arg(long, value_name = "NAME=BOOL,..", value_delimiter = ',', value_parser = gates::gate)]
-    feature_gates: Vec<gates::Gate>,
+    names: Vec<Selection>,
+    /// The CSI driver's socket, for provisioner, attacher, resizer and snapshotter: a path, or unix:///path
+    #[arg(long, value_name = "ADDRESS", default_value = SOCKET, value_parser = socket)]
+    csi_address: PathBuf,
+    /// Time without a node heartbeat before the node is marked unreachable [default: 50s]
+    #[arg(long, value_name = "DURATION", value_parser = go::seconds)]
+    node_monitor_grace_period: Option<Duration>,
+    /// Feature gates of the upstream programs that the controllers stand for. Off by default are, of
+    /// kube-controller-manager, PersistentVolumeClaimUnusedSinceTime, which writes the condition Unused of PVCs; of
+    /// kube-scheduler, StorageCapacityScoring, which prefers nodes with more storage capacity; and of
+    /// external-provisioner, CrossNamespaceVolumeDataSource, which creates volumes from data sources in other namespaces
+    /// if a ReferenceGrant there permits it. ReleaseLeaderElectionOnExit is on by default. Gates of features that are
+    /// always on are accepted with the value true
+    #[arg(long, value_name = "NAME=BOOL,..", value_parser = gates::gates)]
+    feature_gates: Vec<gates::Gates>,
+    /// Serve the metrics of --http-endpoint at this path
+    #[arg(long, value_name = "PATH", default_value = METRICS, value_parser = page)]
+    metrics_path: String,
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
@@ -40,27 +66,93 @@ pub struct ControllerArgs {
     election: ElectionArgs,
     #[command(flatten)]
     sidecar: SidecarArgs,
+    #[command(flatten)]
+    _inert: InertArgs,
+}
+
+/// One word of the names.
+#[derive(Clone, Debug)]
+struct Selection(Vec<Name>);
+
+impl FromStr for Selection {
+    type Err = controllers::Error;
+
+    fn from_str(text: &str) -> Result<Self, controllers::Error> {
+        Ok(Self(match text {
+            "all" => Name::ALL.to_vec(),
+            name => vec![name.parse()?],
+        }))
+    }
+}
+
+/// Upstream's sidecars call drivers at Unix sockets only, too (`OnConnectionLoss` in csi-lib-utils `connection`).
+fn socket(text: &str) -> Result<PathBuf, String> {
+    match Endpoint::parse(text).map_err(|error| error.to_string())? {
+        Endpoint::Unix(path) => Ok(path),
+        Endpoint::Tcp(_) => {
+            Err("write the path of a socket, such as /csi/csi.sock or unix:///csi/csi.sock".into())
+        }
+    }
+}
+
+fn page(text: &str) -> Result<String, String> {
+    match text.starts_with('/') {
+        true => Ok(text.to_owned()),
+        false => Err(format!("write a path, such as {METRICS}")),
+    }
+}
+
+impl Args for ControllerArgs {
+    fn augment_args(command: Command) -> Command {
+        Flags::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Flags::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for ControllerArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let flags = Flags::from_arg_matches(matches)?;
+        let names = flags.names();
+        scope::check(&Flags::augment_args(Command::new("controller")), matches, &names)?;
+        match gates::foreign(&flags.feature_gates, &names) {
+            Some(foreign) => Err(Error::raw(ErrorKind::InvalidValue, foreign)),
+            None => Ok(Self(flags)),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 impl ControllerArgs {
     pub(super) async fn run(self) -> Result<()> {
+        self.0.run().await
+    }
+}
+
+impl Flags {
+    fn names(&self) -> Vec<Name> {
+        self.names.iter().flat_map(|selection| &selection.0).copied().collect()
+    }
+
+    async fn run(self) -> Result<()> {
         let ended = termination()?;
-        let mut names = Vec::new();
-        for name in &self.names {
-            match name.as_str() {
-                "all" => names.extend(controllers::Name::ALL),
-                name => names.push(name.parse()?),
-            }
-        }
+        let names = self.names();
         let meters = Meters::new();
-        let _served = self.http.serve(&meters).await?;
+        let pages = Pages { meters: meters.clone(), metrics_path: self.metrics_path.clone() };
+        let _served = self.http.serve(pages).await?;
         let client = self.api.nameless(&meters.meter()).await?;
         let options = self.options(&meters)?;
         let mut elector = None;
         if self.election.leader_election {
             // Upstream: external-snapshotter `cmd/csi-snapshotter/main.go`.
             ensure!(
-                options.node_deployment.is_none() || !names.contains(&controllers::Name::Snapshotter),
+                options.node_deployment.is_none() || !names.contains(&Name::Snapshotter),
                 "leader election cannot happen when --node-deployment is set: start the snapshotter without \
                  --leader-election"
             );
@@ -83,19 +175,24 @@ impl ControllerArgs {
             // Another process is the leader, and two must not run: the pod is restarted as a candidate.
             lost = elector.hold() => return Err(lost.into()),
         };
-        elector.release().await;
+        if gates::value(&self.feature_gates, gates::RELEASE_ON_EXIT).unwrap_or(true) {
+            elector.release().await;
+        }
         Ok(result?)
     }
 
     fn options(&self, meters: &Meters) -> Result<controllers::Options> {
         let capacity_namespace = self.sidecar.capacity_namespace.clone();
         let sidecar = self.sidecar.options()?;
-        let cross_namespace_sources = gates::cross_namespace(&self.feature_gates);
+        // The other gates are off by default.
+        let gate = |name| gates::value(&self.feature_gates, name).unwrap_or(false);
+        let cross_namespace_sources = gate(gates::CROSS_NAMESPACE);
         Ok(controllers::Options {
-            csi_address: self.csi_address.clone(),
+            csi_address: Some(self.csi_address.clone()),
             tap: self.tap(meters)?,
-            node_monitor_grace: self.node_monitor_grace_period.map(Duration::from_secs),
-            unused_since_time: gates::unused_since_time(&self.feature_gates),
+            node_monitor_grace: self.node_monitor_grace_period,
+            unused_since_time: gate(gates::UNUSED_SINCE_TIME),
+            capacity_scoring: gate(gates::CAPACITY_SCORING),
             meter: meters.meter(),
             capacity_namespace: capacity_namespace.or_else(|| self.api.pod_namespace()),
             provisioning: Provisioning { cross_namespace_sources, ..sidecar.provisioning },
@@ -105,7 +202,7 @@ impl ControllerArgs {
 
     /// The records are exported as metrics, whether or not a harness receives them as well.
     fn tap(&self, meters: &Meters) -> Result<Option<Tap>, TapError> {
-        if self.http.http_endpoint.is_none() {
+        if self.http.address().is_none() {
             return Ok(None);
         }
         let (tap, records) = Tap::from_env()?.tee();

@@ -10,17 +10,23 @@ mod election;
 mod endpoint;
 mod gates;
 mod go;
+mod inert;
 mod liveness;
 pub mod logging;
 mod metered;
 mod meters;
 mod registrar;
 mod requests;
+mod scope;
 mod sidecar;
+#[cfg(test)]
+mod stock_tests;
 mod tap;
+#[cfg(test)]
+mod vendor_tests;
 pub mod writes;
 
-use std::{convert::Infallible, path::PathBuf, process::ExitCode, time::Duration};
+use std::{convert::Infallible, ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
 use claimcheck_runtime as runtime;
@@ -31,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 pub use api::{ApiArgs, api_client, pod_namespace};
 pub use controller::ControllerArgs;
 pub use endpoint::{HttpEndpoint, InvalidEndpoint};
+pub use go::normal;
 pub use liveness::LivenessArgs;
 pub use metered::{DriverArgs, HttpArgs, NodeArgs};
 pub use registrar::RegistrarArgs;
@@ -84,14 +91,15 @@ struct Line {
 /// # Errors
 /// The usage error of clap.
 pub fn check(args: &[String]) -> Result<(), clap::Error> {
-    Line::try_parse_from(["claimcheck"].into_iter().chain(args.iter().map(String::as_str))).map(drop)
+    let args = ["claimcheck"].into_iter().chain(args.iter().map(String::as_str)).map(OsString::from);
+    Line::try_parse_from(normal(args)).map(drop)
 }
 
 /// Runs as a component if this process was started as one.
 pub fn play() -> Option<ExitCode> {
     std::env::var_os(MARKER)?;
     logging::start(logging::Style::Component, logging::Format::of_environment());
-    Some(Line::parse().component.main())
+    Some(Line::parse_from(normal(std::env::args_os())).component.main())
 }
 
 impl Component {

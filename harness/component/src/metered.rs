@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use claimcheck_csi::tap::Tap;
 use claimcheck_model::metric::{CSI_OPERATIONS, CSI_PLUGIN_OPERATIONS};
+use claimcheck_report::serve::Site;
 use clap::Args;
 
 use super::{ApiArgs, HttpEndpoint, endpoint::Served, meters::Meters, termination};
@@ -11,15 +12,23 @@ use super::{ApiArgs, HttpEndpoint, endpoint::Served, meters::Meters, termination
 #[derive(Debug, Args)]
 pub struct HttpArgs {
     /// Serve /healthz, /livez, /readyz and /metrics on this address, for example :8080
-    #[arg(long, visible_alias = "metrics-address", value_name = "ADDRESS")]
-    pub(super) http_endpoint: Option<HttpEndpoint>,
+    #[arg(long, value_name = "ADDRESS")]
+    http_endpoint: Option<HttpEndpoint>,
+    /// The earlier name of --http-endpoint
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "http_endpoint")]
+    metrics_address: Option<HttpEndpoint>,
 }
 
 impl HttpArgs {
-    /// Serves these endpoints, if an address is set.
-    pub(super) async fn serve(&self, meters: &Meters) -> Result<Option<Served>> {
-        Ok(match &self.http_endpoint {
-            Some(endpoint) => Some(endpoint.serve(meters.clone()).await?),
+    /// The address, if one is set.
+    pub(super) fn address(&self) -> Option<&HttpEndpoint> {
+        self.http_endpoint.as_ref().or(self.metrics_address.as_ref())
+    }
+
+    /// Serves this site there, if an address is set.
+    pub(super) async fn serve(&self, site: impl Site) -> Result<Option<Served>> {
+        Ok(match self.address() {
+            Some(endpoint) => Some(endpoint.serve(site).await?),
             None => None,
         })
     }
@@ -38,8 +47,8 @@ impl DriverArgs {
     pub(super) async fn run(self) -> Result<()> {
         let ended = termination()?;
         let meters = Meters::new();
-        let _served = self.http.serve(&meters).await?;
-        let calls = self.http.http_endpoint.is_some().then(|| {
+        let _served = self.http.serve(meters.clone()).await?;
+        let calls = self.http.address().is_some().then(|| {
             let (tap, records) = Tap::channel();
             meters.follow(records, &CSI_PLUGIN_OPERATIONS);
             tap
@@ -64,12 +73,12 @@ impl NodeArgs {
     pub(super) async fn run(self) -> Result<()> {
         let ended = termination()?.cancelled_owned();
         let meters = Meters::new();
-        let _served = self.http.serve(&meters).await?;
+        let _served = self.http.serve(meters.clone()).await?;
         let meter = meters.meter();
-        let api = ApiArgs { kubeconfig: self.node.kubeconfig.clone() };
+        let api = ApiArgs { kubeconfig: self.node.kubeconfig.clone(), master: None };
         let client = api.client("node", &meter).await?;
         let mut tap = Tap::from_env()?;
-        if self.http.http_endpoint.is_some() {
+        if self.http.address().is_some() {
             let (teed, records) = tap.tee();
             meters.follow(records, &CSI_OPERATIONS);
             tap = teed;

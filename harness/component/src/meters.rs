@@ -21,6 +21,9 @@ use tokio::sync::mpsc;
 use claimcheck_report::metrics::{Register, text};
 use claimcheck_report::serve::{Page, PageRequest, Site};
 
+/// The path of metrics, unless another is set.
+pub(super) const METRICS: &str = "/metrics";
+
 /// Health and metrics of one process. Clones are the same.
 #[derive(Clone, Default)]
 pub(super) struct Meters(Arc<Inner>);
@@ -146,16 +149,35 @@ impl Meters {
 impl Site for Meters {
     async fn page(&self, request: PageRequest<'_>) -> Option<Page> {
         match request.path {
-            // A process that lost its lease, or had failing controllers, has exited.
-            "/healthz" | "/livez" => Some(Page::ok("ok\n")),
+            // A process that lost its lease, or had failing controllers, has exited. The last is that of upstream's
+            // sidecars (`HealthCheck` in csi-lib-utils `leaderelection`).
+            "/healthz" | "/livez" | "/healthz/leader-election" => Some(Page::ok("ok\n")),
             "/readyz" if self.0.ready.load(Ordering::Relaxed) => Some(Page::ok("ok\n")),
             "/readyz" => Some(Page::unavailable("the cache has not synced yet\n")),
-            "/metrics" => {
+            METRICS => {
                 self.0.collect_gauges().await;
                 Some(Page::ok(text(&self.0.registry)))
             }
             _ => None,
         }
+    }
+}
+
+/// The site of the meters with the metrics at another path: `--metrics-path`.
+#[derive(Clone)]
+pub(super) struct Pages {
+    pub(super) meters: Meters,
+    pub(super) metrics_path: String,
+}
+
+impl Site for Pages {
+    async fn page(&self, request: PageRequest<'_>) -> Option<Page> {
+        let path = match request.path {
+            path if path == self.metrics_path => METRICS,
+            METRICS => return None,
+            path => path,
+        };
+        self.meters.page(PageRequest { path, ..request }).await
     }
 }
 
@@ -200,6 +222,17 @@ mod tests {
         meters.meter().ready();
         assert!(ready(&meters).await);
         assert_eq!(page(&meters, "/nothing").await, None);
+    }
+
+    #[tokio::test]
+    async fn metrics_move_and_health_stays() {
+        let pages = Pages { meters: Meters::new(), metrics_path: "/stats".to_owned() };
+        for (path, is_served) in
+            [("/stats", true), ("/metrics", false), ("/healthz", true), ("/healthz/leader-election", true)]
+        {
+            let page = pages.page(PageRequest { path, host: "" }).await;
+            assert_eq!(page.is_some(), is_served, "{path}");
+        }
     }
 
     #[tokio::test]

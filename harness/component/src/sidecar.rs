@@ -49,16 +49,16 @@ pub(super) struct SidecarArgs {
     /// Number of requests that may exceed --kube-api-qps after a pause [default: 10]
     #[arg(long, value_name = "N")]
     kube_api_burst: Option<u32>,
-    /// Interval in which every object is processed again as after a restart, as a safety net
+    /// Interval in which every object is processed again as after a restart, as a safety net [default: 10m, or 15m for
+    /// snapshotter and snapshot-controller]
     #[arg(
         long,
         visible_alias = "resync-period",
         env = "CLAIMCHECK_RESYNC",
         value_name = "DURATION",
-        default_value = "10m",
         value_parser = go::duration
     )]
-    resync: Duration,
+    resync: Option<Duration>,
     /// Provisioner, attacher: the file system of volumes with none in the StorageClass or PersistentVolume
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     default_fstype: String,
@@ -115,6 +115,10 @@ pub(super) struct SidecarArgs {
     /// Provisioner: publish capacities for StorageClasses with binding mode Immediate, too
     #[arg(long, value_name = go::BOOL)]
     capacity_for_immediate_binding: bool,
+    /// Provisioner, snapshot-controller: a volume of another volume mode than its snapshot's source requires the
+    /// annotation snapshot.storage.kubernetes.io/allow-volume-mode-change of the VolumeSnapshotContent
+    #[arg(long, value_name = go::BOOL, default_value = "true")]
+    prevent_volume_mode_conversion: bool,
     /// Provisioner, snapshotter: handle the volumes of the node NODE_NAME only, for one process on each node
     #[arg(long, value_name = go::BOOL)]
     node_deployment: bool,
@@ -143,9 +147,6 @@ pub(super) struct SidecarArgs {
     /// Resizer: pass the names of PVC and PV to ControllerModifyVolume
     #[arg(long, value_name = go::BOOL)]
     extra_modify_metadata: bool,
-    /// Accepted without effect, since manifests set it: RUST_LOG sets the verbosity of logs
-    #[arg(long = "v", value_name = "N", default_value_t = 0, hide_default_value = true)]
-    klog_verbosity: u8,
     /// Snapshotter: prefix of the names of snapshots
     #[arg(
         long,
@@ -197,6 +198,7 @@ impl SidecarArgs {
                     CAPACITY_REQUESTS,
                 ),
                 cloning_threads: self.cloning_protection_threads.into(),
+                prevent_mode_conversion: self.prevent_volume_mode_conversion,
                 ..Provisioning::default()
             },
             volume_names: Naming {
@@ -306,10 +308,12 @@ mod tests {
             capacity_threads,
             capacity_requests,
             cloning_threads,
+            prevent_mode_conversion,
             cross_namespace_sources,
         } = options.provisioning;
+        assert!(prevent_mode_conversion);
         assert!(immediate_topology && capacity_poll_interval == seconds(60) && capacity_threads == 1);
-        assert!(capacity_requests.is_none() && cloning_threads == 1 && options.resync == seconds(600));
+        assert!(capacity_requests.is_none() && cloning_threads == 1 && options.resync.is_none());
         let Resizing { handle_volume_inuse_error, extra_modify_metadata } = options.resizing;
         assert!(handle_volume_inuse_error && !extra_modify_metadata);
         let off = [
@@ -354,8 +358,8 @@ mod tests {
             "--capacity-threads=3",
             "--handle-volume-inuse-error=false",
             "--extra-modify-metadata",
-            "--v=5",
             "--resync-period=15m",
+            "--prevent-volume-mode-conversion=false",
             "--kube-api-capacity-qps=3",
             "--cloning-protection-threads=4",
         ]);
@@ -370,12 +374,13 @@ mod tests {
         let groups = Naming { prefix: "group".into(), uid: UidPart::Digits(12) };
         assert_eq!(options.group_snapshot_names, groups);
         let provisioning = options.provisioning;
+        assert!(!provisioning.prevent_mode_conversion);
         assert!(provisioning.extra_create_metadata && provisioning.enable_capacity);
         assert!(!provisioning.immediate_topology && !provisioning.strict_topology);
         assert_eq!((provisioning.capacity_poll_interval, provisioning.capacity_threads), (seconds(10), 3));
         let limit = RequestLimit { qps: 3.0, burst: 5 };
         assert_eq!((provisioning.capacity_requests, provisioning.cloning_threads), (Some(limit), 4));
-        assert_eq!(options.resync, seconds(900));
+        assert_eq!(options.resync, Some(seconds(900)));
         let Resizing { handle_volume_inuse_error, extra_modify_metadata } = options.resizing;
         assert!(!handle_volume_inuse_error && extra_modify_metadata);
         assert_eq!(options.capacity_owner, CapacityOwner::Nothing);

@@ -73,8 +73,11 @@ pub const ALL: &[Decision] = &[
     Decision {
         name: "snapshots: snapshot",
         decide: |world, name| {
-            let distribution = snapshot_controller::Distribution::Central;
-            let action = snapshot_controller::plan::plan_snapshot(&key(name), world, distribution, false);
+            let options = snapshot_controller::ContentOptions {
+                distribution: snapshot_controller::Distribution::Central,
+                source_volume_mode: true,
+            };
+            let action = snapshot_controller::plan::plan_snapshot(&key(name), world, options, false);
             usize::from(action.is_some())
         },
     },

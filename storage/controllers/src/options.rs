@@ -6,7 +6,7 @@ use claimcheck_csi::tap::Tap;
 use claimcheck_informer::Backoff;
 use claimcheck_model::Meter;
 
-use crate::{naming::Naming, resync, throttle::RequestLimit};
+use crate::{naming::Naming, throttle::RequestLimit};
 
 /// Configuration of the controllers. By default that of upstream's sidecars, except for backoff and concurrency,
 /// which are the controllers' own.
@@ -20,8 +20,8 @@ pub struct Options {
     pub calls: Calls,
     /// `--kube-api-qps` and `--kube-api-burst`: the rate of each controller's requests.
     pub requests: Option<RequestLimit>,
-    /// `--resync`: the interval of resyncs, on average.
-    pub resync: Duration,
+    /// `--resync`: the interval of resyncs, on average; `None` for upstream's default, which depends on the sidecar.
+    pub resync: Option<Duration>,
     /// Configuration of the provisioner.
     pub provisioning: Provisioning,
     /// `--volume-name-prefix`, `--volume-name-uuid-length`: names of provisioned volumes.
@@ -65,7 +65,7 @@ impl Default for Options {
             tap: None,
             calls: Calls::default(),
             requests: None,
-            resync: resync::PERIOD,
+            resync: None,
             provisioning: Provisioning::default(),
             volume_names: Naming::volumes(),
             snapshot_names: Naming::snapshots(),
@@ -120,6 +120,9 @@ pub struct Provisioning {
     pub capacity_requests: Option<RequestLimit>,
     /// `--cloning-protection-threads`: the number of sources of volumes that are processed concurrently.
     pub cloning_threads: usize,
+    /// `--prevent-volume-mode-conversion`: a volume of another volume mode than its snapshot's source requires an
+    /// annotation on the content. Of the snapshot controller, too: it writes that mode to contents.
+    pub prevent_mode_conversion: bool,
     /// `--feature-gates=CrossNamespaceVolumeDataSource=true`: create volumes from data sources in other namespaces, if
     /// a ReferenceGrant there permits it.
     pub cross_namespace_sources: bool,
@@ -138,6 +141,7 @@ impl Default for Provisioning {
             capacity_threads: 1,
             capacity_requests: None,
             cloning_threads: 1,
+            prevent_mode_conversion: true,
             cross_namespace_sources: false,
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     named::named,
     node_lifecycle,
     options::{Calls, Options},
-    protection, provisioner, resizer, rpc, scheduler, selinux_warning, shell, snapshotter,
+    protection, provisioner, resizer, resync, rpc, scheduler, selinux_warning, shell, snapshotter,
     throttle::limited,
 };
 
@@ -169,12 +169,12 @@ impl Name {
     }
 
     /// Whether upstream has it as a program of kubernetes-csi, with the flags of [`Calls`].
-    fn is_sidecar(self) -> bool {
+    pub fn is_sidecar(self) -> bool {
         self.needs_driver() || matches!(self, Self::SnapshotController | Self::DataSourceValidator)
     }
 
     /// The default of `--timeout` in upstream's sidecar (its `main.go`).
-    fn timeout(self) -> Option<Duration> {
+    pub fn timeout(self) -> Option<Duration> {
         let seconds = match self {
             Self::Provisioner | Self::Resizer => 10,
             Self::Attacher => 15,
@@ -192,6 +192,26 @@ impl Name {
             | Self::DataSourceValidator => return None,
         };
         Some(Duration::from_secs(seconds))
+    }
+
+    /// The default of `--resync-period` in upstream's sidecar (its `main.go`), or of `--resync` in the attacher's.
+    pub fn resync(self) -> Duration {
+        match self {
+            Self::SnapshotController | Self::Snapshotter => Duration::from_secs(900),
+            Self::Provisioner
+            | Self::Attacher
+            | Self::Resizer
+            | Self::Binder
+            | Self::AttachDetach
+            | Self::Expander
+            | Self::Scheduler
+            | Self::Protection
+            | Self::Ephemeral
+            | Self::Garbage
+            | Self::NodeLifecycle
+            | Self::SelinuxWarning
+            | Self::DataSourceValidator => resync::PERIOD,
+        }
     }
 }
 
@@ -268,9 +288,10 @@ pub async fn run(
             None => named(&client, &name.agent()),
         };
         let calls = Calls { timeout: options.calls.timeout.or(name.timeout()), ..options.calls };
+        let resync = options.resync.unwrap_or(name.resync());
         let tuning = match name.is_sidecar() {
-            true => Tuning { workers: calls.workers, backoff: calls.backoff, resync: options.resync },
-            false => Tuning { resync: options.resync, ..Tuning::default() },
+            true => Tuning { workers: calls.workers, backoff: calls.backoff, resync },
+            false => Tuning { resync, ..Tuning::default() },
         };
         let context = |component: &str| {
             let context = Context::new(client.clone(), informer.clone(), component);
@@ -372,7 +393,11 @@ fn start(
                 true => snapshotter::snapshot_controller::Distribution::Nodes,
                 false => snapshotter::snapshot_controller::Distribution::Central,
             };
-            let snapshots = snapshotter::snapshot_controller::Snapshots::new(&context, distribution);
+            let contents = snapshotter::snapshot_controller::ContentOptions {
+                distribution,
+                source_volume_mode: options.provisioning.prevent_mode_conversion,
+            };
+            let snapshots = snapshotter::snapshot_controller::Snapshots::new(&context, contents);
             let snapshots = shell::run(snapshots, context.clone());
             let groups = snapshotter::snapshot_controller_groups::Groups::new(&context);
             let groups = shell::run(groups, context);
@@ -422,5 +447,7 @@ mod tests {
             assert_eq!(name.timeout(), seconds.map(Duration::from_secs), "{name}");
         }
         assert!(Name::ALL.iter().all(|name| name.timeout().is_some() == name.needs_driver()));
+        assert_eq!(Name::Attacher.resync(), Duration::from_secs(600));
+        assert_eq!(Name::Snapshotter.resync(), Duration::from_secs(900));
     }
 }

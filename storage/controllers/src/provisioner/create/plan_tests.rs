@@ -359,6 +359,36 @@ fn a_snapshot_gets_the_finalizer_before_the_call() {
 }
 
 #[test]
+fn a_volume_of_another_mode_than_its_snapshots_source_is_refused_if_that_is_prevented() {
+    let mut snapshot = testing::snapshot("s", "data", "class");
+    snapshot.metadata.finalizers = Some(vec![RESTORE_PROTECTION.to_owned()]);
+    snapshot.status = Some(VolumeSnapshotStatus {
+        bound_volume_snapshot_content_name: Some("content".into()),
+        ready_to_use: Some(true),
+        ..VolumeSnapshotStatus::default()
+    });
+    let mut content = testing::snapshot_content("content", &snapshot, "Delete");
+    content.spec.source_volume_mode = Some("Block".into());
+    content.status = Some(VolumeSnapshotContentStatus {
+        snapshot_handle: Some("handle".into()),
+        ..VolumeSnapshotContentStatus::default()
+    });
+    let mut world = world(testing::class("fast", DRIVER));
+    world.apply(content);
+    world.apply(snapshot);
+    for prevent_mode_conversion in [true, false] {
+        let settings = capable(&[], &[Rpc::CreateDeleteSnapshot]);
+        let options = Provisioning { prevent_mode_conversion, ..settings.options };
+        let action = planned(created_from("VolumeSnapshot", "s"), &world, &Settings { options, ..settings });
+        match action {
+            Some(Action::Refuse { .. }) => assert!(prevent_mode_conversion),
+            Some(Action::Provision(_)) => assert!(!prevent_mode_conversion),
+            other => panic!("{prevent_mode_conversion}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_driver_that_creates_no_volumes_is_not_called() {
     let world = world(testing::class("fast", DRIVER));
     for (driver, reason) in [

@@ -153,7 +153,7 @@ impl Job {
         let capacity_range = Some(CapacityRange { required_bytes: requested_bytes(spec)?, limit_bytes: 0 });
         let volume_capabilities = capabilities(spec, class, block, &fs_type, settings)?;
         let Content { source: content, unheld } = match &source {
-            Some(from) => source::content(from, claim, class, world)?,
+            Some(from) => source::content(from, claim, class, world, settings.options)?,
             None => Content::default(),
         };
         let selected = claim.metadata.annotations.as_ref().and_then(|all| all.get(SELECTED_NODE));

@@ -272,10 +272,11 @@ pub fn content(
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
     world: &World,
+    options: Provisioning,
 ) -> Result<Content, SourceError> {
     match source {
         DataSource::Snapshot(key) => {
-            let (source, snapshot_id) = of_snapshot(key, claim, class, world)
+            let (source, snapshot_id) = of_snapshot(key, claim, class, world, options)
                 .map_err(|error| SourceError::Snapshot(key.name.clone(), error))?;
             let content = Type::Snapshot(SnapshotSource { snapshot_id });
             Ok(Content::new(content, SourceObject::Snapshot(source.clone())))
@@ -296,6 +297,7 @@ fn of_snapshot<'w>(
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
     world: &'w World,
+    options: Provisioning,
 ) -> Result<(&'w Arc<VolumeSnapshot>, String), SnapshotError> {
     let snapshot_name = || key.name.clone();
     let snapshot = world.snapshots.get(key).ok_or_else(|| SnapshotError::Missing(snapshot_name()))?;
@@ -322,7 +324,8 @@ fn of_snapshot<'w>(
     if wanted < least {
         return Err(SnapshotError::TooSmall { wanted, least, snapshot: snapshot_name() });
     }
-    if bound.spec.source_volume_mode.as_deref().is_some_and(|mode| mode != mode_of(claim))
+    if options.prevent_mode_conversion
+        && bound.spec.source_volume_mode.as_deref().is_some_and(|mode| mode != mode_of(claim))
         && let Err(reason) = permits_mode_change(bound)
     {
         let claim = claimcheck_informer::key_of(claim).to_string();

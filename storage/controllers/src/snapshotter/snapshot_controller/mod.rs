@@ -10,5 +10,5 @@ mod run;
 mod source;
 mod trouble;
 
-pub use plan::Distribution;
+pub use plan::{ContentOptions, Distribution};
 pub use run::Snapshots;

@@ -124,11 +124,20 @@ pub enum Distribution {
     Nodes,
 }
 
+/// How contents are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentOptions {
+    /// Where their snapshotters run.
+    pub distribution: Distribution,
+    /// With the volume mode of the source: `--prevent-volume-mode-conversion`.
+    pub source_volume_mode: bool,
+}
+
 /// Plans the snapshot with this key; `is_ungrouped`: the group that it names was found to be deleted.
 pub fn plan_snapshot(
     key: &ObjectKey,
     world: &World,
-    distribution: Distribution,
+    options: ContentOptions,
     is_ungrouped: bool,
 ) -> Option<Action> {
     let snapshot = world.snapshots.get(key)?;
@@ -141,7 +150,7 @@ pub fn plan_snapshot(
     } else if owning_group(snapshot).is_some() {
         return None;
     } else {
-        make(snapshot, world, distribution)
+        make(snapshot, world, options)
     };
     step.unwrap_or_else(|trouble| fail(snapshot, trouble))
 }
@@ -200,7 +209,7 @@ fn find(snapshot: &Arc<VolumeSnapshot>, content: &str, world: &World) -> Step {
 }
 
 /// A snapshot that must be created.
-fn make(snapshot: &Arc<VolumeSnapshot>, world: &World, distribution: Distribution) -> Step {
+fn make(snapshot: &Arc<VolumeSnapshot>, world: &World, options: ContentOptions) -> Step {
     let Some(class_name) = &snapshot.spec.volume_snapshot_class_name else {
         let class = source::default_class(snapshot, world).map_err(Trouble::DefaultClass)?;
         return Ok(Some(Action::SetClass { snapshot: snapshot.clone(), class }));
@@ -229,7 +238,7 @@ fn make(snapshot: &Arc<VolumeSnapshot>, world: &World, distribution: Distributio
     if !held {
         return Ok(Some(Action::HoldClaim(claim.clone())));
     }
-    let content = Box::new(source::content(snapshot, claim, class, world, distribution).map_err(of_source)?);
+    let content = Box::new(source::content(snapshot, claim, class, world, options).map_err(of_source)?);
     Ok(Some(Action::CreateContent { snapshot: snapshot.clone(), content }))
 }
 

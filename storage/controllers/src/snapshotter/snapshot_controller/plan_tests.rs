@@ -17,7 +17,7 @@ use claimcheck_model::{
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
 
 use super::{
-    plan::{Action, Distribution, plan_claim, plan_content, plan_snapshot},
+    plan::{Action, ContentOptions, Distribution, plan_claim, plan_content, plan_snapshot},
     trouble::Trouble,
 };
 
@@ -60,13 +60,16 @@ fn bound_claim(world: &mut World, held: bool) {
     world.apply(volume);
 }
 
+/// The defaults.
+const CENTRAL: ContentOptions = ContentOptions { distribution: Distribution::Central, source_volume_mode: true };
+
 /// The next step of `s`, in a word or with what it says.
 fn step(world: &World) -> String {
     step_of(world, false)
 }
 
 fn step_of(world: &World, is_ungrouped: bool) -> String {
-    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, Distribution::Central, is_ungrouped) {
+    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, CENTRAL, is_ungrouped) {
         None => "nothing".into(),
         Some(Action::SetClass { class, .. }) => format!("class {class}"),
         Some(Action::SetFinalizers { finalizers, .. }) => format!("{} finalizers", finalizers.len()),
@@ -157,7 +160,7 @@ fn what_a_snapshot_cannot_be_made_of() {
 
 /// The error of `s`, without what all errors of its content begin with.
 fn trouble(world: &World) -> String {
-    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, Distribution::Central, false) {
+    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, CENTRAL, false) {
         Some(Action::Fail { trouble, .. }) => {
             assert_eq!(trouble.reason(), "SnapshotContentCreationFailed");
             let text = trouble.to_string();
@@ -303,7 +306,7 @@ fn a_member_of_a_group_is_left_to_it_until_it_is_bound() {
         ..VolumeGroupSnapshotContentStatus::default()
     });
     world.apply(of_group);
-    let report = plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), &world, Distribution::Central, false);
+    let report = plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), &world, CENTRAL, false);
     let Some(Action::Report { status, .. }) = report else { panic!("expected a report, not {report:?}") };
     assert_eq!(status.volume_group_snapshot_name.as_deref(), Some("g"));
 }
@@ -338,7 +341,7 @@ fn an_imported_snapshot_is_not_ready_before_its_group_is_known() {
     });
     let mut world = testing::world([snapshot.clone().into(), imported.into()]);
     let next =
-        |world: &World| plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, Distribution::Central, false);
+        |world: &World| plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, CENTRAL, false);
     let Some(Action::Fail { trouble, .. }) = next(&world) else { panic!("expected an error") };
     let text = "Snapshot status update failed, updateSnapshotStatus: cannot find the group snapshot for \
                 VolumeSnapshot [default/s], will not update snapshot status";
@@ -403,7 +406,7 @@ fn distributed_snapshotters_find_their_contents_by_a_label() {
         let mut volume = (**world.volumes.named("pv").unwrap()).clone();
         volume.spec.get_or_insert_default().node_affinity = node.map(testing::only_on);
         world.apply(volume);
-        let action = plan_snapshot(&key, &world, distribution, false);
+        let action = plan_snapshot(&key, &world, ContentOptions { distribution, ..CENTRAL }, false);
         let Some(Action::CreateContent { content, .. }) = action else {
             panic!("expected to create the content, not {action:?}")
         };
@@ -413,5 +416,22 @@ fn distributed_snapshotters_find_their_contents_by_a_label() {
             expected,
             "{node:?} {distribution:?}"
         );
+    }
+}
+
+#[test]
+fn the_volume_mode_of_the_source_is_written_unless_conversions_are_permitted() {
+    let mut world = testing::world([held().into(), testing::snapshot_class("snap", "Delete").into()]);
+    bound_claim(&mut world, true);
+    let mut volume = (**world.volumes.named("pv").unwrap()).clone();
+    volume.spec.get_or_insert_default().volume_mode = Some("Block".into());
+    world.apply(volume);
+    for (source_volume_mode, expected) in [(true, Some("Block")), (false, None)] {
+        let options = ContentOptions { source_volume_mode, ..CENTRAL };
+        let action = plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), &world, options, false);
+        let Some(Action::CreateContent { content, .. }) = action else {
+            panic!("expected to create the content, not {action:?}")
+        };
+        assert_eq!(content.spec.source_volume_mode.as_deref(), expected);
     }
 }

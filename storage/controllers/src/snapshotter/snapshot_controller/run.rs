@@ -24,7 +24,7 @@ use serde_json::json;
 use tracing::info;
 
 use super::{
-    plan::{Action, Distribution, plan_claim, plan_content, plan_snapshot},
+    plan::{Action, ContentOptions, plan_claim, plan_content, plan_snapshot},
     trouble::Trouble,
 };
 use crate::{
@@ -52,7 +52,7 @@ pub enum Key {
 /// The controller that binds snapshots.
 pub struct Snapshots {
     measured: Measured,
-    distribution: Distribution,
+    options: ContentOptions,
     /// The uids of snapshots of which the group was found to be deleted.
     ungrouped: Mutex<HashSet<String>>,
 }
@@ -70,8 +70,8 @@ struct Grouped {
 }
 
 impl Snapshots {
-    pub fn new(context: &Context, distribution: Distribution) -> Self {
-        Self { measured: Measured::new(context.meter.clone()), distribution, ungrouped: Mutex::default() }
+    pub fn new(context: &Context, options: ContentOptions) -> Self {
+        Self { measured: Measured::new(context.meter.clone()), options, ungrouped: Mutex::default() }
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.
@@ -167,7 +167,7 @@ impl Controller for Snapshots {
             Key::Snapshot(key) => {
                 let snapshot = world.snapshots.get(key);
                 let is_ungrouped = snapshot.is_some_and(|snapshot| self.ungrouped().contains(uid(snapshot)));
-                plan_snapshot(key, world, self.distribution, is_ungrouped)
+                plan_snapshot(key, world, self.options, is_ungrouped)
             }
             Key::Content(name) => plan_content(name, world),
             Key::Claim(key) => plan_claim(key, world),

@@ -20,7 +20,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    plan::Distribution,
+    plan::{ContentOptions, Distribution},
     trouble::{DefaultTrouble, SourceTrouble},
 };
 use crate::{
@@ -93,7 +93,7 @@ pub fn content(
     claim: &PersistentVolumeClaim,
     class: &VolumeSnapshotClass,
     world: &World,
-    distribution: Distribution,
+    options: ContentOptions,
 ) -> Result<VolumeSnapshotContent, SourceTrouble> {
     let (volume, csi) = volume(claim, world)?;
     if csi.driver != class.driver {
@@ -105,10 +105,11 @@ pub fn content(
     }
     let content = snapshot_content_name(snapshot.metadata.uid.as_deref().unwrap_or_default());
     let secret = secret(Purpose::Snapshot, class, &content, Some(snapshot))?;
-    let node = match distribution {
+    let node = match options.distribution {
         Distribution::Central => None,
         Distribution::Nodes => node(volume, world),
     };
+    let mode = volume.spec.as_ref().and_then(|spec| spec.volume_mode.clone());
     Ok(VolumeSnapshotContent {
         metadata: ObjectMeta {
             name: Some(content),
@@ -124,7 +125,7 @@ pub fn content(
                 volume_handle: Some(csi.volume_handle.clone()),
                 snapshot_handle: None,
             },
-            source_volume_mode: volume.spec.as_ref().and_then(|spec| spec.volume_mode.clone()),
+            source_volume_mode: mode.filter(|_| options.source_volume_mode),
             volume_snapshot_class_name: class.metadata.name.clone(),
             volume_snapshot_ref: reference(snapshot),
         },
