@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_model::{
-    ObjectKey,
+    ObjectKey, SELECTED_NODE,
     group_snapshot::{
         VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, owning_group,
     },
@@ -24,8 +24,9 @@ use k8s_openapi::{
 };
 
 use crate::{
-    by_label::{capacity_label, claim_label},
+    by_label::{affinity_labels, capacity_label, claim_label, group_label, node_label},
     class::{claim_class, is_default, volume_class},
+    in_tree::{InTree, listed},
     quantity,
     source::data_source,
 };
@@ -82,15 +83,17 @@ macro_rules! slots {
 }
 
 slots! {
-    PodBy { Node, Claim, ClaimsOn }
-    ClaimBy { Volume, Unbound, Owner, Source, AttributesClass, Label }
-    VolumeBy { Claim, Class, Handle, Available, AvailableWith, AttributesClass }
+    PodBy { Node, Claim, ClaimsOn, InTree }
+    ClaimBy { Volume, Unbound, SelectedNode, Owner, Source, AttributesClass, Namespace, Label }
+    VolumeBy { Claim, Class, Driver, Handle, InTree, Available, AvailableWith, AvailableOn, AttributesClass }
+    NodeBy { Label, Listed }
+    CsiNodeBy { Topology }
     ClassBy { Provisioner, Default }
     AttachmentBy { Volume, Node, Attacher }
     CapacityBy { Class, Place, Label }
     SnapshotBy { Claim, Content, Unready, Group }
     ContentBy { Snapshot, Class, Group }
-    GroupBy { Content, Unready }
+    GroupBy { Content, Unready, Selecting }
     GroupContentBy { Group, Class, Handle }
     GrantBy { Namespace }
 }
@@ -104,6 +107,8 @@ pub enum PodBy {
     Claim,
     /// `spec.nodeName` of pods that have a node and mount claims.
     ClaimsOn,
+    /// The volumes of plugins that are part of Kubernetes with a source in the pod: see [`InTree::unique`].
+    InTree,
 }
 
 /// Indexes of claims.
@@ -113,12 +118,16 @@ pub enum ClaimBy {
     Volume,
     /// Class name (empty for none) of claims without `spec.volumeName`.
     Unbound,
+    /// The node selected for claims without `spec.volumeName`.
+    SelectedNode,
     /// The uids of its owners.
     Owner,
     /// The sources of claims that are not Bound, formatted as [`DataSource`](crate::DataSource).
     Source,
     /// The current, desired and target VolumeAttributesClasses.
     AttributesClass,
+    /// Their namespace.
+    Namespace,
     /// Each label, in its namespace: see [`claim_label`].
     Label,
 }
@@ -130,15 +139,38 @@ pub enum VolumeBy {
     Claim,
     /// Class name; empty for none.
     Class,
+    /// The driver of CSI volumes.
+    Driver,
     /// CSI volumes as `driver^handle`.
     Handle,
+    /// Volumes of plugins that are part of Kubernetes: see [`InTree::unique`].
+    InTree,
     /// Class name of volumes that are available to claims: phase Available, no claimRef, not being deleted.
     /// Ranked by capacity in bytes, so the smallest that fits comes first.
     Available,
     /// Class name and access modes of the same volumes, ranked alike: see [`available_with`].
     AvailableWith,
+    /// Class name and labels of the nodes that can access the same volumes, ranked alike: see
+    /// [`accessible_from`](crate::accessible_from).
+    AvailableOn,
     /// `spec.volumeAttributesClassName`, where set.
     AttributesClass,
+}
+
+/// Indexes of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeBy {
+    /// Each label: see [`node_label`].
+    Label,
+    /// The names in both lists of volumes, but for those of CSI volumes: see [`InTree::unique`].
+    Listed,
+}
+
+/// Indexes of CSINodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CsiNodeBy {
+    /// Each driver that is registered with topology keys.
+    Topology,
 }
 
 /// Indexes of storage classes.
@@ -204,8 +236,11 @@ pub enum ContentBy {
 pub enum GroupBy {
     /// Their bound or requested content.
     Content,
-    /// [`UNREADY`], and the namespace, of those that are not ready to use.
+    /// [`UNREADY`] of those that are not ready to use.
     Unready,
+    /// Namespace and first label of the selector of those that are not ready to use: see
+    /// [`group_labels`](crate::group_labels).
+    Selecting,
 }
 
 /// Indexes of the contents of groups.
@@ -291,6 +326,7 @@ impl Indexed for Pod {
             terms.push(Term::new(PodBy::ClaimsOn, node));
         }
         terms.push(Term::new(PodBy::Node, node));
+        terms.extend(InTree::of_pod(self).map(|volume| Term::new(PodBy::InTree, volume.unique)));
         terms
     }
 }
@@ -305,6 +341,7 @@ impl Indexed for PersistentVolumeClaim {
             attributes_classes(self).into_iter().map(|class| Term::new(ClaimBy::AttributesClass, class)),
         );
         let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        terms.push(Term::new(ClaimBy::Namespace, namespace));
         let labels = self.metadata.labels.iter().flatten();
         terms
             .extend(labels.map(|(key, value)| Term::new(ClaimBy::Label, claim_label(namespace, key, value))));
@@ -315,10 +352,14 @@ impl Indexed for PersistentVolumeClaim {
         {
             terms.push(Term::new(ClaimBy::Source, source.to_string()));
         }
-        terms.push(match spec.volume_name.as_deref() {
-            Some(volume) if !volume.is_empty() => Term::new(ClaimBy::Volume, volume),
-            _ => Term::new(ClaimBy::Unbound, claim_class(self)),
-        });
+        match spec.volume_name.as_deref() {
+            Some(volume) if !volume.is_empty() => terms.push(Term::new(ClaimBy::Volume, volume)),
+            _ => {
+                terms.push(Term::new(ClaimBy::Unbound, claim_class(self)));
+                let selected = self.metadata.annotations.as_ref().and_then(|all| all.get(SELECTED_NODE));
+                terms.extend(selected.map(|node| Term::new(ClaimBy::SelectedNode, node)));
+            }
+        }
         terms
     }
 }
@@ -345,8 +386,10 @@ impl Indexed for PersistentVolume {
             terms.push(Term::new(VolumeBy::AttributesClass, class.as_str()));
         }
         if let Some(csi) = &spec.csi {
+            terms.push(Term::new(VolumeBy::Driver, csi.driver.as_str()));
             terms.push(Term::new(VolumeBy::Handle, format!("{}^{}", csi.driver, csi.volume_handle)));
         }
+        terms.extend(InTree::of_volume(spec).map(|volume| Term::new(VolumeBy::InTree, volume.unique)));
         let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
         match &spec.claim_ref {
             Some(claim) => {
@@ -362,6 +405,8 @@ impl Indexed for PersistentVolume {
                 let modes = mode_set(spec.access_modes.as_deref().unwrap_or_default());
                 terms.push(Term { index: VolumeBy::Available, term: class.to_owned(), rank });
                 terms.push(Term { index: VolumeBy::AvailableWith, term: with_modes(class, modes), rank });
+                let labels = affinity_labels(class, spec.node_affinity.as_ref()).into_iter();
+                terms.extend(labels.map(|term| Term { index: VolumeBy::AvailableOn, term, rank }));
             }
             None => {}
         }
@@ -391,6 +436,27 @@ fn mode_set(modes: &[String]) -> u8 {
 /// A class and a set of access modes as a term. No name contains a slash.
 fn with_modes(class: &str, modes: u8) -> String {
     format!("{class}/{modes:x}")
+}
+
+impl Indexed for Node {
+    type By = NodeBy;
+
+    fn terms(&self) -> Vec<Term<NodeBy>> {
+        let labels = self.metadata.labels.iter().flatten();
+        let labels = labels.map(|(key, value)| Term::new(NodeBy::Label, node_label(key, value)));
+        labels.chain(listed(self).map(|name| Term::new(NodeBy::Listed, name))).collect()
+    }
+}
+
+impl Indexed for CSINode {
+    type By = CsiNodeBy;
+
+    fn terms(&self) -> Vec<Term<CsiNodeBy>> {
+        let drivers = self.spec.drivers.iter();
+        let with_keys =
+            drivers.filter(|driver| driver.topology_keys.as_ref().is_some_and(|keys| !keys.is_empty()));
+        with_keys.map(|driver| Term::new(CsiNodeBy::Topology, driver.name.as_str())).collect()
+    }
 }
 
 impl Indexed for StorageClass {
@@ -479,10 +545,15 @@ impl Indexed for VolumeGroupSnapshot {
     fn terms(&self) -> Vec<Term<GroupBy>> {
         let requested = self.spec.source.volume_group_snapshot_content_name.as_deref();
         let content = self.content().or(requested).map(|name| Term::new(GroupBy::Content, name));
+        if self.is_ready() {
+            return Vec::from_iter(content);
+        }
         let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
-        let unready = [UNREADY, namespace].map(|term| Term::new(GroupBy::Unready, term));
-        let unready = unready.into_iter().filter(|_| !self.is_ready());
-        content.into_iter().chain(unready).collect()
+        // One with a pre-provisioned content selects nothing.
+        let selecting = requested.is_none().then(|| {
+            Term::new(GroupBy::Selecting, group_label(namespace, self.spec.source.selector.as_ref()))
+        });
+        content.into_iter().chain([Term::new(GroupBy::Unready, UNREADY)]).chain(selecting).collect()
     }
 }
 
@@ -524,9 +595,7 @@ macro_rules! unindexed {
 }
 
 unindexed!(
-    Node,
     CSIDriver,
-    CSINode,
     Lease,
     VolumeAttributesClass,
     VolumeSnapshotClass,

@@ -17,25 +17,28 @@ pub mod class;
 mod dangling;
 mod events;
 pub mod growth;
+mod in_tree;
 mod index;
 mod informer;
 pub mod modification;
 pub mod quantity;
 mod queue;
 mod reflector;
+mod segments;
 mod source;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod world;
 
-pub use by_label::{capacity_labels, claim_label};
+pub use by_label::{accessible_from, capacity_labels, claim_label, group_labels, node_label};
 pub use claimcheck_model::Backoff;
 pub use events::{EventRecorder, EventType, reference};
+pub use in_tree::{FC, ISCSI, InTree};
 pub use index::{
-    AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, DEFAULT_CLASSES, GrantBy, GroupBy, GroupContentBy,
-    Indexed, NoIndex, PodBy, PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy,
-    attributes_classes, available_with, capacity_place, is_terminal, pod_claims,
+    AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, CsiNodeBy, DEFAULT_CLASSES, GrantBy, GroupBy,
+    GroupContentBy, Indexed, NoIndex, NodeBy, PodBy, PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED,
+    VolumeBy, attributes_classes, available_with, capacity_place, is_terminal, pod_claims,
 };
 pub use informer::{Informer, Options, Watchable, is_forbidden, is_unserved};
 pub use queue::{Outcome, Queue};

@@ -87,6 +87,11 @@ impl<K: Indexed> Store<K> {
             .flat_map(move |ranked| ranked.range((least, ObjectKey::default())..).map(|(_, object)| object))
     }
 
+    /// The terms of all objects in this index, in no order.
+    pub fn terms(&self, index: K::By) -> impl Iterator<Item = &str> {
+        self.indexes[index.slot()].keys().map(String::as_str)
+    }
+
     /// Number of objects with `term` in this index.
     pub fn count(&self, index: K::By, term: &str) -> usize {
         self.indexes[index.slot()].get(term).map_or(0, BTreeMap::len)

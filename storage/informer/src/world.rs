@@ -3,7 +3,10 @@
 //! Pure: no network, no time. An [`Informer`](crate::Informer) keeps one up to date; tests build one by
 //! hand.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use claimcheck_model::{
     ObjectKey,
@@ -23,6 +26,7 @@ use k8s_openapi::api::{
 use crate::{
     dangling::{Dangling, is_dangling},
     index::Indexed,
+    segments::NodeSegments,
     store::{Delta, Store},
 };
 
@@ -33,7 +37,7 @@ pub trait Cached: Indexed {
     /// The store of this kind.
     fn store(world: &World) -> &Store<Self>;
     /// The store of this kind, mutable. A change that is made directly in a store, and not by a method of [`World`], is
-    /// not entered in the relations between kinds.
+    /// not entered in what the world derives from several objects.
     fn store_mut(world: &mut World) -> &mut Store<Self>;
     /// The object as one of any kind.
     fn erase(object: Arc<Self>) -> Object;
@@ -74,6 +78,8 @@ macro_rules! kinds {
             $($(#[$doc])* pub $field: Store<$object>,)*
             /// See [`World::dangling_attachments`].
             dangling: Dangling,
+            /// See [`World::node_segments`].
+            segments: NodeSegments,
         }
 
         impl World {
@@ -85,7 +91,7 @@ macro_rules! kinds {
                 self.relate(change)
             }
 
-            /// Every object of these kinds, as if it were new.
+            /// Every object of these kinds, as if it were new, but [`replayed`](Change::replayed).
             pub fn replay(&self, kinds: KindSet) -> impl Iterator<Item = Change> {
                 let changes: Vec<Change> = Kind::ALL.iter().filter(|kind| kinds.contains(**kind)).flat_map(|kind| {
                     match kind {
@@ -207,7 +213,7 @@ impl World {
         let deltas = K::store_mut(self).relist(objects, version, rewound);
         let changes: Vec<Change> = deltas.into_iter().map(Change::from).collect();
         for change in &changes {
-            self.dangling.follow(change, &self.volumes, &self.attachments);
+            self.follow(change);
         }
         changes
     }
@@ -222,12 +228,23 @@ impl World {
         named.filter(move |attachment| is_dangling(attachment, &self.volumes))
     }
 
-    /// Enters a change of a store in the relations between kinds.
+    /// The distinct values of these labels, of the nodes that have all of them. The cost is proportional to the number
+    /// of the results, but for the first call with these labels.
+    pub fn node_segments(&self, labels: &[String]) -> BTreeSet<BTreeMap<String, String>> {
+        self.segments.distinct(labels, &self.nodes)
+    }
+
+    /// Enters a change of a store in what is derived from several objects.
     fn relate(&mut self, change: Option<Change>) -> Option<Change> {
         if let Some(change) = &change {
-            self.dangling.follow(change, &self.volumes, &self.attachments);
+            self.follow(change);
         }
         change
+    }
+
+    fn follow(&mut self, change: &Change) {
+        self.dangling.follow(change, &self.volumes, &self.attachments);
+        self.segments.follow(change);
     }
 }
 
@@ -243,6 +260,9 @@ pub struct Change {
     pub old: Option<Object>,
     /// After; `None` if it was deleted.
     pub new: Option<Object>,
+    /// The object did not change: all objects are reported to a new subscriber, and at a resync. So it does not have to
+    /// enqueue another object of the same kinds, which is reported, too.
+    pub replayed: bool,
 }
 
 impl Change {
@@ -263,7 +283,8 @@ impl Change {
     }
 
     fn added<K: Cached>(object: &Arc<K>) -> Self {
-        Delta { key: crate::key_of(&**object), old: None, new: Some(object.clone()) }.into()
+        let delta = Delta { key: crate::key_of(&**object), old: None, new: Some(object.clone()) };
+        Self { replayed: true, ..delta.into() }
     }
 }
 
@@ -274,6 +295,7 @@ impl<K: Cached> From<Delta<K>> for Change {
             key: delta.key,
             old: delta.old.map(K::erase),
             new: delta.new.map(K::erase),
+            replayed: false,
         }
     }
 }

@@ -5,9 +5,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{
-    AttachmentBy, CapacityBy, ClaimBy, ClassBy, DEFAULT_CLASSES, GroupBy, Kind, KindSet, PodBy, Store,
-    UNREADY, UNSCHEDULED, VolumeBy, World, available_with, capacity_labels, capacity_place, claim_label,
-    key_of,
+    AttachmentBy, CapacityBy, ClaimBy, ClassBy, CsiNodeBy, DEFAULT_CLASSES, GroupBy, Kind, KindSet, NodeBy,
+    PodBy, Store, UNREADY, UNSCHEDULED, VolumeBy, World, accessible_from, available_with, capacity_labels,
+    capacity_place, claim_label, group_labels, key_of, node_label,
     testing::{self, bind, claim, deleting, pod, volume},
 };
 use claimcheck_model::{ObjectKey, group_snapshot::VolumeGroupSnapshotStatus};
@@ -17,6 +17,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use proptest::prelude::*;
+use serde_json::json;
 
 fn at<K: Metadata<Ty = ObjectMeta>>(mut object: K, version: &str) -> K {
     object.metadata_mut().resource_version = Some(version.to_owned());
@@ -237,14 +238,82 @@ fn capacities_are_found_by_the_labels_of_a_node() {
 }
 
 #[test]
-fn groups_that_are_not_ready_are_found_in_all_and_in_their_namespace() {
+fn groups_that_are_not_ready_are_found() {
     let mut elsewhere = testing::group_snapshot("elsewhere", "g");
     elsewhere.metadata.namespace = Some("other".into());
     let mut ready = testing::group_snapshot("ready", "g");
     ready.status = Some(VolumeGroupSnapshotStatus { ready_to_use: Some(true), ..Default::default() });
     let world = testing::world([testing::group_snapshot("open", "g").into(), elsewhere.into(), ready.into()]);
-    assert_eq!(names(&world.group_snapshots, GroupBy::Unready, "default"), ["open"]);
     assert_eq!(names(&world.group_snapshots, GroupBy::Unready, UNREADY), ["open", "elsewhere"]);
+}
+
+#[test]
+fn groups_that_may_select_a_claim_are_found_by_its_labels() {
+    let mut elsewhere = testing::group_snapshot("a", "g");
+    elsewhere.metadata.namespace = Some("other".into());
+    let mut ready = testing::group_snapshot("a", "g");
+    ready.metadata.name = Some("ready".into());
+    ready.status = Some(VolumeGroupSnapshotStatus { ready_to_use: Some(true), ..Default::default() });
+    let mut all = testing::group_snapshot("all", "g");
+    all.spec.source.selector = Some(Default::default());
+    let mut imported = testing::group_snapshot("imported", "g");
+    imported.spec.source.selector = None;
+    imported.spec.source.volume_group_snapshot_content_name = Some("content".into());
+    let mut world = testing::world([elsewhere.into(), ready.into(), all.into(), imported.into()]);
+    for name in ["a", "b"] {
+        world.apply(testing::group_snapshot(name, "g"));
+    }
+    let selecting = |labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let terms = group_labels("default", Some(&labels));
+        let found = terms.flat_map(|term| names(&world.group_snapshots, GroupBy::Selecting, &term));
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(selecting(&[]), ["all"]);
+    assert_eq!(selecting(&[("group", "a"), ("x", "y")]), ["all", "a"]);
+    assert_eq!(selecting(&[("group", "c")]), ["all"]);
+}
+
+#[test]
+fn nodes_are_found_by_labels_and_by_what_they_list_without_attachments() {
+    const DISK: &str = "kubernetes.io/iscsi/10.0.0.1:iqn:0";
+    let mut world = World::default();
+    for (name, zone, status) in [
+        ("a", "1", json!({ "volumesAttached": [{ "name": DISK, "devicePath": "" }] })),
+        ("b", "1", json!({ "volumesInUse": [DISK, "kubernetes.io/csi/d^h"] })),
+        ("c", "2", json!({})),
+    ] {
+        let mut node = testing::node(name);
+        node.metadata.labels.get_or_insert_default().insert("zone".into(), zone.into());
+        node.status = Some(serde_json::from_value(status).unwrap());
+        world.apply(node);
+    }
+    assert_eq!(names(&world.nodes, NodeBy::Label, &node_label("zone", "1")), ["a", "b"]);
+    assert_eq!(names(&world.nodes, NodeBy::Listed, DISK), ["a", "b"]);
+    assert_eq!(world.nodes.terms(NodeBy::Listed).collect::<Vec<_>>(), [DISK]);
+    let mut csi_node = testing::csi_node("a", None);
+    world.apply(csi_node.clone());
+    assert_eq!(names(&world.csi_nodes, CsiNodeBy::Topology, testing::DRIVER), [""; 0]);
+    csi_node.spec.drivers[0].topology_keys = Some(vec!["zone".into()]);
+    world.apply(csi_node);
+    assert_eq!(names(&world.csi_nodes, CsiNodeBy::Topology, testing::DRIVER), ["a"]);
+}
+
+#[test]
+fn free_volumes_are_found_by_the_labels_of_nodes_that_can_access_them() {
+    let mut world = testing::world([volume("anywhere", "fast", "1Gi").into()]);
+    for (node, size) in [("a", "3Gi"), ("a", "2Gi"), ("b", "1Gi")] {
+        let mut local = volume(&format!("{node}-{}", size.to_lowercase()), "fast", size);
+        local.spec.get_or_insert_default().node_affinity = Some(testing::only_on(node));
+        world.apply(local);
+    }
+    let on = |node: &str| {
+        let terms = accessible_from("fast", &testing::node(node)).collect::<Vec<_>>();
+        let found = terms.iter().flat_map(|term| names(&world.volumes, VolumeBy::AvailableOn, term));
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(on("a"), ["anywhere", "a-2gi", "a-3gi"]);
+    assert_eq!(on("b"), ["anywhere", "b-1gi"]);
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Metrics of attach/detach, with the names of upstream's controller
 //! (`pkg/controller/volume/attachdetach/metrics`, `pkg/volume/util/metrics.go`).
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use claimcheck_informer::{Change, World};
+use claimcheck_informer::{Change, PodBy, VolumeBy, World};
 use claimcheck_model::{
     Meter, StorageOperation, csi_plugin,
     meter::Reading,
@@ -137,14 +140,15 @@ fn readings(world: &World) -> Vec<Reading> {
         }
     };
     for volume in world.volumes.iter().filter_map(|volume| CsiVolume::of(volume)) {
-        let volumes = volume.sharing(world);
-        let is_first = volumes.first().is_some_and(|first| first.name == volume.name);
-        if is_first && attach_required(volume.driver, world) {
-            count(&csi_plugin(volume.driver), &Desired::of_all(&volumes, world));
+        if volume.planned_as(world) == volume.name && attach_required(volume.driver, world) {
+            count(&csi_plugin(volume.driver), &Desired::of_all(&volume.sharing(world), world));
         }
     }
-    for (unique, users) in users(world, |volume| volume.migrated_to.is_none()) {
-        count(reported_plugin(&unique).unwrap_or_default(), &users.desired);
+    let in_tree = world.volumes.terms(VolumeBy::InTree).chain(world.pods.terms(PodBy::InTree));
+    for unique in in_tree.collect::<BTreeSet<_>>() {
+        if let Some(plugin) = reported_plugin(unique) {
+            count(plugin, &users(unique, world).desired);
+        }
     }
     for node in world.nodes.iter() {
         let listed = node.status.iter().flat_map(|status| status.volumes_attached.iter().flatten());

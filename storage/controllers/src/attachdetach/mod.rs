@@ -19,14 +19,14 @@
 //! a driver. `run.rs` carries out their plans, `lists.rs` writes the nodes' lists.
 
 mod desired;
-pub(crate) mod in_tree;
+mod in_tree;
 mod lists;
 mod meter;
 pub(crate) mod plan;
 mod plan_gone;
-mod plan_in_tree;
+pub(crate) mod plan_in_tree;
 mod run;
-mod triggers;
+pub(crate) mod triggers;
 mod volume;
 
 #[cfg(test)]

@@ -119,11 +119,10 @@ pub struct Plan {
 pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
     let Some(object) = world.volumes.named(volume) else { return plan_gone(volume, world, memory, now) };
     let Some(one) = CsiVolume::of(object) else { return Plan::default() };
-    let mut volumes = one.sharing(world);
-    // Planned under the first name.
-    if volumes.first().is_none_or(|first| first.name != one.name) {
+    if one.planned_as(world) != one.name {
         return Plan::default();
     }
+    let mut volumes = one.sharing(world);
     let desired = Desired::of_all(&volumes, world);
     let names: Vec<&str> = volumes.iter().map(|volume| volume.name).collect();
     // Several nodes, if all its objects permit them.
@@ -461,6 +460,11 @@ impl<'w> Planner<'w> {
     pub(super) fn is_listed(&self, node: &Node) -> bool {
         let listed = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
         listed.is_some_and(|list| list.iter().any(|volume| volume.name == self.unique))
+    }
+
+    /// The nodes that may list the volume, whatever the cache contains.
+    pub(super) fn doubtful(&self) -> impl Iterator<Item = &'w str> + use<'w> {
+        self.memory.doubtful.iter().map(String::as_str)
     }
 
     /// Whether the node may list the volume, whatever the cache contains.

@@ -24,7 +24,8 @@ pub fn plan_gone(name: &str, world: &World, memory: &Memory, now: Timestamp) -> 
     let unique = listed.map(|(driver, handle)| unique_volume_name(driver, handle)).unwrap_or_default();
     if let Some((driver, handle)) = listed {
         // Pods may use the same volume by another object, and the attachment, too.
-        desired.extend(Desired::of_all(&CsiVolume::with_handle(driver, handle, world), world));
+        let volumes: Vec<_> = CsiVolume::with_handle(driver, handle, world).collect();
+        desired.extend(Desired::of_all(&volumes, world));
     }
     let mut planner = Planner::new(name, unique, &desired.sources, world, memory, now);
     for (node, attachment) in &attachments {

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use claimcheck_informer::World;
+use claimcheck_informer::{NodeBy, World};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 
@@ -20,23 +20,26 @@ use super::{
 };
 use crate::claims::name;
 
-/// Plans the volume with this [`unique`](super::in_tree::InTree::unique) name.
+/// Plans the volume with this [`unique`](claimcheck_informer::InTree::unique) name.
 pub fn plan_in_tree(unique: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
-    let users = users(world, |volume| volume.unique == unique).remove(unique).unwrap_or_default();
+    let users = users(unique, world);
     let mut planner = Planner::new(unique, unique.to_owned(), &users.desired.sources, world, memory, now);
     match users.migrated_to {
         Some(driver) if attach_required(driver, world) => reject(&mut planner, driver, &users, world),
         Some(_) => {}
-        None => report(&mut planner, &users, world),
+        None => report(&mut planner, unique, &users, world),
     }
     planner.finish()
 }
 
 /// Lists the volume on the nodes with pods that use it, and removes it from the others.
-fn report(planner: &mut Planner<'_>, users: &Users, world: &World) {
+fn report(planner: &mut Planner<'_>, unique: &str, users: &Users, world: &World) {
     let Users { desired, shared, .. } = users;
     let mut holders = BTreeSet::new();
-    let nodes: BTreeMap<&str, &Arc<Node>> = world.nodes.iter().map(|node| (name(&**node), node)).collect();
+    let listed = world.nodes.by(NodeBy::Listed, unique);
+    let doubtful = planner.doubtful().filter_map(|node| world.nodes.named(node));
+    let nodes: BTreeMap<&str, &Arc<Node>> =
+        listed.chain(doubtful).map(|node| (name(&**node), node)).collect();
     for (node, object) in nodes {
         let pods = desired.pods.get(node);
         let listed = planner.is_listed(object) || planner.is_doubtful(node);

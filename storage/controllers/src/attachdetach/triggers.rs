@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use claimcheck_informer::{AttachmentBy, Change, Kind, PodBy, VolumeBy, World, pod_claims};
+use claimcheck_informer::{AttachmentBy, Change, InTree, Kind, PodBy, VolumeBy, World, pod_claims};
 use claimcheck_model::ObjectKey;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 
 use super::{
-    in_tree::{InTree, reported_plugin},
+    in_tree::reported_plugin,
     plan::{is_managed, is_out_of_service, is_ready},
     volume::{CsiVolume, attachment_name, csi_parts},
 };
@@ -29,10 +29,10 @@ pub enum Key {
     InTree(String),
 }
 
-/// The volumes to plan again. The cost is proportional to the objects affected; only a node that is added, removed
-/// or changes its health costs as much as it has volumes and pods, and a driver with a changed `attachRequired` as
-/// much as there are volumes.
-pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<Key> {
+/// The volumes to plan again. The cost is proportional to the objects affected: a node that is added, removed or changes
+/// its health costs as much as it has volumes and pods, and a driver with a changed `attachRequired` as much as it has
+/// volumes.
+pub(crate) fn concerned(change: &Change, world: &World) -> BTreeSet<Key> {
     let mut volumes = BTreeSet::new();
     match change.kind {
         Kind::Pod => {
@@ -120,8 +120,7 @@ fn add_of_pod(volumes: &mut BTreeSet<Key>, pod: &Pod, world: &World) {
     for used in pod_claims(pod) {
         add_of_claim(volumes, &used.claim, world);
     }
-    let contained = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.extend(contained.filter_map(|volume| Some(Key::InTree(InTree::of_pod_volume(volume)?.unique))));
+    volumes.extend(InTree::of_pod(pod).map(|volume| Key::InTree(volume.unique)));
 }
 
 fn add_of_claim(volumes: &mut BTreeSet<Key>, claim: &ObjectKey, world: &World) {
@@ -141,12 +140,8 @@ fn add_of_node(volumes: &mut BTreeSet<Key>, node: &str, world: &World) {
 }
 
 fn add_of_driver(volumes: &mut BTreeSet<Key>, driver: &str, world: &World) {
-    for volume in world.volumes.iter() {
-        let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-        if csi.is_some_and(|csi| csi.driver == driver) {
-            volumes.extend(volume.metadata.name.clone().map(Key::Csi));
-        }
-    }
+    let of_driver = world.volumes.by(VolumeBy::Driver, driver);
+    volumes.extend(of_driver.filter_map(|volume| volume.metadata.name.clone()).map(Key::Csi));
 }
 
 /// The volumes in the node's two lists, each with whether the list is `volumesAttached`.
@@ -164,8 +159,9 @@ fn add_of_list(volumes: &mut BTreeSet<Key>, unique: &str, node: &str, world: &Wo
         volumes.insert(Key::InTree(unique.to_owned()));
     }
     if let Some((driver, handle)) = csi_parts(unique) {
-        let named = world.volumes.by(VolumeBy::Handle, &format!("{driver}^{handle}"));
-        volumes.extend(named.filter_map(|volume| volume.metadata.name.clone()).map(Key::Csi));
+        // All of its objects are planned under the first name.
+        let first = CsiVolume::with_handle(driver, handle, world).next();
+        volumes.extend(first.map(|volume| Key::Csi(volume.name.to_owned())));
         // The object that it was attached by may not exist any more.
         let attachment = world.attachments.named(&attachment_name(handle, driver, node));
         volumes.extend(attachment.and_then(|object| object_of(object)));

@@ -43,21 +43,18 @@ impl<'w> CsiVolume<'w> {
     /// All objects of the same volume of the driver, by name. Attachments and nodes' lists refer to the volume,
     /// so these are planned together (upstream keys its state by `GetUniqueVolumeNameFromSpec`).
     pub fn sharing(&self, world: &'w World) -> Vec<Self> {
-        Self::with_handle(self.driver, self.handle, world)
+        Self::with_handle(self.driver, self.handle, world).collect()
     }
 
     /// All objects of this volume of the driver, by name.
-    pub fn with_handle(driver: &str, handle: &str, world: &'w World) -> Vec<Self> {
+    pub fn with_handle(driver: &str, handle: &str, world: &'w World) -> impl Iterator<Item = Self> + use<'w> {
         let handle = format!("{driver}^{handle}");
-        let mut all: Vec<Self> =
-            world.volumes.by(VolumeBy::Handle, &handle).filter_map(|volume| Self::of(volume)).collect();
-        all.sort_by_key(|volume| volume.name);
-        all
+        world.volumes.by(VolumeBy::Handle, &handle).filter_map(|volume| Self::of(volume))
     }
 
     /// The name under which all objects of the same volume are planned: the first.
     pub fn planned_as(&self, world: &'w World) -> &'w str {
-        self.sharing(world).first().map_or(self.name, |first| first.name)
+        Self::with_handle(self.driver, self.handle, world).next().map_or(self.name, |first| first.name)
     }
 }
 

@@ -6,10 +6,13 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{VolumeBy, World, available_with, key_of};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use claimcheck_informer::{VolumeBy, World, accessible_from, available_with, key_of};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 
-use crate::claims::{class_name, is_deleting, is_meant_for, matches, requested, serves};
+use crate::{
+    claims::{capacity, class_name, is_deleting, is_meant_for, matches, name, requested, serves},
+    selector::reaches,
+};
 
 /// A volume with a claimRef to the claim that can serve it. A volume with the claim's uid comes before one that
 /// an admin reserved by name.
@@ -20,7 +23,7 @@ pub fn meant_for<'a>(claim: &PersistentVolumeClaim, world: &'a World) -> Option<
     });
     usable.min_by_key(|volume| {
         let has_uid = crate::claims::claim_ref(volume).and_then(crate::claims::ref_uid).is_some();
-        (!has_uid, crate::claims::capacity(volume))
+        (!has_uid, capacity(volume))
     })
 }
 
@@ -35,14 +38,24 @@ pub fn closest<'a>(claim: &PersistentVolumeClaim, world: &'a World) -> Option<&'
     })
 }
 
-/// The smallest free volume that fits, whatever access modes it has in addition, and that `also` accepts; among
-/// equals the first by name. For the scheduler: upstream's `findMatchingVolumes` in
+/// The smallest free volume that fits and that the node can access, whatever access modes it has in addition, and that
+/// `also` accepts; among equals the first by name. For the scheduler: upstream's `findMatchingVolumes` in
 /// `pkg/scheduler/framework/plugins/volumebinding/binder.go`.
 pub fn smallest<'a>(
     claim: &PersistentVolumeClaim,
+    node: &Node,
     world: &'a World,
     also: impl Fn(&PersistentVolume) -> bool,
 ) -> Option<&'a Arc<PersistentVolume>> {
-    let mut large_enough = world.volumes.by_rank(VolumeBy::Available, class_name(claim), requested(claim));
-    large_enough.find(|volume| matches(volume, claim).is_ok() && also(volume))
+    let class = class_name(claim);
+    // Most classes have none.
+    if world.volumes.count(VolumeBy::Available, class) == 0 {
+        return None;
+    }
+    let fits = |volume: &&Arc<PersistentVolume>| {
+        matches(volume, claim).is_ok() && reaches(volume, node) && also(volume)
+    };
+    let by_label = accessible_from(class, node)
+        .filter_map(|term| world.volumes.by_rank(VolumeBy::AvailableOn, &term, requested(claim)).find(&fits));
+    by_label.min_by_key(|volume| (capacity(volume), name(&***volume)))
 }

@@ -8,8 +8,8 @@
 //! plans again after each. (Upstream: the design comment of
 //! `pkg/controller/volume/persistentvolume/pv_controller.go`.)
 //!
-//! `plan.rs` plans claims, `plan_volume.rs` volumes, `fit.rs` chooses the best volume for a claim; `action.rs`
-//! turns decisions into patches.
+//! `triggers.rs` finds what a change concerns, `plan.rs` plans claims, `plan_volume.rs` volumes, `fit.rs` chooses the best
+//! volume for a claim; `action.rs` turns decisions into patches.
 
 mod action;
 pub(crate) mod fit;
@@ -17,6 +17,7 @@ mod meter;
 pub(crate) mod plan;
 pub(crate) mod plan_volume;
 mod run;
+pub(crate) mod triggers;
 
 #[cfg(test)]
 mod plan_tests;

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{
     Cached, World, key_of,
-    testing::{claim, volume},
+    testing::{claim, node, volume},
 };
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, VolumeNodeAffinity};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -17,9 +17,12 @@ use super::{
     plan::plan_claim,
     plan_volume::plan_volume,
 };
-use crate::claims::{
-    capacity, claim_phase, claim_ref, class_name, is_bound, name, ref_uid, requested, volume_name,
-    volume_phase,
+use crate::{
+    claims::{
+        capacity, claim_phase, claim_ref, class_name, is_bound, name, ref_uid, requested, volume_name,
+        volume_phase,
+    },
+    selector::reaches,
 };
 
 const MODES: [&str; 3] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"];
@@ -64,6 +67,41 @@ fn volumes(count: usize) -> impl Strategy<Value = Vec<PersistentVolume>> {
 
 fn claims(count: usize) -> impl Strategy<Value = Vec<PersistentVolumeClaim>> {
     (0..count).map(any_claim).collect::<Vec<_>>()
+}
+
+/// Affinities with and without a label that finds them; of the nodes of [`any_node`].
+fn any_affinity() -> impl Strategy<Value = Option<VolumeNodeAffinity>> {
+    let requirement = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
+    let labels = |requirements: &[Value]| json!({"matchExpressions": requirements});
+    let on = requirement("kubernetes.io/hostname", "In", &["n1"]);
+    let zones = requirement("topology.kubernetes.io/zone", "In", &["a", "b"]);
+    let elsewhere = requirement("kubernetes.io/hostname", "NotIn", &["n1"]);
+    let any = requirement("rack", "Exists", &[]);
+    let none = requirement("rack", "In", &[]);
+    let by_name = json!({"matchFields": [requirement("metadata.name", "In", &["n2", "n3"])]});
+    let terms = vec![
+        labels(&[on.clone()]),
+        labels(&[zones.clone()]),
+        labels(&[zones.clone(), elsewhere.clone()]),
+        labels(&[elsewhere]),
+        labels(&[any, zones]),
+        labels(&[none, on]),
+        by_name,
+        json!({}),
+    ];
+    let required = prop::collection::vec(prop::sample::select(terms), 0..3)
+        .prop_map(|terms| serde_json::from_value(json!({"required": {"nodeSelectorTerms": terms}})).unwrap());
+    prop::option::of(required)
+}
+
+fn any_node() -> impl Strategy<Value = Node> {
+    (1..4_u8, prop::option::of(0..3_usize), any::<bool>()).prop_map(|(index, zone, rack)| {
+        let mut node = node(&format!("n{index}"));
+        let labels = node.metadata.labels.get_or_insert_default();
+        labels.extend(zone.map(|zone| ("topology.kubernetes.io/zone".into(), ["a", "b", "c"][zone].into())));
+        labels.extend(rack.then(|| ("rack".into(), "r".into())));
+        node
+    })
 }
 
 /// Looks at all volumes, with every condition spelt out; those that fit come in the order of their size and name.
@@ -186,7 +224,7 @@ proptest! {
     fn the_best_fit_is_what_a_naive_search_finds(volumes in volumes(8), claims in claims(1)) {
         let world = build(&claims, &volumes);
         let fitting = naive(&claims[0], &volumes);
-        let smallest = fit::smallest(&claims[0], &world, |_| true).map(|volume| &**volume);
+        let smallest = fit::smallest(&claims[0], &node("n"), &world, |_| true).map(|volume| &**volume);
         prop_assert_eq!(smallest, fitting.first().copied());
 
         let modes = |volume: &PersistentVolume| volume.spec.clone().unwrap().access_modes.unwrap();
@@ -198,6 +236,28 @@ proptest! {
             let alike = fitting.iter().copied().find(|volume| modes(volume) == modes(closest));
             prop_assert_eq!(Some(&**closest), alike, "the smallest with its modes");
         }
+    }
+
+    #[test]
+    fn the_smallest_on_a_node_is_what_a_naive_search_finds(
+        volumes in volumes(8),
+        affinities in prop::collection::vec(any_affinity(), 8),
+        claims in claims(1),
+        node in any_node(),
+    ) {
+        let affine = volumes.into_iter().zip(affinities).map(|(mut volume, affinity)| {
+            volume.spec.as_mut().unwrap().node_affinity = affinity;
+            volume
+        });
+        let volumes: Vec<_> = affine.collect();
+        let world = build(&claims, &volumes);
+        let fitting = naive(&claims[0], &volumes);
+        let accessible: Vec<_> = fitting.into_iter().filter(|volume| reaches(volume, &node)).collect();
+        let smallest = fit::smallest(&claims[0], &node, &world, |_| true).map(|volume| &**volume);
+        prop_assert_eq!(smallest, accessible.first().copied());
+        let not_first = |volume: &PersistentVolume| accessible.first().is_none_or(|first| name(*first) != name(volume));
+        let second = fit::smallest(&claims[0], &node, &world, not_first).map(|volume| &**volume);
+        prop_assert_eq!(second, accessible.get(1).copied());
     }
 
     /// A binder that crashes after any number of writes is followed by one that processes objects in another

@@ -1,7 +1,6 @@
-//! Wakes claims and volumes, and carries out the binder's actions.
+//! Carries out the binder's actions.
 
-use claimcheck_informer::{Change, ClaimBy, Kind, KindSet, VolumeBy, World, key_of};
-use claimcheck_model::ObjectKey;
+use claimcheck_informer::{Change, KindSet, World};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
@@ -10,21 +9,12 @@ use super::{
     meter::Measured,
     plan::plan_claim,
     plan_volume::plan_volume,
+    triggers::{KINDS, Key, concerned},
 };
 use crate::{
-    claims::{claim_ref, matches, ref_key, volume_class, volume_name},
     context::{Context, Failure},
     shell::{About, ActionOutcome, Controller, Plan},
 };
-
-/// A key of the reconciler.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// A claim.
-    Claim(ObjectKey),
-    /// A volume.
-    Volume(ObjectKey),
-}
 
 /// The binder.
 pub struct Binder {
@@ -51,32 +41,12 @@ impl Controller for Binder {
     }
 
     fn kinds() -> KindSet {
-        KindSet::of(&[Kind::Claim, Kind::Volume, Kind::Class])
+        KindSet::of(KINDS)
     }
 
     fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Key> {
         self.measured.changed(change);
-        match change.kind {
-            Kind::Claim => keys_for_claim(change, world),
-            Kind::Volume => keys_for_volume(change, world),
-            Kind::Class => keys_for_class(change, world),
-            Kind::Pod
-            | Kind::Node
-            | Kind::Attachment
-            | Kind::CsiDriver
-            | Kind::CsiNode
-            | Kind::Capacity
-            | Kind::Lease
-            | Kind::ReferenceGrant
-            | Kind::Populator
-            | Kind::Snapshot
-            | Kind::SnapshotContent
-            | Kind::SnapshotClass
-            | Kind::GroupSnapshot
-            | Kind::GroupSnapshotContent
-            | Kind::GroupSnapshotClass
-            | Kind::AttributesClass => Vec::new(),
-        }
+        concerned(change, world)
     }
 
     fn plan(&self, key: &Key, world: &World, _: Timestamp) -> Plan<Action> {
@@ -109,36 +79,6 @@ impl Controller for Binder {
         self.measured.acted(&action);
         Ok(ActionOutcome::Changed)
     }
-}
-
-/// The claim, the volumes that point to it, and the one it points (or pointed) to.
-fn keys_for_claim(change: &Change, world: &World) -> Vec<Key> {
-    let pointing = world.volumes.by(VolumeBy::Claim, &change.key.to_string());
-    let pointing = pointing.map(|volume| Key::Volume(key_of(&**volume)));
-    let named = change.states::<PersistentVolumeClaim>().filter_map(|claim| volume_name(claim));
-    let named = named.map(|name| Key::Volume(ObjectKey::cluster(name)));
-    [Key::Claim(change.key.clone())].into_iter().chain(pointing).chain(named).collect()
-}
-
-/// The volume, the claims it points (or pointed) to, those that point to it, and those that could use it.
-fn keys_for_volume(change: &Change, world: &World) -> Vec<Key> {
-    let referenced = change.states::<PersistentVolume>().filter_map(|volume| claim_ref(volume)).map(ref_key);
-    let bound = world.claims.by(ClaimBy::Volume, &change.key.name).map(|claim| key_of(&**claim));
-    let (_, new) = change.both::<PersistentVolume>();
-    let free = new.filter(|volume| claim_ref(volume).is_none());
-    let takers = free.into_iter().flat_map(|volume| {
-        let waiting = world.claims.by(ClaimBy::Unbound, volume_class(volume));
-        waiting.filter(|claim| matches(volume, claim).is_ok()).map(|claim| key_of(&**claim))
-    });
-    let claims = referenced.chain(bound).chain(takers).map(Key::Claim);
-    [Key::Volume(change.key.clone())].into_iter().chain(claims).collect()
-}
-
-/// The claims that wait for a volume of the class; those without class wait for a default one.
-fn keys_for_class(change: &Change, world: &World) -> Vec<Key> {
-    let classes = [change.key.name.as_str(), ""];
-    let waiting = classes.into_iter().flat_map(|class| world.claims.by(ClaimBy::Unbound, class));
-    waiting.map(|claim| Key::Claim(key_of(&**claim))).collect()
 }
 
 /// Asks the API server; the decision is outdated if the object exists after all.

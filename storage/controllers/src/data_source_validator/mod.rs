@@ -6,7 +6,7 @@
 //!
 //! Upstream: kubernetes-csi/volume-data-source-validator.
 
-mod plan;
+pub(crate) mod plan;
 mod run;
 
 pub use run::run;

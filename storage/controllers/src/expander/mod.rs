@@ -5,7 +5,7 @@
 //!
 //! Upstream: `pkg/controller/volume/expand/expand_controller.go`.
 
-mod plan;
+pub(crate) mod plan;
 mod run;
 
 pub use run::Expander;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{World, growth};
+use claimcheck_informer::{InTree, World, growth};
 use claimcheck_model::ObjectKey;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use crate::{
-    attachdetach::in_tree::InTree,
     claims::{claim_phase, claim_ref, ref_uid, volume_name},
+    migration::migrated_to,
 };
 
 /// Emit an event about a claim that must be expanded.
@@ -28,7 +28,7 @@ pub fn plan(key: &ObjectKey, world: &World) -> Option<Report> {
         return None;
     }
     let in_tree = volume.spec.as_ref().and_then(InTree::of_volume);
-    Some(match in_tree.and_then(|in_tree| in_tree.migrated_to) {
+    Some(match in_tree.and_then(|in_tree| migrated_to(in_tree.plugin)) {
         Some(driver) => Report::Refused(claim.clone(), driver),
         None => Report::Waits(claim.clone()),
     })

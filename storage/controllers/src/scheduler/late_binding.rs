@@ -42,8 +42,8 @@ pub fn choose(late: &[UnboundClaim<'_>], node: &Node, world: &World) -> Result<C
             if !reaches(volume, node) {
                 return Err(FilterFailure::VolumeAffinity);
             }
-        } else if let Some(volume) = fit::smallest(claim, world, |volume| {
-            reaches(volume, node) && !choice.take.iter().any(|(taken, _)| name(&**taken) == name(volume))
+        } else if let Some(volume) = fit::smallest(claim, node, world, |volume| {
+            !choice.take.iter().any(|(taken, _)| name(&**taken) == name(volume))
         }) {
             choice.take.push((volume.clone(), claim.clone()));
         } else if !can_make(class, node) {

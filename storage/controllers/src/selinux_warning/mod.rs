@@ -28,4 +28,6 @@ mod plan;
 mod plan_tests;
 mod run;
 
+pub(crate) use plan::{Key, plan};
 pub use run::SelinuxWarning;
+pub(crate) use run::concerned;

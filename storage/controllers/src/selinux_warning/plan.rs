@@ -135,14 +135,12 @@ pub fn plan(key: &Key, world: &World) -> Vec<Warning> {
 pub fn readings(world: &World) -> Vec<Reading> {
     let drivers = world.csi_drivers.iter().filter(|driver| mounts_with_label(driver));
     let drivers: BTreeSet<&str> = drivers.map(|driver| name(&**driver)).collect();
-    if drivers.is_empty() {
-        return Vec::new();
-    }
     let handle = |volume: &Arc<PersistentVolume>| {
         let csi = volume.spec.as_ref()?.csi.as_ref()?;
-        drivers.contains(&*csi.driver).then(|| (csi.driver.clone(), csi.volume_handle.clone()))
+        Some((csi.driver.clone(), csi.volume_handle.clone()))
     };
-    let volumes: BTreeSet<(String, String)> = world.volumes.iter().filter_map(handle).collect();
+    let volumes = drivers.into_iter().flat_map(|driver| world.volumes.by(VolumeBy::Driver, driver));
+    let volumes: BTreeSet<(String, String)> = volumes.filter_map(handle).collect();
     let conflicts = volumes.iter().flat_map(|(driver, handle)| conflicts(driver, handle, world));
     conflicts.map(|conflict| reading(&conflict)).collect()
 }

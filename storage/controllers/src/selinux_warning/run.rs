@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use claimcheck_informer::{Change, Kind, KindSet, PodBy, World, key_of, pod_claims};
+use claimcheck_informer::{Change, Kind, KindSet, PodBy, VolumeBy, World, key_of, pod_claims};
 use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -80,7 +80,7 @@ impl Controller for SelinuxWarning {
 }
 
 /// The keys that a change concerns.
-fn concerned(change: &Change, world: &World) -> Vec<Key> {
+pub(crate) fn concerned(change: &Change, world: &World) -> Vec<Key> {
     match change.kind {
         Kind::Pod => {
             let claims: Vec<ObjectKey> =
@@ -104,13 +104,11 @@ fn concerned(change: &Change, world: &World) -> Vec<Key> {
             let (before, after) = change.both::<CSIDriver>();
             let [before, after] =
                 [before, after].map(|driver| driver.is_some_and(|driver| mounts_with_label(driver)));
-            let name = &change.key.name;
-            let is_of_driver = |key: &Key| matches!(key, Key::Volume { driver, .. } if driver == name);
             if before == after {
                 return Vec::new();
             }
-            let volumes = world.volumes.iter().filter_map(|volume| Key::of_volume(volume));
-            volumes.filter(is_of_driver).collect()
+            let volumes = world.volumes.by(VolumeBy::Driver, &change.key.name);
+            volumes.filter_map(|volume| Key::of_volume(volume)).collect()
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Creates volumes for claims. `plan.rs` decides whether and how, `request.rs` builds the driver's request and
 //! the PersistentVolume from its response, `secrets.rs`, `source.rs` and `topology.rs` are parts of that;
 //! `go_format.rs` prints topology in errors; `ownership.rs` delays the attempts to own a claim with `--node-deployment`;
-//! `run.rs` calls the driver.
+//! `registration.rs` enqueues the claims that wait for the driver on a node; `run.rs` calls the driver.
 
 mod go_format;
 mod ownership;
 pub(crate) mod plan;
+pub(crate) mod registration;
 mod request;
 mod run;
 pub(super) mod secrets;

@@ -10,21 +10,22 @@ use claimcheck_csi::{
     Driver,
     v1::{DeleteVolumeRequest, GetCapacityRequest},
 };
-use claimcheck_informer::{Backoff, Change, ClaimBy, ClassBy, DataSource, EventType, Kind, KindSet, World};
+use claimcheck_informer::{Backoff, Change, ClaimBy, DataSource, EventType, Kind, KindSet, World};
 use claimcheck_model::{ObjectKey, SELECTED_NODE, snapshot::VolumeSnapshotContent};
 use jiff::Timestamp;
-use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::CSINode};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 use tracing::info;
 
 use super::{
     ownership::Attempts,
     plan::{Action, Known, Next, SLOW, after_failure, plan_known},
+    registration,
     request::{Job, Refusal},
 };
 use crate::{
     Failure,
-    claims::{annotation, ref_key, volume_name},
+    claims::{ref_key, volume_name},
     context::Context,
     provisioner::{Settings, SourceObject, grant, meter},
     resync,
@@ -101,20 +102,12 @@ impl Controller for Claims {
                 let claims = world.claims.by(ClaimBy::AttributesClass, &change.key.name);
                 claims.filter(|claim| volume_name(claim).is_none()).map(|claim| id(claim)).collect()
             }
-            // A driver that came up on a node may be what claims wait for: those that selected this node, or none.
-            Kind::CsiNode if self.registers(change) => {
-                let classes = world.classes.by(ClassBy::Provisioner, &self.settings.driver.name);
-                let names = classes.filter_map(|class| class.metadata.name.as_deref());
-                let claims = names.flat_map(|class| world.claims.by(ClaimBy::Unbound, class));
-                let here = claims.filter(|claim| {
-                    annotation(&***claim, SELECTED_NODE).is_none_or(|node| node == change.key.name)
-                });
-                here.map(|claim| id(claim)).collect()
-            }
+            Kind::CsiNode => registration::concerned(change, &self.settings.driver.name, world)
+                .map(|claim| id(claim))
+                .collect(),
             Kind::Volume
             | Kind::Pod
             | Kind::Node
-            | Kind::CsiNode
             | Kind::Attachment
             | Kind::CsiDriver
             | Kind::Capacity
@@ -210,18 +203,6 @@ impl Claims {
         let this = Self { driver, settings, calls, attempts: Mutex::default() };
         this.known().retain(|_, known| matches!(known, Known::InDoubt(_)));
         this
-    }
-
-    /// Whether a node changes its registration of the driver as far as topology depends on it: not if it only has
-    /// another limit of volumes.
-    fn registers(&self, change: &Change) -> bool {
-        let registered = |node: &Arc<CSINode>| {
-            let mut drivers = node.spec.drivers.iter();
-            let driver = drivers.find(|driver| driver.name == self.settings.driver.name)?;
-            Some(driver.topology_keys.clone())
-        };
-        let (old, new) = change.both::<CSINode>();
-        old.and_then(registered) != new.and_then(registered)
     }
 
     /// Claims that are still to be provisioned from a source.

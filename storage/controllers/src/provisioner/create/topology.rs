@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_csi::v1::{Topology, TopologyRequirement};
-use claimcheck_informer::World;
+use claimcheck_informer::{CsiNodeBy, World};
 use k8s_openapi::api::{
     core::v1::{
         Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, TopologySelectorTerm,
@@ -94,8 +94,8 @@ pub enum TopologyError {
 
 /// The topology requirement for a claim's volume; `None` leaves it to the driver.
 ///
-/// Linear in the number of nodes, unless the class or strict topology narrows it down: the driver must receive
-/// all segments, so that it can spread a volume over several.
+/// Linear in the number of segments, unless the class or strict topology narrows it down: the driver must receive
+/// all of them, so that it can spread a volume over several.
 pub fn requirement(
     world: &World,
     driver: &str,
@@ -191,9 +191,12 @@ pub fn keys_of<'n>(csi_node: &'n CSINode, driver: &str) -> &'n [String] {
 /// All nodes of a driver have the same keys, or are about to; any node can be used. The first by name, so that
 /// a repeated call is equal.
 fn keys_of_any_node(world: &World, driver: &str) -> Vec<String> {
-    let with_keys = world.csi_nodes.iter().filter(|csi_node| !keys_of(csi_node, driver).is_empty());
-    let first = with_keys.min_by_key(|csi_node| csi_node.metadata.name.clone());
-    first.map(|csi_node| keys_of(csi_node, driver).to_vec()).unwrap_or_default()
+    first_with_keys(world, driver).map(|csi_node| keys_of(csi_node, driver).to_vec()).unwrap_or_default()
+}
+
+/// The first node by name on which the driver registered topology keys.
+pub fn first_with_keys<'w>(world: &'w World, driver: &str) -> Option<&'w CSINode> {
+    world.csi_nodes.by(CsiNodeBy::Topology, driver).next().map(|csi_node| &**csi_node)
 }
 
 /// The distinct segments of all nodes with these labels, at least one.
@@ -201,7 +204,7 @@ fn everywhere(world: &World, keys: &[String]) -> Result<BTreeSet<Segments>, Topo
     if keys.is_empty() {
         return Err(TopologyError::NoneAtAll);
     }
-    let found: BTreeSet<_> = world.nodes.iter().filter_map(|node| segments(node, keys).ok()).collect();
+    let found = world.node_segments(keys);
     if found.is_empty() {
         return Err(TopologyError::NoNodes { keys: go_format::list(keys) });
     }

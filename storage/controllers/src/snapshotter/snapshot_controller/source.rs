@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{World, reference};
+use claimcheck_informer::{NodeBy, World, node_label, reference};
 use claimcheck_model::{
     DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_MANAGED_BY,
     snapshot::{
@@ -15,7 +15,10 @@ use claimcheck_model::{
     snapshot_content_name,
 };
 use k8s_openapi::{
-    api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim},
+    api::core::v1::{
+        CSIPersistentVolumeSource, Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume,
+        PersistentVolumeClaim,
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
@@ -82,9 +85,28 @@ pub fn held_claim<'w>(
 
 /// The first node by name from which a volume with node affinity is accessible. Upstream: `getManagedByNode`.
 fn node<'w>(volume: &PersistentVolume, world: &'w World) -> Option<&'w str> {
-    volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
-    let accessible = world.nodes.iter().filter(|node| selector::reaches(volume, node));
-    accessible.map(|node| name(&**node)).min()
+    let required = volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
+    required.node_selector_terms.iter().filter_map(|term| first_node(term, world)).min()
+}
+
+/// The first node by name that a term matches: among those with a label that it requires, if it lists the label's values.
+fn first_node<'w>(term: &NodeSelectorTerm, world: &'w World) -> Option<&'w str> {
+    let listing = term.match_expressions.iter().flatten().filter(|one| one.operator == "In");
+    let nodes_with = |one: &NodeSelectorRequirement| -> Vec<String> {
+        one.values.iter().flatten().map(|value| node_label(&one.key, value)).collect()
+    };
+    let count = |labels: &Vec<String>| -> usize {
+        labels.iter().map(|label| world.nodes.count(NodeBy::Label, label)).sum()
+    };
+    let matches = |node: &&Arc<Node>| selector::holds(term, node);
+    let found = match listing.map(nodes_with).min_by_key(count) {
+        Some(labels) => {
+            let first = labels.iter().filter_map(|label| world.nodes.by(NodeBy::Label, label).find(matches));
+            first.min_by_key(|node| name(&***node))
+        }
+        None => world.nodes.iter().filter(matches).min_by_key(|node| name(&***node)),
+    };
+    found.map(|node| name(&**node))
 }
 
 /// The content to be created for a snapshot. Upstream adds its finalizer in a second step.
@@ -131,4 +153,46 @@ pub fn content(
         },
         status: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_node_of_a_volume_is_the_first_of_all_that_can_access_it() {
+        let mut world = World::default();
+        for (index, zone) in ["b", "a", "b", "a"].into_iter().enumerate() {
+            let mut node = testing::node(&format!("n{index}"));
+            let labels = node.metadata.labels.get_or_insert_default();
+            labels.extend([("zone".to_owned(), zone.to_owned()), ("all".to_owned(), "1".to_owned())]);
+            world.apply(node);
+        }
+        let one = |key: &str, operator: &str, values: &[&str]| {
+            let values = json!(values);
+            json!({"key": key, "operator": operator, "values": values})
+        };
+        let zone = |values: &[&str]| one("zone", "In", values);
+        for (terms, expected) in [
+            (json!([{"matchExpressions": [zone(&["a"])]}]), Some("n1")),
+            (json!([{"matchExpressions": [zone(&["a", "b"])]}]), Some("n0")),
+            (json!([{"matchExpressions": [zone(&["c"])]}]), None),
+            (json!([{"matchExpressions": [one("all", "In", &["1"]), zone(&["a"])]}]), Some("n1")),
+            (json!([{"matchExpressions": [one("zone", "NotIn", &["b"])]}]), Some("n1")),
+            (json!([{"matchExpressions": [zone(&["a"])]}, {"matchExpressions": [zone(&["b"])]}]), Some("n0")),
+            (json!([{"matchFields": [one("metadata.name", "In", &["n3", "n2"])]}]), Some("n2")),
+            (json!([{}]), None),
+            (json!([]), None),
+        ] {
+            let mut volume = testing::volume("v", "fast", "1Gi");
+            let affinity = serde_json::from_value(json!({"required": {"nodeSelectorTerms": terms}})).unwrap();
+            volume.spec.get_or_insert_default().node_affinity = Some(affinity);
+            assert_eq!(node(&volume, &world), expected, "{terms}");
+            let accessible = world.nodes.iter().filter(|node| selector::reaches(&volume, node));
+            assert_eq!(accessible.map(|node| name(&**node)).min(), expected, "{terms}, of all");
+        }
+    }
 }

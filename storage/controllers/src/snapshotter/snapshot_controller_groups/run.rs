@@ -1,28 +1,23 @@
-//! Wakes groups and their contents, and executes the plans.
+//! Executes the plans of groups and their contents.
 
-use claimcheck_informer::{
-    Change, DataSource, EventType, GroupBy, Kind, KindSet, UNREADY, World, data_source, key_of,
-};
+use claimcheck_informer::{Change, EventType, KindSet, World, key_of};
 use claimcheck_model::{
     GROUP_SNAPSHOT_BEING_DELETED, GROUP_SNAPSHOT_BOUND_PROTECTION, GROUP_SNAPSHOT_CONTENT_PROTECTION,
     ObjectKey,
-    group_snapshot::{
-        VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotStatus, owning_group,
-    },
-    snapshot::{VolumeSnapshot, VolumeSnapshotContent},
+    group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotStatus},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, api::ListParams};
 use serde_json::json;
 use tracing::info;
 
 use super::{
     plan::{Action, plan_content, plan_group},
+    triggers::{KINDS, Key, concerned},
     trouble::Trouble,
 };
 use crate::{
-    claims::{claim_ref, ref_key},
     context::{Context, Failure},
     shell::{ActionOutcome, Controller, Plan},
     snapshotter::{
@@ -31,15 +26,6 @@ use crate::{
         status_error::{write_status, write_trouble},
     },
 };
-
-/// A key of the reconciler.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// The group of this key.
-    Group(ObjectKey),
-    /// The content of this name.
-    Content(String),
-}
 
 /// The controller that binds groups of snapshots.
 pub struct Groups {
@@ -60,64 +46,12 @@ impl Controller for Groups {
     const WORKERS: usize = 10;
 
     fn kinds() -> KindSet {
-        KindSet::of(&[
-            Kind::GroupSnapshot,
-            Kind::GroupSnapshotContent,
-            Kind::GroupSnapshotClass,
-            Kind::Snapshot,
-            Kind::SnapshotContent,
-            Kind::Claim,
-            Kind::Volume,
-        ])
+        KindSet::of(KINDS)
     }
 
     fn map_to_keys(&self, change: &Change, world: &World) -> Vec<Key> {
         self.measured.changed::<VolumeGroupSnapshot>(change, world);
-        match change.kind {
-            Kind::GroupSnapshot => vec![Key::Group(change.key.clone())],
-            Kind::GroupSnapshotContent => {
-                let contents = change.states::<VolumeGroupSnapshotContent>();
-                let bound = contents.map(|content| ref_key(&content.spec.volume_group_snapshot_ref));
-                let requested = groups(GroupBy::Content, &change.key.name, world);
-                let content = Key::Content(change.key.name.clone());
-                bound.map(Key::Group).chain(requested).chain([content]).collect()
-            }
-            Kind::GroupSnapshotClass => groups(GroupBy::Unready, UNREADY, world).collect(),
-            Kind::Snapshot => {
-                change.states::<VolumeSnapshot>().filter_map(|snapshot| of_member(snapshot)).collect()
-            }
-            Kind::SnapshotContent => {
-                let contents = change.states::<VolumeSnapshotContent>();
-                let snapshots = contents.map(|content| ref_key(&content.spec.volume_snapshot_ref));
-                snapshots.filter_map(|key| of_member(world.snapshots.get(&key)?)).collect()
-            }
-            Kind::Claim => {
-                let claims = change.states::<PersistentVolumeClaim>();
-                let sources = claims.filter_map(|claim| match data_source(claim) {
-                    Some(DataSource::Snapshot(source)) => of_member(world.snapshots.get(&source)?),
-                    Some(DataSource::Claim(_) | DataSource::Elsewhere { .. } | DataSource::Other { .. })
-                    | None => None,
-                });
-                sources.chain(unready_in(&change.key.namespace, world)).collect()
-            }
-            Kind::Volume => {
-                let claim = change.object::<PersistentVolume>().and_then(|volume| claim_ref(volume));
-                let namespace = claim.map(|claim| ref_key(claim).namespace);
-                namespace.map(|namespace| unready_in(&namespace, world).collect()).unwrap_or_default()
-            }
-            Kind::Class
-            | Kind::Pod
-            | Kind::Node
-            | Kind::Attachment
-            | Kind::CsiDriver
-            | Kind::CsiNode
-            | Kind::Capacity
-            | Kind::Lease
-            | Kind::ReferenceGrant
-            | Kind::Populator
-            | Kind::AttributesClass
-            | Kind::SnapshotClass => Vec::new(),
-        }
+        concerned(change, world)
     }
 
     fn plan(&self, key: &Key, world: &World, _: Timestamp) -> Plan<Action> {
@@ -202,22 +136,6 @@ async fn read_claims(context: &Context, namespace: &str) -> Result<(), Failure> 
         context.informer.apply(claim);
     }
     Ok(())
-}
-
-/// The group of a member.
-fn of_member(snapshot: &VolumeSnapshot) -> Option<Key> {
-    let group = owning_group(snapshot)?;
-    Some(Key::Group(ObjectKey::new(snapshot.metadata.namespace.as_deref().unwrap_or_default(), group)))
-}
-
-/// Groups found by an index.
-fn groups<'w>(by: GroupBy, term: &str, world: &'w World) -> impl Iterator<Item = Key> + use<'w> {
-    world.group_snapshots.by(by, term).map(|group| Key::Group(key_of(&**group)))
-}
-
-/// The groups of a namespace that are not ready: they may select a changed claim.
-fn unready_in(namespace: &str, world: &World) -> impl Iterator<Item = Key> {
-    groups(GroupBy::Unready, namespace, world)
 }
 
 async fn report(

@@ -36,21 +36,18 @@ fn volumes<'w>(
     world: &'w World,
 ) -> Result<Vec<&'w Arc<PersistentVolume>>, SourceTrouble> {
     let selector = group.spec.source.selector.as_ref();
-    let is_selected = |claim: &&Arc<PersistentVolumeClaim>| {
-        claim.metadata.namespace == group.metadata.namespace
-            && selects(selector, claim.metadata.labels.as_ref())
-    };
+    let is_selected = |claim: &&Arc<PersistentVolumeClaim>| selects(selector, claim.metadata.labels.as_ref());
+    let namespace = group.metadata.namespace.as_deref().unwrap_or_default();
     let label = selector.and_then(|selector| selector.match_labels.as_ref()?.first_key_value());
-    let mut claims: Vec<&Arc<PersistentVolumeClaim>> = match label {
+    // Both are in order of names.
+    let claims: Vec<&Arc<PersistentVolumeClaim>> = match label {
         Some((key, value)) => {
-            let namespace = group.metadata.namespace.as_deref().unwrap_or_default();
             let term = claim_label(namespace, key, value);
             world.claims.by(ClaimBy::Label, &term).filter(is_selected).collect()
         }
         // Expressions alone have no index.
-        None => world.claims.iter().filter(is_selected).collect(),
+        None => world.claims.by(ClaimBy::Namespace, namespace).filter(is_selected).collect(),
     };
-    claims.sort_by(|a, b| name(&***a).cmp(name(&***b)));
     if claims.is_empty() {
         return Err(SourceTrouble::NoClaims(describe(selector)));
     }
