@@ -125,7 +125,7 @@ labels! {
     Reason = "reason";
     /// The cause of a wait, as the monitor derives it: a closed set.
     Cause = "cause";
-    /// The topology segment of a canary: a zone, a node, or `any`.
+    /// The topology segment of a canary: a zone, `node` for single nodes, or `any`.
     Topology = "topology";
     /// A built-in controller: a handful of values.
     Controller = "controller";
@@ -163,6 +163,8 @@ labels! {
 pub const CANARY: &str = "canary";
 /// [`Label::Source`] of all other volumes that the monitor follows.
 pub const VOLUMES: &str = "volumes";
+/// [`Label::StorageClass`] and [`Label::DriverName`] of what any user could invent.
+pub const OTHER: &str = "(other)";
 
 /// Upstream's buckets of storage operations (`pkg/volume/util/metrics.go`), extended downwards: upstream
 /// Kubernetes never needs to distinguish 1 ms from 50 ms.
@@ -216,13 +218,13 @@ metrics! {
     STUCK_VOLUMES = "claimcheck_stuck_volumes", Count, Gauge, [Phase, DriverName, StorageClass, Cause],
         "Number of volumes that wait longer than the monitor's limit for something that does not occur by itself.";
     UNUSED_OBJECTS = "claimcheck_unused_objects", Count, Gauge, [Kind],
-        "Number of attachments, volumes and finalizers that nothing uses any more, older than the monitor's limit.";
+        "Number of attachments, volumes, mounts and finalizers that nothing uses any more, older than the limit.";
     CANARY_RUNS = "claimcheck_canary_runs_total", Count, Counter, [StorageClass, Topology, Result],
         "Number of finished runs of the monitor's canary.";
     TRACKED = "claimcheck_tracked_volumes", Count, Gauge, [],
         "Number of claims that the monitor follows.";
     LISTS_AFTER_START = "claimcheck_lists_after_start_total", Count, Counter, [Kind],
-        "Number of lists of a kind after the first one: 0 unless changes were missed.";
+        "Number of lists of a kind after the first one: 0 unless changes were missed; of Event, those about objects that wait.";
     WATCH_RESTARTS = "claimcheck_watch_restarts_total", Count, Counter, [Kind],
         "Number of times that the watch of a kind failed and was started again.";
     ATTACH = "claimcheck_attach_total", Count, Counter, [DriverName],

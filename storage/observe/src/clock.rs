@@ -157,7 +157,7 @@ mod tests {
     async fn metrics_are_served_in_the_format_of_prometheus() {
         let listener = bind("127.0.0.1:0".parse().unwrap(), "--metrics").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let series = Series::default();
+        let series = Series::new("canary");
         let serving = serve(listener, move |request: &Request<Incoming>| metrics(request, &series));
         let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(serving));
         let answer = get(address, "GET /metrics").await;

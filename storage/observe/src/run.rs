@@ -51,7 +51,8 @@ pub async fn run(args: Args, stop: impl Future<Output = ()>) -> Result<(), RunEr
             let client = api_client(args.kubeconfig.as_deref()).await?;
             let listener = clock::bind(address, "--metrics").await?;
             let (copies, records) = unbounded_channel();
-            (Some(copies), Some(Metrics { listener, client, node: args.node_name.clone(), records }))
+            let series = Series::new(&args.canary_namespace);
+            (Some(copies), Some(Metrics { listener, client, node: args.node_name.clone(), records, series }))
         }
         None => (None, None),
     };
@@ -87,17 +88,17 @@ struct Metrics {
     client: Client,
     node: String,
     records: UnboundedReceiver<Record>,
+    series: Series,
 }
 
 impl Metrics {
     /// Measures and serves forever.
     async fn run(self) -> Infallible {
-        let series = Series::default();
-        let served = series.clone();
+        let served = self.series.clone();
         let pages = move |request: &Request<Incoming>| clock::metrics(request, &served);
         let (never, ()) = tokio::join!(
             clock::serve(self.listener, pages),
-            follow(self.client, &self.node, self.records, &series)
+            follow(self.client, &self.node, self.records, &self.series)
         );
         never
     }

@@ -97,6 +97,7 @@ impl Namespace {
             kubelet_dir: self.kubelet_dir.path().canonicalize().unwrap(),
             listen: None,
             metrics: None,
+            canary_namespace: "claimcheck-canary".into(),
             kubeconfig: None,
         }
     }

@@ -109,7 +109,7 @@ struct Observer {
 impl Observer {
     /// Starts one, and waits for its first lists.
     async fn start(cluster: &Cluster) -> Self {
-        let series = Series::default();
+        let series = Series::new("claimcheck-canary");
         let (records, received) = unbounded_channel();
         let (client, of_task) = (cluster.client.clone(), series.clone());
         let task = tokio::spawn(async move { follow(client, "n1", received, &of_task).await });

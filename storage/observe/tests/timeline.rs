@@ -37,6 +37,7 @@ enum Fact {
     Scheduled(String),
     Staged,
     Published(String),
+    Ready(String),
     Terminated(String),
     Unpublished(String),
     Unstaged,
@@ -47,6 +48,7 @@ enum Fact {
 struct Pace {
     scheduled: u64,
     published: u64,
+    ready: u64,
     terminated: u64,
     unpublished: u64,
     /// Whether its termination is observed after the unmount.
@@ -55,10 +57,11 @@ struct Pace {
 
 fn pace() -> impl Strategy<Value = Pace> {
     let delay = || 1_u64..20;
-    (delay(), delay(), delay(), delay(), any::<bool>()).prop_map(
-        |(scheduled, published, terminated, unpublished, lags)| Pace {
+    (delay(), delay(), delay(), delay(), delay(), any::<bool>()).prop_map(
+        |(scheduled, published, ready, terminated, unpublished, lags)| Pace {
             scheduled,
             published,
+            ready,
             terminated,
             unpublished,
             lags,
@@ -75,11 +78,13 @@ fn life(pods: &[Pace], attached: u64, staged: Option<u64>, unstaged: u64) -> Vec
     for (nth, pace) in pods.iter().enumerate() {
         let pod = format!("u{nth}");
         let published = ready.max(pace.scheduled) + pace.published;
-        let terminated = published + pace.terminated;
+        let started = published + pace.ready;
+        let terminated = started + pace.terminated;
         let unpublished = terminated + pace.unpublished;
         let observed = if pace.lags { unpublished + 1 } else { terminated };
         facts.push((pace.scheduled, Fact::Scheduled(pod.clone())));
         facts.push((published, Fact::Published(pod.clone())));
+        facts.push((started, Fact::Ready(pod.clone())));
         facts.push((observed, Fact::Terminated(pod.clone())));
         facts.push((unpublished, Fact::Unpublished(pod)));
         released = released.max(unpublished);
@@ -112,14 +117,20 @@ fn on_node(facts: &[(u64, Fact)], requires_attach: bool) -> Vec<PhaseSample> {
     samples.extend(phases.driver(DRIVER, requires_attach));
     for (seconds, fact) in facts {
         let at = stamp(*seconds);
-        let of_pod = |uid: &str, terminated| PodFacts { uid: uid.into(), claims: vec![claim()], terminated };
+        let of_pod = |uid: &str, ready, terminated| PodFacts {
+            uid: uid.into(),
+            claims: vec![claim()],
+            ready,
+            terminated,
+        };
         samples.extend(match fact {
             Fact::Attached => {
                 let handles = BTreeSet::from([(DRIVER.to_owned(), HANDLE.to_owned())]);
                 phases.attached(&handles, Moment::At(at))
             }
-            Fact::Scheduled(pod) => phases.pod(of_pod(pod, false), Moment::At(at)),
-            Fact::Terminated(pod) => phases.pod(of_pod(pod, true), Moment::At(at)),
+            Fact::Scheduled(pod) => phases.pod(of_pod(pod, false, false), Moment::At(at)),
+            Fact::Ready(pod) => phases.pod(of_pod(pod, true, false), Moment::At(at)),
+            Fact::Terminated(pod) => phases.pod(of_pod(pod, true, true), Moment::At(at)),
             Fact::Staged | Fact::Published(_) | Fact::Unpublished(_) | Fact::Unstaged => {
                 let (place, mounted) = place(fact);
                 let change = if mounted { Change::Mounted } else { Change::Unmounted };
@@ -139,7 +150,9 @@ fn place(fact: &Fact) -> (KubeletPath, bool) {
         Fact::Unstaged => (stage(), false),
         Fact::Published(pod) => (publish(pod), true),
         Fact::Unpublished(pod) => (publish(pod), false),
-        Fact::Attached | Fact::Scheduled(_) | Fact::Terminated(_) => panic!("{fact:?} is no mount"),
+        Fact::Attached | Fact::Scheduled(_) | Fact::Ready(_) | Fact::Terminated(_) => {
+            panic!("{fact:?} is no mount")
+        }
     }
 }
 
@@ -149,7 +162,8 @@ fn watched<K: DeserializeOwned + Into<Object>>(seconds: u64, mut object: Value) 
     Observation::Watch(Box::new(evidence::Change { at: stamp(seconds), object, gone: false }))
 }
 
-fn pod(seconds: u64, uid: &str, phase: &str) -> Observation {
+fn pod(seconds: u64, uid: &str, phase: &str, ready: bool) -> Observation {
+    let ready = json!({ "type": "Ready", "status": if ready { "True" } else { "False" } });
     watched::<Pod>(
         seconds,
         json!({
@@ -159,7 +173,7 @@ fn pod(seconds: u64, uid: &str, phase: &str) -> Observation {
                 "nodeName": "n",
                 "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }],
             },
-            "status": { "phase": phase },
+            "status": { "phase": phase, "conditions": [ready] },
         }),
     )
 }
@@ -200,8 +214,9 @@ fn in_harness(facts: &[(u64, Fact)], requires_attach: bool) -> Vec<PhaseSample> 
                 "status": { "attached": true },
             }),
         ),
-        Fact::Scheduled(uid) => pod(*seconds, uid, "Running"),
-        Fact::Terminated(uid) => pod(*seconds, uid, "Succeeded"),
+        Fact::Scheduled(uid) => pod(*seconds, uid, "Running", false),
+        Fact::Ready(uid) => pod(*seconds, uid, "Running", true),
+        Fact::Terminated(uid) => pod(*seconds, uid, "Succeeded", false),
         Fact::Staged | Fact::Published(_) | Fact::Unpublished(_) | Fact::Unstaged => {
             let (place, mounted) = place(fact);
             Observation::Mount(Mount { at: stamp(*seconds), node: "n".into(), place, mounted })
@@ -215,9 +230,9 @@ fn in_harness(facts: &[(u64, Fact)], requires_attach: bool) -> Vec<PhaseSample> 
     samples.collect()
 }
 
-/// The durations of the four phases, in the order of phases and pods.
+/// The durations of the phases on nodes, in the order of phases and pods.
 fn durations(samples: &[PhaseSample]) -> BTreeSet<(Phase, String, Stamp, Stamp)> {
-    let of_node = [Phase::Stage, Phase::Publish, Phase::Unpublish, Phase::Unstage];
+    let of_node = [Phase::Stage, Phase::Publish, Phase::Start, Phase::Unpublish, Phase::Unstage];
     let samples = samples.iter().filter(|sample| of_node.contains(&sample.phase));
     let durations = samples.map(|sample| match sample.outcome {
         Outcome::Ok { start, end, .. } => (sample.phase, sample.subject.pod.clone(), start, end),
@@ -237,7 +252,7 @@ proptest! {
     ) {
         let facts = life(&pods, attached, staged, unstaged);
         let node = durations(&on_node(&facts, requires_attach));
-        let phases = 2 * pods.len() + if staged.is_some() { 2 } else { 0 };
+        let phases = 3 * pods.len() + if staged.is_some() { 2 } else { 0 };
         prop_assert_eq!(node.len(), phases, "{:?}", facts);
         prop_assert_eq!(node, durations(&in_harness(&facts, requires_attach)), "{:?}", facts);
     }

@@ -18,8 +18,11 @@ pub const MEMORY_SECONDS: f64 = 60.0;
 pub(super) struct PodState {
     pub facts: PodFacts,
     pub scheduled: Moment,
+    pub ready: Option<Moment>,
     pub terminated: Option<Moment>,
     pub gone: Option<Moment>,
+    /// Its start was reported.
+    pub started: bool,
 }
 
 /// A volume in a pod.
@@ -134,21 +137,28 @@ impl NodePhases {
 
     /// Records a pod of this node that has claims.
     pub fn pod(&mut self, facts: PodFacts, seen: Moment) -> Vec<PhaseSample> {
-        let (is_new, terminated) = (!self.pods.contains_key(&facts.uid), facts.terminated);
+        let is_new = !self.pods.contains_key(&facts.uid);
+        let (ready, terminated) = (facts.ready, facts.terminated);
         let state = self.pods.entry(facts.uid.clone()).or_insert_with(|| PodState {
             facts,
             scheduled: seen,
+            ready: None,
             terminated: None,
             gone: None,
+            started: false,
         });
         // A list of the API server's cache may be older than the watch before it.
         state.gone = None;
+        let starts = ready && state.ready.is_none();
+        if starts {
+            state.ready = Some(seen);
+        }
         let ends = terminated && state.terminated.is_none();
         if ends {
             state.terminated = Some(seen);
         }
         // Most changes of pods are of no interest here.
-        if is_new || ends { self.settle() } else { Vec::new() }
+        if is_new || starts || ends { self.settle() } else { Vec::new() }
     }
 
     /// Records the deletion of a pod, by uid.
@@ -229,7 +239,7 @@ impl NodePhases {
             pods.contains(uid) || (!self.pods.contains_key(uid) && is_old(known.unpublished))
         });
         let in_pods: BTreeSet<PodVolume> = in_pods.map(|(key, _)| key.clone()).collect();
-        let samples = self.settle_last(&in_pods, |cycle| is_old(cycle.unstaged));
+        let samples = self.settle_last(&pods, &in_pods, |cycle| is_old(cycle.unstaged));
         for key in &in_pods {
             let Some(known) = self.in_pods.remove(key) else { continue };
             if let Some(volume) = self.volumes.get_mut(&key.1) {

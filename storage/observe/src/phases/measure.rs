@@ -1,13 +1,13 @@
 //! The start and end of each phase, as far as they are known: `of_pod_volume` and `of_node_volume` of
 //! `harness/timeline/src/measure.rs` for a node's own observations.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_model::{KubeletPath, Outcome, Phase, PhaseSample, Stamp, SubjectIds};
+use claimcheck_model::{KubeletPath, ObjectKey, Outcome, Phase, PhaseSample, Stamp, SubjectIds};
 
 use super::{
     fact::{Moment, first, last_known, latest, outcome},
-    fold::{Cycle, InPod, NodePhases, PodVolume, places},
+    fold::{Cycle, InPod, NodePhases, PodState, PodVolume, places},
     objects::VolumeFacts,
 };
 
@@ -20,6 +20,8 @@ const START: Stamp = Stamp { mono_ns: 0, wall_ns: 0 };
 #[derive(Debug)]
 enum Subject {
     Pod(PodVolume),
+    /// The pod itself.
+    Start(String),
     /// The staging path, and the index of the cycle.
     Node(KubeletPath, usize),
 }
@@ -41,9 +43,10 @@ impl NodePhases {
         self.report(|_| false)
     }
 
-    /// As [`Self::settle`], and nothing more will be observed of these volumes in pods and these cycles.
+    /// As [`Self::settle`], and nothing more will be observed of these pods, volumes in pods and cycles.
     pub(super) fn settle_last(
         &mut self,
+        pods: &BTreeSet<String>,
         in_pods: &BTreeSet<PodVolume>,
         is_last: impl Fn(&Cycle) -> bool,
     ) -> Vec<PhaseSample> {
@@ -56,6 +59,7 @@ impl NodePhases {
             .collect();
         self.report(|subject| match subject {
             Subject::Pod(key) => in_pods.contains(key),
+            Subject::Start(pod) => pods.contains(pod),
             Subject::Node(place, nth) => ended.contains(&(place.clone(), *nth)),
         })
     }
@@ -67,6 +71,13 @@ impl NodePhases {
             let Some(outcome) = outcome(measured.start, measured.end, last) else { continue };
             let reported = match &measured.subject {
                 Subject::Pod(key) => self.in_pods.get_mut(key).map(|known| &mut known.reported),
+                Subject::Start(pod) => {
+                    if let Some(pod) = self.pods.get_mut(pod) {
+                        pod.started = true;
+                    }
+                    samples.extend(self.sample(&measured, outcome));
+                    continue;
+                }
                 Subject::Node(place, nth) => {
                     let cycle = self.cycles.get_mut(place).and_then(|cycles| cycles.get_mut(*nth));
                     cycle.map(|cycle| &mut cycle.reported)
@@ -83,7 +94,7 @@ impl NodePhases {
     fn sample(&self, measured: &Measured, outcome: Outcome) -> Option<PhaseSample> {
         let facts = self.volumes.get(&measured.volume)?.facts.as_ref()?;
         let pod = match &measured.subject {
-            Subject::Pod((pod, _)) => pod.clone(),
+            Subject::Pod((pod, _)) | Subject::Start(pod) => pod.clone(),
             Subject::Node(..) => String::new(),
         };
         let attaches = self.drivers.get(&facts.driver).copied().unwrap_or_default();
@@ -126,7 +137,31 @@ impl NodePhases {
             let facts = self.volumes.get(&key.1).and_then(|volume| volume.facts.as_ref());
             all.extend(facts.into_iter().flat_map(|facts| self.of_pod_volume(key, known, facts)));
         }
+        let unreported = self.pods.iter().filter(|(_, pod)| !pod.started && pod.ready.is_some());
+        all.extend(unreported.filter_map(|(uid, pod)| self.of_pod(uid, pod)));
         all
+    }
+
+    /// The start of a pod, which has the labels of its first claim with a CSI volume.
+    fn of_pod(&self, uid: &str, pod: &PodState) -> Option<Measured> {
+        let volumes = self.in_pods.range((uid.to_owned(), String::new())..);
+        let volumes = volumes.take_while(|((other, _), _)| other == uid);
+        let published: BTreeMap<&ObjectKey, (&str, Option<Moment>)> = volumes
+            .filter_map(|((_, name), known)| {
+                let facts = self.volumes.get(name)?.facts.as_ref()?;
+                Some((&facts.claim, (name.as_str(), known.published)))
+            })
+            .collect();
+        let (volume, _) = published.values().next()?;
+        let of_claims =
+            pod.facts.claims.iter().map(|claim| published.get(claim).and_then(|(_, moment)| *moment));
+        Some(Measured {
+            phase: Phase::Start,
+            subject: Subject::Start(uid.to_owned()),
+            volume: (*volume).to_owned(),
+            start: latest(of_claims.chain([Some(pod.scheduled)])),
+            end: pod.ready,
+        })
     }
 
     fn of_pod_volume(&self, key: &PodVolume, known: &InPod, facts: &VolumeFacts) -> Vec<Measured> {

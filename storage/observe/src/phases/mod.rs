@@ -1,10 +1,13 @@
-//! The phases of volumes on one node, measured on the node itself: stage, publish, unpublish and unstage.
+//! The phases of volumes on one node, measured on the node itself: stage, publish, start, unpublish and unstage; and the
+//! mounts of pods that do not exist.
 //!
 //! ```text
 //! mount table ── Record ───────────────┐
 //! pods of the node ── watch, trimmed ──┼─> NodePhases ── PhaseSample ──> Series ──> GET /metrics
 //! Node.status.volumesAttached ─ watch ─┤      │
 //! PersistentVolume, CSIDriver ── get ──┘ <─ plan: which of them are unknown
+//!
+//! mount table, pods of the node ───────────> Leftovers ──> mounts without pods
 //! ```
 //!
 //! Start and end of each phase are those of [`claimcheck_model::Phase`], as `harness/timeline/src/measure.rs` measures
@@ -26,6 +29,7 @@
 
 mod fact;
 mod fold;
+mod leftover;
 mod measure;
 mod objects;
 pub mod plan;
@@ -34,6 +38,7 @@ mod series;
 
 pub use fact::Moment;
 pub use fold::{MEMORY_SECONDS, NodePhases};
+pub use leftover::Leftovers;
 pub use objects::{
     Handle, PodFacts, VolumeFacts, attached_volumes, pod_facts, requires_attach, volume_facts,
 };

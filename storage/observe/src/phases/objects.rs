@@ -25,6 +25,8 @@ pub struct PodFacts {
     pub uid: String,
     /// Its claims.
     pub claims: Vec<ObjectKey>,
+    /// Whether it was ready, or is complete.
+    pub ready: bool,
     /// Whether its containers ended for good.
     pub terminated: bool,
 }
@@ -65,7 +67,16 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     if claims.is_empty() {
         return None;
     }
-    Some(PodFacts { uid: meta.uid.clone()?, claims, terminated: containers_ended(pod) })
+    Some(PodFacts { uid: meta.uid.clone()?, claims, ready: is_ready(pod), terminated: containers_ended(pod) })
+}
+
+/// Whether a pod is ready; one that completed without that counts as started, too. As `is_ready` in
+/// `harness/timeline/src/state.rs`.
+fn is_ready(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        || status.phase.as_deref() == Some("Succeeded")
 }
 
 /// Whether the containers of a pod ended for good: those of a pod that is not being deleted may restart, unless the
@@ -148,17 +159,20 @@ mod tests {
         };
         let deleting = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
         let table = [
-            (json!({}), json!({}), false),
-            (json!({}), json!({ "phase": "Succeeded" }), true),
-            (json!({}), json!({ "phase": "Failed" }), true),
-            (json!({}), json!({ "containerStatuses": [ended("a"), ended("b")] }), false),
-            (deleting.clone(), json!({ "containerStatuses": [ended("a")] }), false),
-            (deleting, json!({ "containerStatuses": [ended("a"), ended("b")] }), true),
+            (json!({}), json!({}), false, false),
+            (json!({}), json!({ "phase": "Succeeded" }), true, true),
+            (json!({}), json!({ "phase": "Failed" }), false, true),
+            (json!({}), json!({ "conditions": [{ "type": "Ready", "status": "True" }] }), true, false),
+            (json!({}), json!({ "conditions": [{ "type": "Ready", "status": "False" }] }), false, false),
+            (json!({}), json!({ "containerStatuses": [ended("a"), ended("b")] }), false, false),
+            (deleting.clone(), json!({ "containerStatuses": [ended("a")] }), false, false),
+            (deleting, json!({ "containerStatuses": [ended("a"), ended("b")] }), false, true),
         ];
-        for (more, status, terminated) in table {
+        for (more, status, ready, terminated) in table {
             let facts = pod(&more, &status).unwrap();
             assert_eq!(facts.claims, [ObjectKey::new("ns", "c"), ObjectKey::new("ns", "p-own")]);
-            assert_eq!((&*facts.uid, facts.terminated), ("u", terminated), "{more} {status}");
+            let found = (&*facts.uid, facts.ready, facts.terminated);
+            assert_eq!(found, ("u", ready, terminated), "{more} {status}");
         }
         let without: Pod = serde_json::from_value(json!({
             "metadata": { "name": "p", "namespace": "ns", "uid": "u" },

@@ -29,7 +29,7 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    Moment, NodePhases, Series, VolumeFacts, attached_volumes,
+    Leftovers, MEMORY_SECONDS, Moment, NodePhases, Series, VolumeFacts, attached_volumes,
     plan::{Get, Requests, plan},
     pod_facts, requires_attach,
     series::Kind,
@@ -39,6 +39,10 @@ use crate::Record;
 
 /// The time between two removals of what no longer exists, and the precision of delayed requests.
 const TICK: Duration = Duration::from_secs(10);
+/// Seconds after which a watch ends and continues, so that a connection that broke silently is noticed before what no
+/// longer exists is removed.
+const WATCH_SECONDS: u32 = 40;
+const _: () = assert!(WATCH_SECONDS as f64 + 10.0 < MEMORY_SECONDS);
 const AGENT: &str = concat!("claimcheck-observe/", env!("CARGO_PKG_VERSION"));
 
 /// The API server cannot be used.
@@ -90,25 +94,32 @@ pub async fn follow(client: Client, node: &str, mut records: UnboundedReceiver<R
     let of_node = format!("spec.nodeName={node}");
     let by_name = format!("metadata.name={node}");
     // From the API server's cache: all nodes may start at once.
-    let config = |fields: &str| watcher::Config::default().fields(fields).any_semantic();
+    let config =
+        |fields: &str| watcher::Config::default().fields(fields).any_semantic().timeout(WATCH_SECONDS);
     let pods = watcher(Api::<Pod>::all(client.clone()), config(&of_node)).default_backoff();
     let nodes = watcher(Api::<Node>::all(client.clone()), config(&by_name)).default_backoff();
     let (mut pods, mut nodes) = (Box::pin(pods), Box::pin(nodes));
     let (mut of_pods, mut of_nodes) = (Lists::of(Kind::Pod), Lists::of(Kind::Node));
-    let mut phases = NodePhases::new(node);
+    let (mut phases, mut leftovers) = (NodePhases::new(node), Leftovers::default());
     let (mut requests, mut running) = (Requests::default(), FuturesUnordered::new());
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let samples = tokio::select! {
             record = records.recv() => match record {
-                Some(record) => phases.mount(&record),
+                Some(record) => {
+                    leftovers.mount(&record);
+                    phases.mount(&record)
+                }
                 None => return,
             },
-            Some(event) = pods.next() => of_pods.pod(event, &mut phases, series),
+            Some(event) = pods.next() => of_pods.pod(event, &mut phases, &mut leftovers, series),
             Some(event) = nodes.next() => of_nodes.node(event, &mut phases, series),
             Some((get, answer)) = running.next() => answered(get, answer, &mut phases, &mut requests),
-            _ = ticks.tick() => phases.retire(Stamp::now()),
+            _ = ticks.tick() => {
+                series.without_pod(leftovers.count(Stamp::now()));
+                phases.retire(Stamp::now())
+            }
         };
         series.observe(&samples);
         for get in plan(&phases, &requests, Stamp::now()) {
@@ -136,6 +147,7 @@ impl Lists {
         &mut self,
         event: watcher::Result<Event<Pod>>,
         phases: &mut NodePhases,
+        leftovers: &mut Leftovers,
         series: &Series,
     ) -> Vec<PhaseSample> {
         let now = Stamp::now();
@@ -145,9 +157,14 @@ impl Lists {
             None => Vec::new(),
         };
         match event {
-            Ok(Event::Apply(pod)) => enter(&pod, Moment::At(now)),
+            Ok(Event::Apply(pod)) => {
+                leftovers.pod(pod.metadata.uid.as_deref().unwrap_or_default());
+                enter(&pod, Moment::At(now))
+            }
             Ok(Event::Delete(pod)) => {
-                phases.pod_gone(pod.metadata.uid.as_deref().unwrap_or_default(), Moment::At(now))
+                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                leftovers.pod_gone(uid);
+                phases.pod_gone(uid, Moment::At(now))
             }
             Ok(Event::Init) => {
                 self.uids.clear();
@@ -159,7 +176,10 @@ impl Lists {
             }
             Ok(Event::InitDone) => {
                 self.completed(series);
-                phases.pods_listed(&mem::take(&mut self.uids), now)
+                let uids = mem::take(&mut self.uids);
+                let samples = phases.pods_listed(&uids, now);
+                leftovers.pods_listed(uids);
+                samples
             }
             Err(error) => self.failed(&error, series),
         }

@@ -20,8 +20,8 @@ use prometheus::{
 /// The number of combinations of driver and storage class with separate series. Any user who may create a
 /// PersistentVolume can invent storage classes.
 const CLASSES: usize = 32;
-/// The label value for all further classes.
-const OTHER: &str = "(other)";
+/// The kind of unused objects that an observer counts.
+const WITHOUT_POD: &str = "mount_without_pod";
 const DECLARED: &str = "declarations have valid, unique names";
 
 /// The watched kinds.
@@ -52,13 +52,18 @@ pub struct Series {
     lists: IntCounterVec,
     restarts: IntCounterVec,
     memory: GaugeVec,
+    unused: GaugeVec,
+    /// The namespace of the monitor's canary.
+    canary: Arc<str>,
     classes: Arc<Mutex<BTreeSet<(String, String)>>>,
     /// The number of kinds that were listed.
     listed: Arc<AtomicUsize>,
 }
 
-impl Default for Series {
-    fn default() -> Self {
+impl Series {
+    /// Without samples. Phases of claims in this namespace, that of the monitor's canary, are separate from those of all
+    /// others.
+    pub fn new(canary: &str) -> Self {
         let registry = Registry::new();
         let started = register(&registry, gauge(&metric::PROCESS_START));
         started.with_label_values::<&str>(&[]).set(Stamp::now().wall_ns as f64 / 1e9);
@@ -67,19 +72,20 @@ impl Default for Series {
             lists: register(&registry, counter(&metric::LISTS_AFTER_START)),
             restarts: register(&registry, counter(&metric::WATCH_RESTARTS)),
             memory: register(&registry, gauge(&metric::PROCESS_MEMORY)),
+            unused: register(&registry, gauge(&metric::UNUSED_OBJECTS)),
+            canary: canary.into(),
             classes: Arc::default(),
             listed: Arc::default(),
             registry,
         };
+        series.without_pod(0);
         for kind in Kind::ALL {
             series.lists.with_label_values(&[kind.name()]);
             series.restarts.with_label_values(&[kind.name()]);
         }
         series
     }
-}
 
-impl Series {
     /// Records samples.
     pub fn observe(&self, samples: &[PhaseSample]) {
         for sample in samples {
@@ -94,10 +100,18 @@ impl Series {
                 self.class(&sample.driver, &sample.class),
                 sample.volume_mode.name(),
                 ClusterKind::Existing.name(),
-                Source::Mount.name(),
+                self.source(&sample.claim),
                 sample.outcome.name(),
             ];
             self.durations.with_label_values(&labels).observe(seconds);
+        }
+    }
+
+    /// The label value for the source of a phase of this claim.
+    fn source(&self, claim: &str) -> &'static str {
+        match claim.split_once('/') {
+            Some((namespace, _)) if namespace == &*self.canary => metric::CANARY,
+            Some(_) | None => Source::Mount.name(),
         }
     }
 
@@ -105,7 +119,16 @@ impl Series {
     fn class<'a>(&self, driver: &str, class: &'a str) -> &'a str {
         let mut known = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
         let pair = (driver.to_owned(), class.to_owned());
-        if known.contains(&pair) || (known.len() < CLASSES && known.insert(pair)) { class } else { OTHER }
+        if known.contains(&pair) || (known.len() < CLASSES && known.insert(pair)) {
+            class
+        } else {
+            metric::OTHER
+        }
+    }
+
+    /// So many mounts have no pod.
+    pub(super) fn without_pod(&self, count: usize) {
+        self.unused.with_label_values(&[WITHOUT_POD]).set(count as f64);
     }
 
     /// A kind was listed for the first time.
@@ -190,7 +213,7 @@ mod tests {
 
     #[test]
     fn samples_are_observed_with_the_labels_of_the_monitor() {
-        let series = Series::default();
+        let series = Series::new("canary");
         series.observe(&[sample("fast", ok(0.2)), sample("fast", Outcome::Unobserved)]);
         let text = series.text();
         let labels = |result: &str| {
@@ -216,8 +239,24 @@ mod tests {
     }
 
     #[test]
+    fn phases_of_the_canary_are_separate() {
+        let series = Series::new("canary");
+        let of = |claim: &str| PhaseSample { claim: claim.into(), ..sample("fast", ok(0.1)) };
+        series.observe(&[of("canary/a"), of("canary-2/b"), of("default/canary"), of("canary/c"), of("")]);
+        let text = series.text();
+        let count = |source: &str| {
+            let is_it = |line: &&str| {
+                line.starts_with("claimcheck_phase_duration_seconds_count") && line.contains(source)
+            };
+            text.lines().find(is_it).and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        };
+        assert_eq!((count("source=\"canary\""), count("source=\"mount\"")), (Some(2), Some(3)), "{text}");
+        assert!(text.contains("claimcheck_unused_objects{kind=\"mount_without_pod\"} 0"), "{text}");
+    }
+
+    #[test]
     fn the_number_of_series_is_bounded() {
-        let series = Series::default();
+        let series = Series::new("canary");
         for nth in 0..(CLASSES * 3) {
             series.observe(&[sample(&format!("class-{nth}"), ok(0.1))]);
         }

@@ -20,6 +20,8 @@ enum Step {
     Publish(u64, &'static str, Change),
     /// A pod, and whether it has terminated.
     Pod(&'static str, Moment, bool),
+    /// A pod that is ready.
+    Ready(&'static str, Moment),
     PodGone(&'static str, Moment),
     /// A complete list of pods without any.
     NoPods(u64),
@@ -35,7 +37,9 @@ enum Step {
 }
 
 use Change::{Found, Mounted, Unmounted};
-use Step::{Attached, Detached, Driver, NoPods, NoVolume, Pod, PodGone, Publish, Retire, Stage, Volume};
+use Step::{
+    Attached, Detached, Driver, NoPods, NoVolume, Pod, PodGone, Publish, Ready, Retire, Stage, Volume,
+};
 
 fn at(seconds: u64) -> Moment {
     Moment::At(stamp(seconds))
@@ -60,7 +64,11 @@ fn apply(phases: &mut NodePhases, step: Step) -> Vec<PhaseSample> {
         }
         Pod(uid, seen, terminated) => {
             let claims = vec![ObjectKey::new("ns", "c")];
-            phases.pod(PodFacts { uid: uid.into(), claims, terminated }, seen)
+            phases.pod(PodFacts { uid: uid.into(), claims, ready: false, terminated }, seen)
+        }
+        Ready(uid, seen) => {
+            let claims = vec![ObjectKey::new("ns", "c")];
+            phases.pod(PodFacts { uid: uid.into(), claims, ready: true, terminated: false }, seen)
         }
         PodGone(uid, seen) => phases.pod_gone(uid, seen),
         NoPods(seconds) => phases.pods_listed(&BTreeSet::new(), stamp(seconds)),
@@ -103,7 +111,7 @@ const KNOWN: [Step; 2] = [Volume, Driver(true)];
 
 #[test]
 fn observations_lead_to_samples() {
-    let table: [(&str, &[Step], &[&str]); 13] = [
+    let table: [(&str, &[Step], &[&str]); 17] = [
         (
             "a whole life",
             &[
@@ -216,6 +224,33 @@ fn observations_lead_to_samples() {
                 Stage(33, Unmounted),
             ],
             &["stage 5", "publish 1", "unpublish unobserved", "unstage 2"],
+        ),
+        (
+            "a pod that becomes ready, and again",
+            &[
+                Attached(at(5)),
+                Pod("u", at(10), false),
+                Publish(16, "u", Mounted),
+                Ready("u", at(19)),
+                Pod("u", at(30), false),
+                Ready("u", at(40)),
+            ],
+            &["publish 6", "start 3"],
+        ),
+        (
+            "a pod that was ready before its mount was observed",
+            &[Attached(at(5)), Pod("u", at(10), false), Ready("u", at(15)), Publish(16, "u", Mounted)],
+            &["publish 6", "start 0"],
+        ),
+        (
+            "a mount that was found, of a pod that becomes ready later",
+            &[Publish(15, "u", Found), Pod("u", by(15), false), Attached(by(15)), Ready("u", at(19))],
+            &["start unobserved"],
+        ),
+        (
+            "a pod that was ready before the observer started",
+            &[Publish(15, "u", Found), Ready("u", by(15)), Attached(by(15)), Ready("u", at(19)), Retire(999)],
+            &[],
         ),
         (
             "a failed publish that is repeated",
