@@ -36,7 +36,7 @@ pub use csi_method::{CsiMethod, RpcMethod};
 pub use event::*;
 pub use evidence::{FailureDump, Log, ObjectEvent};
 pub use kubelet_path::KubeletPath;
-pub use load::{LoadEvent, LoadPlan, Usage, VolumeStep};
+pub use load::{ControllersUsage, LoadEvent, LoadPlan, Usage, VolumeStep};
 pub use matrix::{CapabilityLine, CapabilityPlan};
 pub use meter::Meter;
 pub use names::*;

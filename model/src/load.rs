@@ -100,4 +100,17 @@ pub struct Usage {
     pub loop_devices: u64,
     /// Requests that the API server has served so far; none if it does not report that.
     pub api_requests: Option<u64>,
+    /// The part of the storage controllers; none if they do not run as processes of claimcheck.
+    #[serde(default)]
+    pub controllers: Option<ControllersUsage>,
+}
+
+/// The resource usage of the storage controllers: the processes of the built-in ones, the stock programs that replace
+/// them, and sidecars, without API server, nodes and drivers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ControllersUsage {
+    /// CPU time of the running processes so far, and of their children; seconds.
+    pub cpu_s: f64,
+    /// Proportional set size.
+    pub pss_bytes: u64,
 }

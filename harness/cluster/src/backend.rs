@@ -179,6 +179,14 @@ impl Backend {
         }
     }
 
+    /// See [`Cluster::controllers`](super::Cluster::controllers).
+    pub(crate) fn controllers(&self) -> Vec<u32> {
+        match self {
+            Self::Embedded(embedded) => embedded.controllers(),
+            Self::Kind(_) | Self::Existing(_) => Vec::new(),
+        }
+    }
+
     /// See [`Cluster::logs_mentioning`](super::Cluster::logs_mentioning).
     pub(crate) async fn logs_mentioning(&self, client: &Client, names: &[String]) -> Vec<Log> {
         match self {

@@ -211,6 +211,11 @@ impl Cluster {
         self.backend.counts()
     }
 
+    /// The ids of the processes of storage controllers and sidecars; none if they run in pods.
+    pub fn controllers(&self) -> Vec<u32> {
+        self.backend.controllers()
+    }
+
     /// The log lines of the built-in components about some objects: those that contain one of their names.
     pub async fn logs_mentioning(&self, names: &[String]) -> Vec<Log> {
         self.backend.logs_mentioning(&self.client, names).await

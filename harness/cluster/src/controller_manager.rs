@@ -35,13 +35,20 @@ const OF_STOCK_API_SERVER: [&str; 3] = [
     "serviceaccount-controller",
 ];
 
+/// Requests per second of a stock program, and how many may exceed them: far above what a load causes, so that the
+/// client's limits are not what is measured.
+pub(crate) const CLIENT_LIMITS: [u32; 2] = [1000, 2000];
+
 /// The arguments of a single instance without a lease, with the controllers that storage requires and these.
 pub(crate) fn arguments(kubeconfig: &Path, more: &[&str]) -> Vec<String> {
     let replaced = StockController::REPLACED.map(StockController::name);
     let controllers: Vec<&str> = replaced.iter().chain(&FURTHER).chain(more).copied().collect();
+    let [qps, burst] = CLIENT_LIMITS;
     vec![
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--controllers={}", controllers.join(",")),
+        format!("--kube-api-qps={qps}"),
+        format!("--kube-api-burst={burst}"),
         "--leader-elect=false".to_owned(),
         // It serves no requests, and so requires no extension-apiserver-authentication.
         "--secure-port=0".to_owned(),

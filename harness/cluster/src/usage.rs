@@ -9,18 +9,19 @@ use std::{
     path::Path,
 };
 
-use claimcheck_model::Usage;
+use claimcheck_model::{ControllersUsage, Usage};
 
 /// PID 1: of the run's own namespace if it has one.
 const INIT: u32 = 1;
 /// Ticks of `/proc/<pid>/stat` in a second: a constant of the kernel's interface, whatever its own clock.
 const USER_HZ: f64 = 100.0;
 
-/// The current usage of the processes below the run's first one. Loop devices and requests are not known here.
+/// The current usage of the processes below the run's first one, and the part of these controllers. Loop devices and
+/// requests are not known here.
 ///
 /// CPU time is complete: that of an exited process is in its parent's, and that of an orphan
 /// is in init's.
-pub fn of_tree() -> Usage {
+pub fn of_tree(controllers: &[u32]) -> Usage {
     let processes: Vec<Process> = fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -31,6 +32,8 @@ pub fn of_tree() -> Usage {
     let parent = processes.iter().find(|process| process.pid == us).map(|process| process.parent);
     let root = if parent == Some(INIT) { INIT } else { us };
     let tree = below(root, &processes);
+    let of_controllers: HashSet<u32> =
+        controllers.iter().flat_map(|controller| below(*controller, &processes)).collect();
     let mut usage = Usage::default();
     for process in processes.iter().filter(|process| tree.contains(&process.pid)) {
         usage.processes += 1;
@@ -38,8 +41,16 @@ pub fn of_tree() -> Usage {
         usage.cpu_s += process.ticks as f64 / USER_HZ;
         // A process that exits meanwhile is skipped.
         let rollup = fs::read_to_string(proc(process.pid, "smaps_rollup")).unwrap_or_default();
+        let pss_bytes = size(&rollup, "Pss:").unwrap_or_default();
         usage.rss_bytes += size(&rollup, "Rss:").unwrap_or_default();
-        usage.pss_bytes += size(&rollup, "Pss:").unwrap_or_default();
+        usage.pss_bytes += pss_bytes;
+        if of_controllers.contains(&process.pid) {
+            let part = usage.controllers.get_or_insert_default();
+            *part = ControllersUsage {
+                cpu_s: part.cpu_s + process.ticks as f64 / USER_HZ,
+                pss_bytes: part.pss_bytes + pss_bytes,
+            };
+        }
         usage.descriptors += fs::read_dir(proc(process.pid, "fd")).map_or(0, |fds| fds.count() as u64);
     }
     usage
@@ -131,8 +142,19 @@ mod tests {
 
     #[test]
     fn we_use_something() {
-        let usage = of_tree();
+        let usage = of_tree(&[]);
         assert!(usage.processes >= 1 && usage.threads >= usage.processes, "{usage:?}");
         assert!(usage.rss_bytes >= usage.pss_bytes && usage.pss_bytes > 0, "{usage:?}");
+        assert_eq!(usage.controllers, None);
+    }
+
+    #[test]
+    fn the_part_of_controllers_is_that_of_their_processes() {
+        let mut controller = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let usage = of_tree(&[controller.id()]);
+        let part = usage.controllers.unwrap();
+        controller.kill().unwrap();
+        controller.wait().unwrap();
+        assert!(part.pss_bytes > 0 && part.pss_bytes < usage.pss_bytes, "{usage:?}");
     }
 }

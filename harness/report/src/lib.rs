@@ -42,7 +42,7 @@ pub use folder::{FolderError, RunFolder};
 pub use growth::{Grows, Growth};
 pub(crate) use html::{DOWN, UP};
 pub use html::{RebuildError, rebuild};
-pub use load::{LoadError, LoadSample, LoadSummary, PerVolume};
+pub use load::{ControllersCost, LoadError, LoadSample, LoadSummary, PerVolume};
 pub(crate) use quantiles::Durations;
 pub use quantiles::Quantiles;
 pub(crate) use summary::Tally;

@@ -40,6 +40,9 @@ pub struct LoadSummary {
     pub max_rss_bytes: u64,
     /// The same with shared pages divided among the processes that share them (PSS).
     pub peak_pss_bytes: u64,
+    /// The part of the storage controllers; none if they do not run as processes of claimcheck.
+    #[serde(default)]
+    pub controllers: Option<ControllersCost>,
     /// Requests to the API server during the load; none if it does not report them.
     pub api_requests: Option<u64>,
     /// CSI calls for its volumes during the load; calls by which components discover capabilities
@@ -57,6 +60,17 @@ pub struct LoadSummary {
     pub samples: Vec<LoadSample>,
     /// Whether quantities that should be constant have grown; empty if the load was too short for a verdict.
     pub growth: Vec<Growth>,
+}
+
+/// The cost of the storage controllers and sidecars.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ControllersCost {
+    /// CPU time during the load, seconds.
+    pub cpu_s: f64,
+    /// The same per volume.
+    pub cpu_per_volume_s: f64,
+    /// Peak memory (PSS).
+    pub peak_pss_bytes: u64,
 }
 
 /// The cost of one volume.
@@ -161,6 +175,10 @@ impl LoadTally {
         let cpu_s = usage.cpu_s - std::mem::replace(&mut self.last, usage).cpu_s;
         self.peak.rss_bytes = self.peak.rss_bytes.max(usage.rss_bytes);
         self.peak.pss_bytes = self.peak.pss_bytes.max(usage.pss_bytes);
+        if let Some(controllers) = usage.controllers {
+            let peak = self.peak.controllers.get_or_insert_default();
+            peak.pss_bytes = peak.pss_bytes.max(controllers.pss_bytes);
+        }
         let lately = std::mem::take(&mut self.lately).quantiles("life");
         let life_p50_s = (lately.count > 0).then_some(lately.p50);
         let cpu_per_volume_s = (lately.count > 0).then(|| round(cpu_s / lately.count as f64));
@@ -202,6 +220,11 @@ impl LoadTally {
         let api_requests = self.last.api_requests.zip(first.api_requests);
         let api_requests = api_requests.map(|(last, first)| last.saturating_sub(first));
         let each = |total: f64| round(total / volumes.max(1) as f64);
+        let controllers = self.last.controllers.zip(first.controllers).map(|(last, first)| ControllersCost {
+            cpu_s: round(last.cpu_s - first.cpu_s),
+            cpu_per_volume_s: each(last.cpu_s - first.cpu_s),
+            peak_pss_bytes: self.peak.controllers.unwrap_or_default().pss_bytes,
+        });
         let LoadPlan { concurrency, pods_per_volume, volumes_per_pod, hold, churn_s, .. } = self.plan;
         LoadSummary {
             volumes,
@@ -217,6 +240,7 @@ impl LoadTally {
             cpu_s: round(cpu_s),
             max_rss_bytes: self.peak.rss_bytes,
             peak_pss_bytes: self.peak.pss_bytes,
+            controllers,
             api_requests,
             rpcs: self.rpcs,
             per_volume: PerVolume {

@@ -24,11 +24,17 @@ pub(super) fn load(load: &LoadSummary, style: Style) -> String {
     row("all volumes deleted", human(load.elapsed_s), median(load.life.as_ref().map(|life| life.p50)));
     row("volumes per second", format!("{:.1}", load.volumes_per_s), String::new());
     row("CPU time", human(load.cpu_s), human(each.cpu_s));
+    if let Some(controllers) = load.controllers {
+        row("CPU time of controllers", human(controllers.cpu_s), human(controllers.cpu_per_volume_s));
+    }
     if let (Some(total), Some(each)) = (load.api_requests, each.api_requests) {
         row("API requests", total.to_string(), format!("{each:.1}"));
     }
     row("CSI calls", load.rpcs.to_string(), format!("{:.1}", each.rpcs));
     row("peak memory (PSS)", mib(load.peak_pss_bytes as f64), String::new());
+    if let Some(controllers) = load.controllers {
+        row("peak memory of controllers", mib(controllers.peak_pss_bytes as f64), String::new());
+    }
     table.trim_fmt()
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use claimcheck_model::{
-    Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, Leak, LeakKind, LoadPlan,
-    Outcome, Phase, PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind,
+    Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, ControllersUsage, Leak,
+    LeakKind, LoadPlan, Outcome, Phase, PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind,
     Usage, VolumeStep,
 };
 use jiff::Timestamp;
@@ -355,6 +355,7 @@ fn small_load() -> Vec<Event> {
         descriptors: 200,
         loop_devices: 0,
         api_requests: Some(requests),
+        controllers: Some(ControllersUsage { cpu_s: cpu_s / 2.0, pss_bytes: pss_bytes / 4 }),
     };
     let reached = |reached, seconds| load(LoadEvent::Volumes { reached, volumes: 1, seconds });
     let mut events = vec![Event::RunStarted(RunInfo::default()), rpc("Probe", "OK", false)];
@@ -393,6 +394,8 @@ fn a_load_is_summed_up_per_volume() {
     assert_eq!((load.volumes, load.failed, load.rpcs, load.api_requests), (3, 1, 2, Some(120)));
     assert_eq!(load.per_volume, PerVolume { cpu_s: 0.1, api_requests: Some(40.0), rpcs: 0.666_667 });
     assert_eq!((load.peak_pss_bytes, load.max_rss_bytes), (120 << 20, 360 << 20));
+    let controllers = ControllersCost { cpu_s: 0.15, cpu_per_volume_s: 0.05, peak_pss_bytes: 30 << 20 };
+    assert_eq!(load.controllers, Some(controllers));
     assert_eq!((load.volumes_per_s, load.elapsed_s, load.up_s), (0.8, 2.5, Some(0.8)));
     assert_eq!((load.life.as_ref().unwrap().count, load.samples.len(), load.samples[1].gone), (2, 2, 2));
     let json: serde_json::Value = serde_json::from_slice(&summary.to_json()).unwrap();

@@ -238,7 +238,7 @@ impl Session {
     /// The resource usage of the run's processes. It blocks for a fraction of a millisecond per process.
     pub fn usage(&self) -> Usage {
         let (loop_devices, api_requests) = self.cluster.counts();
-        Usage { loop_devices, api_requests, ..usage::of_tree() }
+        Usage { loop_devices, api_requests, ..usage::of_tree(&self.cluster.controllers()) }
     }
 
     /// Stops observing and takes the cluster down; returns the leaks of the whole run.

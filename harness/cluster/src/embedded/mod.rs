@@ -147,6 +147,13 @@ impl Embedded {
         (devices, self.control_plane.requests())
     }
 
+    /// The ids of the processes of controllers: of the built-in ones, of the stock programs that replace them, and of
+    /// sidecars.
+    pub fn controllers(&self) -> Vec<u32> {
+        let processes = self.controllers.processes().iter().chain(self.sidecars.processes());
+        processes.filter_map(Supervised::pid).collect()
+    }
+
     /// Volumes that the drivers still have, if they can list them.
     pub async fn backend_leaks(&self) -> Vec<Leak> {
         let mut leaks = leaks::volumes_of(&self.driver).await;

@@ -18,7 +18,10 @@ use std::path::Path;
 use claimcheck_controllers::Name;
 use serde_json::{Value, json};
 
-use crate::{controller_manager, stock::CONTROLLER_MANAGER};
+use crate::{
+    controller_manager::{self, CLIENT_LIMITS},
+    stock::CONTROLLER_MANAGER,
+};
 
 /// A stock program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +95,11 @@ pub(crate) fn scheduler_arguments(configuration: &Path) -> Vec<String> {
 /// The configuration of kube-scheduler; JSON is YAML, too.
 pub(crate) fn scheduler_configuration(kubeconfig: &Path) -> Value {
     const VERSION: &str = "kubescheduler.config.k8s.io/v1";
+    let [qps, burst] = CLIENT_LIMITS;
     json!({
         "apiVersion": VERSION,
         "kind": "KubeSchedulerConfiguration",
-        "clientConnection": { "kubeconfig": kubeconfig.display().to_string() },
+        "clientConnection": { "kubeconfig": kubeconfig.display().to_string(), "qps": qps, "burst": burst },
         "leaderElection": { "leaderElect": false },
         "profiles": [{
             "schedulerName": "default-scheduler",

@@ -7,7 +7,7 @@ use super::{
     read::{Run, Side},
     verdict::Verdict,
 };
-use crate::CallCounts;
+use crate::{CallCounts, ControllersCost};
 
 /// A count; means per run, so that sides may have several runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,6 +52,16 @@ pub(super) fn compare(sides: [&Side; 2]) -> Vec<Count> {
     all.push(count("of these failed".to_owned(), false, &|run| Some(calls(run, |calls| calls.errors))));
     all.push(count("API requests".to_owned(), false, &|run| run.api_requests));
     all.push(count("volumes of a load".to_owned(), false, &|run| Some(run.summary.load.as_ref()?.volumes)));
+    // Per volume, since the sides of `--against` may run different numbers.
+    let cost = |run: &Run, of: fn(&ControllersCost) -> f64| {
+        Some(of(run.summary.load.as_ref()?.controllers.as_ref()?).round() as u64)
+    };
+    all.push(count("CPU of controllers per volume, µs".to_owned(), false, &|run| {
+        cost(run, |controllers| controllers.cpu_per_volume_s * 1e6)
+    }));
+    all.push(count("peak memory of controllers, MiB".to_owned(), false, &|run| {
+        cost(run, |controllers| controllers.peak_pss_bytes as f64 / f64::from(1 << 20))
+    }));
     all.push(count("volumes that failed".to_owned(), true, &|run| Some(run.summary.load.as_ref()?.failed)));
     let violations = |run: &Run| Some(run.summary.violations.values().sum());
     all.push(count("calls out of order".to_owned(), true, &violations));

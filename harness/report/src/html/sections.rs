@@ -357,6 +357,10 @@ pub(super) fn load(summary: &Summary) -> Markup {
         ("calls per volume", format!("{:.1}", load.rpcs as f64 / load.volumes.max(1) as f64)),
         ("peak memory (PSS)", mebibytes(load.peak_pss_bytes)),
     ];
+    if let Some(controllers) = load.controllers {
+        rows.push(("CPU time of controllers per volume", human(controllers.cpu_per_volume_s)));
+        rows.push(("peak memory of controllers (PSS)", mebibytes(controllers.peak_pss_bytes)));
+    }
     for (name, quantiles) in
         [("claim to pod ready, P50 / P99", &load.up), ("claim to all deleted, P50 / P99", &load.life)]
     {
