@@ -3,8 +3,7 @@
 use claimcheck_informer::{Change, EventType, KindSet, World, key_of};
 use claimcheck_model::{
     GROUP_SNAPSHOT_BEING_DELETED, GROUP_SNAPSHOT_BOUND_PROTECTION, GROUP_SNAPSHOT_CONTENT_PROTECTION,
-    ObjectKey,
-    group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotStatus},
+    group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotStatus},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
