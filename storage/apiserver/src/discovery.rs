@@ -68,7 +68,7 @@ pub fn resources(head: &Parts, group: &str, version: &str, kinds: &Kinds) -> Res
     let entries: Vec<Value> = rows.flat_map(describe).collect();
     if entries.is_empty() {
         // go-restful serves everything below a built-in group.
-        return match resources::all().iter().any(|row| row.group == group && !is_declared(row)) {
+        return match resources::all().iter().any(|row| row.group == group) {
             true => Err(Status::unknown_resource()),
             false => Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n")),
         };
@@ -217,15 +217,10 @@ fn aggregated(groups: &[&str], kinds: &Kinds) -> Answer {
     answer
 }
 
-/// Whether a kind is of a CustomResourceDefinition, or served as if it were: its documents are written by
+/// The verbs of a resource, in upstream's order. The documents about custom kinds are written by
 /// apiextensions-apiserver `customresource_discovery_controller.go`.
-fn is_declared(row: &Resource) -> bool {
-    row.custom.is_some() || row.group.ends_with("snapshot.storage.k8s.io")
-}
-
-/// The verbs of a resource, in upstream's order.
 fn verbs(row: &Resource) -> &'static [&'static str] {
-    match is_declared(row) {
+    match row.custom.is_some() {
         true => &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
         false => row.verbs(),
     }
@@ -234,7 +229,7 @@ fn verbs(row: &Resource) -> &'static [&'static str] {
 fn describe_aggregated(row: &Resource) -> Value {
     let kind = |kind: &str, foreign: Option<(&str, &str)>| {
         // Of a built-in kind, only those of another group are set.
-        let own = if is_declared(row) { (row.group, row.version) } else { ("", "") };
+        let own = if row.custom.is_some() { (row.group, row.version) } else { ("", "") };
         let (group, version) = foreign.unwrap_or(own);
         json!({ "group": group, "version": version, "kind": kind })
     };
@@ -273,9 +268,6 @@ mod tests {
         let response = |storage| describe_aggregated(resources::stored(storage))["responseKind"].clone();
         let expected = json!({ "group": "", "version": "", "kind": "Deployment" });
         assert_eq!(response(Storage::Deployments), expected);
-        let expected =
-            json!({ "group": "snapshot.storage.k8s.io", "version": "v1", "kind": "VolumeSnapshot" });
-        assert_eq!(response(Storage::Snapshots), expected);
     }
 
     #[test]

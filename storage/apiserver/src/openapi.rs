@@ -24,9 +24,6 @@ const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const FIELDS_V1: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
 
-/// The packages of the kinds that CRDs add elsewhere: see `schema/extensions.txt`.
-const CRDS: &str = "io.k8s.storage.";
-
 /// The descriptions of fields that all custom objects have: those of TypeMeta and PartialObjectMetadata, as of
 /// buildKubeNative in apiextensions-apiserver, pkg/controller/openapi/builder/builder.go.
 const ENVELOPE: [(&str, &str); 3] = [
@@ -48,27 +45,6 @@ const ENVELOPE: [(&str, &str); 3] = [
          https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
     ),
 ];
-
-/// How the schema of a field contains that of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Nested {
-    /// As a reference.
-    Referenced,
-    /// As a whole, as in the schema of a CRD, of which only the metadata is a reference.
-    Inlined,
-}
-
-impl Nested {
-    /// In a field of `object`.
-    fn within(object: &Object, field: &Field) -> Self {
-        // apiextensions-apiserver: pkg/controller/openapi/builder/builder.go, buildKubeNative.
-        if object.package.starts_with(CRDS) && field.name != "metadata" {
-            Self::Inlined
-        } else {
-            Self::Referenced
-        }
-    }
-}
 
 /// The options of writes that kubectl checks.
 const WRITE_OPTIONS: [(&str, &str); 4] =
@@ -105,7 +81,7 @@ pub fn document(group: &str, version: &str, kinds: &Kinds) -> Result<Answer> {
     }
     for (row, kind) in rows.iter().filter_map(|row| Some((row, row.custom?))) {
         let metadata = schema::of_kind(META, "ObjectMeta");
-        let metadata = metadata.map_or(Value::Null, |shape| describe_shape(shape, Nested::Referenced));
+        let metadata = metadata.map_or(Value::Null, describe_shape);
         let mut described = custom::openapi::schema(row, kind, metadata);
         for (field, description) in ENVELOPE {
             described["properties"][field]["description"] = description.into();
@@ -131,15 +107,12 @@ fn described(rows: &[&Resource]) -> Vec<&'static Object> {
         match shape {
             Shape::List { item, .. } => visit(item, found),
             Shape::Map { value, .. } => visit(value, found),
-            Shape::Scalar(_) | Shape::Any | Shape::Deduced => {}
+            Shape::Scalar(_) | Shape::Any | Shape::Either(..) | Shape::Deduced => {}
             Shape::Object(_) | Shape::Declared(_) => {
                 let object = shape.object().filter(|new| !found.iter().any(|old| std::ptr::eq(*old, *new)));
                 if let Some(object) = object {
                     found.push(object);
-                    let fields = object.fields.values();
-                    fields
-                        .filter(|field| Nested::within(object, field) == Nested::Referenced)
-                        .for_each(|field| visit(&field.shape, found));
+                    object.fields.values().for_each(|field| visit(&field.shape, found));
                 }
             }
         }
@@ -162,16 +135,18 @@ fn name_of(object: &Object) -> String {
 
 /// The schemas of [`QUANTITY`], [`INT_OR_STRING`] and [`FIELDS_V1`].
 fn scalars() -> [(&'static str, Value); 3] {
-    let of = |scalar| describe_shape(&Shape::Scalar(scalar), Nested::Inlined);
     [
-        (QUANTITY, of(Scalar::Quantity)),
-        (INT_OR_STRING, of(Scalar::IntOrText)),
+        (QUANTITY, json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] })),
+        (
+            INT_OR_STRING,
+            json!({ "format": "int-or-string", "oneOf": [{ "type": "integer" }, { "type": "string" }] }),
+        ),
         (FIELDS_V1, json!({ "type": "object" })),
     ]
 }
 
 fn describe_object(object: &'static Object, rows: &[&Resource]) -> Value {
-    let mut described = describe_fields(object, |field| Nested::within(object, field));
+    let mut described = describe_fields(object);
     let row = rows.iter().filter(|row| row.custom.is_none()).find(|row| {
         let of_row = schema::of_kind(row.group, row.kind).and_then(Shape::object);
         of_row.is_some_and(|of_row| std::ptr::eq(of_row, object))
@@ -183,10 +158,10 @@ fn describe_object(object: &'static Object, rows: &[&Resource]) -> Value {
 }
 
 /// An object with its fields.
-fn describe_fields(object: &Object, nested: impl Fn(&Field) -> Nested) -> Value {
+fn describe_fields(object: &Object) -> Value {
     let fields = object.fields.values();
     let properties: Map<String, Value> =
-        fields.map(|field| (field.name.to_owned(), describe_field(field, nested(field)))).collect();
+        fields.map(|field| (field.name.to_owned(), describe_field(field))).collect();
     let mut described = json!({ "type": "object" });
     let required: Vec<&str> =
         object.fields.values().filter(|field| field.required).map(|field| field.name).collect();
@@ -206,10 +181,10 @@ fn group_version_kind(row: &Resource) -> Value {
     json!({ "group": row.group, "version": row.version, "kind": row.kind })
 }
 
-fn describe_field(field: &Field, nested: Nested) -> Value {
+fn describe_field(field: &Field) -> Value {
     let mut described = match (&field.shape, field.name) {
         (Shape::Any, "fieldsV1") => reference(FIELDS_V1),
-        (shape, _) => describe_shape(shape, nested),
+        (shape, _) => describe_shape(shape),
     };
     if let Some(default) = field.default {
         described["default"] = default.into();
@@ -231,17 +206,17 @@ fn reference(name: &str) -> Value {
     json!({ "allOf": [{ "$ref": format!("#/components/schemas/{name}") }] })
 }
 
-fn describe_shape(shape: &Shape, nested: Nested) -> Value {
+fn describe_shape(shape: &Shape) -> Value {
     let typed = |name: &str, format: &str| json!({ "type": name, "format": format });
     match shape {
         Shape::Any | Shape::Deduced => json!({ "type": "object" }),
-        Shape::Object(_) | Shape::Declared(_) => match (shape.object(), nested) {
-            (Some(object), Nested::Referenced) => reference(&name_of(object)),
-            (Some(object), Nested::Inlined) => describe_fields(object, |_| Nested::Inlined),
-            (None, _) => json!({}),
-        },
+        // As upstream, the schema of such a value is without any restriction.
+        Shape::Either(..) => json!({}),
+        Shape::Object(_) | Shape::Declared(_) => {
+            shape.object().map_or_else(|| json!({}), |object| reference(&name_of(object)))
+        }
         Shape::List { item, identity } => {
-            let mut described = json!({ "type": "array", "items": describe_shape(item, nested) });
+            let mut described = json!({ "type": "array", "items": describe_shape(item) });
             described["x-kubernetes-list-type"] = match identity {
                 Identity::Atomic => "atomic".into(),
                 Identity::Value => "set".into(),
@@ -253,15 +228,13 @@ fn describe_shape(shape: &Shape, nested: Nested) -> Value {
             described
         }
         Shape::Map { value, atomic } => {
-            let value = describe_shape(value, nested);
+            let value = describe_shape(value);
             let mut described = json!({ "type": "object", "additionalProperties": value });
             if *atomic {
                 described["x-kubernetes-map-type"] = "atomic".into();
             }
             described
         }
-        Shape::Scalar(Scalar::Quantity) if nested == Nested::Referenced => reference(QUANTITY),
-        Shape::Scalar(Scalar::IntOrText) if nested == Nested::Referenced => reference(INT_OR_STRING),
         Shape::Scalar(scalar) => match scalar {
             Scalar::Text => json!({ "type": "string" }),
             Scalar::Bytes => typed("string", "byte"),
@@ -270,10 +243,8 @@ fn describe_shape(shape: &Shape, nested: Nested) -> Value {
             Scalar::Int32 => typed("integer", "int32"),
             Scalar::Int64 => typed("integer", "int64"),
             Scalar::Double => typed("number", "double"),
-            Scalar::Quantity => json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] }),
-            Scalar::IntOrText => {
-                json!({ "format": "int-or-string", "oneOf": [{ "type": "integer" }, { "type": "string" }] })
-            }
+            Scalar::Quantity => reference(QUANTITY),
+            Scalar::IntOrText => reference(INT_OR_STRING),
         },
     }
 }
@@ -341,7 +312,7 @@ fn describe_operation(row: &Resource, action: &str) -> Value {
         .collect();
     let schema = match row.custom {
         Some(_) => Some(json!({ "$ref": format!("#/components/schemas/{}", custom::openapi::name(row)) })),
-        None => schema::of_kind(row.group, row.kind).map(|shape| describe_shape(shape, Nested::Referenced)),
+        None => schema::of_kind(row.group, row.kind).map(describe_shape),
     };
     let body = json!({ "application/json": { "schema": schema } });
     let mut operation = json!({
@@ -379,20 +350,5 @@ mod tests {
         assert_eq!(refers(&probe["properties"]["port"]), format!("#/components/schemas/{INT_OR_STRING}"));
         assert_eq!(described("", "LocalObjectReference")["required"], Value::Null);
         assert_eq!(described("events.k8s.io", "Event")["required"], json!(["eventTime"]));
-    }
-
-    #[test]
-    fn only_the_metadata_of_kinds_of_crds_is_referenced() {
-        let content = described("snapshot.storage.k8s.io", "VolumeSnapshotContent");
-        let fields = &content["properties"];
-        assert!(fields["metadata"]["allOf"][0]["$ref"].is_string(), "{content}");
-        let of = &fields["spec"]["properties"]["volumeSnapshotRef"];
-        assert_eq!((&of["type"], &of["x-kubernetes-map-type"]), (&json!("object"), &json!("atomic")));
-        assert_eq!(of["properties"]["namespace"]["type"], "string");
-        let rows = resources::all().iter().filter(|row| row.group == "snapshot.storage.k8s.io");
-        let rows: Vec<&Resource> = rows.collect();
-        let found: Vec<&str> = super::described(&rows).iter().map(|object| object.name).collect();
-        assert!(found.contains(&"VolumeSnapshotClass") && found.contains(&"ObjectMeta"), "{found:?}");
-        assert!(!found.contains(&"VolumeSnapshotSpec"), "{found:?}");
     }
 }

@@ -8,13 +8,11 @@ pub mod config;
 mod difference;
 pub mod driver;
 pub mod event;
-pub mod group_snapshot;
 pub mod labels;
 pub mod node;
 pub mod pod;
 pub mod role;
 pub mod service;
-pub mod snapshot;
 #[cfg(test)]
 mod tests;
 pub mod volume;

@@ -15,7 +15,6 @@
 //!
 //! Mirrors staging/src/k8s.io/apiextensions-apiserver.
 
-mod built_in;
 mod columns;
 mod default;
 pub mod definition;
@@ -25,6 +24,7 @@ mod format;
 mod kind;
 mod names;
 pub mod openapi;
+mod preinstalled;
 mod prune;
 mod registry;
 mod row;
@@ -38,10 +38,10 @@ mod structural;
 mod tests;
 mod validate;
 
-pub use built_in::{create_definitions, is_built_in};
 pub use columns::DeclaredCell;
 pub use kind::Kind;
 pub use names::begin_deletion;
+pub use preinstalled::{create_definitions, is_preinstalled};
 pub use registry::{Kinds, Registry};
 pub use row::order;
 pub use rules::warnings;

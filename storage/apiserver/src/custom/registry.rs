@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::names::{self, Taken};
 use super::schema::list;
-use super::{CLEANUP, Shelf, is_built_in, row};
+use super::{CLEANUP, Shelf, row};
 use crate::handlers::{DeleteOptions, delete_object};
-use crate::resources::{self, Resource, Storage};
+use crate::resources::{Resource, Storage};
 use crate::store::{Object, Store};
 
 /// The rows of custom kinds at one time.
@@ -116,7 +116,7 @@ impl Registry {
 }
 
 fn definitions(store: &Store) -> Vec<Arc<Object>> {
-    let mut definitions = store.list(Storage::Definitions, None, None).0;
+    let mut definitions = store.list(Storage::Definitions, None).0;
     // The definition that was there first gets the name.
     definitions.sort_by_key(|definition| {
         let created = &definition.value["metadata"]["creationTimestamp"];
@@ -145,8 +145,7 @@ fn write_status(store: &Store) {
 
 /// Opens the storage of an established kind, or makes its rows again if its definition has changed.
 fn adopt(store: &Store, entries: &mut Vec<Entry>, definition: &Value) {
-    let name = definition["metadata"]["name"].as_str().unwrap_or_default();
-    if is_built_in(name) || !names::is_true(definition, "Established") {
+    if !names::is_true(definition, "Established") {
         return;
     }
     let uid = definition["metadata"]["uid"].as_str().unwrap_or_default();
@@ -181,25 +180,19 @@ fn adopt(store: &Store, entries: &mut Vec<Entry>, definition: &Value) {
 
 /// Deletes the objects of a deleted definition, and the definition with the last of them; true if it is removed.
 fn clean_up(store: &Store, definition: &Arc<Object>, shelf: Option<Shelf>) -> bool {
-    let name = &*definition.key.name;
-    let built_in =
-        || resources::all().iter().find(|row| row.qualified_plural() == name && row.view.is_none());
     // A kind that never was established has no objects.
-    let row = match shelf {
-        Some(shelf) => {
-            shelf.begin_closing();
-            Some(shelf.row())
-        }
-        None => built_in(),
-    };
+    let row = shelf.map(|shelf| {
+        shelf.begin_closing();
+        shelf.row()
+    });
     let mut left = 0;
     if let Some(row) = row {
-        for object in store.list(row.storage, None, None).0 {
+        for object in store.list(row.storage, None).0 {
             if let Err(status) = delete_object(store, row, &object.key, &DeleteOptions::default()) {
                 tracing::debug!(key = ?object.key, ?status, "cannot delete an object of a deleted kind");
             }
         }
-        left = store.list(row.storage, None, None).0.len();
+        left = store.list(row.storage, None).0.len();
     }
     loop {
         let Some(current) = store.get(Storage::Definitions, &definition.key) else { return true };

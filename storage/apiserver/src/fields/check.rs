@@ -18,7 +18,7 @@ pub fn check(value: &Value, shape: &Shape) -> Vec<String> {
 fn check_at(value: &Value, shape: &Shape, path: &str, faults: &mut Vec<String>) {
     let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
     match (shape, value) {
-        (Shape::Any | Shape::Deduced, _) | (_, Value::Null) => {}
+        (Shape::Any | Shape::Either(..) | Shape::Deduced, _) | (_, Value::Null) => {}
         (Shape::Scalar(scalar), value) => {
             if let Some(expected) = misfit(*scalar, value) {
                 let got = format!("&value.valueUnstructured{{Value:{value}}}");

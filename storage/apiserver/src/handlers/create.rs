@@ -45,7 +45,7 @@ fn create(call: &Call<'_>) -> Result<Answer> {
         let name = prepared["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         match enter(call, &name, prepared) {
             Ok(written) => return Ok(written.answer(call, StatusCode::CREATED)),
-            Err(CreateError::Exists) if defines_built_in(call, &name) => {
+            Err(CreateError::Exists) if is_preinstalled(call, &name) => {
                 return update_definition(call, &name, &object);
             }
             Err(CreateError::Exists) if attempts > 0 => {}
@@ -54,9 +54,9 @@ fn create(call: &Call<'_>) -> Result<Answer> {
     }
 }
 
-/// Whether the object is the definition of a built-in kind, which exists from the start.
-fn defines_built_in(call: &Call<'_>, name: &str) -> bool {
-    call.path.resource.storage == Storage::Definitions && custom::is_built_in(name)
+/// Whether the object is a definition that exists from the start.
+fn is_preinstalled(call: &Call<'_>, name: &str) -> bool {
+    call.path.resource.storage == Storage::Definitions && custom::is_preinstalled(name)
 }
 
 /// Creating such a definition, as manifests of drivers do, updates it.

@@ -2,7 +2,7 @@
 //!
 //! Mirrors apimachinery pkg/runtime/serializer/protobuf: four bytes of magic, then an envelope with the kind
 //! and the object. No kind has code here: `read` and `write` follow the numbers of fields in `schema`. The kinds
-//! of CRDs have no numbers there, and no protobuf, as upstream.
+//! that CRDs bring have no protobuf, as upstream.
 
 mod read;
 #[cfg(test)]

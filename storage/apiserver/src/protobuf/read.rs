@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::ProtobufError;
 use super::wire::{Wire, fields, next};
 use crate::encoding::base64;
-use crate::schema::{Field, Number, Object, Scalar, Shape};
+use crate::schema::{Field, Number, Object, Other, Scalar, Shape};
 
 /// The fields of a message; fields that are not in the table are skipped.
 pub fn message(bytes: &[u8], object: &Object) -> Result<Map<String, Value>, ProtobufError> {
@@ -70,7 +70,7 @@ fn enter(
                 read(bytes, object, None, nested)?;
             }
         }
-        Shape::Any | Shape::Deduced | Shape::Scalar(_) => {
+        Shape::Any | Shape::Either(..) | Shape::Deduced | Shape::Scalar(_) => {
             let value = value(&field.shape, wire)?;
             // Go writes strings, numbers and booleans even if they are not set.
             if !(value.is_null() || place.zero_is_unset && is_zero(&value)) {
@@ -99,6 +99,7 @@ fn value(shape: &Shape, wire: Wire<'_>) -> Result<Value, ProtobufError> {
                 json => serde_json::from_slice(json).map_err(|_| ProtobufError::Malformed),
             }
         }
+        Shape::Either(object, other) => either(object, *other, wire.bytes()?),
         Shape::Scalar(scalar) => read_scalar(*scalar, wire),
         // The value of a map: a message is around the list.
         Shape::List { item, .. } => {
@@ -115,6 +116,27 @@ fn value(shape: &Shape, wire: Wire<'_>) -> Result<Value, ProtobufError> {
     }
 }
 
+/// Mirrors pkg/apis/apiextensions/v1/marshal.go of apiextensions-apiserver.
+fn either(object: &Shape, other: Other, mut bytes: &[u8]) -> Result<Value, ProtobufError> {
+    let (mut schema, mut allows, mut items) = (Value::Null, false, Vec::new());
+    while !bytes.is_empty() {
+        match (other, next(&mut bytes)?) {
+            (Other::Bool, (1, wire)) => allows = wire.number()? != 0,
+            (Other::Bool, (2, wire)) | (Other::Objects | Other::Texts, (1, wire)) => {
+                schema = value(object, wire)?;
+            }
+            (Other::Objects, (2, wire)) => items.push(value(object, wire)?),
+            (Other::Texts, (2, wire)) => items.push(wire.text()?.into()),
+            _ => {}
+        }
+    }
+    Ok(match other {
+        Other::Bool if schema.is_null() => allows.into(),
+        Other::Objects | Other::Texts if !items.is_empty() => Value::Array(items),
+        Other::Bool | Other::Objects | Other::Texts => schema,
+    })
+}
+
 fn read_scalar(scalar: Scalar, wire: Wire<'_>) -> Result<Value, ProtobufError> {
     Ok(match scalar {
         Scalar::Text => wire.text()?.into(),
@@ -122,7 +144,7 @@ fn read_scalar(scalar: Scalar, wire: Wire<'_>) -> Result<Value, ProtobufError> {
         Scalar::Bool => (wire.number()? != 0).into(),
         Scalar::Int32 => int32(wire)?.into(),
         Scalar::Int64 => wire.number()?.cast_signed().into(),
-        Scalar::Double => wire.double()?.into(),
+        Scalar::Double => double(wire.double()?),
         Scalar::Quantity => {
             let [text] = fields(wire.bytes()?)?;
             match text.text()? {
@@ -138,6 +160,14 @@ fn read_scalar(scalar: Scalar, wire: Wire<'_>) -> Result<Value, ProtobufError> {
         Scalar::Time => read_time(wire, |_| String::new())?,
         Scalar::MicroTime => read_time(wire, |nanos| format!(".{:06}", nanos / 1000 % 1_000_000))?,
     })
+}
+
+/// Go's JSON encoder prints whole numbers without a fraction.
+fn double(number: f64) -> Value {
+    match number.fract() == 0.0 && number.abs() < 1e15 {
+        true => (number as i64).into(),
+        false => number.into(),
+    }
 }
 
 /// Negative numbers are extended to 64 bits.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::wire::{put_bytes, put_double, put_number};
 use crate::encoding::unbase64;
-use crate::schema::{Number, Object, Scalar, Shape};
+use crate::schema::{Number, Object, Other, Scalar, Shape};
 
 /// The message of an object, its fields in the order of their numbers.
 pub fn message(object: &Object, value: &Value) -> Vec<u8> {
@@ -59,9 +59,28 @@ fn put(message: &mut Vec<u8>, number: u64, shape: &Shape, value: &Value) {
         (Shape::Any | Shape::Deduced, _) => {
             put_nested(message, number, |raw| put_bytes(raw, 1, value.to_string().as_bytes()));
         }
+        (Shape::Either(object, other), _) => {
+            put_nested(message, number, |either| put_either(either, object, *other, value));
+        }
         (Shape::Scalar(scalar), _) => put_scalar(message, number, *scalar, value),
         // Objects are stored with the types of their kind: at most a null is here.
         (Shape::List { .. } | Shape::Map { .. } | Shape::Object(_) | Shape::Declared(_), _) => {}
+    }
+}
+
+/// Mirrors pkg/apis/apiextensions/v1/marshal.go of apiextensions-apiserver.
+fn put_either(message: &mut Vec<u8>, object: &Shape, other: Other, value: &Value) {
+    match (other, value) {
+        (Other::Bool, Value::Bool(allows)) => put_number(message, 1, (*allows).into()),
+        (Other::Bool, _) => {
+            put_number(message, 1, 1);
+            put(message, 2, object, value);
+        }
+        (Other::Objects, Value::Array(items)) => items.iter().for_each(|item| put(message, 2, object, item)),
+        (Other::Texts, Value::Array(items)) => {
+            items.iter().filter_map(Value::as_str).for_each(|text| put_bytes(message, 2, text.as_bytes()));
+        }
+        (Other::Objects | Other::Texts, _) => put(message, 1, object, value),
     }
 }
 

@@ -313,11 +313,6 @@ pub(super) fn lifecycle_modes(driver: &Value) -> Value {
     joined(&modes, "<none>")
 }
 
-/// When a snapshot was created; null until the driver reports it.
-pub(super) fn snapshot_time(snapshot: &Value) -> Value {
-    snapshot["status"]["creationTime"].as_str().map_or(Value::Null, |time| since(Some(time)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

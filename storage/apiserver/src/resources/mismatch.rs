@@ -28,7 +28,7 @@ pub fn kind_of(value: &Value) -> &'static str {
 
 /// Like [`json`], for a value that is not read from a text.
 pub fn restored(value: &Value, shape: &Shape) -> Option<String> {
-    if value.is_null() || *shape == Shape::Any || *shape == Shape::Deduced {
+    if value.is_null() || matches!(shape, Shape::Any | Shape::Either(..) | Shape::Deduced) {
         return None;
     }
     let found = match value {
@@ -53,7 +53,7 @@ pub fn restored(value: &Value, shape: &Shape) -> Option<String> {
         }
         (Shape::Object(_) | Shape::Declared(_), _) => Some(format!("cannot restore struct from: {found}")),
         (Shape::Scalar(scalar), _) => restored_scalar(value, *scalar, found),
-        (Shape::Any | Shape::Deduced, _) => None,
+        (Shape::Any | Shape::Either(..) | Shape::Deduced, _) => None,
     }
 }
 
@@ -98,7 +98,7 @@ struct Position<'a> {
 impl<'a> Position<'a> {
     fn find(&mut self, value: &'a Value, shape: &'a Shape) -> Option<String> {
         match (value, shape) {
-            (Value::Null, _) | (_, Shape::Any | Shape::Deduced) => None,
+            (Value::Null, _) | (_, Shape::Any | Shape::Either(..) | Shape::Deduced) => None,
             (Value::Array(items), Shape::List { item, .. }) => {
                 items.iter().find_map(|value| self.find(value, item))
             }
@@ -171,7 +171,7 @@ fn type_name(shape: &Shape) -> String {
         Shape::Object(_) | Shape::Declared(_) => {
             format!("v1.{}", shape.object().map_or("Object", |object| object.name))
         }
-        Shape::Any | Shape::Deduced => "interface {}".to_owned(),
+        Shape::Any | Shape::Either(..) | Shape::Deduced => "interface {}".to_owned(),
     }
 }
 

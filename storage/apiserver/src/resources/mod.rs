@@ -7,13 +7,11 @@ mod columns;
 mod decode;
 mod definitions;
 mod events;
-mod group_snapshots;
 pub mod mismatch;
 mod node;
 mod pod;
 mod reviews;
 mod service;
-mod snapshots;
 mod storage;
 mod workloads;
 
@@ -82,18 +80,6 @@ pub enum Storage {
     RoleBindings,
     /// `roles`
     Roles,
-    /// `volumesnapshots`
-    Snapshots,
-    /// `volumesnapshotcontents`
-    SnapshotContents,
-    /// `volumesnapshotclasses`
-    SnapshotClasses,
-    /// `volumegroupsnapshots`
-    GroupSnapshots,
-    /// `volumegroupsnapshotcontents`
-    GroupSnapshotContents,
-    /// `volumegroupsnapshotclasses`
-    GroupSnapshotClasses,
     /// Reviews, which are answered and never stored.
     Reviews,
     /// Reviews in a namespace, likewise.
@@ -134,16 +120,10 @@ impl Storage {
             Self::ClusterRoles => 20,
             Self::RoleBindings => 21,
             Self::Roles => 22,
-            Self::Snapshots => 23,
-            Self::SnapshotContents => 24,
-            Self::SnapshotClasses => 25,
-            Self::GroupSnapshots => 26,
-            Self::GroupSnapshotContents => 27,
-            Self::GroupSnapshotClasses => 28,
-            Self::Reviews => 29,
-            Self::LocalReviews => 30,
-            Self::Services => 31,
-            Self::Definitions => 32,
+            Self::Reviews => 23,
+            Self::LocalReviews => 24,
+            Self::Services => 25,
+            Self::Definitions => 26,
             Self::Custom(shelf) => shelf.index(),
         }
     }
@@ -169,8 +149,6 @@ impl Storage {
             | Self::Deployments
             | Self::RoleBindings
             | Self::Roles
-            | Self::Snapshots
-            | Self::GroupSnapshots
             | Self::LocalReviews => true,
             Self::Namespaces
             | Self::Nodes
@@ -183,10 +161,6 @@ impl Storage {
             | Self::PriorityClasses
             | Self::ClusterRoleBindings
             | Self::ClusterRoles
-            | Self::SnapshotContents
-            | Self::SnapshotClasses
-            | Self::GroupSnapshotContents
-            | Self::GroupSnapshotClasses
             | Self::Reviews
             | Self::Definitions => false,
             Self::Custom(shelf) => shelf.namespaced(),
@@ -418,12 +392,8 @@ impl Resource {
     }
 
     /// A stored object's protobuf message in this resource's shape, without its kind.
-    pub fn protobuf(&self, object: &crate::store::Object) -> Bytes {
-        let encode = |value: &Value| protobuf::message(self.group, self.kind, value);
-        match &self.view {
-            None => object.protobuf(encode).clone(),
-            Some(view) => Bytes::from(encode(&view(object.value.clone()))),
-        }
+    pub fn protobuf<'a>(&self, object: &'a Object) -> &'a Bytes {
+        self.shaped(object).protobuf(|value| protobuf::message(self.group, self.kind, value))
     }
 
     /// A stored object in this resource's shape, with its kind.

@@ -5,7 +5,7 @@
 
 Fields, their JSON names, their types and which of them must be there are taken from the structs, how lists
 merge from the `DeepMerge` implementations, and their numbers in protobuf from the tags of Kubernetes' Go structs:
-`k8s.io` is a folder with checkouts of kubernetes/api and kubernetes/apimachinery of the same version. The tables
+`k8s.io` is a folder with checkouts of kubernetes/api, apimachinery and apiextensions-apiserver of the same version. The tables
 below add the missing information.
 """
 
@@ -25,9 +25,11 @@ KINDS = {
     "apps": "DaemonSet Deployment",
     "rbac": "ClusterRole ClusterRoleBinding Role RoleBinding",
     "scheduling": "PriorityClass",
+    "apiextensions": "CustomResourceDefinition",
     "storage": "CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment VolumeAttributesClass",
 }
 META = "apimachinery/pkg/apis/meta/v1"
+EXTENSIONS = "apiextensions_apiserver/pkg/apis/apiextensions/v1"
 # Scalars, and what is no struct.
 SCALARS = {
     "std::string::String": "string", "bool": "bool", "i32": "int32", "i64": "int64", "f64": "double",
@@ -37,6 +39,11 @@ SCALARS = {
     "crate::apimachinery::pkg::apis::meta::v1::Time": "time",
     "crate::apimachinery::pkg::apis::meta::v1::MicroTime": "microtime",
     "crate::apimachinery::pkg::apis::meta::v1::FieldsV1": "any",
+    "crate::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSON": "any",
+}
+# Types that are written as one of two types in JSON.
+UNIONS_OF_SCHEMAS = {
+    "JSONSchemaPropsOrArray": "[]", "JSONSchemaPropsOrBool": "bool", "JSONSchemaPropsOrStringArray": "[string]",
 }
 # Scalars with a zero value. The others are messages in protobuf.
 ZEROS = ["string", "bool", "int32", "int64", "bytes"]
@@ -58,7 +65,8 @@ PATCHED = {("PodStatus", "hostIPs"): "ip"}
 # Lists of scalars that strategic merge patches merge too.
 PATCHED_SETS = {("ObjectMeta", "finalizers"), ("NodeSpec", "podCIDRs")}
 # Lists that they replace, though they have keys.
-REPLACED = {("ResourceRequirements", "claims"), ("VolumeResourceRequirements", "claims")}
+REPLACED = {("ResourceRequirements", "claims"), ("VolumeResourceRequirements", "claims"),
+            ("CustomResourceDefinitionStatus", "conditions")}
 # Lists of unions: a strategic merge patch removes the fields of their items that it does not retain.
 UNIONS = {("PodSpec", "volumes"), ("PodSpec", "resourceClaims")}
 # Values of keys that are left out.
@@ -82,7 +90,8 @@ HEADER = """# The fields of everything that is served, as of Kubernetes 1.37. Ma
 # strategic merge patches find an item, `retain` that they may say what of it stays, `default` what a key is
 # that is left out. An `atomic` type or map is replaced as a whole too. #3 is the number of a field in protobuf,
 # #2.3 a number in the message at #2, which JSON inlines; with `?` the zero value means that it is not set. The
-# kind and apiVersion of an object have no number, since the envelope contains them."""
+# kind and apiVersion of an object have no number, since the envelope contains them. x|bool is an x or a boolean, x|[] an
+# x or a list of x, x|[string] an x or a list of strings."""
 
 
 def source(folder, rust_name):
@@ -96,7 +105,7 @@ def source(folder, rust_name):
 def go_structs(folder):
     """By struct of a Go package, of each field: whether it is a pointer or list, the type, the JSON tag, the number."""
     structs = {}
-    for path in (GO / folder).glob("*.go"):
+    for path in (GO / folder.replace("_", "-")).glob("*.go"):
         for name, body in re.findall(r"^type (\w+) struct \{\n(.*?)^\}", path.read_text(), re.M | re.S):
             structs[name] = re.findall(
                 r'^\t(?:\w+ +)?([*[]?)([^\s`]+) +`json:"([^",]*)([^"]*)"[^`]*?protobuf:"\w+,(\d+),', body, re.M)
@@ -107,7 +116,7 @@ def numbers(folder, name):
     """By JSON name: the number in protobuf, and whether Go has no other form of an unset field than zero."""
     structs = go_structs(folder)
     found = {}
-    for pointer, go, json, options, number in structs[name]:
+    for pointer, go, json, options, number in structs.get(name, []):
         fields = [(pointer, go, json, options, number)]
         if not json:
             fields = [(*field, f"{number}.{place}") for *field, place in structs[go]]
@@ -122,9 +131,12 @@ class Writer:
         self.packages = {}
         self.todo = []
         for group, kinds in KINDS.items():
-            self.todo += [(f"api/{group}/v1", kind) for kind in kinds.split()]
+            folder = EXTENSIONS if group == "apiextensions" else f"api/{group}/v1"
+            self.todo += [(folder, kind) for kind in kinds.split()]
         self.todo += [(META, "DeleteOptions"), (META, "Status")]
         self.packages[META] = dict(UNDESCRIBED)
+        # An object without fields, which k8s-openapi has as a value.
+        self.packages[EXTENSIONS] = {"CustomResourceSubresourceStatus": []}
 
     def type_of(self, rust, folder):
         if rust in SCALARS:
@@ -133,15 +145,18 @@ class Writer:
             return f"[{self.type_of(match[1], folder)}]"
         if match := re.fullmatch(r"std::collections::BTreeMap<std::string::String, (.*)>", rust):
             return "{" + self.type_of(match[1], folder) + "}"
-        if match := re.fullmatch(r"Box<(.*)>", rust):
+        if match := re.fullmatch(r"(?:std::boxed::)?Box<(.*)>", rust):
             return self.type_of(match[1], folder)
         *place, name = rust.removeprefix("crate::").split("::")
+        if name in UNIONS_OF_SCHEMAS:
+            self.todo.append((EXTENSIONS, "JSONSchemaProps"))
+            return f"JSONSchemaProps|{UNIONS_OF_SCHEMAS[name]}"
         place = "/".join(place)
         self.todo.append((place, name))
         return name if place == folder else f"{self.alias(place)}.{name}"
 
     def alias(self, folder):
-        return "meta" if folder == META else folder.split("/")[1]
+        return {META: "meta", EXTENSIONS: "apiextensions"}.get(folder) or folder.split("/")[1]
 
     def struct(self, folder, name):
         text = source(folder, name)
@@ -203,7 +218,7 @@ class Writer:
                 types[name] = self.struct(folder, name)
         print(HEADER)
         for folder in sorted(self.packages):
-            print(f"package {self.alias(folder)} io.k8s.{folder.replace('/', '.')}")
+            print(f"package {self.alias(folder)} io.k8s.{folder.replace('/', '.').replace('_', '-')}")
             for name, lines in sorted(self.packages[folder].items()):
                 print(name + (" atomic" if name in ATOMIC else ""))
                 print("\n".join(sorted(lines))) if lines else None

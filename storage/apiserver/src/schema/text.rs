@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Field, Identity, Number, Object, Patch, Scalar, Schema, Shape};
+use super::{Field, Identity, Number, Object, Other, Patch, Scalar, Schema, Shape};
 
 /// The types in `text`, which is part of this program: an error in it is a bug in the program.
 pub fn read(text: &'static str) -> Schema {
@@ -101,6 +101,15 @@ fn read_shape(word: &'static str, package: &'static str, places: &Places) -> Sha
     }
     if let Some(value) = word.strip_prefix('{').and_then(|word| word.strip_suffix('}')) {
         return Shape::Map { value: Box::new(read_shape(value, package, places)), atomic: false };
+    }
+    if let Some((object, other)) = word.split_once('|') {
+        let other = match other {
+            "bool" => Other::Bool,
+            "[]" => Other::Objects,
+            "[string]" => Other::Texts,
+            _ => panic!("{word} has an alternative that is not understood"),
+        };
+        return Shape::Either(Box::new(read_shape(object, package, places)), other);
     }
     Shape::Scalar(match word {
         "string" => Scalar::Text,

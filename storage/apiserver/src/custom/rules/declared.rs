@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::field_path;
 use super::program::Fault;
 use super::rule::Rule;
-use crate::custom::is_built_in;
 use crate::custom::schema::{Additional, ListType, Schema, list};
 use crate::status::FieldError;
 
@@ -30,10 +29,6 @@ pub fn validate(schema: &Schema, document: &Value, path: &str) -> Vec<FieldError
 
 /// A warning for each version of a definition with rules that are not evaluated.
 pub fn warnings(definition: &Value) -> Vec<String> {
-    // The rules of built-in kinds are part of their admission.
-    if is_built_in(definition["metadata"]["name"].as_str().unwrap_or_default()) {
-        return Vec::new();
-    }
     let versions = list(&definition["spec"]["versions"]).iter().enumerate();
     versions
         .filter_map(|(index, version)| {
@@ -129,7 +124,7 @@ impl Declared<'_> {
             let detail = "message must be specified if rule contains line breaks";
             errors.push(FieldError::required(self.at("message"), detail));
         }
-        if !rule.message_text.is_empty() && rule.message_program.is_none() {
+        if !rule.message_text.is_empty() && rule.message_text.trim().is_empty() {
             let detail = "messageExpression must be non-empty if specified";
             errors.push(FieldError::required(self.at("messageExpression"), detail));
         }
@@ -154,7 +149,7 @@ impl Declared<'_> {
     fn check_programs(&self) -> Vec<FieldError> {
         let rule = self.rule;
         let mut errors = Vec::new();
-        let programs = [("rule", &rule.program), ("messageExpression", &rule.message_program)];
+        let programs = [("rule", rule.program()), ("messageExpression", rule.message_program())];
         for (field, program) in programs {
             if let Some(Err(Fault::Invalid(detail))) = program {
                 errors.push(FieldError::invalid(self.at(field), &self.shown(), detail.as_str()));
@@ -189,7 +184,7 @@ impl Declared<'_> {
 
     /// What it uses that is not evaluated.
     fn unsupported(&self) -> Option<&str> {
-        let mut programs = [&self.rule.program, &self.rule.message_program].into_iter();
+        let mut programs = [self.rule.program(), self.rule.message_program()].into_iter();
         programs.find_map(|program| match program {
             Some(Err(Fault::Unsupported(feature))) => Some(feature.as_str()),
             _ => None,

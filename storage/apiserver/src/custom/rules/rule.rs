@@ -1,10 +1,12 @@
 //! A rule of `x-kubernetes-validations`.
 
+use std::sync::OnceLock;
+
 use serde_json::Value;
 
 use super::program::{Fault, Program, Purpose, compile};
 
-/// A rule with its compiled expressions.
+/// A rule. Its expressions are compiled when they are first needed: at the start of a server, none is.
 #[derive(Debug)]
 pub struct Rule {
     /// The expression.
@@ -19,11 +21,12 @@ pub struct Rule {
     pub reason: Reason,
     /// Whether `oldSelf` is an optional value, so that the rule applies to new values, too. None if not declared.
     pub optional_old: Option<bool>,
-    /// The compiled expression; none if it is empty.
-    pub program: Option<Result<Program, Fault>>,
-    /// The compiled expression of the message; none if it is empty.
-    pub message_program: Option<Result<Program, Fault>>,
+    program: OnceLock<Compiled>,
+    message_program: OnceLock<Compiled>,
 }
+
+/// A compiled expression; none if it is empty.
+type Compiled = Option<Result<Program, Fault>>;
 
 /// The type of the error of a rule (`FieldValueErrorReason`).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,10 +45,6 @@ impl Rule {
     /// The rule in `value`, an element of `x-kubernetes-validations`.
     pub fn read(value: &Value) -> Self {
         let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
-        let program = |name: &str, purpose| {
-            let text = text(name);
-            (!text.trim().is_empty()).then(|| compile(&text, purpose))
-        };
         Self {
             text: text("rule"),
             message: text("message"),
@@ -58,19 +57,32 @@ impl Rule {
                 _ => Reason::Invalid,
             },
             optional_old: value["optionalOldSelf"].as_bool(),
-            program: program("rule", Purpose::Rule),
-            message_program: program("messageExpression", Purpose::Message),
+            program: OnceLock::new(),
+            message_program: OnceLock::new(),
         }
+    }
+
+    /// The compiled expression; none if it is empty.
+    pub fn program(&self) -> Option<&Result<Program, Fault>> {
+        let compiled = || (!self.text.trim().is_empty()).then(|| compile(&self.text, Purpose::Rule));
+        self.program.get_or_init(compiled).as_ref()
+    }
+
+    /// The compiled expression of the message; none if it is empty.
+    pub fn message_program(&self) -> Option<&Result<Program, Fault>> {
+        let text = &self.message_text;
+        let compiled = || (!text.trim().is_empty()).then(|| compile(text, Purpose::Message));
+        self.message_program.get_or_init(compiled).as_ref()
     }
 
     /// The expression, if it can be evaluated.
     pub fn ready(&self) -> Option<&Program> {
-        self.program.as_ref()?.as_ref().ok()
+        self.program()?.as_ref().ok()
     }
 
     /// The expression of the message, if it can be evaluated.
     pub fn ready_message(&self) -> Option<&Program> {
-        self.message_program.as_ref()?.as_ref().ok()
+        self.message_program()?.as_ref().ok()
     }
 
     /// Its name in messages (`ruleErrorString`).
