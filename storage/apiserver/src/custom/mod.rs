@@ -6,7 +6,7 @@
 //!         registry: serves established kinds, removes deleted ones with their objects (run)
 //!             row: the `Resource` of one version, with its `Kind`
 //!                 schema: the parsed schema -> prune, default, validate, shape (server-side apply), openapi
-//!                 columns, scale, rules (CEL)
+//!                 columns, json_path, scale, rules (CEL)
 //! ```
 //!
 //! The built-in table of `resources` is searched first, so requests for its kinds do not pass through here. Rows
@@ -20,10 +20,13 @@ mod default;
 pub mod definition;
 #[cfg(test)]
 mod definition_tests;
+mod duration;
 mod format;
+mod json_path;
 mod kind;
 mod names;
 pub mod openapi;
+mod pattern;
 mod preinstalled;
 mod prune;
 mod registry;
@@ -36,6 +39,7 @@ mod shelf;
 mod structural;
 #[cfg(test)]
 mod tests;
+mod uri;
 mod validate;
 
 pub use columns::DeclaredCell;
@@ -44,7 +48,6 @@ pub use names::begin_deletion;
 pub use preinstalled::{create_definitions, is_preinstalled};
 pub use registry::{Kinds, Registry};
 pub use row::order;
-pub use rules::warnings;
 pub use shelf::Shelf;
 
 /// The finalizer of a definition until its objects are deleted.

@@ -4,7 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::columns::{CellType, DeclaredCell, JsonPath};
+use super::columns::{CellType, DeclaredCell};
+use super::json_path::JsonPath;
 use super::scale::Scale;
 use super::schema::{Schema, list, texts};
 use super::{Kind, default, prune, shape};
@@ -140,7 +141,8 @@ fn columns(version: &Value) -> Vec<Column> {
     let declared = list(&version["additionalPrinterColumns"]);
     let age = [json!({ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" })];
     let declared = if declared.is_empty() { &age[..] } else { declared };
-    let declared = declared.iter().filter_map(|column| {
+    // As upstream, a path that cannot be parsed hides its column and those after it.
+    let declared = declared.iter().map_while(|column| {
         let text = |name: &str| column[name].as_str().unwrap_or_default();
         let path = JsonPath::parse(text("jsonPath")).ok()?;
         let cell = DeclaredCell { path, kind: CellType::of(text("type")) };

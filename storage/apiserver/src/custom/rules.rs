@@ -10,11 +10,10 @@
 //! ```
 //!
 //! Expressions are parsed and evaluated by the crate `cel`, which has no type checker. A rule with wrong syntax, an
-//! unknown variable or surely the wrong type is refused as upstream does. A rule with a function or type that exists
-//! only upstream is stored with a warning, and not evaluated. Any other error of types, such as an unknown field,
+//! unknown variable or surely the wrong type is rejected as upstream does, and so is one with a function or type that
+//! exists only upstream. Any other error of types, such as an unknown field,
 //! makes each object invalid, while upstream refuses the definition. Upstream's estimates of costs do not exist, and
-//! the limits differ: see `budget`. Strings of the formats byte, date, date-time and duration are strings in
-//! expressions.
+//! the limits differ: see `budget`.
 //!
 //! Mirrors pkg/apiserver/schema/cel/validation.go.
 
@@ -36,7 +35,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-pub use declared::{validate, warnings};
+pub use declared::validate;
 pub use rule::Rule;
 
 use super::schema::{Additional, ListType, Schema, list};

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use regex::Regex;
 use serde_json::{Number, Value};
 
+use super::pattern::Pattern;
 use super::rules::Rule;
 
 /// A schema, or a part of one.
@@ -40,7 +40,7 @@ pub struct Schema {
     /// Valid values.
     pub values: Option<Vec<Value>>,
     /// The pattern of strings.
-    pub pattern: Option<Regex>,
+    pub pattern: Option<Pattern>,
     /// The format of strings.
     pub format: String,
     /// Limits of numbers: the bound, and whether it is excluded.
@@ -137,7 +137,7 @@ impl Schema {
             atomic: value["x-kubernetes-map-type"] == "atomic",
             required: texts(&value["required"]),
             values: value["enum"].as_array().cloned(),
-            pattern: value["pattern"].as_str().and_then(|pattern| Regex::new(pattern).ok()),
+            pattern: value["pattern"].as_str().and_then(|pattern| Pattern::new(pattern).ok()),
             format: text("format"),
             minimum: number("minimum").map(|bound| (bound, flag("exclusiveMinimum"))),
             maximum: number("maximum").map(|bound| (bound, flag("exclusiveMaximum"))),

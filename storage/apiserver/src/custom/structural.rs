@@ -1,11 +1,11 @@
 //! Whether the schema of a definition is structural.
 //!
-//! Mirrors pkg/apiserver/schema/validation.go, and from pkg/apis/apiextensions/validation/validation.go what
+//! Mirrors pkg/apiserver/schema/validation.go and complete.go, and from pkg/apis/apiextensions/validation/validation.go what
 //! specDefinitionSchemaValidator forbids.
 
-use regex::Regex;
 use serde_json::Value;
 
+use super::pattern::Pattern;
 use super::schema::{list, texts};
 use crate::status::FieldError;
 
@@ -40,6 +40,7 @@ const NOT_NESTED: [(&str, &str); 12] = [
 pub fn validate(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check(schema, Level::Root, path, &mut errors);
+    check_complete(schema, Some(schema), (path, path), &mut errors);
     errors.sort_by_key(ToString::to_string);
     errors
 }
@@ -167,24 +168,103 @@ fn check_extensions(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
         if schema["type"] != "array" {
             let detail = "must be array if x-kubernetes-list-type is specified";
-            errors.push(FieldError::invalid(at("type"), &text(&schema["type"]), detail));
+            errors.push(wrong_type(at("type"), &schema["type"], detail));
+        } else if list_type == "set" {
+            check_set(&schema["items"], path, errors);
+        }
+        if ["set", "map"].contains(&list_type) && schema["items"]["nullable"] == true {
+            let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
+            errors.push(FieldError::forbidden(at("items.nullable"), detail));
+        }
+    }
+    if let Some(map_type) = schema["x-kubernetes-map-type"].as_str() {
+        if schema["type"] != "object" {
+            let detail = "must be object if x-kubernetes-map-type is specified";
+            errors.push(wrong_type(at("type"), &schema["type"], detail));
+        }
+        let supported = ["atomic", "granular"];
+        if !supported.contains(&map_type) {
+            let field = at("x-kubernetes-map-type");
+            errors.push(FieldError::not_supported(field, &map_type.into(), &supported));
         }
     }
     match (list_type, keys.is_empty()) {
+        (None, false) => {
+            let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
+            errors.push(FieldError::required(at("x-kubernetes-list-type"), detail));
+        }
         (Some("map"), true) => {
             let detail = "must not be empty if x-kubernetes-list-type is map";
             errors.push(FieldError::required(at("x-kubernetes-list-map-keys"), detail));
         }
         (Some("map"), false) | (_, true) => {}
-        (_, false) => {
+        (Some(other), false) => {
             let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
-            let given = Value::from(list_type.unwrap_or_default());
-            errors.push(FieldError::invalid(at("x-kubernetes-list-type"), &given, detail));
+            errors.push(FieldError::invalid(at("x-kubernetes-list-type"), &other.into(), detail));
         }
     }
     if list_type == Some("map") {
         check_keys(schema, &keys, path, errors);
     }
+}
+
+/// The error of a type that another field requires.
+fn wrong_type(field: String, kind: &Value, detail: &str) -> FieldError {
+    match kind.as_str().unwrap_or_default() {
+        "" => FieldError::required(field, detail),
+        kind => FieldError::invalid(field, &kind.into(), detail),
+    }
+}
+
+/// The items of a set are replaced as a whole.
+fn check_set(items: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
+    let (list_type, map_type) = (&items["x-kubernetes-list-type"], &items["x-kubernetes-map-type"]);
+    match items["type"].as_str() {
+        Some("array") if !list_type.is_null() && *list_type != "atomic" => {
+            errors.push(FieldError::invalid(
+                format!("{path}.items.x-kubernetes-list-type"),
+                list_type,
+                detail,
+            ));
+        }
+        Some("object") if *map_type != "atomic" => {
+            // Upstream shows the type of a list here, too.
+            errors.push(FieldError::invalid(
+                format!("{path}.items.x-kubernetes-map-type"),
+                list_type,
+                detail,
+            ));
+        }
+        _ => {}
+    }
+}
+
+/// The warnings about sets of objects and lists (`getNonScalarListTypeSetWarnings`), each once, in order.
+pub fn warnings(schema: &Value) -> Vec<String> {
+    fn visit(schema: &Value, found: &mut Vec<String>) {
+        if schema["x-kubernetes-list-type"] == "set"
+            && let Some(kind @ ("object" | "array")) = schema["items"]["type"].as_str()
+        {
+            found.push(format!(
+                "x-kubernetes-list-type: set for items of type {kind:?} is not supported by server-side apply or CEL \
+                 validation rules"
+            ));
+        }
+        let nested = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|name| list(&schema[name]));
+        let below = ["items", "additionalProperties", "not"].map(|name| &schema[name]);
+        let fields = schema["properties"].as_object().into_iter().flatten().map(|(_, field)| field);
+        nested
+            .chain(below)
+            .chain(fields)
+            .filter(|below| below.is_object())
+            .for_each(|below| visit(below, found));
+    }
+    let mut found = Vec::new();
+    visit(schema, &mut found);
+    found.sort();
+    found.dedup();
+    found
 }
 
 /// The keys of a list are required fields of its items, or have a default.
@@ -207,18 +287,72 @@ fn check_keys(schema: &Value, keys: &[String], path: &str, errors: &mut Vec<Fiel
                           required property";
             errors.push(FieldError::required(format!("{path}.items.properties[{key}].default"), detail));
         }
+        let at = |name: &str| format!("{path}.items.properties[{key}].{name}");
+        if field["type"] == "array" || field["type"] == "object" {
+            let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+            errors.push(FieldError::invalid(at("type"), &items["type"], detail));
+        }
+        if field["nullable"] == true {
+            let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+            errors.push(FieldError::forbidden(at("nullable"), detail));
+        }
+    }
+    if keys.iter().enumerate().any(|(index, key)| keys[..index].contains(key)) {
+        let place = format!("{path}.x-kubernetes-list-map-keys");
+        let detail = "must not contain duplicate entries";
+        errors.push(FieldError::invalid(place, &schema["x-kubernetes-list-map-keys"], detail));
+    }
+}
+
+/// What `allOf`, `anyOf`, `oneOf` and `not` of `validation` validate must have a schema. `whole` is the schema of the
+/// value; the paths are those of both.
+fn check_complete(
+    validation: &Value,
+    whole: Option<&Value>,
+    (path, place): (&str, &str),
+    errors: &mut Vec<FieldError>,
+) {
+    let mut nested = |validation: &Value, place: &str| {
+        check_complete_part(validation, whole, (path, place), errors);
+    };
+    for name in ["allOf", "anyOf", "oneOf"] {
+        for (index, validation) in list(&validation[name]).iter().enumerate() {
+            nested(validation, &format!("{place}.{name}[{index}]"));
+        }
+    }
+    if validation["not"].is_object() {
+        nested(&validation["not"], &format!("{place}.not"));
+    }
+}
+
+fn check_complete_part(
+    validation: &Value,
+    whole: Option<&Value>,
+    (path, place): (&str, &str),
+    errors: &mut Vec<FieldError>,
+) {
+    let Some(whole) = whole else {
+        errors.push(FieldError::required(path, &format!("because it is defined in {place}")));
+        return;
+    };
+    check_complete(validation, Some(whole), (path, place), errors);
+    if validation["items"].is_object() {
+        let items = whole.get("items").filter(|items| items.is_object());
+        let (path, place) = (format!("{path}.items"), format!("{place}.items"));
+        check_complete_part(&validation["items"], items, (&path, &place), errors);
+    }
+    for (name, field) in validation["properties"].as_object().into_iter().flatten() {
+        let (path, place) = (format!("{path}.properties[{name}]"), format!("{place}.properties[{name}]"));
+        check_complete_part(field, whole["properties"].get(name), (&path, &place), errors);
     }
 }
 
 /// Patterns, and schemas that only validate.
 fn check_values(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if let Some(pattern) = schema["pattern"].as_str()
-        && let Err(error) = Regex::new(pattern)
+        && let Err(error) = Pattern::new(pattern)
     {
-        // The error of the parser has several lines.
-        let error = error.to_string();
-        let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        let detail = format!("must be a valid regular expression, but isn't: {reason}");
+        let detail = format!("must be a valid regular expression, but isn't: error parsing regexp: {error}");
         errors.push(FieldError::invalid(format!("{path}.pattern"), &pattern.into(), detail));
     }
     let either = |schema: &Value| {

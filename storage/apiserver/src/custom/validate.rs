@@ -99,7 +99,7 @@ fn check_text(text: &str, schema: &Schema, path: &str, errors: &mut Vec<FieldErr
         let message = format!("{path} in body should match '{pattern}'");
         errors.push(FieldError::invalid(path, &text.into(), message));
     }
-    if !format::is_valid(&schema.format, text) {
+    if format::is_known(&schema.kind, &schema.format) && !format::is_valid(&schema.format, text) {
         let message = format!("{path} in body must be of type {}: {text:?}", schema.format);
         errors.push(FieldError::type_invalid(path, &text.into(), message));
     }
@@ -115,9 +115,18 @@ fn shown(bound: &Number) -> String {
 
 fn check_number(number: &Number, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
     let value = number.as_f64().unwrap_or_default();
+    let given = Value::Number(number.clone());
+    if !format::is_in_range(&schema.kind, &schema.format, &given) {
+        let with = match format::is_known(&schema.kind, &schema.format) {
+            true => format!("with format {}", schema.format),
+            false => "(default format)".to_owned(),
+        };
+        let message = format!("Checked value must be of type {} {with} in {path}", schema.kind);
+        errors.push(FieldError::invalid(NO_FIELD, &"".into(), message));
+    }
     let mut fault = |message: String| {
         let message = format!("{path} in body should be {message}");
-        errors.push(FieldError::invalid(path, &Value::Number(number.clone()), message));
+        errors.push(FieldError::invalid(path, &given, message));
     };
     if let Some((bound, excluded)) = &schema.minimum {
         let limit = bound.as_f64().unwrap_or_default();

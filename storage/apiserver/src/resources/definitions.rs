@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::decode::{DecodeError, Decoded, decode};
 use super::{BASE, Generation, Resource, Storage, columns, status_of};
-use crate::custom::{self, definition};
+use crate::custom::definition;
 
 pub(super) fn row() -> Resource {
     Resource {
@@ -25,7 +25,7 @@ pub(super) fn row() -> Resource {
         begin: definition::begin,
         validate: definition::validate,
         validate_update: definition::validate_update,
-        warnings: |definition, _| custom::warnings(definition),
+        warnings: |definition, _| definition::warnings(definition),
         columns: columns::NAME_AND_CREATED,
         empty: r#","spec":{"group":"","names":{"kind":"","plural":""},"scope":"","versions":null}"#,
         ..BASE

@@ -1,4 +1,4 @@
-//! The rules of a definition: which are refused, and which are not evaluated.
+//! The rules of a definition: which are rejected.
 //!
 //! Mirrors the part of ValidateCustomResourceDefinitionOpenAPISchema in pkg/apis/apiextensions/validation/validation.go
 //! that concerns `x-kubernetes-validations`, without the estimates of costs.
@@ -25,29 +25,6 @@ pub fn validate(schema: &Schema, document: &Value, path: &str) -> Vec<FieldError
         errors = rules.iter().flat_map(Declared::check_programs).collect();
     }
     errors
-}
-
-/// A warning for each version of a definition with rules that are not evaluated.
-pub fn warnings(definition: &Value) -> Vec<String> {
-    let versions = list(&definition["spec"]["versions"]).iter().enumerate();
-    versions
-        .filter_map(|(index, version)| {
-            let document = &version["schema"]["openAPIV3Schema"];
-            let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
-            let schema = Schema::read(document);
-            let mut rules = Vec::new();
-            collect(&schema, document, &path, None, &mut rules);
-            let missing = rules.iter().filter_map(|rule| Some((rule, rule.unsupported()?)));
-            let missing: Vec<(&Declared<'_>, &str)> = missing.collect();
-            let (first, feature) = missing.first()?;
-            Some(format!(
-                "{} x-kubernetes-validations are stored and not evaluated, the first at {}: this server does not \
-                 evaluate {feature}, use a stock kube-apiserver to test it",
-                missing.len(),
-                first.path
-            ))
-        })
-        .collect()
 }
 
 /// A rule with its place.
@@ -151,8 +128,19 @@ impl Declared<'_> {
         let mut errors = Vec::new();
         let programs = [("rule", rule.program()), ("messageExpression", rule.message_program())];
         for (field, program) in programs {
-            if let Some(Err(Fault::Invalid(detail))) = program {
-                errors.push(FieldError::invalid(self.at(field), &self.shown(), detail.as_str()));
+            match program {
+                Some(Err(Fault::Invalid(detail))) => {
+                    errors.push(FieldError::invalid(self.at(field), &self.shown(), detail.as_str()));
+                }
+                // An object that upstream rejects would be accepted here.
+                Some(Err(Fault::Unsupported(feature))) => {
+                    let detail = format!(
+                        "this API server does not evaluate {feature}: write the rule without it, or use a stock \
+                         kube-apiserver"
+                    );
+                    errors.push(FieldError::invalid(self.at(field), &self.shown(), detail));
+                }
+                Some(Ok(_)) | None => {}
             }
         }
         let Some(program) = rule.ready() else { return errors };
@@ -179,15 +167,6 @@ impl Declared<'_> {
             "Reason": self.document["reason"],
             "FieldPath": self.rule.field,
             "OptionalOldSelf": self.rule.optional_old,
-        })
-    }
-
-    /// What it uses that is not evaluated.
-    fn unsupported(&self) -> Option<&str> {
-        let mut programs = [self.rule.program(), self.rule.message_program()].into_iter();
-        programs.find_map(|program| match program {
-            Some(Err(Fault::Unsupported(feature))) => Some(feature.as_str()),
-            _ => None,
         })
     }
 }

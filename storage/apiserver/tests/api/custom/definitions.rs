@@ -141,23 +141,38 @@ async fn invalid_definitions_are_rejected_and_conflicting_names_not_served() {
 }
 
 #[tokio::test]
-async fn a_rule_that_is_not_evaluated_is_a_warning() {
+async fn a_rule_that_cannot_be_evaluated_is_rejected() {
     let fixture = Fixture::start().await;
     let mut definition = definition();
     let path = "/spec/versions/1/schema/openAPIV3Schema/properties/spec/properties/color";
     let color = definition.pointer_mut(path).unwrap();
-    color["x-kubernetes-validations"] = json!([
-        { "rule": "self.size() > 2" }, { "rule": "timestamp(self) > timestamp('2020-01-01T00:00:00Z')" }]);
+    color["x-kubernetes-validations"] = json!([{ "rule": "self.size() > 2" }, { "rule": "nope(self)" }]);
+    let (code, status) = fixture.send("POST", DEFINITIONS, JSON, &definition).await;
+    let message = status["message"].as_str().unwrap();
+    assert_eq!(code, 422, "{status}");
+    assert!(message.contains("properties[spec].properties[color].x-kubernetes-validations[1].rule"), "{message}");
+    assert!(message.contains("does not evaluate the function nope: write the rule without it"), "{message}");
+}
+
+#[tokio::test]
+async fn unknown_formats_and_sets_of_objects_are_warnings() {
+    let fixture = Fixture::start().await;
+    let mut definition = definition();
+    let path = "/spec/versions/1/schema/openAPIV3Schema/properties/spec/properties";
+    let fields = definition.pointer_mut(path).unwrap();
+    fields["size"] = json!({ "type": "string", "format": "quantity" });
+    fields["when"] = json!({ "type": "string", "format": "date-time" });
+    fields["parts"] = json!({ "type": "array", "x-kubernetes-list-type": "set", "items": {
+        "type": "object", "x-kubernetes-map-type": "atomic", "properties": { "a": { "type": "string" } } } });
     let request = Request::post(DEFINITIONS).header("content-type", JSON);
     let request = request.body(Body::from(definition.to_string().into_bytes())).unwrap();
     let response = fixture.client.send(request).await.unwrap();
     assert_eq!(response.status().as_u16(), 201);
     let warnings: Vec<_> =
         response.headers().get_all("warning").iter().map(|w| w.to_str().unwrap()).collect();
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].contains("1 x-kubernetes-validations are stored and not evaluated"), "{warnings:?}");
-    assert!(warnings[0].contains("spec.versions[1].schema.openAPIV3Schema.properties[spec]"), "{warnings:?}");
-    assert!(warnings[0].contains("does not evaluate the function timestamp"), "{warnings:?}");
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("unrecognized format"), "{warnings:?}");
+    assert!(warnings[1].contains("set for items of type"), "{warnings:?}");
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@ use cel::common::value::Val;
 use cel::{DeclarationError, Env, ExecutionError};
 use regex::Regex;
 
+use crate::custom::pattern;
+
 pub fn declare(env: &mut Env) -> Result<(), DeclarationError> {
     cel::add_member_overload!(env, fn find: (CelString, CelString) -> Result<CelString>)?;
     cel::add_member_overload!(env, fn find_all: (CelString, CelString) -> Result<CelList>)?;
@@ -15,9 +17,10 @@ pub fn declare(env: &mut Env) -> Result<(), DeclarationError> {
 }
 
 fn pattern(text: &CelString<'_>) -> Result<Regex, ExecutionError> {
-    let error =
-        |error: regex::Error| ExecutionError::function_error("find", format!("Illegal regex: {error}"));
-    Regex::new(text.inner()).map_err(error)
+    let error = |error: String| {
+        ExecutionError::function_error("find", format!("Illegal regex: error parsing regexp: {error}"))
+    };
+    pattern::compile(text.inner()).map_err(error)
 }
 
 fn find(text: &CelString<'_>, by: &CelString<'_>) -> Result<CelString<'static>, ExecutionError> {
