@@ -9,6 +9,9 @@ use base64::{
 
 /// The replacement for a secret, as in csi-lib-utils' protosanitizer.
 const STRIPPED: &str = "***stripped***";
+/// The number of characters from which on a secret is removed wherever it occurs. A shorter one may be a part of other
+/// words by chance, and their rest would disclose it: it is removed only where it is a word, or quoted.
+const LONG: usize = 6;
 /// Maximum length of a message in bytes; a status may have megabytes, and a log line should not.
 const LONGEST: usize = 4096;
 
@@ -22,11 +25,46 @@ pub fn without_secrets(text: &str, secrets: &[String]) -> String {
     replaced(text, secrets, usize::MAX)
 }
 
+/// A form in which a program writes a secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Form {
+    text: String,
+    /// The secret is short: the form counts only where it is a word.
+    is_word: bool,
+}
+
+impl Form {
+    /// The rest of `rest`, if it begins with the form; `before` is the text in front of it.
+    fn stripped<'a>(&self, before: &str, rest: &'a str) -> Option<&'a str> {
+        let after = rest.strip_prefix(self.text.as_str())?;
+        let is_alone = || !ends_in_word(before) && !after.starts_with(is_of_word);
+        (!self.is_word || is_alone()).then_some(after)
+    }
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Whether a text ends within a word, and not with an escape such as `\n` or `\u003c`.
+fn ends_in_word(text: &str) -> bool {
+    let end = text.trim_end_matches(is_of_word);
+    let word = &text[end.len()..];
+    let is_escape = end.ends_with('\\')
+        && match word.chars().next() {
+            Some('x') => word.len() == 3,
+            Some('u') => word.len() == 5,
+            Some('U') => word.len() == 9,
+            _ => word.len() == 1,
+        };
+    !word.is_empty() && !is_escape
+}
+
 /// The first `longest` bytes of `text`, without these secrets.
 fn replaced(text: &str, secrets: &[String], longest: usize) -> String {
-    let mut forms: Vec<String> = secrets.iter().flat_map(|secret| forms(secret)).collect();
+    let mut forms: Vec<Form> = secrets.iter().flat_map(|secret| forms(secret)).collect();
     // A secret may contain another.
-    forms.sort_unstable_by_key(|form| (Reverse(form.len()), form.clone()));
+    forms.sort_unstable_by_key(|form| (Reverse(form.text.len()), form.clone()));
     forms.dedup();
     let mut clean = String::new();
     let mut rest = text;
@@ -35,7 +73,8 @@ fn replaced(text: &str, secrets: &[String], longest: usize) -> String {
             clean.push('…');
             break;
         }
-        let secret = forms.iter().find_map(|form| rest.strip_prefix(form.as_str()));
+        let before = &text[..text.len() - rest.len()];
+        let secret = forms.iter().find_map(|form| form.stripped(before, rest));
         rest = if let Some(after) = secret {
             clean.push_str(STRIPPED);
             after
@@ -71,7 +110,8 @@ pub fn without_tokens(text: &str) -> Cow<'_, str> {
 
 /// A secret as it is, in base64, and quoted as by Go's `%q` and `encoding/json`, and by Rust's `{:?}`. A driver may have
 /// trimmed it: files of secrets often end with a newline.
-fn forms(secret: &str) -> Vec<String> {
+fn forms(secret: &str) -> Vec<Form> {
+    let is_word = secret.trim().chars().count() < LONG;
     let values = [secret, secret.trim()].into_iter().filter(|value| !value.trim().is_empty());
     let forms = values.flat_map(|value| {
         let json = json(value);
@@ -83,7 +123,7 @@ fn forms(secret: &str) -> Vec<String> {
         let rust = rust[1..rust.len() - 1].to_owned();
         [value.to_owned(), quoted(value), rust, json, html, base64, url]
     });
-    forms.collect()
+    forms.map(|text| Form { text, is_word }).collect()
 }
 
 /// The text within the quotes of a JSON string.
@@ -133,6 +173,32 @@ mod tests {
         );
         assert_eq!(clean("a b", &["a", "*", "stripped"]), "***stripped*** b");
         assert_eq!(clean("nothing", &["", " \n"]), "nothing");
+    }
+
+    #[test]
+    fn short_secrets_are_removed_where_they_are_words() {
+        for (text, expected) in [
+            ("cannot mount mo", "cannot mount ***stripped***"),
+            (
+                "mo, password=mo; user:mo@host",
+                "***stripped***, password=***stripped***; user:***stripped***@host",
+            ),
+            ("map[password:mo]", "map[password:***stripped***]"),
+            (r#"{"password":"mo","mode":"a"}"#, r#"{"password":"***stripped***","mode":"a"}"#),
+            (
+                r#"\"mo\" \nmo \x01mo \u003cmo\u003e"#,
+                r#"\"***stripped***\" \n***stripped*** \x01***stripped*** \u003c***stripped***\u003e"#,
+            ),
+            ("memo mo_ 1mo émo", "memo mo_ 1mo émo"),
+            // base64 of it, and of another text.
+            ("token bW8= and bW8x", "token ***stripped***= and bW8x"),
+        ] {
+            assert_eq!(clean(text, &["mo"]), expected, "{text}");
+        }
+        // Five characters, of which two are white space at the end.
+        assert_eq!(clean("a12345b 123", &["123\n\n"]), "a12345b ***stripped***");
+        // Six characters.
+        assert_eq!(clean("a123456b", &["123456"]), "a***stripped***b");
     }
 
     #[test]
