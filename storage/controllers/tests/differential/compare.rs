@@ -11,10 +11,30 @@ use serde::Deserialize;
 
 use crate::{normalise::Normal, run::Outcome};
 
+/// What can differ. A pattern begins with one of these, so that none permits whatever a scenario does.
+const KINDS: [&str; 10] = [
+    "step",
+    "object",
+    "field",
+    "event",
+    "call",
+    "more calls",
+    "fewer calls",
+    "more writes",
+    "order",
+    "last call",
+];
+
+/// Of these a pattern says by how many they may differ.
+const NUMBERS: [&str; 3] = ["more calls", "fewer calls", "more writes"];
+
+/// How many writes to an object a report has.
+const WRITES: usize = 40;
+
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
-    /// What differs: `field`, `event`, `call`, `more calls`, `fewer calls`, `order` or `step`, and which.
+    /// What differs: one of [`KINDS`], and which.
     pub what: String,
     pub built_in: String,
     pub stock: String,
@@ -63,6 +83,14 @@ pub fn differences(built_in: &(Outcome, Normal), stock: &(Outcome, Normal)) -> V
         let which = if count > other { "more" } else { "fewer" };
         push(&mut found, format!("{which} calls {} {}", key.1, key.0), count.to_string(), other.to_string());
     }
+    for object in &both {
+        let count = |normal: &Normal| normal.writes[*object].len();
+        let (count, other) = (count(built_in), count(stock));
+        // Fewer are what the built-in controllers are for.
+        if count > other {
+            push(&mut found, format!("more writes {object}"), count.to_string(), other.to_string());
+        }
+    }
     let order = |normal: &Normal| -> BTreeMap<String, String> {
         normal.order.iter().map(|(of, methods)| (format!("order {of}"), methods.join(" > "))).collect()
     };
@@ -70,7 +98,8 @@ pub fn differences(built_in: &(Outcome, Normal), stock: &(Outcome, Normal)) -> V
     found
 }
 
-/// The differences at the end: objects that exist and their fields, and the volumes that the driver was left with.
+/// The differences at the end: objects that exist and their fields, and the volumes, attachments and snapshots that the
+/// driver was left with.
 pub fn final_differences(built_in: &Normal, stock: &Normal) -> Vec<Difference> {
     let last = |normal: &Normal| -> BTreeMap<String, String> {
         let exists = |object: &str| {
@@ -82,11 +111,7 @@ pub fn final_differences(built_in: &Normal, stock: &Normal) -> Vec<Difference> {
             let last = values.last().filter(|value| *value != "-")?;
             Some((format!("field {object} {field}"), last.clone()))
         });
-        let calls = normal.order.iter().filter_map(|(of, methods)| {
-            let effects = ["CreateVolume", "DeleteVolume"];
-            let last = methods.iter().rfind(|method| effects.contains(&method.as_str()))?;
-            Some((format!("last call {of}"), last.clone()))
-        });
+        let calls = normal.effects.iter().map(|(of, method)| (format!("last call {of}"), method.clone()));
         fields.chain(calls).collect()
     };
     let mut found = Vec::new();
@@ -108,19 +133,14 @@ fn push(found: &mut Vec<Difference>, what: String, built_in: String, stock: Stri
     }
 }
 
-/// A permitted difference.
+/// Permitted differences with one reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known {
     /// The scenarios, with `*` for any text.
-    pub scenario: String,
-    /// What differs, with `*` for any text.
-    pub what: String,
-    /// The values, with `*` for any text.
-    #[serde(default = "any")]
-    pub built_in: String,
-    #[serde(default = "any")]
-    pub stock: String,
+    pub scenarios: Vec<String>,
+    /// What differs in each of them.
+    pub differ: Vec<Permitted>,
     /// Why it is permitted.
     pub reason: String,
     /// The file and function, or the issue, of upstream.
@@ -130,23 +150,63 @@ pub struct Known {
     pub sometimes: bool,
 }
 
+/// A permitted difference.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Permitted {
+    /// What differs, with `*` for any text.
+    pub what: String,
+    /// The values, with `*` for any text.
+    #[serde(default = "any")]
+    pub built_in: String,
+    #[serde(default = "any")]
+    pub stock: String,
+    /// Of numbers: by how many they may differ.
+    pub at_most: Option<usize>,
+    /// Of histories: only if both end with the same value.
+    #[serde(default)]
+    pub same_end: bool,
+}
+
 fn any() -> String {
     "*".to_owned()
 }
 
-impl Known {
-    fn covers(&self, scenario: &str, difference: &Difference) -> bool {
-        glob(&self.scenario, scenario)
-            && glob(&self.what, &difference.what)
+impl Permitted {
+    fn covers(&self, difference: &Difference) -> bool {
+        glob(&self.what, &difference.what)
             && glob(&self.built_in, &difference.built_in)
             && glob(&self.stock, &difference.stock)
+            && self.at_most.is_none_or(|most| distance(difference).is_some_and(|by| by <= most))
+            && (!self.same_end || end(&difference.built_in) == end(&difference.stock))
+    }
+
+    /// Whether it is for one kind of difference, and for numbers says how much.
+    fn is_exact(&self) -> bool {
+        let of = |kind: &str| self.what.strip_prefix(kind).is_some_and(|rest| rest.starts_with(' '));
+        let Some(kind) = KINDS.into_iter().find(|kind| of(kind)) else { return false };
+        !NUMBERS.contains(&kind) || self.at_most.is_some()
     }
 }
+
+/// By how many two numbers differ.
+fn distance(difference: &Difference) -> Option<usize> {
+    let number = |text: &String| text.parse::<usize>().ok();
+    Some(number(&difference.built_in)?.abs_diff(number(&difference.stock)?))
+}
+
+/// The last value of a history.
+fn end(history: &str) -> &str {
+    history.rsplit(" > ").next().unwrap_or(history)
+}
+
+/// An entry of the table, a scenario of it, and a difference of it.
+type Place = (usize, usize, usize);
 
 /// The table of permitted differences, and which of them occurred.
 pub struct Table {
     known: Vec<Known>,
-    used: Mutex<BTreeSet<usize>>,
+    used: Mutex<BTreeSet<Place>>,
 }
 
 impl Table {
@@ -156,29 +216,49 @@ impl Table {
             serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let empty = known.iter().find(|known| known.reason.is_empty() || known.upstream.is_empty());
         assert!(empty.is_none(), "an entry without reason or upstream: {empty:?}");
+        let vague = known.iter().flat_map(|known| &known.differ).find(|permitted| !permitted.is_exact());
+        assert!(vague.is_none(), "for more than one kind of difference, or any number: {vague:?}");
         Self { known, used: Mutex::default() }
+    }
+
+    /// The number of entries.
+    pub fn count(&self) -> usize {
+        self.known.len()
     }
 
     /// Those that the table does not have.
     pub fn unknown(&self, scenario: &str, found: Vec<Difference>) -> Vec<Difference> {
         let covered = |difference: &Difference| {
-            let matching =
-                self.known.iter().enumerate().filter(|(_, known)| known.covers(scenario, difference));
-            let matching: Vec<usize> = matching.map(|(number, _)| number).collect();
+            let matching: Vec<Place> = self
+                .places()
+                .filter(|(_, pattern, permitted)| glob(pattern, scenario) && permitted.covers(difference))
+                .map(|(place, ..)| place)
+                .collect();
             self.used.lock().unwrap().extend(&matching);
             !matching.is_empty()
         };
         found.into_iter().filter(|difference| !covered(difference)).collect()
     }
 
-    /// Entries that match nothing any more.
-    pub fn unused(&self) -> Vec<&Known> {
+    /// Scenarios and differences of entries that match nothing any more.
+    pub fn unused(&self) -> Vec<String> {
         let used = self.used.lock().unwrap();
-        let entries = self.known.iter().enumerate();
-        entries
-            .filter(|(number, known)| !used.contains(number) && !known.sometimes)
-            .map(|(_, known)| known)
+        let places = self.places().filter(|((entry, ..), ..)| !self.known[*entry].sometimes);
+        places
+            .filter(|(place, ..)| !used.contains(place))
+            .map(|(_, scenario, permitted)| format!("{scenario} / {}", permitted.what))
             .collect()
+    }
+
+    fn places(&self) -> impl Iterator<Item = (Place, &str, &Permitted)> {
+        self.known.iter().enumerate().flat_map(|(entry, known)| {
+            let scenarios = known.scenarios.iter().enumerate();
+            scenarios.flat_map(move |(scenario, pattern)| {
+                let differ = known.differ.iter().enumerate();
+                differ
+                    .map(move |(number, permitted)| ((entry, scenario, number), pattern.as_str(), permitted))
+            })
+        })
     }
 }
 
@@ -195,10 +275,14 @@ pub fn report(found: &[Difference], built_in: &Normal, stock: &Normal) -> String
         }
         for (side, normal) in [("built-in", built_in), ("stock", stock)] {
             writeln!(text, "  writes to {object}, {side}:").unwrap();
-            for write in normal.writes.get(object).into_iter().flatten() {
+            for write in normal.writes.get(object).into_iter().flatten().take(WRITES) {
                 let created = write.iter().any(|change| change == "(object)=exists");
                 let write = if created { "created".to_owned() } else { write.join(", ") };
                 writeln!(text, "    {write}").unwrap();
+            }
+            let more = normal.writes.get(object).map_or(0, Vec::len).saturating_sub(WRITES);
+            if more > 0 {
+                writeln!(text, "    and {more} more").unwrap();
             }
         }
     }

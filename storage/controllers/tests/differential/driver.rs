@@ -19,10 +19,12 @@ use claimcheck_csi::v1::{
     ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateSnapshotRequest,
     CreateSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest,
     DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
-    GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, Snapshot, Topology, Volume,
+    GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
+    Snapshot, Topology, Volume,
     controller_server::Controller,
     controller_service_capability::{self, Rpc, rpc},
     list_volumes_response::{Entry, VolumeStatus},
+    node_server::Node,
     volume_content_source,
 };
 use serde_json::{Value, json};
@@ -30,7 +32,10 @@ use tonic::{Request, Response, Status};
 
 use self::form::{capability, code_of, sorted, topologies};
 use crate::{
-    objects::{CAPACITY_DRIVER, DRIVER, LISTING_DRIVER, TOPOLOGY_DRIVER},
+    objects::{
+        CAPACITY_DRIVER, DRIVER, INCAPABLE_DRIVER, LISTING_DRIVER, LOCAL_DRIVER, LOCAL_NODE, TOPOLOGY_DRIVER,
+        scenario_of,
+    },
     record::{Call, Record},
     scenario::{Answer, Script},
 };
@@ -52,6 +57,10 @@ pub enum Variant {
     Capacity,
     /// [`LISTING_DRIVER`].
     Listing,
+    /// [`INCAPABLE_DRIVER`].
+    Incapable,
+    /// [`LOCAL_DRIVER`].
+    Local,
 }
 
 impl Variant {
@@ -61,11 +70,13 @@ impl Variant {
             Self::Topology => TOPOLOGY_DRIVER,
             Self::Capacity => CAPACITY_DRIVER,
             Self::Listing => LISTING_DRIVER,
+            Self::Incapable => INCAPABLE_DRIVER,
+            Self::Local => LOCAL_DRIVER,
         }
     }
 
     fn has_topology(self) -> bool {
-        matches!(self, Self::Topology | Self::Capacity)
+        matches!(self, Self::Topology | Self::Capacity | Self::Local)
     }
 }
 
@@ -95,6 +106,11 @@ impl Driver {
     /// The same script and record under another name.
     pub fn as_variant(&self, variant: Variant) -> Self {
         Self { variant, ..self.clone() }
+    }
+
+    /// Whether its provisioner runs on a node.
+    pub fn is_local(&self) -> bool {
+        self.variant == Variant::Local
     }
 
     /// From now on calls of the scenario are answered so.
@@ -144,7 +160,7 @@ impl Driver {
     fn handle(&self, name: &str, parameters: &BTreeMap<String, String>) -> String {
         let of = |key: &str| parameters.get(key).map_or("", String::as_str);
         let base =
-            format!("{}.{}", of("csi.storage.k8s.io/pvc/namespace"), of("csi.storage.k8s.io/pvc/name"));
+            namespaced_handle(of("csi.storage.k8s.io/pvc/namespace"), of("csi.storage.k8s.io/pvc/name"));
         let mut handles = self.handles.lock().unwrap();
         if let Some(known) = handles.get(name) {
             return known.clone();
@@ -160,6 +176,30 @@ impl Driver {
 }
 
 #[tonic::async_trait]
+impl Node for Driver {
+    /// Of a driver whose provisioner runs on a node.
+    async fn node_get_info(
+        &self,
+        _: Request<NodeGetInfoRequest>,
+    ) -> Result<Response<NodeGetInfoResponse>, Status> {
+        let segments = [(format!("{LOCAL_DRIVER}/node"), LOCAL_NODE.to_owned())].into();
+        Ok(Response::new(NodeGetInfoResponse {
+            node_id: LOCAL_NODE.into(),
+            accessible_topology: Some(Topology { segments }),
+            ..NodeGetInfoResponse::default()
+        }))
+    }
+}
+
+/// The handle for a claim: a dot follows its scenario.
+fn namespaced_handle(namespace: &str, claim: &str) -> String {
+    match scenario_of(namespace) {
+        scenario if scenario == namespace => format!("{scenario}.{claim}"),
+        scenario => format!("{scenario}.other-{claim}"),
+    }
+}
+
+#[tonic::async_trait]
 impl Controller for Driver {
     async fn controller_get_capabilities(
         &self,
@@ -168,6 +208,7 @@ impl Controller for Driver {
         let rpcs = [
             rpc::Type::CreateDeleteVolume,
             rpc::Type::PublishUnpublishVolume,
+            rpc::Type::PublishReadonly,
             rpc::Type::CreateDeleteSnapshot,
             rpc::Type::CloneVolume,
             rpc::Type::ExpandVolume,
@@ -175,11 +216,14 @@ impl Controller for Driver {
             rpc::Type::SingleNodeMultiWriter,
         ];
         let more: &[rpc::Type] = match self.variant {
-            Variant::Main | Variant::Topology => &[],
+            Variant::Main | Variant::Topology | Variant::Incapable | Variant::Local => &[],
             Variant::Capacity => &[rpc::Type::GetCapacity],
             Variant::Listing => &[rpc::Type::ListVolumes, rpc::Type::ListVolumesPublishedNodes],
         };
-        let capabilities = rpcs.iter().chain(more).map(|rpc| ControllerServiceCapability {
+        let lacks =
+            |rpc: &&rpc::Type| self.variant == Variant::Incapable && **rpc == rpc::Type::CreateDeleteVolume;
+        let rpcs = rpcs.iter().filter(|rpc| !lacks(rpc));
+        let capabilities = rpcs.chain(more).map(|rpc| ControllerServiceCapability {
             r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: (*rpc).into() })),
         });
         Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities: capabilities.collect() }))

@@ -2,11 +2,10 @@
 //!
 //! Each side is an upstream API server with etcd; the scenario does what users, the scheduler and kubelets do, and a
 //! scripted driver answers the controllers. `scenarios/` has the scenarios, `differences.yaml` the permitted
-//! differences. Requires the programs in `KUBEBUILDER_ASSETS` and `CLAIMCHECK_SIDECARS`; prints one line without.
+//! differences. Requires the programs in `KUBEBUILDER_ASSETS` and `CLAIMCHECK_STOCK_SIDECARS`; prints one line without.
 //!
-//! `cargo test -p claimcheck-controllers --test differential -- <part of a name>` runs some. Logs of all programs are
-//! kept if `CLAIMCHECK_DIFFERENTIAL_LOGS` names a folder; with `CLAIMCHECK_DIFFERENTIAL_ALL` permitted differences fail,
-//! too. `-- --include-ignored` also runs those that take minutes. `CLAIMCHECK_DIFFERENTIAL_SCENARIOS` names a folder with
+//! `cargo test --locked --test differential -- <part of a name>` runs some. Logs of all programs are kept if
+//! `CLAIMCHECK_DIFFERENTIAL_LOGS` names a folder; with `CLAIMCHECK_DIFFERENTIAL_ALL` permitted differences fail, too. `-- --include-ignored` also runs those that take minutes. `CLAIMCHECK_DIFFERENTIAL_SCENARIOS` names a folder with
 //! other scenarios to run instead. For random scenarios see `random.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
@@ -46,6 +45,8 @@ const CONCURRENT: usize = 16;
 struct Test {
     built_in: Side,
     stock: Side,
+    /// Both of scenarios about the condition `Unused`, if there are such.
+    unused: Option<(Side, Side)>,
     table: Table,
     /// Held for writing by a scenario that runs alone.
     alone: RwLock<()>,
@@ -77,14 +78,20 @@ fn main() -> ExitCode {
     let temporary = tempfile::tempdir_in("/tmp").unwrap();
     let folder = std::env::var_os("CLAIMCHECK_DIFFERENTIAL_LOGS").map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| temporary.path().to_owned());
-    let (one, other) = (folder.join("o"), folder.join("s"));
-    let (built_in, stock) = runtime.block_on(async {
+    let sides = async |folder: &Path, unused| {
+        let (one, other) = (folder.join("o"), folder.join("s"));
         tokio::join!(
-            Side::start(Controllers::BuiltIn, &programs, &one),
-            Side::start(Controllers::Stock, &programs, &other),
+            Side::start(Controllers::BuiltIn, &programs, &one, unused),
+            Side::start(Controllers::Stock, &programs, &other, unused),
         )
-    });
-    let test = Arc::new(Test { built_in, stock, table, alone: RwLock::new(()) });
+    };
+    let selected = |scenario: &Scenario| {
+        arguments.filter.as_ref().is_none_or(|part| scenario.name.contains(part.as_str()))
+    };
+    let with_gate = scenarios.iter().any(|scenario| scenario.unused && selected(scenario));
+    let (built_in, stock) = runtime.block_on(sides(&folder, false));
+    let unused = with_gate.then(|| runtime.block_on(sides(&folder.join("unused"), true)));
+    let test = Arc::new(Test { built_in, stock, unused, table, alone: RwLock::new(()) });
     runtime.block_on(started(&test));
     let trial = |scenario: Scenario| {
         let (test, handle) = (test.clone(), runtime.handle().clone());
@@ -94,15 +101,15 @@ fn main() -> ExitCode {
     };
     let trials = scenarios.into_iter().map(trial).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
+    // Before the random scenarios, which use entries, too.
     let unused = test.table.unused();
     // Differences of slow scenarios, which are ignored, have to be `sometimes`.
     let whole = own && conclusion.num_filtered_out == 0 && !arguments.ignored;
-    if whole && !unused.is_empty() {
-        for known in unused {
-            eprintln!("differences.yaml: nothing matches any more: {} / {}", known.scenario, known.what);
-        }
-        return ExitCode::FAILURE;
+    let unused: Vec<_> = if whole { unused } else { Vec::new() };
+    for known in &unused {
+        eprintln!("differences.yaml: nothing matches any more: {known}");
     }
+    println!("{} entries of permitted differences", test.table.count());
     let number = |variable: &str| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seconds) = number("CLAIMCHECK_DIFFERENTIAL_RANDOM") {
         let first = number("CLAIMCHECK_DIFFERENTIAL_SEED").unwrap_or(1);
@@ -111,6 +118,9 @@ fn main() -> ExitCode {
             eprintln!("{} random scenarios differ", reports.len());
             return ExitCode::FAILURE;
         }
+    }
+    if !unused.is_empty() {
+        return ExitCode::FAILURE;
     }
     conclusion.exit_code()
 }
@@ -129,7 +139,11 @@ async fn run_one(test: &Test, scenario: &Scenario) -> Result<(), String> {
         let outcome = Runner::new(side, scenario).run().await;
         (outcome, normal(&side.record, &scenario.name))
     };
-    let (built_in, stock) = tokio::join!(on(&test.built_in), on(&test.stock));
+    let (built_in, stock) = match (&test.unused, scenario.unused) {
+        (Some((built_in, stock)), true) => (built_in, stock),
+        _ => (&test.built_in, &test.stock),
+    };
+    let (built_in, stock) = tokio::join!(on(built_in), on(stock));
     let failed: Vec<String> = built_in
         .0
         .iter()

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::{
-    objects::CAPACITY,
-    record::{Record, Store},
+    objects::{CAPACITY, scenario_of},
+    record::{Call, Key, Record, Store},
 };
 
 /// Lists of which each item is a field, with the key of their items.
@@ -50,8 +50,10 @@ pub struct Normal {
     pub calls: BTreeMap<(String, String), Vec<String>>,
     /// From volume and method to the number of calls, at most [`MANY`].
     pub counts: BTreeMap<(String, String), usize>,
-    /// The methods that were called for a volume, in order, without repetitions.
+    /// The methods that were called for a volume, in order, without repetitions and cycles.
     pub order: BTreeMap<String, Vec<String>>,
+    /// The last call that created or deleted a volume, attachment, snapshot or group.
+    pub effects: BTreeMap<String, String>,
 }
 
 /// What happened in a scenario.
@@ -71,7 +73,7 @@ fn of(store: &Store, scenario: &str) -> Normal {
             }
             continue;
         }
-        let name = names.replace(&format!("{} {}", version.key.0, version.key.2));
+        let name = names.replace(&title(&version.key));
         let mut fields = Fields::new();
         match &version.object {
             Some(object) => flatten(object, "", &names, &mut fields),
@@ -102,6 +104,9 @@ fn of(store: &Store, scenario: &str) -> Normal {
         if call.method == POLLED {
             continue;
         }
+        if let Some(effect) = effect(call) {
+            normal.effects.insert(effect, call.method.to_owned());
+        }
         let count = normal.counts.entry((call.of.clone(), call.method.to_owned())).or_default();
         *count = MANY.min(*count + 1);
         let order = normal.order.entry(call.of.clone()).or_default();
@@ -112,6 +117,9 @@ fn of(store: &Store, scenario: &str) -> Normal {
     for values in normal.fields.values_mut() {
         *values = without_cycles(values);
     }
+    for methods in normal.order.values_mut() {
+        *methods = without_cycles(methods);
+    }
     for (key, calls) in &mut normal.calls {
         if key.1 == POLLED {
             calls.sort();
@@ -121,12 +129,42 @@ fn of(store: &Store, scenario: &str) -> Normal {
     normal
 }
 
-/// Fields that changed and their values; `-` for one that is removed. The fields of a deleted object are not.
+/// What a call creates or deletes.
+fn effect(call: &Call) -> Option<String> {
+    let text = |pointer: &str| call.arguments.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let of = &call.of;
+    match call.method {
+        "CreateVolume" | "DeleteVolume" | "CreateVolumeGroupSnapshot" | "DeleteVolumeGroupSnapshot" => {
+            Some(of.clone())
+        }
+        "ControllerPublishVolume" | "ControllerUnpublishVolume" => Some(format!("{of} on {}", text("/node"))),
+        // Its volume is known, and its identifier is made of its name.
+        "CreateSnapshot" => {
+            let name = text("/parameters/csi.storage.k8s.io~1volumesnapshot~1name");
+            Some(format!("{}.snapshot-of-{name}", call.scenario))
+        }
+        "DeleteSnapshot" => Some(of.clone()),
+        _ => None,
+    }
+}
+
+/// Kind and name.
+fn title((kind, namespace, name): &Key) -> String {
+    let other = if scenario_of(namespace) == namespace { "" } else { "other/" };
+    format!("{kind} {other}{name}")
+}
+
+/// Fields that changed and their values; `-` for one that is removed. The fields of a deleted object are not, nor is the
+/// status of one that is being deleted, which some of upstream's controllers clear before they remove a finalizer.
 fn changes(before: &Fields, after: &Fields, deleted: bool) -> Vec<(String, String)> {
     let changed = after.iter().filter(|(field, value)| before.get(*field) != Some(value));
     let mut changes: Vec<_> = changed.map(|(field, value)| (field.clone(), value.clone())).collect();
     // The last finalizer is removed by the write that deletes the object.
-    let ends = |field: &&String| !deleted || field.starts_with("metadata.finalizers");
+    let leaves = after.contains_key("metadata.deletionTimestamp");
+    let ends = |field: &&String| match deleted {
+        true => field.starts_with("metadata.finalizers"),
+        false => !(leaves && field.starts_with("status.")),
+    };
     let removed = before.keys().filter(|field| !after.contains_key(*field)).filter(ends);
     changes.extend(removed.map(|field| (field.clone(), "-".to_owned())));
     changes
@@ -243,7 +281,7 @@ impl Names {
             if version.key.0 == "Event" {
                 continue;
             }
-            let name = format!("{} {}", version.key.0, version.key.2);
+            let name = title(&version.key);
             let name = names.iter().fold(name, |name, (uid, other)| name.replace(uid.as_str(), other));
             let count = seen.entry(name.clone()).or_default();
             *count += 1;

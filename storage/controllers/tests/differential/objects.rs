@@ -11,6 +11,12 @@ pub const TOPOLOGY_DRIVER: &str = "topology.csi";
 pub const CAPACITY_DRIVER: &str = "capacity.csi";
 /// A driver that lists where its volumes are published, for attaching only.
 pub const LISTING_DRIVER: &str = "listing.csi";
+/// A driver without CREATE_DELETE_VOLUME, for provisioning only.
+pub const INCAPABLE_DRIVER: &str = "incapable.csi";
+/// A driver of which a provisioner runs on the node [`LOCAL_NODE`], for provisioning only.
+pub const LOCAL_DRIVER: &str = "local.csi";
+/// The node of [`LOCAL_DRIVER`], and the value of its topology label `local.csi/node`.
+pub const LOCAL_NODE: &str = "here";
 
 /// A kind of objects.
 #[derive(Debug)]
@@ -19,6 +25,7 @@ pub struct Kind {
     pub short: &'static str,
     pub kind: &'static str,
     group: &'static str,
+    version: &'static str,
     plural: &'static str,
     pub namespaced: bool,
     /// Whether changes of its objects are compared.
@@ -32,7 +39,7 @@ const fn kind(
     plural: &'static str,
     namespaced: bool,
 ) -> Kind {
-    Kind { short, kind, group, plural, namespaced, recorded: true }
+    Kind { short, kind, group, version: "v1", plural, namespaced, recorded: true }
 }
 
 const STORAGE: &str = "storage.k8s.io";
@@ -41,7 +48,7 @@ const GROUPS: &str = "groupsnapshot.storage.k8s.io";
 /// The kind of published capacities, which no scenario creates.
 pub const CAPACITY: &str = "CSIStorageCapacity";
 
-pub const KINDS: [Kind; 18] = [
+pub const KINDS: [Kind; 19] = [
     kind("claim", "PersistentVolumeClaim", "", "persistentvolumeclaims", true),
     kind("volume", "PersistentVolume", "", "persistentvolumes", false),
     kind("pod", "Pod", "", "pods", true),
@@ -60,6 +67,11 @@ pub const KINDS: [Kind; 18] = [
     kind("capacity", CAPACITY, STORAGE, "csistoragecapacities", true),
     kind("event", "Event", "", "events", true),
     Kind { recorded: false, ..kind("secret", "Secret", "", "secrets", true) },
+    Kind {
+        version: "v1beta1",
+        recorded: false,
+        ..kind("grant", "ReferenceGrant", "gateway.networking.k8s.io", "referencegrants", true)
+    },
 ];
 
 impl Kind {
@@ -69,18 +81,25 @@ impl Kind {
     }
 
     pub fn resource(&self) -> ApiResource {
-        let gvk = GroupVersionKind::gvk(self.group, "v1", self.kind);
+        let gvk = GroupVersionKind::gvk(self.group, self.version, self.kind);
         ApiResource::from_gvk_with_plural(&gvk, self.plural)
     }
 
     fn api_version(&self) -> String {
-        if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) }
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// An object of this kind, with `changes` merged into it. Names of cluster-scoped objects begin with the
     /// scenario's name and a dot.
     pub fn object(&self, scenario: &str, name: &str, changes: &Value) -> Value {
-        let full = if self.namespaced { name.to_owned() } else { cluster_name(scenario, name) };
+        let (namespace, full) = match self.namespaced {
+            true => namespaced_name(scenario, name),
+            false => (String::new(), cluster_name(scenario, name)),
+        };
         let mut object = match self.short {
             "claim" => json!({ "spec": {
                 "accessModes": ["ReadWriteOnce"],
@@ -124,10 +143,26 @@ impl Kind {
         object["kind"] = json!(self.kind);
         object["metadata"]["name"] = json!(full);
         if self.namespaced {
-            object["metadata"]["namespace"] = json!(scenario);
+            object["metadata"]["namespace"] = json!(namespace);
         }
         object
     }
+}
+
+/// What the name of a second namespace of a scenario ends with.
+const OTHER: &str = "-other";
+
+/// The namespace and name of an object of a scenario: those of `other/data` are in its second namespace.
+pub fn namespaced_name(scenario: &str, name: &str) -> (String, String) {
+    match name.strip_prefix("other/") {
+        Some(name) => (format!("{scenario}{OTHER}"), name.to_owned()),
+        None => (scenario.to_owned(), name.to_owned()),
+    }
+}
+
+/// The scenario of a namespace.
+pub fn scenario_of(namespace: &str) -> &str {
+    namespace.strip_suffix(OTHER).unwrap_or(namespace)
 }
 
 /// The name of a cluster-scoped object of a scenario. A leading `=` stands for a name that all scenarios share.

@@ -21,7 +21,7 @@ use crate::{
 const CONCURRENT: usize = 12;
 /// Both sides are at rest after so many milliseconds without a change.
 const REST: u64 = 900;
-const METHODS: [&str; 8] = [
+const METHODS: [&str; 10] = [
     "CreateVolume",
     "DeleteVolume",
     "ControllerPublishVolume",
@@ -30,8 +30,11 @@ const METHODS: [&str; 8] = [
     "CreateSnapshot",
     "DeleteSnapshot",
     "ControllerModifyVolume",
+    "CreateVolumeGroupSnapshot",
+    "DeleteVolumeGroupSnapshot",
 ];
-const ERRORS: [&str; 3] = ["INTERNAL broken", "UNAVAILABLE later", "DEADLINE_EXCEEDED too slow"];
+const ERRORS: [&str; 4] =
+    ["INTERNAL broken", "UNAVAILABLE later", "DEADLINE_EXCEEDED too slow", "UNKNOWN lost"];
 
 /// A small generator of numbers: the same seed is the same scenario on every machine.
 struct Numbers(u64);
@@ -54,12 +57,13 @@ impl Numbers {
 fn scenario(seed: u64, steps: Vec<Step>, attempt: usize) -> Scenario {
     Scenario {
         name: format!("random-{seed}-{attempt}"),
-        given: ["class c", "snapshot-class s", "node a", "node b", "attributes-class gold"]
+        given: ["class c", "snapshot-class s", "group-class g", "node a", "node b", "attributes-class gold"]
             .map(str::to_owned)
             .into(),
         driver: Default::default(),
         alone: false,
         slow: false,
+        unused: false,
         quiet: 4000,
         steps,
     }
@@ -68,53 +72,124 @@ fn scenario(seed: u64, steps: Vec<Step>, attempt: usize) -> Scenario {
 /// Steps of a seed. A step may be rejected, for example the deletion of what does not exist.
 fn steps(seed: u64) -> Vec<Step> {
     let mut numbers = Numbers(seed);
-    let count = 4 + numbers.below(7);
-    (0..count).map(|_| step(&mut numbers)).collect()
+    let count = 4 + numbers.below(9);
+    let late_binding = Step {
+        create: Some("class w".into()),
+        with: json!({ "volumeBindingMode": "WaitForFirstConsumer" }),
+        ..Step::default()
+    };
+    std::iter::once(late_binding).chain((0..count).map(|_| step(&mut numbers))).collect()
 }
 
 fn step(numbers: &mut Numbers) -> Step {
     let claim = numbers.of(&["data", "data", "more"]);
+    let step = match numbers.below(5) {
+        0..3 => of_claims(numbers, claim),
+        3 => of_nodes(numbers, claim),
+        _ => of_driver(numbers),
+    };
+    Step { rest: Some(REST), ..step }
+}
+
+fn object(create: impl Into<String>, with: Value) -> Step {
+    Step { create: Some(create.into()), with, ..Step::default() }
+}
+
+fn patch(object: impl Into<String>, with: Value) -> Step {
+    Step { patch: Some(object.into()), with, ..Step::default() }
+}
+
+fn delete(object: impl Into<String>) -> Step {
+    Step { delete: Some(object.into()), ..Step::default() }
+}
+
+/// What users and the scheduler do.
+fn of_claims(numbers: &mut Numbers, claim: &str) -> Step {
     let pod = numbers.of(&["p", "q"]);
-    let object = |create: String, with: Value| Step { create: Some(create), with, ..Step::default() };
-    let delete = |object: String| Step { delete: Some(object), ..Step::default() };
-    let step = match numbers.below(14) {
-        0..3 => object(format!("claim {claim}"), json!({})),
-        3..6 => {
+    match numbers.below(24) {
+        // All members of the group, if it is created.
+        0..4 => object(format!("claim {claim}"), json!({ "metadata": { "labels": { "group": "all" } } })),
+        4..8 => {
             let node = numbers.of(&["$s.a", "$s.a", "$s.b"]);
             let volume = json!({ "name": "v", "persistentVolumeClaim": { "claimName": claim } });
             object(format!("pod {pod}"), json!({ "spec": { "nodeName": node, "volumes": [volume] } }))
         }
-        6 => delete(format!("pod {pod}")),
-        7 => delete(format!("claim {claim}")),
-        8 => {
-            let with = json!({ "spec": { "resources": { "requests": { "storage": "2Gi" } } } });
-            Step { patch: Some(format!("claim {claim}")), with, ..Step::default() }
+        8 => delete(format!("pod {pod}")),
+        9 => delete(format!("claim {claim}")),
+        10 => {
+            let size = json!({ "requests": { "storage": "2Gi" } });
+            patch(format!("claim {claim}"), json!({ "spec": { "resources": size } }))
         }
-        9 => {
-            let with = json!({ "spec": { "volumeAttributesClassName": "$s.gold" } });
-            Step { patch: Some(format!("claim {claim}")), with, ..Step::default() }
+        11 => patch(format!("claim {claim}"), json!({ "spec": { "volumeAttributesClassName": "$s.gold" } })),
+        12 => delete("attributes-class gold"),
+        13 => {
+            object("snapshot snap", json!({ "spec": { "source": { "persistentVolumeClaimName": claim } } }))
         }
-        10 => object(
-            "snapshot snap".into(),
-            json!({ "spec": { "source": { "persistentVolumeClaimName": claim } } }),
-        ),
-        11 => delete("snapshot snap".into()),
-        12 => {
+        14 => delete("snapshot snap"),
+        15 => {
             let source =
                 json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "snap" });
-            object("claim copy".into(), json!({ "spec": { "dataSource": source } }))
+            object("claim copy", json!({ "spec": { "dataSource": source } }))
         }
-        _ => {
-            let answer = Answer {
-                fail: Some(numbers.of(&ERRORS).to_owned()),
-                times: 1 + numbers.below(2),
-                ..Answer::default()
-            };
-            let driver = [(numbers.of(&METHODS).to_owned(), vec![answer])].into();
-            Step { driver: Some(driver), ..Step::default() }
+        16 => object("group all", json!({})),
+        17 => delete("group all"),
+        18 => {
+            let policy = numbers.of(&["Retain", "Delete"]);
+            object("volume static", json!({ "spec": { "persistentVolumeReclaimPolicy": policy } }))
         }
+        19 => delete("volume static"),
+        // Of two that fit the first gets a volume, so that there is one.
+        20 => object("claim late", json!({ "spec": { "storageClassName": "$s.w" } })),
+        21 => {
+            let node = numbers.of(&["$s.a", "$s.b"]);
+            let selected = json!({ "volume.kubernetes.io/selected-node": node });
+            patch("claim late", json!({ "metadata": { "annotations": selected } }))
+        }
+        22 => {
+            let volume = json!({ "name": "v", "persistentVolumeClaim": { "claimName": "late" } });
+            object("pod late", json!({ "spec": { "nodeName": "$s.a", "volumes": [volume] } }))
+        }
+        _ => patch(format!("pod {pod}"), json!({ "status": { "phase": "Succeeded" } })).of_status(),
+    }
+}
+
+/// What kubelets, the cloud and administrators do.
+fn of_nodes(numbers: &mut Numbers, claim: &str) -> Step {
+    let node = numbers.of(&["node a", "node a", "node b"]);
+    let in_use = |volumes: Value| patch(node, json!({ "status": { "volumesInUse": volumes } })).of_status();
+    match numbers.below(8) {
+        0 | 1 => in_use(json!([format!("$in-use({claim})")])),
+        2 => in_use(json!([])),
+        3 => delete(node),
+        4 => object(node, json!({})),
+        5 => {
+            let ready = json!({ "type": "Ready", "status": numbers.of(&["Unknown", "True"]) });
+            patch(node, json!({ "status": { "conditions": [ready] } })).of_status()
+        }
+        6 => {
+            let key = "node.kubernetes.io/out-of-service";
+            patch(
+                node,
+                json!({ "spec": { "taints": [{ "key": key, "value": "x", "effect": "NoExecute" }] } }),
+            )
+        }
+        _ => patch(node, json!({ "spec": { "taints": null } })),
+    }
+}
+
+/// What the driver answers to the next calls of a method.
+fn of_driver(numbers: &mut Numbers) -> Step {
+    let answer = match numbers.below(6) {
+        0 => Answer { hang: true, times: 1, ..Answer::default() },
+        1 => Answer { late: Some(500), times: 1, ..Answer::default() },
+        _ => Answer {
+            fail: Some(numbers.of(&ERRORS).to_owned()),
+            times: 1 + numbers.below(2),
+            ..Answer::default()
+        },
     };
-    Step { rest: Some(REST), ..step }
+    let driver = [(numbers.of(&METHODS).to_owned(), vec![answer])].into();
+    Step { driver: Some(driver), ..Step::default() }
 }
 
 /// Runs it on both sides; the differences at its end.
@@ -179,7 +254,12 @@ fn script(step: &Step) -> String {
     let answers = step.driver.iter().flatten();
     answers
         .map(|(method, answers)| {
-            format!(" {method}: {} x{}", answers[0].fail.as_deref().unwrap_or(""), answers[0].times)
+            let how = match &answers[0] {
+                Answer { hang: true, .. } => "hang",
+                Answer { late: Some(_), .. } => "late",
+                failing => failing.fail.as_deref().unwrap_or(""),
+            };
+            format!(" {method}: {how} x{}", answers[0].times)
         })
         .collect()
 }

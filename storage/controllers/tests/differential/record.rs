@@ -15,7 +15,7 @@ use kube::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::objects::{CAPACITY, KINDS, Kind};
+use crate::objects::{CAPACITY, KINDS, Kind, scenario_of};
 
 /// Kind, namespace and name.
 pub type Key = (&'static str, String, String);
@@ -82,18 +82,20 @@ impl Store {
                     text("/involvedObject/name")?,
                 );
                 if kind.namespaced {
-                    Some(of.1)
+                    Some(scenario_of(&of.1).to_owned())
                 } else {
                     self.owners.get(&of).cloned().or_else(|| prefix(&of.2))
                 }
             }
             "VolumeAttachment" => prefix(&text("/spec/nodeName")?),
             CAPACITY => prefix(&text("/storageClassName")?),
-            _ if !key.1.is_empty() => Some(key.1.clone()),
-            _ => prefix(&key.2)
-                .or_else(|| text("/spec/claimRef/namespace"))
-                .or_else(|| text("/spec/volumeSnapshotRef/namespace"))
-                .or_else(|| text("/spec/volumeGroupSnapshotRef/namespace")),
+            _ if !key.1.is_empty() => Some(scenario_of(&key.1).to_owned()),
+            _ => prefix(&key.2).or_else(|| {
+                let namespace = text("/spec/claimRef/namespace")
+                    .or_else(|| text("/spec/volumeSnapshotRef/namespace"))
+                    .or_else(|| text("/spec/volumeGroupSnapshotRef/namespace"))?;
+                Some(scenario_of(&namespace).to_owned())
+            }),
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    objects::{CAPACITY, DRIVER, Kind, cluster_name},
+    objects::{CAPACITY, DRIVER, Kind, cluster_name, namespaced_name},
     record::{Key, Store},
     scenario::{Scenario, Step},
     side::Side,
@@ -21,6 +21,9 @@ use crate::{
 const WITHIN: u64 = 25;
 /// The limit of `settle` and of the end.
 const SETTLED: Duration = Duration::from_secs(30);
+
+/// How long nothing may have happened after the creation of the objects that are given.
+const GIVEN: Duration = Duration::from_millis(150);
 
 /// What came of each step: its title, and "done" or what happened instead.
 pub type Outcome = Vec<(String, String)>;
@@ -44,16 +47,15 @@ impl<'a> Runner<'a> {
     pub async fn run(&mut self) -> Outcome {
         let name = &self.scenario.name;
         self.side.driver.follow(name, &self.scenario.driver);
-        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-        let request =
-            http::Request::post("/api/v1/namespaces").body(namespace.to_string().into_bytes()).unwrap();
-        self.side.client.request_text(request).await.unwrap();
+        self.create_namespace(name).await.unwrap();
         for object in &self.scenario.given {
             self.create(object, &json!({})).await.unwrap();
             if let Some(node) = object.strip_prefix("node ") {
                 self.create(&format!("csi-node {node}"), &json!({})).await.unwrap();
             }
         }
+        // Most controllers know them then: one that does not reports, for example, a missing class.
+        self.side.record.quiet(name, GIVEN, SETTLED).await;
         let mut outcome = Outcome::new();
         for (number, step) in self.scenario.steps.iter().enumerate() {
             let title = format!("{} {}", number + 1, step.title());
@@ -97,10 +99,17 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn api(&self, kind: &Kind) -> Api<DynamicObject> {
+    async fn create_namespace(&self, name: &str) -> Result<String, kube::Error> {
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        let request =
+            http::Request::post("/api/v1/namespaces").body(namespace.to_string().into_bytes()).unwrap();
+        self.side.client.request_text(request).await
+    }
+
+    fn api(&self, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
         let client = self.side.client.clone();
         if kind.namespaced {
-            Api::namespaced_with(client, &self.scenario.name, &kind.resource())
+            Api::namespaced_with(client, namespace, &kind.resource())
         } else {
             Api::all_with(client, &kind.resource())
         }
@@ -110,7 +119,12 @@ impl<'a> Runner<'a> {
         let (kind, name) = split(object);
         let value = kind.object(&self.scenario.name, name, with);
         let object: DynamicObject = serde_json::from_value(value).unwrap();
-        let created = self.api(kind).create(&PostParams::default(), &object).await;
+        let namespace = object.metadata.namespace.clone().unwrap_or_default();
+        if namespace != self.scenario.name && !namespace.is_empty() {
+            // It exists from the second object on.
+            let _: Result<_, kube::Error> = self.create_namespace(&namespace).await;
+        }
+        let created = self.api(kind, &namespace).create(&PostParams::default(), &object).await;
         let created = created.map_err(|error| format!("rejected: {error}"))?;
         let uid = created.metadata.uid.clone().unwrap();
         self.uids.entry((kind.short, name.to_owned())).or_default().push(uid);
@@ -119,7 +133,7 @@ impl<'a> Runner<'a> {
 
     async fn patch(&self, object: &str, with: &Value, status: bool) -> Result<(), String> {
         let key = self.key(object);
-        let api = self.api(Kind::named(key.0).unwrap());
+        let api = self.api(Kind::named(key.0).unwrap(), &key.1);
         let (patch, params) = (Patch::Merge(with), PatchParams::default());
         let patched = match status {
             true => api.patch_status(&key.2, &params, &patch).await,
@@ -134,7 +148,7 @@ impl<'a> Runner<'a> {
         if key.0 == "Pod" {
             params = params.grace_period(grace);
         }
-        let deleted = self.api(Kind::named(key.0).unwrap()).delete(&key.2, &params).await;
+        let deleted = self.api(Kind::named(key.0).unwrap(), &key.1).delete(&key.2, &params).await;
         deleted.map(drop).map_err(|error| format!("rejected: {error}"))
     }
 
@@ -207,7 +221,8 @@ impl<'a> Runner<'a> {
             return (kind.kind, String::new(), format!("csi-{}", hex(&digest)));
         }
         if kind.namespaced {
-            return (kind.kind, self.scenario.name.clone(), name.to_owned());
+            let (namespace, name) = namespaced_name(&self.scenario.name, name);
+            return (kind.kind, namespace, name);
         }
         (kind.kind, String::new(), cluster_name(&self.scenario.name, name))
     }

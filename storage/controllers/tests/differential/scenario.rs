@@ -4,7 +4,8 @@
 //! for that name, `$uid(claim data)` for an object's uid, `$volume(data)` for the name of the volume that was
 //! provisioned for a claim, `$content(snap)` for the content that was created for a snapshot, `$group-content(all)` for
 //! that of a group, `$member(data of all)` for the snapshot of a claim in a group. `data#1` is the first object of the
-//! name `data`, if it was created again. The capacity of a class and segment is `capacity c in <value of a label>`.
+//! name `data`, if it was created again. The capacity of a class and segment is `capacity c in <value of a label>`. The
+//! object `claim other/data` is in a second namespace, `$s-other`.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -29,6 +30,10 @@ pub struct Scenario {
     /// It takes minutes, and runs with `--include-ignored` or `--ignored` only.
     #[serde(default)]
     pub slow: bool,
+    /// It is about the condition `Unused` of claims, and runs with its feature gate, on other sides than the rest:
+    /// upstream's binder loses a write to that condition, and waits for its resync, whenever a claim is created.
+    #[serde(default)]
+    pub unused: bool,
     /// How long nothing may have happened before it ends, in milliseconds.
     #[serde(default = "quiet")]
     pub quiet: u64,
@@ -110,6 +115,11 @@ pub struct Step {
 }
 
 impl Step {
+    /// The same patch, of the status.
+    pub fn of_status(self) -> Self {
+        Self { status: true, ..self }
+    }
+
     /// What it does, for reports.
     pub fn title(&self) -> String {
         let object = |verb: &str, name: &Option<String>| name.as_ref().map(|name| format!("{verb} {name}"));

@@ -9,12 +9,12 @@ use std::{
 };
 
 use claimcheck_apiserver::{Certificates, kubeconfig};
-use claimcheck_controllers::{Attaching, Calls, CapacityOwner, Name, Options, Provisioning};
+use claimcheck_controllers::{Attaching, Calls, CapacityOwner, Name, NodeDeployment, Options, Provisioning};
 use claimcheck_csi::{
     Server, Services,
     v1::{
         controller_server::ControllerServer, group_controller_server::GroupControllerServer,
-        identity_server::IdentityServer,
+        identity_server::IdentityServer, node_server::NodeServer,
     },
 };
 use claimcheck_informer::Backoff;
@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use crate::{
     driver::{Driver, Variant},
-    objects::CAPACITY_DRIVER,
+    objects::{CAPACITY_DRIVER, LOCAL_NODE},
     record::Record,
     stock::{self, Program, spawn},
 };
@@ -43,10 +43,12 @@ const READY: Duration = Duration::from_secs(180);
 pub const RECONCILE: Duration = Duration::from_secs(2);
 /// The time between two calls of GetCapacity without a reason. Longer than most scenarios are quiet at their end.
 pub const CAPACITY_POLL: Duration = Duration::from_secs(4);
+/// The longest delay before a provisioner on a node tries to own a claim that no node was selected for.
+pub const OWNING: Duration = Duration::from_secs(1);
 /// The namespace of published capacities.
 pub const CAPACITY_NAMESPACE: &str = "kube-system";
 /// The built-in controllers that correspond to the stock programs, with those of sidecars.
-const BUILT_IN: [Name; 10] = [
+const BUILT_IN: [Name; 11] = [
     Name::Binder,
     Name::Provisioner,
     Name::AttachDetach,
@@ -55,6 +57,7 @@ const BUILT_IN: [Name; 10] = [
     Name::Resizer,
     Name::Protection,
     Name::Ephemeral,
+    Name::SelinuxWarning,
     Name::SnapshotController,
     Name::Snapshotter,
 ];
@@ -92,7 +95,7 @@ impl Programs {
         Ok(Self {
             assets: folder("KUBEBUILDER_ASSETS", &["etcd", "kube-apiserver", "kube-controller-manager"])?,
             sidecars: folder(
-                "CLAIMCHECK_SIDECARS",
+                "CLAIMCHECK_STOCK_SIDECARS",
                 &["csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter", "snapshot-controller"],
             )?,
         })
@@ -120,11 +123,14 @@ pub struct Sockets {
     pub topology: PathBuf,
     pub capacity: PathBuf,
     pub listing: PathBuf,
+    pub incapable: PathBuf,
+    pub local: PathBuf,
 }
 
 impl Side {
     /// Starts all; returns once the API server is ready. Called on the main thread, with which its processes die.
-    pub async fn start(controllers: Controllers, programs: &Programs, folder: &Path) -> Self {
+    /// With `unused` the condition of this name is written, and there are fewer programs.
+    pub async fn start(controllers: Controllers, programs: &Programs, folder: &Path, unused: bool) -> Self {
         fs::create_dir_all(folder).unwrap();
         let (store, address) = (free_port(), free_port());
         let certificates = Certificates::generate(address.ip()).unwrap();
@@ -141,7 +147,7 @@ impl Side {
                 folder,
                 &programs.assets.join("kube-apiserver"),
                 "kube-apiserver",
-                &apiserver_arguments(&file, address, store),
+                &apiserver_arguments(&file, address, store, unused),
             ),
         ];
         let mut config = Config::from_custom_kubeconfig(
@@ -164,15 +170,30 @@ impl Side {
             topology: socket("topology.sock", Variant::Topology),
             capacity: socket("capacity.sock", Variant::Capacity),
             listing: socket("listing.sock", Variant::Listing),
+            incapable: socket("incapable.sock", Variant::Incapable),
+            local: socket("local.sock", Variant::Local),
         };
         match controllers {
-            Controllers::BuiltIn => {
-                run_built_in(&client, sockets.main, &BUILT_IN);
-                run_built_in(&client, sockets.topology, &[Name::Provisioner]);
-                run_built_in(&client, sockets.capacity, &[Name::Provisioner]);
-                run_built_in(&client, sockets.listing, &[Name::Attacher]);
+            Controllers::BuiltIn if unused => {
+                let options = Options { unused_since_time: true, ..options(sockets.main) };
+                run_built_in(&client, options, &BUILT_IN);
             }
-            Controllers::Stock => processes.extend(stock::start(programs, folder, &sockets)),
+            Controllers::BuiltIn => {
+                run_built_in(&client, options(sockets.main), &BUILT_IN);
+                for socket in [sockets.topology, sockets.capacity, sockets.incapable] {
+                    run_built_in(&client, options(socket), &[Name::Provisioner]);
+                }
+                run_built_in(&client, options(sockets.listing), &[Name::Attacher]);
+                let on_node = NodeDeployment {
+                    node: LOCAL_NODE.to_owned(),
+                    base_delay: OWNING,
+                    max_delay: OWNING,
+                    ..NodeDeployment::default()
+                };
+                let options = Options { node_deployment: Some(on_node), ..options(sockets.local) };
+                run_built_in(&client, options, &[Name::Provisioner]);
+            }
+            Controllers::Stock => processes.extend(stock::start(programs, folder, &sockets, unused)),
         }
         Self { client, record, driver, processes: Mutex::new(processes) }
     }
@@ -184,37 +205,42 @@ impl Side {
 }
 
 fn serve(driver: &Driver, socket: &Path) -> PathBuf {
-    let services = Services::default()
+    let mut services = Services::default()
         .with(IdentityServer::new(driver.clone()))
         .with(ControllerServer::new(driver.clone()))
         .with(GroupControllerServer::new(driver.clone()));
+    if driver.is_local() {
+        services = services.with(NodeServer::new(driver.clone()));
+    }
     let listening = Server::bind(socket).unwrap();
     tokio::spawn(async move { listening.serve(services, std::future::pending()).await.unwrap() });
     socket.to_owned()
 }
 
-fn run_built_in(client: &Client, socket: PathBuf, names: &'static [Name]) {
+fn run_built_in(client: &Client, options: Options, names: &'static [Name]) {
     let client = client.clone();
     tokio::spawn(async move {
-        // Without effect for drivers that do not declare the capability.
-        let provisioning = Provisioning {
+        claimcheck_controllers::run(names, client, &options, std::future::pending()).await.unwrap();
+    });
+}
+
+fn options(socket: PathBuf) -> Options {
+    Options {
+        csi_address: Some(socket),
+        provisioning: Provisioning {
             extra_create_metadata: true,
+            // Without effect for drivers that do not declare the capability.
             enable_capacity: true,
             capacity_poll_interval: CAPACITY_POLL,
             cross_namespace_sources: true,
             ..Provisioning::default()
-        };
-        let options = Options {
-            csi_address: Some(socket),
-            provisioning,
-            calls: Calls { timeout: Some(TIMEOUT), backoff: Some(BACKOFF), ..Calls::default() },
-            attaching: Attaching { reconcile_sync: RECONCILE, ..Attaching::default() },
-            capacity_namespace: Some(CAPACITY_NAMESPACE.to_owned()),
-            capacity_owner: CapacityOwner::Nothing,
-            ..Options::default()
-        };
-        claimcheck_controllers::run(names, client, &options, std::future::pending()).await.unwrap();
-    });
+        },
+        calls: Calls { timeout: Some(TIMEOUT), backoff: Some(BACKOFF), ..Calls::default() },
+        attaching: Attaching { reconcile_sync: RECONCILE, ..Attaching::default() },
+        capacity_namespace: Some(CAPACITY_NAMESPACE.to_owned()),
+        capacity_owner: CapacityOwner::Nothing,
+        ..Options::default()
+    }
 }
 
 fn free_port() -> SocketAddr {
@@ -237,7 +263,9 @@ fn apiserver_arguments(
     file: &impl Fn(&str) -> String,
     address: SocketAddr,
     store: SocketAddr,
+    unused: bool,
 ) -> Vec<String> {
+    let gate = if unused { format!(",{}", stock::UNUSED) } else { String::new() };
     vec![
         format!("--etcd-servers=http://{store}"),
         format!("--bind-address={}", address.ip()),
@@ -255,7 +283,7 @@ fn apiserver_arguments(
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
         "--enable-priority-and-fairness=false".to_owned(),
-        stock::CROSS_NAMESPACE.to_owned(),
+        format!("{}{gate}", stock::CROSS_NAMESPACE),
     ]
 }
 

@@ -4,23 +4,31 @@ use std::{fs, path::Path, process::Stdio};
 
 use tokio::process::{Child, Command};
 
-use crate::side::{BACKOFF, CAPACITY_NAMESPACE, CAPACITY_POLL, Programs, RECONCILE, Sockets, TIMEOUT};
+use crate::{
+    objects::LOCAL_NODE,
+    side::{BACKOFF, CAPACITY_NAMESPACE, CAPACITY_POLL, OWNING, Programs, RECONCILE, Sockets, TIMEOUT},
+};
 
 /// The controllers of kube-controller-manager that take part; sidecars are separate.
-const CONTROLLERS: [&str; 7] = [
+const CONTROLLERS: [&str; 8] = [
     "persistentvolume-binder-controller",
     "persistentvolume-attach-detach-controller",
     "persistentvolume-expander-controller",
     "persistentvolumeclaim-protection-controller",
     "persistentvolume-protection-controller",
     "ephemeral-volume-controller",
+    "selinux-warning-controller",
     "volumeattributesclass-protection-controller",
 ];
 /// Required up to external-snapshotter 8.6; later versions have it by default.
 const GROUPS: &str = "--feature-gates=CSIVolumeGroupSnapshot=true";
+/// The programs of scenarios about the condition `Unused`, by their logs.
+const REQUIRED: [&str; 2] = ["csi-provisioner", "csi-attacher"];
 const METADATA: &str = "--extra-create-metadata";
 /// Of provisioner and API server: claims may have a data source in another namespace.
 pub const CROSS_NAMESPACE: &str = "--feature-gates=CrossNamespaceVolumeDataSource=true";
+/// The feature gate of kube-controller-manager and API server for the condition `Unused` of claims.
+pub const UNUSED: &str = "PersistentVolumeClaimUnusedSinceTime=true";
 
 /// A running program; it ends with this.
 pub struct Program {
@@ -36,8 +44,8 @@ impl Program {
     }
 }
 
-/// Starts kube-controller-manager and the sidecars.
-pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets) -> Vec<Program> {
+/// Starts kube-controller-manager and the sidecars; for the condition `Unused` only those that it requires.
+pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets, unused: bool) -> Vec<Program> {
     let kubeconfig = format!("--kubeconfig={}", folder.join("kubeconfig").display());
     let rate = ["--kube-api-qps=1000".to_owned(), "--kube-api-burst=2000".to_owned()];
     let manager = [
@@ -47,7 +55,8 @@ pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets) -> Vec<Progr
         "--secure-port=0".to_owned(),
         "-v=2".to_owned(),
     ];
-    let manager: Vec<String> = manager.into_iter().chain(rate.clone()).collect();
+    let gate = unused.then(|| format!("--feature-gates={UNUSED}"));
+    let manager: Vec<String> = manager.into_iter().chain(gate).chain(rate.clone()).collect();
     let program = programs.assets.join("kube-controller-manager");
     let mut processes = vec![spawn(folder, &program, "kube-controller-manager", &manager)];
     let common: Vec<String> = [
@@ -71,17 +80,29 @@ pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets) -> Vec<Progr
         "--kube-api-capacity-qps=1000".to_owned(),
         "--kube-api-capacity-burst=2000".to_owned(),
     ];
+    let on_node = vec![
+        METADATA.to_owned(),
+        CROSS_NAMESPACE.to_owned(),
+        "--node-deployment".to_owned(),
+        format!("--node-deployment-base-delay={}s", OWNING.as_secs()),
+        format!("--node-deployment-max-delay={}s", OWNING.as_secs()),
+    ];
     let reconcile = vec![format!("--reconcile-sync={}s", RECONCILE.as_secs())];
     for (program, log, socket, more) in [
         ("csi-provisioner", "csi-provisioner", Some(&sockets.main), provisioner()),
         ("csi-provisioner", "csi-provisioner-topology", Some(&sockets.topology), provisioner()),
         ("csi-provisioner", "csi-provisioner-capacity", Some(&sockets.capacity), capacity),
+        ("csi-provisioner", "csi-provisioner-incapable", Some(&sockets.incapable), provisioner()),
+        ("csi-provisioner", "csi-provisioner-local", Some(&sockets.local), on_node),
         ("csi-attacher", "csi-attacher", Some(&sockets.main), Vec::new()),
         ("csi-attacher", "csi-attacher-listing", Some(&sockets.listing), reconcile),
         ("csi-resizer", "csi-resizer", Some(&sockets.main), Vec::new()),
         ("csi-snapshotter", "csi-snapshotter", Some(&sockets.main), [metadata(), groups()].concat()),
         ("snapshot-controller", "snapshot-controller", None, groups()),
     ] {
+        if unused && !REQUIRED.contains(&log) {
+            continue;
+        }
         let mut arguments = common.clone();
         if let Some(socket) = socket {
             arguments.push(format!("--csi-address={}", socket.display()));
@@ -102,6 +123,7 @@ pub fn spawn(folder: &Path, program: &Path, name: &str, arguments: &[String]) ->
         .args(arguments)
         // The namespace in which the provisioner publishes capacities.
         .env("NAMESPACE", CAPACITY_NAMESPACE)
+        .env("NODE_NAME", LOCAL_NODE)
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
         .stderr(log)
