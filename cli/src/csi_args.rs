@@ -119,6 +119,10 @@ struct Settings {
     /// request one
     #[arg(long, value_name = "AUDIENCE")]
     token_audience: Option<String>,
+    /// Pass the token in the secrets of NodePublishVolume, as for drivers with serviceAccountTokenInSecrets in their
+    /// CSIDriver object; otherwise it is in the volume_context
+    #[arg(long)]
+    tokens_in_secrets: bool,
     /// Topology segment for the volumes; can be repeated [default: the node's]
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     topology: Vec<(String, String)>,
@@ -246,6 +250,7 @@ impl Settings {
         over(&mut config.call_timeout, &self.call_timeout);
         over(&mut config.attach_limit, &self.attach_limit);
         config.marker_secret &= !self.no_marker_secret;
+        config.tokens_in_secrets |= self.tokens_in_secrets;
         if !self.access_type.is_empty() {
             config.access_types.clone_from(&self.access_type);
         }

@@ -178,6 +178,12 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "was not ready_to_use within",
             3,
         ),
+        Defect::TimeInMilliseconds => due(
+            Directories,
+            "snapshots::CreateSnapshot returns snapshot_id, source_volume_id and creation_time",
+            "which is no time of the years 1 to 9999",
+            2,
+        ),
         Defect::SnapshotConflictAccepted => due(
             Directories,
             "snapshots::CreateSnapshot with an existing name and a different source returns AlreadyExists",
@@ -358,12 +364,16 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "declared, but these calls return Unimplemented",
             12,
         ),
-        Defect::ImplementedUndeclared => due(
-            Directories,
-            "declarations::ControllerGetCapabilities declares every implemented call",
-            "implemented, but not declared",
-            2,
-        ),
+        // An unsupported call SHOULD return an error, so it is not a failure.
+        Defect::ImplementedUndeclared => Due {
+            as_what: As::CaseWarning,
+            ..due(
+                Directories,
+                "declarations::ControllerGetCapabilities declares every implemented call",
+                "implemented, but not declared",
+                0,
+            )
+        },
         // The specification does not forbid declaring a capability twice, so it is not a failure.
         Defect::CapabilityTwice => Due {
             as_what: As::CaseWarning,

@@ -130,7 +130,7 @@ impl DriverCapabilities {
             Need::InvalidMutableParameters => self.invalid_mutable,
             Need::Tokens => self.tokens,
             // No driver lacks one until a case has reported it: see `Runner::skip`.
-            Need::Effect(_) | Need::SameCause(_) => true,
+            Need::Effect(_) | Need::SameCause(_) | Need::Follows(_) => true,
         }
     }
 }

@@ -48,6 +48,9 @@ pub struct Config {
     /// The audience of the service account token that is passed to every NodePublishVolume, as the kubelet does for a
     /// driver that requests tokens; no token, if empty.
     pub token_audience: String,
+    /// Passes the token in the secrets of NodePublishVolume, and not in its volume_context, as the kubelet does with
+    /// serviceAccountTokenInSecrets in the CSIDriver object.
+    pub tokens_in_secrets: bool,
     /// The topology segments in which volumes must be accessible. If empty, the topology of the driver's node, if the
     /// driver supports topology.
     pub topology: Map,
@@ -169,6 +172,7 @@ impl Default for Config {
             secrets: Secrets::default(),
             marker_secret: true,
             token_audience: String::new(),
+            tokens_in_secrets: false,
             topology: Map::new(),
             unknown_volume_id: "claimcheck-unknown-volume-{unique}".to_owned(),
             unknown_snapshot_id: "claimcheck-unknown-snapshot-{unique}".to_owned(),
@@ -226,6 +230,9 @@ impl Config {
         }
         if self.volume_limit != 0 && self.volume_limit < self.grown() {
             return wrong("volume-limit must be at least expand-size (twice volume-size unless it is set)");
+        }
+        if self.tokens_in_secrets && self.token_audience.is_empty() {
+            return wrong("tokens-in-secrets requires token-audience");
         }
         if self.name_length < self.name_prefix.len() + 40 {
             return wrong("name-length must leave 40 bytes after name-prefix, so that names are unique");
@@ -304,7 +311,13 @@ mod tests {
 
     #[test]
     fn values_without_sense_are_refused() {
-        for yaml in ["volume-size: 0", "expand-size: 1", "volume-limit: 1", "name-length: 20"] {
+        for yaml in [
+            "volume-size: 0",
+            "expand-size: 1",
+            "volume-limit: 1",
+            "name-length: 20",
+            "tokens-in-secrets: true",
+        ] {
             Config::parse(yaml).unwrap().check().unwrap_err();
         }
     }

@@ -10,7 +10,7 @@ use std::{
 use claimcheck_csi::{
     Driver, Endpoint, NotReady, Status,
     tap::{Tap, without_secrets},
-    v1::{Topology, snapshot_metadata_client::SnapshotMetadataClient},
+    v1::{NodePublishVolumeRequest, Topology, snapshot_metadata_client::SnapshotMetadataClient},
 };
 use claimcheck_model::{CaseId, Event};
 use serde_json::json;
@@ -20,7 +20,7 @@ use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
 use crate::{
     capabilities::DriverCapabilities,
     case::Access,
-    config::{Config, Map},
+    config::Config,
     effect::{AbsentEffects, NodeEffects},
     expect::status_text,
     fixture::{Step, Trace},
@@ -33,8 +33,8 @@ use crate::{
 /// Maximum number of volumes that a case attaches at a time, unless it runs serially.
 const ATTACHED_BY_A_CASE: usize = 3;
 
-/// The number of characters from which on a secret is removed from all texts of reports.
-const LONG: usize = 6;
+/// The key of service account tokens, in the field that contains them.
+const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
 /// The driver cannot be tested.
 #[derive(Debug, Error)]
@@ -76,6 +76,8 @@ pub struct DriverUnderTest {
     pub(crate) second: Option<Driver>,
     /// The value of the secret that must not appear in any error.
     pub(crate) marker: String,
+    /// The service account token, which must not appear in any error either.
+    token: String,
     /// The values of all secrets that are passed to the driver: none may be in a report.
     secrets: Vec<String>,
     /// A unique part of the names of this run.
@@ -145,8 +147,10 @@ impl DriverUnderTest {
                 secrets.insert("claimcheck-marker".to_owned(), marker.clone());
             }
         }
-        let secrets: BTreeSet<String> =
+        let token = format!("cc-token-{run}-secret");
+        let mut secrets: BTreeSet<String> =
             config.secrets.all_mut().into_iter().flat_map(|secrets| secrets.values().cloned()).collect();
+        secrets.insert(token.clone());
         let below = |dir: &Option<PathBuf>, name: &str| {
             let own = || std::env::temp_dir().join(format!("claimcheck-csi-{run}")).join(name);
             dir.clone().unwrap_or_else(own)
@@ -171,6 +175,7 @@ impl DriverUnderTest {
             node,
             second,
             marker,
+            token,
             secrets: secrets.into_iter().collect(),
             run,
             staging,
@@ -244,18 +249,14 @@ impl DriverUnderTest {
         }
     }
 
-    /// An error of the driver without the secrets that its message quotes.
-    pub(crate) fn without_secrets(&self, status: Status) -> Status {
-        let message = without_secrets(status.message(), &self.secrets);
-        if message == status.message() { status } else { Status::new(status.code(), message) }
+    /// A text for a report, without the secrets that a driver quotes in errors and in the fields of a response.
+    pub(crate) fn reported(&self, text: &str) -> String {
+        without_secrets(text, &self.secrets)
     }
 
-    /// A text for a report, without secrets: messages may also quote the fields of a response. Short values are kept,
-    /// since they may be parts of other words.
-    pub(crate) fn reported(&self, text: &str) -> String {
-        let long = |secret: &&String| secret.chars().count() >= LONG;
-        let secrets: Vec<String> = self.secrets.iter().filter(long).cloned().collect();
-        without_secrets(text, &secrets)
+    /// Whether the driver wrote something that it received as a secret into a text.
+    pub(crate) fn leaks(&self, text: &str) -> bool {
+        text.contains(&self.marker) || text.contains(&self.token)
     }
 
     /// The client of the snapshot metadata service.
@@ -263,13 +264,19 @@ impl DriverUnderTest {
         SnapshotMetadataClient::new(self.controller.service())
     }
 
-    /// Adds a service account token of a pod, as the kubelet does (KEP-1855), if the driver requests tokens.
-    pub(crate) fn add_token(&self, volume_context: &mut Map, expires: &str) {
-        if !self.config.token_audience.is_empty() {
-            let token = json!({ "token": "claimcheck-token", "expirationTimestamp": expires });
-            let tokens = json!({ (&self.config.token_audience): token }).to_string();
-            volume_context.insert("csi.storage.k8s.io/serviceAccount.tokens".to_owned(), tokens);
+    /// Adds a service account token of a pod, as the kubelet does, if the driver requests tokens: to the volume_context
+    /// (KEP-1855), or to the secrets (KEP-5538, serviceAccountTokenInSecrets of CSIDriver).
+    pub(crate) fn add_token(&self, request: &mut NodePublishVolumeRequest, expires: &str) {
+        if self.config.token_audience.is_empty() {
+            return;
         }
+        let token = json!({ "token": self.token, "expirationTimestamp": expires });
+        let tokens = json!({ (&self.config.token_audience): token }).to_string();
+        let field = match self.config.tokens_in_secrets {
+            true => &mut request.secrets,
+            false => &mut request.volume_context,
+        };
+        field.insert(TOKENS.to_owned(), tokens);
     }
 
     pub(crate) fn known(&self) -> std::sync::MutexGuard<'_, Known> {

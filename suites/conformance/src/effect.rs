@@ -83,11 +83,15 @@ pub enum Effect {
     NodeChecked,
     /// ControllerModifyVolume with invalid mutable parameters returns InvalidArgument.
     ParametersChecked,
+    /// CreateVolume accepts names of any permitted length and alphabet.
+    AnyName,
+    /// Concurrent calls for one snapshot return OK or Aborted.
+    SnapshotsAtOnce,
 }
 
 impl Effect {
     #[cfg(test)]
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 25] = [
         Self::CreateAgain,
         Self::DeleteAgain,
         Self::AttachAgain,
@@ -111,6 +115,8 @@ impl Effect {
         Self::SnapshotFilter,
         Self::NodeChecked,
         Self::ParametersChecked,
+        Self::AnyName,
+        Self::SnapshotsAtOnce,
     ];
 
     /// What holds for a driver without the effect.
@@ -139,6 +145,8 @@ impl Effect {
             Self::SnapshotFilter => "ListSnapshots of a source_volume_id returns other snapshots",
             Self::NodeChecked => "ControllerPublishVolume to a nonexistent node does not return NotFound",
             Self::ParametersChecked => "invalid mutable parameters are not rejected with InvalidArgument",
+            Self::AnyName => "CreateVolume fails for names that the specification allows",
+            Self::SnapshotsAtOnce => "concurrent calls for one snapshot fail, other than with Aborted",
         }
     }
 
@@ -168,6 +176,8 @@ impl Effect {
             Self::SnapshotFilter => "filtered snapshots",
             Self::NodeChecked => "rejected nodes",
             Self::ParametersChecked => "rejected mutable parameters",
+            Self::AnyName => "volumes of any name",
+            Self::SnapshotsAtOnce => "concurrent calls for one snapshot",
         }
     }
 }
@@ -192,6 +202,8 @@ impl Absence {
     pub fn concerns(&self, need: Need) -> bool {
         match need {
             Need::SameCause(effect) => effect == self.effect,
+            // The case decides by its own error.
+            Need::Follows(_) => false,
             _ => true,
         }
     }
@@ -285,6 +297,7 @@ mod tests {
         absent.report(&[Effect::CloneCopies], None, &case);
         let clones = absent.get(Effect::CloneCopies, Access::Mount).unwrap();
         assert!(clones.concerns(Need::SameCause(Effect::CloneCopies)));
+        assert!(!clones.concerns(Need::Follows(Effect::CloneCopies)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Expected results of calls, and the error messages for unexpected ones.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, error::Error, fmt, sync::Arc};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use claimcheck_csi::{Code, Status, tap::code_name};
@@ -10,9 +10,37 @@ use crate::fixture::Fixture;
 /// Maximum number of characters quoted from a driver's message.
 const QUOTED: usize = 300;
 
+/// The message of an error as reports quote it, attached to the status with the message that the driver returned.
+#[derive(Debug)]
+pub(crate) struct Reported(String);
+
+impl Reported {
+    /// The status, with the message that `clean` makes of its own if that differs.
+    pub(crate) fn attached(mut status: Status, clean: impl FnOnce(&str) -> String) -> Status {
+        let message = clean(status.message());
+        if message != status.message() {
+            status.set_source(Arc::new(Self(message)));
+        }
+        status
+    }
+
+    fn of(status: &Status) -> &str {
+        let attached = status.source().and_then(|source| source.downcast_ref::<Self>());
+        attached.map_or_else(|| status.message(), |Self(message)| message)
+    }
+}
+
+impl fmt::Display for Reported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Reported {}
+
 /// The status of a call as text: `Internal ("the message")`.
 pub(crate) fn status_text(status: &Status) -> String {
-    let message: String = status.message().chars().take(QUOTED).collect();
+    let message: String = Reported::of(status).chars().take(QUOTED).collect();
     format!("{} ({message:?})", code_name(status.code()))
 }
 
@@ -57,7 +85,7 @@ impl fmt::Display for WrongCode {
     }
 }
 
-impl std::error::Error for WrongCode {}
+impl Error for WrongCode {}
 
 /// Checks the result of a call.
 pub(crate) trait Answer<T> {
@@ -162,6 +190,18 @@ mod tests {
         assert_eq!(both(failed("a"), failed("b")).unwrap_err().to_string(), "a, and b");
         assert_eq!(both(Ok(()), failed("b")).unwrap_err().to_string(), "b");
         both(Ok(()), Ok(())).unwrap();
+    }
+
+    #[test]
+    fn checks_read_the_message_and_reports_quote_it_without_secrets() {
+        let message = format!("{}hunter2", "x".repeat(QUOTED - 3));
+        let clean = |text: &str| text.replace("hunter2", "***");
+        let status = Reported::attached(Status::internal(message.clone()), clean);
+        assert_eq!(status.message(), message);
+        // The secret is removed before the quotation is cut.
+        assert_eq!(status_text(&status), format!("Internal (\"{}***\")", "x".repeat(QUOTED - 3)));
+        let plain = Reported::attached(Status::internal("boom"), clean);
+        assert_eq!(status_text(&plain), "Internal (\"boom\")");
     }
 
     #[test]

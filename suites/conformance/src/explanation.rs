@@ -59,7 +59,8 @@ impl Case {
     pub fn explanation(&self) -> String {
         let rule = self.row.rule;
         let (subject, expected) = split(self.row.name);
-        let needs: Vec<String> = self.needs().map(Need::name).collect();
+        let required = self.needs().filter(|need| !matches!(need, Need::Follows(_)));
+        let needs: Vec<String> = required.map(Need::name).collect();
         let verdict = match rule.strength {
             Strength::Must | Strength::Kubernetes => "fails the case",
             Strength::Should => "is a warning; with --strict, it fails the case",
@@ -74,6 +75,7 @@ impl Case {
             format!("What it does     {subject}. {}", self.about),
             format!("What it expects  {expected}"),
             format!("Why it matters   {}", rule.why()),
+            format!("How to fix it    {}", rule.advice().unwrap_or("No case checks the sentence.")),
             format!("A violation      {verdict}"),
         ];
         if !needs.is_empty() {
@@ -182,6 +184,7 @@ mod tests {
             "What it does     CreateVolume without a name. Creates volumes",
             "What it expects  returns InvalidArgument",
             "Why it matters   InvalidArgument reports a mistake",
+            "How to fix it    Check at the beginning of the call that each REQUIRED field is set",
             "A violation      fails the case",
             "What it requires CREATE_DELETE_VOLUME",
             "In csi-sanity    Controller Service [Controller Server] CreateVolume should fail when no name is provided",

@@ -11,11 +11,13 @@
 //! Start at [`rows`](catalogue) for the checks, at [`Case`] for the definition of a row, at [`Sentence`] for the rules
 //! that they check, and at [`DriverUnderTest`] to run them. Reporters receive [`Event`](claimcheck_model::Event)s.
 
+mod advice;
 mod alone;
 mod capabilities;
 mod case;
 mod config;
 mod coverage;
+mod creation_time;
 mod driver_under_test;
 mod effect;
 mod expect;
@@ -27,6 +29,8 @@ mod pages;
 mod process;
 mod rows;
 mod runner;
+#[cfg(test)]
+mod sentences;
 mod spec;
 mod traffic;
 mod verdict;

@@ -48,6 +48,9 @@ pub enum Need {
     /// The same for a case that does not exercise the effect, but fails for the same cause where it is absent. It runs if
     /// the effect could not be checked.
     SameCause(Effect),
+    /// The case runs after the one that establishes the effect. If its own error may be a consequence of the absent
+    /// effect, it is skipped: see [`Fixture::or_reported`](crate::Fixture). Any other error is a finding of its own.
+    Follows(Effect),
 }
 
 impl Need {
@@ -70,14 +73,16 @@ impl Need {
             Self::MutableParameters => "mutable parameters".to_owned(),
             Self::InvalidMutableParameters => "invalid mutable parameters".to_owned(),
             Self::Tokens => "tokens".to_owned(),
-            Self::Effect(effect) | Self::SameCause(effect) => effect.name().to_owned(),
+            Self::Effect(effect) | Self::SameCause(effect) | Self::Follows(effect) => {
+                effect.name().to_owned()
+            }
         }
     }
 
     /// The effect that it is about.
     pub(crate) const fn effect(self) -> Option<Effect> {
         match self {
-            Self::Effect(effect) | Self::SameCause(effect) => Some(effect),
+            Self::Effect(effect) | Self::SameCause(effect) | Self::Follows(effect) => Some(effect),
             _ => None,
         }
     }
@@ -105,7 +110,8 @@ impl Need {
             | Self::InvalidMutableParameters
             | Self::Tokens
             | Self::Effect(_)
-            | Self::SameCause(_) => None,
+            | Self::SameCause(_)
+            | Self::Follows(_) => None,
         }
     }
 
@@ -142,7 +148,9 @@ impl Need {
             }
             Self::Tokens => "the driver requests no tokens, or --token-audience is not set".to_owned(),
             // Known only once the case has run that establishes it: see `Runner::skip`.
-            Self::Effect(effect) | Self::SameCause(effect) => format!("the driver lacks {effect}"),
+            Self::Effect(effect) | Self::SameCause(effect) | Self::Follows(effect) => {
+                format!("the driver lacks {effect}")
+            }
         }
     }
 }

@@ -596,6 +596,7 @@ sentences! {
         GROUP_ID: Must, "group_snapshot_id: This field is REQUIRED.", Why(FIELD);
         GROUP_MEMBERS: Must, "snapshots: This field is REQUIRED.", Why("A group without one of its snapshots is no consistent backup.");
         GROUP_TIME: Must, "creation_time: This field is REQUIRED.", Why("Users choose a backup by its time.");
+        GROUP_STATE: Must, "ready_to_use: This field is REQUIRED.", Untested(DEFAULTED);
         GROUP_NOT_READY: Must, "If any snapshot in the list of snapshots in this message have ready_to_use set to false, the SP MUST set this field to false.", Why("A group that is restored before all of its snapshots are ready is incomplete.");
         GROUP_READY: Should, "If all of the snapshots in the list of snapshots in this message have ready_to_use set to true, the SP SHOULD set this field to true.", Why("A group that never becomes ready cannot be restored.");
     }
@@ -617,12 +618,14 @@ sentences! {
     }
     "GetVolumeGroupSnapshot" {
         FETCH_GROUP: Must, "A Controller Plugin MUST implement this `GetVolumeGroupSnapshot` RPC call if it has `CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT` capability.", Why(CALLED);
+        FETCH_GROUP_CURRENT: Should, "`GetVolumeGroupSnapshotResponse` should contain current information of a volume group snapshot if it exists.", Why("Outdated information misleads those who look for the cause of a problem.");
         FETCH_GROUP_CHECKS: Should, "If SP does not need to rely on this field to get the snapshots in the group, it SHOULD check this field and report an error if it has the ability to detect a mismatch.", Why("A mismatch shows that caller and driver differ about the group.");
         FETCH_GROUP_NEEDS: Must, "If SP needs to use this field to get the snapshots in the group, it MUST report an error if it has the ability to detect a mismatch.", Untested("No response shows whether a driver needs the field.");
         FETCHED_GROUP: Must, "group_snapshot: This field is REQUIRED", Why(FIELD);
     }
     "GetVolumeGroupSnapshot Errors" {
         FETCH_GROUP_GONE: Must, "Volume group snapshot does not exist: 5 NOT_FOUND", Why(GONE);
+        FETCH_GROUP_MISMATCH: Should, "Besides the general cases, this code SHOULD also be used to indicate when plugin supporting CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT detects a mismatch in the `snapshot_ids`.", Why("A mismatch shows that caller and driver differ about the group.");
     }
     "Metadata Format" {
         BLOCK_OFFSET: Must, "byte_offset: This field is REQUIRED.", Untested(DEFAULTED);

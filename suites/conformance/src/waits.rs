@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use crate::catalogue;
 
-    /// The only case that takes long on purpose is named with its limit.
+    /// The cases that take long on purpose are named with their limits.
     #[test]
     fn a_wait_has_a_limit_and_a_reason() {
         let cases = catalogue();
@@ -59,7 +59,13 @@ mod tests {
             .filter_map(|case| case.waits().filter(|waits| matches!(waits.limit, Limit::Seconds(_))))
             .map(|waits| waits.to_string())
             .collect();
-        assert_eq!(fixed, ["up to 5 s: many calls, since latency is compared with that of the first ones"]);
+        assert_eq!(
+            fixed,
+            [
+                "up to 10 s: written data to be counted, which file systems such as ZFS and btrfs do later",
+                "up to 5 s: many calls, since latency is compared with that of the first ones"
+            ]
+        );
         let snapshots = Waits::up_to(Limit::ReadyTimeout, "snapshots to become ready_to_use");
         assert_eq!(snapshots.to_string(), "up to --ready-timeout: snapshots to become ready_to_use");
         assert!(cases.iter().any(|case| case.waits() == Some(snapshots)));

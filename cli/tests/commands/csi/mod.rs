@@ -188,6 +188,32 @@ fn the_catalogue_is_listed_without_a_driver() {
     assert!(listed.iter().filter(|case| case["upstream"].is_string()).count() >= 80);
 }
 
+#[test]
+fn tokens_are_passed_in_the_field_that_the_driver_requires() {
+    const LIFECYCLE: &str = "a full volume lifecycle succeeds and leaves nothing behind";
+    const EXPIRED: &str = "NodePublishVolume with an expired service account token is rejected";
+    let folder = tempfile::tempdir().unwrap();
+    let run = |flags: &str, more: &[&str], out: &str| {
+        let driver = format!(
+            "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --require-token \
+             vault --token-field secrets{flags}",
+            env!("CARGO_BIN_EXE_claimcheck")
+        );
+        let fixed = ["--driver", &driver, "--access-type", "mount", "--token-audience", "vault"];
+        let arguments = [&fixed[..], more, &[LIFECYCLE, "pod::"]].concat();
+        let (_, summary) = csi(&arguments, &folder.path().join(out));
+        let failed = ended(&summary, "failed").into_iter().map(|(name, _)| name);
+        (failed.collect::<Vec<_>>(), ended(&summary, "passed").len())
+    };
+    let passing = ["--tokens-in-secrets"];
+    assert_eq!(run("", &passing, "secrets"), (vec![], 3));
+    let (failed, _) = run("", &[], "context");
+    assert!(failed.iter().any(|name| name.contains(LIFECYCLE)), "{failed:?}");
+    // The expired token is in the secrets, too.
+    let (failed, _) = run(" --defect expired-token-accepted", &passing, "defect");
+    assert!(matches!(&failed[..], [one] if one.contains(EXPIRED)), "{failed:?}");
+}
+
 /// What `claimcheck csi --explain` prints.
 fn explained(name: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
@@ -207,6 +233,7 @@ fn a_case_is_explained_without_a_driver() {
     assert!(text.starts_with(&format!("{name} [block]\n")), "{text}");
     assert_eq!(text.matches("What it expects  succeeds").count(), 1, "{text}");
     assert!(text.contains("/spec/blob/v1.12.0/spec.md#nodepublishvolume"), "{text}");
+    assert!(text.contains("\nHow to fix it    Check what is mounted at target_path (mountinfo)"), "{text}");
     let several = explained("NodePublishVolume");
     assert!(several.matches("What it expects").count() > 10, "{several}");
     // A row with each access type is explained once.

@@ -174,8 +174,15 @@ async fn list_volumes(d: &Defective, mut request: ListVolumesRequest) -> Answer<
 
 /// A snapshot as callers see it.
 fn distort(d: &Defective, snapshot: Option<&mut v1::Snapshot>) {
-    if let (Defect::NeverReady, Some(snapshot)) = (d.defect, snapshot) {
-        snapshot.ready_to_use = false;
+    let Some(snapshot) = snapshot else { return };
+    match d.defect {
+        Defect::NeverReady => snapshot.ready_to_use = false,
+        Defect::TimeInMilliseconds => {
+            if let Some(time) = &mut snapshot.creation_time {
+                (time.seconds, time.nanos) = (time.seconds * 1000 + i64::from(time.nanos) / 1_000_000, 0);
+            }
+        }
+        _ => {}
     }
 }
 

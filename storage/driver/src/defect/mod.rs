@@ -64,6 +64,8 @@ pub enum Defect {
     SnapshotFilterIgnored,
     /// Snapshots never become ready_to_use
     NeverReady,
+    /// Creation times of snapshots are in milliseconds, where the message has seconds
+    TimeInMilliseconds,
     /// CreateSnapshot returns the existing snapshot for a known name, even if the source differs
     SnapshotConflictAccepted,
     /// A snapshot is not a copy: later writes to its source appear in it

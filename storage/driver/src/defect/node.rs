@@ -137,7 +137,9 @@ async fn node_publish_volume(
     match d.defect {
         Defect::ReadOnlyIgnored => request.readonly = false,
         Defect::FsGroupIgnored => without_group(request.volume_capability.as_mut()),
-        Defect::ExpiredTokenAccepted => tokens::renew(&mut request.volume_context),
+        Defect::ExpiredTokenAccepted => {
+            [&mut request.volume_context, &mut request.secrets].into_iter().for_each(tokens::renew);
+        }
         Defect::PublishBeforeMount => return publish_late(d, request).await,
         _ => {}
     }

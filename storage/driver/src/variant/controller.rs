@@ -63,7 +63,7 @@ serve! { Controller {
 /// The reply that contains an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// To the call that creates it.
+    /// To the first call that creates it.
     Create,
     /// To a later query.
     Query,
@@ -127,8 +127,10 @@ async fn create_volume(d: &Varied, mut request: CreateVolumeRequest) -> Answer<C
             return Err(Status::unavailable("the snapshot is not ready to use"));
         }
     }
+    // A repeated call is a query: what was late is known by now.
+    let again = d.sound.volume(&VolumeId::from_name(&request.name)).is_ok();
     let mut answer = d.sound.create_volume(Request::new(request)).await?;
-    of_volume(d, answer.get_mut().volume.as_mut(), Reply::Create);
+    of_volume(d, answer.get_mut().volume.as_mut(), if again { Reply::Query } else { Reply::Create });
     Ok(answer)
 }
 

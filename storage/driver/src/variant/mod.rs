@@ -101,7 +101,7 @@ pub enum Variant {
     ReadyLate,
     /// The capacity of volumes is unknown
     CapacityUnknown,
-    /// The capacity of a new volume is unknown to CreateVolume, and known later
+    /// The capacity of a new volume is unknown to the first CreateVolume, and known later
     CapacityLate,
     /// Sizes of volumes are multiples of 1 GiB
     SizesInGibibytes,

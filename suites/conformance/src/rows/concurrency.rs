@@ -7,12 +7,13 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::{
     ATTACH, ATTACH_AGAIN, CLONE, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, MODIFY, MOUNTS,
-    NODE_EXPAND, PUBLISH_AGAIN, SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN,
-    UNSTAGES, case,
+    NODE_EXPAND, PUBLISH_AGAIN, SNAPSHOT, SNAPSHOTS_AT_ONCE, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN,
+    UNSTAGE_AGAIN, UNSTAGES, case,
 };
 use crate::{
     alone::Alone,
     case::Row,
+    effect::Effect,
     expect::{Answer, NOT_FOUND, raced, same, status_text},
     fixture::{Fixture, Step, from_volume},
     need::Need,
@@ -114,21 +115,22 @@ pub(super) const ROWS: &[Row] = &[
         spec::CONCURRENT,
         case!(snapshot),
     )
-    .needs(&[CREATE, SNAPSHOT]),
+    .needs(&[CREATE, SNAPSHOT])
+    .establishes(&[Effect::SnapshotsAtOnce]),
     Row::new("concurrent DeleteSnapshot calls delete the snapshot", spec::CONCURRENT, case!(delete_snapshot))
-        .needs(&[CREATE, SNAPSHOT]),
+        .needs(&[CREATE, SNAPSHOT, SNAPSHOTS_AT_ONCE]),
     Row::new(
         "concurrent CreateSnapshot and DeleteSnapshot calls leave a usable snapshot or none",
         spec::CONCURRENT,
         case!(snapshot_undo),
     )
-    .needs(&[CREATE, SNAPSHOT]),
+    .needs(&[CREATE, SNAPSHOT, SNAPSHOTS_AT_ONCE]),
     Row::new(
         "concurrent CreateSnapshot and DeleteVolume calls leave a usable snapshot or none",
         spec::CONCURRENT,
         case!(snapshot_source),
     )
-    .needs(&[CREATE, SNAPSHOT]),
+    .needs(&[CREATE, SNAPSHOT, SNAPSHOTS_AT_ONCE]),
     Row::new(
         "concurrent CreateVolume and DeleteVolume calls of a source leave a usable clone or none",
         spec::CONCURRENT,
@@ -472,8 +474,13 @@ async fn snapshot(f: &Fixture) -> Result<()> {
 async fn delete_snapshot(f: &Fixture) -> Result<()> {
     let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
     let calls = at_once(CROWD, || f.delete_snapshot(f.delete_snapshot_request(&snapshot))).await;
-    raced(f, "DeleteSnapshot", calls, &[])?;
+    of_snapshots(f, raced(f, "DeleteSnapshot", calls, &[]))?;
     Ok(())
+}
+
+/// A driver that does not expect concurrent calls for a snapshot fails in each of them.
+fn of_snapshots<T>(f: &Fixture, answers: Result<T>) -> Result<T> {
+    answers.map_err(|error| f.or_reported(Effect::SnapshotsAtOnce, error))
 }
 
 async fn snapshot_undo(f: &Fixture) -> Result<()> {
@@ -485,8 +492,10 @@ async fn snapshot_undo(f: &Fixture) -> Result<()> {
         f.create_snapshot(request.clone()),
         f.delete_snapshot(f.delete_snapshot_request(&taken.snapshot_id))
     );
-    raced(f, "CreateSnapshot and DeleteSnapshot", vec![again.map(drop), deleted.map(drop)], &[])?;
-    settled(f, || f.create_snapshot(request.clone())).await.works("CreateSnapshot after concurrent calls")?;
+    let answers = vec![again.map(drop), deleted.map(drop)];
+    of_snapshots(f, raced(f, "CreateSnapshot and DeleteSnapshot", answers, &[]))?;
+    let settled = settled(f, || f.create_snapshot(request.clone())).await;
+    of_snapshots(f, settled.works("CreateSnapshot after concurrent calls"))?;
     Ok(())
 }
 
@@ -499,7 +508,9 @@ async fn snapshot_source(f: &Fixture) -> Result<()> {
         tokio::join!(f.create_snapshot(request), f.delete_volume(f.delete_request(&volume)));
     let snapshot = taken.as_ref().ok().and_then(|taken| taken.snapshot.clone());
     let answers = vec![taken.map(drop), deleted.map(drop)];
-    raced(f, "CreateSnapshot and DeleteVolume", answers, &[Code::NotFound, Code::FailedPrecondition])?;
+    let answers =
+        raced(f, "CreateSnapshot and DeleteVolume", answers, &[Code::NotFound, Code::FailedPrecondition]);
+    of_snapshots(f, answers)?;
     if let Some(snapshot) = snapshot {
         // Only a snapshot that is ready can be restored; without its source, a driver need not report when it is.
         if !snapshot.ready_to_use && f.snapshot_as(repeated).await.is_err() {

@@ -10,7 +10,10 @@ use claimcheck_csi::{
 };
 use claimcheck_engine::skip;
 
-use super::{ATTACH, CAPACITY, CONDITION, CREATE, GET, LIST, LIST_NODES, TOPOLOGY, case};
+use super::{
+    ATTACH, CAPACITY, CONDITION, CREATE, GET, LIST, LIST_NODES, TOPOLOGY, case,
+    controller_create::same_capacity,
+};
 use crate::{
     alone::Alone,
     case::Row,
@@ -314,16 +317,7 @@ async fn get(f: &Fixture) -> Result<()> {
         made.volume_id,
         found.volume_id
     );
-    same_capacity(made.capacity_bytes, found.capacity_bytes).breaks(spec::GET_CURRENT)
-}
-
-/// Either may be unknown; a size may also become known after the volume is created.
-fn same_capacity(made: i64, found: i64) -> Result<()> {
-    ensure!(
-        made == 0 || found == 0 || found == made,
-        "CreateVolume returned the capacity {made}, ControllerGetVolume returned {found}"
-    );
-    Ok(())
+    same_capacity(made.capacity_bytes, found.capacity_bytes, "ControllerGetVolume").breaks(spec::GET_CURRENT)
 }
 
 async fn get_status(f: &Fixture) -> Result<()> {

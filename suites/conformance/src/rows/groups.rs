@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::{COMPLETE, CREATE, GROUPS, KEEPS, LOOPS, RESTORES, SNAPSHOT, SNAPSHOT_USED, case};
 use crate::{
     case::Row,
+    creation_time::is_plausible,
     effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, Step, from_snapshot},
@@ -40,7 +41,9 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolumeGroupSnapshot that returns an error leaves no snapshots", spec::GROUP_LEAKS, case!(all_or_none))
         .also(&[spec::FAILS])
         .needs(&[GROUPS, CREATE, super::LIST_SNAPSHOTS]),
-    Row::new("GetVolumeGroupSnapshot returns the created group", spec::FETCHED_GROUP, case!(get)).needs(&[GROUPS, CREATE, COMPLETE]),
+    Row::new("GetVolumeGroupSnapshot returns the created group", spec::FETCHED_GROUP, case!(get))
+        .also(&[spec::FETCH_GROUP_CURRENT])
+        .needs(&[GROUPS, CREATE, COMPLETE]),
     Row::new("GetVolumeGroupSnapshot without a group_snapshot_id returns InvalidArgument", spec::MISSING, case!(get_no_id))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when no volume id is provided"),
@@ -48,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when an invalid volume id is used"),
     Row::new("GetVolumeGroupSnapshot with the snapshot_ids of another group returns InvalidArgument", spec::FETCH_GROUP_CHECKS, case!(get_mismatch))
-        .also(&[spec::GROUP_UNIQUE])
+        .also(&[spec::GROUP_UNIQUE, spec::FETCH_GROUP_MISMATCH])
         .needs(&[GROUPS, CREATE, COMPLETE]),
     Row::new("DeleteVolumeGroupSnapshot without a group_snapshot_id returns InvalidArgument", spec::MISSING, case!(delete_no_id))
         .needs(&[GROUPS])
@@ -114,7 +117,8 @@ async fn members(f: &Fixture) -> Result<()> {
         length <= 128,
         "CreateVolumeGroupSnapshot returned a group_snapshot_id of {length} bytes, at most 128 are allowed"
     );
-    ensure!(group.creation_time.is_some(), "CreateVolumeGroupSnapshot returned no creation_time");
+    let created = group.creation_time.map(|time| (time.seconds, time.nanos));
+    is_plausible(f, "CreateVolumeGroupSnapshot", created).breaks(spec::GROUP_TIME)?;
     ensure!(
         !group.ready_to_use || group.snapshots.iter().all(|snapshot| snapshot.ready_to_use),
         "a group is ready_to_use, but not all of its snapshots are"

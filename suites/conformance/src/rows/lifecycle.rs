@@ -95,7 +95,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("a volume is published and unpublished three times", spec::UNPUBLISH_UNDOES, case!(thrice))
         .also(&[spec::UNSTAGE_UNDOES])
         .needs(&[CREATE])
-        .each(),
+        .each()
+        .upstream("Node Service should work"),
     Row::new(
         "a volume that was staged but never published is unstaged and detached",
         spec::UNSTAGE_UNDOES,

@@ -203,5 +203,8 @@ const FILTERS: Need = Need::Effect(Effect::SnapshotFilter);
 // A driver that ignores the source of a volume copies nothing, and accepts sources that do not exist.
 const SNAPSHOT_USED: Need = Need::SameCause(Effect::RestoreCopies);
 const VOLUME_USED: Need = Need::SameCause(Effect::CloneCopies);
+// Cases of which only some errors are consequences of the absent effect.
+const ANY_NAME: Need = Need::Follows(Effect::AnyName);
+const SNAPSHOTS_AT_ONCE: Need = Need::Follows(Effect::SnapshotsAtOnce);
 const CHECKS_NODE: Need = Need::Effect(Effect::NodeChecked);
 const CHECKS_PARAMETERS: Need = Need::Effect(Effect::ParametersChecked);

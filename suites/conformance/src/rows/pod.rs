@@ -67,7 +67,7 @@ async fn group(f: &Fixture) -> Result<()> {
 
 async fn expired(f: &Fixture) -> Result<()> {
     let mut request = f.publish_request(&f.staged().await?);
-    f.driver().add_token(&mut request.volume_context, "2020-01-01T00:00:00Z");
+    f.driver().add_token(&mut request, "2020-01-01T00:00:00Z");
     match f.node_publish_volume(request).await {
         Err(_) => Ok(()),
         Ok(_) => {
@@ -77,9 +77,7 @@ async fn expired(f: &Fixture) -> Result<()> {
 }
 
 async fn none(f: &Fixture) -> Result<()> {
-    let placed = f.staged().await?;
-    let mut request = f.publish_request(&placed);
-    request.volume_context = placed.volume.volume_context;
+    let request = f.publish_request_without_token(&f.staged().await?);
     match f.node_publish_volume(request).await {
         Err(_) => Ok(()),
         Ok(_) => bail!("NodePublishVolume succeeded without a service account token"),

@@ -6,12 +6,13 @@ use anyhow::{Result, bail, ensure};
 use claimcheck_csi::{Code, Status, tap::code_name, v1};
 
 use super::{
-    ATTACH, CHECKS_NODE, CREATE, EXPAND, GET, GROUPS, METADATA, SNAPSHOT, SNAPSHOT_USED, STAGE, STATS,
-    VOLUME_USED, case,
+    ANY_NAME, ATTACH, CHECKS_NODE, CREATE, EXPAND, GET, GROUPS, METADATA, SNAPSHOT, SNAPSHOT_USED, STAGE,
+    STATS, VOLUME_USED, case,
 };
 use crate::{
     alone::Alone,
     case::Row,
+    effect::Effect,
     expect::{Answer, NO_SUCH},
     fixture::{Fixture, Kind, from_snapshot, from_volume},
     need::Need,
@@ -64,13 +65,13 @@ pub(super) const ROWS: &[Row] = &[
         case!(name_traversal),
     )
     .also(&[spec::INVALID])
-    .needs(&[CREATE]),
+    .needs(&[CREATE, ANY_NAME]),
     Row::new(
         "CreateVolume with an invalid name succeeds or returns InvalidArgument",
         spec::INVALID,
         case!(no_name),
     )
-    .needs(&[CREATE]),
+    .needs(&[CREATE, ANY_NAME]),
     Row::new(
         "CreateSnapshot with a name of 1 MiB succeeds or returns InvalidArgument",
         spec::INVALID,
@@ -382,7 +383,11 @@ async fn name_traversal(f: &Fixture) -> Result<()> {
             let placed = f.publish_all(volume).await?;
             f.withdraw(&placed).await
         }
-        refused => refused.refused("CreateVolume with path traversal in the name", &[Code::InvalidArgument]),
+        refused => {
+            let refused =
+                refused.refused("CreateVolume with path traversal in the name", &[Code::InvalidArgument]);
+            refused.map_err(|error| f.or_reported(Effect::AnyName, error))
+        }
     }
 }
 
@@ -393,7 +398,8 @@ async fn no_name(f: &Fixture) -> Result<()> {
     for (name, what) in controls.into_iter().chain([huge]) {
         let mut request = f.create_request();
         request.name = name;
-        too_long(f, &format!("CreateVolume with a name {what}"), f.create_volume(request).await)?;
+        too_long(f, &format!("CreateVolume with a name {what}"), f.create_volume(request).await)
+            .map_err(|error| f.or_reported(Effect::AnyName, error))?;
     }
     Ok(())
 }

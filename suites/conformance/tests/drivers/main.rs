@@ -247,6 +247,33 @@ async fn a_target_that_remains_is_a_finding_of_one_case() {
     run(leaving, false, CYCLE).await.fails("left behind: the target path");
 }
 
+#[tokio::test]
+async fn names_that_are_passed_on_unchecked_are_a_finding_of_one_case() {
+    const LONGEST: &str = "CreateVolume with the longest allowed name succeeds";
+    const OTHERS: [&str; 4] = [
+        "controller_create::CreateVolume with a non-ASCII name succeeds or returns InvalidArgument",
+        "controller_create::CreateVolume with names that differ only in case creates two volumes",
+        "robustness::CreateVolume with path traversal in the name succeeds or returns InvalidArgument",
+        "robustness::CreateVolume with an invalid name succeeds or returns InvalidArgument",
+    ];
+    let plain = Traits { plain_names: true, ..Traits::default() };
+    let all = [&OTHERS[..], &[LONGEST]].concat();
+    for parallel in [1, 8] {
+        let outcomes = run_parallel(parallel, plain, true, NodeEffects::Checked, &all).await;
+        assert_eq!(failed(&outcomes), [LONGEST]);
+        let see = format!(
+            "CreateVolume fails for names that the specification allows: see controller_create::{LONGEST}"
+        );
+        let skipped =
+            |outcome: &&Outcome| matches!(&outcome.result, CaseResult::Skipped { reason } if *reason == see);
+        assert_eq!(outcomes.values().filter(skipped).count(), OTHERS.len());
+    }
+    // Without that case, each of the others fails.
+    for case in OTHERS {
+        run(plain, true, case).await.fails("the back end rejects the name");
+    }
+}
+
 /// The verdict of each case, without its reason, which has the ids of volumes.
 async fn verdicts(parallel: usize, traits: Traits, cases: &[&str]) -> BTreeMap<CaseId, &'static str> {
     let ended = run_parallel(parallel, traits, false, NodeEffects::Checked, cases).await;

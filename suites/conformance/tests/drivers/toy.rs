@@ -47,6 +47,8 @@ pub struct Traits {
     pub fake_node: bool,
     /// Leaves what it has published.
     pub leaves_target: bool,
+    /// Returns Internal for names with other characters than digits, dashes and small letters, or of more than 64 bytes.
+    pub plain_names: bool,
 }
 
 /// The driver.
@@ -154,6 +156,10 @@ impl Controller for Toy {
             return Err(Status::resource_exhausted("no room is left"));
         }
         let request = request.into_inner();
+        let is_plain = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase() || c == '-';
+        if self.traits.plain_names && !(request.name.len() <= 64 && request.name.chars().all(is_plain)) {
+            return Err(Status::internal("the back end rejects the name"));
+        }
         let size = request.capacity_range.unwrap_or_default().required_bytes;
         fs::create_dir_all(self.folder.join(&request.name)).map_err(failed)?;
         let capacity_bytes = *self.state().sizes.entry(request.name.clone()).or_insert(size);

@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use claimcheck_csi::{Code, v1::CreateSnapshotResponse};
 
 use crate::{
+    creation_time::is_plausible,
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, Step, from_snapshot},
     spec,
@@ -44,7 +45,8 @@ pub(super) async fn whole(f: &Fixture) -> Result<()> {
         "a snapshot of {volume:?} has the source_volume_id {:?}",
         snapshot.source_volume_id
     );
-    ensure!(snapshot.creation_time.is_some(), "CreateSnapshot returned no creation_time");
+    let created = snapshot.creation_time.map(|time| (time.seconds, time.nanos));
+    is_plausible(f, "CreateSnapshot", created).breaks(spec::SNAPSHOT_TIME)?;
     ensure!(snapshot.size_bytes >= 0, "CreateSnapshot returned size_bytes {}", snapshot.size_bytes);
     Ok(())
 }
