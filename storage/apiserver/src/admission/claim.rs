@@ -22,7 +22,7 @@ pub fn set_default_class(store: &Store, claim: &mut Value) {
     {
         return;
     }
-    let (classes, _) = store.list(Storage::Classes, None, None);
+    let (classes, _) = store.list(Storage::Classes, None);
     let mut defaults: Vec<_> = classes.iter().filter(|class| is_default(&class.value)).collect();
     let age = |class: &Value| class["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
     defaults.sort_by(|a, b| age(&b.value).cmp(&age(&a.value)).then_with(|| a.key.cmp(&b.key)));

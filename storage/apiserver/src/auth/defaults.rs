@@ -131,17 +131,17 @@ const ROLES: &[Role] = &[
     Role {
         name: "system:discovery",
         paths: &[
-            "/livez",
-            "/readyz",
-            "/healthz",
-            "/version",
-            "/version/",
-            "/openapi",
-            "/openapi/*",
             "/api",
             "/api/*",
             "/apis",
             "/apis/*",
+            "/healthz",
+            "/livez",
+            "/openapi",
+            "/openapi/*",
+            "/readyz",
+            "/version",
+            "/version/",
         ],
         ..ROLE
     },
@@ -173,7 +173,7 @@ const ROLES: &[Role] = &[
     },
     Role {
         name: "system:public-info-viewer",
-        paths: &["/livez", "/readyz", "/healthz", "/version", "/version/"],
+        paths: &["/healthz", "/livez", "/readyz", "/version", "/version/"],
         ..ROLE
     },
     Role {
@@ -367,7 +367,7 @@ mod tests {
     fn every_binding_has_its_role() {
         let (store, _notices) = Store::new(256);
         bootstrap_cluster(&store, "");
-        for binding in store.list(Storage::ClusterRoleBindings, None, None).0 {
+        for binding in store.list(Storage::ClusterRoleBindings, None).0 {
             let name = binding.value["roleRef"]["name"].as_str().unwrap();
             assert!(store.get(Storage::ClusterRoles, &Key::cluster(name)).is_some(), "{name}");
         }

@@ -56,7 +56,7 @@ mod tests {
     /// The names of the events that exist after `wait`.
     async fn after(store: &Store, wait: Duration) -> Vec<String> {
         tokio::time::sleep(wait).await;
-        let (events, _) = store.list(Storage::Events, None, None);
+        let (events, _) = store.list(Storage::Events, None);
         events.iter().map(|event| event.key.name.to_string()).collect()
     }
 

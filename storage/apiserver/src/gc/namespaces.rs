@@ -15,7 +15,7 @@ use crate::time;
 /// Deletes everything in a namespace, which is removed with the last of it.
 pub fn empty(store: &Store, namespace: &str) {
     for storage in namespaced(store) {
-        for object in store.list(storage, Some(namespace), None).0 {
+        for object in store.list(storage, Some(namespace)).0 {
             delete(store, storage, &object.key, &DeleteOptions::default());
         }
     }
@@ -35,7 +35,7 @@ fn update_conditions(store: &Store, name: &str) {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
     for storage in namespaced(store) {
-        let (objects, _) = store.list(storage, Some(name), None);
+        let (objects, _) = store.list(storage, Some(name));
         let resource = resources::stored(storage);
         if !objects.is_empty() {
             kinds.insert(format!("{}.{}", resource.plural, resource.group), objects.len());

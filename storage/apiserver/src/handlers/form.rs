@@ -284,7 +284,7 @@ impl Accepted {
             (Form::Whole, Encoding::Json) => resource.write_json(object, text),
             (Form::Whole, Encoding::Protobuf) => {
                 let message = resource.protobuf(object);
-                let body = protobuf::envelope(&resource.api_version(), resource.kind, &message);
+                let body = protobuf::envelope(&resource.api_version(), resource.kind, message);
                 text.extend_from_slice(&body);
             }
             (Form::Whole, Encoding::Yaml) | (Form::Metadata | Form::Table(_), _) => {

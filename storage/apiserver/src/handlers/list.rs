@@ -13,7 +13,7 @@ use crate::resources::Storage;
 use crate::response::{self, Answer, Encoding};
 use crate::selectors::Selector;
 use crate::status::{Result, Status};
-use crate::store::{Key, Object};
+use crate::store::{Key, Object, Page, Span};
 
 /// One page of a collection.
 pub struct Selection {
@@ -59,10 +59,13 @@ pub fn select(call: &Call<'_>) -> Result<Selection> {
         None => exact_version(call)?,
     };
     let start = after.as_ref().map(|token| Key::new(&token.namespace, &token.name));
-    let (mut objects, version) = match exact {
-        None => call.store().list(resource.storage, namespace, start.as_ref()),
+    // With a selector, a page may reach to the end.
+    let whole = selector.is_empty().then_some(limit).filter(|limit| *limit > 0);
+    let span = Span { namespace, after: start.as_ref(), limit: whole };
+    let (page, version) = match exact {
+        None => call.store().page(resource.storage, &span),
         Some(version) => {
-            let past = call.store().list_at(resource.storage, namespace, start.as_ref(), version);
+            let past = call.store().page_at(resource.storage, &span, version);
             let past = past.map_err(|_| match after {
                 Some(token) => Status::page_expired(Token { version: None, ..token }.encode()),
                 None => Status::expired("The resourceVersion for the provided list is too old."),
@@ -70,21 +73,22 @@ pub fn select(call: &Call<'_>) -> Result<Selection> {
             (past, version)
         }
     };
+    let Page { mut objects, rest: mut left } = page;
     if !selector.is_empty() {
         objects.retain(|object| selector.matches(object));
+        if limit > 0 {
+            left = objects.len().saturating_sub(limit);
+            objects.truncate(limit);
+        }
     }
-    let mut rest = None;
-    if limit > 0 && objects.len() > limit {
-        let count = selector.is_empty().then_some(objects.len() - limit);
-        objects.truncate(limit);
-        let last = &objects[limit - 1].key;
+    let rest = objects.last().filter(|_| left > 0).map(|last| {
         let token = Token {
             version: Some(version),
-            namespace: last.namespace.to_string(),
-            name: last.name.to_string(),
+            namespace: last.key.namespace.to_string(),
+            name: last.key.name.to_string(),
         };
-        rest = Some(Rest { token: token.encode(), count });
-    }
+        Rest { token: token.encode(), count: selector.is_empty().then_some(left) }
+    });
     Ok(Selection { objects, version, rest })
 }
 
@@ -131,8 +135,8 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
         }
         (Form::Whole, Encoding::Protobuf) => {
             let kind = format!("{}List", resource.kind);
-            let items = selection.objects.iter().map(|object| resource.protobuf(object));
-            let list = protobuf::encode_list(&resource.api_version(), &kind, &metadata, items);
+            let items: Vec<_> = selection.objects.iter().map(|object| resource.protobuf(object)).collect();
+            let list = protobuf::encode_list(&resource.api_version(), &kind, &metadata, &items);
             return response::bytes(StatusCode::OK, Encoding::Protobuf.media_type(), Bytes::from(list));
         }
         (Form::Whole, Encoding::Json | Encoding::Yaml) => {}

@@ -5,7 +5,6 @@
 //! the history no longer has its position, it gets 410 and lists again.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +25,11 @@ use crate::status::{Result, Status};
 use crate::store::{Change, ChangeKind, Object, Store, TooOld};
 use crate::table::Table;
 
-/// Changes read from the history at a time.
+/// Changes read from the history, and objects of the present, at a time.
 const BATCH: usize = 256;
+/// Bytes of a piece of the stream after which no event is added. With `BATCH`, this bounds the memory of a watch, however
+/// many objects and readers exist.
+const PIECE: usize = 256 * 1024;
 /// Duration of a watch without a timeout; upstream chooses 30 to 60 minutes at random.
 const LIFETIME: Duration = Duration::from_secs(45 * 60);
 /// Interval of bookmarks on an idle watch that allows them.
@@ -37,9 +39,9 @@ const BOOKMARKS: Duration = Duration::from_secs(60);
 enum Start {
     /// After this version.
     After(u64),
-    /// With the existing objects, as `ADDED`; `told` if a bookmark marks their end.
+    /// With the existing objects, as `ADDED`.
     Present {
-        /// Whether that bookmark is sent.
+        /// Whether a bookmark marks their end.
         bookmark: bool,
     },
 }
@@ -67,7 +69,9 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         bookmarks: call.query.flag("allowWatchBookmarks").then_some(bookmarks),
         end: Instant::now() + lifetime,
         position: 0,
-        ready: VecDeque::new(),
+        present: Vec::new().into_iter(),
+        end_of_present: false,
+        ready: Vec::new(),
         ended: false,
     };
     match start(&call.query, call.store().version())? {
@@ -109,21 +113,23 @@ struct Watch {
     name: Option<String>,
     bookmarks: Option<Interval>,
     end: Instant,
-    /// The version up to which everything has been sent.
+    /// The version up to which everything has been sent, after the objects of the present.
     position: u64,
-    ready: VecDeque<Bytes>,
+    /// The objects of the present that have not been sent.
+    present: std::vec::IntoIter<Arc<Object>>,
+    /// Whether a bookmark has to be sent after them.
+    end_of_present: bool,
+    /// The next piece of the stream.
+    ready: Vec<u8>,
     ended: bool,
 }
 
 impl Watch {
     fn begin_with_present(&mut self, bookmark: bool) {
         let storage = self.writer.resource.storage;
-        let (objects, version) = self.store.list(storage, self.namespace.as_deref(), None);
-        let selected = objects.iter().filter(|object| self.selects(object));
-        self.ready = selected.map(|object| self.writer.object(ChangeKind::Added, object)).collect();
-        if bookmark {
-            self.ready.push_back(self.writer.bookmark(version, true));
-        }
+        let (objects, version) = self.store.list(storage, self.namespace.as_deref());
+        self.present = objects.into_iter();
+        self.end_of_present = bookmark;
         self.position = version;
     }
 
@@ -139,9 +145,9 @@ impl Watch {
     async fn next(&mut self) -> Option<Bytes> {
         let mut wake = self.store.subscribe(self.writer.resource.storage);
         loop {
-            if let Some(frames) = self.take_ready() {
+            if !self.ready.is_empty() {
                 self.ended |= self.faults.drops_watch(self.writer.resource.plural);
-                return Some(frames);
+                return Some(Bytes::from(std::mem::take(&mut self.ready)));
             }
             if self.ended {
                 return None;
@@ -165,7 +171,7 @@ impl Watch {
                     let version = self.store.version();
                     if !self.advance() && version > self.position {
                         self.position = version;
-                        self.ready.push_back(self.writer.bookmark(version, false));
+                        self.writer.bookmark(version, false, &mut self.ready);
                     }
                 }
                 () = sleep_until(self.end) => self.ended = true,
@@ -174,14 +180,36 @@ impl Watch {
         }
     }
 
-    /// Reads the next changes from the history; true if there were any.
+    /// Adds the next events to `ready`; false if there are none.
     fn advance(&mut self) -> bool {
+        self.advance_present() || self.advance_changes()
+    }
+
+    fn advance_present(&mut self) -> bool {
+        let begins_with = self.present.len();
+        while self.ready.len() < PIECE
+            && begins_with - self.present.len() < BATCH
+            && let Some(object) = self.present.next()
+        {
+            if self.selects(&object) {
+                self.writer.object(ChangeKind::Added, &object, &mut self.ready);
+            }
+        }
+        if self.present.len() == 0 && std::mem::take(&mut self.end_of_present) {
+            self.writer.bookmark(self.position, true, &mut self.ready);
+            return true;
+        }
+        begins_with > 0
+    }
+
+    fn advance_changes(&mut self) -> bool {
         match self.store.changes(self.writer.resource.storage, self.position, BATCH) {
             Ok(changes) => {
                 for change in &changes {
                     self.position = change.version();
-                    if let Some(frame) = self.frame(change) {
-                        self.ready.push_back(frame);
+                    self.change(change);
+                    if self.ready.len() >= PIECE {
+                        break;
                     }
                 }
                 !changes.is_empty()
@@ -189,18 +217,10 @@ impl Watch {
             Err(TooOld { oldest }) => {
                 let message = format!("too old resource version: {} ({oldest})", self.position);
                 let status = Status::expired(message).to_value();
-                self.ready.push_back(self.writer.event("ERROR", &status));
+                self.writer.event("ERROR", &status, &mut self.ready);
                 self.ended = true;
                 true
             }
-        }
-    }
-
-    fn take_ready(&mut self) -> Option<Bytes> {
-        match self.ready.len() {
-            0 => None,
-            1 => self.ready.pop_front(),
-            _ => Some(Bytes::from(self.ready.drain(..).collect::<Vec<_>>().concat())),
         }
     }
 
@@ -210,13 +230,13 @@ impl Watch {
             && self.selector.matches(object)
     }
 
-    /// The event of a change, if it is visible to this watch. An object that begins to match the selector
+    /// Adds the event of a change, if it is visible to this watch. An object that begins to match the selector
     /// appears as added, one that no longer matches as deleted.
-    fn frame(&self, change: &Change) -> Option<Bytes> {
+    fn change(&mut self, change: &Change) {
         let was = change.previous.as_deref().is_some_and(|previous| self.selects(previous));
         let is = change.kind != ChangeKind::Deleted && self.selects(&change.object);
         let kind = match (was, is) {
-            (false, false) => return None,
+            (false, false) => return,
             (false, true) => ChangeKind::Added,
             (true, true) => ChangeKind::Modified,
             (true, false) => ChangeKind::Deleted,
@@ -227,12 +247,9 @@ impl Watch {
             && let Some(previous) = &change.previous
         {
             let last = Object::new(previous.key.clone(), change.version(), previous.value.clone());
-            return Some(self.writer.object(kind, &last));
+            return self.writer.object(kind, &last, &mut self.ready);
         }
-        if kind == change.kind && self.writer.shares_frames() {
-            return Some(change.frame(|| self.writer.object(kind, &change.object)));
-        }
-        Some(self.writer.object(kind, &change.object))
+        self.writer.object(kind, &change.object, &mut self.ready);
     }
 }
 
@@ -245,41 +262,41 @@ struct Writer {
 }
 
 impl Writer {
-    /// Whether other watches of the same objects receive the same bytes.
-    fn shares_frames(&self) -> bool {
-        let Accepted { form, encoding, .. } = &self.accepted;
-        matches!((form, encoding), (Form::Whole, Encoding::Json)) && self.resource.view.is_none()
-            // Versions of a custom kind share changes, and differ in the apiVersion.
-            && self.resource.custom.is_none()
+    /// Appends the event of an object. Its encoding is that of the stored object, which all watches share, so that a
+    /// watch only copies it.
+    fn object(&self, kind: ChangeKind, object: &Object, frames: &mut Vec<u8>) {
+        let Self { resource, accepted, .. } = self;
+        match (&accepted.form, accepted.encoding) {
+            (Form::Table(table), _) => self.table(kind.name(), table, &object.value, object.version, frames),
+            (Form::Whole, Encoding::Protobuf) => {
+                let (version, message) = (resource.api_version(), resource.protobuf(object));
+                protobuf::put_watch_frame(frames, kind.name(), &version, resource.kind, message);
+            }
+            (Form::Metadata, Encoding::Protobuf) => {
+                let frame = protobuf::watch_frame(kind.name(), &accepted.write(resource, object));
+                frames.extend_from_slice(&frame);
+            }
+            (Form::Whole | Form::Metadata, Encoding::Json | Encoding::Yaml) => {
+                frames.extend_from_slice(b"{\"type\":\"");
+                frames.extend_from_slice(kind.name().as_bytes());
+                frames.extend_from_slice(b"\",\"object\":");
+                accepted.append(resource, object, frames);
+                frames.extend_from_slice(b"}\n");
+            }
+        }
     }
 
-    fn object(&self, kind: ChangeKind, object: &Object) -> Bytes {
-        if let Form::Table(table) = &self.accepted.form {
-            return self.table(kind.name(), table, &object.value, object.version);
-        }
-        if self.accepted.encoding == Encoding::Protobuf {
-            return protobuf::watch_frame(kind.name(), &self.accepted.write(self.resource, object));
-        }
-        let mut text = Vec::with_capacity(object.json().len() + 96);
-        text.extend_from_slice(b"{\"type\":\"");
-        text.extend_from_slice(kind.name().as_bytes());
-        text.extend_from_slice(b"\",\"object\":");
-        self.accepted.append(self.resource, object, &mut text);
-        text.extend_from_slice(b"}\n");
-        Bytes::from(text)
-    }
-
-    /// The event with a table of one object; only the first has columns.
-    fn table(&self, kind: &str, table: &Table, object: &Value, version: u64) -> Bytes {
+    /// Appends the event with a table of one object; only the first has columns.
+    fn table(&self, kind: &str, table: &Table, object: &Value, version: u64, frames: &mut Vec<u8>) {
         let metadata = json!({ "resourceVersion": version.to_string() });
         let table = match self.headed.replace(true) {
             false => table.render([object], &metadata),
             true => table.render_rows([object], &metadata),
         };
-        self.event(kind, &self.accepted.versioned(table))
+        self.event(kind, &self.accepted.versioned(table), frames);
     }
 
-    fn bookmark(&self, version: u64, initial_events_end: bool) -> Bytes {
+    fn bookmark(&self, version: u64, initial_events_end: bool, frames: &mut Vec<u8>) {
         let mut metadata = json!({ "resourceVersion": version.to_string() });
         if initial_events_end {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
@@ -293,26 +310,30 @@ impl Writer {
                 // pkg/endpoints/handlers/response.go.
                 let text = format!("{{\"metadata\":{metadata}{}}}", resource.empty);
                 let object: Value = serde_json::from_str(&text).unwrap_or_default();
-                return self.table("BOOKMARK", table, &object, version);
+                return self.table("BOOKMARK", table, &object, version, frames);
             }
         };
         if self.accepted.encoding == Encoding::Protobuf {
             let object = json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
-            return self.event("BOOKMARK", &object);
+            return self.event("BOOKMARK", &object, frames);
         }
-        Bytes::from(format!(
+        let text = format!(
             "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\
              \"metadata\":{metadata}{empty}}}}}\n"
-        ))
+        );
+        frames.extend_from_slice(text.as_bytes());
     }
 
-    /// The event with an object that has its kind.
-    fn event(&self, kind: &str, object: &Value) -> Bytes {
+    /// Appends the event with an object that has its kind.
+    fn event(&self, kind: &str, object: &Value, frames: &mut Vec<u8>) {
         match self.accepted.encoding {
             Encoding::Json | Encoding::Yaml => {
-                Bytes::from(format!("{}\n", json!({ "type": kind, "object": object })))
+                let text = format!("{}\n", json!({ "type": kind, "object": object }));
+                frames.extend_from_slice(text.as_bytes());
             }
-            Encoding::Protobuf => protobuf::watch_frame(kind, &protobuf::encode(object)),
+            Encoding::Protobuf => {
+                frames.extend_from_slice(&protobuf::watch_frame(kind, &protobuf::encode(object)));
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ mod write;
 use hyper::body::Bytes;
 use serde_json::Value;
 
-use self::wire::{fields, put_bytes};
+use self::wire::{field_length, fields, put_bytes, put_head};
 use crate::schema::{self, Object, Shape};
 
 /// The magic at the start of every body.
@@ -65,43 +65,69 @@ pub fn encode(object: &Value) -> Vec<u8> {
 }
 
 /// The body with a list of encoded messages.
-pub fn encode_list(
-    version: &str,
-    kind: &str,
-    metadata: &Value,
-    items: impl IntoIterator<Item = Bytes>,
-) -> Vec<u8> {
-    let mut list = Vec::new();
-    put_bytes(&mut list, 1, &message(META, "ListMeta", metadata));
-    for item in items {
-        put_bytes(&mut list, 2, &item);
-    }
-    envelope(version, kind, &list)
+pub fn encode_list(version: &str, kind: &str, metadata: &Value, items: &[&Bytes]) -> Vec<u8> {
+    let metadata = message(META, "ListMeta", metadata);
+    let length =
+        items.iter().map(|item| field_length(item.len())).sum::<usize>() + field_length(metadata.len());
+    let mut body = Vec::with_capacity(envelope_length(version, kind, length));
+    put_envelope(&mut body, version, kind, length, |body| {
+        put_bytes(body, 1, &metadata);
+        items.iter().for_each(|item| put_bytes(body, 2, item));
+    });
+    body
 }
 
 /// A frame of a watch stream: its length, and an event with the body of its object.
 pub fn watch_frame(event: &str, body: &[u8]) -> Bytes {
-    let (mut raw, mut frame) = (Vec::new(), vec![0; 4]);
-    put_bytes(&mut raw, 1, body);
-    put_bytes(&mut frame, 1, event.as_bytes());
-    put_bytes(&mut frame, 2, &raw);
-    let length = (frame.len() - 4) as u32;
-    frame[..4].copy_from_slice(&length.to_be_bytes());
+    let mut frame = Vec::new();
+    put_frame_head(&mut frame, event, body.len());
+    frame.extend_from_slice(body);
     Bytes::from(frame)
+}
+
+/// Appends a frame of a watch stream with an encoded message, which is copied once.
+pub fn put_watch_frame(frames: &mut Vec<u8>, event: &str, version: &str, kind: &str, message: &[u8]) {
+    put_frame_head(frames, event, envelope_length(version, kind, message.len()));
+    put_envelope(frames, version, kind, message.len(), |frames| frames.extend_from_slice(message));
+}
+
+fn put_frame_head(frames: &mut Vec<u8>, event: &str, body: usize) {
+    let length = field_length(event.len()) + field_length(field_length(body));
+    frames.extend_from_slice(&(length as u32).to_be_bytes());
+    put_bytes(frames, 1, event.as_bytes());
+    put_head(frames, 2, field_length(body));
+    put_head(frames, 1, body);
 }
 
 /// The body with an encoded message.
 pub fn envelope(version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
-    let mut type_meta = Vec::new();
-    put_bytes(&mut type_meta, 1, version.as_bytes());
-    put_bytes(&mut type_meta, 2, kind.as_bytes());
-    let mut body = MAGIC.to_vec();
-    put_bytes(&mut body, 1, &type_meta);
-    put_bytes(&mut body, 2, message);
-    // The content's encoding and type: Go writes strings even if they are empty.
-    put_bytes(&mut body, 3, b"");
-    put_bytes(&mut body, 4, b"");
+    let mut body = Vec::with_capacity(envelope_length(version, kind, message.len()));
+    put_envelope(&mut body, version, kind, message.len(), |body| body.extend_from_slice(message));
     body
+}
+
+/// Appends the body with a message of `length` bytes, which `put` appends.
+fn put_envelope(
+    body: &mut Vec<u8>,
+    version: &str,
+    kind: &str,
+    length: usize,
+    put: impl FnOnce(&mut Vec<u8>),
+) {
+    body.extend_from_slice(MAGIC);
+    put_head(body, 1, field_length(version.len()) + field_length(kind.len()));
+    put_bytes(body, 1, version.as_bytes());
+    put_bytes(body, 2, kind.as_bytes());
+    put_head(body, 2, length);
+    put(body);
+    // The content's encoding and type: Go writes strings even if they are empty.
+    put_bytes(body, 3, b"");
+    put_bytes(body, 4, b"");
+}
+
+fn envelope_length(version: &str, kind: &str, message: usize) -> usize {
+    let type_meta = field_length(version.len()) + field_length(kind.len());
+    MAGIC.len() + field_length(type_meta) + field_length(message) + 2 * field_length(0)
 }
 
 /// The object alone, without its kind and the envelope.

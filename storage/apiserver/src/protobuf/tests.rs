@@ -303,7 +303,7 @@ fn times_have_the_precision_of_json() {
 fn lists_and_events_contain_messages() {
     let namespace = message("", "Namespace", &json!({ "metadata": { "name": "n" } }));
     let metadata = json!({ "resourceVersion": "7" });
-    let list = encode_list("v1", "NamespaceList", &metadata, [Bytes::from(namespace)]);
+    let list = encode_list("v1", "NamespaceList", &metadata, &[&Bytes::from(namespace)]);
     let expected = [field(1, &field(2, b"7")), field(2, &field(1, &field(1, b"n")))].concat();
     assert_eq!(list, body("NamespaceList", "v1", &expected));
     assert_eq!(&watch_frame("ADDED", b"xy")[..], b"\0\0\0\x0d\x0a\x05ADDED\x12\x04\x0a\x02xy");

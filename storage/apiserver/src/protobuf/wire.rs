@@ -121,9 +121,20 @@ pub fn put_double(message: &mut Vec<u8>, number: u64, value: f64) {
 
 /// Appends a field with bytes, a string, or a nested message.
 pub fn put_bytes(message: &mut Vec<u8>, number: u64, value: &[u8]) {
-    put_varint(message, number << 3 | 2);
-    put_varint(message, value.len() as u64);
+    put_head(message, number, value.len());
     message.extend_from_slice(value);
+}
+
+/// Appends the part of a field with bytes before those.
+pub fn put_head(message: &mut Vec<u8>, number: u64, length: usize) {
+    put_varint(message, number << 3 | 2);
+    put_varint(message, length as u64);
+}
+
+/// The length of a field with so many bytes, of which the number is below 16.
+pub fn field_length(bytes: usize) -> usize {
+    let bits = u64::BITS - (bytes as u64 | 1).leading_zeros();
+    1 + bits.div_ceil(7) as usize + bytes
 }
 
 fn put_varint(message: &mut Vec<u8>, mut number: u64) {

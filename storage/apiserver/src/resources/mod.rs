@@ -23,6 +23,7 @@ use serde_json::Value;
 use crate::custom::{Kind, Shelf};
 use crate::protobuf;
 use crate::status::FieldError;
+use crate::store::Object;
 
 pub use cells::Cell;
 pub use columns::{CREATED, Column, NAME};
@@ -262,6 +263,8 @@ pub struct Resource {
     pub settle_status: fn(&Value, &mut Value),
     /// Validates a new status, of the object with it.
     pub validate_status: fn(&Value) -> Vec<FieldError>,
+    /// Validates a part of a new object of which the errors precede those of its metadata.
+    pub validate_first: fn(&Value) -> Vec<FieldError>,
     /// Validates a new object.
     pub validate: fn(&Value) -> Vec<FieldError>,
     /// Validates a change, from the first to the second.
@@ -304,6 +307,7 @@ pub const BASE: Resource = Resource {
     begin: |_| {},
     settle_status: |_, _| {},
     validate_status: |_| Vec::new(),
+    validate_first: |_| Vec::new(),
     validate: |_| Vec::new(),
     validate_update: |_, _| Vec::new(),
     warnings: |_, _| Vec::new(),
@@ -361,7 +365,7 @@ impl Resource {
     }
 
     /// A stored object's JSON text in this resource's shape, with its kind.
-    pub fn write_json(&self, object: &crate::store::Object, text: &mut Vec<u8>) {
+    pub fn write_json(&self, object: &Object, text: &mut Vec<u8>) {
         text.extend_from_slice(b"{\"kind\":\"");
         text.extend_from_slice(self.kind.as_bytes());
         text.extend_from_slice(b"\",\"apiVersion\":\"");
@@ -371,14 +375,13 @@ impl Resource {
     }
 
     /// Like [`Resource::write_json`] without kind; the first `skip` bytes are omitted.
-    pub fn write_item(&self, object: &crate::store::Object, text: &mut Vec<u8>, skip: usize) {
-        match &self.view {
-            None => text.extend_from_slice(&object.json()[skip..]),
-            Some(view) => {
-                let value = view(object.value.clone()).to_string();
-                text.extend_from_slice(&value.as_bytes()[skip..]);
-            }
-        }
+    pub fn write_item(&self, object: &Object, text: &mut Vec<u8>, skip: usize) {
+        text.extend_from_slice(&self.shaped(object).json()[skip..]);
+    }
+
+    /// A stored object in this resource's shape.
+    fn shaped<'a>(&self, object: &'a Object) -> &'a Object {
+        self.view.map_or(object, |view| object.view(view))
     }
 
     /// Whether its objects have protobuf, which those of CRDs have not.
@@ -419,8 +422,6 @@ static ALL: LazyLock<Vec<Resource>> = LazyLock::new(|| {
         vec![node::row(), pod::row(), service::row()],
         events::rows(),
         workloads::rows(),
-        snapshots::rows(),
-        group_snapshots::rows(),
         reviews::rows(),
         vec![definitions::row()],
     ]

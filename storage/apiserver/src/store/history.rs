@@ -1,9 +1,7 @@
 //! The last changes of one resource, for watches and pages of older versions.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
-
-use hyper::body::Bytes;
+use std::sync::Arc;
 
 use super::Object;
 
@@ -38,22 +36,12 @@ pub struct Change {
     pub object: Arc<Object>,
     /// The state before the change, unless it was created.
     pub previous: Option<Arc<Object>>,
-    frame: OnceLock<Bytes>,
 }
 
 impl Change {
-    pub(super) fn new(kind: ChangeKind, object: Arc<Object>, previous: Option<Arc<Object>>) -> Self {
-        Self { kind, object, previous, frame: OnceLock::new() }
-    }
-
     /// The version of the write.
     pub fn version(&self) -> u64 {
         self.object.version
-    }
-
-    /// The watch event, serialized once by `write` for all watches.
-    pub fn frame(&self, write: impl FnOnce() -> Bytes) -> Bytes {
-        self.frame.get_or_init(write).clone()
     }
 }
 

@@ -6,9 +6,9 @@
 
 mod history;
 mod object;
+mod page;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use serde_json::Value;
@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 pub use history::{Change, ChangeKind, History, TooOld};
 pub use object::{Key, Object};
+pub use page::{Page, Span};
 
 use crate::custom::{Registry, Shelf};
 use crate::resources::Storage;
@@ -185,44 +186,26 @@ impl Store {
         self.read().storages[storage.index()].objects.get(key).cloned()
     }
 
-    /// The objects of one namespace (or all) after `after`, in order of their keys, and the version of this
-    /// list.
-    pub fn list(
-        &self,
-        storage: Storage,
-        namespace: Option<&str>,
-        after: Option<&Key>,
-    ) -> (Vec<Arc<Object>>, u64) {
-        let state = self.read();
-        let objects = range(&state.storages[storage.index()].objects, namespace, after).cloned().collect();
-        (objects, state.version)
+    /// The objects of one namespace (or all), in order of their keys, and the version of this list.
+    pub fn list(&self, storage: Storage, namespace: Option<&str>) -> (Vec<Arc<Object>>, u64) {
+        let (page, version) = self.page(storage, &Span { namespace, ..Span::default() });
+        (page.objects, version)
     }
 
-    /// Like [`Store::list`], but in the state of `version`, computed by undoing the changes since.
+    /// The objects of a span in order of their keys, and the version of this list.
+    pub fn page(&self, storage: Storage, span: &Span<'_>) -> (Page, u64) {
+        let state = self.read();
+        (page::present(&state.storages[storage.index()].objects, span), state.version)
+    }
+
+    /// Like [`Store::page`], but in the state of `version`, computed by undoing the changes since.
     ///
     /// # Errors
     /// [`TooOld`] if the history no longer reaches back that far.
-    pub fn list_at(
-        &self,
-        storage: Storage,
-        namespace: Option<&str>,
-        after: Option<&Key>,
-        version: u64,
-    ) -> Result<Vec<Arc<Object>>, TooOld> {
+    pub fn page_at(&self, storage: Storage, span: &Span<'_>, version: u64) -> Result<Page, TooOld> {
         let state = self.read();
         let StorageState { objects, history, .. } = &state.storages[storage.index()];
-        let since = history.since(version)?;
-        if since.len() == 0 {
-            return Ok(range(objects, namespace, after).cloned().collect());
-        }
-        let mut past = objects.clone();
-        for change in since.rev() {
-            match &change.previous {
-                Some(previous) => past.insert(previous.key.clone(), previous.clone()),
-                None => past.remove(&change.object.key),
-            };
-        }
-        Ok(range(&past, namespace, after).cloned().collect())
+        Ok(page::past(objects, history.since(version)?, span))
     }
 
     /// At most `limit` changes of one resource after `version`, oldest first.
@@ -377,7 +360,7 @@ impl Store {
         }
         state.storages[storage.index()].objects.insert(object.key.clone(), object.clone());
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        self.record(state, storage, Change::new(kind, object.clone(), previous));
+        self.record(state, storage, Change { kind, object: object.clone(), previous });
         object
     }
 
@@ -399,7 +382,11 @@ impl Store {
             key: previous.key.clone(),
             owners: previous.owners().map(str::to_owned).collect(),
         });
-        self.record(state, storage, Change::new(ChangeKind::Deleted, object.clone(), Some(previous)));
+        self.record(
+            state,
+            storage,
+            Change { kind: ChangeKind::Deleted, object: object.clone(), previous: Some(previous) },
+        );
         object
     }
 
@@ -501,22 +488,6 @@ impl State {
             }
         }
     }
-}
-
-fn range<'a>(
-    objects: &'a BTreeMap<Key, Arc<Object>>,
-    namespace: Option<&'a str>,
-    after: Option<&Key>,
-) -> impl Iterator<Item = &'a Arc<Object>> {
-    let start = match (after, namespace) {
-        (Some(after), _) => Bound::Excluded(after.clone()),
-        (None, Some(namespace)) => Bound::Included(Key::new(namespace, "")),
-        (None, None) => Bound::Unbounded,
-    };
-    objects
-        .range((start, Bound::Unbounded))
-        .map(|(_, object)| object)
-        .take_while(move |object| namespace.is_none_or(|namespace| *object.key.namespace == *namespace))
 }
 
 #[cfg(test)]

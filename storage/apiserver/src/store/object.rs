@@ -40,13 +40,15 @@ pub struct Object {
     pub value: Value,
     json: OnceLock<Bytes>,
     protobuf: OnceLock<Bytes>,
+    view: OnceLock<Box<Object>>,
 }
 
 impl Object {
     /// A state of the object at `key`.
     pub fn new(key: Key, version: u64, mut value: Value) -> Self {
         value["metadata"]["resourceVersion"] = version.to_string().into();
-        Self { key, version, value, json: OnceLock::new(), protobuf: OnceLock::new() }
+        let (json, protobuf, view) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { key, version, value, json, protobuf, view }
     }
 
     /// Its JSON text, without `kind` and `apiVersion`; serialized once for all readers.
@@ -57,6 +59,13 @@ impl Object {
     /// Its protobuf message, which `encode` returns; encoded once for all readers.
     pub fn protobuf(&self, encode: impl FnOnce(&Value) -> Vec<u8>) -> &Bytes {
         self.protobuf.get_or_init(|| Bytes::from(encode(&self.value)))
+    }
+
+    /// The object in the other shape that its storage is read in, which `convert` returns; converted once for all
+    /// readers.
+    pub fn view(&self, convert: fn(Value) -> Value) -> &Self {
+        let view = || Self::new(self.key.clone(), self.version, convert(self.value.clone()));
+        self.view.get_or_init(|| Box::new(view()))
     }
 
     /// Its unique id.

@@ -41,7 +41,7 @@ fn only_the_newest_events_are_stored() {
     for n in 0..EVENTS {
         create(&format!("e{n}"));
     }
-    assert_eq!(store.list(Storage::Events, None, None).0.len(), EVENTS);
+    assert_eq!(store.list(Storage::Events, None).0.len(), EVENTS);
     assert!(store.get(Storage::Events, &second.key).is_none());
     assert_eq!(store.find("uid-second"), None);
     let changes = store.changes(Storage::Events, store.version() - 1, 10).unwrap();
@@ -85,11 +85,13 @@ fn the_past_can_be_listed_until_it_leaves_the_history() {
     let p = store.create(Storage::Pods, Key::new("a", "p"), object("p", &[])).unwrap();
     let q = store.create(Storage::Pods, Key::new("a", "q"), object("q", &[])).unwrap();
     let removed = store.remove(Storage::Pods, &p, p.value.clone()).unwrap();
-    let at = |version| store.list_at(Storage::Pods, Some("a"), None, version);
+    let span = Span { namespace: Some("a"), ..Span::default() };
+    let at = |version| store.page_at(Storage::Pods, &span, version).map(|page| page.objects);
     assert_eq!(names(&at(p.version).unwrap()), ["p"]);
     assert_eq!(names(&at(q.version).unwrap()), ["p", "q"]);
     assert_eq!(names(&at(removed.version).unwrap()), ["q"]);
-    assert_eq!(names(&store.list_at(Storage::Pods, None, Some(&p.key), q.version).unwrap()), ["q"]);
+    let rest = Span { after: Some(&p.key), ..Span::default() };
+    assert_eq!(names(&store.page_at(Storage::Pods, &rest, q.version).unwrap().objects), ["q"]);
     store.replace(Storage::Pods, &q, q.value.clone()).unwrap();
     assert_eq!(at(p.version - 1).unwrap_err(), TooOld { oldest: p.version });
     let kinds: Vec<_> = store.changes(Storage::Pods, p.version, 9).unwrap().iter().map(|c| c.kind).collect();
@@ -110,4 +112,56 @@ fn dependents_follow_their_references() {
     store.remove(Storage::Claims, &child, child.value.clone()).unwrap();
     assert!(matches!(notices.try_recv(), Ok(Notice::Removed { uid, .. }) if uid == "uid-c"));
     assert_eq!(store.dependents("uid-nobody"), []);
+}
+
+/// Pages of a former state, checked against a copy of that state.
+#[test]
+fn pages_of_the_past_are_those_of_a_copy() {
+    let (store, _notices) = store(1000);
+    for namespace in ["a-b", "b"] {
+        let value = json!({ "metadata": { "name": namespace, "uid": namespace } });
+        store.create(Storage::Namespaces, Key::cluster(namespace), value).unwrap();
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut copies = Vec::new();
+    for round in 0..300 {
+        let namespace = ["a", "a-b", "b"][random.usize(..3)];
+        let name = format!("p{}", random.u8(..12));
+        let key = Key::new(namespace, &name);
+        match store.get(Storage::Pods, &key) {
+            None => drop(store.create(Storage::Pods, key, object(&format!("{name}-{round}"), &[])).unwrap()),
+            Some(object) if random.bool() => {
+                store.remove(Storage::Pods, &object, object.value.clone()).unwrap();
+            }
+            Some(object) => drop(store.replace(Storage::Pods, &object, object.value.clone()).unwrap()),
+        }
+        if round % 10 == 0 {
+            copies.push(store.list(Storage::Pods, None));
+        }
+    }
+    let versions = |objects: &[Arc<Object>]| objects.iter().map(|object| object.version).collect::<Vec<_>>();
+    for (objects, version) in copies {
+        for namespace in [None, Some("a"), Some("a-b"), Some("b"), Some("c")] {
+            let all: Vec<_> = objects
+                .iter()
+                .filter(|object| namespace.is_none_or(|namespace| *object.key.namespace == *namespace))
+                .cloned()
+                .collect();
+            let (mut after, mut seen) = (None, 0);
+            loop {
+                let span = Span { namespace, after: after.as_ref(), limit: Some(5) };
+                let page = store.page_at(Storage::Pods, &span, version).unwrap();
+                let end = all.len().min(seen + 5);
+                assert_eq!(versions(&page.objects), versions(&all[seen..end]), "{namespace:?} at {version}");
+                assert_eq!(page.rest, all.len() - end, "{namespace:?} at {version} after {after:?}");
+                seen = end;
+                match page.objects.last() {
+                    Some(last) if page.rest > 0 => after = Some(last.key.clone()),
+                    _ => break,
+                }
+            }
+        }
+    }
+    let beyond = Span { namespace: Some("a"), after: Some(&Key::new("b", "p")), limit: Some(1) };
+    assert_eq!(store.page(Storage::Pods, &beyond).0.objects.len(), 0);
 }

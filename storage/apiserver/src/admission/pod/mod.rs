@@ -69,7 +69,7 @@ pub fn admit(store: &Store, resource: &Resource, pod: &mut Value) -> Result<()> 
 
 /// The class of pods without one; of several, the one with the lowest value.
 fn default_priority(store: &Store) -> Option<Arc<Object>> {
-    let (classes, _) = store.list(Storage::PriorityClasses, None, None);
+    let (classes, _) = store.list(Storage::PriorityClasses, None);
     let defaults = classes.into_iter().filter(|class| class.value["globalDefault"] == true);
     defaults.min_by_key(|class| class.value["value"].as_i64())
 }

@@ -61,7 +61,7 @@ impl Rbac {
             }
         }
         let [cluster_roles, cluster_bindings, roles, bindings] =
-            KINDS.map(|kind| self.store.list(kind, None, None).0);
+            KINDS.map(|kind| self.store.list(kind, None).0);
         let objects = policy::Objects { cluster_roles, cluster_bindings, roles, bindings };
         let policy = Arc::new(Policy::new(&objects));
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = (versions, policy.clone());
