@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::schema::{list, texts};
-use super::{CLEANUP, definition};
+use super::{CLEANUP, definition, is_preinstalled};
 use crate::time;
 
 /// Names that the definitions of a group have.
@@ -68,6 +68,13 @@ pub fn plan(definition: &Value, taken: &Taken) -> Value {
             Value::Array(versions) => versions.push(version.into()),
             unset => *unset = json!([version]),
         }
+    }
+    // A manifest of an older release replaces the definition that exists from the start, with fewer versions.
+    if is_preinstalled(definition["metadata"]["name"].as_str().unwrap_or_default())
+        && let Value::Array(stored) = &mut status["storedVersions"]
+    {
+        let versions = list(&definition["spec"]["versions"]);
+        stored.retain(|stored| versions.iter().any(|version| version["name"] == *stored));
     }
     approve(definition, &mut status);
     status

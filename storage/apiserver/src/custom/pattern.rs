@@ -91,11 +91,16 @@ impl<'a> Translator<'a> {
         &self.pattern[self.pattern.len() - length..]
     }
 
+    /// Skips as many characters as `text` has.
+    fn advance(&mut self, text: &str) {
+        text.chars().for_each(|_| _ = self.rest.next());
+    }
+
     /// Skips `text` if the rest starts with it.
     fn skip(&mut self, text: &str) -> bool {
         let starts = self.remaining().starts_with(text);
         if starts {
-            text.chars().for_each(|_| drop(self.rest.next()));
+            self.advance(text);
         }
         starts
     }
@@ -195,7 +200,7 @@ impl<'a> Translator<'a> {
         if !is_valid {
             return Err(format!("invalid repeat count: `{repetition}`"));
         }
-        repetition.chars().for_each(|_| drop(self.rest.next()));
+        self.advance(repetition);
         Ok(Some(repetition.to_owned()))
     }
 
@@ -221,7 +226,8 @@ impl<'a> Translator<'a> {
                 let whole = &rest[..rest.len() - self.remaining().len() + name.len() + 1];
                 return Err(format!("invalid named capture: `{whole}`"));
             }
-            (0..=name.chars().count()).for_each(|_| drop(self.rest.next()));
+            self.advance(name);
+            self.rest.next();
             // No name is used, and the names of `regex` have another syntax.
             self.depth += 1;
             self.push("(");
@@ -315,7 +321,7 @@ impl<'a> Translator<'a> {
         if !is_name || Regex::new(&set).is_err() {
             return Err(format!("invalid character class range: `{whole}`"));
         }
-        whole.chars().for_each(|_| drop(self.rest.next()));
+        self.advance(whole);
         Ok(Some(if is_negated { format!("[^{set}]") } else { set }))
     }
 
@@ -335,14 +341,14 @@ impl<'a> Translator<'a> {
             'v' => Some('\u{b}'),
             'x' if self.skip("{") => {
                 let digits: String = self.remaining().chars().take_while(char::is_ascii_hexdigit).collect();
-                digits.chars().for_each(|_| drop(self.rest.next()));
+                self.advance(&digits);
                 let is_closed = self.skip("}");
                 u32::from_str_radix(&digits, 16).ok().filter(|_| is_closed).and_then(char::from_u32)
             }
             'x' => {
                 let digits: String = self.remaining().chars().take(2).collect();
                 let digits = Some(digits).filter(|digits| digits.len() == 2);
-                (0..2).for_each(|_| drop(self.rest.next()));
+                self.advance("..");
                 digits.and_then(|digits| u32::from_str_radix(&digits, 16).ok()).and_then(char::from_u32)
             }
             '0'..='7' => {
@@ -384,7 +390,7 @@ impl<'a> Translator<'a> {
                 if Regex::new(&format!("[{set}]")).is_err() {
                     return Err(format!("invalid character class range: `{set}`"));
                 }
-                set.chars().for_each(|_| drop(self.rest.next()));
+                self.advance(&set);
                 class.push_str(&set);
                 continue;
             }

@@ -138,6 +138,7 @@ async fn the_first_supported_response_is_chosen() {
         // A `Status` has protobuf, but no metadata only.
         (missing.as_str(), PROTOBUF.to_owned(), 404, PROTOBUF),
         (missing.as_str(), format!("{metadata},{JSON}"), 404, JSON),
+        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", PROTOBUF.to_owned(), 200, PROTOBUF),
         // Kinds of CRDs have no protobuf, except for their metadata.
         (SNAPSHOTS, format!("{PROTOBUF},{JSON}"), 200, JSON),
         (SNAPSHOTS, metadata.clone(), 200, PROTOBUF),

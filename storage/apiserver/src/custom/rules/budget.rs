@@ -26,7 +26,7 @@ pub const SPEND: &str = "@spend";
 const CHEAP: usize = 16;
 
 /// The first parts of the names of functions.
-const LIBRARIES: [&str; 5] = ["ip", "lists", "optional", "sets", "strings"];
+const LIBRARIES: [&str; 6] = ["format", "ip", "lists", "optional", "sets", "strings"];
 
 thread_local! {
     /// What remains for the expression that the thread evaluates.

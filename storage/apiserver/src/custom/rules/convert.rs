@@ -1,18 +1,22 @@
 //! The values of CEL for the parts of an object.
 //!
 //! Mirrors UnstructuredToVal in apiserver pkg/cel/common/valuesunstructured.go, and pkg/cel/escaping.go for the names
-//! of fields. Strings with the formats byte, date, date-time and duration stay strings here.
+//! of fields.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 
 use cel::common::traits::{Adder, Container, Indexer, Iterable, Sizer, Zeroer};
-use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, Type};
+use cel::common::types::{
+    CelBool, CelBytes, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, Type,
+};
 use cel::common::value::{Builtin, BuiltinRef, StaticVal, Val};
 use serde_json::{Map, Number, Value};
 
+use super::library::time::{Duration, Timestamp};
 use super::opaque::opaque;
 use crate::custom::schema::{Additional, ListType, Schema};
+use crate::encoding::unbase64;
 
 /// A value of CEL that borrows nothing.
 pub type Owned = Box<dyn Val>;
@@ -75,6 +79,7 @@ pub fn convert(value: &Value, schema: &Schema, is_root: bool) -> Owned {
             Box::new(CelDouble::from(number.as_f64().unwrap_or_default()))
         }
         Value::Number(number) => convert_number(number),
+        Value::String(text) => convert_text(text, schema),
         Value::Array(items) => match &schema.items {
             Some(below) => convert_list(items, schema, below),
             None => untyped(value),
@@ -82,6 +87,21 @@ pub fn convert(value: &Value, schema: &Schema, is_root: bool) -> Owned {
         Value::Object(fields) => convert_object(fields, schema, is_root || schema.embedded),
         _ => untyped(value),
     }
+}
+
+/// A string of a format with a type of its own; one that is invalid stays a string.
+fn convert_text(text: &str, schema: &Schema) -> Owned {
+    fn boxed(value: impl Val + 'static) -> Owned {
+        Box::new(value)
+    }
+    let converted = match schema.format.as_str() {
+        "date" => Timestamp::read_date(text).map(boxed),
+        "date-time" => Timestamp::read(text).map(boxed),
+        "duration" => Duration::read(text).map(boxed),
+        "byte" => unbase64(text).map(|bytes| boxed(CelBytes::from(bytes))),
+        _ => None,
+    };
+    converted.unwrap_or_else(|| Box::new(CelString::from(text.to_owned())))
 }
 
 fn convert_number(number: &Number) -> Owned {

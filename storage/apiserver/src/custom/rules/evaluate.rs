@@ -13,7 +13,7 @@ use super::program::{ENVIRONMENT, Program};
 use crate::custom::schema::Schema;
 
 /// The size of the stack of an evaluation, in bytes. A quarter suffices for the deepest expression in a debug build.
-const STACK: usize = 8 << 20;
+const STACK: usize = 32 << 20;
 
 /// Why there is no result.
 #[derive(Clone, Debug, PartialEq)]

@@ -31,10 +31,10 @@ pub static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
 const PARSER_STACK: usize = 64 << 20;
 
 /// The nesting of an expression that is evaluated, which is recursive, too.
-const DEEPEST: usize = 60;
+const DEEPEST: usize = 240;
 
 /// First parts of the names of types that are unknown here, and that upstream knows.
-const FOREIGN: [&str; 4] = ["google", "kubernetes", "net", "url"];
+const FOREIGN: [&str; 3] = ["google", "kubernetes", "net"];
 
 /// The purpose of an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -47,6 +47,7 @@ const NONE: [&str; 0] = [];
 fn rules_are_evaluated_with_the_types_of_the_schema() {
     let list = || json!({ "type": "array", "items": { "type": "integer" } });
     let either = || json!({ "x-kubernetes-int-or-string": true });
+    let typed = |format: &str| json!({ "type": "string", "format": format });
     let table = [
         (object(), "has(self.a)", json!({ "a": 0 }), true),
         (object(), "has(self.a)", json!({}), false),
@@ -80,6 +81,23 @@ fn rules_are_evaluated_with_the_types_of_the_schema() {
         (either(), "type(self) == int ? self > 1 : self.endsWith('%')", json!("2"), false),
         (json!({ "type": "string" }), "quantity(self).isLessThan(quantity('1Gi'))", json!("1G"), true),
         (json!({ "type": "string", "nullable": true }), "false", Value::Null, true),
+        (
+            typed("date-time"),
+            "self > timestamp('2020-01-01T00:00:00Z')",
+            json!("2026-01-01T00:00:00+01:00"),
+            true,
+        ),
+        (
+            typed("date-time"),
+            "self > timestamp('2020-01-01T00:00:00Z')",
+            json!("2019-01-01T00:00:00Z"),
+            false,
+        ),
+        (typed("date"), "self.getDate() == 31", json!("2026-01-31"), true),
+        (typed("duration"), "self <= duration('1h')", json!("90m"), false),
+        (typed("duration"), "self == duration('1h')", json!("60m"), true),
+        (typed("byte"), "size(self) == 2", json!("aGk="), true),
+        (typed("uri"), "url(self).getHost() == 'a.b'", json!("https://a.b/c"), true),
     ];
     for (field, rule, value, expected) in table {
         let errors = of_field(field, json!([{ "rule": rule, "message": "wrong" }]), value.clone());
@@ -117,6 +135,34 @@ fn functions_of_kubernetes_are_evaluated() {
         "isCIDR('10.0.0.0/8') && !isCIDR('10.0.0.0/33') && !isCIDR('10.0.0.0')",
         "optional.of(1).orValue(2) == 1 && !optional.none().hasValue()",
         "'a' in {'a': 1} && {'a': 1}.?b.orValue(5) == 5",
+        "timestamp('2026-01-02T03:04:05.5Z') + duration('1h') > timestamp('2026-01-02T04:04:05Z')",
+        "timestamp('2026-01-02T00:00:00Z') - timestamp('2026-01-01T00:00:00Z') == duration('24h')",
+        "timestamp('2026-01-02T00:00:00Z') == timestamp('2026-01-02T01:00:00+01:00') && timestamp(60).getMinutes() == 1",
+        "timestamp('2026-03-01T23:00:00Z').getMonth() == 2 && timestamp('2026-03-01T23:00:00Z').getDate('+02:00') == 2",
+        "timestamp('2026-01-04T00:00:00Z').getDayOfWeek() == 0 && timestamp('2026-01-04T00:00:00Z').getFullYear() == 2026",
+        "string(timestamp('2026-01-02T01:00:00+01:00')) == '2026-01-02T00:00:00Z' && int(timestamp(7)) == 7",
+        "duration('90m').getHours() == 1 && duration('1.5s').getMilliseconds() == 1500 && -duration('1s') < duration('0')",
+        "string(duration('1h1.5s')) == '3601.5s' && duration('1m') - duration('1s') == duration('59s')",
+        "isURL('https://a.b:80/c?d=e') && !isURL('../relative') && url('https://a.b:80/c').getPort() == '80'",
+        "url('https://[::1]:80/').getHostname() == '::1' && url('https://[::1]:80/').getHost() == '[::1]:80'",
+        "url('https://a/b%20c#f').getEscapedPath() == '/b%20c' && url('https://a').getScheme() == 'https'",
+        "url('https://a/?k=v&k=w&l=x%20y').getQuery() == {'k': ['v', 'w'], 'l': ['x y']}",
+        "cidr('10.0.0.0/8').containsIP('10.1.2.3') && !cidr('10.0.0.0/8').containsIP(ip('11.0.0.0'))",
+        "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && !cidr('10.1.0.0/16').containsCIDR(cidr('10.0.0.0/8'))",
+        "cidr('10.1.2.3/8').masked() == cidr('10.0.0.0/8') && string(cidr('fd00::1/64').masked()) == 'fd00::/64'",
+        "cidr('10.1.2.3/8').prefixLength() == 8 && cidr('10.1.2.3/8').ip() == ip('10.1.2.3')",
+        "!format.dns1123Label().validate('a-b').hasValue() && format.dns1123Label().validate('a.b').hasValue()",
+        "format.named('labelValue').hasValue() && !format.named('none').hasValue()",
+        "format.named('uuid').value().validate('x').value() == ['does not match the UUID format']",
+        "!format.qualifiedName().validate('a.b/c').hasValue() && format.datetime().validate('x').hasValue()",
+        "semver('1.2.3').isLessThan(semver('1.10.0')) && semver('1.0.0-alpha.1').compareTo(semver('1.0.0-alpha.beta')) == -1",
+        "isSemver('1.2.3-rc.1+b') && !isSemver('v1.2') && isSemver('v01.2', true) && semver('v1.2', true).minor() == 2",
+        "['a', 'b'].all(i, v, i < 2 && v != '') && {'a': 1, 'b': 2}.exists(k, v, k == 'b' && v == 2)",
+        "[5, 6].existsOne(i, v, i == 1 && v == 6) && ![5, 6].exists_one(i, v, i < 2)",
+        "[5, 6].transformList(i, v, i * v) == [0, 6] && [5, 6].transformList(i, v, v > 5, v) == [6]",
+        "{'a': 1, 'b': 2}.transformMap(k, v, v * 2) == {'a': 2, 'b': 4}",
+        "[1, 2].transformMap(i, v, i > 0, v + 1) == {1: 3}",
+        "[[1, 2], [3]].all(i, l, l.all(j, v, v == [[1, 2], [3]][i][j] && [v].all(v, v > 0)))",
     ];
     for rule in table {
         assert_eq!(compile(rule, Purpose::Rule).err(), None, "{rule}");

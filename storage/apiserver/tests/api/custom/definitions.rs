@@ -150,7 +150,10 @@ async fn a_rule_that_cannot_be_evaluated_is_rejected() {
     let (code, status) = fixture.send("POST", DEFINITIONS, JSON, &definition).await;
     let message = status["message"].as_str().unwrap();
     assert_eq!(code, 422, "{status}");
-    assert!(message.contains("properties[spec].properties[color].x-kubernetes-validations[1].rule"), "{message}");
+    assert!(
+        message.contains("properties[spec].properties[color].x-kubernetes-validations[1].rule"),
+        "{message}"
+    );
     assert!(message.contains("does not evaluate the function nope: write the rule without it"), "{message}");
 }
 
@@ -203,4 +206,25 @@ async fn the_definitions_of_snapshots_exist_and_can_be_created_again() {
         "spec": { "source": { "persistentVolumeClaimName": "c" } },
     });
     fixture.accept("POST", snapshots, JSON, &snapshot).await;
+}
+
+#[tokio::test]
+async fn the_definition_of_an_older_release_replaces_that_of_group_snapshots() {
+    let fixture = Fixture::start().await;
+    let path = format!("{DEFINITIONS}/volumegroupsnapshotclasses.groupsnapshot.storage.k8s.io");
+    let mut definition = fetch(&fixture, &path).await;
+    definition["metadata"] = json!({
+        "name": definition["metadata"]["name"], "annotations": definition["metadata"]["annotations"],
+    });
+    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
+    versions.retain(|version| version["name"] == "v1beta1");
+    versions[0]["storage"] = true.into();
+    let replaced = fixture.accept("POST", DEFINITIONS, JSON, &definition).await;
+    assert_eq!(replaced["spec"]["versions"].as_array().unwrap().len(), 1);
+    assert_eq!(fetch(&fixture, &path).await["status"]["storedVersions"], json!(["v1beta1"]));
+    let classes =
+        |version: &str| format!("/apis/groupsnapshot.storage.k8s.io/{version}/volumegroupsnapshotclasses");
+    fetch(&fixture, &classes("v1beta1")).await;
+    let (code, _) = fixture.send("GET", &classes("v1"), JSON, &Value::Null).await;
+    assert_eq!(code, 404);
 }

@@ -1,0 +1,187 @@
+//! Loops over the keys and values of maps, and the indexes and items of lists.
+//!
+//! Mirrors cel-go ext/comprehensions.go, without `transformMapEntry`. The interpreter knows loops with one variable, so
+//! that a loop over `i` and `v` becomes one over pairs, and `i` and `v` become the parts of a pair.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use cel::common::types::{CelInt, CelList, CelMap, CelMapKey, CelString, DYN_TYPE};
+use cel::common::value::{BuiltinRef, CowVal, Val};
+use cel::parser::{Macro, MacroExprHelper};
+use cel::{DeclarationError, Env, ExecutionError, ParseError};
+
+/// The functions that make pairs of a list or map, and a map of pairs; CEL cannot call these names.
+const PAIRS: &str = "@pairs";
+const MAP: &str = "@map";
+
+/// The loops, each with what it becomes. A call with one more argument has a filter before the last.
+const LOOPS: [(&str, usize, &str); 8] = [
+    ("all", 3, "range.all(pair, body)"),
+    ("exists", 3, "range.exists(pair, body)"),
+    ("exists_one", 3, "range.exists_one(pair, body)"),
+    ("existsOne", 3, "range.exists_one(pair, body)"),
+    ("transformList", 3, "range.map(pair, body)"),
+    ("transformList", 4, "range.map(pair, filter, body)"),
+    ("transformMap", 3, "range.map(pair, [pair[0], body])"),
+    ("transformMap", 4, "range.map(pair, filter, [pair[0], body])"),
+];
+
+static STANDARD: LazyLock<Env> = LazyLock::new(Env::stdlib);
+
+pub fn declare(env: &mut Env) -> Result<(), DeclarationError> {
+    env.add_overload(PAIRS, "pairs_dyn", vec![DYN_TYPE], pairs)?;
+    env.add_overload(MAP, "map_dyn", vec![DYN_TYPE], map)?;
+    for (name, arguments, template) in LOOPS {
+        let expand = move |helper: &mut MacroExprHelper<'_>,
+                           target: &mut Option<IdedExpr>,
+                           args: &mut Vec<IdedExpr>| {
+            expand(helper, target, args, template, name == "transformMap")
+        };
+        env.add_macro(Macro::receiver(name, arguments, expand))?;
+    }
+    Ok(())
+}
+
+fn expand(
+    helper: &mut MacroExprHelper<'_>,
+    target: &mut Option<IdedExpr>,
+    args: &mut Vec<IdedExpr>,
+    template: &str,
+    is_map: bool,
+) -> Result<Option<IdedExpr>, ParseError> {
+    let Some(range) = target.take() else { return Ok(None) };
+    let mut rest = args.split_off(2);
+    let mut names = Vec::new();
+    for arg in args.drain(..) {
+        match arg.expr {
+            Expr::Ident(name) => names.push(name),
+            _ => return Err(helper.new_error(arg.id, "argument must be a simple name")),
+        }
+    }
+    // Loops may be nested.
+    let pair = format!("@pair{}", helper.next_expr(Expr::Unspecified).id);
+    for part in &mut rest {
+        for (index, name) in (0..).zip(&names) {
+            replace(part, name, &part_of(&pair, index));
+        }
+    }
+    let called = |name: &str, arg: IdedExpr| {
+        Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args: vec![arg] })
+    };
+    let mut values = HashMap::from([("range", helper.next_expr(called(PAIRS, range)))]);
+    values.extend(rest.pop().map(|body| ("body", body)));
+    values.extend(rest.pop().map(|filter| ("filter", filter)));
+    let parsed = STANDARD.parser().parse_with_source_info(template);
+    let (mut whole, _) = parsed.expect("a test compiles each of these loops");
+    fill(&mut whole, &values, &pair);
+    Ok(Some(match is_map {
+        true => helper.next_expr(called(MAP, whole)),
+        false => whole,
+    }))
+}
+
+/// `pair[index]`
+fn part_of(pair: &str, index: i64) -> Expr {
+    let ided = |expr| IdedExpr { id: 0, expr };
+    Expr::Call(CallExpr {
+        func_name: operators::INDEX.to_owned(),
+        target: None,
+        args: vec![ided(Expr::Ident(pair.to_owned())), ided(Expr::Literal(LiteralValue::Int(index.into())))],
+    })
+}
+
+/// The parts of an expression.
+fn parts(expression: &mut Expr) -> Vec<&mut IdedExpr> {
+    match expression {
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => Vec::new(),
+        Expr::Select(select) => vec![&mut *select.operand],
+        Expr::Call(call) => call.target.as_deref_mut().into_iter().chain(&mut call.args).collect(),
+        Expr::List(list) => list.elements.iter_mut().collect(),
+        Expr::Map(map) => map.entries.iter_mut().flat_map(|entry| entry_parts(&mut entry.expr)).collect(),
+        Expr::Struct(message) => {
+            message.entries.iter_mut().flat_map(|entry| entry_parts(&mut entry.expr)).collect()
+        }
+        Expr::Comprehension(inner) => vec![
+            &mut inner.iter_range,
+            &mut inner.accu_init,
+            &mut inner.loop_cond,
+            &mut inner.loop_step,
+            &mut inner.result,
+        ],
+    }
+}
+
+fn entry_parts(entry: &mut EntryExpr) -> Vec<&mut IdedExpr> {
+    match entry {
+        EntryExpr::StructField(field) => vec![&mut field.value],
+        EntryExpr::MapEntry(entry) => vec![&mut entry.key, &mut entry.value],
+    }
+}
+
+/// Replaces a variable, unless a loop in the expression has one of the same name.
+fn replace(expression: &mut IdedExpr, name: &str, by: &Expr) {
+    match &mut expression.expr {
+        Expr::Ident(found) if found == name => expression.expr = by.clone(),
+        Expr::Comprehension(inner) if inner.iter_var == name => replace(&mut inner.iter_range, name, by),
+        other => parts(other).into_iter().for_each(|part| replace(part, name, by)),
+    }
+}
+
+/// Fills a template.
+fn fill(expression: &mut IdedExpr, values: &HashMap<&str, IdedExpr>, pair: &str) {
+    match &mut expression.expr {
+        Expr::Ident(name) if name == "pair" => pair.clone_into(name),
+        Expr::Ident(name) => {
+            if let Some(value) = values.get(name.as_str()) {
+                *expression = value.clone();
+            }
+        }
+        other => {
+            if let Expr::Comprehension(inner) = other {
+                pair.clone_into(&mut inner.iter_var);
+            }
+            parts(other).into_iter().for_each(|part| fill(part, values, pair));
+        }
+    }
+}
+
+fn pairs<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let [value] = super::take(args)?;
+    let value = value.as_ref();
+    let items = super::items(value)?;
+    let is_map = matches!(value.as_builtin(), BuiltinRef::Map(_));
+    let values = value.as_indexer().filter(|_| is_map);
+    let mut found: Vec<Box<dyn Val + 'v>> = Vec::with_capacity(items.len());
+    for (index, item) in (0_i64..).zip(items) {
+        let pair = match values {
+            Some(values) => vec![item.clone_as_boxed(), values.get(item)?.into_owned()],
+            None => vec![Box::new(CelInt::from(index)) as Box<dyn Val + 'v>, item.clone_as_boxed()],
+        };
+        found.push(Box::new(CelList::from(pair)));
+    }
+    Ok(CowVal::Owned(Box::new(CelList::from(found))))
+}
+
+fn map<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let [list] = super::take(args)?;
+    let mut entries: HashMap<CelMapKey<'v>, Box<dyn Val + 'v>> = HashMap::new();
+    for pair in super::items(list.as_ref())? {
+        let [key, value] = super::items(pair)?[..] else {
+            return Err(ExecutionError::no_such_overload("transformMap", vec![]));
+        };
+        let key = if let Some(text) = key.downcast_ref::<CelString>() {
+            CelMapKey::from(text.inner().to_owned())
+        } else if let Some(number) = key.downcast_ref::<CelInt>() {
+            CelMapKey::from(*number.inner())
+        } else {
+            return Err(ExecutionError::no_such_overload(
+                "transformMap",
+                vec![key.get_type().name().to_owned()],
+            ));
+        };
+        entries.insert(key, value.clone_as_boxed());
+    }
+    Ok(CowVal::Owned(Box::new(CelMap::from(entries))))
+}
