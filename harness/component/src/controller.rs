@@ -4,10 +4,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{Result, ensure};
 use claimcheck_controllers::{self as controllers, Name, Provisioning};
-use claimcheck_csi::{
-    Endpoint,
-    tap::{Tap, TapError},
-};
+use claimcheck_csi::tap::{Tap, TapError};
 use claimcheck_model::metric::CSI_SIDECAR_OPERATIONS;
 use clap::{
     ArgMatches, Args, Command, FromArgMatches,
@@ -42,7 +39,7 @@ struct Flags {
     #[arg(required = true)]
     names: Vec<Selection>,
     /// The CSI driver's socket, for provisioner, attacher, resizer and snapshotter: a path, or unix:///path
-    #[arg(long, value_name = "ADDRESS", default_value = SOCKET, value_parser = socket)]
+    #[arg(long, value_name = "ADDRESS", default_value = SOCKET, value_parser = go::socket)]
     csi_address: PathBuf,
     /// Time without a node heartbeat before the node is marked unreachable [default: 50s]
     #[arg(long, value_name = "DURATION", value_parser = go::seconds)]
@@ -82,16 +79,6 @@ impl FromStr for Selection {
             "all" => Name::ALL.to_vec(),
             name => vec![name.parse()?],
         }))
-    }
-}
-
-/// Upstream's sidecars call drivers at Unix sockets only, too (`OnConnectionLoss` in csi-lib-utils `connection`).
-fn socket(text: &str) -> Result<PathBuf, String> {
-    match Endpoint::parse(text).map_err(|error| error.to_string())? {
-        Endpoint::Unix(path) => Ok(path),
-        Endpoint::Tcp(_) => {
-            Err("write the path of a socket, such as /csi/csi.sock or unix:///csi/csi.sock".into())
-        }
     }
 }
 

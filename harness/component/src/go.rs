@@ -1,7 +1,8 @@
 //! Arguments as upstream's sidecars read them, with Go's packages `flag` and, in the provisioner, pflag.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
+use claimcheck_csi::Endpoint;
 use clap::{Arg, ArgAction};
 use jiff::SignedDuration;
 
@@ -108,6 +109,16 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The path of a driver's socket. Upstream's sidecars call drivers at Unix sockets only, too (`OnConnectionLoss` in csi-lib-utils `connection`).
+pub(super) fn socket(text: &str) -> Result<PathBuf, String> {
+    match Endpoint::parse(text).map_err(|error| error.to_string())? {
+        Endpoint::Unix(path) => Ok(path),
+        Endpoint::Tcp(_) => {
+            Err("write the path of a socket, such as /csi/csi.sock or unix:///csi/csi.sock".into())
+        }
+    }
+}
+
 /// Lets arguments with the value name [`BOOL`] be written as `--x` and `--x=false`; their default is false, unless they
 /// have another. Other arguments are left as they are. Go: `flag.BoolVar`.
 pub(super) fn switch(arg: Arg) -> Arg {
@@ -160,6 +171,16 @@ mod tests {
             assert_eq!(seconds(text), Ok(Duration::from_secs(expected)), "{text}");
         }
         assert!(seconds("0").is_err() && seconds("-5").is_err());
+    }
+
+    #[test]
+    fn sockets_are_paths_or_their_urls() {
+        for text in ["/csi/csi.sock", "unix:///csi/csi.sock", "unix:/csi/csi.sock"] {
+            assert_eq!(socket(text), Ok("/csi/csi.sock".into()), "{text}");
+        }
+        for text in ["csi.sock", "tcp://127.0.0.1:1", ""] {
+            assert!(socket(text).is_err_and(|error| error.contains("unix:///")), "{text}");
+        }
     }
 
     #[test]

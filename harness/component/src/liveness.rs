@@ -6,14 +6,14 @@ use anyhow::Result;
 use claimcheck_csi::{Driver, Endpoint, tap::Tap, v1::ProbeRequest};
 use clap::Args;
 
-use super::{HttpEndpoint, termination};
+use super::{HttpEndpoint, go, termination};
 use claimcheck_report::serve::{Page, PageRequest, Site};
 
 /// Arguments of the probe, with the names of livenessprobe's.
 #[derive(Debug, Args)]
 pub struct LivenessArgs {
     /// Path of the CSI driver's socket
-    #[arg(long)]
+    #[arg(long, value_name = "ADDRESS", value_parser = go::socket)]
     csi_address: PathBuf,
     /// Serve /healthz on this address
     #[arg(long, value_name = "ADDRESS", default_value = ":9808")]

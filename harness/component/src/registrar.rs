@@ -7,13 +7,13 @@ use claimcheck_csi::{Driver, Endpoint, tap::Tap};
 use claimcheck_node::registrar;
 use clap::Args;
 
-use super::termination;
+use super::{go, termination};
 
 /// Arguments of the registrar, with the names of node-driver-registrar's.
 #[derive(Debug, Args)]
 pub struct RegistrarArgs {
     /// Path of the CSI driver's socket in this process's mount namespace
-    #[arg(long)]
+    #[arg(long, value_name = "ADDRESS", value_parser = go::socket)]
     csi_address: PathBuf,
     /// Path of the same socket on the host, for the kubelet
     #[arg(long)]

@@ -82,15 +82,15 @@ fn default_of(name: Name, arg: &Arg) -> String {
     }
 }
 
-fn are_equal(ours: &str, stock: &str) -> bool {
-    let durations = [ours, stock].map(go::interval);
+fn are_equal(built_in: &str, stock: &str) -> bool {
+    let durations = [built_in, stock].map(go::interval);
     match &durations {
-        [Ok(ours), Ok(stock)] => ours == stock,
+        [Ok(built_in), Ok(stock)] => built_in == stock,
         // Go prints no default that is the zero value of its type.
         _ => {
-            ours == stock
-                || (stock.is_empty() && ["0", "false"].contains(&ours))
-                || (stock == "map[]" && ours.is_empty())
+            built_in == stock
+                || (stock.is_empty() && ["0", "false"].contains(&built_in))
+                || (stock == "map[]" && built_in.is_empty())
         }
     }
 }
@@ -122,9 +122,9 @@ fn names_and_defaults_are_those_of_stock_sidecars() {
             if scope::controllers(long).is_some_and(|names| !names.contains(name)) {
                 wrong.push(format!("{name} refuses --{flag}"));
             }
-            let ours = default_of(*name, arg);
-            if !OTHER_DEFAULTS.contains(&flag.as_str()) && !are_equal(&ours, default) {
-                wrong.push(format!("{name} --{flag} is {ours:?} by default, and upstream {default:?}"));
+            let built_in = default_of(*name, arg);
+            if !OTHER_DEFAULTS.contains(&flag.as_str()) && !are_equal(&built_in, default) {
+                wrong.push(format!("{name} --{flag} is {built_in:?} by default, and upstream {default:?}"));
             }
         }
         // Upstream has each flag that is limited to some controllers, and names them so.
