@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use claimcheck_informer::{Change, DataSource, Kind, data_source, key_of, pod_claims};
+use claimcheck_informer::{Change, DataSource, Kind, Object as Known, data_source, key_of, pod_claims};
 use claimcheck_model::{Event, ObjectKey, Stamp, snapshot::VolumeSnapshot, snapshot::VolumeSnapshotContent};
 use claimcheck_timeline::{
     Tap, Timeline, UNSEEN,
@@ -62,18 +62,39 @@ impl Active {
         change: &Change,
         now: Stamp,
     ) -> Vec<Event> {
-        let (mut events, mut is_new) = (Vec::new(), false);
+        let (mut events, mut new) = (Vec::new(), Vec::new());
         let mut next = claims.to_vec();
-        while let Some(claim) = next.pop() {
-            if self.changed.insert(claim.clone(), now).is_none() {
-                is_new = true;
-                events.extend(self.load(world, &claim, change, &mut next));
-            }
-        }
-        if is_new {
+        // Attachments are counted by the driver of their volume, so that comes first.
+        if change.kind == Kind::Volume && !self.knows_old(change) {
             events.extend(self.load_old(change));
         }
+        while let Some(claim) = next.pop() {
+            if self.changed.insert(claim.clone(), now).is_none() {
+                events.extend(self.load(world, &claim, change, &mut next));
+                new.push(claim);
+            }
+        }
+        // Also that of a claim which is not known: without it, the change would count as its creation.
+        if !new.is_empty() || !self.knows_old(change) {
+            events.extend(self.load_old(change));
+        }
+        for uid in new.iter().filter_map(|claim| uid_of(world, claim)) {
+            self.timeline.pass_over(&uid);
+        }
         events
+    }
+
+    /// Whether the timeline has a changed object, or that did not exist before.
+    fn knows_old(&self, change: &Change) -> bool {
+        let Some(old) = &change.old else { return true };
+        let uid = match old {
+            Known::Claim(claim) => &claim.metadata.uid,
+            Known::Volume(volume) => &volume.metadata.uid,
+            Known::Pod(pod) => &pod.metadata.uid,
+            Known::Attachment(attachment) => &attachment.metadata.uid,
+            _ => return true,
+        };
+        self.timeline.knows(change.kind, &change.key.name, uid.as_deref().unwrap_or_default())
     }
 
     /// Lets the next [`Self::add`] of these claims read their objects again: more of them were listed.
@@ -102,14 +123,21 @@ impl Active {
             next.extend(source_claim(&claim));
             objects.push(known(&*claim));
         }
+        // A volume that was deleted may have attachments.
+        let deleted = (change.kind == Kind::Volume && change.new.is_none()).then(|| change.key.name.clone());
+        let deleted = deleted.filter(|_| {
+            change.states::<PersistentVolume>().any(|volume| claim_of(volume).as_ref() == Some(key))
+        });
+        let mut volumes = Vec::from_iter(deleted);
         for volume in world.volumes.referring_to(&key.to_string()) {
+            volumes.extend(volume.metadata.name.clone());
             // Before its attachments, which are counted by its driver.
             if !is_changed(Kind::Volume, &key_of(&*volume)) {
                 objects.push(known(&*volume));
             }
-            for attachment in
-                world.attachments.referring_to(volume.metadata.name.as_deref().unwrap_or_default())
-            {
+        }
+        for volume in volumes {
+            for attachment in world.attachments.referring_to(&volume) {
                 if !is_changed(Kind::Attachment, &key_of(&*attachment)) {
                     objects.push(known(&*attachment));
                 }
@@ -122,6 +150,11 @@ impl Active {
             }
         }
         objects.into_iter().flatten().flat_map(|object| self.feed(object, UNSEEN, false)).collect()
+    }
+
+    /// The claims with phases that depend on a changed object.
+    pub fn claims_of(&self, world: &Inventory, change: &Change) -> Vec<ObjectKey> {
+        claims_of(world, &self.timeline, change)
     }
 
     /// Feeds a changed object as it was.
@@ -198,7 +231,7 @@ fn source_claim(claim: &PersistentVolumeClaim) -> Option<ObjectKey> {
 }
 
 /// The claims with phases that depend on a changed object.
-pub(crate) fn claims_of(world: &Inventory, change: &Change) -> Vec<ObjectKey> {
+fn claims_of(world: &Inventory, timeline: &Timeline, change: &Change) -> Vec<ObjectKey> {
     match change.kind {
         Kind::Claim => {
             let sources = change.states::<PersistentVolumeClaim>().filter_map(|claim| source_claim(claim));
@@ -209,7 +242,12 @@ pub(crate) fn claims_of(world: &Inventory, change: &Change) -> Vec<ObjectKey> {
         Kind::Attachment => {
             let volumes = change.states::<VolumeAttachment>();
             let volumes = volumes.filter_map(|a| a.spec.source.persistent_volume_name.as_deref());
-            volumes.filter_map(|volume| claim_of(&*world.volumes.named(volume)?)).collect()
+            // The deletion of the volume may have been observed earlier.
+            let claim = |volume: &str| match world.volumes.named(volume) {
+                Some(volume) => claim_of(&volume),
+                None => timeline.claim_of(volume).cloned(),
+            };
+            volumes.filter_map(claim).collect()
         }
         Kind::Snapshot => {
             change.states::<VolumeSnapshot>().filter_map(|snapshot| claim_of_snapshot(snapshot)).collect()

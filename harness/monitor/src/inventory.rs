@@ -5,7 +5,8 @@
 //! a status looks at those that are open, and a change at its neighbours.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::Entry},
+    slice,
     sync::Arc,
 };
 
@@ -78,6 +79,8 @@ pub(crate) trait Held: Cached + Clone {
     fn leave(&self, inventory: &mut Inventory) -> Option<Change>;
     /// The objects without one of these uids.
     fn others(inventory: &Inventory, uids: &HashSet<String>) -> Vec<Self>;
+    /// Permits that deleted objects return, once there is no other object.
+    fn forget_deletions(inventory: &mut Inventory);
 }
 
 macro_rules! few {
@@ -94,6 +97,9 @@ macro_rules! few {
                 let objects = Self::store(&inventory.few).iter();
                 let others = objects.filter(|object| is_other(object.metadata()));
                 others.map(|object| Self::clone(object)).collect()
+            }
+            fn forget_deletions(inventory: &mut Inventory) {
+                *Self::store_mut(&mut inventory.few) = Store::default();
             }
         })+
     };
@@ -118,6 +124,10 @@ macro_rules! packed {
             fn others(inventory: &Inventory, uids: &HashSet<String>) -> Vec<Self> {
                 inventory.$field.others(uids)
             }
+            fn forget_deletions(inventory: &mut Inventory) {
+                *Self::store_mut(&mut inventory.few) = Store::default();
+                inventory.$field.deletions = Store::default();
+            }
         })+
     };
 }
@@ -129,7 +139,7 @@ packed! {
 }
 
 /// A kind of which a cluster has as many objects as volumes.
-pub(crate) trait Numerous: Indexed + Serialize + DeserializeOwned {
+pub(crate) trait Numerous: Indexed + Clone + Serialize + DeserializeOwned {
     /// The names under which [`Packed::referring_to`] finds it.
     fn refers_to(&self) -> Vec<String>;
     /// The namespace that it belongs to; of a volume, that of its claim.
@@ -169,12 +179,39 @@ impl Numerous for VolumeAttachment {
     }
 }
 
+/// A key as one text: `namespace/name`, or the name alone.
+type Key = Arc<str>;
+
+/// The keys of the objects that refer to a name, in order: mostly there is only one.
+#[derive(Debug)]
+enum Referrers {
+    One(Key),
+    Many(Vec<Key>),
+}
+
+impl Referrers {
+    fn keys(&self) -> &[Key] {
+        match self {
+            Self::One(key) => slice::from_ref(key),
+            Self::Many(keys) => keys,
+        }
+    }
+
+    fn with(mut keys: Vec<Key>) -> Option<Self> {
+        match keys.len() {
+            0 => None,
+            1 => keys.pop().map(Self::One),
+            _ => Some(Self::Many(keys)),
+        }
+    }
+}
+
 /// The objects of one kind. As a [`Store`], it ignores objects that are older than what is known.
 #[derive(Debug, Default)]
 pub(crate) struct Packed<K: Indexed> {
-    objects: HashMap<Arc<ObjectKey>, Box<[u8]>>,
-    /// The keys of the objects that refer to a name, in order.
-    referring: HashMap<Box<str>, Vec<Arc<ObjectKey>>>,
+    /// Without their names, which are those of the keys.
+    objects: HashMap<Key, Box<[u8]>>,
+    referring: HashMap<Box<str>, Referrers>,
     /// Without objects: it knows the recent deletions.
     deletions: Store<K>,
 }
@@ -182,22 +219,27 @@ pub(crate) struct Packed<K: Indexed> {
 impl<K: Numerous> Packed<K> {
     /// The object with this key.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        unpack(self.objects.get(key)?).map(Arc::new)
+        self.at(&key.to_string())
+    }
+
+    fn at(&self, key: &str) -> Option<Arc<K>> {
+        let (key, bytes) = self.objects.get_key_value(key)?;
+        named(key, bytes).map(Arc::new)
     }
 
     /// Whether there is one with this key.
     pub fn contains(&self, key: &ObjectKey) -> bool {
-        self.objects.contains_key(key)
+        self.objects.contains_key(&*key.to_string())
     }
 
     /// The cluster-scoped object with this name.
     pub fn named(&self, name: &str) -> Option<Arc<K>> {
-        self.get(&ObjectKey::cluster(name))
+        self.at(name)
     }
 
     /// All objects, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Arc<K>> {
-        self.objects.values().filter_map(|bytes| unpack(bytes)).map(Arc::new)
+        self.objects.iter().filter_map(|(key, bytes)| named(key, bytes)).map(Arc::new)
     }
 
     /// The number of objects.
@@ -207,12 +249,13 @@ impl<K: Numerous> Packed<K> {
 
     /// The objects that refer to a name, see [`Numerous::refers_to`]; by key.
     pub fn referring_to<'a>(&'a self, name: &str) -> impl Iterator<Item = Arc<K>> + use<'a, K> {
-        self.referring.get(name).into_iter().flatten().filter_map(move |key| self.get(key))
+        let keys = self.referring.get(name).map(Referrers::keys).unwrap_or_default();
+        keys.iter().filter_map(move |key| self.at(key))
     }
 
     fn others(&self, uids: &HashSet<String>) -> Vec<K> {
-        let others = self.objects.values().filter(|bytes| !uids.contains(&uid(bytes)));
-        others.filter_map(|bytes| unpack(bytes)).collect()
+        let others = self.objects.iter().filter(|(_, bytes)| !uids.contains(&uid(bytes)));
+        others.filter_map(|(key, bytes)| named(key, bytes)).collect()
     }
 
     fn apply(&mut self, object: K) -> Option<Delta<K>> {
@@ -224,52 +267,83 @@ impl<K: Numerous> Packed<K> {
             return self.remove(&object);
         }
         let key = key_of(&object);
-        let old = self.get(&key);
+        let text = key.to_string();
+        let old = self.at(&text);
         if old.as_ref().is_some_and(|old| !is_newer(meta, old.metadata())) {
             return None;
         }
         if let Some(old) = &old {
-            self.unlink(&key, old);
+            self.unlink(&text, old);
         }
-        let shared = match self.objects.get_key_value(&key) {
+        let shared = match self.objects.get_key_value(&*text) {
             Some((shared, _)) => shared.clone(),
-            None => Arc::new(key.clone()),
+            None => Key::from(text),
         };
         for name in object.refers_to() {
-            let keys = self.referring.entry(name.into()).or_default();
-            if let Err(at) = keys.binary_search(&shared) {
-                if keys.is_empty() {
-                    // Mostly it stays the only one.
-                    keys.reserve_exact(1);
-                }
-                keys.insert(at, shared.clone());
-            }
+            self.link(name, &shared);
         }
-        self.objects.insert(shared, pack(&object));
+        self.objects.insert(shared, nameless(&object));
         Some(Delta { key, old, new: Some(Arc::new(object)) })
     }
 
     fn remove(&mut self, last: &K) -> Option<Delta<K>> {
         self.deletions.remove(last);
         let key = key_of(last);
-        let old = self.get(&key)?;
+        let text = key.to_string();
+        let old = self.at(&text)?;
         if old.metadata().uid != last.metadata().uid {
             return None;
         }
-        self.unlink(&key, &old);
-        self.objects.remove(&key);
+        self.unlink(&text, &old);
+        self.objects.remove(&*text);
         Some(Delta { key, old: Some(old), new: None })
     }
 
-    fn unlink(&mut self, key: &ObjectKey, object: &K) {
-        for name in object.refers_to() {
-            let Some(keys) = self.referring.get_mut(&*name) else { continue };
-            keys.retain(|other| **other != *key);
-            if keys.is_empty() {
-                self.referring.remove(&*name);
+    fn link(&mut self, name: String, key: &Key) {
+        match self.referring.entry(name.into()) {
+            Entry::Vacant(entry) => {
+                entry.insert(Referrers::One(key.clone()));
+            }
+            Entry::Occupied(mut entry) => {
+                let mut keys = entry.get().keys().to_vec();
+                if let Err(at) = keys.binary_search(key) {
+                    keys.insert(at, key.clone());
+                    entry.insert(Referrers::Many(keys));
+                }
             }
         }
     }
+
+    fn unlink(&mut self, key: &str, object: &K) {
+        for name in object.refers_to() {
+            let Some(referrers) = self.referring.remove(&*name) else { continue };
+            let rest = referrers.keys().iter().filter(|other| ***other != *key).cloned().collect();
+            if let Some(rest) = Referrers::with(rest) {
+                self.referring.insert(name.into(), rest);
+            }
+        }
+    }
+}
+
+/// An object without its name, packed.
+fn nameless<K: Numerous>(object: &K) -> Box<[u8]> {
+    let mut object = object.clone();
+    let meta = object.metadata_mut();
+    (meta.namespace, meta.name) = (None, None);
+    pack(&object)
+}
+
+/// A packed object, with the name of its key.
+fn named<K: Numerous>(key: &str, bytes: &[u8]) -> Option<K> {
+    let mut object: K = unpack(bytes)?;
+    let meta = object.metadata_mut();
+    match key.split_once('/') {
+        Some((namespace, name)) => {
+            (meta.namespace, meta.name) = (Some(namespace.to_owned()), Some(name.to_owned()));
+        }
+        None => meta.name = Some(key.to_owned()),
+    }
+    Some(object)
 }
 
 /// The uid of a packed object, without its other fields.
@@ -313,10 +387,13 @@ mod tests {
         let status = ContainerStatus { state: Some(running), ..ContainerStatus::default() };
         pod.status.get_or_insert_default().container_statuses = Some(vec![status]);
         let attachment = attachment("a", "v", "n", true);
-        assert_eq!(unpack::<PersistentVolumeClaim>(&pack(&claim)), Some(claim));
-        assert_eq!(unpack::<PersistentVolume>(&pack(&volume)), Some(volume));
-        assert_eq!(unpack::<Pod>(&pack(&pod)), Some(pod));
-        assert_eq!(unpack::<VolumeAttachment>(&pack(&attachment)), Some(attachment));
+        fn again<K: Numerous>(object: &K) -> Option<K> {
+            named(&key_of(object).to_string(), &nameless(object))
+        }
+        assert_eq!(again(&claim), Some(claim));
+        assert_eq!(again(&volume), Some(volume));
+        assert_eq!(again(&pod), Some(pod));
+        assert_eq!(again(&attachment), Some(attachment));
     }
 
     #[test]

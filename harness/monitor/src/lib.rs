@@ -16,6 +16,7 @@ mod claim_events;
 mod class_duration;
 mod fetch;
 mod inventory;
+mod labels;
 mod life;
 mod lists;
 mod messages;

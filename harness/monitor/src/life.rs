@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
-use claimcheck_informer::{Change as WorldChange, World, class::claim_class, class::volume_class, key_of};
-use claimcheck_model::{Event, Outcome, Stamp};
+use claimcheck_informer::{
+    Cached, Change as WorldChange, World, class::claim_class, class::volume_class, key_of,
+};
+use claimcheck_model::{Event, Outcome, Phase, Stamp};
 use claimcheck_timeline::{UNSEEN, evidence::Object};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -20,9 +22,10 @@ use k8s_openapi::{
 use claimcheck_model::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 
 use crate::{
-    active::{Active, MEMORY_SECONDS, claims_of, is_of_a_claim},
+    active::{Active, MEMORY_SECONDS, is_of_a_claim},
     canary::Members,
     inventory::{Held, Inventory},
+    labels::Labels,
     stuck::{Clock, Messages, Open, Status, plan_open},
     trim::Trim,
 };
@@ -74,6 +77,7 @@ pub(crate) trait Followed: Held + Trim {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Claim { uid: String, key: String },
+    Volume { uid: String, name: String },
     Pod(String),
     Attachment(String),
 }
@@ -115,7 +119,11 @@ followed! {
             let namespace = claim.and_then(|claim| claim.namespace.as_deref()).unwrap_or_default();
             scope.permits(namespace) && scope.has_class(volume_class(volume), namespace)
         },
-        |volume| Some(volume.into());
+        |volume| Some(volume.into()),
+        |volume| Ended::Volume {
+            uid: uid(&volume.metadata),
+            name: volume.metadata.name.clone().unwrap_or_default(),
+        };
     // Those without claims are many, and of no interest.
     Pod,
         |pod, scope| scope.has_namespace(&pod.metadata) && claimcheck_informer::pod_claims(pod).next().is_some(),
@@ -126,7 +134,8 @@ followed! {
     Node, |_node, _scope| true, |node| Some(node.into());
     StorageClass, |_class, _scope| true, |_| None;
     CSIDriver, |_driver, _scope| true, |driver| Some(driver.into());
-    CSINode, |_node, _scope| true, |node| Some(node.into());
+    // Its node ids are those of recorded calls, of which a monitor has none.
+    CSINode, |_node, _scope| true, |_| None;
     VolumeSnapshot, |snapshot, scope| scope.has_namespace(&snapshot.metadata), |snapshot| Some(snapshot.into());
     VolumeSnapshotContent, |_content, _scope| true, |content| Some(content.into());
 }
@@ -166,6 +175,7 @@ pub(crate) struct Life {
     open: Open,
     /// The objects of the canary.
     canary: Members,
+    labels: Labels,
     active: Active,
     /// Whether every kind was listed.
     synced: bool,
@@ -176,10 +186,10 @@ pub(crate) struct Life {
 impl Life {
     /// The empty state.
     pub fn new(scope: Scope) -> Self {
-        let (open, ended) = Default::default();
+        let (open, labels, ended) = Default::default();
         let world = Inventory::new(scope.canary.clone());
         let canary = Members::new(scope.canary.clone());
-        Self { scope, world, open, canary, active: Active::new(), synced: false, ended }
+        Self { scope, world, open, canary, labels, active: Active::new(), synced: false, ended }
     }
 
     /// Every kind was listed: phases that end from now on are reported, and open objects are followed.
@@ -224,12 +234,22 @@ impl Life {
         missing.into_iter().flat_map(|object| self.remove(object, Seen::Listed, now)).collect()
     }
 
+    /// All objects of a kind that are known do not count any more, in whatever version: another list follows.
+    pub fn start_again<K: Followed>(&mut self, now: Stamp) -> Vec<Event> {
+        let events = self.listed::<K>(&HashSet::new(), now);
+        K::forget_deletions(&mut self.world);
+        events
+    }
+
     fn follow(&mut self, change: &WorldChange, seen: Seen) {
         // While lists are incomplete, one look at each object later costs less than many at its neighbours now.
         if self.synced {
             self.open.follow(&self.world, change, seen.time());
         }
         self.canary.follow(change);
+        if let Some(volume) = change.new.as_ref().and_then(PersistentVolume::of) {
+            self.labels.enter(volume);
+        }
     }
 
     fn record<K: Followed>(&mut self, object: K, change: &WorldChange, seen: Seen, now: Stamp) -> Vec<Event> {
@@ -241,7 +261,7 @@ impl Life {
         // Each looks at neighbours of the object.
         let claims = match listing && self.active.is_empty() {
             true => Vec::new(),
-            false => claims_of(&self.world, change),
+            false => self.active.claims_of(&self.world, change),
         };
         let followed = !listing || claims.iter().any(|claim| self.active.contains(claim));
         let loaded = match followed {
@@ -280,11 +300,23 @@ impl Life {
         while let Some((_, ended)) = self.ended.pop_front_if(is_due) {
             match &ended {
                 Ended::Pod(pod) => events.extend(self.active.timeline.retire_pod(pod)),
+                Ended::Attachment(attachment) if self.active.timeline.has_successor(attachment) => {
+                    waiting.push((now, ended));
+                }
                 Ended::Attachment(attachment) => {
                     events.extend(self.active.timeline.retire_attachment(attachment))
                 }
-                // Its deletion is not over.
-                Ended::Claim { uid, key } if self.has_volume(uid, key) => waiting.push((now, ended)),
+                Ended::Volume { uid, name } => {
+                    if !self.active.timeline.retire_volume(name, uid) {
+                        waiting.push((now, ended));
+                    }
+                }
+                // Its deletion, or a detach, is not over.
+                Ended::Claim { uid, key }
+                    if self.has_volume(uid, key) || self.active.timeline.has_attachment(uid) =>
+                {
+                    waiting.push((now, ended));
+                }
                 Ended::Claim { uid, .. } => {
                     events.extend(self.active.timeline.retire(std::slice::from_ref(uid)))
                 }
@@ -324,6 +356,26 @@ impl Life {
         status
     }
 
+    /// Events with values of labels that are bounded.
+    pub fn bounded(&self, events: &[Event]) -> Vec<Event> {
+        let mut events = events.to_vec();
+        for event in &mut events {
+            if let Event::Phase(sample) = event {
+                sample.class = self.labels.class(&self.world.few, &sample.class).to_owned();
+                sample.driver = self.labels.driver(&self.world.few, &sample.driver).to_owned();
+            }
+        }
+        events
+    }
+
+    /// Makes the values of labels in a status bounded.
+    pub fn bound(&self, status: &mut Status) {
+        for row in &mut status.waiting {
+            row.storage_class = self.labels.class(&self.world.few, &row.storage_class).to_owned();
+            row.driver = self.labels.driver(&self.world.few, &row.driver).to_owned();
+        }
+    }
+
     fn reportable(&self, events: Vec<Event>) -> Vec<Event> {
         events.into_iter().filter_map(|event| reportable(event, self.synced)).collect()
     }
@@ -340,6 +392,10 @@ fn reportable(event: Event, synced: bool) -> Option<Event> {
                 if start == UNSEEN || end == UNSEEN {
                     sample.outcome = Outcome::Unobserved;
                 }
+            }
+            // It starts with the mounts, which only the observers see: they report it.
+            if sample.phase == Phase::Start && sample.outcome == Outcome::Unobserved {
+                return None;
             }
             Some(Event::Phase(sample))
         }

@@ -40,7 +40,7 @@ pub async fn look(client: &Client, scope: Scope, stuck_after: SignedDuration) ->
     life.sync();
     let clock = Clock { now: Timestamp::now(), stuck_after };
     let without = life.status(&Messages::new(), &clock);
-    let messages = messages(client, &without.waiting).await;
+    let messages = messages(client, &without.waiting, || ()).await;
     Ok(life.status(&messages, &clock))
 }
 

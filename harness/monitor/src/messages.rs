@@ -1,7 +1,7 @@
 //! The last Event about waiting objects. Events are requested for those alone: a watch of all Events of a cluster would
 //! cost more than all that a monitor does otherwise.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -10,7 +10,7 @@ use tracing::debug;
 
 use crate::{
     claim_events::COMPONENT,
-    stuck::{Message, Messages, Waiting},
+    stuck::{Involved, Message, Messages, Waiting},
 };
 
 /// The most rows for which Events are requested: the longest waits come first.
@@ -18,14 +18,20 @@ const ROWS: usize = 64;
 /// The most objects of a row: its pod and its claim, or its claim and its volume.
 const OBJECTS: usize = 2;
 
-/// The last Events about these rows. An object without Events, or with a failed request, has none.
-pub(crate) async fn messages(client: &Client, rows: &[Waiting]) -> Messages {
-    let api = Api::<Event>::all(client.clone());
+/// The last Events about these rows, each object's from its namespace: a request for those of all namespaces would
+/// have the API server look at every Event. An object without Events, or with a failed request, has none. `requested`
+/// is called before each request.
+pub(crate) async fn messages(client: &Client, rows: &[Waiting], requested: impl Fn()) -> Messages {
     let mut messages = Messages::new();
-    for uid in rows.iter().take(ROWS).flat_map(|row| row.uids.iter().take(OBJECTS)) {
-        if uid.is_empty() || messages.contains_key(uid) {
+    let mut read = BTreeSet::new();
+    for Involved { namespace, uid } in
+        rows.iter().take(ROWS).flat_map(|row| row.involved.iter().take(OBJECTS))
+    {
+        if uid.is_empty() || namespace.is_empty() || !read.insert(uid) {
             continue;
         }
+        let api = Api::<Event>::namespaced(client.clone(), namespace);
+        requested();
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
         match api.list(&params).await {
             Ok(events) => messages.extend(last(events.items).map(|message| (uid.clone(), message))),

@@ -84,6 +84,7 @@ pub(crate) struct Shared {
     pub canary_changed: Notify,
     /// The phases that may be exported as traces.
     sampler: Option<Mutex<Sampler>>,
+    subscribers: Mutex<Vec<mpsc::UnboundedSender<Event>>>,
 }
 
 impl Shared {
@@ -101,11 +102,16 @@ impl Shared {
         let before = life.canary().revision();
         let events = change(&mut life);
         let changed = life.canary().revision() != before;
+        let bounded = life.bounded(&events);
         drop(life);
         if changed {
             self.canary_changed.notify_one();
         }
-        self.series.observe(&events);
+        self.series.observe(&bounded);
+        if !events.is_empty() {
+            let mut subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+            subscribers.retain(|one| events.iter().all(|event| one.send(event.clone()).is_ok()));
+        }
         if let (Some(sampler), true) = (&self.sampler, self.leads.load(Ordering::Relaxed)) {
             sampler.lock().unwrap_or_else(PoisonError::into_inner).observe(&events, Stamp::now());
         }
@@ -149,8 +155,13 @@ impl Shared {
         if !(self.leads.load(Ordering::Relaxed) && self.is_synced()) {
             return self.series.text(None);
         }
-        let tracked = self.life().tracked();
-        self.series.text(Some((&self.status_of_users(), tracked)))
+        let mut status = self.status_of_users();
+        let tracked = {
+            let life = self.life();
+            life.bound(&mut status);
+            life.tracked()
+        };
+        self.series.text(Some((&status, tracked)))
     }
 }
 
@@ -184,6 +195,7 @@ impl Monitor {
             canary,
             canary_changed: Notify::new(),
             sampler: options.traces.as_ref().map(|traces| Mutex::new(Sampler::new(traces))),
+            subscribers: Mutex::default(),
         });
         let serving = serve(options.address, Pages(shared.clone())).await?;
         let (listed, mut lists) = mpsc::channel(1);
@@ -223,6 +235,13 @@ impl Monitor {
     /// The text of `/metrics`.
     pub fn metrics(&self) -> String {
         self.shared.metrics()
+    }
+
+    /// The phases of single volumes from now on, without limit: for a process with both the monitor and its consumer.
+    pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Event> {
+        let (sender, events) = mpsc::unbounded_channel();
+        self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        events
     }
 
     /// Runs until `ended`; with a lease, as a candidate or the leader.
@@ -317,7 +336,7 @@ async fn look_after(shared: &Shared, client: &Client) {
         ticks.tick().await;
         shared.change(|life| life.retire(Stamp::now()));
         let waiting = shared.status().waiting;
-        let found = messages(client, &waiting).await;
+        let found = messages(client, &waiting, || shared.series.events_listed()).await;
         *shared.messages() = found;
     }
 }

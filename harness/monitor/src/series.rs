@@ -14,6 +14,9 @@ use crate::{
     stuck::{Status, counts, stuck_counts, unused_counts},
 };
 
+/// The kind of the lists that are not made for a watch.
+const EVENT: &str = "Event";
+
 /// Two registries.
 #[derive(Debug)]
 pub(crate) struct Series {
@@ -81,6 +84,11 @@ impl Series {
     /// The kind was listed again.
     pub fn listed_again(&self, kind: Kind) {
         self.lists.with_label_values(&[kind.name()]).inc();
+    }
+
+    /// The Events about an object that waits are listed.
+    pub fn events_listed(&self) {
+        self.lists.with_label_values(&[EVENT]).inc();
     }
 
     /// Whether this process holds the lease.

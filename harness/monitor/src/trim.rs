@@ -191,8 +191,10 @@ impl Trim for VolumeAttachment {
 impl Trim for CSIDriver {}
 
 impl Trim for CSINode {
+    /// The names of its drivers remain.
     fn trim_fields(&mut self) {
         for driver in &mut self.spec.drivers {
+            driver.node_id = String::new();
             driver.topology_keys = None;
             driver.allocatable = None;
         }

@@ -1,26 +1,26 @@
-//! One kind from the API server into [`Life`]. Lists come through the watch where the API server supports that, so the
-//! objects are trimmed one at a time.
+//! One kind from the API server into [`Life`](crate::life::Life). Lists come through the watch where the API server
+//! supports that, so the objects are trimmed one at a time. A list is never older than what was seen before, or newer
+//! objects would count as deleted.
 
-use std::{collections::HashSet, fmt::Debug, pin::pin, sync::Arc};
+use std::{collections::HashSet, fmt::Debug, sync::Arc};
 
-use claimcheck_informer::{Kind, is_forbidden, is_unserved, is_unsupported};
+use claimcheck_informer::{Delays, Kind, Reflector, Step, is_forbidden, is_unserved};
 use claimcheck_model::Stamp;
-use futures::TryStreamExt;
-use kube::{
-    Api, Client, Resource,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event, watcher},
-    },
-};
+use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
-use tokio::{sync::mpsc::Sender, task::JoinSet};
+use tokio::{sync::mpsc::Sender, task::JoinSet, time::sleep};
 use tracing::{debug, info, warn};
 
 use crate::{
+    active::MEMORY_SECONDS,
     life::{Followed, Seen},
     run::Shared,
 };
+
+/// Seconds after which a watch ends and continues. A connection that broke silently is noticed a few seconds later:
+/// before the state of deleted objects is removed, see [`MEMORY_SECONDS`].
+const WATCH_SECONDS: u32 = 40;
+const _: () = assert!(WATCH_SECONDS as f64 + 10.0 < MEMORY_SECONDS);
 
 /// A kind that can be watched and followed.
 pub(crate) trait Watched:
@@ -66,63 +66,62 @@ pub(crate) fn watch(client: &Client, shared: &Arc<Shared>, listed: &Sender<()>) 
 
 /// Follows one kind. `listed` is dropped when its first list is complete, or the kind is not available.
 async fn follow<K: Watched>(api: Api<K>, shared: Arc<Shared>, listed: Sender<()>) {
+    let kind = K::CACHED_AS;
     let mut listed = Some(listed);
     let (mut attempts, mut lists) = (0_u64, 0_u64);
     // Those of a list that may lack known objects: before the first attempt none is known.
     let mut uids = HashSet::new();
-    shared.series.watches(K::CACHED_AS);
-    let mut streaming = true;
+    let (mut reflector, mut delays) = (Reflector::new(api, None).lifetime(WATCH_SECONDS), Delays::default());
+    shared.series.watches(kind);
     loop {
-        let config = if streaming {
-            watcher::Config::default().streaming_lists()
-        } else {
-            watcher::Config::default().any_semantic()
+        let step = match reflector.next_step().await {
+            Ok(step) => step,
+            Err(error) if is_unavailable(kind, &error) => {
+                if listed.take().is_some() {
+                    info!(kind = kind.name(), %error, "not served or not permitted; trying again");
+                }
+                sleep(delays.failed()).await;
+                continue;
+            }
+            Err(error) => {
+                warn!(kind = kind.name(), %error, "the watch failed and will be restarted");
+                sleep(delays.failed()).await;
+                continue;
+            }
         };
-        let mut changes = pin!(watcher(api.clone(), config).default_backoff());
-        loop {
-            match changes.try_next().await {
-                Ok(Some(Event::Apply(object))) => {
-                    let now = Stamp::now();
-                    shared.change(|life| life.enter(object, Seen::Live(now), now));
+        delays.succeeded();
+        let now = Stamp::now();
+        match step {
+            Step::Started => {
+                attempts += 1;
+                uids.clear();
+            }
+            Step::Listed(object) => {
+                uids.extend(object.meta().uid.clone().filter(|_| attempts > 1));
+                shared.change(|life| life.enter(object, Seen::Listed, now));
+            }
+            Step::Complete { rewound, .. } => {
+                if attempts > 1 {
+                    shared.change(|life| life.listed::<K>(&uids, now));
                 }
-                Ok(Some(Event::Delete(object))) => {
-                    let now = Stamp::now();
-                    shared.change(|life| life.remove(object, Seen::Live(now), now));
+                uids = HashSet::new();
+                lists += 1;
+                if lists > 1 {
+                    shared.series.listed_again(kind);
                 }
-                Ok(Some(Event::Init)) => {
-                    attempts += 1;
-                    uids.clear();
-                }
-                Ok(Some(Event::InitApply(object))) => {
-                    uids.extend(object.meta().uid.clone().filter(|_| attempts > 1));
-                    shared.change(|life| life.enter(object, Seen::Listed, Stamp::now()));
-                }
-                Ok(Some(Event::InitDone)) => {
-                    if attempts > 1 {
-                        shared.change(|life| life.listed::<K>(&uids, Stamp::now()));
-                    }
-                    uids = HashSet::new();
-                    lists += 1;
-                    if lists > 1 {
-                        shared.series.listed_again(K::CACHED_AS);
-                    }
-                    debug!(kind = K::CACHED_AS.name(), "listed");
-                    drop(listed.take());
-                }
-                Ok(None) => return,
-                Err(error) if streaming && is_unsupported(&error) => {
-                    streaming = false;
-                    break;
-                }
-                Err(error) if is_unavailable(K::CACHED_AS, &error) => {
-                    if listed.take().is_some() {
-                        info!(kind = K::CACHED_AS.name(), %error, "not served or not permitted; trying again");
-                    }
-                }
-                Err(error) => {
-                    warn!(kind = K::CACHED_AS.name(), %error, "the watch failed and will be restarted");
+                debug!(kind = kind.name(), "listed");
+                drop(listed.take());
+                if rewound {
+                    warn!(
+                        kind = kind.name(),
+                        "the API server lost its latest writes, as when etcd is restored from a backup"
+                    );
+                    shared.change(|life| life.start_again::<K>(now));
+                    reflector.list_again();
                 }
             }
+            Step::Applied(object) => shared.change(|life| life.enter(object, Seen::Live(now), now)),
+            Step::Deleted(object) => shared.change(|life| life.remove(object, Seen::Live(now), now)),
         }
     }
 }

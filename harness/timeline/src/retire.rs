@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_informer::DataSource;
+use claimcheck_informer::{DataSource, Kind};
 use claimcheck_model::{Event, ObjectKey, Phase, Stamp, SubjectIds};
 
-use super::{Timeline, phases::SubjectKey};
+use super::{
+    Timeline, UNSEEN,
+    phases::{Measured, Occurrence, SubjectKey},
+};
 
 /// A phase that started and has not ended, of an object that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,11 @@ impl Timeline {
         self.state.claims.len()
     }
 
+    /// The number of volumes with state.
+    pub fn volumes(&self) -> usize {
+        self.state.volumes.len()
+    }
+
     /// The phases of a claim, by uid, that started and have not ended.
     pub fn waiting(&self, claim: &str) -> Vec<WaitingPhase> {
         let concerned = self.concerned_by_claim(claim);
@@ -39,6 +47,57 @@ impl Timeline {
             }
         }
         waiting
+    }
+
+    /// Whether an object is known: by uid, a volume also by name. Other kinds than claims, volumes, attachments and pods
+    /// always are.
+    pub fn knows(&self, kind: Kind, name: &str, uid: &str) -> bool {
+        match kind {
+            Kind::Claim => self.state.claims.contains_key(uid),
+            Kind::Volume => self.state.volumes.get(name).is_some_and(|volume| volume.uid == uid),
+            Kind::Attachment => self.state.attachments.contains_key(uid),
+            Kind::Pod => self.state.pods.contains_key(uid),
+            _ => true,
+        }
+    }
+
+    /// The claim of a volume, by name.
+    pub fn claim_of(&self, volume: &str) -> Option<&ObjectKey> {
+        self.state.claim_of_volume(volume).map(|(_, claim)| &claim.key)
+    }
+
+    /// Does not report phases of a claim, by uid, that are over at an unknown time, also if their start becomes known
+    /// later: they were reported before, or not observed at all.
+    pub fn pass_over(&mut self, claim: &str) {
+        let subjects = self.concerned_by_claim(claim);
+        let facts = self.facts();
+        let is_over = |measured: &Measured<'_>| measured.end.is_some_and(|end| end.at == UNSEEN);
+        let over: Vec<(SubjectKey, Occurrence)> = subjects
+            .iter()
+            .flat_map(|subject| facts.phases(subject).into_iter().map(move |phase| (subject, phase)))
+            .filter(|(_, measured)| is_over(measured))
+            .map(|(subject, measured)| (subject.clone(), measured.occurrence))
+            .collect();
+        for (subject, occurrence) in over {
+            self.done.entry(subject).or_default().insert(occurrence);
+        }
+    }
+
+    /// Whether the volume of a claim, by uid, has an attachment that exists: its detach is still to be observed.
+    pub fn has_attachment(&self, claim: &str) -> bool {
+        let known = self.state.claims.get(claim).filter(|known| !known.volume.is_empty());
+        let Some(known) = known else { return false };
+        // A retained volume may belong to another claim by now.
+        let has_volume = self.state.volumes.get(&known.volume).is_none_or(|volume| volume.claim == claim);
+        has_volume && self.state.attachments_of(&known.volume).any(|attachment| attachment.gone.is_none())
+    }
+
+    /// Whether a phase may start with the end of an attachment, by uid, that no longer exists: the attach to another node,
+    /// or the deletion of the volume.
+    pub fn has_successor(&self, attachment: &str) -> bool {
+        let attachment = self.state.attachments.get(attachment);
+        let claim = attachment.and_then(|attachment| self.state.claim_of_volume(&attachment.volume));
+        claim.is_some_and(|(uid, claim)| claim.gone.is_some() || !self.waiting(uid).is_empty())
     }
 
     /// Removes claims, by uid, that no longer exist: as [`Timeline::forget`], after their phases without a known end or
@@ -69,6 +128,21 @@ impl Timeline {
         self.state.forget_attachment(attachment);
         self.done.remove(&subject);
         events
+    }
+
+    /// Removes a volume, by name and uid, that no longer exists and has no claim; one with a claim is removed with that.
+    /// Returns false while an attachment of it is known, without which that could not be retired.
+    #[must_use]
+    pub fn retire_volume(&mut self, name: &str, uid: &str) -> bool {
+        let (removed, again) = self.state.forget_volume(name, uid);
+        if let Some(handle) = removed {
+            for on_node in self.calls.forget(&handle) {
+                self.done.remove(&SubjectKey::NodeVolume(on_node));
+            }
+            self.sets.counts.remove(&handle);
+            self.sets.unload(&handle);
+        }
+        !again
     }
 
     /// A claim, by uid, and those that share pods with it or have it as their data source, directly or not.

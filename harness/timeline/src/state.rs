@@ -80,21 +80,15 @@ impl State {
         self.volume_of.remove(uid);
         let (mut handles, mut attachments) = (Vec::new(), BTreeSet::new());
         // A retained volume may belong to another claim by now.
-        if self.volumes.get(&claim.volume).is_some_and(|volume| volume.claim == uid) {
-            let volume = self.volumes.remove(&claim.volume)?;
-            let handle = (volume.driver.clone(), volume.handle);
-            if let Some(names) = self.handles.get_mut(&handle) {
-                names.remove(&claim.volume);
-                if names.is_empty() {
-                    self.handles.remove(&handle);
-                    self.hashes.remove(&(volume.driver.clone(), hex_sha256(&handle.1)));
-                }
-            }
+        if self.volumes.get(&claim.volume).is_some_and(|volume| volume.claim == uid)
+            && let Some(handle) = self.remove_volume(&claim.volume)
+        {
             attachments = self.attachments_of.remove(&claim.volume).unwrap_or_default();
             for attachment in &attachments {
                 self.attachments.remove(attachment);
             }
-            handles = vec![handle, (volume.driver, claim.volume)];
+            let requested = (handle.0.clone(), claim.volume);
+            handles = vec![handle, requested];
         }
         let gone = |uid: &&String| self.pods.get(*uid).is_none_or(|pod| pod.gone.is_some());
         let pods: Vec<String> = claim.pods.iter().filter(gone).cloned().collect();
@@ -104,6 +98,38 @@ impl State {
         let (snapshots, of_snapshots) = self.snapshots.forget(uid, &claim.key, claim.source.as_ref());
         handles.extend(of_snapshots);
         Some(Forgotten { pods, attachments, handles, snapshots })
+    }
+
+    /// Removes a volume, without its attachments; returns its handle.
+    fn remove_volume(&mut self, name: &str) -> Option<Handle> {
+        let volume = self.volumes.remove(name)?;
+        let handle = (volume.driver, volume.handle);
+        if let Some(names) = self.handles.get_mut(&handle) {
+            names.remove(name);
+            if names.is_empty() {
+                self.handles.remove(&handle);
+                self.hashes.remove(&(handle.0.clone(), hex_sha256(&handle.1)));
+            }
+        }
+        if self.volume_of.get(&volume.claim).is_some_and(|other| other == name) {
+            self.volume_of.remove(&volume.claim);
+        }
+        Some(handle)
+    }
+
+    /// Removes a volume that no longer exists, unless a claim or an attachment has it: it is removed with that claim, or
+    /// after that attachment. Returns its handle, and whether it is to be tried again.
+    pub fn forget_volume(&mut self, name: &str, uid: &str) -> (Option<Handle>, bool) {
+        let Some(volume) = self.volumes.get(name).filter(|volume| volume.uid == uid) else {
+            return (None, false);
+        };
+        if self.claims.contains_key(&volume.claim) {
+            return (None, false);
+        }
+        match self.attachments_of.contains_key(name) {
+            true => (None, true),
+            false => (self.remove_volume(name), false),
+        }
     }
 
     /// Removes a pod that no longer exists.

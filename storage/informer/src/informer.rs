@@ -210,13 +210,13 @@ impl Shared {
 
 /// Reflects one kind forever.
 async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Arc<Shared>) {
-    let mut delays = Delays { backoff: WATCH_BACKOFF, failures: 0, last: None };
+    let mut delays = Delays::default();
     let mut reflector = Reflector::<K>::new(Api::all(client), fields);
     let mut synced = false;
     loop {
         let event = reflector.next_event().await;
         if event.is_ok() {
-            delays.reset();
+            delays.succeeded();
         }
         match event {
             Ok(Event::Listed(list)) => {
@@ -254,7 +254,7 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
                         "not served by this API server, or not permitted; checking again periodically"
                     );
                 }
-                sleep(delays.next()).await;
+                sleep(delays.failed()).await;
             }
         }
     }
@@ -290,18 +290,25 @@ fn slim<K: Cached>(mut object: K) -> K {
 
 const WATCH_BACKOFF: Backoff = Backoff { base: Duration::from_millis(50), max: Duration::from_secs(30) };
 
-/// The delays after failures. A failure soon after the last one is another attempt at the same, even if something was
-/// received in between: or a server that only accepts connections would be called in a loop.
-struct Delays {
+/// The delays after failures of a reflector. A failure soon after the last one is another attempt at the same, even if
+/// something was received in between: or a server that only accepts connections would be called in a loop.
+#[derive(Debug)]
+pub struct Delays {
     backoff: Backoff,
     failures: u32,
     /// Time of the last failure, and the delay after it.
     last: Option<(Instant, Duration)>,
 }
 
+impl Default for Delays {
+    fn default() -> Self {
+        Self { backoff: WATCH_BACKOFF, failures: 0, last: None }
+    }
+}
+
 impl Delays {
     /// The delay after a failure.
-    fn next(&mut self) -> Duration {
+    pub fn failed(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let delay = self.backoff.delay(self.failures);
         self.last = Some((Instant::now(), delay));
@@ -309,7 +316,7 @@ impl Delays {
     }
 
     /// Records a success.
-    fn reset(&mut self) {
+    pub fn succeeded(&mut self) {
         if self.last.is_none_or(|(failed, waited)| failed.elapsed() > 2 * waited) {
             self.failures = 0;
         }
@@ -320,7 +327,7 @@ impl Delays {
 mod tests {
     use kube::core::Status;
 
-    use super::{Delays, WATCH_BACKOFF, is_forbidden, is_unserved, watcher};
+    use super::{Delays, is_forbidden, is_unserved, watcher};
 
     #[test]
     fn a_kind_is_not_served_whether_or_not_its_group_is() {
@@ -339,20 +346,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_only_begins_does_not_end_the_backoff() {
-        let mut delays = Delays { backoff: WATCH_BACKOFF, failures: 0, last: None };
-        let first = delays.next();
+        let mut delays = Delays::default();
+        let first = delays.failed();
         let mut last = first;
         for _ in 0..20 {
             tokio::time::sleep(last).await;
             // The list begins, and fails.
-            delays.reset();
-            let next = delays.next();
+            delays.succeeded();
+            let next = delays.failed();
             assert!(next >= last, "{next:?} after {last:?}");
             last = next;
         }
         assert!(last > 100 * first, "{last:?}");
         tokio::time::sleep(3 * last).await;
-        delays.reset();
-        assert_eq!(delays.next(), first, "it was healthy in between");
+        delays.succeeded();
+        assert_eq!(delays.failed(), first, "it was healthy in between");
     }
 }

@@ -5,7 +5,7 @@
 //! of a list, and requires one that is not older than what it reported before: a list of an API server that lags
 //! behind must not replace newer objects, and one of a restored etcd must.
 
-use std::{cmp::Ordering, collections::HashMap, io, time::Duration};
+use std::{cmp::Ordering, collections::HashMap, io, mem, time::Duration};
 
 use claimcheck_model::ObjectKey;
 use futures::{StreamExt, stream::BoxStream};
@@ -26,8 +26,8 @@ use crate::{
 /// Seconds after which the API server ends a watch.
 const LIFETIME: u32 = 290;
 
-/// How long a watch may be silent before its connection counts as broken: longer than it can last.
-const SILENCE: Duration = Duration::from_secs(295);
+/// How much longer than it can last a watch may be silent before its connection counts as broken.
+const MARGIN: Duration = Duration::from_secs(5);
 
 /// The annotation of the bookmark after the present objects.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -52,12 +52,36 @@ pub struct List<K> {
     pub rewound: bool,
 }
 
+/// A step of a reflection, for consumers that do not hold all objects of a list at once.
+#[derive(Debug)]
+pub enum Step<K> {
+    /// A list starts: at first, after changes were missed, and again if one was interrupted.
+    Started,
+    /// An object of the list.
+    Listed(K),
+    /// The list is complete.
+    Complete {
+        /// Its version.
+        version: String,
+        /// As [`List::rewound`].
+        rewound: bool,
+    },
+    /// An object was added or changed.
+    Applied(K),
+    /// An object was deleted, also within a list; its last state.
+    Deleted(K),
+}
+
 type Changes<K> = BoxStream<'static, kube::Result<WatchEvent<K>>>;
 
 /// Where the reflection of a kind is.
 enum State<K> {
     /// Changes may have been missed: the objects must be listed.
     Unlisted,
+    /// The objects arrive through a watch.
+    Listing(Changes<K>),
+    /// The rest of a plain list, and its version.
+    Items(std::vec::IntoIter<K>, String),
     /// Up to date at the version, without a watch.
     Listed,
     /// A watch is open.
@@ -77,15 +101,84 @@ pub struct Reflector<K> {
 impl<K: Watchable> Reflector<K> {
     /// A reflector of the objects that match the field selector.
     pub fn new(api: Api<K>, fields: Option<String>) -> Self {
-        let source = Source { api, fields };
+        let source = Source { api, fields, lifetime: LIFETIME };
         Self { source, state: State::Unlisted, version: String::new(), latest: false }
+    }
+
+    /// Ends watches after so many seconds: a connection that broke silently is noticed little later.
+    #[must_use]
+    pub fn lifetime(mut self, seconds: u32) -> Self {
+        self.source.lifetime = seconds;
+        self
     }
 
     /// Waits for the next event. After an error the reflection continues where it was; the caller delays it.
     pub async fn next_event(&mut self) -> Result<Event<K>, Error> {
+        let mut objects: HashMap<ObjectKey, K> = HashMap::new();
+        loop {
+            match self.next_step().await? {
+                Step::Started => objects.clear(),
+                Step::Listed(object) => {
+                    objects.insert(key_of(&object), object);
+                }
+                Step::Complete { version, rewound } => {
+                    let objects = objects.into_values().collect();
+                    return Ok(Event::Listed(List { objects, version, rewound }));
+                }
+                Step::Applied(object) => return Ok(Event::Applied(object)),
+                Step::Deleted(object) if matches!(self.state, State::Listing(_)) => {
+                    objects.remove(&key_of(&object));
+                }
+                Step::Deleted(object) => return Ok(Event::Deleted(object)),
+            }
+        }
+    }
+
+    /// Waits for the next step. After an error within a list, that starts again.
+    pub async fn next_step(&mut self) -> Result<Step<K>, Error> {
         loop {
             match &mut self.state {
-                State::Unlisted => return self.list().await.map(Event::Listed),
+                State::Unlisted => {
+                    self.start_list().await?;
+                    return Ok(Step::Started);
+                }
+                State::Listing(changes) => match self.source.next(changes).await {
+                    Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                        return Ok(Step::Listed(object));
+                    }
+                    Some(Ok(WatchEvent::Deleted(object))) => return Ok(Step::Deleted(object)),
+                    Some(Ok(WatchEvent::Bookmark(mark))) => {
+                        if mark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
+                            if let State::Listing(changes) = mem::replace(&mut self.state, State::Listed) {
+                                self.state = State::Watching(changes);
+                            }
+                            return Ok(self.complete(mark.metadata.resource_version));
+                        }
+                    }
+                    Some(Ok(WatchEvent::Error(status))) => {
+                        let error = Error::WatchError(status);
+                        if is_unsupported(&error) {
+                            self.list_plainly(&error).await?;
+                            return Ok(Step::Started);
+                        }
+                        return Err(self.interrupted(error));
+                    }
+                    Some(Err(error)) => return Err(self.interrupted(Error::WatchFailed(error))),
+                    None => {
+                        let cut =
+                            io::Error::new(io::ErrorKind::UnexpectedEof, "the watch ended within its list");
+                        let error = Error::WatchFailed(kube::Error::ReadEvents(cut));
+                        return Err(self.interrupted(error));
+                    }
+                },
+                State::Items(items, version) => match items.next() {
+                    Some(object) => return Ok(Step::Listed(object)),
+                    None => {
+                        let version = mem::take(version);
+                        self.state = State::Listed;
+                        return Ok(self.complete(version));
+                    }
+                },
                 State::Listed => match self.source.watch(&self.version, false).await {
                     Ok(changes) => self.state = State::Watching(changes),
                     Err(error) => {
@@ -95,14 +188,14 @@ impl<K: Watchable> Reflector<K> {
                         return Err(error);
                     }
                 },
-                State::Watching(changes) => match next(changes).await {
+                State::Watching(changes) => match self.source.next(changes).await {
                     Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
                         self.reach(&object);
-                        return Ok(Event::Applied(object));
+                        return Ok(Step::Applied(object));
                     }
                     Some(Ok(WatchEvent::Deleted(object))) => {
                         self.reach(&object);
-                        return Ok(Event::Deleted(object));
+                        return Ok(Step::Deleted(object));
                     }
                     Some(Ok(WatchEvent::Bookmark(mark))) => self.version = mark.metadata.resource_version,
                     Some(Ok(WatchEvent::Error(status))) => {
@@ -118,30 +211,46 @@ impl<K: Watchable> Reflector<K> {
         }
     }
 
+    /// Lists the objects again: what was reported is no longer true.
+    pub fn list_again(&mut self) {
+        (self.state, self.version, self.latest) = (State::Unlisted, String::new(), false);
+    }
+
     /// Lists the objects, through a watch if the API server supports that.
-    async fn list(&mut self) -> Result<List<K>, Error> {
+    async fn start_list(&mut self) -> Result<(), Error> {
         let seen = if self.latest { "" } else { self.version.as_str() };
-        let listed = match self.source.list_by_watch(seen).await {
-            Err(error) if is_unsupported(&error) => {
-                debug!(kind = K::CACHED_AS.name(), %error, "no list through a watch; requesting a plain one");
-                // At first any version will do.
-                let any = if seen.is_empty() { "0" } else { seen };
-                self.source.list_plainly((!self.latest).then_some(any)).await
-            }
-            listed => listed,
-        };
-        match listed {
-            Ok((objects, version, state)) => {
-                let rewound = compare_versions(&version, &self.version) == Ordering::Less;
-                (self.state, self.latest) = (state, false);
-                self.version.clone_from(&version);
-                Ok(List { objects, version, rewound })
-            }
-            Err(error) => {
-                self.latest |= rejects_version(&error);
-                Err(error)
-            }
+        match self.source.watch(seen, true).await {
+            Ok(changes) => self.state = State::Listing(changes),
+            Err(error) if is_unsupported(&error) => self.list_plainly(&error).await?,
+            Err(error) => return Err(self.interrupted(error)),
         }
+        Ok(())
+    }
+
+    /// Lists the objects without a watch, after this error of a list through one.
+    async fn list_plainly(&mut self, error: &Error) -> Result<(), Error> {
+        debug!(kind = K::CACHED_AS.name(), %error, "no list through a watch; requesting a plain one");
+        // At first any version will do.
+        let seen = if self.version.is_empty() { "0" } else { self.version.as_str() };
+        match self.source.list_plainly((!self.latest).then_some(seen)).await {
+            Ok((items, version)) => self.state = State::Items(items.into_iter(), version),
+            Err(error) => return Err(self.interrupted(error)),
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, version: String) -> Step<K> {
+        let rewound = compare_versions(&version, &self.version) == Ordering::Less;
+        self.latest = false;
+        self.version.clone_from(&version);
+        Step::Complete { version, rewound }
+    }
+
+    /// A list failed, and starts again.
+    fn interrupted(&mut self, error: Error) -> Error {
+        self.latest |= rejects_version(&error);
+        self.state = State::Unlisted;
+        error
     }
 
     fn reach(&mut self, object: &K) {
@@ -156,43 +265,14 @@ struct Source<K> {
     api: Api<K>,
     /// The field selector, if any.
     fields: Option<String>,
+    /// Seconds after which the API server ends a watch.
+    lifetime: u32,
 }
 
-/// The objects, their version, and how to continue from there.
-type Listing<K> = (Vec<K>, String, State<K>);
-
 impl<K: Watchable> Source<K> {
-    /// The objects through a watch, at a version that is not older than `seen`; the most recent one if that is empty.
-    async fn list_by_watch(&self, seen: &str) -> Result<Listing<K>, Error> {
-        let mut changes = self.watch(seen, true).await?;
-        let mut objects: HashMap<ObjectKey, K> = HashMap::new();
-        loop {
-            match next(&mut changes).await {
-                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                    objects.insert(key_of(&object), object);
-                }
-                Some(Ok(WatchEvent::Deleted(object))) => {
-                    objects.remove(&key_of(&object));
-                }
-                Some(Ok(WatchEvent::Bookmark(mark))) => {
-                    if mark.metadata.annotations.contains_key(INITIAL_EVENTS_END) {
-                        let objects = objects.into_values().collect();
-                        return Ok((objects, mark.metadata.resource_version, State::Watching(changes)));
-                    }
-                }
-                Some(Ok(WatchEvent::Error(status))) => return Err(Error::WatchError(status)),
-                Some(Err(error)) => return Err(Error::WatchFailed(error)),
-                None => {
-                    let cut = io::Error::new(io::ErrorKind::UnexpectedEof, "the watch ended within its list");
-                    return Err(Error::WatchFailed(kube::Error::ReadEvents(cut)));
-                }
-            }
-        }
-    }
-
     /// The objects in one list, at a version that is not older than `seen`; the most recent one without. It has no
     /// pages: those would be read from etcd.
-    async fn list_plainly(&self, seen: Option<&str>) -> Result<Listing<K>, Error> {
+    async fn list_plainly(&self, seen: Option<&str>) -> Result<(Vec<K>, String), Error> {
         let params = ListParams {
             field_selector: self.fields.clone(),
             version_match: seen.map(|_| VersionMatch::NotOlderThan),
@@ -201,14 +281,15 @@ impl<K: Watchable> Source<K> {
         };
         let list = self.api.list(&params).await.map_err(Error::InitialListFailed)?;
         let version = list.metadata.resource_version.ok_or(Error::NoResourceVersion)?;
-        Ok((list.items, version, State::Listed))
+        Ok((list.items, version))
     }
 
-    /// A watch from this version, or of the present objects at first.
+    /// A watch from this version; or one of the present objects at first, at a version that is not older, or the most
+    /// recent one without a version. The latter may take long, so it does not end early.
     async fn watch(&self, version: &str, send_initial_events: bool) -> Result<Changes<K>, Error> {
         let params = WatchParams {
             field_selector: self.fields.clone(),
-            timeout: Some(LIFETIME),
+            timeout: Some(if send_initial_events { LIFETIME } else { self.lifetime }),
             bookmarks: true,
             send_initial_events,
             ..WatchParams::default()
@@ -216,11 +297,12 @@ impl<K: Watchable> Source<K> {
         let changes = self.api.watch(&params, version).await.map_err(Error::WatchStartFailed)?;
         Ok(changes.boxed())
     }
-}
 
-/// The next event of a watch; `None` if it ended, or its connection broke silently.
-async fn next<K>(changes: &mut Changes<K>) -> Option<kube::Result<WatchEvent<K>>> {
-    timeout(SILENCE, changes.next()).await.ok().flatten()
+    /// The next event of a watch; `None` if it ended, or its connection broke silently.
+    async fn next(&self, changes: &mut Changes<K>) -> Option<kube::Result<WatchEvent<K>>> {
+        let silence = Duration::from_secs(self.lifetime.into()) + MARGIN;
+        timeout(silence, changes.next()).await.ok().flatten()
+    }
 }
 
 /// Whether the API server no longer has the version (410), or does not have it yet: it lags behind, or its etcd was
@@ -232,7 +314,7 @@ fn rejects_version(error: &Error) -> bool {
 
 /// Whether the API server does not list through a watch: before 1.27, without the feature `WatchList` (422), or with
 /// an etcd that is too old (500).
-pub fn is_unsupported(error: &Error) -> bool {
+fn is_unsupported(error: &Error) -> bool {
     answer(error).is_some_and(|status| matches!(status.code, 400 | 422 | 500))
 }
 

@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{Informer, Kind, KindSet, Options, World, testing::claim};
+use claimcheck_informer::{Informer, Kind, KindSet, Options, Reflector, Step, World, testing::claim};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::{Client, client::Body};
+use kube::{Api, Client, client::Body};
 use serde_json::{Value, json};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
@@ -186,4 +186,44 @@ async fn a_list_that_is_cut_off_is_requested_again() {
     next(&mut asked).await;
     next(&mut asked).await;
     holds(&informer, &["b@4"]).await;
+}
+
+/// The next step, with the name of its object.
+async fn step(reflector: &mut Reflector<PersistentVolumeClaim>) -> String {
+    let name = |claim: PersistentVolumeClaim| claim.metadata.name.unwrap_or_default();
+    match timeout(LIMIT, reflector.next_step()).await.expect("a step comes") {
+        Ok(Step::Started) => "started".to_owned(),
+        Ok(Step::Listed(claim)) => format!("listed {}", name(claim)),
+        Ok(Step::Complete { version, rewound }) => format!("complete {version} {rewound}"),
+        Ok(Step::Applied(claim)) => format!("applied {}", name(claim)),
+        Ok(Step::Deleted(claim)) => format!("deleted {}", name(claim)),
+        Err(_) => "failed".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn the_objects_of_a_list_are_returned_one_by_one_as_is_a_deletion_meanwhile() {
+    let (client, mut asked) = scripted([
+        watch([("ADDED", object("a", "3")), ("ADDED", object("b", "4"))]),
+        watch([
+            ("ADDED", object("a", "3")),
+            ("DELETED", object("b", "5")),
+            end("7"),
+            ("DELETED", object("a", "8")),
+        ]),
+    ]);
+    let mut reflector = Reflector::new(Api::all(client), None).lifetime(40);
+    for expected in ["started", "listed a", "listed b", "failed"] {
+        assert_eq!(step(&mut reflector).await, expected);
+    }
+    for expected in ["started", "listed a", "deleted b", "complete 7 false", "deleted a"] {
+        assert_eq!(step(&mut reflector).await, expected);
+    }
+    // The next watch ends earlier than the first ones, which may take long.
+    let next = timeout(Duration::from_millis(100), reflector.next_step());
+    assert!(next.await.is_err(), "no event comes");
+    for seconds in ["timeoutSeconds=290", "timeoutSeconds=290", "timeoutSeconds=40"] {
+        let query = asked.recv().await.expect("a request");
+        assert!(query.contains(seconds), "{query}");
+    }
 }

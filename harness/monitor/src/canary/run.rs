@@ -100,7 +100,7 @@ async fn carry_out(client: &Client, shared: &Shared, options: &CanaryOptions, ac
         succeeded &= match action {
             Action::Start(run) => {
                 debug!(run = run.name, class = run.class, topology = %run.segment, "the canary starts a run");
-                shared.series.canary_starts(&run.class, run.segment.name());
+                shared.series.canary_starts(&run.class, run.segment.label());
                 true
             }
             Action::Report(run, result) => {
@@ -108,7 +108,7 @@ async fn carry_out(client: &Client, shared: &Shared, options: &CanaryOptions, ac
                 match result {
                     RunResult::Ok => info!(run = name, class, "the canary's run succeeded"),
                     RunResult::Failed => warn!(
-                        run = name, class, namespace, deadline = %run.deadline,
+                        run = name, class, namespace, topology = %run.segment, deadline = %run.deadline,
                         "the canary's run failed: describe its claim and pod, or look at the monitor's page"
                     ),
                     RunResult::Blocked => warn!(
@@ -118,7 +118,7 @@ async fn carry_out(client: &Client, shared: &Shared, options: &CanaryOptions, ac
                         "the canary cannot start a run: the objects of this earlier run are not deleted"
                     ),
                 }
-                shared.series.canary_run(class, run.segment.name(), result);
+                shared.series.canary_run(class, run.segment.label(), result);
                 true
             }
             Action::Skip(class, skip) => {

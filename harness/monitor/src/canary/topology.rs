@@ -28,11 +28,12 @@ pub(crate) enum Segment {
 }
 
 impl Segment {
-    /// The value of the label of metrics.
-    pub fn name(&self) -> &str {
+    /// The value of the label of metrics: a cluster has few zones, and any number of nodes.
+    pub fn label(&self) -> &str {
         match self {
             Self::Any => "any",
-            Self::Zone(name) | Self::Node(name) => name,
+            Self::Zone(name) => name,
+            Self::Node(_) => "node",
         }
     }
 

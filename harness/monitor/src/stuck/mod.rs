@@ -68,9 +68,18 @@ pub struct Waiting {
     /// The uid of the claim; empty if it does not exist.
     #[serde(skip)]
     pub claim_uid: String,
-    /// The uids of the objects with Events about it, the most specific first.
+    /// The objects with Events about it, the most specific first.
     #[serde(skip)]
-    pub uids: Vec<String>,
+    pub involved: Vec<Involved>,
+}
+
+/// An object that Events are about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Involved {
+    /// The namespace of its Events.
+    pub namespace: String,
+    /// Its uid.
+    pub uid: String,
 }
 
 /// An Event of an object.
@@ -222,7 +231,7 @@ pub(crate) fn example() -> Status {
         cause,
         remedy: cause.remedy().into(),
         claim_uid: String::new(),
-        uids: Vec::new(),
+        involved: Vec::new(),
     };
     let stuck = Waiting {
         pod: "web".into(),

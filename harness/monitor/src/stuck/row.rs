@@ -11,11 +11,14 @@ use k8s_openapi::{
 use crate::inventory::Inventory;
 
 use super::{
-    Cause, Clock, Messages, Waiting,
+    Cause, Clock, Involved, Messages, Waiting,
     cause::Hint,
     facts::{csi_driver, node_of, volume_of},
     leftover::claim_of,
 };
+
+/// The namespace of Events about objects without one: `makeEvent` in client-go's `tools/record/event.go`.
+const EVENTS_OF_CLUSTER: &str = "default";
 
 /// A row before its message and cause are known.
 pub(super) struct Row {
@@ -33,14 +36,17 @@ pub(super) struct Row {
     /// The finalizers that hold the object, as a text.
     pub finalizers: Option<String>,
     pub hint: Hint,
+    /// The objects with Events about it.
     pub uids: Vec<String>,
+    /// Of these, the volume: it has no namespace.
+    pub volume_uid: Option<String>,
 }
 
 impl Row {
     /// A row that waits since then; the cause applies unless a message names another.
     pub fn new(phase: Phase, since: Option<Timestamp>, cause: Cause) -> Self {
         let (claim, claim_uid, volume, pod, node, driver, class, uids) = Default::default();
-        let (error, finalizers, hint) = (None, None, Hint::Fallback(cause));
+        let (error, finalizers, volume_uid, hint) = (None, None, None, Hint::Fallback(cause));
         Self {
             claim,
             claim_uid,
@@ -55,6 +61,7 @@ impl Row {
             finalizers,
             hint,
             uids,
+            volume_uid,
         }
     }
 
@@ -91,6 +98,7 @@ impl Row {
         if self.claim.name.is_empty() {
             self.claim = claim_of(volume).unwrap_or_default();
         }
+        self.volume_uid.clone_from(&volume.metadata.uid);
         self.uids.extend(volume.metadata.uid.clone());
         self
     }
@@ -111,6 +119,12 @@ impl Row {
         let event = event.map(|event| format!("{}: {}", event.reason, event.text));
         let message = self.error.or(event).or(self.finalizers);
         let cause = Cause::of(self.hint, message.as_deref());
+        let involved = self.uids.into_iter().map(|uid| {
+            let is_volume = self.volume_uid.as_ref() == Some(&uid);
+            let namespace = if is_volume { EVENTS_OF_CLUSTER } else { &self.claim.namespace };
+            Involved { namespace: namespace.to_owned(), uid }
+        });
+        let involved = involved.collect();
         Waiting {
             namespace: self.claim.namespace,
             claim: self.claim.name,
@@ -127,7 +141,7 @@ impl Row {
             cause,
             remedy: cause.remedy().to_owned(),
             claim_uid: self.claim_uid,
-            uids: self.uids,
+            involved,
         }
     }
 }
