@@ -84,17 +84,39 @@ impl Driver {
     /// A handle for `component` (e.g. `provisioner`, `node/<name>`), with [`SIDECAR_DEADLINE`].
     /// Does not connect yet. Must be called within a tokio runtime.
     pub fn new(endpoint: Endpoint, tap: Tap, component: impl Into<String>) -> Self {
-        let context =
-            Context { tap, component: component.into(), driver: OnceLock::new(), deadline: SIDECAR_DEADLINE };
+        let context = Context {
+            tap,
+            component: component.into(),
+            driver: OnceLock::new(),
+            deadline: SIDECAR_DEADLINE,
+            strips: false,
+        };
         Self { channel: connect(&endpoint), endpoint: Arc::new(endpoint), context: Arc::new(context) }
     }
 
     /// The same handle with another deadline for calls that set none. Earlier clones keep their own.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
-        let Context { tap, component, driver, .. } = &*self.context;
-        let context =
-            Context { tap: tap.clone(), component: component.clone(), driver: driver.clone(), deadline };
+        self.changed(|context| context.deadline = deadline)
+    }
+
+    /// The same handle, with error messages without the secrets and tokens of the request: for components that write them
+    /// to Events, conditions and logs. Drivers have quoted whole requests in them.
+    #[must_use]
+    pub fn stripping_secrets(self) -> Self {
+        self.changed(|context| context.strips = true)
+    }
+
+    fn changed(self, change: impl FnOnce(&mut Context)) -> Self {
+        let Context { tap, component, driver, deadline, strips } = &*self.context;
+        let mut context = Context {
+            tap: tap.clone(),
+            component: component.clone(),
+            driver: driver.clone(),
+            deadline: *deadline,
+            strips: *strips,
+        };
+        change(&mut context);
         Self { context: Arc::new(context), ..self }
     }
 

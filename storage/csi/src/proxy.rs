@@ -59,7 +59,8 @@ pub async fn serve_tapped(
     driver: String,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let context = Context { tap, component, driver: OnceLock::from(driver), deadline: NO_DEADLINE };
+    let context =
+        Context { tap, component, driver: OnceLock::from(driver), deadline: NO_DEADLINE, strips: false };
     server.serve_any(Proxy(Tapped::new(services, Arc::new(context))), shutdown).await
 }
 

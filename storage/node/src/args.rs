@@ -84,6 +84,7 @@ pub async fn run(
     let dial = move |endpoint: &Path| {
         Driver::new(Endpoint::Unix(endpoint.to_owned()), tap.clone(), component.clone())
             .with_deadline(KUBELET_DEADLINE)
+            .stripping_secrets()
     };
     let config = Config {
         name: args.name,

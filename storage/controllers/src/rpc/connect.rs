@@ -33,7 +33,7 @@ pub async fn connect(options: &Options, component: &str) -> Result<(Driver, Driv
         Some(tap) => tap.clone(),
         None => Tap::from_env()?,
     };
-    let driver = Driver::new(Endpoint::Unix(address), tap, component);
+    let driver = Driver::new(Endpoint::Unix(address), tap, component).stripping_secrets();
     let driver = match options.calls.timeout {
         Some(timeout) => driver.with_deadline(timeout),
         None => driver,

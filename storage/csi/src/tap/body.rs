@@ -27,10 +27,11 @@ pub struct TappedBody {
 
 impl TappedBody {
     /// Wraps the body; a response that consists only of a status ends the call at once.
-    pub(super) fn around(response: Response<Body>, mut call: Call, deadline: Instant) -> Response<Self> {
+    pub(super) fn around(mut response: Response<Body>, mut call: Call, deadline: Instant) -> Response<Self> {
         if let Some(status) = Status::from_header_map(response.headers()) {
             call.end(&status);
         }
+        call.strip(response.headers_mut());
         let recorded = call.reads_response().then(Vec::new);
         response.map(|inner| Self { inner, call, recorded, deadline: Box::pin(sleep_until(deadline)) })
     }
@@ -45,6 +46,16 @@ impl TappedBody {
         }
         if let Some(trailers) = frame.trailers_ref() {
             self.end(trailers);
+        }
+    }
+
+    fn stripped(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        match frame.into_trailers() {
+            Ok(mut trailers) => {
+                self.call.strip(&mut trailers);
+                Frame::trailers(trailers)
+            }
+            Err(data) => data,
         }
     }
 
@@ -79,7 +90,7 @@ impl http_body::Body for TappedBody {
         Poll::Ready(match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
             Some(Ok(frame)) => {
                 this.note(&frame);
-                Some(Ok(frame))
+                Some(Ok(this.stripped(frame)))
             }
             Some(Err(status)) => {
                 let status = connection_lost(status);

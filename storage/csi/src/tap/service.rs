@@ -34,7 +34,8 @@ pub(super) const BODY_LIMIT: usize = (4 << 20) + 5;
 
 /// A channel with recorded calls, a default deadline, and fault injection.
 ///
-/// Otherwise it is transparent: messages, metadata and status pass unchanged, unknown methods are not parsed. A
+/// Otherwise it is transparent, unless it strips secrets: messages, metadata and status pass unchanged, unknown methods are
+/// not parsed. A
 /// call without a response because the connection failed is `Unavailable` and one past its deadline
 /// `DeadlineExceeded`, as with gRPC's own clients; tonic would return `Unknown` and `Cancelled`. A request that is
 /// larger than gRPC's servers accept by default is rejected here: the tap could not remove its secrets from messages.
@@ -53,6 +54,8 @@ pub(crate) struct Context {
     pub(crate) driver: OnceLock<String>,
     /// The deadline of calls that set none.
     pub(crate) deadline: Duration,
+    /// The caller gets error messages without the secrets and tokens of its request.
+    pub(crate) strips: bool,
 }
 
 impl<S> Tapped<S> {
@@ -230,6 +233,22 @@ impl Call {
         let message = (code != Code::Ok).then(|| redact::cleaned(status.message(), &self.secrets));
         self.record.end = Some(CallEnd { at: Stamp::now(), code, message, injected: self.injected });
         self.write();
+    }
+
+    /// Removes the secrets and tokens of the request from a status, if the caller requires that.
+    pub(super) fn strip(&self, headers: &mut HeaderMap) {
+        let Some(status) = Status::from_header_map(headers).filter(|_| self.context.strips) else { return };
+        let message = redact::without_secrets(status.message(), &self.secrets);
+        let message = redact::without_tokens(&message);
+        if message == status.message() {
+            return;
+        }
+        // The details may quote the request, too; they are of any type.
+        headers.remove("grpc-status-details-bin");
+        if let Err(unwritten) = Status::new(status.code(), message).add_header(headers) {
+            tracing::debug!(code = ?unwritten.code(), "a status without secrets cannot be written");
+            headers.remove("grpc-message");
+        }
     }
 
     fn write(&mut self) {

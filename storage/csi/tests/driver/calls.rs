@@ -95,6 +95,11 @@ async fn errors_keep_code_and_message_but_records_hold_no_secret() {
     assert_eq!(records[0].end, None);
     let end = records[1].end.as_ref().unwrap();
     assert_eq!((end.code, end.message.as_ref()), (Code::FailedPrecondition, Some(&message)));
+
+    let request = v1::DeleteVolumeRequest { volume_id: "v".into(), secrets: secrets() };
+    let discreet = driver(&socket, Tap::none()).stripping_secrets();
+    let status = discreet.controller().delete_volume(request).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, message.as_str()));
 }
 
 #[tokio::test]
