@@ -185,7 +185,7 @@ fn no_driver_makes_a_cluster_panic_hang_or_grow() {
         let program = env!("CARGO_BIN_EXE_claimcheck");
         let driver = format!(
             "exec:{program} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} \
-             --hostile {seed}"
+             --hostile {seed} --gentle 60"
         );
         let mut run = claimcheck();
         run.args(["run", "--driver", &driver, "provisioning::"]);

@@ -117,6 +117,10 @@ pub struct Args {
     /// Respond to every call with random messages from this seed, to test callers; there are no volumes then
     #[arg(long, value_name = "SEED", hide = true, conflicts_with_all = ["defect", "variant"])]
     pub hostile: Option<u64>,
+
+    /// Number of calls that a hostile driver responds to without an error, before its connections fail
+    #[arg(long, value_name = "N", hide = true, requires = "hostile", default_value_t = 100)]
+    pub gentle: u64,
 }
 
 impl From<Args> for Config {

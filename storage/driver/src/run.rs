@@ -86,7 +86,7 @@ pub async fn run_measured(
     if let Some(seed) = args.hostile {
         let server = Server::listen(&args.endpoint).await?;
         ready();
-        let hostile = Hostile::new(seed, (args.driver_name, args.node_id.to_string()));
+        let hostile = Hostile::new(seed, (args.driver_name, args.node_id.to_string()), args.gentle);
         // Without grace: some of its calls never end.
         return tokio::select! {
             served = hostile.clone().serve(server, services(hostile)) => Ok(served?),

@@ -43,8 +43,8 @@ const WAITING: usize = 8;
 const CONNECTIONS: u64 = 0x636f_6e6e;
 /// The same for late trailers.
 const TRAILERS: u64 = 0x7472_6169;
-/// How many of the first calls succeed: suites skip all cases that depend on a call that fails at the beginning.
-const GENTLE: u64 = 100;
+/// The topology segment of its nodes: without any, no volume would be created.
+const TOPOLOGY: (&str, &str) = ("topology.claimcheck.dev/zone", "hostile");
 /// The maximum size of a response that is requested before anything else.
 const GREETING: usize = 1 << 18;
 /// The pause between the messages of a slow stream.
@@ -58,6 +58,8 @@ pub(crate) struct Hostile {
     seed: u64,
     /// The names with which it can be registered: of the driver, and of its node.
     names: (String, String),
+    /// How many of the first calls succeed: callers give up, and suites skip cases, if a call fails at the beginning.
+    gentle: u64,
     calls: Arc<AtomicU64>,
     connections: Arc<AtomicU64>,
     /// How many more calls and streams may have no end.
@@ -68,10 +70,11 @@ pub(crate) struct Hostile {
 
 impl Hostile {
     /// Calls in the same order receive the same responses for the same seed.
-    pub(crate) fn new(seed: u64, names: (String, String)) -> Self {
+    pub(crate) fn new(seed: u64, names: (String, String), gentle: u64) -> Self {
         Self {
             seed,
             names,
+            gentle,
             calls: Arc::default(),
             connections: Arc::default(),
             endless: Arc::new(AtomicUsize::new(ENDLESS)),
@@ -88,7 +91,7 @@ impl Hostile {
 
     /// Whether the first calls are still to come.
     fn is_gentle(&self) -> bool {
-        self.calls.load(Ordering::Relaxed) < GENTLE
+        self.calls.load(Ordering::Relaxed) < self.gentle
     }
 
     /// What becomes of the next connection.
@@ -131,15 +134,15 @@ impl Hostile {
 
     /// Whether a random name is replaced: always at first, since no other call is made to a driver that cannot be
     /// registered, and mostly later.
-    fn is_named(dice: &mut Dice) -> bool {
-        dice.call() < GENTLE || dice.below(4) > 0
+    fn is_named(&self, dice: &mut Dice) -> bool {
+        dice.call() < self.gentle || dice.below(4) > 0
     }
 
     async fn plugin_info(&self) -> Answer<v1::GetPluginInfoResponse> {
         let mut dice = self.dice();
         dice.limit(GREETING);
         let mut info = v1::GetPluginInfoResponse::random(&mut dice);
-        if Self::is_named(&mut dice) {
+        if self.is_named(&mut dice) {
             info.name.clone_from(&self.names.0);
         }
         Ok(Response::new(info))
@@ -149,19 +152,35 @@ impl Hostile {
         let mut dice = self.dice();
         dice.limit(GREETING);
         let mut info = v1::NodeGetInfoResponse::random(&mut dice);
-        if Self::is_named(&mut dice) {
+        if self.is_named(&mut dice) {
             info.node_id.clone_from(&self.names.1);
             // Keys and values that are no labels keep a node from registering the driver.
-            info.accessible_topology = None;
+            let (key, value) = TOPOLOGY;
+            let segments = [(key.to_owned(), value.to_owned())].into();
+            info.accessible_topology = Some(v1::Topology { segments });
         }
         Ok(Response::new(info))
+    }
+
+    /// Mostly a volume that callers go on with: one of another size or place is deleted at once.
+    async fn volume(&self) -> Answer<v1::CreateVolumeResponse> {
+        let mut answer = self.answer::<v1::CreateVolumeResponse>().await?;
+        let mut dice = self.dice();
+        if self.is_named(&mut dice) {
+            let volume = answer.get_mut().volume.get_or_insert_default();
+            volume.volume_id = format!("volume-{}", dice.call());
+            volume.capacity_bytes = 1 << 30;
+            volume.accessible_topology.clear();
+            volume.content_source = None;
+        }
+        Ok(answer)
     }
 
     /// Any response, an error, or none.
     async fn answer<T: Random>(&self) -> Answer<T> {
         let mut dice = self.dice();
         match dice.below(100) {
-            _ if dice.call() < GENTLE => {}
+            _ if dice.call() < self.gentle => {}
             0 if self.may_be_endless() => std::future::pending().await,
             1..=5 => sleep(Duration::from_millis(dice.below(20))).await,
             6..=20 => return Err(dice.status()),
@@ -216,7 +235,7 @@ serve! {
         greet probe(ProbeRequest) -> ProbeResponse;
     }
     Controller {
-        answer create_volume(CreateVolumeRequest) -> CreateVolumeResponse;
+        volume create_volume(CreateVolumeRequest) -> CreateVolumeResponse;
         answer delete_volume(DeleteVolumeRequest) -> DeleteVolumeResponse;
         answer controller_publish_volume(ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse;
         answer controller_unpublish_volume(ControllerUnpublishVolumeRequest)

@@ -168,19 +168,18 @@ impl Connected for Connection {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::atomic::Ordering, time::Instant};
+    use std::time::Instant;
 
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::UnixStream,
     };
 
-    use super::{super::GENTLE, *};
+    use super::*;
 
     fn connection(course: Course) -> (Connection, UnixStream) {
         let (served, caller) = UnixStream::pair().unwrap();
-        let driver = Hostile::new(0, Default::default());
-        driver.calls.store(GENTLE, Ordering::Relaxed);
+        let driver = Hostile::new(0, Default::default(), 0);
         (Connection::new(Box::new(served), course, driver), caller)
     }
 
