@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_says_what_a_container_starts() {
+    fn a_container_starts_what_its_image_configures() {
         let text =
             r#"{"Entrypoint":["/csi-provisioner","-a"],"Cmd":null,"Env":["PATH=/bin","A=b=c"],"User":"1"}"#;
         let unpacked = unpacked(Path::new("/f"), serde_json::from_str(text).unwrap());
