@@ -18,10 +18,14 @@ pub fn validate_core(event: &Value) -> Vec<FieldError> {
     validate_legacy(event, "reportingComponent")
 }
 
-/// Validates a new event of `events.k8s.io`.
+/// Validates what every event of `events.k8s.io` has, before its metadata.
+pub fn validate_first(event: &Value) -> Vec<FieldError> {
+    validate_legacy(event, "reportingController")
+}
+
+/// Validates the rest of a new event of `events.k8s.io`.
 pub fn validate(event: &Value) -> Vec<FieldError> {
-    let mut errors = validate_legacy(event, "reportingController");
-    errors.extend(check_series(&event["series"]));
+    let mut errors = check_series(&event["series"]);
     if event["eventTime"].is_null() {
         errors.push(FieldError::required("eventTime", ""));
     }
@@ -76,17 +80,19 @@ fn validate_legacy(event: &Value, reporter: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (of_event, of_object) =
         (text(&event["metadata"], "namespace"), text(&event["involvedObject"], "namespace"));
+    // Events with this time are of the new kind.
+    let is_new = !event["eventTime"].is_null();
     // Events about objects of the cluster are in the default namespace.
     let matches = match of_object {
+        "" if is_new => ["default", "kube-system"].contains(&of_event),
         "" => ["", "default"].contains(&of_event),
-        namespace => namespace == of_event,
+        namespace => is_new || namespace == of_event,
     };
     if !matches {
         let detail = "does not match event.namespace";
         errors.push(FieldError::invalid("involvedObject.namespace", &of_object.into(), detail));
     }
-    // Events with this time are of the new kind.
-    if event["eventTime"].is_null() {
+    if !is_new {
         return errors;
     }
     let controller = text(event, "reportingComponent");
@@ -168,7 +174,8 @@ mod tests {
 
     #[test]
     fn what_is_refused_of_an_event() {
-        assert_eq!(texts(validate(&event())), Vec::<String>::new());
+        let validate = |event: &Value| texts([validate_first(event), validate(event)].concat());
+        assert_eq!(validate(&event()), Vec::<String>::new());
         let table = [
             ("action", json!(""), "action: Required value"),
             ("type", json!("Nope"), "type: Invalid value: \"\": has invalid value: Nope"),
@@ -185,9 +192,12 @@ mod tests {
         for (field, value, expected) in table {
             let mut event = event();
             event[field] = value;
-            let errors = texts(validate(&event));
+            let errors = validate(&event);
             assert!(errors.len() == 1 && errors[0].starts_with(expected), "{expected}: {errors:?}");
         }
+        let mut other = event();
+        other["involvedObject"]["namespace"] = "other".into();
+        assert_eq!(validate(&other), Vec::<String>::new(), "of the new kind, about another namespace");
         let core = json!({ "metadata": { "namespace": "default" }, "involvedObject": { "kind": "Node", "name": "n" } });
         assert_eq!(texts(validate_core(&core)), Vec::<String>::new(), "of the cluster");
     }

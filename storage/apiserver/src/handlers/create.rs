@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::update::{Change, WriteOutcome, warn, write};
 use super::{Call, Warnings, evict, metadata, ownership, token};
+use crate::quote::quote;
 use crate::request::ObjectPath;
 use crate::resources::{Generation, Resource, Storage, Write};
 use crate::response::Answer;
@@ -175,7 +176,8 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
         metadata["managedFields"] = owners;
     }
     let name = metadata["name"].as_str().unwrap_or_default().to_owned();
-    let mut errors = check_metadata(resource, &object);
+    let mut errors = (resource.validate_first)(&object);
+    errors.extend(check_metadata(resource, &object));
     errors.extend((resource.validate)(&object));
     if let Some(kind) = resource.custom {
         errors.extend(kind.validate(&object));
@@ -216,15 +218,26 @@ fn check_metadata(resource: &Resource, object: &Value) -> Vec<FieldError> {
 
 /// Binds a pod to a node, once.
 ///
-/// Mirrors BindingREST in pkg/registry/core/pod/storage.
+/// Mirrors BindingREST in pkg/registry/core/pod/storage, and `ValidatePodBinding`, of which the errors are no field errors
+/// of an object.
 fn bind(call: &Call<'_>) -> Result<Answer> {
     let resource = call.path.resource;
     let name = call.name()?;
     let binding = call.parse("Binding")?;
     let target = binding["target"]["name"].as_str().unwrap_or_default();
+    let mut errors = Vec::new();
+    let kind = binding["target"]["kind"].as_str().unwrap_or_default();
+    if !["", "Node"].contains(&kind) {
+        let supported = "supported values: \"Node\", \"<empty>\"";
+        errors.push(format!("target.kind: Unsupported value: {}: {supported}", quote(kind)));
+    }
     if target.is_empty() {
-        let errors = [FieldError::required("target.name", "")];
-        return Err(Status::invalid_kind("Binding", "", "Binding", name, &errors));
+        errors.push(FieldError::required("target.name", "").to_string());
+    }
+    match &errors[..] {
+        [] => {}
+        [error] => return Err(Status::unclassified(error.clone())),
+        several => return Err(Status::unclassified(format!("[{}]", several.join(", ")))),
     }
     loop {
         let pod = call.object()?;
@@ -256,8 +269,7 @@ fn bind(call: &Call<'_>) -> Result<Answer> {
         if let Value::Object(status) = &mut bound["status"] {
             status.shift_remove("nominatedNodeName");
         }
-        let scheduled =
-            json!({ "type": "PodScheduled", "status": "True", "lastTransitionTime": time::now() });
+        let scheduled = json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time::now() });
         match &mut bound["status"]["conditions"] {
             Value::Array(conditions) => {
                 conditions.retain(|condition| condition["type"] != "PodScheduled");

@@ -103,9 +103,10 @@ pub(super) fn choose_container<'a>(pod: &'a Value, asked: Option<&'a str>) -> Re
 
 /// The address of the kubelet of `node`, from the node's status.
 pub(super) fn kubelet_address(call: &Call<'_>, node: &str) -> Result<SocketAddr> {
-    let nodes = crate::resources::stored(Storage::Nodes);
     let found = call.store().get(Storage::Nodes, &Key::cluster(node));
-    let status = &found.as_ref().ok_or_else(|| Status::not_found(nodes, node))?.value["status"];
+    // As upstream, the error has the kind in the path.
+    let missing = || Status::not_found(call.path.resource, node);
+    let status = &found.as_ref().ok_or_else(missing)?.value["status"];
     let addresses = status["addresses"].as_array().into_iter().flatten();
     let ip = addresses
         .filter(|address| address["type"] == "InternalIP")

@@ -161,10 +161,19 @@ fn standard_finalizers(resource: &Resource, metadata: &Value) -> Vec<FieldError>
     if is_general {
         return Vec::new();
     }
-    let unknown = finalizer_names(metadata).enumerate().filter(|(_, name)| !is_standard(name));
+    unknown_finalizers("metadata", metadata)
+}
+
+/// The errors of a namespace's own finalizers (`ValidateNamespaceFinalizeUpdate`).
+pub fn namespace_finalizers(spec: &Value) -> Vec<FieldError> {
+    unknown_finalizers("spec", spec)
+}
+
+fn unknown_finalizers(path: &str, parent: &Value) -> Vec<FieldError> {
+    let unknown = finalizer_names(parent).enumerate().filter(|(_, name)| !is_standard(name));
     let detail = "name is neither a standard finalizer name nor is it fully qualified";
     let errors = unknown.map(|(index, name)| {
-        FieldError::invalid(format!("metadata.finalizers[{index}]"), &name.into(), detail)
+        FieldError::invalid(format!("{path}.finalizers[{index}]"), &name.into(), detail)
     });
     errors.collect()
 }

@@ -96,7 +96,6 @@ fn in_go(value: &Value) -> String {
 
 /// The patch in the body, other than an apply.
 pub fn read(call: &Call<'_>) -> Result<Patching> {
-    let bad = |error: serde_json::Error| Status::bad_request(format!("error decoding patch: {error}"));
     match call.media_type() {
         "application/json-patch+json" => {
             let operations = read_operations(&call.body)?;
@@ -107,9 +106,7 @@ pub fn read(call: &Call<'_>) -> Result<Patching> {
         }
         "application/merge-patch+json" => Ok(Patching::Merge(read_merge(&call.body)?)),
         _ if call.path.resource.custom.is_some() => Err(Status::unsupported_custom_patch()),
-        "application/strategic-merge-patch+json" => {
-            Ok(Patching::Strategic(serde_json::from_slice(&call.body).map_err(bad)?))
-        }
+        "application/strategic-merge-patch+json" => Ok(Patching::Strategic(read_strategic(&call.body)?)),
         _ => Err(Status::unsupported_patch()),
     }
 }
@@ -140,10 +137,27 @@ fn read_merge(body: &[u8]) -> Result<Value> {
     }
 }
 
+/// A strategic merge patch, which is an object; null changes nothing. Its errors have no introduction.
+fn read_strategic(body: &[u8]) -> Result<Value> {
+    match parse(body).map_err(Status::bad_request)? {
+        Value::Null => Ok(Value::Object(serde_json::Map::new())),
+        patch @ Value::Object(_) => Ok(patch),
+        other => {
+            let found = kind_of(&other);
+            let message =
+                format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+            Err(Status::bad_request(message))
+        }
+    }
+}
+
 fn read_json(body: &[u8]) -> Result<Value> {
+    parse(body).map_err(|why| bad_patch(&why))
+}
+
+fn parse(body: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(body).map_err(|error| {
-        let text = String::from_utf8_lossy(body);
-        bad_patch(&json_syntax::error(&text).unwrap_or_else(|| error.to_string()))
+        json_syntax::error(&String::from_utf8_lossy(body)).unwrap_or_else(|| error.to_string())
     })
 }
 

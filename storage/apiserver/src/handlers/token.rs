@@ -53,20 +53,21 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         "spec": { "audiences": audiences, "expirationSeconds": seconds },
         "status": { "token": token, "expirationTimestamp": time::in_seconds(seconds) },
     });
-    if bound.is_object() {
-        answer["spec"]["boundObjectRef"] = bound.clone();
-    }
+    // Go writes it even when it is not set.
+    answer["spec"]["boundObjectRef"] = bound.clone();
     Ok(call.answer_other(StatusCode::CREATED, &answer))
 }
 
 /// The object to which the token is bound, by its name in the claims; of a pod also its node.
 fn bound_objects(call: &Call<'_>, account: &Key, bound: &Value) -> Result<Map<String, Value>> {
-    let (claim, storage) = match bound["kind"].as_str().unwrap_or_default() {
-        "Pod" => ("pod", Storage::Pods),
-        "Secret" => ("secret", Storage::Secrets),
-        "Node" => ("node", Storage::Nodes),
-        other => {
-            let message = format!("cannot bind token for serviceaccount to object of kind {other}");
+    let text = |field: &str| bound[field].as_str().unwrap_or_default();
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    let (claim, storage) = match (group, text("kind")) {
+        ("", "Pod") => ("pod", Storage::Pods),
+        ("", "Secret") => ("secret", Storage::Secrets),
+        ("", "Node") => ("node", Storage::Nodes),
+        (group, kind) => {
+            let message = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
             return Err(Status::bad_request(message));
         }
     };

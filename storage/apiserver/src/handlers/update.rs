@@ -216,6 +216,10 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
             restore(&spec, &mut new["spec"], "ephemeralContainers");
             (resource.default)(new);
         }
+        Some("finalize") => {
+            (resource.default)(new);
+            restore(&old.value, new, "status");
+        }
         Some(_) => {
             let spec = new.get("spec").cloned().unwrap_or_default();
             *new = old.value.clone();
@@ -269,6 +273,9 @@ fn check(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
         if valid && resource.storage != Storage::Events {
             errors.extend((resource.validate)(new));
         }
+    }
+    if call.path.subresource.as_deref() == Some("finalize") {
+        errors.extend(metadata::namespace_finalizers(&new["spec"]));
     }
     if call.path.subresource.as_deref() == Some("status") {
         errors.extend((resource.validate_status)(new));

@@ -51,6 +51,7 @@ pub(super) fn rows() -> Vec<Resource> {
     let view = Resource {
         group: "events.k8s.io",
         decode: decode_view,
+        validate_first: event::validate_first,
         validate: event::validate,
         validate_update: event::validate_update,
         fields: &[

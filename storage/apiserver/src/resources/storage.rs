@@ -6,7 +6,7 @@ use k8s_openapi::api::storage::v1::{
 };
 use serde_json::{Value, json};
 
-use super::decode::decode;
+use super::decode::{DecodeError, Decoded, decode};
 use super::{BASE, Field, Generation, Resource, Storage, columns, default_to, status_of};
 use crate::admission::{attachment, claim, class, driver, volume};
 use crate::status::FieldError;
@@ -56,6 +56,7 @@ pub(super) fn rows() -> Vec<Resource> {
             default: |volume| {
                 default_to(&mut volume["spec"], "persistentVolumeReclaimPolicy", "Retain");
                 default_to(&mut volume["spec"], "volumeMode", "Filesystem");
+                omit_empty_references(&mut volume["spec"]["csi"]);
             },
             begin: |volume| {
                 volume["status"] = json!({ "phase": "Pending", "lastPhaseTransitionTime": time::now() });
@@ -95,7 +96,7 @@ pub(super) fn rows() -> Vec<Resource> {
             unconditional: false,
             plural: "csinodes",
             singular: "csinode",
-            decode: decode::<CSINode>,
+            decode: decode_node,
             // Go writes the list even when it is empty.
             default: default_node,
             validate: driver::validate_node,
@@ -153,6 +154,8 @@ pub(super) fn rows() -> Vec<Resource> {
             begin: |attachment| attachment["status"] = json!({ "attached": false }),
             validate: attachment::validate,
             default: |attachment| default_to(&mut attachment["status"], "attached", false),
+            // Go writes the status even when a client has removed it.
+            settle_status: |_, attachment| default_to(&mut attachment["status"], "attached", false),
             validate_update: |old, new| {
                 preceded_by(|| attachment::validate(new), attachment::validate_update(old, new))
             },
@@ -229,6 +232,24 @@ fn default_claim(claim: &mut Value) {
 }
 
 /// Go writes both lists even when they are not set: their fields have no `omitempty` in storage/v1 types.go.
+/// Decodes a node without a status, which is a field of later versions only.
+fn decode_node(resource: &Resource, mut value: Value) -> Result<Decoded, DecodeError> {
+    let status = value.as_object_mut().and_then(|fields| fields.shift_remove("status"));
+    let mut decoded = decode::<CSINode>(resource, value)?;
+    decoded.faults.extend(status.map(|_| "unknown field \"status\"".to_owned()));
+    Ok(decoded)
+}
+
+/// Go omits names and namespaces of references to secrets when they are empty.
+fn omit_empty_references(source: &mut Value) {
+    let fields = source.as_object_mut().into_iter().flatten();
+    for (_, reference) in fields.filter(|(name, _)| name.ends_with("SecretRef")) {
+        if let Value::Object(reference) = reference {
+            reference.retain(|_, value| *value != "");
+        }
+    }
+}
+
 fn default_node(node: &mut Value) {
     default_to(&mut node["spec"], "drivers", Value::Null);
     for driver in node["spec"]["drivers"].as_array_mut().into_iter().flatten() {

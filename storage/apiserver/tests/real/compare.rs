@@ -156,6 +156,9 @@ fn keys(path: &str, items: &[Value]) -> Vec<String> {
                 ["operation", "manager", "subresource"].map(|field| item[field].as_str().unwrap_or_default());
             return Some(words.join(" ").trim_end().to_owned());
         }
+        if let Some(paths) = item["nonResourceURLs"].as_array() {
+            return Some(paths.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "));
+        }
         let fields = ["name", "resource", "subresource", "groupVersion", "version", "type", "key", "field"];
         let name = item["metadata"]["name"].as_str();
         let name = name.or_else(|| fields.iter().find_map(|field| item[*field].as_str()));

@@ -66,19 +66,26 @@ impl Table {
     pub fn read() -> Result<Self, String> {
         let known: Vec<Known> =
             serde_saphyr::from_str(TABLE).map_err(|error| format!("differences.yaml: {error}"))?;
-        match known.iter().find(|known| known.reason.trim().is_empty()) {
-            Some(empty) => Err(format!("differences.yaml: an entry without a reason: {empty:?}")),
+        if let Some(empty) = known.iter().find(|known| known.reason.trim().is_empty()) {
+            return Err(format!("differences.yaml: an entry without a reason: {empty:?}"));
+        }
+        match known.iter().find(|known| known.is_broad()) {
+            Some(broad) => {
+                let required =
+                    "requires a sort, a value or a request, so that it covers no other differences";
+                Err(format!("differences.yaml: an entry {required}: {broad:?}"))
+            }
             None => Ok(Self { known, used: BTreeSet::new() }),
         }
     }
 
-    /// Whether a difference is known. All entries that cover it count as used.
-    pub fn covers(&mut self, place: &Place, difference: &Difference) -> bool {
+    /// The positions of the entries that cover a difference, all of which count as used.
+    pub fn covering(&mut self, place: &Place, difference: &Difference) -> Vec<usize> {
         let entries = self.known.iter().enumerate();
         let covering: Vec<usize> =
             entries.filter(|(_, known)| known.covers(place, difference)).map(|(number, _)| number).collect();
         self.used.extend(&covering);
-        !covering.is_empty()
+        covering
     }
 
     /// The entries that cover nothing any more.
@@ -90,6 +97,11 @@ impl Table {
 }
 
 impl Known {
+    /// Whether it covers any difference at its path, whatever the values are and however it came about.
+    fn is_broad(&self) -> bool {
+        [&self.sort, &self.stock, &self.built_in, &self.request].iter().all(|pattern| *pattern == "*")
+    }
+
     fn covers(&self, place: &Place, difference: &Difference) -> bool {
         glob(&self.scenario, &place.scenario)
             && glob(&self.kind, &place.kind)

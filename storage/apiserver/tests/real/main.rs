@@ -7,7 +7,8 @@
 //! without.
 //!
 //! `CLAIMCHECK_DIFFERENTIAL_LOGS` names the file (`x.txt`) that gets the report, or its folder (then it is
-//! `apiserver.txt` there); all differences are written next to it (NDJSON). `CLAIMCHECK_DIFFERENTIAL_ALL` sends
+//! `apiserver.txt` there); all differences are written next to it (`x.ndjson`), and the known ones with the positions of
+//! their entries (`x.known.ndjson`). `CLAIMCHECK_DIFFERENTIAL_ALL` sends
 //! about all kinds what is otherwise sent about few. `CLAIMCHECK_DIFFERENTIAL_ONLY` is a part of the names of the
 //! scenarios to run.
 
@@ -143,19 +144,22 @@ fn add(report: &mut Report, table: &mut Table, names: &HashMap<String, String>, 
             continue;
         }
         // Known differences count as such, also where an earlier one is their cause.
-        let unknown: Vec<Difference> =
-            differences.into_iter().filter(|difference| !table.covers(&place, difference)).collect();
+        let kind_name = names.get(&place.kind).cloned().unwrap_or_default();
+        let finding = |difference| Finding { place: place.clone(), difference, kind_name: kind_name.clone() };
+        let mut unknown = Vec::new();
+        for difference in differences {
+            let entries = table.covering(&place, &difference);
+            match entries.is_empty() {
+                true => unknown.push(finding(difference)),
+                false => report.known.push((entries, finding(difference))),
+            }
+        }
         if unknown.is_empty() {
             report.explained += 1;
         } else if is_consequence {
             report.consequences += 1;
         } else {
-            let kind_name = names.get(&place.kind).cloned().unwrap_or_default();
-            report.findings.extend(unknown.into_iter().map(|difference| Finding {
-                place: place.clone(),
-                difference,
-                kind_name: kind_name.clone(),
-            }));
+            report.findings.extend(unknown);
         }
     }
 }

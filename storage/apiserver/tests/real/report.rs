@@ -36,6 +36,8 @@ pub struct Report {
     /// Requests about objects that differ because of an earlier request.
     pub consequences: usize,
     pub findings: Vec<Finding>,
+    /// Known differences, with the positions of their entries.
+    pub known: Vec<(Vec<usize>, Finding)>,
     pub unused: Vec<String>,
     /// Failures of the test itself.
     pub errors: Vec<String>,
@@ -109,8 +111,11 @@ impl Report {
             path
         };
         fs::write(&path, self.text()).map_err(|error| cannot(&path, error))?;
-        let lines: String = self.findings.iter().map(Finding::line).collect();
+        let lines: String = self.findings.iter().map(|finding| finding.line(&[])).collect();
         let list = path.with_extension("ndjson");
+        fs::write(&list, lines).map_err(|error| cannot(&list, error))?;
+        let lines: String = self.known.iter().map(|(entries, finding)| finding.line(entries)).collect();
+        let list = path.with_extension("known.ndjson");
         fs::write(&list, lines).map_err(|error| cannot(&list, error))?;
         Ok(Some(path))
     }
@@ -128,11 +133,13 @@ impl Finding {
         cause.replace(&self.kind_name, "<Kind>")
     }
 
-    fn line(&self) -> String {
+    /// A line of NDJSON, with the numbers of the entries that cover it, counted from 1.
+    fn line(&self, entries: &[usize]) -> String {
         let Place { scenario, kind, verb, request } = &self.place;
         let Difference { path, sort, stock, built_in } = &self.difference;
+        let entries: Vec<usize> = entries.iter().map(|position| position + 1).collect();
         let line = json!({
-            "cause": self.cause(), "scenario": scenario, "kind": kind, "verb": verb, "request": short(request, WRITTEN),
+            "entries": entries, "cause": self.cause(), "scenario": scenario, "kind": kind, "verb": verb, "request": short(request, WRITTEN),
             "path": path, "sort": sort.name(), "stock": written(stock), "built_in": written(built_in),
         });
         format!("{line}\n")

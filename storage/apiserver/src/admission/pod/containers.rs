@@ -221,13 +221,12 @@ fn devices(path: &str, container: &Value, spec: &Value, mountable: &HashSet<&str
 }
 
 /// The name of a valid volume of the pod.
-fn volume_name(path: &str, usage: &Value, mountable: &HashSet<&str>) -> Option<FieldError> {
+fn volume_name(path: &str, usage: &Value, mountable: &HashSet<&str>) -> Vec<FieldError> {
     let field = format!("{path}.name");
     let name = usage["name"].as_str().unwrap_or_default();
-    if name.is_empty() {
-        return Some(FieldError::required(field, ""));
-    }
-    (!mountable.contains(name)).then(|| FieldError::not_found(field, &usage["name"]))
+    let required = name.is_empty().then(|| FieldError::required(field.as_str(), ""));
+    let unknown = (!mountable.contains(name)).then(|| FieldError::not_found(field.as_str(), &name.into()));
+    required.into_iter().chain(unknown).collect()
 }
 
 /// Mirrors `validateContainerPorts`, except for the ports' names.
