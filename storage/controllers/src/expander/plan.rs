@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use claimcheck_informer::{InTree, World, growth};
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{ObjectKey, PRE_RESIZE_CAPACITY};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use crate::{
-    claims::{claim_phase, claim_ref, ref_uid, volume_name},
+    claims::{annotation, claim_phase, claim_ref, ref_uid, volume_name},
     migration::migrated_to,
 };
 
@@ -24,7 +24,10 @@ pub enum Report {
 pub fn plan(key: &ObjectKey, world: &World) -> Option<Report> {
     let claim = world.claims.get(key).filter(|claim| claim_phase(claim) == "Bound")?;
     let volume = world.volumes.named(volume_name(claim)?)?;
-    if growth::requested(claim) <= growth::capacity(claim) || !is_bound_to(volume, claim) {
+    // The second: its file system is still as large as for an earlier claim (`syncHandler` in expand_controller.go).
+    let is_to_grow = growth::requested(claim) > growth::capacity(claim)
+        || annotation(&**volume, PRE_RESIZE_CAPACITY).is_some();
+    if !is_to_grow || !is_bound_to(volume, claim) {
         return None;
     }
     let in_tree = volume.spec.as_ref().and_then(InTree::of_volume);
@@ -86,6 +89,11 @@ mod tests {
             (spec.csi, spec.host_path) = (None, Some(HostPathVolumeSource::default()));
         };
         assert!(is_reported("2Gi", foreign), "of no driver");
+        let small_file_system = |volume: &mut PersistentVolume| {
+            let size = (PRE_RESIZE_CAPACITY.to_owned(), "512Mi".to_owned());
+            volume.metadata.annotations.get_or_insert_default().extend([size]);
+        };
+        assert!(is_reported("1Gi", small_file_system), "expanded for an earlier claim");
         let of_another = |volume: &mut PersistentVolume| {
             volume.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some("another".into());
         };

@@ -28,10 +28,15 @@ impl Controller for Expander {
         KindSet::of(&[Kind::Claim])
     }
 
-    /// Only a changed request matters.
+    /// Only a larger request matters, or capacity: a claim is bound, or its file system has grown.
     fn map_to_keys(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
         match change.both::<PersistentVolumeClaim>() {
-            (Some(old), Some(new)) if growth::requested(old) >= growth::requested(new) => Vec::new(),
+            (Some(old), Some(new))
+                if growth::requested(old) >= growth::requested(new)
+                    && growth::capacity(old) >= growth::capacity(new) =>
+            {
+                Vec::new()
+            }
             (_, Some(_)) => vec![change.key.clone()],
             (_, None) => Vec::new(),
         }

@@ -111,6 +111,16 @@ pub enum UnusableVolume {
     NoContent,
 }
 
+impl UnusableVolume {
+    /// Upstream's text for the deletion of the volume.
+    pub fn cleanup(&self) -> &'static str {
+        match self {
+            Self::TooSmall { .. } => "Cleanup",
+            Self::NoContent => "cleanup",
+        }
+    }
+}
+
 /// Input of a CreateVolume call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {

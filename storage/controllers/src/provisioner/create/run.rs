@@ -15,7 +15,7 @@ use claimcheck_model::{ObjectKey, SELECTED_NODE, snapshot::VolumeSnapshotContent
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{
     ownership::Attempts,
@@ -239,11 +239,14 @@ impl Claims {
                 let request = DeleteVolumeRequest { volume_id: handle.clone(), secrets };
                 let message = match self.clean_up(request).await {
                     Ok(()) => unusable.to_string(),
-                    Err(failure) => format!(
-                        "{unusable}. Cleanup of volume {} failed, volume is orphaned: {failure}. Its volume handle is \
-                         {handle:?}",
-                        job.request.name
-                    ),
+                    Err(failure) => {
+                        warn!(claim = %id.key, handle, "the volume is orphaned");
+                        let cleanup = unusable.cleanup();
+                        let name = &job.request.name;
+                        format!(
+                            "{unusable}. {cleanup} of volume {name} failed, volume is orphaned: {failure}"
+                        )
+                    }
                 };
                 failed(context, &job.claim, &message);
                 return Err(Failure::Transient(message.into()));
