@@ -3,13 +3,16 @@
 //!
 //! ```text
 //! measurement                       cluster
-//!             <── Filled ──────────  the server runs, and all objects exist
+//!             <── Filled ──────────  the server runs, and half of the objects exist
+//!             ─── "fill" ─────────>
+//!             <── Filled ──────────  all objects exist
 //!             ─── "run" ──────────>  life cycles at the rate, and watches are cut
 //!             <── Ran ─────────────  all of them are over
 //! ```
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     process::Stdio,
     sync::{
         Arc,
@@ -50,7 +53,7 @@ const RUNS_FOR: Duration = Duration::from_secs(1);
 /// The resources that life cycles change.
 const RESOURCES: [&str; 4] = ["persistentvolumeclaims", "persistentvolumes", "pods", "volumeattachments"];
 
-/// All objects exist.
+/// A part of the objects, or all of them, exist.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Filled {
     /// The credentials of the server.
@@ -58,6 +61,9 @@ pub struct Filled {
     /// The seconds that their creation took.
     pub seconds: f64,
 }
+
+/// The objects of life cycles that exist although all are over.
+pub type Remaining = BTreeMap<String, usize>;
 
 /// All life cycles are over.
 #[derive(Debug, Serialize, Deserialize)]
@@ -70,6 +76,8 @@ pub struct Ran {
     pub watches: u64,
     /// All list requests since the server started, by resource.
     pub lists: BTreeMap<String, u64>,
+    /// What remains of them.
+    pub remaining: Remaining,
 }
 
 /// The second process, as the first one sees it; dropping it kills it.
@@ -80,7 +88,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it, and returns once all objects exist.
+    /// Starts it, and returns once half of the objects exist.
     pub async fn start(arguments: &Arguments) -> Result<(Self, Filled)> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(ARGUMENT).args(arguments.words()).kill_on_drop(true);
@@ -90,6 +98,12 @@ impl Cluster {
         let mut cluster = Self { _child: child, input, output: BufReader::new(output).lines() };
         let filled = cluster.line().await?;
         Ok((cluster, filled))
+    }
+
+    /// Creates the other half.
+    pub async fn fill(&mut self) -> Result<Filled> {
+        self.input.write_all(b"fill\n").await?;
+        self.line().await
     }
 
     /// Runs the life cycles.
@@ -117,8 +131,15 @@ pub async fn main(arguments: &Arguments) -> Result<()> {
     let server = apiserver::start(apiserver::Config::default()).await?;
     let kubeconfig = server.kubeconfig();
     let client = client(&kubeconfig).await?;
+    let half = arguments.volumes / 2;
     fill(&client, arguments).await?;
-    report(&Filled { kubeconfig, seconds: started.elapsed().as_secs_f64() })?;
+    volumes(&client, arguments, 0..half).await?;
+    report(&Filled { kubeconfig: kubeconfig.clone(), seconds: started.elapsed().as_secs_f64() })?;
+    if next_line().await? {
+        let started = Instant::now();
+        volumes(&client, arguments, half..arguments.volumes).await?;
+        report(&Filled { kubeconfig, seconds: started.elapsed().as_secs_f64() })?;
+    }
     while next_line().await? {
         report(&run(&server, &client, arguments).await?)?;
     }
@@ -168,7 +189,7 @@ fn path_in(namespace: &str, plural: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/{plural}")
 }
 
-/// Creates all objects.
+/// Creates all objects but volumes and their users.
 async fn fill(client: &Client, arguments: &Arguments) -> Result<()> {
     for index in 0..NAMESPACES {
         post(client, "/api/v1/namespaces", &objects::namespace(index)).await?;
@@ -179,24 +200,26 @@ async fn fill(client: &Client, arguments: &Arguments) -> Result<()> {
     for index in 0..CLASSES {
         post(client, &format!("{STORAGE}/storageclasses"), &objects::class(index)).await?;
     }
-    concurrently(arguments.nodes, |index| async move {
+    concurrently(0..arguments.nodes, |index| async move {
         let status = format!("{NODES}/{}/status", objects::node_name(index));
         post(client, NODES, &objects::node(index)).await?;
         patch(client, &status, &objects::node_status()).await?;
         post(client, &format!("{STORAGE}/csinodes"), &objects::csi_node(index)).await.map(drop)
     })
-    .await?;
-    concurrently(arguments.volumes, |index| async move {
-        in_use(client, &Names::new("all", index, arguments.nodes)).await
-    })
     .await
 }
 
+/// Creates these volumes.
+async fn volumes(client: &Client, arguments: &Arguments, numbers: Range<usize>) -> Result<()> {
+    let nodes = arguments.nodes;
+    concurrently(numbers, |index| async move { in_use(client, &Names::new("all", index, nodes)).await }).await
+}
+
 async fn concurrently<W: Future<Output = Result<()>>>(
-    count: usize,
+    numbers: Range<usize>,
     work: impl FnMut(usize) -> W,
 ) -> Result<()> {
-    stream::iter((0..count).map(Ok)).try_for_each_concurrent(CONCURRENCY, work).await
+    stream::iter(numbers.map(Ok)).try_for_each_concurrent(CONCURRENCY, work).await
 }
 
 /// Creates a volume that a pod uses.
@@ -257,7 +280,26 @@ async fn run(server: &Server, client: &Client, arguments: &Arguments) -> Result<
     };
     let lists = requests(server, "list");
     let watches = requests(server, "watch").values().sum::<u64>() - watches;
-    Ok(Ran { cycles, cuts: cuts.load(Ordering::Relaxed), watches, lists })
+    let remaining = remaining(client).await?;
+    Ok(Ran { cycles, cuts: cuts.load(Ordering::Relaxed), watches, lists, remaining })
+}
+
+/// What life cycles left in the server.
+async fn remaining(client: &Client) -> Result<Remaining> {
+    let mut remaining = Remaining::new();
+    for (path, prefix) in [
+        ("/api/v1/persistentvolumeclaims", "data-run-"),
+        (VOLUMES, "pvc-run-"),
+        ("/api/v1/pods", "run-"),
+        (ATTACHMENTS, "csi-run"),
+    ] {
+        let list = send(client, Method::GET, path, &Value::Null).await?;
+        let items = list["items"].as_array().into_iter().flatten();
+        let names = items.filter_map(|item| item["metadata"]["name"].as_str());
+        remaining.insert(path.to_owned(), names.filter(|name| name.starts_with(prefix)).count());
+    }
+    remaining.retain(|_, count| *count > 0);
+    Ok(remaining)
 }
 
 async fn life_cycles(client: &Client, arguments: &Arguments) -> Result<usize> {

@@ -15,16 +15,17 @@ mod objects;
 mod process;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Display,
     hint::black_box,
     pin::pin,
-    process::ExitCode,
+    process::{ExitCode, Stdio},
     str::FromStr,
     time::{Duration, Instant},
 };
 
-use claimcheck_monitor::{Monitor, Options, Scope};
+use claimcheck_model::{Event, TransitionKind};
+use claimcheck_monitor::{Monitor, Options, Scope, stuck::Status};
 use jiff::SignedDuration;
 use tokio::time::sleep;
 
@@ -116,8 +117,14 @@ fn main() -> ExitCode {
 
 fn run() -> Result<bool> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let arguments = Arguments::parse(&words)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if let [first, file] = &words[..]
+        && first == MONITOR
+    {
+        runtime.block_on(another(file))?;
+        return Ok(true);
+    }
+    let arguments = Arguments::parse(&words)?;
     if words.first().is_some_and(|word| word == cluster::ARGUMENT) {
         runtime.block_on(cluster::main(&arguments))?;
         return Ok(true);
@@ -130,8 +137,10 @@ async fn measure(arguments: &Arguments) -> Result<bool> {
     let Arguments { nodes, volumes, rate, seconds, cut } = arguments;
     println!("{nodes} nodes, {volumes} volumes in use");
     println!("{rate} life cycles/s for {seconds} s, all watches are cut every {cut} s");
-    let (mut cluster, filled) = Cluster::start(arguments).await?;
-    println!("the objects were created in {:.0} s\n", filled.seconds);
+    let (mut cluster, half) = Cluster::start(arguments).await?;
+    let of_half = memory_of_another(&half.kubeconfig).await?;
+    let filled = cluster.fill().await?;
+    println!("the objects were created in {:.0} s\n", half.seconds + filled.seconds);
     row("", "measured", "limit");
 
     let client = cluster::client(&filled.kubeconfig).await?;
@@ -143,9 +152,12 @@ async fn measure(arguments: &Arguments) -> Result<bool> {
     row("until synced", format!("{:.2} s", synced.as_secs_f64()), "10 s with 100,000 volumes");
     row("CPU time until synced", format!("{:.2} s", cpu_time().as_secs_f64()), "");
     memory("when synced", before, idle, *volumes);
+    let more = idle.anonymous.saturating_sub(of_half.anonymous) as f64 / (volumes - volumes / 2) as f64;
+    row("  per volume of the second half", format!("{:.2} kB", more / 1e3), "4 kB");
     let rows = monitor.status().waiting.len();
     row("volumes that wait when synced", rows, "0, since all are in use");
 
+    let mut events = monitor.subscribe();
     let (cpu, started) = (cpu_time(), Instant::now());
     let ran = run_and_scrape(&mut cluster, &monitor).await?;
     let share = (cpu_time() - cpu).as_secs_f64() / started.elapsed().as_secs_f64();
@@ -153,7 +165,34 @@ async fn measure(arguments: &Arguments) -> Result<bool> {
     row("CPU during life cycles", format!("{share:.3} cores"), "0.1 cores at 20 a second");
     memory("after life cycles", before, Memory::now()?, *volumes);
     requests(&ran, &monitor.metrics());
-    Ok(compare(&phases, &ran))
+    let complete = compare(&phases, &ran);
+    if !complete {
+        let events = std::iter::from_fn(|| events.try_recv().ok());
+        explain(events, &monitor.status(), &ran);
+    }
+    Ok(complete)
+}
+
+/// The first argument of a process that only starts a monitor; the second one is the file of the credentials.
+const MONITOR: &str = "--monitor";
+
+/// The memory of a separate process with a monitor, when synced.
+async fn memory_of_another(kubeconfig: &str) -> Result<Memory> {
+    let file = std::env::temp_dir().join(format!("claimcheck-scale-{}", std::process::id()));
+    std::fs::write(&file, kubeconfig)?;
+    let mut command = tokio::process::Command::new(std::env::current_exe()?);
+    let output = command.arg(MONITOR).arg(&file).stderr(Stdio::inherit()).output().await;
+    std::fs::remove_file(&file)?;
+    Ok(serde_json::from_slice(&output?.stdout)?)
+}
+
+/// The main function of that process.
+async fn another(file: &str) -> Result<()> {
+    let client = cluster::client(&std::fs::read_to_string(file)?).await?;
+    let monitor = Monitor::start(client, options()?).await?;
+    monitor.synced().await;
+    println!("{}", serde_json::to_string(&Memory::now()?)?);
+    Ok(())
 }
 
 fn options() -> Result<Options> {
@@ -226,13 +265,16 @@ fn memory(when: &str, before: Memory, now: Memory, volumes: usize) {
     let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     let of_volumes = now.resident.saturating_sub(before.resident) as f64 / volumes as f64;
     row(&format!("resident {when}"), megabytes(now.resident), "200 MB with 50,000 volumes");
+    row("  of that anonymous", megabytes(now.anonymous), "");
     row("  at most", megabytes(now.peak), "");
     row("  per volume", format!("{:.2} kB", of_volumes / 1e3), "4 kB");
 }
 
 fn requests(ran: &Ran, metrics: &str) {
     let lists = samples(metrics, "claimcheck_lists_after_start_total");
-    let listed_again: f64 = lists.map(|(_, value)| value).sum();
+    // Those of Events are requests about what waits.
+    let of_kinds = lists.filter(|(labels, _)| label(labels, "kind") != "Event");
+    let listed_again: f64 = of_kinds.map(|(_, value)| value).sum();
     row("lists after the start, by its metrics", listed_again, "0");
     let of = |events: bool| -> u64 {
         let lists = ran.lists.iter().filter(|(resource, _)| (*resource == "events") == events);
@@ -251,8 +293,7 @@ fn compare(phases: &BTreeMap<(String, String), usize>, ran: &Ran) -> bool {
     for phase in PHASES {
         row(&format!("phases {phase}, result ok"), ok(phases, phase), &format!("{} life cycles", ran.cycles));
     }
-    // Without mount tables the start of `start` is never observed.
-    let others = phases.iter().filter(|((phase, result), _)| phase != "start" && result != "ok");
+    let others = phases.iter().filter(|((_, result), _)| result != "ok");
     let others: usize = others.map(|(_, count)| count).sum();
     row("phases with another result", others, "0");
     let complete = others == 0 && PHASES.iter().all(|phase| ok(phases, phase) == ran.cycles);
@@ -260,6 +301,38 @@ fn compare(phases: &BTreeMap<(String, String), usize>, ran: &Ran) -> bool {
         println!("\nphases were lost or counted twice: {phases:?}");
     }
     complete
+}
+
+/// Prints what an incomplete run has left, and which volumes lack a phase.
+fn explain(events: impl Iterator<Item = Event>, status: &Status, ran: &Ran) {
+    let mut handles: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut detached = 0;
+    for event in events {
+        match event {
+            Event::Phase(sample) if sample.outcome.name() == "ok" && !sample.handle.is_empty() => {
+                handles.entry(sample.phase.name()).or_default().insert(sample.handle);
+            }
+            Event::Transition(change) if change.kind == TransitionKind::Detach => detached += 1,
+            _ => {}
+        }
+    }
+    let all: BTreeSet<&String> = handles.values().flatten().collect();
+    println!(
+        "{} volumes with phases, {detached} detached; remaining objects: {:?}",
+        all.len(),
+        ran.remaining
+    );
+    for phase in PHASES.iter().filter(|phase| handles.contains_key(*phase)) {
+        let missing: Vec<&&String> = all.iter().filter(|handle| !handles[phase].contains(**handle)).collect();
+        println!("  {} without {phase}: {:?}", missing.len(), &missing[..missing.len().min(5)]);
+    }
+    println!("{}", status.headline());
+    for row in status.waiting.iter().take(10) {
+        println!("  {} {} {} waits for {:?}", row.claim, row.volume, row.pod, row.phase);
+    }
+    for leftover in status.leftovers.iter().take(10) {
+        println!("  {} {}: {}", leftover.kind.name(), leftover.object, leftover.detail);
+    }
 }
 
 fn row(label: &str, figure: impl Display, limit: &str) {

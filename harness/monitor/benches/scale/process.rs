@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
 /// The resident memory of this process in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Memory {
     /// Now (`VmRSS`).
     pub resident: u64,
+    /// Of that, without the pages of files, such as those of the program itself (`RssAnon`).
+    pub anonymous: u64,
     /// At most so far (`VmHWM`).
     pub peak: u64,
 }
@@ -24,7 +27,8 @@ impl Memory {
             let kilobytes: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
             kilobytes.map(|number| number * 1024).ok_or_else(|| format!("/proc/self/status has no {name}"))
         };
-        Ok(Self { resident: field("VmRSS:")?, peak: field("VmHWM:")? })
+        let (resident, anonymous, peak) = (field("VmRSS:")?, field("RssAnon:")?, field("VmHWM:")?);
+        Ok(Self { resident, anonymous, peak })
     }
 }
 
