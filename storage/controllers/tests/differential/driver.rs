@@ -177,7 +177,7 @@ impl Driver {
 
 #[tonic::async_trait]
 impl Node for Driver {
-    /// Of a driver whose provisioner runs on a node.
+    /// Of a driver with a provisioner on its node.
     async fn node_get_info(
         &self,
         _: Request<NodeGetInfoRequest>,

@@ -5,8 +5,9 @@
 //! differences. Requires the programs in `KUBEBUILDER_ASSETS` and `CLAIMCHECK_STOCK_SIDECARS`; prints one line without.
 //!
 //! `cargo test --locked --test differential -- <part of a name>` runs some. Logs of all programs are kept if
-//! `CLAIMCHECK_DIFFERENTIAL_LOGS` names a folder; with `CLAIMCHECK_DIFFERENTIAL_ALL` permitted differences fail, too. `-- --include-ignored` also runs those that take minutes. `CLAIMCHECK_DIFFERENTIAL_SCENARIOS` names a folder with
-//! other scenarios to run instead. For random scenarios see `random.rs`.
+//! `CLAIMCHECK_DIFFERENTIAL_LOGS` names a folder; with `CLAIMCHECK_DIFFERENTIAL_ALL` permitted differences fail, too. `--
+//! --include-ignored` also runs those that take minutes. `CLAIMCHECK_DIFFERENTIAL_SCENARIOS` names a folder with other
+//! scenarios to run instead. For random scenarios see `random.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 

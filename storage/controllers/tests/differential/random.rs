@@ -78,11 +78,14 @@ fn steps(seed: u64) -> Vec<Step> {
         with: json!({ "volumeBindingMode": "WaitForFirstConsumer" }),
         ..Step::default()
     };
-    std::iter::once(late_binding).chain((0..count).map(|_| step(&mut numbers))).collect()
+    // Before any claim: upstream binds a claim to a volume that comes later with its next resync only.
+    let fixed = object("volume static", json!({ "spec": { "storageClassName": "$s.x" } }));
+    let steps: Vec<Step> = (0..count).map(|_| step(&mut numbers)).collect();
+    [late_binding, fixed].into_iter().chain(steps).collect()
 }
 
 fn step(numbers: &mut Numbers) -> Step {
-    let claim = numbers.of(&["data", "data", "more"]);
+    let claim = numbers.of(&["data", "data", "more", "fixed"]);
     let step = match numbers.below(5) {
         0..3 => of_claims(numbers, claim),
         3 => of_nodes(numbers, claim),
@@ -133,11 +136,11 @@ fn of_claims(numbers: &mut Numbers, claim: &str) -> Step {
         }
         16 => object("group all", json!({})),
         17 => delete("group all"),
-        18 => {
+        18 => object("claim fixed", json!({ "spec": { "storageClassName": "$s.x" } })),
+        19 => {
             let policy = numbers.of(&["Retain", "Delete"]);
-            object("volume static", json!({ "spec": { "persistentVolumeReclaimPolicy": policy } }))
+            patch("volume static", json!({ "spec": { "persistentVolumeReclaimPolicy": policy } }))
         }
-        19 => delete("volume static"),
         // Of two that fit the first gets a volume, so that there is one.
         20 => object("claim late", json!({ "spec": { "storageClassName": "$s.w" } })),
         21 => {
