@@ -80,8 +80,8 @@ fn any_affinity() -> impl Strategy<Value = Option<VolumeNodeAffinity>> {
     let none = requirement("rack", "In", &[]);
     let by_name = json!({"matchFields": [requirement("metadata.name", "In", &["n2", "n3"])]});
     let terms = vec![
-        labels(&[on.clone()]),
-        labels(&[zones.clone()]),
+        labels(std::slice::from_ref(&on)),
+        labels(std::slice::from_ref(&zones)),
         labels(&[zones.clone(), elsewhere.clone()]),
         labels(&[elsewhere]),
         labels(&[any, zones]),
