@@ -17,6 +17,21 @@
 //!
 //! Start with [`start`], then `api.rs` for the processing of a request, and `resources/mod.rs` for the served
 //! kinds. It agrees with kube-apiserver 1.36 on everything that `tests/replay.rs` replays.
+//!
+//! # Cost
+//! `benches/api.rs` measures it (release build, two cores with other work, server and clients in one process):
+//!
+//! | of | figure |
+//! |---|---|
+//! | a config map with 200 bytes of data, in a store of 100,000 | 4.1 kB with its JSON, and 0.5 kB more once read as protobuf |
+//! | 1,000 pods listed | JSON 2.0 ms, protobuf 1.0 ms; the first list encodes: 5 ms and 20 ms |
+//! | 1,000 pods as initial events of a watch | JSON 1.6 ms, protobuf 1.0 ms |
+//! | all 100,000 config maps in pages of 500 | 0.20 s; 0.21 s during 1,000 writes per second |
+//! | each of 50 watches of 100,000 config maps | 0.6 to 2 MB, with the client and the connection |
+//!
+//! Objects and their encodings are shared by all readers. A watch has a pointer per object while it sends the present
+//! state, and at most a piece of its stream (256 KiB and one event); a page costs itself and the changes since its list
+//! began.
 
 mod admission;
 mod api;

@@ -80,7 +80,7 @@ impl History {
     pub fn since(
         &self,
         version: u64,
-    ) -> Result<impl DoubleEndedIterator<Item = &Arc<Change>> + ExactSizeIterator, TooOld> {
+    ) -> Result<impl ExactSizeIterator<Item = &Arc<Change>> + Clone, TooOld> {
         if version < self.floor {
             return Err(TooOld { oldest: self.floor });
         }

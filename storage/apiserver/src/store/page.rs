@@ -2,10 +2,10 @@
 //! objects are never copied, and those after a page are only counted.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use super::{Change, Key, Object};
+use super::{Change, ChangeKind, Key, Object};
 
 /// A part of a collection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,27 +66,37 @@ pub fn present(objects: &Objects, span: &Span<'_>) -> Page {
 /// The state before `changes`, which are all since then, oldest first.
 pub fn past<'a>(
     objects: &Objects,
-    changes: impl DoubleEndedIterator<Item = &'a Arc<Change>> + ExactSizeIterator,
+    changes: impl ExactSizeIterator<Item = &'a Arc<Change>> + Clone,
     span: &Span<'_>,
 ) -> Page {
     if changes.len() == 0 {
         return present(objects, span);
     }
-    // What has changed, as it was then: the first change of an object counts.
+    let limit = span.limit.unwrap_or(usize::MAX);
+    let (start, end) = span.bounds();
+    let bounds = (start.as_ref(), end.as_ref());
+    // The page ends before this object: at most the added ones in between did not exist.
+    let added = changes.clone().filter(|change| change.kind == ChangeKind::Added).count();
+    let beyond = objects.range(bounds).nth(limit.saturating_add(added)).map(|(key, _)| key);
+    // What has changed, as it was then: the first change of an object counts. Of those beyond the page, only the existence
+    // matters.
     let mut former: BTreeMap<&Key, Option<&Arc<Object>>> = BTreeMap::new();
     for change in changes {
-        former.entry(&change.object.key).or_insert(change.previous.as_ref());
+        let key = &change.object.key;
+        let matters = change.kind != ChangeKind::Modified || beyond.is_none_or(|beyond| key <= beyond);
+        if matters && bounds.contains(key) {
+            former.entry(key).or_insert(change.previous.as_ref());
+        }
     }
-    let (start, end) = span.bounds();
-    let mut former = former.range::<Key, _>((start.as_ref(), end.as_ref())).peekable();
-    let mut present = objects.range((start.as_ref(), end.as_ref())).peekable();
+    let mut former = former.into_iter().peekable();
+    let mut present = objects.range(bounds).peekable();
     let mut page = Page::default();
-    while page.objects.len() < span.limit.unwrap_or(usize::MAX) {
+    while page.objects.len() < limit {
         let next = present.peek().map(|(key, _)| *key);
-        match former.next_if(|(key, _)| next.is_none_or(|next| **key <= next)) {
+        match former.next_if(|(key, _)| next.is_none_or(|next| *key <= next)) {
             Some((key, then)) => {
                 page.objects.extend(then.iter().map(|object| Arc::clone(object)));
-                if next == Some(*key) {
+                if next == Some(key) {
                     present.next();
                 }
             }
@@ -98,7 +108,7 @@ pub fn past<'a>(
     }
     page.rest = present.count();
     for (key, then) in former {
-        match (objects.contains_key(*key), then.is_some()) {
+        match (objects.contains_key(key), then.is_some()) {
             (true, false) => page.rest -= 1,
             (false, true) => page.rest += 1,
             (true, true) | (false, false) => {}
