@@ -2,6 +2,8 @@
 
 use claimcheck_model::{Source, Stamp};
 
+use crate::UNSEEN;
+
 /// A condition became true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fact {
@@ -40,6 +42,14 @@ pub(super) fn latest(preconditions: impl IntoIterator<Item = Option<Fact>>) -> O
         let fact = fact?;
         Some(Some(latest.filter(|l| !fact.is_after(l)).unwrap_or(fact)))
     })?
+}
+
+/// As [`latest`], of ends of objects. One that was missing in a list ended at an unknown time, and its version is an older
+/// one: it may have been the last.
+pub(super) fn latest_end(ends: impl IntoIterator<Item = Option<Fact>>) -> Option<Fact> {
+    let ends: Vec<Option<Fact>> = ends.into_iter().collect();
+    let unseen = ends.iter().flatten().find(|end| end.at == UNSEEN).copied();
+    latest(ends).map(|last| unseen.unwrap_or(last))
 }
 
 /// The last of those `facts` that are known.
@@ -94,6 +104,14 @@ mod tests {
         assert_eq!(latest([Some(late), None]), None);
         assert_eq!(latest([]), None);
         assert_eq!(last_known([None, Some(early)]), Some(early));
+    }
+
+    #[test]
+    fn an_end_that_was_not_observed_may_be_the_last() {
+        let (unseen, late) = (Fact::watched(UNSEEN, Some(1)), fact(5, Some(2)));
+        assert_eq!(latest_end([Some(late), Some(unseen)]), Some(unseen));
+        assert_eq!(latest_end([Some(unseen), None]), None);
+        assert_eq!(latest_end([Some(fact(4, Some(1))), Some(late)]), Some(late));
     }
 
     #[test]

@@ -7,9 +7,10 @@ use claimcheck_informer::DataSource;
 use claimcheck_model::{CsiMethod, Outcome, Phase, PhaseSample, Stamp, SubjectIds};
 
 use super::calls::{CallLog, Calls, Handle, NodeVolumeKey};
-use super::fact::{Fact, Span, last_known, latest};
+use super::fact::{Fact, Span, last_known, latest, latest_end};
 use super::objects::{Attachment, Claim, PodState, Volume};
 use super::state::State;
+use crate::UNSEEN;
 
 /// The subject of phases.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,7 +116,7 @@ impl<'a> Facts<'a> {
         }
         if let Some(volume) = volume.filter(|v| v.reclaimed) {
             let attachments = self.state.attachments_of(&claim.volume).map(|attachment| attachment.gone);
-            let start = latest(std::iter::once(claim.gone).chain(attachments));
+            let start = latest_end(std::iter::once(claim.gone).chain(attachments));
             phases.push(measured(Phase::Delete, 0, start, volume.gone, at_handle(CsiMethod::DeleteVolume)));
         }
         phases
@@ -336,7 +337,12 @@ impl<'a> Facts<'a> {
         let wanted = claim.and_then(|claim| {
             latest([self.first_pod(claim, &attachment.node, attachment.created), claim.bound])
         });
-        let attach_from = last_known([wanted, self.freed(claim, attachment)]).filter(|_| wanted.is_some());
+        let freed = self.freed(claim, attachment);
+        let attach_from = match freed {
+            // At an unknown time, which may be the last.
+            Some(end) if end.at == UNSEEN => wanted.and(freed),
+            Some(_) | None => last_known([wanted, freed]).filter(|_| wanted.is_some()),
+        };
         let attach =
             measured(Phase::Attach, CsiMethod::ControllerPublishVolume, attach_from, attachment.attached);
         let mut phases = vec![attach];
@@ -359,7 +365,7 @@ impl<'a> Facts<'a> {
         }
         let created = attachment.created?;
         let before = self.state.attachments_of(&attachment.volume).filter_map(|other| other.gone);
-        last_known(before.filter(|gone| created.is_after(gone)).map(Some))
+        latest_end(before.filter(|gone| created.is_after(gone)).map(Some))
     }
 
     /// When the node of an attachment no longer used its volume: it was unstaged, or unpublished by a
