@@ -159,7 +159,7 @@ fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanErr
             continue;
         }
         let mut variables = environment::variables(world.manifests, workload, container)?;
-        let unpacked = world.unpacked.get(image);
+        let unpacked = world.unpacked.get(image).filter(|_| *stand_in == StandIn::Engine);
         if let Some(unpacked) = unpacked {
             variables.add_of_image(&unpacked.variables);
         }
