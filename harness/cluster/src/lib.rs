@@ -88,8 +88,8 @@ pub use properties::ClusterCapabilities;
 pub use reachable_nodes::ReachableNodes;
 pub use real::{ClassChoice, RealError, Target};
 pub use sidecars::{
-    AccountChoiceError, ApplyObjectError, RbacFileError, Sidecar, SidecarAccount, SidecarAccountError, SidecarError,
-    SidecarList, StartSidecarsError, StockSidecars, StockSidecarsError,
+    AccountChoiceError, ApplyObjectError, RbacFileError, Sidecar, SidecarAccount, SidecarAccountError,
+    SidecarError, SidecarList, StartSidecarsError, StockSidecars, StockSidecarsError,
 };
 pub use stock::{Assets, AssetsError, StockError};
 pub use stock_controllers::ControllerPrograms;

@@ -3,8 +3,8 @@
 use super::*;
 use claimcheck_model::{
     Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, ControllersUsage, Leak,
-    LeakKind, LoadPlan, Outcome, Phase, PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind,
-    Usage, VolumeStep,
+    LeakKind, LoadPlan, Outcome, Phase, PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds,
+    Transition, TransitionKind, Usage, VolumeStep,
 };
 use jiff::Timestamp;
 
