@@ -77,10 +77,7 @@ impl History {
     }
 
     /// The changes after `version`.
-    pub fn since(
-        &self,
-        version: u64,
-    ) -> Result<impl ExactSizeIterator<Item = &Arc<Change>> + Clone, TooOld> {
+    pub fn since(&self, version: u64) -> Result<impl ExactSizeIterator<Item = &Arc<Change>> + Clone, TooOld> {
         if version < self.floor {
             return Err(TooOld { oldest: self.floor });
         }
