@@ -13,6 +13,7 @@ mod http;
 mod kind;
 mod load;
 mod logs;
+mod monitor;
 mod monitor_install;
 mod observe;
 mod permissions;
