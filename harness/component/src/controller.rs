@@ -25,7 +25,7 @@ use super::{
 /// The driver's socket by default, as of upstream's sidecars (`standardflags` of csi-lib-utils).
 const SOCKET: &str = "/run/csi/socket";
 
-/// Arguments of the controllers: [`Flags`] that at least one of the named controllers has.
+/// Arguments of the controllers: flags that at least one of the named controllers has.
 #[derive(Debug)]
 pub struct ControllerArgs(Flags);
 

@@ -63,7 +63,7 @@ pub enum Step<K> {
     Complete {
         /// Its version.
         version: String,
-        /// As [`List::rewound`].
+        /// The version of the list is older than one that was seen: the server has been restored.
         rewound: bool,
     },
     /// An object was added or changed.
