@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{case, row};
 use crate::{
-    case::{Case, Pattern, Run},
+    case::{Case, FsType, Pattern, Run},
     fixture::{Claim, Fixture, Script, Variant},
     need::Need,
 };
@@ -42,7 +42,12 @@ pub(super) const ROWS: &[Case] = &[
         "a pod with fsGroup starts although the group of the volume's files cannot be changed",
         "fsgroupchangepolicy",
         Pattern::IMMEDIATE,
-        &[Need::Variant(Variant::Grouped), Need::Capability(Capability::FsGroup)],
+        // Ext4 is available only to root, and so are the groups of the pod's processes.
+        &[
+            Need::Variant(Variant::Grouped),
+            Need::Capability(Capability::FsGroup),
+            Need::FileSystem(FsType::Ext4),
+        ],
         case!(unchangeable),
     ),
 ];
