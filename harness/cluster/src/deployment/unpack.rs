@@ -193,6 +193,8 @@ fn extract(archive: impl Read, folder: &Path) -> io::Result<()> {
             entry.unpack_in(folder)?;
         }
     }
+    // The padding after the last entry: the engine fails if it is not read.
+    io::copy(&mut archive.into_inner(), &mut io::sink())?;
     Ok(())
 }
 

@@ -264,7 +264,8 @@ fn is_isbn10(text: &str) -> bool {
 
 fn is_isbn13(text: &str) -> bool {
     let digits = digits(text);
-    let weighted = |index: usize, digit: &u8| u32::from(digit - b'0') * if index.is_multiple_of(2) { 1 } else { 3 };
+    let weighted =
+        |index: usize, digit: &u8| u32::from(digit - b'0') * if index.is_multiple_of(2) { 1 } else { 3 };
     digits.len() == 13
         && digits.iter().all(u8::is_ascii_digit)
         && digits.iter().enumerate().map(|(index, digit)| weighted(index, digit)).sum::<u32>() % 10 == 0

@@ -61,7 +61,8 @@ fn bound_claim(world: &mut World, held: bool) {
 }
 
 /// The defaults.
-const CENTRAL: ContentOptions = ContentOptions { distribution: Distribution::Central, source_volume_mode: true };
+const CENTRAL: ContentOptions =
+    ContentOptions { distribution: Distribution::Central, source_volume_mode: true };
 
 /// The next step of `s`, in a word or with what it says.
 fn step(world: &World) -> String {
@@ -340,8 +341,7 @@ fn an_imported_snapshot_is_not_ready_before_its_group_is_known() {
         ..VolumeSnapshotContentStatus::default()
     });
     let mut world = testing::world([snapshot.clone().into(), imported.into()]);
-    let next =
-        |world: &World| plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, CENTRAL, false);
+    let next = |world: &World| plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, CENTRAL, false);
     let Some(Action::Fail { trouble, .. }) = next(&world) else { panic!("expected an error") };
     let text = "Snapshot status update failed, updateSnapshotStatus: cannot find the group snapshot for \
                 VolumeSnapshot [default/s], will not update snapshot status";
