@@ -79,13 +79,13 @@ impl Version {
     fn order(&self, other: &Self) -> Ordering {
         let identifiers = || {
             let number = |text: &String| text.parse::<u64>().ok();
-            for (mine, theirs) in self.before.iter().zip(&other.before) {
-                let order = match (number(mine), number(theirs)) {
-                    (Some(mine), Some(theirs)) => mine.cmp(&theirs),
+            for (left, right) in self.before.iter().zip(&other.before) {
+                let order = match (number(left), number(right)) {
+                    (Some(left), Some(right)) => left.cmp(&right),
                     // Numbers are lower than words.
                     (Some(_), None) => Ordering::Less,
                     (None, Some(_)) => Ordering::Greater,
-                    (None, None) => mine.cmp(theirs),
+                    (None, None) => left.cmp(right),
                 };
                 if order.is_ne() {
                     return order;
