@@ -108,8 +108,8 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
         ),
         Defect::DeleteInUse => due(
             Directories,
-            "controller_delete::DeleteVolume of an attached volume returns FailedPrecondition",
-            "that is attached to a node returned OK",
+            "controller_delete::DeleteVolume of a staged volume returns FailedPrecondition",
+            "that is staged on a node returned OK",
             3,
         ),
         Defect::DeleteRepeatFails => due(

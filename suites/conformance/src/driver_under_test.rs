@@ -95,6 +95,8 @@ pub struct DriverUnderTest {
 pub(crate) struct Known {
     /// Steps that fail, and the case that reports each.
     pub failed_steps: BTreeMap<(Step, Access), CaseId>,
+    /// Steps that fail since the cases that run first, and the case that reports each error.
+    pub later_steps: BTreeMap<(Step, String), CaseId>,
     /// Leftovers that every case leaves, and the case that reports each.
     pub traces: BTreeMap<Trace, CaseId>,
     /// Effects that are absent.

@@ -1,6 +1,7 @@
 //! Runs cases: most of them in parallel, each with its own fixture, which is always cleaned up.
 
 use std::{
+    collections::btree_map::Entry,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -19,7 +20,7 @@ use crate::{
     case::{Case, Planned},
     driver_under_test::{DriverUnderTest, Known},
     effect::Effect,
-    fixture::{Finding, Fixture, Step, Trace},
+    fixture::{FailedStep, Finding, Fixture, Step, Trace},
     health::{DriverHealth, End, Unanswered},
     rows::CREATE,
     spec,
@@ -81,12 +82,14 @@ fn reported_by<'a>(known: &'a Known, case: &CaseId, trace: Trace, early: bool) -
     other.filter(|other| *other != case)
 }
 
-/// A case that ran in parallel with others while the driver failed: it is run again serially.
+/// A case that ran in parallel with others while the driver or a step failed: it is run again serially.
 struct Rerun<'a> {
     planned: &'a Planned,
     /// How the driver failed, and the calls of the case without a response.
     end: Option<End>,
     calls: Unanswered,
+    /// A step that failed: perhaps only because of the other cases.
+    step: Option<FailedStep>,
 }
 
 impl Runner {
@@ -125,7 +128,14 @@ impl Runner {
         let again: Vec<Rerun<'_>> = attempts.await.into_iter().filter_map(Result::err).collect();
         let mut all = Vec::new();
         for again in &again {
-            all.push(self.run_serial(again.planned).await);
+            let mut ended = self.run_serial(again.planned).await;
+            if let Some(failed) = again.step.as_ref().filter(|_| ended.result == CaseResult::Passed) {
+                ended.warnings.push(format!(
+                    "{} failed while other cases ran in parallel, but not when the case was run alone",
+                    failed.step
+                ));
+            }
+            all.push(ended);
         }
         // One case must report that the driver failed, even if only several concurrent cases cause it.
         if all.iter().all(|ended| ended.end.is_none())
@@ -168,6 +178,8 @@ impl Runner {
     }
 
     async fn attempt_serial(&self, planned: &Planned) -> Ended {
+        // A step of an earlier attempt may have failed only because the driver exited after an earlier case.
+        self.driver.known().failed_steps.retain(|_, case| *case != planned.id());
         match self.run(planned, false).await {
             Ok(ended) => ended,
             Err(_) => unreachable!("a case that runs alone is not run again"),
@@ -228,8 +240,13 @@ impl Runner {
         }
         if parallel && !self.interrupted.is_cancelled() {
             match health {
-                DriverHealth::Healthy if late => return Err(Rerun { planned, end: None, calls }),
-                DriverHealth::Restarted(end) => return Err(Rerun { planned, end: Some(end), calls }),
+                DriverHealth::Healthy if late => return Err(Rerun { planned, end: None, calls, step: None }),
+                DriverHealth::Healthy if is_violation(&outcome) && fixture.failed_step().is_some() => {
+                    return Err(Rerun { planned, end: None, calls, step: fixture.failed_step() });
+                }
+                DriverHealth::Restarted(end) => {
+                    return Err(Rerun { planned, end: Some(end), calls, step: None });
+                }
                 _ => {}
             }
         }
@@ -238,7 +255,7 @@ impl Runner {
             DriverHealth::Healthy if late => {
                 outcome = self.blame(&case, &calls, "times out", outcome.breaks(spec::SERVICE));
             }
-            DriverHealth::Healthy => {}
+            DriverHealth::Healthy => outcome = self.reported_once(&case, &fixture, outcome),
             DriverHealth::Restarted(end) => {
                 let failed = Err(anyhow!(end.describe(&calls))).breaks(spec::SERVICE);
                 outcome = self.blame(&case, &calls, "makes the driver fail", failed);
@@ -291,6 +308,29 @@ impl Runner {
         }
         known.unanswered.extend(calls.iter().map(|(call, _)| (*call, case.clone())));
         outcome
+    }
+
+    /// The outcome of a case that may have ended with a failed step. A driver may fail a step only after an earlier case
+    /// has changed its state: the first case reports each error, and others are skipped.
+    fn reported_once(
+        &self,
+        case: &CaseId,
+        fixture: &Fixture,
+        outcome: anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let Some(failed) = fixture.failed_step().filter(|_| is_violation(&outcome)) else { return outcome };
+        let FailedStep { step, error, is_ordinary } = failed;
+        let mut known = self.driver.known();
+        match known.later_steps.entry((step, error)) {
+            Entry::Occupied(by) if by.get() != case => {
+                Err(skip(format!("{step} fails with the same error: {}", by.get().reference())))
+            }
+            Entry::Vacant(entry) if is_ordinary => {
+                entry.insert(case.clone());
+                outcome
+            }
+            Entry::Occupied(_) | Entry::Vacant(_) => outcome,
+        }
     }
 
     /// The function of the case, with a time limit and with panics caught.

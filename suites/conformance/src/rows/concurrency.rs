@@ -15,7 +15,7 @@ use crate::{
     case::Row,
     effect::Effect,
     expect::{Answer, NOT_FOUND, raced, same, status_text},
-    fixture::{Fixture, Step, from_volume},
+    fixture::{Fixture, Step, VolumeOnNode, from_volume},
     need::Need,
     spec,
 };
@@ -564,8 +564,12 @@ async fn delete_group(f: &Fixture) -> Result<()> {
 }
 
 async fn many_up(f: &Fixture) -> Result<()> {
-    for placed in at_once(f.crowd(CROWD), || f.up()).await {
-        f.withdraw(&placed?).await?;
+    let placed = at_once(f.crowd(CROWD), || f.up()).await.into_iter().collect::<Result<Vec<_>>>()?;
+    let withdrawn = together(placed.iter().map(|placed| f.withdraw(placed)).collect()).await;
+    withdrawn.into_iter().collect::<Result<()>>()?;
+    let delete = |placed: &VolumeOnNode| f.delete_volume(f.delete_request(placed.id()));
+    for deleted in together(placed.iter().map(delete).collect()).await {
+        deleted.works("DeleteVolume")?;
     }
     Ok(())
 }

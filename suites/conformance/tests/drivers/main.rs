@@ -191,6 +191,23 @@ async fn a_full_pool_has_no_capacity() {
 }
 
 #[tokio::test]
+async fn attached_volumes_may_be_deleted_but_not_staged_ones() {
+    let attaches = Traits { attaches: true, ..Traits::default() };
+    let attached = "DeleteVolume of an attached volume succeeds or returns FailedPrecondition";
+    result(attaches, attached).await.warns("DeleteVolume succeeds while the volume is attached");
+    let staged = "DeleteVolume of a staged volume returns FailedPrecondition";
+    result(attaches, staged).await.fails("that is staged on a node returned OK");
+    result(Traits::default(), staged).await.warns("DeleteVolume succeeds while the volume is staged");
+}
+
+#[tokio::test]
+async fn a_source_of_no_kind_may_be_ignored() {
+    let case = "CreateVolume with an empty volume_content_source succeeds or returns InvalidArgument";
+    let traits = Traits { rejects_sources: true, ..Traits::default() };
+    result(traits, case).await.warns("creates an empty volume");
+}
+
+#[tokio::test]
 async fn a_list_without_end_is_a_finding() {
     let endless = Traits { endless: true, ..Traits::default() };
     let case = "ListVolumes includes a new volume and omits a deleted one";
@@ -272,6 +289,40 @@ async fn names_that_are_passed_on_unchecked_are_a_finding_of_one_case() {
     for case in OTHERS {
         run(plain, true, case).await.fails("the back end rejects the name");
     }
+}
+
+#[tokio::test]
+async fn an_error_of_every_further_volume_is_a_finding_of_one_case() {
+    let traits = Traits { fails_after_control: true, ..Traits::default() };
+    const CASES: &[&str] = &["robustness::", "controller_list::", "concurrency::concurrent full publishes"];
+    const NAME: &str = "CreateVolume with an invalid name succeeds or returns InvalidArgument";
+    let outcomes = run_all(traits, false, NodeEffects::Checked, CASES).await;
+    let later = failed(&outcomes).into_iter().filter(|case| {
+        let CaseResult::Failed { reason, .. } =
+            &outcomes.iter().find(|(id, _)| id.name == *case).unwrap().1.result
+        else {
+            return false;
+        };
+        *case != NAME && reason.contains("CreateVolume returned Internal")
+    });
+    let [first] = later.collect::<Vec<_>>()[..] else { panic!("{:?}", failed(&outcomes)) };
+    let same = |outcome: &&Outcome| {
+        matches!(&outcome.result, CaseResult::Skipped { reason }
+            if reason.starts_with("CreateVolume fails with the same error: see ") && reason.ends_with(first))
+    };
+    assert!(outcomes.values().filter(same).count() > 3, "{:?}", failed(&outcomes));
+}
+
+#[tokio::test]
+async fn a_driver_that_fails_concurrent_calls_is_a_finding_of_the_case_about_them() {
+    let traits = Traits { one_at_a_time: true, ..Traits::default() };
+    const CASES: &[&str] = &["controller_delete::", "controller_expand::", "concurrent full publishes"];
+    let alone = run_all(traits, false, NodeEffects::Checked, CASES).await;
+    assert!(failed(&alone).contains(&"concurrent full publishes of many volumes succeed"));
+    let together = run_parallel(8, traits, false, NodeEffects::Checked, CASES).await;
+    assert_eq!(failed(&together), failed(&alone));
+    let warned = together.values().flat_map(|outcome| &outcome.warnings);
+    assert!(warned.filter(|text| text.contains("but not when the case was run alone")).count() > 0);
 }
 
 /// The verdict of each case, without its reason, which has the ids of volumes.

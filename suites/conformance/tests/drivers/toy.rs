@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use claimcheck_csi::{
@@ -49,6 +50,14 @@ pub struct Traits {
     pub leaves_target: bool,
     /// Returns Internal for names with other characters than digits, dashes and small letters, or of more than 64 bytes.
     pub plain_names: bool,
+    /// Returns Internal for every new volume, once one with a control character in its name was requested.
+    pub fails_after_control: bool,
+    /// Attaches volumes, and deletes attached ones.
+    pub attaches: bool,
+    /// Returns NotFound for a volume from a source: it has none.
+    pub rejects_sources: bool,
+    /// Returns Internal for a new volume while another one is being created.
+    pub one_at_a_time: bool,
 }
 
 /// The driver.
@@ -63,6 +72,8 @@ pub struct Toy {
 struct State {
     sizes: BTreeMap<String, i64>,
     staged: BTreeSet<String>,
+    had_control: bool,
+    creating: bool,
 }
 
 impl Toy {
@@ -140,12 +151,14 @@ impl Controller for Toy {
             ControllerType::GetCapacity,
             ControllerType::ExpandVolume,
         ];
+        let attaches = self.traits.attaches.then_some(ControllerType::PublishUnpublishVolume);
+        let capabilities = capabilities.into_iter().chain(attaches);
         let capabilities = capabilities.map(|capability| v1::ControllerServiceCapability {
             r#type: Some(controller_service_capability::Type::Rpc(controller_service_capability::Rpc {
                 r#type: capability.into(),
             })),
         });
-        Ok(Response::new(v1::ControllerGetCapabilitiesResponse { capabilities: capabilities.into() }))
+        Ok(Response::new(v1::ControllerGetCapabilitiesResponse { capabilities: capabilities.collect() }))
     }
 
     async fn create_volume(
@@ -159,6 +172,24 @@ impl Controller for Toy {
         let is_plain = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase() || c == '-';
         if self.traits.plain_names && !(request.name.len() <= 64 && request.name.chars().all(is_plain)) {
             return Err(Status::internal("the back end rejects the name"));
+        }
+        if self.traits.fails_after_control {
+            let mut state = self.state();
+            state.had_control |= request.name.contains(char::is_control);
+            if state.had_control {
+                return Err(Status::internal(format!("{}: cannot read the list of volumes", request.name)));
+            }
+        }
+        if self.traits.one_at_a_time {
+            if std::mem::replace(&mut self.state().creating, true) {
+                return Err(Status::internal(format!("{}: the list of volumes is locked", request.name)));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            self.state().creating = false;
+        }
+        let source = request.volume_content_source.and_then(|source| source.r#type);
+        if self.traits.rejects_sources && source.is_some() {
+            return Err(Status::not_found("no such source"));
         }
         let size = request.capacity_range.unwrap_or_default().required_bytes;
         fs::create_dir_all(self.folder.join(&request.name)).map_err(failed)?;
@@ -177,6 +208,20 @@ impl Controller for Toy {
         request: Request<v1::DeleteVolumeRequest>,
     ) -> Answer<v1::DeleteVolumeResponse> {
         self.state().sizes.remove(&request.into_inner().volume_id);
+        done()
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        _: Request<v1::ControllerPublishVolumeRequest>,
+    ) -> Answer<v1::ControllerPublishVolumeResponse> {
+        done()
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        _: Request<v1::ControllerUnpublishVolumeRequest>,
+    ) -> Answer<v1::ControllerUnpublishVolumeResponse> {
         done()
     }
 
