@@ -1,5 +1,8 @@
 //! The claimcheck binary: arguments in, exit code out.
 
+#[macro_use]
+mod out;
+
 mod against;
 mod cluster;
 mod compare;

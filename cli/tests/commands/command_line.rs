@@ -3,7 +3,7 @@
 use std::{
     net::TcpListener,
     path::Path,
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
 };
 
 fn claimcheck(args: &[&str]) -> Output {
@@ -34,6 +34,21 @@ fn addresses_that_make_no_sense_are_not_repeated() {
             "{printed}"
         );
     }
+}
+
+/// As in `claimcheck list | head`.
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .args(["list", "--format", "json"])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .and_then(Child::wait_with_output)
+        .expect("the binary runs");
+    assert_eq!((output.status.code(), output_of(&output).as_str()), (Some(0), ""));
 }
 
 #[test]
