@@ -95,7 +95,7 @@ async fn read_only(t: Arc<Fixture>) -> Result<()> {
 async fn link_outside(t: Arc<Fixture>) -> Result<()> {
     let claim = prepared(&t, "ln -s /etc /v/data/out").await?;
     t.script(&with_part("pod", "true", &claim, "out")).await?;
-    t.event_among("pod", &["Failed", "FailedMount"]).await.map(drop)
+    t.event_containing("pod", &["Failed", "FailedMount"], "subPath").await
 }
 
 async fn dots(t: Arc<Fixture>) -> Result<()> {
