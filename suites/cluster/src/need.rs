@@ -127,7 +127,8 @@ impl claimcheck_engine::Need for Need {
             }
             Self::Retract => unless(
                 cluster.retracts,
-                "the upstream controllers do not remove such a VolumeAttachment: use --controllers ours",
+                "the upstream controllers do not remove such a VolumeAttachment (kubernetes#129572): use \
+                 --controllers ours",
             ),
             Self::BuiltinSidecars => unless(
                 !cluster.upstream_sidecars,

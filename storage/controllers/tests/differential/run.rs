@@ -214,10 +214,11 @@ impl<'a> Runner<'a> {
     fn key(&self, object: &str) -> Key {
         let object = self.fill(object);
         let (kind, name) = split(&object);
-        // `attachment data on a`: the handle is `data` of the scenario.
+        // `attachment data on a by other.csi`: the handle is `data` of the scenario, and `main.csi` may be omitted.
         if let (true, Some((handle, node))) = (kind.short == "attachment", name.split_once(" on ")) {
             let scenario = &self.scenario.name;
-            let digest = Sha256::digest(format!("{scenario}.{handle}{DRIVER}{scenario}.{node}"));
+            let (node, driver) = node.split_once(" by ").unwrap_or((node, DRIVER));
+            let digest = Sha256::digest(format!("{scenario}.{handle}{driver}{scenario}.{node}"));
             return (kind.kind, String::new(), format!("csi-{}", hex(&digest)));
         }
         if kind.namespaced {
