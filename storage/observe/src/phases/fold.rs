@@ -6,6 +6,7 @@ use claimcheck_model::{KubeletPath, Phase, PhaseSample, Stamp};
 
 use super::{
     fact::{Moment, last_known},
+    index::{Concerned, Index},
     objects::{Handle, PodFacts, VolumeFacts},
 };
 use crate::{Change, Record};
@@ -76,13 +77,31 @@ pub struct NodePhases {
     pub(super) volumes: BTreeMap<String, VolumeState>,
     /// Whether drivers require attach, by name.
     pub(super) drivers: BTreeMap<String, bool>,
+    /// The names of volumes and drivers that are in use, and were not read yet.
+    unread_volumes: BTreeSet<String>,
+    unread_drivers: BTreeSet<String>,
+    pub(super) index: Index,
+    pub(super) concerned: Concerned,
 }
 
 impl NodePhases {
     /// Without observations.
     pub fn new(node: impl Into<String>) -> Self {
         let (pods, in_pods, cycles, attached, volumes, drivers) = Default::default();
-        Self { node: node.into(), pods, in_pods, cycles, attached, volumes, drivers }
+        let (unread_volumes, unread_drivers, index, concerned) = Default::default();
+        Self {
+            node: node.into(),
+            pods,
+            in_pods,
+            cycles,
+            attached,
+            volumes,
+            drivers,
+            unread_volumes,
+            unread_drivers,
+            index,
+            concerned,
+        }
     }
 
     /// Records a change of the mount table.
@@ -104,6 +123,10 @@ impl NodePhases {
     }
 
     fn mount_in_pod(&mut self, key: PodVolume, moment: Moment, mounted: bool) {
+        self.index.in_pod(&key);
+        self.concerned.pods.insert(key.0.clone());
+        self.concerned.volumes.insert(key.1.clone());
+        self.uses(&key.1);
         let known = self.in_pods.entry(key).or_default();
         if mounted {
             known.published.get_or_insert(moment);
@@ -116,7 +139,18 @@ impl NodePhases {
         }
     }
 
+    /// A mount has the name of this volume.
+    fn uses(&mut self, name: &str) {
+        if !self.volumes.contains_key(name) {
+            self.unread_volumes.insert(name.to_owned());
+        }
+    }
+
     fn mount_on_node(&mut self, place: &KubeletPath, moment: Moment, mounted: bool) {
+        if let KubeletPath::StageOf { volume } = place {
+            self.uses(volume);
+        }
+        self.concerned.volumes.extend(self.index.volumes_at(place).map(str::to_owned));
         let cycles = self.cycles.entry(place.clone()).or_default();
         if mounted {
             match cycles.last_mut().filter(|last| last.unstaged.is_none()) {
@@ -138,8 +172,12 @@ impl NodePhases {
     /// Records a pod of this node that has claims.
     pub fn pod(&mut self, facts: PodFacts, seen: Moment) -> Vec<PhaseSample> {
         let is_new = !self.pods.contains_key(&facts.uid);
+        if is_new {
+            self.index.pod(&facts);
+        }
         let (ready, terminated) = (facts.ready, facts.terminated);
-        let state = self.pods.entry(facts.uid.clone()).or_insert_with(|| PodState {
+        let uid = facts.uid.clone();
+        let state = self.pods.entry(uid.clone()).or_insert_with(|| PodState {
             facts,
             scheduled: seen,
             ready: None,
@@ -158,7 +196,29 @@ impl NodePhases {
             state.terminated = Some(seen);
         }
         // Most changes of pods are of no interest here.
-        if is_new || starts || ends { self.settle() } else { Vec::new() }
+        if is_new || starts || ends {
+            self.concerns_pod(&uid);
+            self.settle()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// A pod changed, so its volumes may have phases that begin or end.
+    fn concerns_pod(&mut self, uid: &str) {
+        let of_claims = self.pods.get(uid).into_iter().flat_map(|pod| &pod.facts.claims);
+        let of_claims = of_claims.flat_map(|claim| self.index.volumes_of_claim(claim)).map(str::to_owned);
+        let of_mounts = self.of_pod(uid).map(|(volume, _)| volume.to_owned());
+        let volumes: Vec<String> = of_claims.chain(of_mounts).collect();
+        self.concerned.volumes.extend(volumes);
+        self.concerned.pods.insert(uid.to_owned());
+    }
+
+    /// The volumes in a pod, by name.
+    pub(super) fn of_pod<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = (&'a str, &'a InPod)> {
+        let from = self.in_pods.range((uid.to_owned(), String::new())..);
+        let of_pod = from.take_while(move |((other, _), _)| other == uid);
+        of_pod.map(|((_, volume), known)| (volume.as_str(), known))
     }
 
     /// Records the deletion of a pod, by uid.
@@ -166,6 +226,7 @@ impl NodePhases {
         let Some(state) = self.pods.get_mut(uid) else { return Vec::new() };
         state.terminated.get_or_insert(seen);
         state.gone.get_or_insert(seen);
+        self.concerns_pod(uid);
         self.settle()
     }
 
@@ -178,48 +239,64 @@ impl NodePhases {
 
     /// Records the volumes that are attached to the node.
     pub fn attached(&mut self, handles: &BTreeSet<Handle>, seen: Moment) -> Vec<PhaseSample> {
-        let mut changed = false;
+        let mut changed = Vec::new();
         for handle in handles {
-            let of_volume = self.attached.entry(handle.clone()).or_default();
-            if of_volume.last().is_none_or(|last| last.until.is_some()) {
+            let is_open =
+                |of_volume: &Vec<Attached>| of_volume.last().is_some_and(|last| last.until.is_none());
+            if !self.attached.get(handle).is_some_and(is_open) {
+                let of_volume = self.attached.entry(handle.clone()).or_default();
                 of_volume.push(Attached { from: seen, until: None });
-                changed = true;
+                changed.push(handle.clone());
             }
         }
         for (handle, of_volume) in &mut self.attached {
-            if let Some(last) = of_volume.last_mut().filter(|_| !handles.contains(handle)) {
-                last.until.get_or_insert(seen);
+            let open = of_volume.last_mut().filter(|last| last.until.is_none() && !handles.contains(handle));
+            if let Some(last) = open {
+                last.until = Some(seen);
+                changed.push(handle.clone());
             }
         }
-        if changed { self.settle() } else { Vec::new() }
+        let volumes = changed.iter().flat_map(|handle| self.index.volumes_of_handle(handle));
+        self.concerned.volumes.extend(volumes.map(str::to_owned));
+        if changed.is_empty() { Vec::new() } else { self.settle() }
     }
 
     /// Records the PersistentVolume of this name; none if it does not exist, or is not of a CSI driver.
     pub fn volume(&mut self, name: &str, facts: Option<VolumeFacts>) -> Vec<PhaseSample> {
-        self.volumes.insert(name.to_owned(), VolumeState { facts, released: None });
+        self.unread_volumes.remove(name);
+        if let Some(facts) = &facts {
+            self.index.volume(name, facts);
+            if !self.drivers.contains_key(&facts.driver) {
+                self.unread_drivers.insert(facts.driver.clone());
+            }
+        }
+        let former = self.volumes.insert(name.to_owned(), VolumeState { facts, released: None });
+        debug_assert!(former.is_none(), "each volume is read once");
+        self.concerned.volumes.insert(name.to_owned());
+        self.concerned.pods.extend(self.index.pods_of_volume(name).map(str::to_owned));
         self.settle()
     }
 
     /// Records whether a driver requires attach.
     pub fn driver(&mut self, name: &str, requires_attach: bool) -> Vec<PhaseSample> {
+        self.unread_drivers.remove(name);
         self.drivers.insert(name.to_owned(), requires_attach);
+        let of_driver = self
+            .volumes
+            .iter()
+            .filter(|(_, volume)| volume.facts.as_ref().is_some_and(|facts| facts.driver == name));
+        self.concerned.volumes.extend(of_driver.map(|(volume, _)| volume.clone()));
         self.settle()
     }
 
     /// The names of PersistentVolumes in the mount table that were not read yet.
-    pub fn unknown_volumes(&self) -> BTreeSet<&str> {
-        let in_pods = self.in_pods.keys().map(|(_, volume)| volume.as_str());
-        let staged = self.cycles.keys().filter_map(|place| match place {
-            KubeletPath::StageOf { volume } => Some(volume.as_str()),
-            KubeletPath::Stage { .. } | KubeletPath::Publish { .. } => None,
-        });
-        in_pods.chain(staged).filter(|name| !self.volumes.contains_key(*name)).collect()
+    pub fn unknown_volumes(&self) -> impl Iterator<Item = &str> {
+        self.unread_volumes.iter().map(String::as_str)
     }
 
     /// The drivers of known volumes for which it is not known whether they require attach.
-    pub fn unknown_drivers(&self) -> BTreeSet<&str> {
-        let facts = self.volumes.values().filter_map(|volume| volume.facts.as_ref());
-        facts.map(|facts| facts.driver.as_str()).filter(|name| !self.drivers.contains_key(*name)).collect()
+    pub fn unknown_drivers(&self) -> impl Iterator<Item = &str> {
+        self.unread_drivers.iter().map(String::as_str)
     }
 
     /// The number of pods, mounts and volumes with state.
@@ -242,27 +319,59 @@ impl NodePhases {
         let samples = self.settle_last(&pods, &in_pods, |cycle| is_old(cycle.unstaged));
         for key in &in_pods {
             let Some(known) = self.in_pods.remove(key) else { continue };
+            self.index.in_pod_gone(key);
             if let Some(volume) = self.volumes.get_mut(&key.1) {
                 volume.released = last_known([volume.released, known.unpublished]);
             }
         }
-        self.pods.retain(|uid, _| !pods.contains(uid));
-        self.cycles.retain(|_, cycles| {
+        // What was removed may have been a precondition of what remains.
+        for uid in &pods {
+            self.concerns_pod(uid);
+            if let Some(pod) = self.pods.remove(uid) {
+                self.index.pod_gone(&pod.facts);
+            }
+        }
+        for (place, cycles) in &mut self.cycles {
+            let count = cycles.len();
             cycles.retain(|cycle| !is_old(cycle.unstaged));
-            !cycles.is_empty()
-        });
-        self.attached.retain(|_, of_volume| {
+            if cycles.len() < count {
+                self.concerned.volumes.extend(self.index.volumes_at(place).map(str::to_owned));
+            }
+        }
+        self.cycles.retain(|_, cycles| !cycles.is_empty());
+        for (handle, of_volume) in &mut self.attached {
+            let count = of_volume.len();
             of_volume.retain(|one| !is_old(one.until));
-            !of_volume.is_empty()
-        });
-        let is_used = |name: &String, volume: &VolumeState| {
-            let in_pod = self.in_pods.keys().any(|(_, other)| other == name);
-            in_pod || places(name, volume.facts.as_ref()).any(|place| self.cycles.contains_key(&place))
-        };
-        let used = self.volumes.iter().filter(|&(name, volume)| is_used(name, volume));
-        let used: BTreeSet<String> = used.map(|(name, _)| name.clone()).collect();
-        self.volumes.retain(|name, _| used.contains(name));
+            if of_volume.len() < count {
+                self.concerned.volumes.extend(self.index.volumes_of_handle(handle).map(str::to_owned));
+            }
+        }
+        self.attached.retain(|_, of_volume| !of_volume.is_empty());
+        self.retire_volumes();
         samples
+    }
+
+    /// Removes the volumes without a mount.
+    fn retire_volumes(&mut self) {
+        let is_used = |name: &String, volume: &VolumeState| {
+            let is_staged = |place| self.cycles.contains_key(&place);
+            self.index.pods_of_volume(name).next().is_some()
+                || places(name, volume.facts.as_ref()).any(is_staged)
+        };
+        let unused = self.volumes.iter().filter(|&(name, volume)| !is_used(name, volume));
+        let unused: Vec<String> = unused.map(|(name, _)| name.clone()).collect();
+        for name in unused {
+            let facts = self.volumes.remove(&name).and_then(|volume| volume.facts);
+            if let Some(facts) = facts {
+                self.index.volume_gone(&name, &facts);
+            }
+        }
+        self.unread_volumes.retain(|name| {
+            let staged = KubeletPath::StageOf { volume: name.clone() };
+            self.index.pods_of_volume(name).next().is_some() || self.cycles.contains_key(&staged)
+        });
+        let facts = || self.volumes.values().filter_map(|volume| volume.facts.as_ref());
+        self.unread_drivers.retain(|name| facts().any(|facts| facts.driver == *name));
     }
 }
 

@@ -1,13 +1,17 @@
 //! The start and end of each phase, as far as they are known: `of_pod_volume` and `of_node_volume` of
 //! `harness/timeline/src/measure.rs` for a node's own observations.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use claimcheck_model::{KubeletPath, ObjectKey, Outcome, Phase, PhaseSample, Stamp, SubjectIds};
 
 use super::{
     fact::{Moment, first, last_known, latest, outcome},
     fold::{Cycle, InPod, NodePhases, PodState, PodVolume, places},
+    index::Concerned,
     objects::VolumeFacts,
 };
 
@@ -38,9 +42,18 @@ struct Measured {
 }
 
 impl NodePhases {
-    /// Reports the phases with a known outcome.
+    /// Reports the phases with a known outcome, of what observations concern since the last call: the outcome of all
+    /// others is the same as then.
     pub(super) fn settle(&mut self) -> Vec<PhaseSample> {
         self.report(|_| false)
+    }
+
+    /// As [`Self::settle`], of everything: nothing more than that is found.
+    #[cfg(test)]
+    pub(super) fn settle_all(&mut self) -> Vec<PhaseSample> {
+        self.concerned.volumes.extend(self.volumes.keys().cloned());
+        self.concerned.pods.extend(self.pods.keys().cloned());
+        self.settle()
     }
 
     /// As [`Self::settle`], and nothing more will be observed of these pods, volumes in pods and cycles.
@@ -57,6 +70,11 @@ impl NodePhases {
             .filter(|(_, _, cycle)| is_last(cycle))
             .map(|(place, nth, _)| (place.clone(), nth))
             .collect();
+        for (place, _) in &ended {
+            self.concerned.volumes.extend(self.index.volumes_at(place).map(str::to_owned));
+        }
+        self.concerned.volumes.extend(in_pods.iter().map(|(_, volume)| volume.clone()));
+        self.concerned.pods.extend(pods.iter().cloned());
         self.report(|subject| match subject {
             Subject::Pod(key) => in_pods.contains(key),
             Subject::Start(pod) => pods.contains(pod),
@@ -66,7 +84,8 @@ impl NodePhases {
 
     fn report(&mut self, is_last: impl Fn(&Subject) -> bool) -> Vec<PhaseSample> {
         let mut samples = Vec::new();
-        for measured in self.measured() {
+        let concerned = mem::take(&mut self.concerned);
+        for measured in self.measured(&concerned) {
             let last = is_last(&measured.subject);
             let Some(outcome) = outcome(measured.start, measured.end, last) else { continue };
             let reported = match &measured.subject {
@@ -123,33 +142,38 @@ impl NodePhases {
         })
     }
 
-    fn measured(&self) -> Vec<Measured> {
+    fn measured(&self, concerned: &Concerned) -> Vec<Measured> {
         let mut all = Vec::new();
-        for (name, volume) in &self.volumes {
-            let Some(facts) = &volume.facts else { continue };
+        let mut in_pods = BTreeSet::new();
+        for name in &concerned.volumes {
+            let Some(facts) = self.volumes.get(name).and_then(|volume| volume.facts.as_ref()) else {
+                continue;
+            };
+            in_pods.extend(self.index.pods_of_volume(name).map(|pod| (pod.to_owned(), name.clone())));
             for place in places(name, Some(facts)) {
                 for (nth, cycle) in self.cycles.get(&place).into_iter().flatten().enumerate() {
                     all.extend(self.of_cycle(name, facts, cycle, &place, nth));
                 }
             }
         }
-        for (key, known) in &self.in_pods {
+        for key in &in_pods {
             let facts = self.volumes.get(&key.1).and_then(|volume| volume.facts.as_ref());
-            all.extend(facts.into_iter().flat_map(|facts| self.of_pod_volume(key, known, facts)));
+            let Some((known, facts)) = self.in_pods.get(key).zip(facts) else { continue };
+            all.extend(self.of_pod_volume(key, known, facts));
         }
-        let unreported = self.pods.iter().filter(|(_, pod)| !pod.started && pod.ready.is_some());
-        all.extend(unreported.filter_map(|(uid, pod)| self.of_pod(uid, pod)));
+        let pods = concerned.pods.iter().filter_map(|uid| Some((uid, self.pods.get(uid)?)));
+        let unreported = pods.filter(|(_, pod)| !pod.started && pod.ready.is_some());
+        all.extend(unreported.filter_map(|(uid, pod)| self.start_of(uid, pod)));
         all
     }
 
     /// The start of a pod, which has the labels of its first claim with a CSI volume.
-    fn of_pod(&self, uid: &str, pod: &PodState) -> Option<Measured> {
-        let volumes = self.in_pods.range((uid.to_owned(), String::new())..);
-        let volumes = volumes.take_while(|((other, _), _)| other == uid);
-        let published: BTreeMap<&ObjectKey, (&str, Option<Moment>)> = volumes
-            .filter_map(|((_, name), known)| {
+    fn start_of(&self, uid: &str, pod: &PodState) -> Option<Measured> {
+        let published: BTreeMap<&ObjectKey, (&str, Option<Moment>)> = self
+            .of_pod(uid)
+            .filter_map(|(name, known)| {
                 let facts = self.volumes.get(name)?.facts.as_ref()?;
-                Some((&facts.claim, (name.as_str(), known.published)))
+                Some((&facts.claim, (name, known.published)))
             })
             .collect();
         let (volume, _) = published.values().next()?;
@@ -237,7 +261,7 @@ impl NodePhases {
 
     /// When the first pod that used a volume at `at` was on the node.
     fn first_pod(&self, facts: &VolumeFacts, at: Option<Moment>) -> Option<Moment> {
-        let pods = self.pods.values().filter(|pod| pod.facts.claims.contains(&facts.claim));
+        let pods = self.index.pods_of_claim(&facts.claim).filter_map(|uid| self.pods.get(uid));
         let using =
             pods.filter(|pod| pod.terminated.is_none_or(|end| at.is_none_or(|at| at.stamp() <= end.stamp())));
         first(using.map(|pod| pod.scheduled))
@@ -247,8 +271,9 @@ impl NodePhases {
     fn last_unpublish(&self, name: &str, cycle: &Cycle) -> Option<Moment> {
         let until = cycle.unstaged.map_or(FAR, Moment::stamp);
         let mut last = Vec::new();
-        for ((uid, _), known) in self.in_pods.iter().filter(|((_, volume), _)| volume == name) {
-            let Some(pod) = self.pods.get(uid) else { continue };
+        for uid in self.index.pods_of_volume(name) {
+            let known = self.in_pods.get(&(uid.to_owned(), name.to_owned()));
+            let Some((pod, known)) = self.pods.get(uid).zip(known) else { continue };
             match (known.published.filter(|published| published.stamp() <= until), known.unpublished) {
                 (Some(_), Some(unpublished)) => last.push(Some(unpublished)),
                 (Some(_), None) if pod.gone.is_none() => return None,

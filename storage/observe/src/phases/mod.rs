@@ -29,6 +29,7 @@
 
 mod fact;
 mod fold;
+mod index;
 mod leftover;
 mod measure;
 mod objects;

@@ -52,8 +52,8 @@ impl Requests {
 
 /// The requests to start now.
 pub fn plan(phases: &NodePhases, requests: &Requests, now: Stamp) -> Vec<Get> {
-    let drivers = phases.unknown_drivers().into_iter().map(|name| Get::Driver(name.to_owned()));
-    let volumes = phases.unknown_volumes().into_iter().map(|name| Get::Volume(name.to_owned()));
+    let drivers = phases.unknown_drivers().map(|name| Get::Driver(name.to_owned()));
+    let volumes = phases.unknown_volumes().map(|name| Get::Volume(name.to_owned()));
     let is_due = |get: &Get| {
         let failed = requests.failed.get(get);
         !requests.running.contains(get)

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use claimcheck_model::{KubeletPath, ObjectKey, Outcome, PhaseSample, Stamp, VolumeMode};
 
-use super::{Moment, NodePhases, PodFacts, VolumeFacts};
+use proptest::prelude::*;
+
+use super::{Moment, NodePhases, PodFacts, VolumeFacts, index::Index};
 use crate::{Change, Record};
 
 fn stamp(seconds: u64) -> Stamp {
@@ -102,8 +104,29 @@ fn text(sample: &PhaseSample) -> String {
 
 fn replay(steps: &[Step]) -> (NodePhases, Vec<String>) {
     let mut phases = NodePhases::new("n");
-    let samples: Vec<PhaseSample> = steps.iter().flat_map(|step| apply(&mut phases, *step)).collect();
+    let mut samples: Vec<PhaseSample> = Vec::new();
+    for step in steps {
+        samples.extend(apply(&mut phases, *step));
+        samples.extend(complete(&mut phases, step));
+    }
     (phases, samples.iter().map(text).collect())
+}
+
+/// Only what an observation concerns is measured; a measurement of everything must not find more. Returns the samples of
+/// what a removal concerns, which are due with the next observation.
+fn complete(phases: &mut NodePhases, step: &Step) -> Vec<PhaseSample> {
+    let due = phases.settle();
+    assert!(due.is_empty() || matches!(step, Retire(_)), "after {step:?}: {due:?}");
+    let more: Vec<String> = phases.settle_all().iter().map(text).collect();
+    assert_eq!(more, Vec::<String>::new(), "after {step:?}");
+    let mut index = Index::default();
+    for (name, volume) in &phases.volumes {
+        volume.facts.iter().for_each(|facts| index.volume(name, facts));
+    }
+    phases.pods.values().for_each(|pod| index.pod(&pod.facts));
+    phases.in_pods.keys().for_each(|key| index.in_pod(key));
+    assert_eq!(phases.index, index, "after {step:?}");
+    due
 }
 
 /// Known from the start.
@@ -343,4 +366,45 @@ fn a_sample_names_its_objects() {
         (&*sample.driver, &*sample.class, &*sample.claim, &*sample.handle),
         ("d", "fast", "ns/c", "h")
     );
+}
+
+/// A step at a time, of one of two pods.
+fn step() -> impl Strategy<Value = fn(u64, &'static str, bool) -> Step> {
+    let steps: [fn(u64, &'static str, bool) -> Step; 12] = [
+        |seconds, _, observed| Stage(seconds, if observed { Mounted } else { Found }),
+        |seconds, _, _| Stage(seconds, Unmounted),
+        |seconds, pod, observed| Publish(seconds, pod, if observed { Mounted } else { Found }),
+        |seconds, pod, _| Publish(seconds, pod, Unmounted),
+        |seconds, pod, observed| Pod(pod, if observed { at(seconds) } else { by(seconds) }, false),
+        |seconds, pod, observed| Pod(pod, if observed { at(seconds) } else { by(seconds) }, true),
+        |seconds, pod, _| Ready(pod, at(seconds)),
+        |seconds, pod, _| PodGone(pod, at(seconds)),
+        |seconds, _, observed| Attached(if observed { at(seconds) } else { by(seconds) }),
+        |seconds, _, _| Detached(at(seconds)),
+        |_, _, observed| Driver(observed),
+        |seconds, _, observed| if observed { Retire(seconds) } else { NoPods(seconds) },
+    ];
+    (0..steps.len()).prop_map(move |nth| steps[nth])
+}
+
+proptest! {
+    /// In any order of observations, what is measured after each is all that can be.
+    #[test]
+    fn a_measurement_of_what_is_concerned_is_complete(
+        steps in prop::collection::vec((step(), 0_u64..40, any::<bool>(), any::<bool>()), 1..60),
+        read in 0_usize..60,
+    ) {
+        let mut phases = NodePhases::new("n");
+        let mut now = 10;
+        for (nth, (step, delay, first, observed)) in steps.into_iter().enumerate() {
+            now += delay;
+            let step = step(now, if first { "u" } else { "v" }, observed);
+            apply(&mut phases, step);
+            complete(&mut phases, &step);
+            if nth >= read && phases.unknown_volumes().next().is_some() {
+                apply(&mut phases, Volume);
+                complete(&mut phases, &Volume);
+            }
+        }
+    }
 }
