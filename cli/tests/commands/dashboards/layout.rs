@@ -72,6 +72,19 @@ fn panels_fill_the_grid_and_do_not_overlap() {
     }
 }
 
+/// Grafana adds thresholds to a panel that has none: values above 80 are red.
+#[test]
+fn a_single_value_is_red_only_by_its_own_thresholds() {
+    for dashboard in dashboards() {
+        let values = |panel: &&Value| ["stat", "gauge", "bargauge"].contains(&text(panel, "type"));
+        for panel in dashboard.panels().iter().filter(values) {
+            let defaults = &panel["fieldConfig"]["defaults"];
+            let is_fixed = defaults["color"]["mode"] == "fixed";
+            assert!(is_fixed || defaults["thresholds"].is_object(), "{}: {}", dashboard.file, panel["title"]);
+        }
+    }
+}
+
 #[test]
 fn identities_are_unique_and_nothing_unknown_is_named() {
     let mut uids = BTreeSet::new();
