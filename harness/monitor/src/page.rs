@@ -67,16 +67,19 @@ fn waiting(row: &Waiting) -> Markup {
         li.stuck[row.stuck] {
             span.state { (state) (since) }
             strong { (name) } " " (row.phase.name())
-            p.dim {
-                @if !row.pod.is_empty() { "pod " (row.pod) " " }
-                @if !row.node.is_empty() { "on " (row.node) " " }
-                @if !row.driver.is_empty() { "driver " (row.driver) " " }
-                @if !row.storage_class.is_empty() { "class " (row.storage_class) }
-            }
+            p.dim { (subjects(row)) }
             @if let Some(message) = &row.message { p { code { (message) } } }
             p { (row.remedy) }
         }
     }
+}
+
+/// The objects of a row, apart from its claim.
+fn subjects(row: &Waiting) -> String {
+    let all =
+        [("pod", &row.pod), ("node", &row.node), ("driver", &row.driver), ("class", &row.storage_class)];
+    let named = all.into_iter().filter(|(_, name)| !name.is_empty());
+    named.map(|(kind, name)| format!("{kind} {name}")).collect::<Vec<_>>().join(" \u{b7} ")
 }
 
 fn leftover(one: &Leftover, status: &Status) -> Markup {

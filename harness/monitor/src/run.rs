@@ -129,6 +129,12 @@ impl Shared {
         (sampler.finished(now), sampler.dropped())
     }
 
+    /// As [`Self::sampled`], including the segments that are not over.
+    pub fn rest(&self) -> Vec<Vec<PhaseSample>> {
+        let Some(sampler) = &self.sampler else { return Vec::new() };
+        sampler.lock().unwrap_or_else(PoisonError::into_inner).rest()
+    }
+
     /// Whether every kind was listed.
     pub fn is_synced(&self) -> bool {
         self.life().is_synced()
@@ -320,10 +326,13 @@ impl Duties {
         tokio::join!(canary, events, traces);
     }
 
-    /// Deletes what the canary created.
+    /// Deletes what the canary created, and exports the traces that are not complete.
     async fn end(&self, client: &Client, shared: &Shared) {
         if let Some(options) = &self.canary {
             canary::clean_up(client, shared, options).await;
+        }
+        if let Some(options) = &self.traces {
+            traces::finish(shared, options).await;
         }
     }
 }

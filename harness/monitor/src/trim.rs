@@ -5,8 +5,8 @@ use k8s_openapi::{
     api::{
         core::v1::{
             Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus,
-            EphemeralVolumeSource, Node, NodeSpec, NodeStatus, PersistentVolume, PersistentVolumeClaim, Pod,
-            PodCondition, PodSpec, PodStatus, Volume,
+            EphemeralVolumeSource, Node, NodeCondition, NodeSpec, NodeStatus, PersistentVolume,
+            PersistentVolumeClaim, Pod, PodCondition, PodSpec, PodStatus, Volume,
         },
         storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
     },
@@ -163,10 +163,21 @@ impl Trim for Node {
         self.spec = self.spec.take().map(|spec| NodeSpec { taints: spec.taints, ..NodeSpec::default() });
         self.status = self.status.take().map(|status| NodeStatus {
             conditions: status.conditions.map(|conditions| {
-                conditions.into_iter().filter(|condition| condition.type_ == "Ready").collect()
+                conditions.into_iter().filter(|condition| condition.type_ == "Ready").map(of_node).collect()
             }),
             ..NodeStatus::default()
         });
+    }
+}
+
+/// What a node that is not ready reports is the message of rows; most nodes are ready.
+fn of_node(condition: NodeCondition) -> NodeCondition {
+    let ready = condition.status == "True";
+    NodeCondition {
+        last_heartbeat_time: None,
+        message: condition.message.filter(|_| !ready),
+        reason: condition.reason.filter(|_| !ready),
+        ..condition
     }
 }
 

@@ -6,8 +6,8 @@ use std::{
 };
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_informer::testing::{claim, class};
-use claimcheck_model::{Phase, snapshot::VolumeSnapshot};
+use claimcheck_informer::testing::{annotate, claim, claim_ref, class, volume};
+use claimcheck_model::{PROVISIONED_BY, Phase, STORAGE_PROVISIONER, snapshot::VolumeSnapshot};
 use claimcheck_monitor::{
     CanaryOptions, Election, FetchError, Monitor, Options, Scope, Timing, TraceOptions, fetch, look,
     stuck::Cause, table,
@@ -26,7 +26,10 @@ use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
-    sync::oneshot,
+    sync::{
+        mpsc::{UnboundedReceiver, unbounded_channel},
+        oneshot,
+    },
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -358,6 +361,85 @@ async fn what_is_no_status_is_named() {
     assert!(matches!(error, FetchError::Answer { .. }), "{error}");
     let error = fetch("http://user:secret@localhost:1").await.expect_err("it has credentials");
     assert!(!error.to_string().contains("secret"), "{error}");
+}
+
+/// A collector: the bodies of the requests that it has accepted. They are protobuf, in which texts are as they are.
+async fn collector() -> (std::net::SocketAddr, UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (sender, bodies) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (mut request, mut part) = (Vec::new(), [0; 4096]);
+            // Until the body is as long as its header declares.
+            let body = loop {
+                let count = stream.read(&mut part).await.expect("a request");
+                request.extend_from_slice(&part[..count]);
+                let Some(head) = request.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { continue };
+                let (head, body) = request.split_at(head + 4);
+                let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                if count == 0 || length.and_then(|length| length.parse().ok()) == Some(body.len()) {
+                    break String::from_utf8_lossy(body).into_owned();
+                }
+            };
+            // The test may have ended.
+            let _ = sender.send(body);
+            let response = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let _ = stream.write_all(response.as_bytes()).await;
+        }
+    });
+    (address, bodies)
+}
+
+/// What a monitor exports of a claim that is provisioned.
+async fn exported(ratio: f64, slow: SignedDuration, names: bool) -> String {
+    let (_server, client) = cluster().await;
+    let (address, mut bodies) = collector().await;
+    let collector = format!("http://{address}/v1/traces").parse().expect("an address");
+    let traces = TraceOptions { collector, ratio, slow, names };
+    let leading = Leading::start(&client, Options { traces: Some(traces), ..options() }).await;
+    create(&client, "hidden-name").await;
+    leading.until_line("claimcheck_tracked_volumes 1").await;
+    let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
+    // As the volume controller does for the provisioner.
+    let annotated = Patch::Merge(json!({"metadata": {"annotations": {STORAGE_PROVISIONER: "csi.test"}}}));
+    let claim = claims.patch("hidden-name", &PatchParams::default(), &annotated).await.expect("it exists");
+    let mut provisioned = volume("v", "fast", "1Gi");
+    (provisioned.metadata.uid, provisioned.metadata.resource_version, provisioned.status) =
+        (None, None, None);
+    annotate(&mut provisioned.metadata, PROVISIONED_BY, "csi.test");
+    provisioned.spec.get_or_insert_default().claim_ref = Some(claim_ref(&claim));
+    Api::all(client.clone()).create(&PostParams::default(), &provisioned).await.expect("a volume");
+    until("the phase is over", async || {
+        scrape(leading.address).await.contains("phase=\"provision\",result=\"ok\"")
+    })
+    .await;
+    // The lease passes to another process: what is not over is exported now.
+    leading.stop().await;
+    let mut all = String::new();
+    while let Ok(body) = bodies.try_recv() {
+        all.push_str(&body);
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_slow_volume_is_a_trace_whatever_the_ratio_and_without_names() {
+    let text = exported(0.0, SignedDuration::ZERO, false).await;
+    assert!(text.contains("provision") && text.contains("csi.test"), "{text:?}");
+    assert!(!text.contains("hidden-name"), "{text:?}");
+}
+
+#[tokio::test]
+async fn volumes_that_are_not_sampled_have_no_trace() {
+    assert_eq!(exported(0.0, SignedDuration::from_mins(1), true).await, "");
+}
+
+#[tokio::test]
+async fn a_trace_has_the_names_that_are_requested() {
+    let text = exported(1.0, SignedDuration::from_mins(1), true).await;
+    assert!(text.contains("hidden-name"), "{text:?}");
 }
 
 #[tokio::test]

@@ -45,11 +45,22 @@ pub(super) fn csi_driver(volume: &PersistentVolume) -> Option<&str> {
     Some(volume.spec.as_ref()?.csi.as_ref()?.driver.as_str())
 }
 
-/// A node that does not exist is not ready.
-pub(super) fn is_ready(node: Option<&Arc<Node>>) -> bool {
-    let mut conditions =
-        node.iter().flat_map(|node| node.status.iter()).flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+/// What a node that is not ready reports, as a text; none for one that is ready. One that does not exist is not ready.
+pub(super) fn not_ready(name: &str, node: Option<&Arc<Node>>) -> Option<String> {
+    let Some(node) = node else { return Some(format!("node {name} does not exist")) };
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let Some(ready) = conditions.find(|condition| condition.type_ == "Ready") else {
+        return Some(format!("node {name} has not reported whether it is ready"));
+    };
+    if ready.status == "True" {
+        return None;
+    }
+    let details = [ready.reason.as_deref(), ready.message.as_deref()].into_iter().flatten();
+    let details: Vec<&str> = details.filter(|text| !text.is_empty()).collect();
+    let since = ready.last_transition_time.as_ref().map(|time| format!(" since {}", time.0));
+    let (status, since) = (&ready.status, since.unwrap_or_default());
+    let state = format!("node {name} has Ready={status}{since}");
+    Some(if details.is_empty() { state } else { format!("{state}: {}", details.join(": ")) })
 }
 
 /// The condition of this type.

@@ -17,7 +17,7 @@ use crate::inventory::Inventory;
 
 use super::{
     Cause, Clock, Messages, Open, Status, Waiting,
-    facts::{condition, csi_driver, is_ready, is_running, is_started, node_of, pods_of, time, volume_of},
+    facts::{condition, csi_driver, is_running, is_started, node_of, not_ready, pods_of, time, volume_of},
     leftover::{claim_of, leftovers},
     row::{Row, with_claim, with_finalizers},
 };
@@ -138,7 +138,11 @@ fn of_growth(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
     let error = of_type(&["ControllerResizeError", "NodeResizeError"]).and_then(|one| one.message.clone());
     let mut pods = pods_of(world, &row.claim);
     Some(match pods.next().filter(|_| phase == Phase::NodeExpand) {
-        Some(pod) => Row { error, ..row.of_pod(&pod) },
+        Some(pod) => {
+            let node = node_of(&pod).unwrap_or_default();
+            let down = (!node.is_empty()).then(|| not_ready(node, world.few.nodes.named(node))).flatten();
+            Row { error, ..row.of_pod(&pod) }.down(down)
+        }
         None => Row { error, ..row },
     })
 }
@@ -156,13 +160,12 @@ fn of_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<R
             continue;
         };
         let node = node_of(pod).unwrap_or_default();
-        let lost =
-            (!node.is_empty() && !is_ready(world.few.nodes.named(node))).then_some(Cause::NodeNotReady);
+        let down = || not_ready(node, world.few.nodes.named(node));
         if let Some(deleting) = &pod.metadata.deletion_timestamp {
             if !node.is_empty() {
                 let phase = if is_running(pod) { Phase::Stop } else { Phase::Unpublish };
                 let row = Row::new(phase, Some(deleting.0), Cause::InProgress).of_claim(world, &claim);
-                rows.push(with_finalizers(row, &pod.metadata).of_pod(pod).certain(lost));
+                rows.push(with_finalizers(row, &pod.metadata).of_pod(pod).down(down()));
             }
             continue;
         }
@@ -181,7 +184,7 @@ fn of_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<R
         let scheduled =
             condition(pod, "PodScheduled").and_then(|found| time(found.last_transition_time.as_ref()));
         let row = to_node(world, &claim, node, scheduled.or(created));
-        rows.extend(row.map(|row| row.of_pod(pod).certain(lost)));
+        rows.extend(row.map(|row| row.of_pod(pod).down(down())));
     }
     rows
 }

@@ -71,6 +71,15 @@ impl Row {
         self
     }
 
+    /// With the state of a node that is not ready, if any: that is the cause, and the text about it precedes the other
+    /// messages, which are consequences.
+    pub fn down(self, node: Option<String>) -> Self {
+        match node {
+            Some(state) => Self { error: Some(state), hint: Hint::Certain(Cause::NodeNotReady), ..self },
+            None => self,
+        }
+    }
+
     /// With the fields of a claim and its volume.
     pub fn of_claim(mut self, world: &Inventory, claim: &PersistentVolumeClaim) -> Self {
         self.claim = key_of(claim);

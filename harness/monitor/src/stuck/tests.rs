@@ -10,7 +10,8 @@ use claimcheck_informer::{
 use claimcheck_model::{PV_PROTECTION, PVC_PROTECTION, SELECTED_NODE, STORAGE_PROVISIONER, SubjectIds};
 use k8s_openapi::{
     api::core::v1::{
-        ContainerState, ContainerStateRunning, ContainerStatus, PersistentVolume, PersistentVolumeClaim, Pod,
+        ContainerState, ContainerStateRunning, ContainerStatus, NodeCondition, PersistentVolume,
+        PersistentVolumeClaim, Pod,
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
@@ -127,6 +128,48 @@ fn a_pod_waits_for_attach_and_then_for_the_mounts() {
         (vec![pod("p", "down", &["c"]).into()], row(Phase::Attach, "c", "p", Cause::NodeNotReady)),
     ] {
         assert_eq!(rows(&on_node(objects), &none), expected);
+    }
+}
+
+/// The Event about the claim is a consequence, and the remedy is about the node.
+#[test]
+fn the_message_of_a_wait_for_a_node_is_about_the_node() {
+    let mut lost = node("n");
+    let condition = NodeCondition {
+        type_: "Ready".into(),
+        status: "Unknown".into(),
+        reason: Some("NodeStatusUnknown".into()),
+        message: Some("Kubelet stopped posting node status.".into()),
+        last_transition_time: Some(Time(second(9_900))),
+        ..NodeCondition::default()
+    };
+    lost.status.get_or_insert_default().conditions = Some(vec![condition]);
+    let mut silent = node("n");
+    silent.status = None;
+    let of_claim = message("uid-c", "waiting for a volume");
+    let running = || ContainerState { running: Some(ContainerStateRunning::default()), ..Default::default() };
+    let mut ending = deleting(pod("p", "n", &["c"]), &[]);
+    ending.metadata.deletion_grace_period_seconds = Some(30);
+    let container = ContainerStatus { state: Some(running()), ..ContainerStatus::default() };
+    ending.status.get_or_insert_default().container_statuses = Some(vec![container]);
+    let unknown = "node n has Ready=Unknown since 1970-01-01T02:45:00Z: NodeStatusUnknown: \
+                   Kubelet stopped posting node status.";
+    for (objects, phase, expected) in [
+        (vec![pod("p", "n", &["c"]).into(), lost.clone().into()], Phase::Attach, unknown),
+        (vec![ending.into(), lost.into()], Phase::Stop, unknown),
+        (
+            vec![pod("p", "n", &["c"]).into(), silent.into()],
+            Phase::Attach,
+            "node n has not reported whether it is ready",
+        ),
+        (vec![pod("p", "m", &["c"]).into()], Phase::Attach, "node m does not exist"),
+    ] {
+        let status = plan(&on_node(objects), &of_claim, &clock());
+        let [row] = &status.waiting[..] else { panic!("{:?}", status.waiting) };
+        assert_eq!(
+            (row.phase, row.cause, row.message.as_deref()),
+            (phase, Cause::NodeNotReady, Some(expected))
+        );
     }
 }
 

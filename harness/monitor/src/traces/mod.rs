@@ -14,7 +14,7 @@ use claimcheck_report::trace::Collector;
 use jiff::SignedDuration;
 
 pub(crate) use plan::Sampler;
-pub(crate) use run::run;
+pub(crate) use run::{finish, run};
 
 /// Configuration of the export of traces.
 #[derive(Clone, Debug)]

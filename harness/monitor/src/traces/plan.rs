@@ -69,7 +69,16 @@ impl Sampler {
 
     /// Removes the segments that are over; returns those that are to be exported.
     pub fn finished(&mut self, now: Stamp) -> Vec<Vec<PhaseSample>> {
-        let over = self.segments.extract_if(.., |_, segment| now.seconds_since(segment.last) >= QUIET);
+        self.selected(|segment| now.seconds_since(segment.last) >= QUIET)
+    }
+
+    /// Removes all segments, those that are not over, too; returns those that are to be exported.
+    pub fn rest(&mut self) -> Vec<Vec<PhaseSample>> {
+        self.selected(|_| true)
+    }
+
+    fn selected(&mut self, is_over: impl Fn(&Segment) -> bool) -> Vec<Vec<PhaseSample>> {
+        let over = self.segments.extract_if(.., |_, segment| is_over(segment));
         let over: Vec<(String, Segment)> = over.collect();
         let mut exported = Vec::new();
         for (claim, segment) in over {
@@ -173,6 +182,14 @@ mod tests {
         assert_eq!(sampler.finished(at(89)), Vec::<Vec<PhaseSample>>::new());
         assert_eq!(claims(&sampler.finished(at(90))), ["b", "c"]);
         assert_eq!(sampler.finished(at(1000)), Vec::<Vec<PhaseSample>>::new(), "each once");
+    }
+
+    #[test]
+    fn the_rest_of_a_former_leader_is_selected_likewise() {
+        let mut sampler = sampler(0.0, false);
+        sampler.observe(&[ended(Phase::Bind, "fast", 0, 1), ended(Phase::Bind, "slow", 0, 70)], at(70));
+        assert_eq!(claims(&sampler.rest()), ["slow"]);
+        assert_eq!(sampler.rest(), Vec::<Vec<PhaseSample>>::new());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use claimcheck_model::{Event, Stamp};
+use claimcheck_model::{Event, PhaseSample, Stamp};
 use claimcheck_report::trace::Exporter;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
@@ -13,7 +13,26 @@ use crate::run::Shared;
 /// The time between two exports.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Exports traces; does not return. An exporter sends what it has at its end, so each batch has one.
+/// Exports the segments that are not over: another process leads from now on, and knows nothing of them.
+pub(crate) async fn finish(shared: &Shared, options: &TraceOptions) {
+    if let Some(warning) = export(options, shared.rest(), Stamp::now()).await {
+        warn!("{warning}");
+    }
+}
+
+/// Sends phases; returns a warning if that failed. An exporter sends what it has at its end, so each batch has one.
+async fn export(options: &TraceOptions, segments: Vec<Vec<PhaseSample>>, now: Stamp) -> Option<String> {
+    if segments.is_empty() {
+        return None;
+    }
+    let mut exporter = Exporter::start(options.collector.clone());
+    for sample in segments.into_iter().flatten() {
+        exporter.observe(&Event::Phase(sample), now);
+    }
+    exporter.finish().await
+}
+
+/// Exports traces; does not return.
 pub(crate) async fn run(shared: &Shared, options: &TraceOptions) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -28,11 +47,7 @@ pub(crate) async fn run(shared: &Shared, options: &TraceOptions) {
         if segments.is_empty() {
             continue;
         }
-        let mut exporter = Exporter::start(options.collector.clone());
-        for sample in segments.into_iter().flatten() {
-            exporter.observe(&Event::Phase(sample), now);
-        }
-        match exporter.finish().await {
+        match export(options, segments, now).await {
             // Once, and not every few seconds while a collector is not available.
             Some(warning) if failing => debug!("{warning}"),
             Some(warning) => {
