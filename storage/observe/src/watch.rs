@@ -19,7 +19,6 @@ use crate::{Args, Change, Move, Record, Table};
 
 /// Number of attempts to read a table that changes during the read: before Linux 5.8 such a reading may lack
 /// lines that existed all the time.
-/// lines that were there all the time.
 const READINGS: usize = 4;
 /// Text of the warning that no mount will be observed, since the kubelet has another directory.
 pub const ELSEWHERE: &str = "no mount of a volume is seen; give --kubelet-dir=";
