@@ -131,8 +131,13 @@ impl Record {
                     let (object, exists) = match event {
                         Ok(Event::Apply(object) | Event::InitApply(object)) => (object, true),
                         Ok(Event::Delete(object)) => (object, false),
-                        // The CRDs of snapshots are installed first, so an error passes.
-                        Ok(Event::Init | Event::InitDone) | Err(_) => continue,
+                        Ok(Event::Init | Event::InitDone) => continue,
+                        // The CRDs of snapshots are installed first, so an error passes. Without a pause, a task whose
+                        // connections are refused at once would never let the runtime end.
+                        Err(_) => {
+                            tokio::time::sleep(Duration::from_millis(100)).await;
+                            continue;
+                        }
                     };
                     record.change(|store| store.put(kind, object, exists));
                 }
