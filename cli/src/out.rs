@@ -1,4 +1,4 @@
-//! Standard output whose reader may leave early, as in `claimcheck list | head`.
+//! Standard output that may be closed early, as in `claimcheck list | head`.
 //!
 //! The macros replace those of std in this crate, which panic if a pipe is closed. A command that has more to do than to
 //! print, such as deleting a cluster, does it all the same.
