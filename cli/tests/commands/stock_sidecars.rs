@@ -65,7 +65,17 @@ fn mistakes_are_usage_errors() {
 /// Prints what it is given, once a socket of its own exists, and runs until it is stopped.
 const SCRIPT: &str = r#"exec:sh -c 'test -S {socket} && echo socket; echo "$POD_NAME $NAMESPACE $NODE_NAME $CSI_ADDRESS";
 test -r {kubeconfig} && stat -c "%a %n" {kubeconfig}; cmp -s {kubeconfig} /cc/kubeconfig || echo another;
+cd /var/run/secrets/kubernetes.io/serviceaccount && test -s ca.crt && stat -c "%a %n" token;
+echo "$KUBERNETES_SERVICE_HOST $(cat namespace)"; test -e /run/lock && echo "with the host";
 exec sleep 600' sh --password hunter2"#;
+
+/// What the script prints about its credentials, in this namespace.
+fn credentials(namespace: &str) -> Vec<String> {
+    let of_pod = format!("127.0.0.1 {namespace}");
+    let lines = ["600 /cc/kubeconfig-sidecar-prober", "another", "600 token", of_pod.as_str()];
+    let with_host = Path::new("/run/lock").exists().then_some("with the host");
+    lines.into_iter().chain(with_host).map(str::to_owned).collect()
+}
 
 #[test]
 fn an_additional_program_runs_on_the_first_node_with_the_usual_variables() {
@@ -77,7 +87,8 @@ fn an_additional_program_runs_on_the_first_node_with_the_usual_variables() {
     assert_eq!(output.status.code(), Some(0), "{}", error_of(&output));
     let log = log(&run, "sidecar-prober");
     let address = "/var/lib/kubelet/plugins/driver/sidecar-prober.sock";
-    let expected = ["socket", &format!("prober-0 kube-system node-1 {address}"), "600 /cc/kubeconfig"];
+    let mut expected = vec!["socket".to_owned(), format!("prober-0 kube-system node-1 {address}")];
+    expected.extend(credentials("kube-system"));
     assert_eq!(log.lines().collect::<Vec<_>>(), expected);
     // The built-in sidecars still run, so their behaviour is expected.
     let started = &events(&run)[0];
@@ -107,20 +118,29 @@ fn a_program_has_the_token_of_its_service_account() {
     assert_eq!(output.status.code(), Some(0), "{}", error_of(&output));
     let log = log(&run, "sidecar-prober");
     let address = "/var/lib/kubelet/plugins/driver/sidecar-prober.sock";
-    let variables = format!("prober-0 vendor node-1 {address}");
-    let expected = ["socket", &variables, "600 /cc/kubeconfig-sidecar-prober", "another"];
+    let mut expected = vec!["socket".to_owned(), format!("prober-0 vendor node-1 {address}")];
+    expected.extend(credentials("vendor"));
     assert_eq!(log.lines().collect::<Vec<_>>(), expected);
 }
 
+/// Without a kubeconfig it finds the service account that a pod would have.
 #[test]
 fn a_provisioner_in_place_of_the_built_in_one_is_recorded_by_the_tap_once() {
     let out = tempfile::tempdir().expect("a folder");
     let run = out.path().join("run");
+    let roles = out.path().join("roles.yaml");
+    let role = include_str!("../../../manifests/rbac/sidecars/provisioner.yaml");
+    let account = "apiVersion: v1\nkind: ServiceAccount\n\
+         metadata: {name: claimcheck-controllers, namespace: claimcheck-system}\n---\n";
+    fs::write(&roles, format!("{account}{role}")).expect("a file");
     let sidecar = format!(
-        "provisioner=exec:{PROGRAM} controller provisioner --csi-address {{socket}} --kubeconfig {{kubeconfig}}"
+        "provisioner=exec:env -u KUBECONFIG HOME=/no/such {PROGRAM} controller provisioner --csi-address {{socket}}"
     );
+    let roles = roles.display().to_string();
     let folder = run.display().to_string();
-    let output = claimcheck(&["run", "volume_io::a file", "--sidecar", &sidecar, "--out", &folder]);
+    let args =
+        ["run", "volume_io::a file", "--sidecar", &sidecar, "--sidecar-rbac", &roles, "--out", &folder];
+    let output = claimcheck(&args);
     assert_eq!(output.status.code(), Some(0), "{}", error_of(&output));
     let mut created: BTreeMap<String, u32> = BTreeMap::new();
     for event in events(&run).iter().filter(|event| event["event"] == "rpc" && event["code"] == "OK") {

@@ -3,29 +3,26 @@
 use std::{collections::BTreeMap, env, fs, path::Path};
 
 use nix::unistd::geteuid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::leaves_nothing::{Run, alone, nothing_left};
 
 /// The folder with the programs. Not `CLAIMCHECK_SIDECARS`, which is the variable of `--sidecars`.
 pub const FOLDER: &str = "CLAIMCHECK_STOCK_SIDECARS";
 
-/// The driver, and each sidecar with its command line.
+/// The driver, and each sidecar with its command line. The provisioner has a kubeconfig; the others have the arguments of
+/// pods, and find the service account there.
 const DRIVER: &str = "exec:hostpathplugin --endpoint {endpoint} --nodeid {node_id} --statedir {state_dir} \
                       --enable-attach";
 const SIDECARS: [(&str, &str); 6] = [
     ("provisioner", "csi-provisioner --csi-address={socket} --kubeconfig={kubeconfig} -v=5"),
-    ("attacher", "csi-attacher --csi-address={socket} --kubeconfig={kubeconfig} -v=5"),
-    ("resizer", "csi-resizer --csi-address={socket} --kubeconfig={kubeconfig} -v=5"),
+    ("attacher", "csi-attacher --csi-address={socket} -v=5"),
+    ("resizer", "csi-resizer --csi-address={socket} -v=5"),
     (
         "snapshotter",
-        "csi-snapshotter --csi-address={socket} --kubeconfig={kubeconfig} --feature-gates=CSIVolumeGroupSnapshot=true \
-         -v=5",
+        "csi-snapshotter --csi-address={socket} --feature-gates=CSIVolumeGroupSnapshot=true -v=5",
     ),
-    (
-        "snapshot-controller",
-        "snapshot-controller --kubeconfig={kubeconfig} --feature-gates=CSIVolumeGroupSnapshot=true -v=5",
-    ),
+    ("snapshot-controller", "snapshot-controller --feature-gates=CSIVolumeGroupSnapshot=true -v=5"),
     (
         "registrar",
         "csi-node-driver-registrar --csi-address={socket} --kubelet-registration-path={socket} \
@@ -71,6 +68,83 @@ fn verdicts_are_the_same_with_stock_and_built_in_sidecars() {
     let built_in = run("built-in-sidecars", &["run"], driver.iter());
     let stock = run("all-stock-sidecars", &["run"], driver.iter().chain(&sidecars));
     assert_eq!(verdicts(&built_in), verdicts(&stock));
+}
+
+/// Built-in components remove the secrets of a call from the driver's error; upstream's provisioner copies it to its log and
+/// to Events.
+#[test]
+fn secrets_that_a_driver_quotes_to_stock_sidecars_are_in_no_report() {
+    const CANARY: &str = "canary-\"<&>9d41c7e2";
+    let _alone = alone();
+    let Some(folder) = env::var_os(FOLDER) else {
+        println!("skipped: set {FOLDER} to a folder with the sidecars of kubernetes-csi");
+        return;
+    };
+    let files = tempfile::tempdir().expect("a folder");
+    let secret = files.path().join("secret.json");
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": "canary", "namespace": "default" },
+        "stringData": { "password": CANARY },
+    });
+    fs::write(&secret, object.to_string()).expect("a file");
+    let (folder, secret) = (Path::new(&folder).display(), secret.display());
+    let program = env!("CARGO_BIN_EXE_claimcheck");
+    let driver = format!(
+        "exec:{program} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} \
+         --defect secret-in-error --require-secret CreateVolume:absent=x"
+    );
+    let maker = format!(
+        "maker=exec:sh -c 'kubectl --kubeconfig {{kubeconfig}} apply --validate=false -f {secret} && exec sleep 600'"
+    );
+    let provisioner = format!("provisioner=exec:{folder}/csi-provisioner --csi-address={{socket}} -v=5");
+    let class = ["name=canary", "namespace=default"]
+        .map(|parameter| format!("csi.storage.k8s.io/provisioner-secret-{parameter}"));
+    let case = "provisioning::a volume is provisioned, used by a pod and deleted with each CSI call exactly once \
+         [dynamic, default fs, Immediate]";
+    let run = Run::ends(
+        "canary-of-stock-sidecars",
+        &[
+            "run",
+            case,
+            "--driver",
+            &driver,
+            "--sidecar",
+            &maker,
+            "--sidecar",
+            &provisioner,
+            "--driver-param",
+            &class[0],
+            "--driver-param",
+            &class[1],
+        ],
+    );
+    let events = fs::read_to_string(run.folder().join("events.ndjson")).expect("events");
+    assert!(events.contains("***stripped***"), "no error quoted the secret: {events}");
+    let mut searched = Vec::new();
+    search(&run.folder(), &mut searched);
+    for (path, text) in searched.iter().filter(|(path, _)| !path.ends_with("kubeconfig")) {
+        assert!(!text.contains("9d41c7e2"), "{} contains the secret", path.display());
+    }
+    assert!(searched.iter().any(|(path, text)| {
+        path.ends_with("cluster/sidecar-provisioner.log") && text.contains("***stripped***")
+    }));
+    nothing_left(&run.tag);
+}
+
+/// All files below a folder.
+fn search(folder: &Path, found: &mut Vec<(std::path::PathBuf, String)>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("readable").path();
+        match path.is_dir() {
+            true => search(&path, found),
+            false => {
+                let bytes = fs::read(&path).expect("readable");
+                found.push((path, String::from_utf8_lossy(&bytes).into_owned()));
+            }
+        }
+    }
 }
 
 #[test]

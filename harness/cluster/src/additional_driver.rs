@@ -7,6 +7,8 @@
 
 use std::{ffi::OsString, path::Path, sync::Arc, time::Duration};
 
+use claimcheck_component::accounts::ACCOUNTS_ENV;
+use claimcheck_controllers::Name;
 use claimcheck_csi::{Driver as DriverClient, Endpoint, tap::Tap};
 use claimcheck_substrate::{Capabilities, STATE_DIR, SpawnError};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
@@ -18,10 +20,11 @@ use tokio::{
 };
 
 use super::{
+    accounts::OF_ADDITIONAL_DRIVERS,
     controllers::SIDECAR_FLAGS,
     driver_command::{BUILTIN, DriverCommand},
     node::{Common, Node},
-    node_driver::{NodeDriver, NodeDriverError, Plugin, Registrar},
+    node_driver::{NodeDriver, NodeDriverError, Plugin, ProcessCredentials, Registrar},
     supervisor::{Disruption, Supervised},
 };
 
@@ -148,6 +151,7 @@ impl RunningDriver {
             controller: None,
             state_dir: sibling_directory(&common.plugin.state_dir, name),
             registrar: Registrar::Builtin,
+            credentials: ProcessCredentials::default(),
         };
         let on_nodes = nodes.iter().map(|node| {
             let started = NodeDriver::start(common, &node.paths, node.namespace.clone(), &plugin);
@@ -159,13 +163,16 @@ impl RunningDriver {
         });
         let on_nodes = on_nodes.collect::<Result<Vec<_>, _>>()?;
         let socket = plugin.socket(&nodes[0].paths);
-        let mut args: Vec<OsString> = vec!["controller".into(), "provisioner".into(), "resizer".into()];
-        args.extend(wanted.attacher.then(|| "attacher".into()));
-        args.extend(["--kubeconfig".into(), common.kubeconfig.clone().into()]);
+        let mut args: Vec<OsString> = vec!["controller".into()];
+        let controllers = OF_ADDITIONAL_DRIVERS.into_iter();
+        let controllers = controllers.filter(|name| *name != Name::Attacher || wanted.attacher);
+        args.extend(controllers.map(|name| OsString::from(name.as_str())));
+        args.extend(["--kubeconfig".into(), common.accounts.kubeconfig.clone().into()]);
         args.extend(["--csi-address".into(), socket.clone().into()]);
         args.extend(SIDECAR_FLAGS.map(Into::into));
         args.extend(common.metrics_args(&format!("controllers-{name}"), None));
         let mut spec = common.component(format!("controllers {name}"), args, None);
+        spec.env.push((ACCOUNTS_ENV.to_owned(), common.accounts.tokens.clone().into()));
         spec.capabilities = Capabilities::Files;
         let controllers = Arc::new(common.start(spec)?);
         let client = DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
@@ -220,6 +227,7 @@ mod tests {
             env: Vec::new(),
             log: folder.path().join("controllers.log"),
             namespace: None,
+            run_directory: None,
             capabilities: Capabilities::All,
         };
         let (sender, _ends) = tokio::sync::mpsc::unbounded_channel();

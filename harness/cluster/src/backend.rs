@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use claimcheck_csi::tap::{FaultAction, FaultRule};
+use claimcheck_csi::tap::{FaultAction, FaultRule, KnownSecrets};
 use claimcheck_model::{Leak, Log};
 use kube::Client;
 
@@ -70,6 +70,14 @@ impl Backend {
             Self::Kind(kind) => Properties::real(kind.cluster_capabilities()),
             Self::Existing(Some(installation)) => Properties::real(installation.cluster_capabilities),
             Self::Existing(None) => Properties::existing(),
+        }
+    }
+
+    /// See [`Cluster::known_secrets`](super::Cluster::known_secrets).
+    pub(crate) fn known_secrets(&self) -> KnownSecrets {
+        match self {
+            Self::Embedded(embedded) => embedded.known_secrets(),
+            Self::Kind(_) | Self::Existing(_) => KnownSecrets::default(),
         }
     }
 

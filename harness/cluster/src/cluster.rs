@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use claimcheck_csi::tap::{FaultRule, TapRecord};
+use claimcheck_csi::tap::{FaultRule, KnownSecrets, TapRecord};
 use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Rule, Stamp};
 use kube::Client;
 use tokio::sync::mpsc;
@@ -62,6 +62,11 @@ impl Cluster {
     /// Whether kubelets run its nodes; otherwise they are virtual.
     pub fn has_real_nodes(&self) -> bool {
         self.properties.real_nodes
+    }
+
+    /// The secrets that stock programs pass to the driver, of which their texts are not free.
+    pub fn known_secrets(&self) -> KnownSecrets {
+        self.backend.known_secrets()
     }
 
     /// Its abilities in addition to the API.

@@ -1,9 +1,10 @@
 //! The logs of the built-in components, as child processes or pods of a real cluster: the lines about the objects of a
 //! failed case, and the full logs before they are removed.
 
-use std::path::Path;
+use std::{borrow::Cow, fs, path::Path};
 
-use claimcheck_files::write_private;
+use claimcheck_csi::tap::KnownSecrets;
+use claimcheck_files::{replace_private, write_private};
 use claimcheck_model::Log;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
@@ -26,6 +27,19 @@ pub(super) fn by_processes<'a>(
     names: &[String],
 ) -> Vec<Log> {
     processes.filter_map(|process| Log::about(process.name(), &process.output(), names)).collect()
+}
+
+/// Removes these secrets and all tokens from logs of programs that have exited. What cannot be read or written is reported.
+pub(super) fn redact<'a>(logs: impl Iterator<Item = &'a Path>, secrets: &KnownSecrets) {
+    for path in logs {
+        let Ok(bytes) = fs::read(path) else { continue };
+        let text = String::from_utf8_lossy(&bytes);
+        if let Cow::Owned(clean) = secrets.hide(&text)
+            && let Err(error) = replace_private(path, clean.as_bytes())
+        {
+            warn!(log = %path.display(), %error, "secrets cannot be removed from the log");
+        }
+    }
 }
 
 /// The log lines of the components' pods in this namespace about some objects, as far as permitted.

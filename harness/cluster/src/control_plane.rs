@@ -6,12 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claimcheck_apiserver as apiserver;
+use claimcheck_apiserver::{self as apiserver, kubeconfig};
+use claimcheck_deploy::install::{NAMESPACE, accounts};
 
 use super::{
     stock::{Assets, Stock, StockError},
     stock_controllers::ControllerPrograms,
 };
+
+/// The prefix of the users of nodes, and their group (apiserver pkg/authentication/user/user.go, and pkg/auth/nodeidentifier).
+pub(super) const NODE_USER: &str = "system:node:";
+pub(super) const NODE_GROUP: &str = "system:nodes";
 
 /// The kind of API server.
 #[derive(Clone, Debug)]
@@ -35,6 +40,8 @@ pub(super) struct Options<'a> {
     pub api: &'a Api,
     /// The listen address; port 0 selects a free one.
     pub listen: SocketAddr,
+    /// The names of the nodes.
+    pub nodes: &'a [String],
     /// The audit log of the embedded one.
     pub audit_log: PathBuf,
     /// The folder for the logs of the upstream programs.
@@ -47,6 +54,18 @@ pub enum ControlPlaneError {
     /// The embedded one cannot be started.
     #[error(transparent)]
     Builtin(#[from] apiserver::StartError),
+    /// A component has no credentials.
+    #[error(transparent)]
+    Token(#[from] apiserver::IssueError),
+    /// A node has no credentials.
+    #[error("no client certificate can be generated for node {node}")]
+    Certificate {
+        /// The node.
+        node: String,
+        /// The cause.
+        #[source]
+        source: apiserver::TlsError,
+    },
     /// The upstream one cannot be started.
     #[error(transparent)]
     Stock(#[from] StockError),
@@ -76,7 +95,8 @@ impl ControlPlane {
                 Self::Builtin { server, programs: programs.clone() }
             }
             Api::Stock(assets) => {
-                Self::Stock(Box::new(Stock::start(assets, options.listen, options.logs).await?))
+                let Options { listen, logs, nodes, .. } = options;
+                Self::Stock(Box::new(Stock::start(assets, listen, logs, nodes).await?))
             }
         })
     }
@@ -99,7 +119,45 @@ impl ControlPlane {
 
     /// Writes a kubeconfig, readable by its owner only.
     pub(super) fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
-        apiserver::kubeconfig::write(path, &self.kubeconfig())
+        kubeconfig::write(path, &self.kubeconfig())
+    }
+
+    /// The CA of its certificate, PEM.
+    pub(super) fn ca(&self) -> &str {
+        match self {
+            Self::Builtin { server, .. } => server.ca_pem(),
+            Self::Stock(stock) => stock.ca(),
+        }
+    }
+
+    /// The bearer token of a component's service account, which exists.
+    pub(super) fn token_of(&self, component: &str) -> Result<String, ControlPlaneError> {
+        match self {
+            Self::Builtin { server, .. } => Ok(server.token_for(NAMESPACE, &accounts::account(component))?),
+            Self::Stock(stock) => Ok(stock.token_of(component)),
+        }
+    }
+
+    /// A client configuration with the rights of a node, as user `system:node:NAME` in the group `system:nodes`.
+    pub(super) fn kubeconfig_of_node(&self, node: &str) -> Result<String, ControlPlaneError> {
+        match self {
+            Self::Builtin { server, .. } => {
+                let user = format!("{NODE_USER}{node}");
+                let failed = |source| ControlPlaneError::Certificate { node: node.to_owned(), source };
+                let issued = server.certificate_for(&user, Some(NODE_GROUP)).map_err(failed)?;
+                let (url, ca) = (server.url(), server.ca_pem());
+                Ok(kubeconfig::render_certificate(&url, ca, &issued.certificate, &issued.key))
+            }
+            Self::Stock(stock) => Ok(stock.kubeconfig_of_node(node)),
+        }
+    }
+
+    /// The bearer token of its requests to nodes; the upstream one has a client certificate instead.
+    pub(super) fn node_token(&self) -> Option<&str> {
+        match self {
+            Self::Builtin { server, .. } => Some(server.node_token()),
+            Self::Stock(_) => None,
+        }
     }
 
     /// The faults of requests; only supported by the embedded one.
@@ -110,7 +168,7 @@ impl ControlPlane {
         }
     }
 
-    /// The CA of its client certificate for kubelets; the embedded one sends its token instead.
+    /// The CA of its client certificate for nodes; the embedded one sends a token instead.
     pub(super) fn client_ca(&self) -> Option<&Path> {
         match self {
             Self::Builtin { .. } => None,

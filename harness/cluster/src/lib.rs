@@ -12,6 +12,7 @@
 //!              └─ Existing   the cluster of a kubeconfig (real), perhaps with components for the run (installation)
 //! ```
 
+mod accounts;
 mod additional_driver;
 mod api_disrupt;
 mod backend;
@@ -88,8 +89,8 @@ pub use properties::ClusterCapabilities;
 pub use reachable_nodes::ReachableNodes;
 pub use real::{ClassChoice, RealError, Target};
 pub use sidecars::{
-    AccountChoiceError, ApplyObjectError, RbacFileError, Sidecar, SidecarAccount, SidecarAccountError,
-    SidecarError, SidecarList, StartSidecarsError, StockSidecars, StockSidecarsError,
+    AccountChoiceError, ApplyObjectError, CredentialsError, RbacFileError, Sidecar, SidecarAccount,
+    SidecarAccountError, SidecarError, SidecarList, StartSidecarsError, StockSidecars, StockSidecarsError,
 };
 pub use stock::{Assets, AssetsError, StockError};
 pub use stock_controllers::ControllerPrograms;

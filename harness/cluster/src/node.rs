@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use claimcheck_apiserver::kubeconfig;
+use claimcheck_csi::tap::KnownSecrets;
 use claimcheck_driver::host::LOOP_HOLDER_ENV;
 use claimcheck_model::ComponentEnd;
 use claimcheck_substrate::{
@@ -17,7 +19,9 @@ use tokio::{
 };
 
 use super::{
+    accounts::ControllerAccounts,
     node_driver::{NodeDriver, NodeDriverError, Plugin},
+    sidecars::{Init, InitError},
     supervisor::Supervised,
 };
 use claimcheck_component::writes::WRITES_ENV;
@@ -31,12 +35,19 @@ pub(super) struct Paths {
     /// In the run's namespace.
     pub kubelet: PathBuf,
     pub runtime_socket: PathBuf,
+    /// The credentials of its agent.
+    pub kubeconfig: PathBuf,
 }
 
 impl Paths {
     pub(super) fn of(name: &str) -> Self {
         let dir = Path::new(STATE_DIR).join("n").join(name);
-        Self { name: name.to_owned(), kubelet: dir.join("kubelet"), runtime_socket: dir.join("runtime.sock") }
+        Self {
+            name: name.to_owned(),
+            kubelet: dir.join("kubelet"),
+            runtime_socket: dir.join("runtime.sock"),
+            kubeconfig: dir.join("kubeconfig"),
+        }
     }
 
     pub(super) fn registry(&self) -> PathBuf {
@@ -50,11 +61,20 @@ pub(super) struct Common {
     pub ourselves: PathBuf,
     pub logs: PathBuf,
     pub plugin: Plugin,
+    /// The administrator's.
     pub kubeconfig: PathBuf,
+    /// The secrets in calls of stock programs.
+    pub known_secrets: KnownSecrets,
+    /// The init containers of `--deployment`.
+    pub init: Vec<Init>,
+    /// Where controllers find their accounts.
+    pub accounts: ControllerAccounts,
     /// `IMAGE=PROGRAM`: what stands for images in pods.
     pub pod_images: Vec<String>,
-    /// The CA of clients that may read logs from nodes without the token of the kubeconfig.
+    /// The CA of clients that may read logs from nodes.
     pub client_ca: Option<PathBuf>,
+    /// The file with the token of clients that may do so.
+    pub node_token: Option<PathBuf>,
     pub tap: PathBuf,
     /// The socket at which this process holds loop devices open for drivers.
     pub loop_holder: PathBuf,
@@ -86,6 +106,7 @@ impl Common {
                 .chain(logging::for_components())
                 .collect(),
             namespace,
+            run_directory: None,
             capabilities: Capabilities::All,
         }
     }
@@ -120,6 +141,8 @@ pub(super) enum NodeError {
     Spawn(#[from] SpawnError),
     #[error(transparent)]
     Driver(#[from] NodeDriverError),
+    #[error(transparent)]
+    Init(#[from] InitError),
     #[error("cannot prepare {path} for {node}")]
     Prepare {
         node: String,
@@ -132,22 +155,30 @@ pub(super) enum NodeError {
 }
 
 impl Node {
-    /// Starts a node's processes. It is ready once its agent reports so in the API.
-    pub(super) async fn start(common: &Common, name: &str) -> Result<Self, NodeError> {
+    /// Starts a node's processes, after its init containers, with this kubeconfig for its agent. It is ready once its agent reports so in the API.
+    pub(super) async fn start(
+        common: &Common,
+        (name, is_first): (&str, bool),
+        kubeconfig: &str,
+    ) -> Result<Self, NodeError> {
         let paths = Paths::of(name);
-        fs::create_dir_all(&paths.kubelet).map_err(|source| NodeError::Prepare {
-            node: name.to_owned(),
-            path: paths.kubelet.clone(),
-            source,
-        })?;
+        let preparing = |path: &PathBuf| {
+            let (node, path) = (name.to_owned(), path.clone());
+            move |source| NodeError::Prepare { node, path, source }
+        };
+        fs::create_dir_all(&paths.kubelet).map_err(preparing(&paths.kubelet))?;
+        kubeconfig::write(&paths.kubeconfig, kubeconfig).map_err(preparing(&paths.kubeconfig))?;
         let (runtime, namespace) = start_runtime(common, &paths).await?;
+        for init in &common.init {
+            init.run(common, &paths, &namespace, is_first).await?;
+        }
         let driver = NodeDriver::start(common, &paths, namespace.clone(), &common.plugin)?;
         let mut args = vec![
             OsString::from("node"),
             "--name".into(),
             name.into(),
             "--kubeconfig".into(),
-            common.kubeconfig.clone().into(),
+            paths.kubeconfig.clone().into(),
             "--root-dir".into(),
             KUBELET_DIR.into(),
             "--runtime-socket".into(),
@@ -155,6 +186,9 @@ impl Node {
         ];
         if let Some(client_ca) = &common.client_ca {
             args.extend(["--client-ca-file".into(), client_ca.clone().into()]);
+        }
+        if let Some(token) = &common.node_token {
+            args.extend(["--client-token-file".into(), token.clone().into()]);
         }
         args.extend(common.pod_images.iter().flat_map(|image| [OsString::from("--pod-image"), image.into()]));
         args.extend(common.metrics_args("node", Some(name)));

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use super::{
     driver_command::{DriverCommand, PlaceholderValues},
     node::{Common, Paths},
+    sidecars::Credentials,
     supervisor::Supervised,
 };
 
@@ -29,6 +30,15 @@ pub(super) struct Plugin {
     pub state_dir: PathBuf,
     /// What registers it on the nodes.
     pub registrar: Registrar,
+    /// The credentials of its processes at the API server, if manifests give it an account.
+    pub credentials: ProcessCredentials,
+}
+
+/// The credentials of a driver's processes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ProcessCredentials {
+    pub node: Option<Credentials>,
+    pub controller: Option<Credentials>,
 }
 
 /// What registers a driver with the agent of a node.
@@ -102,6 +112,15 @@ impl Plugin {
         }
         let mut spec = common.component(format!("{} {name}", self.directory), args, Some(namespace));
         spec.program = program;
+        let credentials = match socket {
+            CONTROLLER_SOCKET => &self.credentials.controller,
+            _ => &self.credentials.node,
+        };
+        if let Some(credentials) = credentials {
+            // Not the user's, which may be that of another cluster.
+            spec.env.push(("KUBECONFIG".to_owned(), credentials.kubeconfig.clone().into()));
+            credentials.give(&mut spec);
+        }
         Ok(common.start(spec)?)
     }
 

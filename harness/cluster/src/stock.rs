@@ -5,6 +5,7 @@
 //! controllers see `controller_manager.rs`.
 
 use std::{
+    collections::BTreeMap,
     env, fs, io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
@@ -12,13 +13,17 @@ use std::{
 };
 
 use claimcheck_apiserver::{Certificates, TlsError, kubeconfig};
+use claimcheck_controllers::Name;
 use claimcheck_substrate::{Capabilities, Process, ProcessSpec, STATE_DIR, SpawnError};
 use http::Request;
 use kube::Client;
 
-use super::supervisor;
+use super::{
+    control_plane::{NODE_GROUP, NODE_USER},
+    supervisor,
+};
 use claimcheck_component::client::{ClientError, client};
-use claimcheck_deploy::install;
+use claimcheck_deploy::install::{self, accounts};
 use claimcheck_kind::Controllers;
 
 /// The environment variable with the directory of the programs, as for controller-runtime.
@@ -130,32 +135,41 @@ pub(super) struct Stock {
     client_ca: PathBuf,
     controller_manager: Option<PathBuf>,
     token: String,
-    controllers_token: String,
+    /// By user.
+    tokens: BTreeMap<String, String>,
     apiserver: Process,
     etcd: Process,
 }
 
 impl Stock {
     /// Starts both; returns once the API server is ready.
-    pub(super) async fn start(assets: &Assets, listen: SocketAddr, logs: &Path) -> Result<Self, StockError> {
+    pub(super) async fn start(
+        assets: &Assets,
+        listen: SocketAddr,
+        logs: &Path,
+        nodes: &[String],
+    ) -> Result<Self, StockError> {
         let dir = Path::new(STATE_DIR).join("control-plane");
         fs::create_dir_all(&dir).map_err(preparing(&dir.display()))?;
         let store = free_port(0)?;
         let address = free_port(listen.port())?;
         let certificates = Certificates::generate(address.ip())?;
-        let [token, controllers_token] = [(); 2].map(|()| uuid::Uuid::new_v4().simple().to_string());
-        let account = install::CONTROLLERS_ACCOUNT;
-        let tokens = format!(
-            "{token},claimcheck,claimcheck,\"system:masters\"\n{controllers_token},{account},{account},\"{}\"\n",
-            install::ACCOUNT_GROUPS.join(",")
-        );
+        let random = || uuid::Uuid::new_v4().simple().to_string();
+        let token = random();
+        let mut table = format!("{token},claimcheck,claimcheck,\"system:masters\"\n");
+        let mut tokens = BTreeMap::new();
+        for (user, groups) in users(nodes) {
+            let token = random();
+            table.push_str(&format!("{token},{user},{user},\"{groups}\"\n"));
+            tokens.insert(user, token);
+        }
         for (name, text) in [
             ("tls.crt", &certificates.certificate),
             ("tls.key", &certificates.key),
             ("ca.crt", &certificates.ca),
             ("kubelet-client.crt", &certificates.client_certificate),
             ("kubelet-client.key", &certificates.client_key),
-            ("tokens.csv", &tokens),
+            ("tokens.csv", &table),
         ] {
             kubeconfig::write(&dir.join(name), text).map_err(preparing(&dir.join(name).display()))?;
         }
@@ -168,7 +182,7 @@ impl Stock {
             client_ca: dir.join("ca.crt"),
             controller_manager: assets.controller_manager.clone(),
             token,
-            controllers_token,
+            tokens,
             etcd: etcd.spawn()?,
             apiserver: apiserver.spawn()?,
         };
@@ -196,9 +210,24 @@ impl Stock {
         &self.client_ca
     }
 
-    /// The credentials of the controllers, with the name of their service account.
-    pub(super) fn kubeconfig_of_controllers(&self) -> String {
-        kubeconfig::render(&self.url(), &self.ca, &self.controllers_token)
+    /// The CA of its certificate, PEM.
+    pub(super) fn ca(&self) -> &str {
+        &self.ca
+    }
+
+    /// The token of a component's service account.
+    pub(super) fn token_of(&self, component: &str) -> String {
+        self.token_of_user(&service_account(component))
+    }
+
+    /// The credentials of a node.
+    pub(super) fn kubeconfig_of_node(&self, node: &str) -> String {
+        let token = self.token_of_user(&format!("{NODE_USER}{node}"));
+        kubeconfig::render(&self.url(), &self.ca, &token)
+    }
+
+    fn token_of_user(&self, user: &str) -> String {
+        self.tokens.get(user).cloned().expect("every component and every node has a token")
     }
 
     /// The program with upstream's controllers, if requested.
@@ -211,6 +240,22 @@ impl Stock {
         supervisor::stop(&mut self.apiserver).await;
         supervisor::stop(&mut self.etcd).await;
     }
+}
+
+/// The user name of a component's service account.
+fn service_account(component: &str) -> String {
+    format!("system:serviceaccount:{}:{}", install::NAMESPACE, accounts::account(component))
+}
+
+/// The users that components can be, with their groups.
+fn users(nodes: &[String]) -> Vec<(String, String)> {
+    let controllers = Name::ALL.into_iter().chain([Name::Garbage]).map(Name::as_str);
+    let accounts = controllers.chain([accounts::CACHE]);
+    let groups = install::ACCOUNT_GROUPS.join(",");
+    let mut users: BTreeMap<String, String> =
+        accounts.map(|component| (service_account(component), groups.clone())).collect();
+    users.extend(nodes.iter().map(|node| (format!("{NODE_USER}{node}"), NODE_GROUP.to_owned())));
+    users.into_iter().collect()
 }
 
 /// Returns once the API server reports that it is ready.
@@ -233,6 +278,7 @@ pub(super) fn spec(name: &'static str, program: &Path, logs: &Path, args: Vec<St
         env: Vec::new(),
         log: logs.join(format!("{name}.log")),
         namespace: None,
+        run_directory: None,
         capabilities: Capabilities::Files,
     }
 }
@@ -271,6 +317,8 @@ fn apiserver_arguments(dir: &Path, address: SocketAddr, store: SocketAddr) -> Ve
         format!("--service-account-signing-key-file={}", file("tls.key")),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         "--disable-admission-plugins=ServiceAccount".to_owned(),
+        // A node may write its own objects and those of its pods only.
+        "--enable-admission-plugins=NodeRestriction".to_owned(),
         "--allow-privileged=true".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
     ]

@@ -93,6 +93,11 @@ impl Supervised {
         last_output(&self.spec)
     }
 
+    /// The file with its output.
+    pub(super) fn log(&self) -> &Path {
+        &self.spec.log
+    }
+
     /// Its whole output, with the secrets of its command line redacted.
     pub(super) fn output(&self) -> String {
         // The output of a vendor's driver need not be UTF-8.
@@ -272,7 +277,7 @@ fn hidden(spec: &ProcessSpec) -> Secrets {
     Secrets::of(spec.args.iter().filter_map(|word| word.to_str()))
 }
 
-fn last_output(spec: &ProcessSpec) -> String {
+pub(crate) fn last_output(spec: &ProcessSpec) -> String {
     hidden(spec).hide(&last_lines(&spec.log))
 }
 
@@ -314,6 +319,7 @@ mod tests {
             env: Vec::new(),
             log: folder.path().join("driver-node-1.log"),
             namespace: None,
+            run_directory: None,
             capabilities: claimcheck_substrate::Capabilities::All,
         };
         let (sender, mut ends) = mpsc::unbounded_channel();

@@ -3,6 +3,7 @@
 //! Every program that links the harness can run as any of them, so the end-to-end test binary needs no second
 //! binary.
 
+pub mod accounts;
 mod api;
 pub mod client;
 mod controller;

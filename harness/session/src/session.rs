@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_csi::tap::FaultRule;
+use claimcheck_csi::tap::{FaultRule, KnownSecrets};
 use claimcheck_informer::Kind;
 use claimcheck_model::{CaseId, CaseResult, Event, Leak, ObjectKey, Stamp, Usage};
 use claimcheck_substrate::Privilege;
@@ -47,6 +47,8 @@ pub struct Session {
     in_flight: evidence::InFlight,
     measuring: JoinHandle<()>,
     /// Stops the watches when dropped.
+    /// Those that stock programs pass to the driver.
+    secrets: KnownSecrets,
     watches: tokio::task::JoinSet<()>,
     /// Observations of nodes on other machines.
     real_nodes: Mutex<Option<evidence::RealNodes>>,
@@ -71,11 +73,11 @@ impl Session {
             tokio::spawn(evidence::calls(records, in_flight.clone(), timeline.evidence()));
         }
         if let Some(mut ends) = cluster.take_ends() {
-            let events = events.clone();
+            let (events, secrets) = (events.clone(), cluster.known_secrets());
             tokio::spawn(async move {
                 while let Some(end) = ends.recv().await {
                     let mut event = Event::ComponentExited(end);
-                    redact(&mut event);
+                    redact(&mut event, &secrets);
                     // Without listeners the event is dropped.
                     let _ = events.send(event);
                 }
@@ -93,8 +95,10 @@ impl Session {
         };
         let real_nodes = Mutex::new(real_nodes);
         let (failed, client) = (AtomicBool::new(false), cluster.client());
+        let secrets = cluster.known_secrets();
         Self {
             cluster,
+            secrets,
             client,
             privilege,
             tapped,
@@ -171,9 +175,9 @@ impl Session {
         &self.cluster
     }
 
-    /// Emits an event to the reporters, without the tokens in its texts.
+    /// Emits an event to the reporters, without the tokens and known secrets in its texts.
     pub fn emit(&self, mut event: Event) {
-        redact(&mut event);
+        redact(&mut event, &self.secrets);
         if matches!(event, Event::Leak(_) | Event::CaseFinished { result: CaseResult::Failed { .. }, .. }) {
             self.failed.store(true, Ordering::Relaxed);
         }

@@ -12,6 +12,7 @@
 //! actions). Each field has a single writer across the whole system: one planner. If several processes could
 //! run the same controllers, [`leader`] elects one.
 
+mod accounts;
 mod attachdetach;
 mod attacher;
 mod binder;
@@ -48,6 +49,7 @@ mod start;
 mod throttle;
 mod under_way;
 
+pub use accounts::{Accounts, InvalidToken};
 pub use context::{Context, Failure, Tuning};
 pub use named::named;
 pub use naming::{BadLength, Naming, UidPart};

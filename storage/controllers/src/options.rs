@@ -6,7 +6,7 @@ use claimcheck_csi::tap::Tap;
 use claimcheck_informer::Backoff;
 use claimcheck_model::Meter;
 
-use crate::{naming::Naming, throttle::RequestLimit};
+use crate::{accounts::Accounts, naming::Naming, throttle::RequestLimit};
 
 /// Configuration of the controllers. By default that of upstream's sidecars, except for backoff and concurrency,
 /// which are the controllers' own.
@@ -14,6 +14,8 @@ use crate::{naming::Naming, throttle::RequestLimit};
 pub struct Options {
     /// The driver's socket, for provisioner, attacher, resizer and snapshotter.
     pub csi_address: Option<PathBuf>,
+    /// The accounts of the controllers; `None` for that of the client.
+    pub accounts: Option<Accounts>,
     /// Destination of RPC records; `None` for the one in the environment, if any.
     pub tap: Option<Tap>,
     /// Calls of the driver and their repetition.
@@ -62,6 +64,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             csi_address: None,
+            accounts: None,
             tap: None,
             calls: Calls::default(),
             requests: None,

@@ -280,9 +280,17 @@ pub async fn run(
         reads = reads.union(KindSet::of(&[Kind::ReferenceGrant]));
     }
     let agent = format!("{CACHE_AGENT}/{}", env!("CARGO_PKG_VERSION"));
-    let informer = Informer::start(named(&client, &agent), reads, &Watch::default());
+    let of_cache = match &options.accounts {
+        Some(accounts) => accounts.of_cache(&client),
+        None => client.clone(),
+    };
+    let informer = Informer::start(named(&of_cache, &agent), reads, &Watch::default());
     let mut running = JoinSet::new();
     for name in names {
+        let client = match &options.accounts {
+            Some(accounts) => accounts.of_controller(&client, *name),
+            None => client.clone(),
+        };
         let client = match options.requests {
             Some(limit) => limited(&named(&client, &name.agent()), limit),
             None => named(&client, &name.agent()),

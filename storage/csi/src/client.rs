@@ -17,7 +17,7 @@ use tower::service_fn;
 
 use crate::{
     endpoint::Endpoint,
-    tap::{Context, Tap, Tapped},
+    tap::{Context, KnownSecrets, Tap, Tapped},
     v1::{
         ProbeRequest, controller_client::ControllerClient, group_controller_client::GroupControllerClient,
         identity_client::IdentityClient, node_client::NodeClient,
@@ -90,6 +90,7 @@ impl Driver {
             driver: OnceLock::new(),
             deadline: SIDECAR_DEADLINE,
             strips: false,
+            known: None,
         };
         Self { channel: connect(&endpoint), endpoint: Arc::new(endpoint), context: Arc::new(context) }
     }
@@ -107,14 +108,21 @@ impl Driver {
         self.changed(|context| context.strips = true)
     }
 
+    /// The same handle, which adds the secrets and tokens of its requests to these.
+    #[must_use]
+    pub fn remembering(self, known: KnownSecrets) -> Self {
+        self.changed(|context| context.known = Some(known))
+    }
+
     fn changed(self, change: impl FnOnce(&mut Context)) -> Self {
-        let Context { tap, component, driver, deadline, strips } = &*self.context;
+        let Context { tap, component, driver, deadline, strips, known } = &*self.context;
         let mut context = Context {
             tap: tap.clone(),
             component: component.clone(),
             driver: driver.clone(),
             deadline: *deadline,
             strips: *strips,
+            known: known.clone(),
         };
         change(&mut context);
         Self { context: Arc::new(context), ..self }

@@ -59,8 +59,14 @@ pub async fn serve_tapped(
     driver: String,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let context =
-        Context { tap, component, driver: OnceLock::from(driver), deadline: NO_DEADLINE, strips: false };
+    let context = Context {
+        tap,
+        component,
+        driver: OnceLock::from(driver),
+        deadline: NO_DEADLINE,
+        strips: false,
+        known: None,
+    };
     server.serve_any(Proxy(Tapped::new(services, Arc::new(context))), shutdown).await
 }
 

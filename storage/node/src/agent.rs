@@ -74,6 +74,15 @@ pub enum AgentError {
     /// The log server cannot start.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The token of clients cannot be read.
+    #[error("--client-token-file {} cannot be read", path.display())]
+    ClientToken {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        #[source]
+        source: std::io::Error,
+    },
     /// The kubeconfig cannot be read.
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[from] KubeconfigError),

@@ -1,6 +1,7 @@
 //! `claimcheck node`: the agent as a separate process.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -39,10 +40,13 @@ pub struct Args {
     /// The node's address in its status, at which the API server requests container logs
     #[arg(long, default_value = "127.0.0.1")]
     pub node_ip: String,
-    /// CA bundle for client certificates: a client with a certificate of these CAs, or with the bearer token of
-    /// the kubeconfig, may read container logs
+    /// CA bundle for client certificates: a client with a certificate of these CAs, or with the bearer token
+    /// (--client-token-file), may read container logs
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
+    /// File with a bearer token that clients must send, in place of that of the kubeconfig
+    #[arg(long, value_name = "FILE")]
+    pub client_token_file: Option<PathBuf>,
     /// Let the attach/detach controller attach volumes to this node. If false, pods with volumes that must be
     /// attached stay pending: like the kubelet, the agent does not attach CSI volumes itself
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
@@ -79,7 +83,13 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), AgentError> {
     let runtime = Arc::new(claimcheck_runtime::Client::connect(&args.runtime_socket)?);
-    let token = own_token(args.kubeconfig.as_deref()).await?;
+    let token = match &args.client_token_file {
+        Some(path) => {
+            let failed = |source| AgentError::ClientToken { path: path.clone(), source };
+            Some(fs::read_to_string(path).map_err(failed)?.trim().to_owned())
+        }
+        None => own_token(args.kubeconfig.as_deref()).await?,
+    };
     let component = format!("node/{}", args.name);
     let dial = move |endpoint: &Path| {
         Driver::new(Endpoint::Unix(endpoint.to_owned()), tap.clone(), component.clone())
@@ -103,7 +113,7 @@ pub async fn run(
         .await
 }
 
-/// The bearer token of the kubeconfig, which the built-in API server also presents when it calls the node.
+/// The bearer token of the kubeconfig, for clients of a node without `--client-token-file`.
 /// `None` if the kubeconfig has none; then a client certificate is required.
 async fn own_token(kubeconfig: Option<&Path>) -> Result<Option<String>, KubeconfigError> {
     let Some(path) = kubeconfig else { return Ok(None) };

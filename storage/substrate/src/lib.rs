@@ -16,12 +16,14 @@ mod isolate;
 mod privilege;
 mod process;
 mod root;
+mod run_directory;
 
 pub use capabilities::Capabilities;
 pub use isolate::{IsolateError, isolate};
 pub use privilege::Privilege;
 pub use process::{NodeNamespace, Process, ProcessSpec, SpawnError};
 pub use root::{KUBELET_DIR, RootError, share};
+pub use run_directory::RunDirectory;
 
 /// The state directory of an embedded cluster, in the private namespace. Short, since unix socket paths are
 /// limited to 108 bytes.

@@ -20,7 +20,7 @@ use nix::{
 };
 use tokio::process::{Child, Command};
 
-use crate::Capabilities;
+use crate::{Capabilities, RunDirectory};
 
 /// A node's mount namespace, held open.
 #[derive(Clone, Debug)]
@@ -51,6 +51,8 @@ pub struct ProcessSpec {
     pub log: PathBuf,
     /// The node's namespace; the run's own if absent.
     pub namespace: Option<NodeNamespace>,
+    /// A `/run` of its own; that of the namespace if absent.
+    pub run_directory: Option<RunDirectory>,
     /// Its capabilities, in a run as root.
     pub capabilities: Capabilities,
 }
@@ -102,13 +104,20 @@ impl ProcessSpec {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).envs(self.env.iter().map(|(k, v)| (k, v))).kill_on_drop(true);
-        prepare(&mut command, self.namespace.clone(), self.capabilities);
+        prepare(&mut command, self.namespace.clone(), self.run_directory.clone(), self.capabilities);
         command
     }
 
     fn start(&self, mut command: Command) -> Result<Process, SpawnError> {
-        let child =
-            command.spawn().map_err(|source| self.error("check that it exists and is executable", source))?;
+        let child = command.spawn().map_err(|source| {
+            // Only the mounts before the program require permissions.
+            let is_mount = self.run_directory.is_some() && source.raw_os_error() == Some(nix::libc::EPERM);
+            let hint = match is_mount {
+                true => "its own /var/run/secrets with a service account cannot be mounted here: run as root",
+                false => "check that it exists and is executable",
+            };
+            self.error(hint, source)
+        })?;
         Ok(Process { name: self.name.clone(), child })
     }
 
@@ -118,7 +127,12 @@ impl ProcessSpec {
 }
 
 #[expect(unsafe_code, reason = "what runs between fork and exec cannot be checked by the compiler")]
-fn prepare(command: &mut Command, namespace: Option<NodeNamespace>, capabilities: Capabilities) {
+fn prepare(
+    command: &mut Command,
+    namespace: Option<NodeNamespace>,
+    run_directory: Option<RunDirectory>,
+    capabilities: Capabilities,
+) {
     let here = env::current_dir().ok().and_then(|here| CString::new(here.into_os_string().into_vec()).ok());
     let enter = move || {
         setsid()?;
@@ -130,10 +144,13 @@ fn prepare(command: &mut Command, namespace: Option<NodeNamespace>, capabilities
                 let _ = chdir(here.as_c_str());
             }
         }
+        if let Some(run_directory) = &run_directory {
+            run_directory.enter()?;
+        }
         capabilities.limit();
         Ok(())
     };
-    // SAFETY: setsid, setns, chdir and prctl are bare system calls: no allocation, no lock.
+    // SAFETY: setsid, setns, chdir, unshare, mount and prctl are bare system calls: no allocation, no lock.
     unsafe { command.pre_exec(enter) };
 }
 

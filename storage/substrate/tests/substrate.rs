@@ -241,6 +241,7 @@ async fn node(privilege: Privilege) -> Result<ExitCode, Box<dyn std::error::Erro
         ],
         log: PathBuf::from(format!("/cc/{role}.log")),
         namespace,
+        run_directory: None,
         capabilities: Capabilities::All,
     };
     let began = Instant::now();

@@ -12,11 +12,13 @@ pub struct SidecarArgs {
     /// Run a stock program, NAME=exec:COMMAND: in place of the built-in provisioner, attacher, resizer, snapshotter,
     /// snapshot-controller, registrar or livenessprobe, or with another NAME in addition; with placeholders {socket} or
     /// {endpoint}, {kubeconfig}, {node_id}, {node_name}, {state_dir}, {namespace}, {registration_dir} and {node_root};
-    /// can be repeated (one per line in the variable)
+    /// without {kubeconfig} a program finds the API server as in a pod (/var/run/secrets); can be repeated (one per line in
+    /// the variable)
     #[arg(long = "sidecar", value_name = "NAME=exec:COMMAND", env = "CLAIMCHECK_SIDECAR")]
     sidecar_programs: Vec<SidecarList>,
     /// YAML file with ServiceAccounts, Roles, ClusterRoles and bindings of the stock programs, which then have only
-    /// these rights; other objects in it are ignored; can be repeated
+    /// these rights; other objects in it are ignored; can be repeated [default: the rights of upstream's own manifests;
+    /// programs in addition have all rights, since those that they require are unknown]
     #[arg(long, value_name = "FILE", value_delimiter = '\n', env = "CLAIMCHECK_SIDECAR_RBAC")]
     sidecar_rbac: Vec<PathBuf>,
     /// ServiceAccount of a stock program [default: the only one in the files of --sidecar-rbac]; can be repeated

@@ -2,9 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_deploy::install::{Options, Variant, objects};
+use claimcheck_controllers::Name;
+use claimcheck_deploy::install::{
+    Options, Variant,
+    accounts::{Components, account_objects},
+    objects,
+};
 use claimcheck_model::{group_snapshot, snapshot::GROUP};
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::core::DynamicObject;
 use serde_json::Value;
 
 use super::requests::{Request, Right};
@@ -41,10 +47,27 @@ pub struct Roles {
     pub unseen: BTreeSet<Right>,
 }
 
+/// The objects of an installation, and of virtual nodes where they are not among these.
+fn of_components() -> Vec<DynamicObject> {
+    let mut found = objects(&Options::new(Variant::Kind));
+    let names = Name::ALL.into_iter().chain([Name::Garbage]);
+    let controllers = names.map(|name| name.to_string()).collect();
+    let virtual_nodes = account_objects(&Components { controllers, ..Components::default() });
+    for object in virtual_nodes {
+        let is_same = |other: &DynamicObject| {
+            other.types == object.types && other.metadata.name == object.metadata.name
+        };
+        if !found.iter().any(is_same) {
+            found.push(object);
+        }
+    }
+    found
+}
+
 /// The roles by component: the label of their objects.
 pub fn roles() -> BTreeMap<String, Roles> {
     let mut found = BTreeMap::<String, Roles>::new();
-    for object in objects(&Options::new(Variant::Kind)) {
+    for object in of_components() {
         let kind = object.types.as_ref().map_or("", |types| types.kind.as_str());
         if !["ClusterRole", "Role"].contains(&kind) {
             continue;
@@ -118,7 +141,7 @@ pub fn watching(kind: &str) -> [Right; 2] {
 /// What else stands on a role is a mistake.
 #[test]
 fn annotations_of_roles_are_rights_with_their_reasons() {
-    for object in objects(&Options::new(Variant::Kind)) {
+    for object in of_components() {
         let value = serde_json::to_value(&object).expect("JSON");
         // Kinds of objects carry what the API server asks of those in Kubernetes' own groups.
         if value["kind"] == "CustomResourceDefinition" {

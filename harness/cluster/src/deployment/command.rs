@@ -22,7 +22,7 @@ use crate::{secrets::Secrets, sidecars::plan::Replaceable};
 
 /// The socket that upstream's sidecars call by default (`RegisterCommonFlags` in csi-lib-utils/standardflags).
 const DEFAULT_ADDRESS: &str = "/run/csi/socket";
-/// Other programs of kubernetes-csi that call a driver; they accept `--csi-address` and `--kubeconfig`.
+/// Other programs of kubernetes-csi that call a driver.
 const CLIENTS: [&str; 3] =
     ["csi-external-health-monitor-controller", "csi-external-health-monitor-agent", "csi-snapshot-metadata"];
 /// Where images have their programs.
@@ -40,17 +40,10 @@ pub(super) struct Part<'a> {
     pub unpacked: Option<&'a Unpacked>,
     /// The sidecar, by the name of its image.
     pub kind: Option<Replaceable>,
+    /// Whether it ends before the other containers of its pod start.
+    pub is_init: bool,
     pub variables: Variables,
     pub mounts: Mounts,
-}
-
-/// What a command is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// `--driver`, `--driver-controller`.
-    Driver,
-    /// `--sidecar`.
-    Sidecar,
 }
 
 /// How a container that is no known sidecar refers to the CSI socket.
@@ -186,7 +179,6 @@ pub(super) fn reference(part: &Part<'_>, sockets: &BTreeSet<Location>) -> Refere
 /// The program does not exist, or the container depends on something that virtual nodes do not have.
 pub(super) fn words(
     part: &Part<'_>,
-    purpose: Purpose,
     sockets: &BTreeSet<Location>,
     exists: &dyn Fn(&Path) -> bool,
 ) -> Result<Vec<String>, Unsupported> {
@@ -206,14 +198,7 @@ pub(super) fn words(
     }
     match part.kind {
         Some(kind) => flags::adapt(kind, &mut arguments),
-        None if CLIENTS.contains(&last_component(part.image)) => {
-            flags::set(&mut arguments, "kubeconfig", "{kubeconfig}");
-        }
-        None => match purpose {
-            Purpose::Driver => {}
-            // What the loading rules of client-go read, and so most other programs.
-            Purpose::Sidecar => variables.push("KUBECONFIG={kubeconfig}".to_owned()),
-        },
+        None => flags::free_ports(&mut arguments),
     }
     let env = (!variables.is_empty()).then(|| "env".to_owned());
     Ok(env.into_iter().chain(variables).chain(program).chain(arguments).collect())

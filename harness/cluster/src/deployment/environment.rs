@@ -198,6 +198,22 @@ fn field_of_pod(workload: &Workload, path: &str) -> Option<String> {
     }
 }
 
+/// A field of the pod as the content of a file; `None` for a field that files cannot have, or that differs from node to
+/// node. Upstream: `FormatMap` in pkg/fieldpath/fieldpath.go.
+pub(super) fn field_in_file(workload: &Workload, path: &str) -> Option<String> {
+    let of_map = |map: Option<&std::collections::BTreeMap<String, String>>| {
+        let lines = map.into_iter().flatten().map(|(key, value)| format!("{key}={value:?}"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let text = match path {
+        "metadata.labels" => of_map(workload.metadata.labels.as_ref()),
+        "metadata.annotations" => of_map(workload.metadata.annotations.as_ref()),
+        path if path.starts_with("metadata.") => field_of_pod(workload, path)?,
+        _ => return None,
+    };
+    (!text.contains("{node_id}")).then_some(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::expand;

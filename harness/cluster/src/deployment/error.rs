@@ -176,6 +176,14 @@ pub(super) enum Problem {
     VisibleSecret,
     /// A field of a pod that virtual nodes do not have.
     FieldRef(String),
+    /// A field of a pod that a file cannot have.
+    FieldInFile(String),
+    /// A file with a resource of a container.
+    ResourceField(String),
+    /// A source of a projected volume.
+    ProjectedSource(&'static str),
+    /// A path below a volume that is not known before the program starts.
+    SubPath(String),
     /// A volume of another kind.
     Volume,
     /// A volume that the pod does not have.
@@ -225,8 +233,29 @@ impl fmt::Display for Problem {
                  spec.serviceAccountName, metadata.name, metadata.namespace, metadata.labels['KEY'], status.podIP or \
                  status.hostIP"
             ),
+            Self::FieldInFile(path) => write!(
+                f,
+                "fieldRef {path} has no value in a file on virtual nodes, which share the volumes: use a variable \
+                 (env), or metadata.labels, metadata.annotations or metadata.namespace"
+            ),
+            Self::ResourceField(path) => write!(
+                f,
+                "resourceFieldRef of the file {path} has no value on virtual nodes, which limit no resources: write a \
+                 ConfigMap with a value"
+            ),
+            Self::ProjectedSource(source) => write!(
+                f,
+                "{source} is not supported in projected volumes on virtual nodes, only configMap, secret, downwardAPI and \
+                 serviceAccountToken: write a ConfigMap or Secret with its content"
+            ),
+            Self::SubPath(path) => write!(
+                f,
+                "subPath {path:?} is not supported on virtual nodes: all nodes share the volume, so use a path without \
+                 variables of the node and without \"..\""
+            ),
             Self::Volume => f.write_str(
-                "only hostPath, emptyDir, configMap and secret volumes exist on virtual nodes: use one of them",
+                "only hostPath, emptyDir, configMap, secret, projected and downwardAPI volumes exist on virtual nodes: use \
+                 one of them",
             ),
             Self::NoVolume => f.write_str("the pod has no volume of this name: add it to volumes"),
             Self::NoAccount(account) => write!(

@@ -11,6 +11,10 @@ use claimcheck_files::write_private;
 use k8s_openapi::api::storage::v1::CSIDriver;
 
 use super::manifests::Contents;
+use crate::{
+    node::Common,
+    sidecars::{Account, Credentials, CredentialsError, Init, InitProgram, Issuer, Refresh, TokenFile, keep},
+};
 
 /// A file of a ConfigMap or Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +33,18 @@ pub(super) struct Link {
     pub to: String,
 }
 
+/// The token of a projected volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ProjectedToken {
+    /// Relative to the state directory.
+    pub path: String,
+    pub account: Account,
+    /// None for the API server.
+    pub audience: Option<String>,
+    /// In seconds.
+    pub lifetime: i64,
+}
+
 /// What `--deployment` adds to a cluster, apart from programs and their rights.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeploymentObjects {
@@ -39,6 +55,13 @@ pub struct DeploymentObjects {
     pub(super) links: Vec<Link>,
     /// Folders of volumes, relative to the state directory.
     pub(super) folders: Vec<String>,
+    pub(super) tokens: Vec<ProjectedToken>,
+    /// The same as `links`, below `/var/run/secrets` of the driver and of init containers.
+    pub(super) secret_links: Vec<Link>,
+    /// The account of the driver on nodes, and of its controller.
+    pub(super) driver_account: Option<Account>,
+    pub(super) controller_account: Option<Account>,
+    pub(super) init: Vec<InitProgram>,
 }
 
 /// What `--deployment` provides cannot be created.
@@ -91,6 +114,48 @@ impl DeploymentObjects {
         Ok(())
     }
 
+    /// Gives the driver, the init containers and projected volumes their credentials, after the accounts exist; returns what
+    /// keeps them valid.
+    ///
+    /// # Errors
+    /// A token cannot be requested or written.
+    pub(crate) async fn issue(
+        &self,
+        issuer: &Issuer,
+        common: &mut Common,
+    ) -> Result<Vec<Refresh>, CredentialsError> {
+        let credentials = &mut common.plugin.credentials;
+        if let Some(account) = &self.driver_account {
+            credentials.node = Some(Credentials::issue(issuer, "driver", account).await?);
+        }
+        if let Some(account) = &self.controller_account {
+            credentials.controller = Some(Credentials::issue(issuer, "driver-controller", account).await?);
+        }
+        common.init = Init::prepare(issuer, &self.init).await?;
+        let credentials = &common.plugin.credentials;
+        let of_driver = credentials.node.iter().chain(&credentials.controller);
+        for credentials in of_driver.chain(common.init.iter().map(|init| &init.credentials)) {
+            for Link { at, to } in &self.secret_links {
+                credentials.link(at, &common.plugin.state_dir.join(to))?;
+            }
+        }
+        let mut refreshed = Vec::new();
+        for ProjectedToken { path, account, audience, lifetime } in &self.tokens {
+            let path = common.plugin.state_dir.join(path);
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder).map_err(|source| CredentialsError::Write {
+                    program: "a projected volume".to_owned(),
+                    path: folder.to_owned(),
+                    source,
+                })?;
+            }
+            let (account, audience, lifetime) = (account.clone(), audience.clone(), *lifetime);
+            let token = TokenFile { path, account, audience, lifetime };
+            refreshed.push(keep(issuer, "a projected volume", token).await?);
+        }
+        Ok(refreshed)
+    }
+
     /// The CSIDriver object to install, if the files have one.
     ///
     /// # Errors
@@ -113,10 +178,10 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let at = state.path().join("private/root").display().to_string();
         let objects = DeploymentObjects {
-            csi_driver: None,
             files: vec![File { path: "config/sub/d.yaml".into(), contents: Contents(b"a: 1".to_vec()) }],
             links: vec![Link { at: at.clone(), to: "data".into() }],
             folders: vec!["data".into()],
+            ..DeploymentObjects::default()
         };
         objects.prepare(state.path()).unwrap();
         assert_eq!(fs::read_to_string(state.path().join("config/sub/d.yaml")).unwrap(), "a: 1");

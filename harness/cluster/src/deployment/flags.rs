@@ -61,17 +61,29 @@ fn remove(arguments: &mut Vec<String>, name: &str) -> Option<usize> {
     first
 }
 
+/// Gives HTTP servers a free port: each node would listen on the same one.
+pub(super) fn free_ports(arguments: &mut Vec<String>) {
+    const SERVERS: [&str; 4] =
+        ["http-endpoint", "metrics-address", "metrics-bind-address", "health-probe-bind-address"];
+    let is_address = |text: &str| {
+        let port = text.rsplit_once(':').map(|(_, port)| port);
+        port.is_some_and(|port| port.parse::<u16>().is_ok())
+    };
+    for server in SERVERS {
+        if value(arguments, server).is_some_and(is_address) {
+            set(arguments, server, FREE_PORT);
+        }
+    }
+}
+
 /// Adapts the arguments of a sidecar to a virtual node.
 pub(super) fn adapt(kind: Replaceable, arguments: &mut Vec<String>) {
     match kind {
         Replaceable::Provisioner
         | Replaceable::Attacher
         | Replaceable::Resizer
-        | Replaceable::Snapshotter => {
-            set(arguments, "csi-address", "{socket}");
-            set(arguments, "kubeconfig", "{kubeconfig}");
-        }
-        Replaceable::SnapshotController => set(arguments, "kubeconfig", "{kubeconfig}"),
+        | Replaceable::Snapshotter => set(arguments, "csi-address", "{socket}"),
+        Replaceable::SnapshotController => {}
         Replaceable::Registrar => {
             set(arguments, "csi-address", "{socket}");
             set(arguments, "kubelet-registration-path", "{socket}");
@@ -91,11 +103,7 @@ pub(super) fn adapt(kind: Replaceable, arguments: &mut Vec<String>) {
             }
         }
     }
-    for server in ["http-endpoint", "metrics-address"] {
-        if value(arguments, server).is_some_and(|address| !address.is_empty()) {
-            set(arguments, server, FREE_PORT);
-        }
-    }
+    free_ports(arguments);
     // There is no pod that could own CSIStorageCapacity objects.
     if kind == Replaceable::Provisioner && is_set(arguments, "enable-capacity") {
         set(arguments, "capacity-ownerref-level", "-1");
@@ -121,21 +129,25 @@ mod tests {
     }
 
     #[test]
+    fn servers_listen_on_a_free_port() {
+        let mut arguments =
+            words("--metrics-address=0.0.0.0:29645 --http-endpoint : --metrics-bind-address=0 -v=2");
+        free_ports(&mut arguments);
+        let expected = "--metrics-address=127.0.0.1:0 --http-endpoint : --metrics-bind-address=0 -v=2";
+        assert_eq!(arguments, words(expected));
+    }
+
+    #[test]
     fn sidecars_get_what_a_pod_would_provide() {
         use Replaceable::{LivenessProbe, Provisioner, Registrar, Resizer, SnapshotController};
         let table = [
-            (
-                Resizer,
-                "-v=5 -csi-address=/csi/csi.sock",
-                "-v=5 --csi-address={socket} --kubeconfig={kubeconfig}",
-            ),
+            (Resizer, "-v=5 -csi-address=/csi/csi.sock", "-v=5 --csi-address={socket}"),
             (
                 Provisioner,
                 "--enable-capacity --capacity-ownerref-level 0 --http-endpoint=:8080",
-                "--enable-capacity --capacity-ownerref-level=-1 --http-endpoint=127.0.0.1:0 --csi-address={socket} \
-                 --kubeconfig={kubeconfig}",
+                "--enable-capacity --capacity-ownerref-level=-1 --http-endpoint=127.0.0.1:0 --csi-address={socket}",
             ),
-            (SnapshotController, "--v=5", "--v=5 --kubeconfig={kubeconfig}"),
+            (SnapshotController, "--v=5", "--v=5"),
             (
                 Registrar,
                 "--kubelet-registration-path=/var/lib/kubelet/plugins/d/csi.sock --health-port=9809",

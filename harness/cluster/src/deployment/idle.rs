@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Container;
 
-use super::manifests::{Manifests, Workload, is_sidecar};
+use super::manifests::{Manifests, Workload};
 
 /// What has no effect, and where.
 #[derive(Debug, Default)]
@@ -26,9 +26,7 @@ impl Idle {
                 continue;
             }
             let pod = &workload.pod;
-            let is_plain = |container: &Container| !is_sidecar(container);
             let fields = [
-                ("initContainers", pod.init_containers.iter().flatten().any(is_plain)),
                 ("affinity", pod.affinity.is_some()),
                 ("nodeSelector", pod.node_selector.is_some()),
                 ("hostPID", pod.host_pid == Some(true)),
@@ -43,14 +41,8 @@ impl Idle {
         }
     }
 
-    /// Adds fields of a container, variables that are not set, and volumes that are not mounted.
-    pub(super) fn of_container(
-        &mut self,
-        workload: &Workload,
-        container: &Container,
-        unset: &[String],
-        unmounted: &[String],
-    ) {
+    /// Adds fields of a container, and variables that are not set.
+    pub(super) fn of_container(&mut self, workload: &Workload, container: &Container, unset: &[String]) {
         let title = || format!("container {} of {}", container.name, workload.title());
         let fields = [
             ("livenessProbe", container.liveness_probe.is_some()),
@@ -65,9 +57,6 @@ impl Idle {
         }
         for variable in unset {
             self.add("variables of resources and files", format!("{variable} of {}", title()));
-        }
-        for volume in unmounted {
-            self.add("projected volumes", format!("{volume} of {}", title()));
         }
     }
 

@@ -18,10 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::DeploymentError;
-use crate::sidecars;
-
-/// The namespace of objects without one, as for `kubectl apply`.
-const DEFAULT_NAMESPACE: &str = "default";
+use crate::sidecars::{self, DEFAULT_NAMESPACE};
 
 /// Kinds of objects that the cluster does not get: pods, which would not run, classes, since those of the cases have the
 /// parameters of the files' StorageClass, and webhooks and services of API groups, which are not called.
@@ -134,6 +131,11 @@ impl Workload {
         of_init.filter(|container| is_sidecar(container)).chain(&self.pod.containers)
     }
 
+    /// The containers that end before the others start.
+    pub(super) fn init_containers(&self) -> impl Iterator<Item = &Container> {
+        self.pod.init_containers.iter().flatten().filter(|container| !is_sidecar(container))
+    }
+
     /// Whether its pods run on another operating system.
     pub(super) fn is_for_windows(&self) -> bool {
         let selected = self.pod.node_selector.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
@@ -143,7 +145,7 @@ impl Workload {
 }
 
 /// Whether an init container runs as long as the pod.
-pub(super) fn is_sidecar(container: &Container) -> bool {
+fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 

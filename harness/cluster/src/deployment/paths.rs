@@ -6,13 +6,17 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, HostPathVolumeSource, KeyToPath, Volume};
+use k8s_openapi::api::core::v1::{
+    Container, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, ProjectedVolumeSource, Volume,
+};
 
 use super::{
+    environment::{Variables, field_in_file},
     error::{Place, Problem, Unsupported},
-    files::{File, Link},
-    manifests::{Data, Manifests, Workload},
+    files::{File, Link, ProjectedToken},
+    manifests::{Contents, Data, Manifests, Workload},
 };
+use crate::sidecars::Account;
 
 /// Directories of the host that a virtual node shows as they are.
 const OF_SYSTEM: [&str; 14] = [
@@ -64,11 +68,15 @@ pub(super) struct Mounts {
     workload: String,
     /// The deepest first.
     mounts: Vec<Mount>,
-    /// The files of its ConfigMaps and Secrets.
+    /// The files of its ConfigMaps, Secrets and fields of its pod.
     pub files: Vec<File>,
-    /// Kinds of volumes that are not mounted, with their names.
-    pub idle: Vec<String>,
+    /// The tokens of its service account.
+    pub tokens: Vec<ProjectedToken>,
 }
+
+/// The lifetime of a projected token in seconds (`DefaultServiceAccountTokenExpirationSeconds` in
+/// pkg/apis/core/v1/defaults.go).
+const TOKEN_LIFETIME: i64 = 3600;
 
 impl Mounts {
     /// Those of a container.
@@ -79,9 +87,10 @@ impl Mounts {
         manifests: &Manifests,
         workload: &Workload,
         container: &Container,
+        variables: &Variables,
     ) -> Result<Self, Unsupported> {
         let mut this =
-            Self { workload: workload.title(), mounts: Vec::new(), files: Vec::new(), idle: Vec::new() };
+            Self { workload: workload.title(), mounts: Vec::new(), files: Vec::new(), tokens: Vec::new() };
         for mount in container.volume_mounts.iter().flatten() {
             let fail = |problem| {
                 let field = format!("volumeMounts {}", mount.name);
@@ -90,11 +99,15 @@ impl Mounts {
             let volume = workload.pod.volumes.iter().flatten().find(|volume| volume.name == mount.name);
             let volume = volume.ok_or_else(|| fail(Problem::NoVolume))?;
             let target = this.target(manifests, workload, volume).map_err(fail)?;
-            let Some(target) = target else {
-                this.idle.push(mount.name.clone());
-                continue;
+            let below = match &mount.sub_path_expr {
+                Some(expression) => variables.expand(expression),
+                None => mount.sub_path.clone().unwrap_or_default(),
             };
-            let below = mount.sub_path.as_deref().unwrap_or_default();
+            // The folder would differ from node to node, or its name is unknown.
+            if below.contains(['{', '$']) || below.split('/').any(|part| part == "..") {
+                return Err(fail(Problem::SubPath(below)));
+            }
+            let below = below.as_str();
             let target = match target {
                 Target::Node(path) => Target::Node(join(&path, below)),
                 Target::State(path) => Target::State(join(&path, below)),
@@ -107,41 +120,113 @@ impl Mounts {
         Ok(this)
     }
 
-    /// What a volume shows; `None` if that has no meaning without containers.
+    /// What a volume shows.
     fn target(
         &mut self,
         manifests: &Manifests,
         workload: &Workload,
         volume: &Volume,
-    ) -> Result<Option<Target>, Problem> {
+    ) -> Result<Target, Problem> {
         if let Some(host) = &volume.host_path {
             let path = host.path.trim_end_matches('/');
             let is_of_system = path.is_empty() || OF_SYSTEM.iter().any(|system| is_below(path, system));
-            return Ok(Some(match is_of_system {
+            return Ok(match is_of_system {
                 true => Target::Node(if path.is_empty() { "/".to_owned() } else { path.to_owned() }),
                 false => Target::State(slug(path)),
-            }));
+            });
         }
+        let folder = slug(&format!("{}-{}", workload.title(), volume.name));
         if volume.empty_dir.is_some() {
-            return Ok(Some(Target::State(slug(&format!("{}-{}", workload.title(), volume.name)))));
+            return Ok(Target::State(folder));
         }
         let (data, name, items, optional, is_secret) = if let Some(source) = &volume.config_map {
             (&manifests.config_maps, source.name.as_str(), &source.items, source.optional, false)
         } else if let Some(source) = &volume.secret {
             let name = source.secret_name.as_deref().unwrap_or_default();
             (&manifests.secrets, name, &source.items, source.optional, true)
-        } else if volume.projected.is_some() || volume.downward_api.is_some() {
-            return Ok(None);
+        } else if let Some(projected) = &volume.projected {
+            self.project(manifests, workload, &folder, projected)?;
+            return Ok(Target::State(folder));
+        } else if let Some(fields) = &volume.downward_api {
+            self.fields(workload, &folder, fields.items.as_deref())?;
+            return Ok(Target::State(folder));
         } else {
             return Err(Problem::Volume);
         };
-        let folder = slug(&format!("{}-{}", workload.title(), volume.name));
         match data.get(&workload.key(name)) {
-            Some(data) => self.files.extend(files(&folder, data, items.as_deref())),
+            Some(data) => {
+                let title = workload.title_of(name);
+                self.files.extend(files(&folder, (data, &title), items.as_deref(), optional)?);
+            }
             None if optional == Some(true) => {}
             None => return Err(Problem::absent_data(is_secret, workload.title_of(name))),
         }
-        Ok(Some(Target::State(folder)))
+        Ok(Target::State(folder))
+    }
+
+    /// The sources of a projected volume. Upstream: `collectData` in pkg/volume/projected/projected.go.
+    fn project(
+        &mut self,
+        manifests: &Manifests,
+        workload: &Workload,
+        folder: &str,
+        volume: &ProjectedVolumeSource,
+    ) -> Result<(), Problem> {
+        for source in volume.sources.iter().flatten() {
+            let (data, name, items, optional, is_secret) = if let Some(source) = &source.config_map {
+                (&manifests.config_maps, &source.name, &source.items, source.optional, false)
+            } else if let Some(source) = &source.secret {
+                (&manifests.secrets, &source.name, &source.items, source.optional, true)
+            } else if let Some(fields) = &source.downward_api {
+                self.fields(workload, folder, fields.items.as_deref())?;
+                continue;
+            } else if let Some(token) = &source.service_account_token {
+                self.tokens.push(ProjectedToken {
+                    path: join(folder, &token.path),
+                    account: Account {
+                        namespace: workload.namespace.clone(),
+                        name: workload.account_name().unwrap_or("default").to_owned(),
+                    },
+                    audience: token.audience.clone().filter(|audience| !audience.is_empty()),
+                    lifetime: token.expiration_seconds.unwrap_or(TOKEN_LIFETIME),
+                });
+                continue;
+            } else if source.cluster_trust_bundle.is_some() {
+                return Err(Problem::ProjectedSource("clusterTrustBundle"));
+            } else {
+                return Err(Problem::ProjectedSource("podCertificate"));
+            };
+            match data.get(&workload.key(name)) {
+                Some(data) => {
+                    let title = workload.title_of(name);
+                    self.files.extend(files(folder, (data, &title), items.as_deref(), optional)?);
+                }
+                // The cluster's CA is in every namespace.
+                None if name == CLUSTER_CA => {}
+                None if optional == Some(true) => {}
+                None => return Err(Problem::absent_data(is_secret, workload.title_of(name))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fields of the pod as files. Upstream: `CollectData` in pkg/volume/downwardapi/downwardapi.go.
+    fn fields(
+        &mut self,
+        workload: &Workload,
+        folder: &str,
+        items: Option<&[DownwardAPIVolumeFile]>,
+    ) -> Result<(), Problem> {
+        for item in items.into_iter().flatten() {
+            let Some(field) = &item.field_ref else {
+                return Err(Problem::ResourceField(item.path.clone()));
+            };
+            let text = field_in_file(workload, &field.field_path);
+            let text = text.ok_or_else(|| Problem::FieldInFile(field.field_path.clone()))?;
+            let contents = Contents(text.into_bytes());
+            self.files.push(File { path: join(folder, &item.path), contents });
+        }
+        Ok(())
     }
 
     /// Where a path of the container is. A path of the kubelet is that of the node even if it is not mounted, since
@@ -194,16 +279,30 @@ fn is_directory(host: &HostPathVolumeSource) -> bool {
     matches!(host.type_.as_deref(), None | Some("" | "Directory" | "DirectoryOrCreate"))
 }
 
-/// The files of a ConfigMap or Secret. Upstream: `MakePayload` in pkg/volume/configmap/configmap.go.
-fn files(folder: &str, data: &Data, items: Option<&[KeyToPath]>) -> Vec<File> {
-    let file = |path: &str, key: &str| {
-        let contents = data.get(key)?.clone();
-        Some(File { path: join(folder, path), contents })
+/// The ConfigMap with the CA of the API server, which kube-controller-manager writes to every namespace.
+const CLUSTER_CA: &str = "kube-root-ca.crt";
+
+/// The files of a ConfigMap or Secret with this name. Upstream: `MakePayload` in pkg/volume/configmap/configmap.go.
+fn files(
+    folder: &str,
+    (data, title): (&Data, &str),
+    items: Option<&[KeyToPath]>,
+    optional: Option<bool>,
+) -> Result<Vec<File>, Problem> {
+    let file =
+        |path: &str, contents: &Contents| File { path: join(folder, path), contents: contents.clone() };
+    let Some(items) = items.filter(|items| !items.is_empty()) else {
+        return Ok(data.iter().map(|(key, contents)| file(key, contents)).collect());
     };
-    match items {
-        Some(items) => items.iter().filter_map(|item| file(&item.path, &item.key)).collect(),
-        None => data.keys().filter_map(|key| file(key, key)).collect(),
+    let mut found = Vec::new();
+    for KeyToPath { key, path, .. } in items {
+        match data.get(key) {
+            Some(contents) => found.push(file(path, contents)),
+            None if optional == Some(true) => {}
+            None => return Err(Problem::AbsentKey { of: title.to_owned(), key: key.clone() }),
+        }
     }
+    Ok(found)
 }
 
 /// Whether a path is a directory or below it.

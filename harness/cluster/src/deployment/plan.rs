@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 
 use super::{
     DeploymentObjects, DriverDeployment,
-    command::{self, Part, Purpose},
+    command::{self, Part},
     environment,
     error::{Place, PlanError, Problem, Unsupported},
+    files::Link,
     idle::Idle,
     image::{self, ImageRootfs, StandIn},
     manifests::{Manifests, Workload, WorkloadKind},
@@ -26,7 +27,7 @@ use super::{
 use crate::{
     driver_command::DriverCommand,
     sidecars::{
-        self, Account, Sidecar, StockSidecars,
+        self, Account, InitProgram, Sidecar, StockSidecars,
         plan::{Placement, Replaceable, Role, additional_name},
     },
 };
@@ -64,14 +65,15 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
     let manifests = world.manifests;
     let mut idle = Idle::default();
     idle.of_manifests(manifests);
-    let parts = parts(world, &mut idle)?;
-    one_program_per_image(&parts)?;
+    let all = parts(world, &mut idle)?;
+    one_program_per_image(&all)?;
+    let (init_parts, parts): (Vec<_>, Vec<_>) = all.into_iter().partition(|part| part.is_init);
     let sockets = command::sockets(&parts);
     let (driver, controller) = drivers(&parts, &sockets)?;
-    let words = |part: &Part<'_>, purpose| command::words(part, purpose, &sockets, world.exists);
-    let exec = |at: usize| words(&parts[at], Purpose::Driver).map(DriverCommand::Exec);
+    let words = |part: &Part<'_>| command::words(part, &sockets, world.exists);
+    let exec = |at: usize| words(&parts[at]).map(DriverCommand::Exec);
 
-    let accounts_of_pods = default_accounts(&parts);
+    let accounts_of_pods = default_accounts(parts.iter().chain(&init_parts));
     let given = manifests.applied.iter().chain(world.roles);
     let objects: Vec<Value> = given.chain(&accounts_of_pods).cloned().collect();
     let accounts = sidecars::accounts(&objects);
@@ -102,29 +104,51 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
             Some(Replaceable::Registrar | Replaceable::LivenessProbe) => None,
             Some(_) | None => Some(account(part.workload, &accounts)?),
         };
-        programs.push((Sidecar::planned(name, role, words(part, Purpose::Sidecar)?), account));
+        programs.push((Sidecar::planned(name, role, words(part)?), account));
     }
+    let mut init = Vec::new();
+    for part in &init_parts {
+        let name = format!("init-{}", additional_name(&part.container.name, &names));
+        names.insert(name.trim_start_matches("init-").to_owned());
+        let placement = match service(part.workload) {
+            Service::Node => Placement::EveryNode,
+            Service::Controller => Placement::FirstNode,
+        };
+        let sidecar = Sidecar::planned(name, Role::Additional(placement), words(part)?);
+        init.push(InitProgram { sidecar, account: account(part.workload, &accounts)? });
+    }
+    let driver_account = account(parts[driver].workload, &accounts)?;
+    let controller_account =
+        controller.map(|controller| account(parts[controller].workload, &accounts)).transpose()?;
     let (class_parameters, csi_driver) = (class_parameters(manifests, &mut idle), csi_driver(manifests)?);
-    let volumes = volumes(&parts, &sockets, world.exists, &mut idle);
+    let every_part: Vec<&Part<'_>> = parts.iter().chain(&init_parts).collect();
+    let volumes = volumes(&every_part, &sockets, world.exists, &mut idle);
     Ok(DriverDeployment {
         driver: exec(driver)?,
         controller: controller.map(exec).transpose()?,
         sidecars: StockSidecars::planned(programs, objects),
         class_parameters,
-        objects: DeploymentObjects { csi_driver, ..volumes },
+        objects: DeploymentObjects {
+            csi_driver,
+            driver_account: Some(driver_account),
+            controller_account,
+            init,
+            ..volumes
+        },
         warning: idle.warning(),
     })
 }
 
-/// The containers that run as long as their pods, with their images.
-fn containers(manifests: &Manifests) -> Result<Vec<(&Workload, &Container, &str)>, PlanError> {
+/// The containers, with their images, and whether they run before the others of their pods.
+fn containers(manifests: &Manifests) -> Result<Vec<(&Workload, &Container, &str, bool)>, PlanError> {
     let mut containers = Vec::new();
     for workload in manifests.workloads.iter().filter(|workload| !workload.is_for_windows()) {
-        for container in workload.containers() {
+        let init = workload.init_containers().map(|container| (container, true));
+        for (container, is_init) in init.chain(workload.containers().map(|container| (container, false))) {
             let Some(image) = container.image.as_deref().filter(|image| !image.is_empty()) else {
                 return Err(unsupported(workload, container, "image", Problem::NoImage));
             };
-            containers.push((workload, container, image));
+            containers.push((workload, container, image, is_init));
         }
     }
     Ok(containers)
@@ -138,7 +162,7 @@ pub(super) fn of_engine<'a>(
     manifests: &'a Manifests,
     options: &[ImageRootfs],
 ) -> Result<Vec<&'a str>, PlanError> {
-    let images = containers(manifests)?.into_iter().map(|(_, _, image)| image).collect();
+    let images = containers(manifests)?.into_iter().map(|(_, _, image, _)| image).collect();
     let chosen = image::choose(options, &images)?;
     let is_of_engine = |image: &&str| chosen.get(image).is_some_and(|stand_in| **stand_in == StandIn::Engine);
     Ok(images.iter().copied().filter(is_of_engine).collect())
@@ -147,10 +171,10 @@ pub(super) fn of_engine<'a>(
 /// The containers that have a program, with their variables and mounts.
 fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanError> {
     let containers = containers(world.manifests)?;
-    let images = containers.iter().map(|(_, _, image)| *image).collect();
+    let images = containers.iter().map(|(_, _, image, _)| *image).collect();
     let chosen = image::choose(world.images, &images)?;
     let mut parts = Vec::new();
-    for (workload, container, image) in containers {
+    for (workload, container, image, is_init) in containers {
         let Some(stand_in) = chosen.get(image).copied() else {
             let problem = Problem::NoStandIn { image: image.to_owned() };
             return Err(unsupported(workload, container, "image", problem));
@@ -163,10 +187,10 @@ fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanErr
         if let Some(unpacked) = unpacked {
             variables.add_of_image(&unpacked.variables);
         }
-        let mounts = Mounts::of(world.manifests, workload, container)?;
-        idle.of_container(workload, container, &variables.unset, &mounts.idle);
-        let kind = Replaceable::of_image(last_component(image));
-        parts.push(Part { workload, container, image, stand_in, unpacked, kind, variables, mounts });
+        let mounts = Mounts::of(world.manifests, workload, container, &variables)?;
+        idle.of_container(workload, container, &variables.unset);
+        let kind = Replaceable::of_image(last_component(image)).filter(|_| !is_init);
+        parts.push(Part { workload, container, image, stand_in, unpacked, kind, is_init, variables, mounts });
     }
     Ok(parts)
 }
@@ -298,9 +322,9 @@ fn account(workload: &Workload, available: &BTreeSet<Account>) -> Result<Account
 }
 
 /// The default accounts of the pods: no controller of the embedded cluster creates them.
-fn default_accounts(parts: &[Part<'_>]) -> Vec<Value> {
+fn default_accounts<'a>(parts: impl Iterator<Item = &'a Part<'a>>) -> Vec<Value> {
     let unnamed =
-        parts.iter().filter(|part| part.workload.account_name().is_none_or(|name| name == DEFAULT_ACCOUNT));
+        parts.filter(|part| part.workload.account_name().is_none_or(|name| name == DEFAULT_ACCOUNT));
     let namespaces: BTreeSet<&str> = unnamed.map(|part| part.workload.namespace.as_str()).collect();
     let account = |namespace| {
         json!({
@@ -338,10 +362,14 @@ fn csi_driver(manifests: &Manifests) -> Result<Option<CSIDriver>, PlanError> {
     }
 }
 
+/// Where pods have their service account, and the directories that each driver and init container has of its own.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const SECRETS: [&str; 2] = ["/var/run/secrets/", "/run/secrets/"];
+
 /// The folders, files and links of all mounts. A link replaces a path that programs have compiled in; it is possible
 /// only if the machine has no directory of the path's first component, since that one is the host's.
 fn volumes(
-    parts: &[Part<'_>],
+    parts: &[&Part<'_>],
     sockets: &BTreeSet<Location>,
     exists: &dyn Fn(&Path) -> bool,
     idle: &mut Idle,
@@ -359,12 +387,28 @@ fn volumes(
                 objects.files.push(file.clone());
             }
         }
+        for token in &part.mounts.tokens {
+            if !objects.tokens.contains(token) {
+                objects.tokens.push(token.clone());
+            }
+        }
         for (link, is_folder) in part.mounts.links() {
             if has_socket(&link.to) {
                 continue;
             }
             if is_folder && !objects.folders.contains(&link.to) {
                 objects.folders.push(link.to.clone());
+            }
+            // The service account is there in any case.
+            if is_below(&link.at, SERVICE_ACCOUNT) {
+                continue;
+            }
+            if let Some(below) = SECRETS.iter().find_map(|folder| link.at.strip_prefix(folder)) {
+                let link = Link { at: below.to_owned(), to: link.to };
+                if !objects.secret_links.contains(&link) {
+                    objects.secret_links.push(link);
+                }
+                continue;
             }
             let top = link.at.trim_start_matches('/').split('/').next().unwrap_or_default();
             let is_free = !top.is_empty() && !exists(&Path::new("/").join(top));

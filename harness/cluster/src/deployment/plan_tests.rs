@@ -5,13 +5,19 @@ use std::{collections::BTreeMap, path::Path};
 use super::{
     DriverDeployment,
     error::PlanError,
-    files::Link,
+    files::{Link, ProjectedToken},
     image::ImageRootfs,
     manifests::{Contents, Manifests},
     plan::{World, plan},
     unpack::Unpacked,
 };
-use crate::driver_command::DriverCommand;
+use crate::{
+    driver_command::DriverCommand,
+    sidecars::{
+        Account,
+        plan::{Placement, Role},
+    },
+};
 
 /// The plan of these manifests on a machine with the directory `/etc`, and the files below `/opt` and `/rootfs/bin`.
 fn planned(yaml: &str, images: &[&str]) -> Result<DriverDeployment, PlanError> {
@@ -81,16 +87,15 @@ fn the_layout_of_the_hostpath_driver_is_planned() {
     assert_eq!(plan.controller, None);
     let expected = [
         "health-monitor-controller (ACCOUNT): env ADDRESS={socket} /opt/hm --v=5 --csi-address={socket} \
-         --leader-election --kubeconfig={kubeconfig}",
+         --leader-election",
         "registrar (-): env KUBE_NODE_NAME={node_id} /opt/registrar --v=5 --csi-address={socket} \
          --kubelet-registration-path={socket} --http-endpoint=127.0.0.1:0 \
          --plugin-registration-path={registration_dir}",
         "livenessprobe (-): /opt/livenessprobe --csi-address={socket} --health-port=0",
-        "attacher (ACCOUNT): /opt/csi-attacher --v=5 --csi-address={socket} --kubeconfig={kubeconfig}",
-        "provisioner (ACCOUNT): /opt/csi-provisioner -v=5 --csi-address={socket} --feature-gates=Topology=true \
-         --kubeconfig={kubeconfig}",
-        "resizer (ACCOUNT): /opt/csi-resizer -v=5 --csi-address={socket} --kubeconfig={kubeconfig}",
-        "snapshotter (ACCOUNT): /opt/csi-snapshotter -v=5 --csi-address={socket} --kubeconfig={kubeconfig}",
+        "attacher (ACCOUNT): /opt/csi-attacher --v=5 --csi-address={socket}",
+        "provisioner (ACCOUNT): /opt/csi-provisioner -v=5 --csi-address={socket} --feature-gates=Topology=true",
+        "resizer (ACCOUNT): /opt/csi-resizer -v=5 --csi-address={socket}",
+        "snapshotter (ACCOUNT): /opt/csi-snapshotter -v=5 --csi-address={socket}",
     ];
     let expected = expected.map(|line| line.replace("ACCOUNT", "default/csi-hostpathplugin-sa"));
     assert_eq!(plan.sidecars.commands(), expected);
@@ -146,8 +151,14 @@ fn a_controller_with_an_empty_dir_is_a_separate_process() {
         &workload("DaemonSet", "node", node),
     ]
     .concat();
-    let images =
-        ["acme/driver=exec:/opt/driver", "syncer=exec:/opt/syncer", SIDECARS[0], SIDECARS[1], SIDECARS[3]];
+    let images = [
+        "acme/driver=exec:/opt/driver",
+        "syncer=exec:/opt/syncer",
+        "busybox=exec:/opt/modprobe",
+        SIDECARS[0],
+        SIDECARS[1],
+        SIDECARS[3],
+    ];
     let plan = planned(&yaml, &images).unwrap();
     assert_eq!(
         words(&plan.driver),
@@ -161,9 +172,8 @@ fn a_controller_with_an_empty_dir_is_a_separate_process() {
         )
     );
     let expected = [
-        "provisioner (ns/a): env ADDRESS={socket} /opt/csi-provisioner --csi-address={socket} --leader-election \
-         --kubeconfig={kubeconfig}",
-        "syncer (ns/a): env PLACE=ns KUBECONFIG={kubeconfig} /opt/syncer",
+        "provisioner (ns/a): env ADDRESS={socket} /opt/csi-provisioner --csi-address={socket} --leader-election",
+        "syncer (ns/a): env PLACE=ns /opt/syncer",
         "registrar (-): /opt/registrar --csi-address={socket} --kubelet-registration-path={socket} \
          --plugin-registration-path={registration_dir}",
         "livenessprobe (-): /opt/livenessprobe --csi-address={socket} --health-port=0",
@@ -181,9 +191,59 @@ fn a_controller_with_an_empty_dir_is_a_separate_process() {
         plan.warning.as_deref(),
         Some(
             "--deployment: these have no effect on virtual nodes: a second sidecar of a kind (container liveness of \
-             Deployment ns/controller); initContainers (DaemonSet ns/node)"
+             Deployment ns/controller)"
         )
     );
+    let account = |name: &str| Some(Account { namespace: "ns".into(), name: name.into() });
+    assert_eq!(plan.objects.driver_account, account("default"));
+    assert_eq!(plan.objects.controller_account, account("a"));
+    let [init] = plan.objects.init.as_slice() else { panic!("{:?}", plan.objects.init) };
+    assert_eq!(
+        (init.sidecar.name(), init.sidecar.role()),
+        ("init-i", Role::Additional(Placement::EveryNode))
+    );
+    assert_eq!(init.sidecar.words(), ["/opt/modprobe", "nfs"]);
+}
+
+#[test]
+fn projected_volumes_have_files_and_tokens_of_the_account() {
+    let sources = "[{configMap: {name: c, items: [{key: a, path: sub/a}]}}, {secret: {name: s}}, \
+         {downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}, \
+         {path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}}, \
+         {serviceAccountToken: {path: token, audience: vault, expirationSeconds: 7200}}, \
+         {serviceAccountToken: {path: default-token}}]";
+    let pod = format!(
+        "serviceAccountName: a, volumes: [{{name: p, projected: {{sources: {sources}}}}}], containers: [\
+         {{name: d, image: acme/driver, args: ['--endpoint=unix:///csi/csi.sock', '--token=/var/run/p/token'], \
+         volumeMounts: [{{name: p, mountPath: /var/run/p}}]}}]"
+    );
+    let yaml = [
+        "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, namespace: ns}}\n---\n\
+         {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: ns}, data: {a: '1', b: '2'}}\n---\n\
+         {apiVersion: v1, kind: Secret, metadata: {name: s, namespace: ns}, stringData: {key: hidden}}\n",
+        &workload("DaemonSet", "d", &pod),
+    ]
+    .concat();
+    let plan = planned(&yaml, &["driver=exec:/opt/d"]).unwrap();
+    let folder = "daemonset-ns-d-p";
+    let expected = format!("/opt/d --endpoint=unix://{{socket}} --token={{state_dir}}/{folder}/token");
+    assert_eq!(words(&plan.driver), expected);
+    let files: Vec<(String, String)> = plan
+        .objects
+        .files
+        .iter()
+        .map(|file| (file.path.clone(), String::from_utf8(file.contents.0.clone()).unwrap()))
+        .collect();
+    let expected = [("sub/a", "1"), ("key", "hidden"), ("labels", "app=\"a\""), ("namespace", "ns")];
+    assert_eq!(files, expected.map(|(path, text)| (format!("{folder}/{path}"), text.to_owned())));
+    let token = |path: &str, audience: Option<&str>, lifetime| ProjectedToken {
+        path: format!("{folder}/{path}"),
+        account: Account { namespace: "ns".into(), name: "a".into() },
+        audience: audience.map(str::to_owned),
+        lifetime,
+    };
+    let expected = [token("token", Some("vault"), 7200), token("default-token", None, 3600)];
+    assert_eq!(plan.objects.tokens, expected);
 }
 
 #[test]
@@ -194,9 +254,8 @@ fn pods_without_an_account_have_the_default_one_and_a_node_deployment_remains() 
     let images = ["driver=exec:/opt/d", SIDECARS[3], "agent=exec:/opt/a"];
     let plan = planned(&workload("DaemonSet", "d", containers), &images).unwrap();
     let expected = [
-        "provisioner (ns/default): /opt/csi-provisioner --csi-address={socket} --node-deployment \
-         --kubeconfig={kubeconfig}",
-        "agent (ns/default): env KUBECONFIG={kubeconfig} /opt/a",
+        "provisioner (ns/default): /opt/csi-provisioner --csi-address={socket} --node-deployment",
+        "agent (ns/default): /opt/a",
     ];
     assert_eq!(plan.sidecars.commands(), expected);
 }
@@ -237,7 +296,34 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
     let both = ["driver=exec:/opt/d", "csi-provisioner=exec:/opt/p"];
     let one = ["driver=exec:/opt/d"];
     let place = "DaemonSet ns/d, container c, ";
-    let table: [(String, &[&str], String); 20] = [
+    let projected = |source: &str| volume(&format!("projected: {{sources: [{source}]}}"));
+    let table: [(String, &[&str], String); 26] = [
+        (
+            pod(&format!("initContainers: [{{name: i, image: busybox}}], containers: [{driver}]")),
+            &one,
+            "DaemonSet ns/d, container i, image: nothing stands for busybox".into(),
+        ),
+        (projected("{podCertificate: {}}"), &one, format!("{place}volumeMounts v: podCertificate is not supported")),
+        (
+            projected("{configMap: {name: m}}"),
+            &one,
+            format!("{place}volumeMounts v: no file has ConfigMap ns/m"),
+        ),
+        (
+            volume("downwardAPI: {items: [{path: cpu, resourceFieldRef: {resource: limits.cpu}}]}"),
+            &one,
+            format!("{place}volumeMounts v: resourceFieldRef of the file cpu"),
+        ),
+        (
+            volume("downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}"),
+            &one,
+            format!("{place}volumeMounts v: fieldRef metadata.name has no value in a file"),
+        ),
+        (
+            volume("emptyDir: {}").replace("mountPath: /v", "mountPath: /v, subPathExpr: $(NODE)"),
+            &one,
+            format!("{place}volumeMounts v: subPath \"$(NODE)\" is not supported"),
+        ),
         (with(""), &[], format!("{place}image: nothing stands for acme/driver: add --image-rootfs acme/driver=docker")),
         (with(""), &["driver=none"], "no container listens on a CSI socket".into()),
         (with(""), &["driver=exec:/no/such"], format!("{place}image: --image-rootfs acme/driver=exec:/no/such")),

@@ -11,7 +11,7 @@ use std::{
 
 use claimcheck_csi::{
     Driver as DriverClient,
-    tap::{FaultControl, FaultRule},
+    tap::{FaultControl, FaultRule, KnownSecrets},
 };
 use claimcheck_driver::host::LoopHolder;
 use claimcheck_model::{Leak, Log};
@@ -34,7 +34,7 @@ use super::{
     leaks,
     node::{Common, Node},
     observer::Observer,
-    sidecars::Sidecars,
+    sidecars::{Refresh, Sidecars},
     supervisor::Supervised,
 };
 use crate::faults::{self, FaultSpec};
@@ -54,6 +54,8 @@ pub(crate) struct Embedded {
     api_faults_active: AtomicBool,
     common: Common,
     additional_drivers: Mutex<BTreeMap<&'static str, RunningDriver>>,
+    /// The tokens of projected volumes.
+    _refreshed: Vec<Refresh>,
     /// Last, so that it outlives the drivers.
     _loop_holder: LoopHolder,
 }
@@ -67,6 +69,11 @@ impl Embedded {
     /// Whether upstream's controllers bind and attach.
     pub(crate) fn controllers_are_stock(&self) -> bool {
         self.control_plane.controllers_are_stock()
+    }
+
+    /// The secrets in calls of stock programs.
+    pub(crate) fn known_secrets(&self) -> KnownSecrets {
+        self.common.known_secrets.clone()
     }
 
     /// Whether stock sidecars call the driver's controller.
@@ -213,8 +220,12 @@ impl Embedded {
         self.sidecars.stop().await;
         let others = additional.values().flat_map(|additional| &additional.on_nodes);
         let drivers = others.chain(self.nodes.iter().map(|node| &node.driver));
-        let drivers = drivers.map(|driver| &driver.process).chain(&self.driver_controller);
-        join_all(drivers.map(|process| process.disrupt(Disruption::Stop))).await;
+        let drivers: Vec<&Supervised> =
+            drivers.map(|driver| &driver.process).chain(&self.driver_controller).collect();
+        join_all(drivers.iter().map(|process| process.disrupt(Disruption::Stop))).await;
+        // The programs write their logs themselves.
+        let logs = self.sidecars.processes().chain(drivers).map(Supervised::log);
+        component_logs::redact(logs, &self.common.known_secrets);
         self.control_plane.shutdown().await;
     }
 }

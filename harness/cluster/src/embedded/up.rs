@@ -9,9 +9,10 @@ use std::{
     time::Duration,
 };
 
+use claimcheck_apiserver::kubeconfig;
 use claimcheck_csi::{
     Driver as DriverClient, Endpoint,
-    tap::{self, Tap, Telemetry},
+    tap::{self, KnownSecrets, Tap, Telemetry},
     v1::GetPluginInfoRequest,
 };
 use claimcheck_driver::host::LoopHolder;
@@ -32,6 +33,7 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::{Embedded, Options};
 use crate::{
+    accounts::ControllerAccounts,
     backend::Backend,
     capabilities,
     cluster::{ApiServer, Cluster, DriverUnderTest, Streams},
@@ -39,10 +41,10 @@ use crate::{
     controllers::Controllers,
     deployment::PrepareDeploymentError,
     node::{Common, Node},
-    node_driver::{Plugin, Registrar},
+    node_driver::{Plugin, ProcessCredentials, Registrar},
     observer::{Check, Observer, Trigger, WaitError},
     reachable_nodes::{self, ReachableNodes},
-    sidecars::{Sidecars, StartSidecarsError, Target, plan::Replaceable},
+    sidecars::{Issuer, Sidecars, StartSidecarsError, Target, plan::Replaceable},
     supervisor::Supervised,
 };
 use claimcheck_component::client::client;
@@ -125,33 +127,53 @@ impl Cluster {
     /// # Errors
     /// [`UpError`] names the failed component and has the last lines of its log, if any.
     pub async fn embedded(options: &Options) -> Result<Self, UpError> {
+        let names: Vec<String> = (1..=options.nodes.max(1)).map(|n| format!("node-{n}")).collect();
         let control_plane = ControlPlane::start(control_plane::Options {
             api: &options.api,
             listen: options.listen,
+            nodes: &names,
             audit_log: options.logs.join("api.ndjson"),
             logs: &options.logs,
         })
         .await?;
         let api_server = ApiServer { url: control_plane.url(), ready: Stamp::now() };
         let (tell_ends, ends) = mpsc::unbounded_channel();
-        let common = common(options, &control_plane, tell_ends);
+        let mut common = common(options, &control_plane, tell_ends);
         if let Some(metrics) = &common.metrics {
             metrics.prepare().map_err(writing(Path::new(STATE_DIR)))?;
         }
-        for kubeconfig in [&common.kubeconfig, &options.kubeconfig] {
-            control_plane.write_kubeconfig(kubeconfig).map_err(writing(kubeconfig))?;
+        for path in [&common.kubeconfig, &options.kubeconfig] {
+            control_plane.write_kubeconfig(path).map_err(writing(path))?;
         }
-        let state_dir = &common.plugin.state_dir;
-        fs::create_dir_all(state_dir).map_err(writing(state_dir))?;
-        options.deployment.prepare(state_dir)?;
+        if let (Some(path), Some(token)) = (&common.node_token, control_plane.node_token()) {
+            kubeconfig::write(path, token).map_err(writing(path))?;
+        }
+        let state_dir = common.plugin.state_dir.clone();
+        fs::create_dir_all(&state_dir).map_err(writing(&state_dir))?;
+        options.deployment.prepare(&state_dir)?;
         let loop_holder = LoopHolder::start(&common.loop_holder).map_err(writing(&common.loop_holder))?;
         let Telemetry { records, writes, faults } = tap::listen(&common.tap)?;
         let writes = common.writes.is_some().then_some(writes);
         let client = client(&control_plane.kubeconfig()).await?;
-        Controllers::prepare(&control_plane, &client, &options.class_parameters).await?;
+        let replaced = options.sidecars.replaced();
+        let programs = (&replaced, &options.sidecars.without_account());
+        Controllers::prepare(&common, &control_plane, &client, programs, &options.class_parameters).await?;
 
-        let names: Vec<String> = (1..=options.nodes.max(1)).map(|n| format!("node-{n}")).collect();
-        let nodes = try_join_all(names.iter().map(|name| Node::start(&common, name)));
+        let (url, ca) = (control_plane.url(), control_plane.ca().to_owned());
+        let issuer = Issuer { client: client.clone(), url, ca };
+        Sidecars::apply(&client, &options.sidecars).await?;
+        let refreshed = options.deployment.issue(&issuer, &mut common).await;
+        let refreshed = refreshed.map_err(StartSidecarsError::from)?;
+
+        let mut of_nodes = Vec::new();
+        for name in &names {
+            of_nodes.push((name, control_plane.kubeconfig_of_node(name)?));
+        }
+        let nodes = of_nodes
+            .iter()
+            .enumerate()
+            .map(|(at, (name, kubeconfig))| Node::start(&common, (name.as_str(), at == 0), kubeconfig));
+        let nodes = try_join_all(nodes);
         let (nodes, observer) = tokio::join!(nodes, Observer::start(client.clone()));
         let nodes = nodes.map_err(|error| UpError::Node(Box::new(error)))?;
         let first = &nodes[0];
@@ -159,7 +181,6 @@ impl Cluster {
             .plugin
             .start_controller(&common, &first.paths, first.namespace.clone())
             .map_err(|error| UpError::Node(Box::new(error)))?;
-        let replaced = options.sidecars.replaced();
         let controllers = Controllers::start(&common, first, &control_plane, &client, &replaced).await?;
         let at = |socket| DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
         let on_node = at(common.plugin.socket(&first.paths));
@@ -177,14 +198,7 @@ impl Cluster {
             None => options.policy.object(&driver_name, declared.supported_calls.attach),
         };
         install(&client, &object, &options.class_parameters).await?;
-        let kubeconfig = control_plane.kubeconfig();
-        let target = Target {
-            common: &common,
-            nodes: &nodes,
-            client: &client,
-            kubeconfig: &kubeconfig,
-            driver: &driver_name,
-        };
+        let target = Target { common: &common, nodes: &nodes, issuer: &issuer, driver: &driver_name };
         let sidecars = Sidecars::start(target, &options.sidecars).await?;
         let embedded = Embedded {
             control_plane,
@@ -198,6 +212,7 @@ impl Cluster {
             api_faults_active: AtomicBool::new(false),
             common,
             additional_drivers: Mutex::default(),
+            _refreshed: refreshed,
             _loop_holder: loop_holder,
         };
         tokio::select! {
@@ -284,10 +299,15 @@ fn common(
                 true => Registrar::Stock,
                 false => Registrar::Builtin,
             },
+            credentials: ProcessCredentials::default(),
         },
         kubeconfig: state.join("kubeconfig"),
         pod_images: options.pod_images.clone(),
+        known_secrets: KnownSecrets::default(),
+        init: Vec::new(),
+        accounts: ControllerAccounts::new(),
         client_ca: control_plane.client_ca().map(Path::to_owned),
+        node_token: control_plane.node_token().map(|_| state.join("node-token")),
         tap: state.join("tap.sock"),
         loop_holder: state.join("loops.sock"),
         writes: options.instrumentation.writes.then(|| state.join("tap.sock")),

@@ -22,7 +22,7 @@ const KINDS: [(&str, &str, bool); 5] = [
 ];
 
 /// The namespace of objects without one, as for `kubectl apply`.
-pub(super) const DEFAULT_NAMESPACE: &str = "default";
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
 /// A service account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -237,24 +237,30 @@ pub(super) fn choose(
     }
 }
 
-/// The credentials of a user in a kubeconfig.
-const CREDENTIALS: [&str; 3] = ["token:", "client-certificate-data:", "client-key-data:"];
-
-/// The text of a kubeconfig with this token as the only credential.
-pub(super) fn with_token(kubeconfig: &str, token: &str) -> String {
-    let mut text = String::new();
-    for line in kubeconfig.lines() {
-        let trimmed = line.trim_start();
-        if CREDENTIALS.iter().any(|credential| trimmed.starts_with(credential)) {
-            continue;
-        }
-        text.push_str(&format!("{line}\n"));
-        if trimmed == "user:" {
-            let indent = &line[..line.len() - trimmed.len()];
-            text.push_str(&format!("{indent}  token: {token}\n"));
-        }
-    }
-    text
+/// A service account with all rights, for an additional program without roles; and the objects to apply.
+pub(super) fn unlimited(sidecar: &str) -> (Account, [Value; 2]) {
+    let account =
+        Account { namespace: "kube-system".to_owned(), name: format!("claimcheck-sidecar-{sidecar}") };
+    let Account { namespace, name } = &account;
+    let objects = [
+        json!({
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": { "name": name, "namespace": namespace },
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": { "name": name },
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
+            "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": namespace }],
+        }),
+    ];
+    (account, objects)
 }
 
 #[cfg(test)]
@@ -356,17 +362,5 @@ items:
             "--sidecar-account attacher=n/c: no file has this ServiceAccount: use n/a or n/b"
         );
         assert!(error(Some(&c), &none).ends_with("add --sidecar-rbac FILE"));
-    }
-
-    #[test]
-    fn a_kubeconfig_gets_the_token_in_place_of_all_other_credentials() {
-        let with_admin = claimcheck_apiserver::kubeconfig::render("https://h", "ca", "of-admin");
-        let expected = claimcheck_apiserver::kubeconfig::render("https://h", "ca", "of-account");
-        assert!(expected.contains("    token: of-account\n"), "{expected}");
-        assert_eq!(with_token(&with_admin, "of-account"), expected);
-        let certificate = "    client-certificate-data: c\n    client-key-data: k\n";
-        let with_certificate = with_admin.replace("    token: of-admin\n", certificate);
-        assert_ne!(with_certificate, with_admin);
-        assert_eq!(with_token(&with_certificate, "of-account"), expected);
     }
 }

@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-use super::plan::{NameError, Placement, Role};
+use super::plan::{NameError, Placement, Replaceable, Role};
 use crate::{
     deployment::flags,
     driver_command::{placeholders, split_words},
@@ -186,7 +186,7 @@ impl Sidecar {
 
     /// Program and arguments, with placeholders.
     #[cfg(test)]
-    pub(super) fn words(&self) -> &[String] {
+    pub(crate) fn words(&self) -> &[String] {
         &self.words
     }
 
@@ -203,9 +203,11 @@ impl Sidecar {
         }
     }
 
-    /// Whether it connects to the API server.
+    /// Whether it may connect to the API server: by `{kubeconfig}` or, as in a pod, by default.
     pub(super) fn uses_api(&self) -> bool {
-        self.words.iter().any(|word| word.contains("{kubeconfig}"))
+        let is_of_driver =
+            matches!(self.role, Role::Replaces(Replaceable::Registrar | Replaceable::LivenessProbe));
+        !is_of_driver || self.words.iter().any(|word| word.contains("{kubeconfig}"))
     }
 
     /// The file name of its program; with `env NAME=VALUE PROGRAM`, of the latter.

@@ -10,6 +10,8 @@
 mod account;
 mod apply;
 mod command;
+mod credentials;
+mod init;
 pub(crate) mod plan;
 mod run;
 
@@ -22,10 +24,13 @@ use serde_json::Value;
 
 use self::plan::Replaceable;
 
-pub(crate) use account::{Account, accounts, read_roles, with_namespace};
+pub(crate) use account::{Account, DEFAULT_NAMESPACE, accounts, read_roles, with_namespace};
 pub use account::{AccountChoiceError, RbacFileError, SidecarAccount, SidecarAccountError};
 pub use apply::ApplyError as ApplyObjectError;
 pub use command::{Sidecar, SidecarError, SidecarList};
+pub use credentials::CredentialsError;
+pub(crate) use credentials::{Credentials, Issuer, Refresh, TokenFile, keep};
+pub(crate) use init::{Init, InitError, InitProgram};
 pub use run::StartSidecarsError;
 pub(crate) use run::{Sidecars, Target};
 
@@ -41,7 +46,7 @@ pub struct StockSidecars {
 #[derive(Clone, Debug, PartialEq)]
 struct Program {
     sidecar: Sidecar,
-    /// The administrator's credentials if absent.
+    /// If absent, that of upstream's sidecar with its default rights; additional programs have all rights then.
     account: Option<Account>,
 }
 
@@ -158,6 +163,15 @@ impl StockSidecars {
             plan::Role::Additional(_) => None,
         };
         self.programs.iter().filter_map(replaced).collect()
+    }
+
+    /// The built-in components with a replacement without a service account.
+    pub(crate) fn without_account(&self) -> BTreeSet<Replaceable> {
+        let without = |program: &Program| match (program.sidecar.role(), &program.account) {
+            (plan::Role::Replaces(replaced), None) => Some(replaced),
+            (plan::Role::Replaces(_), Some(_)) | (plan::Role::Additional(_), _) => None,
+        };
+        self.programs.iter().filter_map(without).collect()
     }
 
     /// Whether any of them replaces a sidecar of the driver's controller or the snapshot-controller, so that the

@@ -76,6 +76,19 @@ impl Replaceable {
         known.find(|(known, _)| is_of(known)).map(|(_, replaceable)| replaceable)
     }
 
+    /// The component of `manifests/rbac` with the rights that upstream's program requires; none without requests to the
+    /// API server.
+    pub(crate) fn component(self) -> Option<&'static str> {
+        match self {
+            Self::Provisioner => Some("csi-provisioner"),
+            Self::Attacher => Some("csi-attacher"),
+            Self::Resizer => Some("csi-resizer"),
+            Self::Snapshotter => Some("csi-snapshotter"),
+            Self::SnapshotController => Some("snapshot-controller"),
+            Self::Registrar | Self::LivenessProbe => None,
+        }
+    }
+
     /// The built-in controller that does not run then.
     pub(crate) fn controller(self) -> Option<Name> {
         match self {
@@ -212,76 +225,29 @@ impl Role {
 
 /// The controllers of a cluster without stock sidecars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ControlPlaneKind<'a> {
-    /// The embedded API server: one process with all controllers.
+pub(crate) enum ControlPlaneKind {
+    /// The embedded API server, which collects garbage: all controllers.
     Builtin,
-    /// The embedded API server with a kube-controller-manager: one process with the remaining controllers.
-    BuiltinWith {
+    /// A stock API server: all controllers, and the garbage collector.
+    Stock,
+    /// An API server with a kube-controller-manager: the remaining controllers.
+    WithManager {
         /// Whether a kube-scheduler runs, too.
         scheduler: bool,
     },
-    /// A stock API server.
-    Stock {
-        /// The controllers that the manifests install in real clusters.
-        installed: &'a [Name],
-        /// Whether a kube-controller-manager runs.
-        manager: bool,
-    },
 }
 
-/// The rights of a process with built-in controllers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rights {
-    /// All permissions.
-    All,
-    /// Those of the service account of the manifests.
-    Manifests,
-}
-
-/// A process with built-in controllers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ControllerProcess {
-    /// Its name in logs.
-    pub name: &'static str,
-    /// Its rights.
-    pub rights: Rights,
-    /// Its controllers; never empty.
-    pub controllers: Vec<Name>,
-}
-
-/// The process of the controllers that the manifests do not install.
-const CLUSTER: &str = "controllers of the cluster";
-
-/// The processes with the built-in controllers that remain.
-pub(crate) fn controllers(
-    control_plane: ControlPlaneKind<'_>,
-    replaced: &BTreeSet<Replaceable>,
-) -> Vec<ControllerProcess> {
+/// The built-in controllers that remain, which run in one process.
+pub(crate) fn controllers(control_plane: ControlPlaneKind, replaced: &BTreeSet<Replaceable>) -> Vec<Name> {
     let stock: Vec<Name> = replaced.iter().filter_map(|replaced| replaced.controller()).collect();
-    let remaining =
-        |names: Vec<Name>| -> Vec<Name> { names.into_iter().filter(|name| !stock.contains(name)).collect() };
-    let process = |name, rights, names| ControllerProcess { name, rights, controllers: remaining(names) };
-    let processes = match control_plane {
-        ControlPlaneKind::Builtin => vec![process("controllers", Rights::All, Name::ALL.to_vec())],
-        ControlPlaneKind::BuiltinWith { scheduler } => {
-            let rest = Name::ALL.into_iter().filter(|name| !is_replaced(*name, scheduler));
-            vec![process("controllers", Rights::All, rest.collect())]
-        }
-        ControlPlaneKind::Stock { installed, manager } => {
-            let of_cluster = match manager {
-                true => vec![Name::Scheduler],
-                false => {
-                    let all = Name::ALL.into_iter().chain([Name::Garbage]);
-                    all.filter(|name| !installed.contains(name)).collect()
-                }
-            };
-            vec![
-                process("controllers", Rights::Manifests, installed.to_vec()),
-                process(CLUSTER, Rights::All, of_cluster),
-            ]
+    let names: Vec<Name> = match control_plane {
+        ControlPlaneKind::Builtin => Name::ALL.to_vec(),
+        ControlPlaneKind::Stock => Name::ALL.into_iter().chain([Name::Garbage]).collect(),
+        ControlPlaneKind::WithManager { scheduler } => {
+            Name::ALL.into_iter().filter(|name| !is_replaced(*name, scheduler)).collect()
         }
     };
-    processes.into_iter().filter(|process| !process.controllers.is_empty()).collect()
+    names.into_iter().filter(|name| !stock.contains(name)).collect()
 }
 
 impl fmt::Display for NameError {
@@ -395,79 +361,41 @@ mod tests {
 
     #[test]
     fn the_controllers_that_are_not_replaced_remain() {
-        use Replaceable::{Attacher, Provisioner, Registrar, Resizer};
+        use Replaceable::{Attacher, Provisioner, Registrar, Resizer, SnapshotController, Snapshotter};
         let without = |names: &[Name]| -> Vec<Name> {
             Name::ALL.into_iter().filter(|name| !names.contains(name)).collect()
         };
-        let sidecars = [Name::Provisioner, Name::Attacher];
-        let stock = |manager| ControlPlaneKind::Stock { installed: &sidecars, manager };
-        let rest = || {
-            let mut rest = without(&sidecars);
-            rest.push(Name::Garbage);
-            rest
+        let all_sidecars = [Provisioner, Attacher, Resizer, Snapshotter, SnapshotController];
+        let with_garbage = |mut names: Vec<Name>| {
+            names.push(Name::Garbage);
+            names
         };
-        let all = |controllers| ("controllers", Rights::All, controllers);
-        let installed = |controllers| ("controllers", Rights::Manifests, controllers);
-        let of_cluster = |controllers| ("controllers of the cluster", Rights::All, controllers);
+        let with_manager = |scheduler| ControlPlaneKind::WithManager { scheduler };
         let table = [
-            (ControlPlaneKind::Builtin, vec![], vec![all(Name::ALL.to_vec())]),
-            (ControlPlaneKind::Builtin, vec![Registrar], vec![all(Name::ALL.to_vec())]),
+            (ControlPlaneKind::Builtin, vec![], Name::ALL.to_vec()),
+            (ControlPlaneKind::Builtin, vec![Registrar], Name::ALL.to_vec()),
             (
                 ControlPlaneKind::Builtin,
                 vec![Provisioner, Resizer],
-                vec![all(without(&[Name::Provisioner, Name::Resizer]))],
+                without(&[Name::Provisioner, Name::Resizer]),
             ),
             (
-                ControlPlaneKind::BuiltinWith { scheduler: true },
+                with_manager(true),
                 vec![Attacher],
-                vec![all(vec![
-                    Name::Provisioner,
-                    Name::Resizer,
-                    Name::SnapshotController,
-                    Name::Snapshotter,
-                ])],
+                vec![Name::Provisioner, Name::Resizer, Name::SnapshotController, Name::Snapshotter],
             ),
             (
-                ControlPlaneKind::BuiltinWith { scheduler: false },
+                with_manager(false),
                 vec![Provisioner, Attacher],
-                vec![all(vec![Name::Resizer, Name::Scheduler, Name::SnapshotController, Name::Snapshotter])],
+                vec![Name::Resizer, Name::Scheduler, Name::SnapshotController, Name::Snapshotter],
             ),
-            (
-                ControlPlaneKind::BuiltinWith { scheduler: true },
-                vec![
-                    Provisioner,
-                    Attacher,
-                    Resizer,
-                    Replaceable::Snapshotter,
-                    Replaceable::SnapshotController,
-                ],
-                vec![],
-            ),
-            (stock(false), vec![], vec![installed(sidecars.to_vec()), of_cluster(rest())]),
-            (stock(false), vec![Attacher], vec![installed(vec![Name::Provisioner]), of_cluster(rest())]),
-            (stock(false), vec![Attacher, Provisioner], vec![of_cluster(rest())]),
-            (
-                stock(false),
-                vec![Resizer],
-                vec![
-                    installed(sidecars.to_vec()),
-                    of_cluster(rest().into_iter().filter(|name| *name != Name::Resizer).collect()),
-                ],
-            ),
-            (
-                stock(true),
-                vec![Provisioner],
-                vec![installed(vec![Name::Attacher]), of_cluster(vec![Name::Scheduler])],
-            ),
-            (stock(true), vec![Attacher, Provisioner], vec![of_cluster(vec![Name::Scheduler])]),
+            (with_manager(true), all_sidecars.to_vec(), vec![]),
+            (ControlPlaneKind::Stock, vec![], with_garbage(Name::ALL.to_vec())),
+            (ControlPlaneKind::Stock, vec![Attacher], with_garbage(without(&[Name::Attacher]))),
         ];
         for (control_plane, replaced, expected) in table {
-            let processes = controllers(control_plane, &replaced.iter().copied().collect());
-            let processes: Vec<_> = processes
-                .into_iter()
-                .map(|process| (process.name, process.rights, process.controllers))
-                .collect();
-            assert_eq!(processes, expected, "{control_plane:?} without {replaced:?}");
+            let remaining = controllers(control_plane, &replaced.iter().copied().collect());
+            assert_eq!(remaining, expected, "{control_plane:?} without {replaced:?}");
         }
     }
 }

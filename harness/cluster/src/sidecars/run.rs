@@ -1,27 +1,24 @@
 //! Starts stock programs: their service accounts, a tap before the driver for each, and their processes.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
-use claimcheck_apiserver::kubeconfig;
 use claimcheck_csi::{
     BindError, Driver, Endpoint, NO_DEADLINE, Server, proxy,
     tap::{TAP_ENV, Tap, TapError},
 };
-use claimcheck_substrate::{Capabilities, KUBELET_DIR, STATE_DIR, SpawnError};
+use claimcheck_deploy::install::{self, accounts};
+use claimcheck_substrate::{Capabilities, KUBELET_DIR, SpawnError};
 use futures::future::join_all;
-use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
-use kube::{Api, Client, api::PostParams};
-use serde_json::json;
+use kube::Client;
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::{
     Program, StockSidecars,
     account::{self, Account},
     apply::{ApplyError, apply_all},
-    command::Values,
+    command::{Sidecar, Values},
+    credentials::{Credentials, CredentialsError, Issuer},
     plan::{Placement, Role, Socket},
 };
 use crate::{
@@ -31,10 +28,8 @@ use crate::{
 
 /// The namespace of programs without a service account.
 const NAMESPACE: &str = "kube-system";
-/// The kubeconfig of programs without `{kubeconfig}`: an empty one.
+/// The kubeconfig of programs without credentials: an empty one.
 const NO_KUBECONFIG: &str = "/dev/null";
-/// The lifetime of a token, in seconds: a week, since no kubelet renews it, and loads run for hours.
-const LIFETIME: i64 = 7 * 24 * 3600;
 
 /// Stock programs cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -42,36 +37,9 @@ pub enum StartSidecarsError {
     /// An object of `--sidecar-rbac` or `--deployment` cannot be applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// No token is issued.
-    #[error("no token can be requested for ServiceAccount {account} of --sidecar {sidecar}")]
-    Token {
-        /// The program.
-        sidecar: String,
-        /// The account.
-        account: String,
-        /// The cause.
-        #[source]
-        source: kube::Error,
-    },
-    /// The response has no token.
-    #[error("the API server returned no token for ServiceAccount {account} of --sidecar {sidecar}")]
-    NoToken {
-        /// The program.
-        sidecar: String,
-        /// The account.
-        account: String,
-    },
-    /// A kubeconfig cannot be written.
-    #[error("cannot write the kubeconfig {} of --sidecar {sidecar}", path.display())]
-    Kubeconfig {
-        /// The program.
-        sidecar: String,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
+    /// A program has no credentials.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     /// The socket of a tap cannot be created.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -89,10 +57,8 @@ pub(crate) struct Target<'a> {
     pub common: &'a Common,
     /// The nodes; never empty.
     pub nodes: &'a [Node],
-    /// A client with all permissions.
-    pub client: &'a Client,
-    /// A kubeconfig with all permissions.
-    pub kubeconfig: &'a str,
+    /// The API server.
+    pub issuer: &'a Issuer,
     /// The name of the driver.
     pub driver: &'a str,
 }
@@ -101,6 +67,8 @@ pub(crate) struct Target<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Sidecars {
     processes: Vec<(Role, Supervised)>,
+    /// Which are refreshed.
+    credentials: Vec<Credentials>,
     taps: Vec<TapTask>,
 }
 
@@ -115,26 +83,46 @@ impl Drop for TapTask {
 }
 
 impl Sidecars {
-    /// Starts the programs; the driver must respond already, since upstream's sidecars exit if its Probe fails.
+    /// Applies the accounts and roles, and the other objects of `--deployment`, before any program starts.
     ///
     /// # Errors
-    /// [`StartSidecarsError`], which names the object or the program.
-    pub(crate) async fn start(
-        target: Target<'_>,
-        sidecars: &StockSidecars,
-    ) -> Result<Self, StartSidecarsError> {
-        if sidecars.programs.is_empty() && sidecars.objects.is_empty() {
-            return Ok(Self::default());
+    /// [`StartSidecarsError`], which names the object.
+    pub(crate) async fn apply(client: &Client, sidecars: &StockSidecars) -> Result<(), StartSidecarsError> {
+        let unlimited = sidecars.programs.iter().filter(|program| program.account.is_none());
+        let unlimited = unlimited.filter(|program| program.sidecar.uses_api());
+        let unlimited = unlimited.filter_map(|program| match program.sidecar.role() {
+            Role::Additional(_) => Some(account::unlimited(program.sidecar.name())),
+            Role::Replaces(_) => None,
+        });
+        let objects: Vec<Value> =
+            sidecars.objects.iter().cloned().chain(unlimited.flat_map(|(_, objects)| objects)).collect();
+        if objects.is_empty() {
+            return Ok(());
         }
-        let unknown = apply_all(target.client, &sidecars.objects).await?;
+        let unknown = apply_all(client, &objects).await?;
         if !unknown.is_empty() {
             let objects = unknown.join(", ");
             tracing::warn!(
                 "--deployment: not created, since the API server does not serve their kinds: {objects}"
             );
         }
-        let tap = Tap::connect(&target.common.tap)?;
+        Ok(())
+    }
+
+    /// Starts the programs after [`apply`](Self::apply); the driver must respond already, since upstream's sidecars exit
+    /// if its Probe fails.
+    ///
+    /// # Errors
+    /// [`StartSidecarsError`], which names the program.
+    pub(crate) async fn start(
+        target: Target<'_>,
+        sidecars: &StockSidecars,
+    ) -> Result<Self, StartSidecarsError> {
         let mut running = Self::default();
+        if sidecars.programs.is_empty() {
+            return Ok(running);
+        }
+        let tap = Tap::connect(&target.common.tap)?;
         for program in &sidecars.programs {
             running.add(target, program, &tap).await?;
         }
@@ -149,12 +137,18 @@ impl Sidecars {
         tap: &Tap,
     ) -> Result<(), StartSidecarsError> {
         let Program { sidecar, account } = program;
-        let kubeconfig = match account {
-            Some(account) => kubeconfig_of(target, sidecar.name(), account).await?,
-            None => target.common.kubeconfig.clone(),
-        };
-        let namespace = account.as_ref().map_or(NAMESPACE, |account| account.namespace.as_str());
         let role = sidecar.role();
+        let account = account.clone().or_else(|| default_account(sidecar));
+        let credentials = match &account {
+            Some(account) => {
+                let name = format!("sidecar-{}", sidecar.name());
+                Some(Credentials::issue(target.issuer, &name, account).await?)
+            }
+            None => None,
+        };
+        let kubeconfig =
+            credentials.as_ref().map_or(&target.common.accounts.kubeconfig, |own| &own.kubeconfig);
+        let namespace = account.as_ref().map_or(NAMESPACE, |account| account.namespace.as_str());
         let placement = sidecar.placement();
         let nodes = match placement {
             Placement::FirstNode => &target.nodes[..1],
@@ -196,10 +190,14 @@ impl Sidecars {
             };
             // A built-in component in this place would record its calls a second time.
             spec.env.retain(|(variable, _)| variable != TAP_ENV);
-            let variables = environment(&values, &pod, sidecar.uses_api());
+            let variables = environment(&values, &pod, credentials.is_some());
             spec.env.extend(variables.map(|(name, value)| (name.to_owned(), value.into())));
+            if let Some(credentials) = &credentials {
+                credentials.give(&mut spec);
+            }
             self.processes.push((role, target.common.start(spec)?));
         }
+        self.credentials.extend(credentials);
         Ok(())
     }
 
@@ -242,13 +240,25 @@ impl Sidecars {
     }
 }
 
+/// The service account of a program that `--sidecar-rbac` gives none: in place of a built-in component that with upstream's
+/// default rights (`manifests/rbac/upstream`), else one with all rights, since those that it requires are unknown.
+fn default_account(sidecar: &Sidecar) -> Option<Account> {
+    match sidecar.role() {
+        Role::Replaces(replaced) => {
+            let name = accounts::account(replaced.component()?);
+            Some(Account { namespace: install::NAMESPACE.to_owned(), name })
+        }
+        Role::Additional(_) => sidecar.uses_api().then(|| account::unlimited(sidecar.name()).0),
+    }
+}
+
 /// The variables that the manifests of drivers set; and `KUBECONFIG`, which upstream's provisioner prefers to its
 /// argument: the user's own could be that of another cluster.
 ///
 /// `POD_NAMESPACE` is where upstream's sidecars create the Lease of `--leader-election` (`inClusterNamespace` in
 /// csi-lib-utils/leaderelection), for which they have rights in that namespace only.
-fn environment(values: &Values, pod: &str, uses_api: bool) -> [(&'static str, String); 7] {
-    let kubeconfig = if uses_api { values.kubeconfig.as_path() } else { Path::new(NO_KUBECONFIG) };
+fn environment(values: &Values, pod: &str, has_credentials: bool) -> [(&'static str, String); 7] {
+    let kubeconfig = if has_credentials { values.kubeconfig.as_path() } else { Path::new(NO_KUBECONFIG) };
     [
         ("POD_NAME", pod.to_owned()),
         ("NAMESPACE", values.namespace.clone()),
@@ -276,41 +286,13 @@ fn serve_tap(
     });
     let server = Server::bind(&plugin.outside_node(paths, file))?;
     let driver = Driver::new(behind, tap.clone(), sidecar).named(target.driver).with_deadline(NO_DEADLINE);
+    let driver = driver.remembering(target.common.known_secrets.clone());
     let sidecar = sidecar.to_owned();
     Ok(TapTask(tokio::spawn(async move {
         if let Err(error) = proxy(server, &driver, std::future::pending()).await {
             tracing::error!(sidecar, %error, "cannot record the calls of the sidecar");
         }
     })))
-}
-
-/// Writes a kubeconfig with a token of the account, readable by its owner only.
-async fn kubeconfig_of(
-    target: Target<'_>,
-    sidecar: &str,
-    account: &Account,
-) -> Result<PathBuf, StartSidecarsError> {
-    let (name, title) = (sidecar.to_owned(), account.to_string());
-    let accounts: Api<ServiceAccount> = Api::namespaced(target.client.clone(), &account.namespace);
-    let request: TokenRequest = serde_json::from_value(json!({
-        "metadata": {},
-        "spec": { "audiences": [], "expirationSeconds": LIFETIME },
-    }))
-    .expect("a TokenRequest");
-    let issued = accounts.create_token_request(&account.name, &PostParams::default(), &request).await;
-    let issued = match issued {
-        Ok(issued) => serde_json::to_value(issued).unwrap_or_default(),
-        Err(source) => return Err(StartSidecarsError::Token { sidecar: name, account: title, source }),
-    };
-    let Some(token) = issued["status"]["token"].as_str().filter(|token| !token.is_empty()) else {
-        return Err(StartSidecarsError::NoToken { sidecar: name, account: title });
-    };
-    let path = Path::new(STATE_DIR).join(format!("kubeconfig-sidecar-{sidecar}"));
-    let written = kubeconfig::write(&path, &account::with_token(target.kubeconfig, token));
-    match written {
-        Ok(()) => Ok(path),
-        Err(source) => Err(StartSidecarsError::Kubeconfig { sidecar: name, path, source }),
-    }
 }
 
 #[cfg(test)]
@@ -328,7 +310,7 @@ mod tests {
             registration_dir: "/r".into(),
             node_root: "/kubelet".into(),
         };
-        for (uses_api, kubeconfig) in [(true, "/k"), (false, "/dev/null")] {
+        for (has_credentials, kubeconfig) in [(true, "/k"), (false, "/dev/null")] {
             let expected = [
                 ("POD_NAME", "attacher-0"),
                 ("NAMESPACE", "storage"),
@@ -339,7 +321,7 @@ mod tests {
                 ("KUBECONFIG", kubeconfig),
             ];
             let expected = expected.map(|(name, value)| (name, value.to_owned()));
-            assert_eq!(environment(&values, "attacher-0", uses_api), expected);
+            assert_eq!(environment(&values, "attacher-0", has_credentials), expected);
         }
     }
 }

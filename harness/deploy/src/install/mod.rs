@@ -8,6 +8,7 @@
 //! The manifests are the only source, the same as for `kubectl apply -k manifests/overlays/<variant>`.
 //! Start with [`install`], which requires only a client; [`objects`] returns what it would apply.
 
+pub mod accounts;
 mod additional_driver;
 #[cfg(test)]
 mod additional_driver_tests;
@@ -46,8 +47,6 @@ pub(crate) use substitute::{IMAGE, items, replace};
 pub const CONTROLLERS: &str = "claimcheck-controllers";
 /// The number of replicas of [`CONTROLLERS`].
 pub const REPLICAS: u32 = 1;
-/// The user name of the pods of [`CONTROLLERS`], in [`NAMESPACE`].
-pub const CONTROLLERS_ACCOUNT: &str = "system:serviceaccount:claimcheck-system:claimcheck-controllers";
 /// The groups of every service account in [`NAMESPACE`].
 pub const ACCOUNT_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:claimcheck-system"];
 /// The DaemonSet with the driver.
@@ -282,28 +281,22 @@ pub async fn apply(client: &Client, options: &Options) -> Result<Installed, Inst
     apply::apply(client, objects(options)).await
 }
 
-/// Applies the namespace with the components' service accounts and permissions, but no workloads.
+/// Applies the definitions of the kinds that the controllers' roles refer to.
 ///
 /// # Errors
 /// If one is rejected.
-pub async fn grant(client: &Client, options: &Options) -> Result<Installed, InstallError> {
-    let mut objects = objects(options);
-    let rights = [
-        "Namespace",
-        "ServiceAccount",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "Role",
-        "RoleBinding",
-        // The kinds that the permissions refer to.
-        "CustomResourceDefinition",
-    ];
-    objects.retain(|object| object.types.as_ref().is_some_and(|types| rights.contains(&types.kind.as_str())));
+pub async fn apply_definitions(client: &Client) -> Result<Installed, InstallError> {
+    let mut objects = objects(&Options::new(Variant::Kind));
+    let is_definition = |object: &DynamicObject| {
+        object.types.as_ref().is_some_and(|types| types.kind == "CustomResourceDefinition")
+    };
+    objects.retain(is_definition);
     apply::apply(client, objects).await
 }
 
 /// The installed built-in controllers, by their names on the command line.
-pub fn controllers(options: &Options) -> Vec<String> {
+#[cfg(test)]
+fn controllers(options: &Options) -> Vec<String> {
     let deployment = objects(options).into_iter().find(|object| title(object).starts_with("Deployment "));
     let deployment = deployment.expect("every variant has controllers, or upstream's");
     let containers = deployment.data["spec"]["template"]["spec"]["containers"].as_array();

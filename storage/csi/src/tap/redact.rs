@@ -25,6 +25,11 @@ pub fn without_secrets(text: &str, secrets: &[String]) -> String {
     replaced(text, secrets, usize::MAX)
 }
 
+/// Whether `text` may contain one of these secrets, in any form.
+pub(super) fn is_quoted(text: &str, secrets: &[String]) -> bool {
+    secrets.iter().flat_map(|secret| forms(secret)).any(|form| text.contains(&form.text))
+}
+
 /// A form in which a program writes a secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Form {

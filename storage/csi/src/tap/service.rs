@@ -22,6 +22,7 @@ use super::{
     body::TappedBody,
     facts::{self, Facts, ResponseField},
     fault::FaultAction,
+    known_secrets::KnownSecrets,
     no_response::{connection_lost, deadline_exceeded, unanswered},
     record::{CallEnd, CallId, TapRecord},
     redact,
@@ -56,6 +57,8 @@ pub(crate) struct Context {
     pub(crate) deadline: Duration,
     /// The caller gets error messages without the secrets and tokens of its request.
     pub(crate) strips: bool,
+    /// Where the secrets and tokens of requests are added, if anywhere.
+    pub(crate) known: Option<KnownSecrets>,
 }
 
 impl<S> Tapped<S> {
@@ -192,6 +195,9 @@ impl Call {
         let Facts { volume_id, volume_name, node, target, secrets } = facts;
         let started = TapRecord::started(CallId::next(), context.component.as_str(), method, Stamp::now());
         let record = TapRecord { volume_id, volume_name, node, target, ..started };
+        if let Some(known) = &context.known {
+            known.add(&secrets);
+        }
         let mut call = Self { context, record, secrets, injected: false };
         call.write();
         call

@@ -31,7 +31,7 @@ fn driver(frames: Vec<Bytes>) -> (UnboundedReceiver<TapRecord>, Service) {
         async move { Ok(Response::new(Body::new(StreamBody::new(frames)))) }
     });
     let (component, deadline) = ("provisioner".to_owned(), SIDECAR_DEADLINE);
-    let context = Context { tap, component, driver: OnceLock::new(), deadline, strips: false };
+    let context = Context { tap, component, driver: OnceLock::new(), deadline, strips: false, known: None };
     (records, Tapped::new(BoxCloneSyncService::new(service), Arc::new(context)))
 }
 

@@ -61,6 +61,7 @@ fn driver(takes: Duration, plan: impl Into<FaultPlan>) -> (Bench, Client) {
         driver: OnceLock::new(),
         deadline: DEADLINE,
         strips: false,
+        known: None,
     };
     let tapped = Tapped::new(BoxCloneSyncService::new(service), Arc::new(context));
     (Bench { acted, records }, ControllerClient::new(tapped))
@@ -124,7 +125,8 @@ async fn a_stream_that_never_pauses_ends_with_the_deadline() {
         Ok(Response::new(Body::new(StreamBody::new(tokio_stream::iter(frames)))))
     });
     let (component, driver) = ("backup".to_owned(), OnceLock::new());
-    let context = Context { tap: Tap::none(), component, driver, deadline: DEADLINE, strips: false };
+    let context =
+        Context { tap: Tap::none(), component, driver, deadline: DEADLINE, strips: false, known: None };
     let service = BoxCloneSyncService::<_, _, Status>::new(service);
     let tapped = Tapped::new(service, Arc::new(context));
     let request =

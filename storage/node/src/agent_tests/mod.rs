@@ -100,7 +100,7 @@ impl Cluster {
                 controller_attach_detach: self.controller_attach_detach,
                 restart_backoff: Backoff::default(),
                 pod_images: Vec::new(),
-                credentials: Credentials::new(Some(self.server.token()), None),
+                credentials: Credentials::new(Some(self.server.node_token()), None),
             },
             client: self.client.clone(),
             runtime: Arc::new(self.runtime.clone()),

@@ -1,0 +1,70 @@
+//! Secrets that programs have passed to drivers: programs of other vendors write them to Events and logs when a driver
+//! quotes its requests.
+
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use super::redact::{is_quoted, without_secrets, without_tokens};
+
+/// The secrets of a run, to be removed from texts of programs that do not remove them. Clones share them.
+#[derive(Clone, Default)]
+pub struct KnownSecrets(Arc<RwLock<BTreeSet<String>>>);
+
+/// Without the secrets.
+impl fmt::Debug for KnownSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        write!(f, "KnownSecrets({})", known.len())
+    }
+}
+
+impl KnownSecrets {
+    /// Adds secrets.
+    pub fn add<'a>(&self, secrets: impl IntoIterator<Item = &'a String>) {
+        let mut new: Vec<&String> = secrets.into_iter().collect();
+        {
+            let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            new.retain(|secret| !secret.trim().is_empty() && !known.contains(*secret));
+        }
+        // Nearly all calls have the secrets of earlier ones, or none.
+        if !new.is_empty() {
+            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            known.extend(new.into_iter().cloned());
+        }
+    }
+
+    /// The text without them, in any form in which programs quote a string, and without tokens.
+    pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let known: Vec<String> =
+            self.0.read().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        if !is_quoted(text, &known) {
+            return without_tokens(text);
+        }
+        let clean = without_secrets(text, &known);
+        Cow::Owned(without_tokens(&clean).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_earlier_calls_are_removed_from_other_texts() {
+        let known = KnownSecrets::default();
+        let text = "ProvisioningFailed: bad password \"hunter2\\n\"";
+        assert!(matches!(known.hide(text), Cow::Borrowed(_)));
+        known.add(&["hunter2\n".to_owned(), " ".to_owned()]);
+        known.clone().add(&["hunter2\n".to_owned()]);
+        assert_eq!(known.hide(text), "ProvisioningFailed: bad password \"***stripped***\"");
+        // The encoding of a longer text that ends with the secret.
+        assert_eq!(known.hide("Zm9vaHVudGVyMg is encoded"), "Zm9v***stripped*** is encoded");
+        let token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwb2QifQ.c2lnbmF0dXJl";
+        assert_eq!(known.hide(token), "***stripped***");
+        assert_eq!(format!("{known:?}"), "KnownSecrets(1)");
+    }
+}
