@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Audit, Entry, RequestCount};
-use crate::auth::Auth;
+use crate::auth::{Auth, User};
 use crate::faults::Faults;
 use crate::handlers::{self, Call, Warnings};
 use crate::request::{ObjectPath, Query, Target};
@@ -21,7 +21,7 @@ use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::Store;
 use crate::tokens::Signer;
-use crate::{bootstrap, discovery, openapi};
+use crate::{bootstrap, discovery, health, openapi, pretty};
 
 /// Maximum size of a body; upstream allows 3 MiB.
 const BODY_LIMIT: usize = 3 << 20;
@@ -41,8 +41,10 @@ pub struct Api {
     /// The CA that clients trust.
     pub ca_pem: String,
     address: SocketAddr,
-    /// The `Authorization` header of the admin; it is also valid for the kubelets.
+    /// The `Authorization` header of the admin.
     pub authorization: String,
+    /// The `Authorization` header of requests to nodes.
+    pub node_authorization: String,
     git_version: String,
     audit: Audit,
 }
@@ -53,6 +55,8 @@ pub struct Issued {
     pub address: SocketAddr,
     /// The bearer token of the cluster admin.
     pub token: String,
+    /// The bearer token of requests to nodes.
+    pub node_token: String,
     /// The CA that clients trust, PEM.
     pub ca_pem: String,
     /// Signs the tokens of service accounts.
@@ -68,7 +72,7 @@ impl Api {
         audit: Audit,
         stop: CancellationToken,
     ) -> Self {
-        let Issued { address, token, ca_pem, signer } = identity;
+        let Issued { address, token, node_token, ca_pem, signer } = identity;
         bootstrap::bootstrap_cluster(&store, &ca_pem);
         Self {
             auth: Auth::new(store.clone()),
@@ -79,6 +83,7 @@ impl Api {
             ca_pem,
             address,
             authorization: format!("Bearer {token}"),
+            node_authorization: format!("Bearer {node_token}"),
             git_version,
             audit,
         }
@@ -106,13 +111,21 @@ impl Api {
         let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
         let agent = agent.split([' ', '/']).next().unwrap_or_default();
         self.audit.count(agent, verb, &resource);
-        let mut received = Bytes::new();
-        let answer = match self.dispatch(&head, &target, query, verb, body, &mut received).await {
+        let is_pretty = match target {
+            Target::OpenApi | Target::OpenApiV2 | Target::OpenApiDocument(..) | Target::KeySet => false,
+            Target::Version => true,
+            _ => pretty::is_requested(&query, &head.headers),
+        };
+        let (mut received, mut user) = (Bytes::new(), None);
+        let answer = match self.dispatch(&head, &target, query, verb, body, (&mut received, &mut user)).await
+        {
             Ok(answer) => answer,
             Err(status) => status.into_answer(handlers::status_encoding(&head)),
         };
+        let answer = if is_pretty { pretty::indent(answer) } else { answer };
         self.audit.log(Entry {
             agent,
+            user: user.as_ref().map_or("", |user| user.name.as_str()),
             verb,
             resource: &resource,
             uri: head.uri.path_and_query().map_or("", |uri| uri.as_str()),
@@ -134,15 +147,16 @@ impl Api {
         query: Query,
         verb: &'static str,
         body: Incoming,
-        received: &mut Bytes,
+        (received, requester): (&mut Bytes, &mut Option<Arc<User>>),
     ) -> Result<Answer> {
-        // As upstream, health and version are for everybody.
+        // As upstream, health and version are for everybody, except with invalid credentials.
         let user = match target {
-            Target::Health | Target::Version => self.anonymous(),
+            Target::Health | Target::Version => self.identify(head)?,
             _ => self.authorize(head, &query)?,
         };
+        *requester = Some(user.clone());
         match target {
-            Target::Health => Ok(response::text(StatusCode::OK, "ok")),
+            Target::Health => Ok(health::answer(head.uri.path(), &query)),
             Target::Objects(path) => {
                 if let Some(fault) = self.faults.on_request(verb, path.resource.plural) {
                     fault.apply().await?;
@@ -168,7 +182,7 @@ impl Api {
             Target::GroupVersion(group, version) => {
                 discovery::resources(head, group, version, &self.store.kinds().kinds())
             }
-            Target::OpenApiV2 => Ok(openapi::v2::document(&head.headers)),
+            Target::OpenApiV2 => Ok(openapi::v2::document(&head.headers, &self.store.kinds().kinds())),
             Target::OpenApi => Ok(openapi::index(&self.store.kinds().kinds())),
             Target::OpenApiDocument(group, version) => {
                 openapi::document(group, version, &self.store.kinds().kinds())

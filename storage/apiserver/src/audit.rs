@@ -28,6 +28,8 @@ pub struct RequestCount {
 pub struct Entry<'a> {
     /// The first word of the client's user agent.
     pub agent: &'a str,
+    /// The name of the user, or empty for a request that is not permitted.
+    pub user: &'a str,
     /// The Kubernetes verb.
     pub verb: &'static str,
     /// See [`RequestCount::resource`].
@@ -69,6 +71,7 @@ impl Audit {
         let line = json!({
             "wall": jiff::Timestamp::now().to_string(),
             "who": entry.agent,
+            "user": entry.user,
             "verb": entry.verb,
             "resource": entry.resource,
             "uri": entry.uri,

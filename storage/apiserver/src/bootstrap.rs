@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admission::class;
 use crate::resources::Storage;
 use crate::store::{Key, Store};
 use crate::{auth, custom, time};
@@ -48,20 +49,7 @@ pub fn bootstrap_cluster(store: &Store, ca_pem: &str) {
         "status": { "loadBalancer": {} },
     });
     store.create(Storage::Services, Key::new("default", "kubernetes"), service).expect("the store is empty");
-    // Mirrors SystemPriorityClasses in pkg/apis/scheduling/v1/helpers.go.
-    for (name, value, description) in [
-        (
-            "system-cluster-critical",
-            2_000_000_000,
-            "Used for system critical pods that must run in the cluster, but can be moved to another node if \
-             necessary.",
-        ),
-        (
-            "system-node-critical",
-            2_000_001_000,
-            "Used for system critical pods that must not be moved from their current node.",
-        ),
-    ] {
+    for (name, value, description) in class::SYSTEM_PRIORITIES {
         let class = json!({
             "metadata": metadata(name, json!({ "generation": 1 })),
             "value": value,

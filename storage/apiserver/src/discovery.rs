@@ -74,11 +74,13 @@ pub fn resources(head: &Parts, group: &str, version: &str, kinds: &Kinds) -> Res
         };
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let mut list = json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": entries });
+    let mut list = json!({ "kind": "APIResourceList" });
     // Upstream omits it for the core group, since its discovery is older than the field.
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
+    list["groupVersion"] = group_version.into();
+    list["resources"] = entries.into();
     document(head, route_of(group, kinds), &list)
 }
 

@@ -19,6 +19,17 @@ pub fn render_certificate(url: &str, ca_pem: &str, certificate: &str, key: &str)
     render_user(url, ca_pem, &user)
 }
 
+/// The YAML text of a kubeconfig for `url`, trusting `ca_pem`, without credentials.
+pub fn render_anonymous(url: &str, ca_pem: &str) -> String {
+    render_user(url, ca_pem, "{}")
+}
+
+/// The YAML text of a kubeconfig for `url`, trusting `ca_pem`, with the token that `path` contains at the time of a
+/// request.
+pub fn render_token_file(url: &str, ca_pem: &str, path: &Path) -> String {
+    render_user(url, ca_pem, &format!("tokenFile: {}", path.display()))
+}
+
 /// The text with the fields of the user.
 fn render_user(url: &str, ca_pem: &str, user: &str) -> String {
     let ca = base64(ca_pem.as_bytes());

@@ -67,15 +67,26 @@ pub fn index(kinds: &Kinds) -> Answer {
 /// 404 for unknown groups and versions.
 pub fn document(group: &str, version: &str, kinds: &Kinds) -> Result<Answer> {
     let all = resources::all().iter().chain(kinds.rows().iter().copied());
-    let rows: Vec<&Resource> = all.filter(|row| row.group == group && row.version == version).collect();
+    let rows: Vec<&'static Resource> =
+        all.filter(|row| row.group == group && row.version == version).collect();
     if rows.is_empty() {
         return Err(Status::unknown_resource());
     }
+    let (paths, schemas) = parts(&rows);
+    let document = json!({
+        "openapi": "3.0.0",
+        "info": { "title": "claimcheck", "version": env!("CARGO_PKG_VERSION") },
+        "paths": paths,
+        "components": { "schemas": schemas },
+    });
+    Ok(response::json(StatusCode::OK, &document))
+}
+
+/// The paths and schemas of kinds.
+fn parts(rows: &[&'static Resource]) -> (Map<String, Value>, Map<String, Value>) {
     let paths: Map<String, Value> = rows.iter().flat_map(|row| describe_paths(row)).collect();
-    let mut schemas: Map<String, Value> = described(&rows)
-        .into_iter()
-        .map(|object| (name_of(object), describe_object(object, &rows)))
-        .collect();
+    let mut schemas: Map<String, Value> =
+        described(rows).into_iter().map(|object| (name_of(object), describe_object(object, rows))).collect();
     for (name, schema) in scalars() {
         schemas.insert(name.to_owned(), schema);
     }
@@ -88,13 +99,7 @@ pub fn document(group: &str, version: &str, kinds: &Kinds) -> Result<Answer> {
         }
         schemas.insert(custom::openapi::name(row), described);
     }
-    let document = json!({
-        "openapi": "3.0.0",
-        "info": { "title": "claimcheck", "version": env!("CARGO_PKG_VERSION") },
-        "paths": paths,
-        "components": { "schemas": schemas },
-    });
-    Ok(response::json(StatusCode::OK, &document))
+    (paths, schemas)
 }
 
 fn path_of(group: &str, version: &str) -> String {

@@ -76,7 +76,9 @@ impl Target {
     fn objects(group: &str, version: &str, rest: &[&str], custom: &Registry) -> Self {
         let built_in = resources::all().iter().any(|r| r.group == group && r.version == version);
         if !built_in && !custom.kinds().serves(group, version) {
-            return Self::Unknown;
+            // A built-in group has handlers for all its paths.
+            let is_group = resources::all().iter().any(|row| row.group == group);
+            return if is_group { Self::UnknownResource } else { Self::Unknown };
         }
         let owned = |s: &str| Some(s.to_owned());
         let (plural, namespace, name, subresource) = match *rest {
@@ -209,6 +211,7 @@ mod tests {
             ("/api/v1/namespaces/a/nodes", "UnknownResource"),
             ("/apis/storage.k8s.io/v1/volumeattachments/v", "volumeattachments - v -"),
             ("/apis/nope/v1/things", "Unknown"),
+            ("/apis/storage.k8s.io/v1beta1/csinodes", "UnknownResource"),
             ("/api/v1/nopes", "UnknownResource"),
         ] {
             assert_eq!(describe(path), expected, "{path}");

@@ -92,8 +92,8 @@ pub fn object(status: StatusCode, encoding: Encoding, object: &Value) -> Answer 
 }
 
 /// A plain text, for health checks and unknown paths.
-pub fn text(status: StatusCode, text: &'static str) -> Answer {
-    bytes(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+pub fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+    bytes(status, "text/plain; charset=utf-8", text.into())
 }
 
 /// A stream of watch frames.

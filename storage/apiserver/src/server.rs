@@ -95,6 +95,7 @@ pub struct Server {
     address: SocketAddr,
     ca_pem: String,
     token: String,
+    node_token: String,
     authority: Authority,
     api: Arc<Api>,
     stop: CancellationToken,
@@ -112,13 +113,19 @@ pub async fn start(config: Config) -> Result<Server, StartError> {
     let identity = Identity::generate(address.ip())?;
     let audit = Audit::open(config.audit_log.as_deref())
         .map_err(|source| StartError::Audit { path: config.audit_log.clone().unwrap_or_default(), source })?;
-    let token = uuid::Uuid::new_v4().simple().to_string() + &uuid::Uuid::new_v4().simple().to_string();
+    let [token, node_token] = [(); 2]
+        .map(|()| uuid::Uuid::new_v4().simple().to_string() + &uuid::Uuid::new_v4().simple().to_string());
     let (store, notices) = Store::new(config.history);
     let stop = CancellationToken::new();
     let ca_pem = identity.ca_pem;
     let collector = gc::run(store.clone(), ca_pem.clone(), config.event_ttl, notices);
-    let issued =
-        Issued { address, token: token.clone(), ca_pem: ca_pem.clone(), signer: Signer::generate()? };
+    let issued = Issued {
+        address,
+        token: token.clone(),
+        node_token: node_token.clone(),
+        ca_pem: ca_pem.clone(),
+        signer: Signer::generate()?,
+    };
     let api = Arc::new(Api::new(store, issued, config.git_version, audit, stop.clone()));
     let tasks = TaskTracker::new();
     tasks.spawn(until_stopped(stop.clone(), collector));
@@ -128,7 +135,7 @@ pub async fn start(config: Config) -> Result<Server, StartError> {
         accept(listener, (acceptor, identity.clients), api.clone(), stop.clone(), tasks.clone()),
     ));
     tracing::info!(%address, "API server ready");
-    Ok(Server { address, ca_pem, token, authority, api, stop, tasks })
+    Ok(Server { address, ca_pem, token, node_token, authority, api, stop, tasks })
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -213,6 +220,11 @@ impl Server {
     /// The bearer token of the cluster admin.
     pub fn token(&self) -> &str {
         &self.token
+    }
+
+    /// The bearer token of its requests to nodes, which authenticates no client here.
+    pub fn node_token(&self) -> &str {
+        &self.node_token
     }
 
     /// A kubeconfig (YAML) with CA and token inlined.

@@ -469,6 +469,18 @@ impl FieldError {
         Self { field: field.into(), problem: Problem::Invalid(shown(value)), detail: detail.into() }
     }
 
+    /// The same error of a part of an object, of which `path` is the place. The text of the error has the field's place in
+    /// that part.
+    pub fn below(self, path: &str) -> Self {
+        let field = match self.field.as_str() {
+            "" => path.to_owned(),
+            "<nil>" => return self,
+            item if item.starts_with('[') => format!("{path}{item}"),
+            field => format!("{path}.{field}"),
+        };
+        Self { field, ..self }
+    }
+
     /// The field's value, which has fields or items, is invalid. As upstream, it is not shown (`field.OmitValueType`).
     pub fn invalid_part(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: field.into(), problem: Problem::Invalid(String::new()), detail: detail.into() }

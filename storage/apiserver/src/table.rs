@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::handlers::metadata_of;
-use crate::resources::{CREATED, Column, Resource};
+use crate::resources::{CREATED, Column, Resource, SCALE};
 
 /// The format of a table of one resource.
 pub struct Table {
@@ -39,6 +39,23 @@ impl Table {
     /// The table without its columns, which watches send with their first event only.
     pub fn render_rows<'a>(&self, objects: impl IntoIterator<Item = &'a Value>, metadata: &Value) -> Value {
         self.with_columns(Value::Null, objects, metadata)
+    }
+
+    /// The table of one `Scale` of an object of this resource.
+    pub fn render_scale(&self, scale: &Value) -> Value {
+        let cells: Vec<Value> = SCALE.iter().map(|column| column.cell.of(scale)).collect();
+        let object = match self.include {
+            Include::Nothing => Value::Null,
+            Include::Metadata => metadata_of(scale),
+            Include::Object => scale.clone(),
+        };
+        json!({
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": { "resourceVersion": scale["metadata"]["resourceVersion"] },
+            "columnDefinitions": SCALE.iter().map(definition).collect::<Vec<_>>(),
+            "rows": [{ "cells": cells, "object": object }],
+        })
     }
 
     fn with_columns<'a>(
@@ -107,5 +124,19 @@ mod tests {
             let table = Table::new(stored(storage), None);
             assert_eq!(table.render([] as [&Value; 0], &json!({}))["rows"], expected);
         }
+    }
+
+    #[test]
+    fn a_scale_has_columns_of_its_own() {
+        let scale = json!({ "metadata": { "name": "a", "resourceVersion": "7" }, "spec": { "replicas": 2 }, "status": {} });
+        let table = Table::new(stored(Storage::ConfigMaps), Some("Object")).render_scale(&scale);
+        let names: Vec<_> =
+            table["columnDefinitions"].as_array().unwrap().iter().map(|column| &column["name"]).collect();
+        assert_eq!(names, ["Name", "Desired", "Available", "Age"]);
+        assert_eq!(table["rows"][0]["cells"], json!(["a", 2, 0, "<unknown>"]));
+        assert_eq!(
+            (&table["rows"][0]["object"], &table["metadata"]["resourceVersion"]),
+            (&scale, &json!("7"))
+        );
     }
 }

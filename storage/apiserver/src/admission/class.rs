@@ -13,6 +13,21 @@ use crate::status::FieldError;
 /// The highest value that is not reserved for the system.
 const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 
+/// The PriorityClasses that exist before the first request, with their values and descriptions: SystemPriorityClasses
+/// in pkg/apis/scheduling/v1/helpers.go.
+pub const SYSTEM_PRIORITIES: [(&str, i64, &str); 2] = [
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+];
+
 /// Validates a StorageClass.
 pub fn validate(class: &Value) -> Vec<FieldError> {
     let mut errors = check_provisioner(class, "provisioner");
@@ -139,10 +154,14 @@ pub fn validate_priority(class: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let value = class["value"].as_i64().unwrap_or_default();
     let name = class["metadata"]["name"].as_str().unwrap_or_default();
-    if name.starts_with("system-") && value <= HIGHEST_PRIORITY {
-        let message = "priority class names with 'system-' prefix are reserved for system use only";
-        errors.push(FieldError::forbidden("metadata.name", message));
-    } else if !name.starts_with("system-") && value > HIGHEST_PRIORITY {
+    if name.starts_with("system-") {
+        if let Some(why) = not_of_the_system(name, class) {
+            let message = format!(
+                "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
+            );
+            errors.push(FieldError::forbidden("metadata.name", message));
+        }
+    } else if value > HIGHEST_PRIORITY {
         let message = format!("maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}");
         errors.push(FieldError::forbidden("value", message));
     }
@@ -153,6 +172,17 @@ pub fn validate_priority(class: &Value) -> Vec<FieldError> {
         errors.push(FieldError::unsupported("preemptionPolicy", policy, known.to_owned()));
     }
     errors
+}
+
+/// Why a class is none of the system's (`IsKnownSystemPriorityClass` in pkg/apis/scheduling/v1/helpers.go).
+fn not_of_the_system(name: &str, class: &Value) -> Option<String> {
+    let Some((_, value, _)) = SYSTEM_PRIORITIES.iter().find(|(known, ..)| *known == name) else {
+        return Some(format!("{name} is not a known system priority class"));
+    };
+    if class["value"] != *value {
+        return Some(format!("value of {name} PriorityClass must be {value}"));
+    }
+    (class["globalDefault"] == true).then(|| format!("globalDefault of {name} PriorityClass must be false"))
 }
 
 /// The value of a PriorityClass is immutable.

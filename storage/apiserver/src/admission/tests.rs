@@ -162,7 +162,14 @@ fn classes() {
     let priority = json!({ "metadata": { "name": "p" }, "value": 1, "preemptionPolicy": "Never" });
     let priority = Rule::new(class::validate_priority, priority);
     priority.refuses("/value", json!(2_000_000_000), "value: Forbidden: maximum allowed value");
-    priority.refuses("/metadata/name", json!("system-x"), "metadata.name: Forbidden: priority class names");
+    let reserved = "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use \
+                    only. error: ";
+    for (name, why) in [
+        ("system-x", "system-x is not a known system priority class"),
+        ("system-node-critical", "value of system-node-critical PriorityClass must be 2000001000"),
+    ] {
+        priority.refuses("/metadata/name", json!(name), &format!("{reserved}{why}"));
+    }
     priority.refuses("/preemptionPolicy", json!("x"), "preemptionPolicy: Unsupported value");
 }
 

@@ -31,44 +31,6 @@ pub fn validate(volume: &Value) -> Vec<FieldError> {
     if capacity.is_none_or(|capacity| capacity.len() != 1 || !capacity.contains_key("storage")) {
         errors.push(FieldError::not_supported("spec.capacity", &spec["capacity"], &["storage"]));
     }
-    errors.extend(check_mode(spec, "spec"));
-    errors.extend(check_class_name(spec, "spec", "storageClassName"));
-    errors.extend(check_class_name(spec, "spec", "volumeAttributesClassName"));
-    if spec["volumeAttributesClassName"] == "" {
-        let message = "an empty string is disallowed";
-        errors.push(FieldError::required("spec.volumeAttributesClassName", message));
-    }
-    errors.extend(check_node_affinity(&spec["nodeAffinity"]));
-    for source in ["local", "hostPath"] {
-        if spec[source].is_object() {
-            let field = format!("spec.{source}.path");
-            let path = &spec[source]["path"];
-            if path.as_str().unwrap_or_default().is_empty() {
-                errors.push(FieldError::required(field, ""));
-            } else if path.as_str().unwrap_or_default().split('/').any(|step| step == "..") {
-                errors.push(FieldError::invalid(field, path, "must not contain '..'"));
-            }
-        }
-    }
-    let kind = &spec["hostPath"]["type"];
-    if !kind.is_null() && !HOST_PATH_TYPES.iter().any(|known| kind == known) {
-        errors.push(FieldError::not_supported("spec.hostPath.type", kind, &HOST_PATH_TYPES));
-    }
-    if spec["nfs"].is_object() {
-        let text = |field: &str| spec["nfs"][field].as_str().unwrap_or_default();
-        for field in ["server", "path"] {
-            if text(field).is_empty() {
-                errors.push(FieldError::required(format!("spec.nfs.{field}"), ""));
-            }
-        }
-        if !text("path").starts_with('/') {
-            let path = Value::from(text("path"));
-            errors.push(FieldError::invalid("spec.nfs.path", &path, "must be an absolute path"));
-        }
-    }
-    if spec["local"].is_object() && spec["nodeAffinity"].is_null() {
-        errors.push(FieldError::required("spec.nodeAffinity", "Local volume requires node affinity"));
-    }
     if !RECLAIM_POLICIES.iter().any(|policy| spec["persistentVolumeReclaimPolicy"] == *policy) {
         let policy = &spec["persistentVolumeReclaimPolicy"];
         errors.push(FieldError::not_supported(
@@ -77,22 +39,84 @@ pub fn validate(volume: &Value) -> Vec<FieldError> {
             &RECLAIM_POLICIES,
         ));
     }
-    match difference::sources().filter(|source| !spec[source].is_null()).collect::<Vec<_>>()[..] {
-        [] => errors.push(FieldError::required("spec", "must specify a volume type")),
-        [_] => {}
-        [_, ref additional @ ..] => errors.extend(additional.iter().map(|source| {
-            FieldError::forbidden(format!("spec.{source}"), "may not specify more than 1 volume type")
-        })),
-    }
-    if spec["csi"].is_object() {
-        for field in ["driver", "volumeHandle"] {
-            if spec["csi"][field].as_str().unwrap_or_default().is_empty() {
-                errors.push(FieldError::required(format!("spec.csi.{field}"), ""));
+    errors.extend(check_node_affinity(&spec["nodeAffinity"]));
+    let mut sources = difference::sources().filter(|source| !spec[source].is_null());
+    match sources.next() {
+        None => errors.push(FieldError::required("spec", "must specify a volume type")),
+        Some(source) => {
+            errors.extend(check_source(source, &spec[source]));
+            if source == "local" && spec["nodeAffinity"].is_null() {
+                errors.push(FieldError::required("spec.nodeAffinity", "Local volume requires node affinity"));
             }
         }
     }
+    errors.extend(sources.map(|source| {
+        FieldError::forbidden(format!("spec.{source}"), "may not specify more than 1 volume type")
+    }));
+    errors.extend(check_class_name(spec, "spec", "storageClassName"));
+    errors.extend(check_mode(spec, "spec"));
+    errors.extend(check_class_name(spec, "spec", "volumeAttributesClassName"));
+    if spec["volumeAttributesClassName"] == "" {
+        let message = "an empty string is disallowed";
+        errors.push(FieldError::required("spec.volumeAttributesClassName", message));
+    }
     errors
 }
+
+/// The errors of the first source; others are not validated.
+fn check_source(kind: &str, source: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let at = |field: &str| format!("spec.{kind}.{field}");
+    let text = |field: &str| source[field].as_str().unwrap_or_default();
+    let required: &[&str] = match kind {
+        "local" | "hostPath" => &["path"],
+        "nfs" => &["server", "path"],
+        "csi" => &["driver", "volumeHandle"],
+        _ => &[],
+    };
+    let missing = required.iter().filter(|field| text(field).is_empty());
+    errors.extend(missing.map(|field| FieldError::required(at(field), "")));
+    match kind {
+        "local" | "hostPath" => {
+            if text("path").split('/').any(|step| step == "..") {
+                errors.push(FieldError::invalid(at("path"), &source["path"], "must not contain '..'"));
+            }
+            let expected = &source["type"];
+            if !expected.is_null() && !HOST_PATH_TYPES.iter().any(|known| expected == known) {
+                errors.push(FieldError::not_supported(at("type"), expected, &HOST_PATH_TYPES));
+            }
+        }
+        "nfs" if !text("path").starts_with('/') => {
+            let path = Value::from(text("path"));
+            errors.push(FieldError::invalid(at("path"), &path, "must be an absolute path"));
+        }
+        "csi" => {
+            let fault = names::fault(&text("driver").to_lowercase(), false);
+            if let Some(fault) = fault.filter(|_| !text("driver").is_empty()) {
+                errors.insert(0, FieldError::invalid(at("driver"), &source["driver"], fault));
+            }
+            for secret in SECRETS {
+                for field in ["name", "namespace"] {
+                    let reference = &source[secret];
+                    let unset = reference[field].as_str().is_none_or(str::is_empty);
+                    if reference.is_object() && unset {
+                        errors.push(FieldError::required(at(&format!("{secret}.{field}")), ""));
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+    errors
+}
+
+/// The secrets of a CSI volume that need a name and a namespace (`validateCSIPersistentVolumeSource`).
+const SECRETS: [&str; 4] = [
+    "controllerPublishSecretRef",
+    "controllerExpandSecretRef",
+    "nodePublishSecretRef",
+    "nodeExpandSecretRef",
+];
 
 /// Warnings about a PersistentVolume, as kube-apiserver 1.36 sends them.
 pub fn warnings(volume: &Value) -> Vec<String> {

@@ -93,7 +93,10 @@ impl Api {
 
     /// The user with the credentials of a request. As upstream, a trusted certificate comes first, and the absence
     /// of credentials is no error.
-    fn identify(&self, head: &Parts) -> Result<Arc<User>> {
+    ///
+    /// # Errors
+    /// 401 for invalid credentials.
+    pub fn identify(&self, head: &Parts) -> Result<Arc<User>> {
         let peer = head.extensions.get::<Peer>();
         if let Some(Peer::Trusted(user)) = peer {
             return Ok(user.clone());

@@ -81,6 +81,7 @@ pub fn validate(definition: &Value) -> Vec<FieldError> {
     }
     check_versions(spec, &mut errors);
     check_names(&spec["names"], &mut errors);
+    check_shared(spec, &mut errors);
     check_conversion(spec, &mut errors);
     if spec["preserveUnknownFields"] == true {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
@@ -138,11 +139,25 @@ pub fn label_fault(name: &str) -> Option<&'static str> {
     }
 }
 
+/// The parts of a version.
+const PARTS: [&str; 4] = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"];
+
+/// Whether all versions have the same of a part. Upstream's internal type has it once then, and errors name the field of
+/// that type (pkg/apis/apiextensions/v1/conversion.go).
+fn is_shared(versions: &[Value], part: &str) -> bool {
+    versions.iter().all(|version| version[part] == versions[0][part])
+}
+
 fn check_versions(spec: &Value, errors: &mut Vec<FieldError>) {
     let versions = list(&spec["versions"]);
+    let place = |index: usize| format!("spec.versions[{index}]");
     for (index, version) in versions.iter().enumerate() {
-        let path = format!("spec.versions[{index}]");
-        let schema = &version["schema"]["openAPIV3Schema"];
+        if !version["schema"]["openAPIV3Schema"].is_object() {
+            errors.push(FieldError::required(format!("{}.schema.openAPIV3Schema", place(index)), ""));
+        }
+    }
+    for (index, version) in versions.iter().enumerate() {
+        let path = place(index);
         if let Some(fault) = label_fault(version["name"].as_str().unwrap_or_default()) {
             errors.push(FieldError::invalid(format!("{path}.name"), &version["name"], fault));
         }
@@ -151,32 +166,113 @@ fn check_versions(spec: &Value, errors: &mut Vec<FieldError>) {
             let detail = "can only be set for deprecated versions";
             errors.push(FieldError::invalid(format!("{path}.deprecationWarning"), warning, detail));
         }
-        let place = format!("{path}.schema.openAPIV3Schema");
-        if schema.is_object() {
-            let faults = structural::validate(schema, &place);
-            let sound = faults.is_empty();
-            errors.extend(faults);
-            if sound {
-                let parsed = Schema::read(schema);
-                check_defaults(&parsed, &place, errors);
-                errors.extend(rules::validate(&parsed, schema, &place));
-            }
-        } else {
-            errors.push(FieldError::required(place, ""));
+        for part in PARTS.into_iter().filter(|part| !is_shared(versions, part)) {
+            check_part(version, part, &path, errors);
         }
-        check_scale(&version["subresources"]["scale"], &format!("{path}.subresources.scale"), errors);
-        check_columns(version, &path, errors);
-        check_selectable(version, schema, &path, errors);
     }
     let names: Vec<&Value> = versions.iter().map(|version| &version["name"]).collect();
     if names.iter().enumerate().any(|(index, name)| names[..index].contains(name)) {
         let detail = "must contain unique version names";
-        errors.push(FieldError::invalid("spec.versions", &spec["versions"], detail));
+        errors.push(FieldError::invalid("spec.versions", &internal(versions), detail));
     }
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        errors.push(FieldError::invalid("spec.versions", &spec["versions"], detail));
+        errors.push(FieldError::invalid("spec.versions", &internal(versions), detail));
     }
+    // The internal type has the name of the first version once more.
+    if let Some(name) = versions.first().and_then(|version| version["name"].as_str())
+        && let Some(fault) = label_fault(name).filter(|_| !name.is_empty())
+    {
+        errors.push(FieldError::invalid("spec.version", &name.into(), fault));
+    }
+}
+
+/// The parts that all versions share.
+fn check_shared(spec: &Value, errors: &mut Vec<FieldError>) {
+    let versions = list(&spec["versions"]);
+    let Some(version) = versions.first() else { return };
+    for part in PARTS.into_iter().filter(|part| is_shared(versions, part)) {
+        check_part(version, part, "spec", errors);
+    }
+}
+
+/// A part of a version, which is in the object at `path` of the internal type.
+fn check_part(version: &Value, part: &str, path: &str, errors: &mut Vec<FieldError>) {
+    match part {
+        "schema" => {
+            let schema = &version["schema"]["openAPIV3Schema"];
+            let name = if path == "spec" { "validation" } else { "schema" };
+            let place = format!("{path}.{name}.openAPIV3Schema");
+            if schema.is_object() {
+                let faults = structural::validate(schema, &place);
+                let sound = faults.is_empty();
+                errors.extend(faults);
+                if sound {
+                    let parsed = Schema::read(schema);
+                    check_defaults(&parsed, &place, errors);
+                    errors.extend(rules::validate(&parsed, schema, &place));
+                }
+            }
+        }
+        "subresources" => {
+            check_scale(&version["subresources"]["scale"], &format!("{path}.subresources.scale"), errors);
+        }
+        "additionalPrinterColumns" => check_columns(version, path, errors),
+        _ => check_selectable(version, &version["schema"]["openAPIV3Schema"], path, errors),
+    }
+}
+
+/// Versions as Go prints those of the internal type, except schemas, which have the fields of the API.
+fn internal(versions: &[Value]) -> Value {
+    let names = |value: &Value, names: &[(&str, &str)]| match value {
+        Value::Object(_) => {
+            names.iter().map(|(internal, field)| ((*internal).to_owned(), value[*field].clone())).collect()
+        }
+        _ => Value::Null,
+    };
+    let each = |values: &Value, fields: &[(&str, &str)]| match values {
+        Value::Array(values) => values.iter().map(|value| names(value, fields)).collect(),
+        _ => Value::Null,
+    };
+    let version = |version: &Value| {
+        let part = |part: &str| if is_shared(versions, part) { &Value::Null } else { &version[part] };
+        let (subresources, columns) = (part("subresources"), part("additionalPrinterColumns"));
+        let mut columns = columns.clone();
+        for column in columns.as_array_mut().into_iter().flatten() {
+            for field in ["format", "description"] {
+                if column[field].is_null() {
+                    column[field] = "".into();
+                }
+            }
+            column["priority"] = column["priority"].as_i64().unwrap_or_default().into();
+        }
+        let mut shown = json!({
+            "Name": version["name"],
+            "Served": version["served"] == true,
+            "Storage": version["storage"] == true,
+            "Deprecated": version["deprecated"] == true,
+            "DeprecationWarning": version["deprecationWarning"],
+            "Schema": names(part("schema"), &[("OpenAPIV3Schema", "openAPIV3Schema")]),
+            "Subresources": names(subresources, &[("Status", "status"), ("Scale", "scale")]),
+            "AdditionalPrinterColumns": each(&columns, &[
+                ("Name", "name"), ("Type", "type"), ("Format", "format"), ("Description", "description"),
+                ("Priority", "priority"), ("JSONPath", "jsonPath"),
+            ]),
+            "SelectableFields": each(part("selectableFields"), &[("JSONPath", "jsonPath")]),
+        });
+        if subresources["scale"].is_object() {
+            shown["Subresources"]["Scale"] = names(
+                &subresources["scale"],
+                &[
+                    ("SpecReplicasPath", "specReplicasPath"),
+                    ("StatusReplicasPath", "statusReplicasPath"),
+                    ("LabelSelectorPath", "labelSelectorPath"),
+                ],
+            );
+        }
+        shown
+    };
+    versions.iter().map(version).collect()
 }
 
 /// Defaults are pruned, and valid.
@@ -186,9 +282,8 @@ fn check_defaults(schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
         let mut pruned = value.clone();
         // The identity of an object matters only at the root, which has no default.
         let unknown = prune::prune(&mut pruned, schema);
-        if let Some(field) = unknown.first() {
-            let detail = format!("must not have unknown fields: {field}");
-            errors.push(FieldError::invalid(place.clone(), value, detail));
+        if !unknown.is_empty() {
+            errors.push(FieldError::invalid(place.clone(), value, "must not have unknown fields"));
         }
         default::set_defaults(&mut pruned, schema);
         errors.extend(values::validate_part(&pruned, schema, &place));
@@ -216,6 +311,9 @@ fn check_scale(scale: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let parent = prefix.trim_end_matches('.');
         if value.is_empty() {
             errors.push(FieldError::required(format!("{path}.{name}"), ""));
+        } else if !value.starts_with('.') {
+            let detail = "must be a simple json path starting with .";
+            errors.push(FieldError::invalid(format!("{path}.{name}"), &scale[name], detail));
         } else if !value.starts_with(prefix) || value.contains(['[', '{', '*']) {
             let detail = format!("should be a json path under {parent}");
             errors.push(FieldError::invalid(format!("{path}.{name}"), &scale[name], detail));
@@ -275,9 +373,13 @@ fn check_selectable(version: &Value, schema: &Value, path: &str, errors: &mut Ve
         }
         let steps = given.strip_prefix('.').map(|given| given.split('.'));
         let target = steps.map(|mut steps| steps.try_fold(schema, |at, step| at["properties"].get(step)));
-        let kind = target.flatten().and_then(|schema| schema["type"].as_str());
+        let target = target.flatten();
+        let kind = target.and_then(|schema| schema["type"].as_str());
         if given.starts_with(".metadata") {
             let detail = "must not point to fields in metadata";
+            errors.push(FieldError::invalid(place, &field["jsonPath"], detail));
+        } else if target.is_none() {
+            let detail = "is an invalid path: does not refer to a valid field";
             errors.push(FieldError::invalid(place, &field["jsonPath"], detail));
         } else if !matches!(kind, Some("string" | "boolean" | "integer")) {
             let detail = "must point to a field of type string, boolean or integer. Enum string fields and \

@@ -118,12 +118,39 @@ fn definitions_are_completed_and_validated() {
         (
             "/spec/versions/0/schema/openAPIV3Schema",
             json!({ "type": "object", "properties": { "a": { "type": "string", "default": 1 } } }),
-            "spec.versions[0].schema.openAPIV3Schema.properties[a].default: Invalid value: \"integer\"",
+            "spec.validation.openAPIV3Schema.properties[a].default: Invalid value: \"integer\":  in body must be of type",
+        ),
+        (
+            "/spec/versions/0/schema/openAPIV3Schema",
+            json!({ "type": "object", "properties": { "a": {
+                "type": "object", "default": { "b": 1 }, "properties": { "b": { "type": "string" } } } } }),
+            "properties[a].default.b: Invalid value: \"integer\": b in body must be of type string",
+        ),
+        (
+            "/spec/versions/0/storage",
+            json!(false),
+            "spec.versions: Invalid value: [{\"Name\":\"v1\",\"Served\":true,\"Storage\":false,\"Deprecated\":false,\
+             \"DeprecationWarning\":null,\"Schema\":null,\"Subresources\":null,\"AdditionalPrinterColumns\":null,\
+             \"SelectableFields\":null}]: must have",
+        ),
+        (
+            "/spec/versions/0/subresources",
+            json!({ "scale": { "specReplicasPath": "x", "statusReplicasPath": ".spec.x" } }),
+            "spec.subresources.scale.specReplicasPath: Invalid value: \"x\": must be a simple json path starting with .",
+        ),
+        (
+            "/spec/versions/0/selectableFields",
+            json!([{ "jsonPath": ".spec.q" }]),
+            "spec.selectableFields[0].jsonPath: Invalid value: \".spec.q\": is an invalid path: does not refer",
         ),
     ];
     for (pointer, value, expected) in table {
         let mut definition = valid.clone();
-        *definition.pointer_mut(pointer).unwrap() = value;
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        match definition.pointer_mut(parent).unwrap() {
+            Value::Array(items) => items[field.parse::<usize>().unwrap()] = value,
+            parent => parent[field] = value,
+        }
         let errors = texts(&definition::validate(&definition));
         assert!(errors.iter().any(|error| error.contains(expected)), "{pointer}: {errors:?}");
     }
@@ -153,4 +180,22 @@ fn versions_are_ordered_by_stability() {
     let mut versions = ["foo", "v1alpha2", "v1", "v10", "v2beta1", "v2", "v1beta2", "bar"];
     versions.sort_by_key(|version| std::cmp::Reverse(row::order(version)));
     assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1alpha2", "bar", "foo"]);
+}
+
+#[test]
+fn parts_that_versions_do_not_share_are_named_by_version() {
+    let mut definition = definition();
+    let first = &mut definition["spec"]["versions"][0];
+    first["additionalPrinterColumns"] = json!([{ "name": "a", "type": "q", "jsonPath": ".a" }]);
+    let mut second = first.clone();
+    second["name"] = "v2".into();
+    second["schema"]["openAPIV3Schema"]["properties"] = json!({ "b": { "type": "nope" } });
+    definition["spec"]["versions"] = json!([first, second]);
+    let shown = "[{\"Name\":\"v1\",\"Served\":true,\"Storage\":true,\"Deprecated\":false,\"DeprecationWarning\":null,\
+                 \"Schema\":{\"OpenAPIV3Schema\":{\"type\":\"object\"}},\"Subresources\":null,";
+    let errors = texts(&definition::validate(&definition));
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    assert!(errors[0].starts_with("spec.versions[1].schema.openAPIV3Schema.properties[b].type: Unsupported"));
+    assert!(errors[1].starts_with(&format!("spec.versions: Invalid value: {shown}")), "{errors:?}");
+    assert!(errors[2].starts_with("spec.additionalPrinterColumns[0].type: Invalid value: \"q\""));
 }

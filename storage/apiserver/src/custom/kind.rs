@@ -55,7 +55,7 @@ impl Kind {
         if errors.iter().any(FieldError::blocks_rules) {
             let detail = "some validation rules were not checked because the object was invalid; correct the \
                           existing errors to complete validation";
-            return vec![FieldError::invalid(rules::NO_FIELD, &"null".into(), detail)];
+            return vec![FieldError::invalid(rules::NO_FIELD, &Value::Null, detail)];
         }
         let old = old.map(|old| self.identified(old));
         rules::check(&self.identified(new), old.as_ref(), &self.schema)
@@ -165,8 +165,7 @@ mod tests {
         assert_eq!(check(None, object(9), object(7)), [high]);
         assert_eq!(check(None, json!({}), json!({ "n": 1 })), ["must: Required value"]);
         assert_eq!(check(Some("status"), json!({}), json!({ "status": {} })), Vec::<String>::new());
-        let wrong =
-            "status.n: Invalid value: \"string\": status.n in body must be of type integer: \"string\"";
+        let wrong = "status.n: Invalid value: \"string\": n in body must be of type integer: \"string\"";
         assert_eq!(check(Some("status"), json!({}), json!({ "status": { "n": "x" } })), [wrong]);
     }
 
@@ -189,7 +188,7 @@ mod tests {
         let errors = texts(kind.validate(&json!({ "n": 1 })));
         assert_eq!(errors[0], "must: Required value");
         assert!(
-            errors[1].starts_with("<nil>: Invalid value: \"null\": some validation rules were not"),
+            errors[1].starts_with("<nil>: Invalid value: null: some validation rules were not"),
             "{errors:?}"
         );
         assert_eq!(errors.len(), 2);

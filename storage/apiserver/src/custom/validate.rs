@@ -20,12 +20,12 @@ pub fn validate(object: &Value, schema: &Schema) -> Vec<FieldError> {
     errors
 }
 
-/// The errors of the part of an object at `path`.
+/// The errors of the part of an object at `path`. As upstream, their texts begin with the part (`ValidateCustomResource`).
 pub fn validate_part(value: &Value, schema: &Schema, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    check(value, schema, path, &mut errors);
-    check_lists(value, schema, path, &mut errors);
-    errors
+    check(value, schema, "", &mut errors);
+    check_lists(value, schema, "", &mut errors);
+    errors.into_iter().map(|error| error.below(path)).collect()
 }
 
 fn check(value: &Value, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
@@ -88,14 +88,13 @@ fn check_type(value: &Value, schema: &Schema, path: &str, errors: &mut Vec<Field
 
 fn check_text(text: &str, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
     let length = text.chars().count();
+    // The first of these that fails is the only one that is reported (`stringValidator.Validate`).
     if let Some(max) = schema.length.max.filter(|max| length > *max) {
         errors.push(FieldError::too_long(path, max));
-    }
-    if let Some(min) = schema.length.min.filter(|min| length < *min) {
+    } else if let Some(min) = schema.length.min.filter(|min| length < *min) {
         let message = format!("{path} in body should be at least {min} chars long");
         errors.push(FieldError::invalid(path, &text.into(), message));
-    }
-    if let Some(pattern) = schema.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
+    } else if let Some(pattern) = schema.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
         let message = format!("{path} in body should match '{pattern}'");
         errors.push(FieldError::invalid(path, &text.into(), message));
     }

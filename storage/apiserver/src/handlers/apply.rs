@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::update::{Change, WriteOutcome, write};
-use super::{Call, create};
+use super::{Call, create, metadata};
 use crate::fields::{self, Conflict, Operation, Owners};
 use crate::response::Answer;
 use crate::schema::Shape;
@@ -133,8 +133,32 @@ fn change(
     let (new, owners) = outcome.map_err(|conflicts| refuse(&conflicts))?;
     call.warnings.add(warnings.iter().cloned());
     let mut new = call.decode(new)?;
+    if write_context.manager.name == KUBECTL
+        && let Some(annotations) = new.pointer_mut("/metadata/annotations")
+    {
+        update_last_applied(annotations, applied);
+    }
     new["metadata"]["managedFields"] = owners.write();
     Ok(Change::Applied(new))
+}
+
+/// Client-side apply continues with what kubectl has applied to an object that it had created (lastappliedupdater.go). An
+/// object without the annotation gets none.
+fn update_last_applied(annotations: &mut Value, applied: &Value) {
+    let Value::Object(annotations) = annotations else { return };
+    if annotations.get(LAST_APPLIED).and_then(Value::as_str).is_none_or(str::is_empty) {
+        return;
+    }
+    let mut applied = applied.clone();
+    if let Some(Value::Object(given)) = applied.pointer_mut("/metadata/annotations") {
+        given.shift_remove(LAST_APPLIED);
+    }
+    applied.sort_all_objects();
+    annotations.insert(LAST_APPLIED.to_owned(), format!("{applied}\n").into());
+    let length = |(name, value): (&String, &Value)| name.len() + value.as_str().unwrap_or_default().len();
+    if annotations.iter().map(length).sum::<usize>() > metadata::ANNOTATIONS_LIMIT {
+        annotations.shift_remove(LAST_APPLIED);
+    }
 }
 
 /// The fields of the last client-side apply.
@@ -186,4 +210,26 @@ fn refuse(conflicts: &[Conflict]) -> Status {
     let lists: Vec<String> = lists.collect();
     let message = format!("Apply failed with {} conflicts: {}", conflicts.len(), lists.join("\n"));
     Status::apply_conflict(message, causes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_annotation_of_client_side_apply_follows_kubectl() {
+        let applied = json!({ "kind": "ConfigMap", "apiVersion": "v1", "data": { "b": "1", "a": "2" },
+                              "metadata": { "name": "n", "annotations": { "x": "y" } } });
+        let text = "{\"apiVersion\":\"v1\",\"data\":{\"a\":\"2\",\"b\":\"1\"},\"kind\":\"ConfigMap\",\"metadata\":{\"annotations\":\
+                    {\"x\":\"y\"},\"name\":\"n\"}}\n";
+        let mut annotations = json!({ LAST_APPLIED: "{}", "x": "y" });
+        update_last_applied(&mut annotations, &applied);
+        assert_eq!(annotations, json!({ LAST_APPLIED: text, "x": "y" }));
+        let mut without = json!({ "x": "y" });
+        update_last_applied(&mut without, &applied);
+        assert_eq!(without, json!({ "x": "y" }));
+        let mut large = json!({ LAST_APPLIED: "{}", "x": "y".repeat(metadata::ANNOTATIONS_LIMIT) });
+        update_last_applied(&mut large, &applied);
+        assert!(large.get(LAST_APPLIED).is_none());
+    }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Call, duplicates, json_syntax};
 use crate::protobuf::{self, ProtobufError};
-use crate::resources::{self, mismatch::kind_of};
+use crate::resources::{self, Resource, mismatch::kind_of};
 use crate::response::PROTOBUF;
 use crate::status::{FieldError, Result, Status};
 
@@ -223,13 +223,18 @@ impl Call<'_> {
         let text = |field: &str| value[field].as_str().filter(|text| !text.is_empty());
         let (kind, version) = (text("kind").unwrap_or(resource.kind), resource.api_version());
         let version = text("apiVersion").unwrap_or(&version);
-        let same = kind == resource.kind && version == resource.api_version();
-        (!same && resource.custom.is_none()).then(|| {
-            format!(
-                "no kind \"{kind}\" is registered for version \"{version}\" in scheme \
-                 \"pkg/api/legacyscheme/scheme.go:30\""
-            )
-        })
+        if resource.custom.is_some() || (kind == resource.kind && version == resource.api_version()) {
+            return None;
+        }
+        let (group, short) = version.rsplit_once('/').unwrap_or(("", version));
+        if !is_registered(group, short, kind) {
+            return Some(not_registered(kind, version));
+        }
+        // Upstream decodes the value as an object of its kind first.
+        let mut rows = resources::all().iter();
+        let row = rows.find(|row| row.group == group && row.version == short && row.kind == kind);
+        let fault = row.and_then(|row| (row.decode)(row, value.clone()).err());
+        Some(fault.map_or_else(|| not_converted(resource, kind, short), |fault| fault.to_string()))
     }
 
     /// Whether the body's kind and version equal those of the path.
@@ -252,12 +257,13 @@ impl Call<'_> {
             return Ok(());
         }
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let given = if kind.is_empty() { resource.kind } else { kind };
         if !custom && !is_registered(group, version, kind) {
             return Err(Status::bad_request(format!(
-                "{kind} in version \"{version}\" cannot be handled as a {expected}: no kind \"{kind}\" is registered \
-                 for version \"{api_version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-                kind = if kind.is_empty() { resource.kind } else { kind },
-                expected = resource.kind
+                "{kind} in version \"{version}\" cannot be handled as a {expected}: {why}",
+                kind = given,
+                expected = resource.kind,
+                why = not_registered(given, api_version),
             )));
         }
         let same_kind = kind.is_empty() || kind == resource.kind;
@@ -274,16 +280,29 @@ impl Call<'_> {
             let subject = format!("{kind}.{}", resource.group);
             return Err(Status::invalid_kind(&subject, resource.group, kind, name, &errors));
         }
-        let internal = match resource.strategy_group() {
-            "" => "core",
-            group => group.split('.').next().unwrap_or_default(),
-        };
         Err(Status::bad_request(format!(
-            "{kind} in version \"{version}\" cannot be handled as a {expected}: converting ({version}.{kind}) to \
-             ({internal}.{expected}): unknown conversion",
-            expected = resource.kind
+            "{kind} in version \"{version}\" cannot be handled as a {expected}: {why}",
+            expected = resource.kind,
+            why = not_converted(resource, kind, version),
         )))
     }
+}
+
+/// The error of a kind that upstream does not have, or that is not served here.
+fn not_registered(kind: &str, api_version: &str) -> String {
+    format!(
+        "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \
+         \"pkg/api/legacyscheme/scheme.go:30\""
+    )
+}
+
+/// The error of another kind than that of the resource.
+fn not_converted(resource: &Resource, kind: &str, version: &str) -> String {
+    let internal = match resource.strategy_group() {
+        "" => "core",
+        group => group.split('.').next().unwrap_or_default(),
+    };
+    format!("converting ({version}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
 }
 
 /// Whether a kind of upstream has this name, as far as it is served here.

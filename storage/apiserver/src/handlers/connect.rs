@@ -65,7 +65,7 @@ pub async fn handle(call: &Call<'_>) -> Result<Answer> {
     *request.method_mut() = call.head.method.clone();
     *request.uri_mut() = uri;
     *request.headers_mut() = select(&call.head.headers);
-    match kubelet::upgrade(address, request, &call.api.authorization).await {
+    match kubelet::upgrade(address, request, &call.api.node_authorization).await {
         Ok(Upgrade::Accepted(headers, kubelet)) => {
             let stop = call.api.stop.clone();
             tokio::spawn(async move {

@@ -162,8 +162,12 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
     }
     let version = metadata.as_object_mut().and_then(|metadata| metadata.shift_remove("resourceVersion"));
     call.warnings.add(metadata::remove_duplicate_owners(&mut object["metadata"], ""));
+    let given = owners.is_none().then(|| object["spec"].clone());
     (resource.default)(&mut object);
-    let owners = owners.unwrap_or_else(|| ownership::create(call, &object));
+    let owners = match (owners, given) {
+        (Some(owners), _) => owners,
+        (None, given) => ownership::create(call, &given.unwrap_or_default(), &object),
+    };
     (resource.begin)(&mut object);
     admission::create(call.store(), call.path, &mut object)?;
     let metadata = &mut object["metadata"];

@@ -235,11 +235,18 @@ fn count_deletion(old: &Object, new: &mut Value) {
 fn mark(object: &mut Value, grace: i64) {
     let metadata = &mut object["metadata"];
     let before = metadata["deletionGracePeriodSeconds"].as_i64();
-    metadata["deletionTimestamp"] = match (metadata["deletionTimestamp"].as_str(), before) {
-        (Some(due), Some(before)) => time::after(due, grace - before).into(),
-        _ => time::in_seconds(grace).into(),
+    let (due, grace) = match (metadata["deletionTimestamp"].as_str(), before) {
+        (Some(due), Some(before)) => shortened(time::after(due, grace - before), grace, time::now()),
+        _ => (time::in_seconds(grace), grace),
     };
+    metadata["deletionTimestamp"] = due.into();
     metadata["deletionGracePeriodSeconds"] = grace.into();
+}
+
+/// The end of a shortened period, and its length. It is not in the past: then a second remains, so that the deletion is still
+/// graceful (`BeforeDelete` in apiserver pkg/registry/rest/delete.go). Times in RFC 3339 are ordered as texts.
+fn shortened(due: String, grace: i64, now: String) -> (String, i64) {
+    if due < now { (now, grace.min(1)) } else { (due, grace) }
 }
 
 fn check_preconditions(resource: &Resource, object: &Object, options: &DeleteOptions) -> Result<()> {
@@ -310,12 +317,35 @@ fn release_dependents(store: &Store, uid: &str) {
     for (storage, key) in store.dependents(uid) {
         while let Some(object) = store.get(storage, &key) {
             let mut free = object.value.clone();
-            if let Value::Array(owners) = &mut free["metadata"]["ownerReferences"] {
+            let metadata = &mut free["metadata"];
+            if let Value::Array(owners) = &mut metadata["ownerReferences"] {
                 owners.retain(|owner| owner["uid"] != uid);
+            }
+            // Go writes no empty list.
+            if let (true, Value::Object(metadata)) = (metadata["ownerReferences"] == json!([]), metadata) {
+                metadata.shift_remove("ownerReferences");
             }
             if store.replace(storage, &object, free).is_ok() {
                 break;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortened_period_does_not_end_in_the_past() {
+        let now = || "2026-01-01T00:00:10Z".to_owned();
+        for (due, grace, expected) in [
+            ("2026-01-01T00:00:12Z", 5, ("2026-01-01T00:00:12Z", 5)),
+            ("2026-01-01T00:00:08Z", 5, ("2026-01-01T00:00:10Z", 1)),
+            ("2026-01-01T00:00:08Z", 0, ("2026-01-01T00:00:10Z", 0)),
+        ] {
+            let (end, period) = shortened(due.to_owned(), grace, now());
+            assert_eq!((end.as_str(), period), expected);
         }
     }
 }

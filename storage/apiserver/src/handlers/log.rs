@@ -38,7 +38,7 @@ pub async fn handle(call: &Call<'_>) -> Result<Answer> {
         Status::internal(&format!("Get \"https://{address}{path}\": {error}"))
     };
     let uri: Uri = path.parse().map_err(|error| internal(&error))?;
-    match kubelet::get(address, &uri, &call.api.authorization).await {
+    match kubelet::get(address, &uri, &call.api.node_authorization).await {
         Ok(Reply::Text(text)) => Ok(response::stream("text/plain; charset=utf-8", text)),
         Ok(Reply::Refused(StatusCode::BAD_REQUEST, why)) => Err(Status::bad_request(why)),
         Ok(Reply::Refused(StatusCode::NOT_FOUND, why)) => {

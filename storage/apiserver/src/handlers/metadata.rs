@@ -13,7 +13,7 @@ use crate::resources::{Resource, Storage};
 use crate::status::FieldError;
 
 /// The largest size of all annotations, in bytes (`TotalAnnotationSizeLimitB`).
-const ANNOTATIONS_LIMIT: usize = 256 << 10;
+pub const ANNOTATIONS_LIMIT: usize = 256 << 10;
 
 /// Finalizers without a domain (`standardFinalizers`).
 const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Call;
 use crate::fields::{Manager, Operation, Owners, WriteContext};
+use crate::resources::Storage;
 use crate::schema::{self, Shape};
 use crate::time;
 
@@ -49,13 +50,15 @@ impl Call<'_> {
         // What a path cannot write, its callers do not own.
         let reset: &[&[&str]] = match subresource.as_str() {
             "" if self.path.resource.has_status() => &[&["status"]],
-            "" => &[],
+            // A scale writes one field of the spec.
+            "" | "scale" => &[],
             _ => &[&["spec"]],
         };
         WriteContext {
             shape,
+            // `ScaleHandler.ToParent` in apimachinery's managedfields sets no time.
+            time: if subresource == "scale" { String::new() } else { time::now() },
             manager: Manager { operation, name: name.chars().take(NAME_LIMIT).collect(), subresource },
-            time: time::now(),
             api_version: self.path.resource.api_version(),
             reset,
         }
@@ -93,13 +96,32 @@ pub fn update(call: &Call<'_>, old: &Value, new: &mut Value) {
 
 /// The `managedFields` of a new object, which is complete except for the changes of admission; null if
 /// ownership is not tracked yet.
-pub fn create(call: &Call<'_>, new: &Value) -> Value {
+///
+/// `given` is the spec in the request: what admission adds to a pod is not its writer's.
+pub fn create(call: &Call<'_>, given: &Value, new: &Value) -> Value {
     let Some(shape) = call.shape().filter(|_| call.query.get("fieldManager").is_some()) else {
         return Value::Null;
     };
     let write_context = call.write_context(Operation::Update, shape);
-    let owners = write_context.update(Owners::default(), &call.empty(), &call.viewed(new));
+    let mut new = call.viewed(new);
+    if call.path.resource.storage == Storage::Pods {
+        without_admitted(given, &mut new["spec"]);
+    }
+    let owners = write_context.update(Owners::default(), &call.empty(), &new);
     if owners.is_empty() { Value::Null } else { owners.write() }
+}
+
+/// Removes what the admission of service accounts and of tolerations adds to the spec of a pod.
+fn without_admitted(given: &Value, spec: &mut Value) {
+    let Value::Object(spec) = spec else { return };
+    let is_set = |field: &str| given[field].as_str().is_some_and(|text| !text.is_empty());
+    if !is_set("serviceAccountName") && !is_set("serviceAccount") {
+        spec.shift_remove("serviceAccountName");
+        spec.shift_remove("serviceAccount");
+    }
+    if given["tolerations"].as_array().is_none_or(Vec::is_empty) {
+        spec.shift_remove("tolerations");
+    }
 }
 
 /// Upstream treats both an empty list and one empty entry as the request to remove all owners.
@@ -129,4 +151,29 @@ pub fn same(old: &Value, new: &Value) -> bool {
     is.shift_remove("metadata");
     let timeless = |owners: Option<Owners>| owners.map(Owners::without_times);
     was == is && old_metadata == new_metadata && timeless(entries(old)) == timeless(entries(new))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_admission_adds_has_no_owner() {
+        let spec = || json!({ "serviceAccountName": "a", "serviceAccount": "a", "tolerations": [{}], "nodeName": "n" });
+        for (given, expected) in [
+            (json!({ "nodeName": "n" }), json!({ "nodeName": "n" })),
+            (json!({ "serviceAccountName": "", "tolerations": [] }), json!({ "nodeName": "n" })),
+            (
+                json!({ "serviceAccount": "a" }),
+                json!({ "serviceAccountName": "a", "serviceAccount": "a", "nodeName": "n" }),
+            ),
+            (json!({ "tolerations": [{}] }), json!({ "tolerations": [{}], "nodeName": "n" })),
+        ] {
+            let mut owned = spec();
+            without_admitted(&given, &mut owned);
+            assert_eq!(owned, expected, "{given}");
+        }
+    }
 }

@@ -6,9 +6,10 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::Call;
+use super::form::{Form, metadata_of};
 use super::update::{Change, write};
 use crate::custom::scale::Scale;
-use crate::response::Answer;
+use crate::response::{self, Answer};
 use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
 
@@ -33,7 +34,13 @@ pub fn handle(call: &Call<'_>, verb: &str) -> Result<Answer> {
         }
         _ => return Err(Status::method_not_allowed()),
     };
-    Ok(call.answer_other(StatusCode::OK, &shown))
+    let accepted = call.accepted();
+    let formed = match &accepted.form {
+        Form::Whole => shown,
+        Form::Metadata => metadata_of(&shown),
+        Form::Table(table) => table.render_scale(&shown),
+    };
+    Ok(response::object(StatusCode::OK, accepted.encoding, &accepted.versioned(formed)))
 }
 
 fn show(scale: &Scale, object: &Value) -> Result<Value> {

@@ -7,7 +7,7 @@
 mod read;
 #[cfg(test)]
 mod tests;
-mod wire;
+pub mod wire;
 mod write;
 
 use hyper::body::Bytes;

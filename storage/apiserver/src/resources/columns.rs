@@ -57,6 +57,14 @@ pub const AGE: Column = string("Age", Computed(cells::age), CREATED_AT);
 /// The columns of most kinds.
 pub const NAME_AND_AGE: &[Column] = &[NAME, AGE];
 
+/// The columns of the scale of a custom object: `scaleColumns` in apiextensions-apiserver customresource_handler.go.
+pub const SCALE: &[Column] = &[
+    NAME,
+    column("Desired", "integer", Cell::Number("/spec/replicas"), "Number of desired replicas"),
+    column("Available", "integer", Cell::Number("/status/replicas"), "Number of actual replicas"),
+    Column { kind: "date", ..AGE },
+];
+
 /// The heading of the time of creation, of kinds without a printer.
 pub const CREATED: &str = "Created At";
 

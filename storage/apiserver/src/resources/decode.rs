@@ -52,7 +52,11 @@ pub fn decode<T: DeserializeOwned + Serialize>(
     }
     let mut faults = Vec::new();
     find_unknown(&value, &known, shape, "", &mut faults);
-    tidy(&mut known);
+    if tidy(&mut known)
+        && let Some(shape) = shape
+    {
+        drop_zeros(&mut known, shape);
+    }
     if known["metadata"].is_null() {
         known["metadata"] = Value::Object(Map::new());
     }
@@ -111,12 +115,14 @@ fn find_unknown(given: &Value, known: &Value, shape: Option<&Shape>, path: &str,
     }
 }
 
-/// Drops the fields that Go's `omitempty` drops: empty lists, and the maps of metadata when they are empty.
-fn tidy(value: &mut Value) {
+/// Drops the fields that Go's `omitempty` drops: empty lists, and the maps of metadata when they are empty. Returns whether
+/// there may be zero values, which [`drop_zeros`] drops.
+fn tidy(value: &mut Value) -> bool {
+    let mut zeros = false;
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
-                tidy(value);
+                zeros |= tidy(value);
                 match value {
                     // An empty list of these is a request to remove all owners.
                     Value::Array(items) => !items.is_empty() || name == "managedFields",
@@ -125,12 +131,50 @@ fn tidy(value: &mut Value) {
                             || !matches!(name.as_str(), "labels" | "annotations" | "requests" | "limits")
                     }
                     Value::Null => false,
-                    Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+                    Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                        zeros |= is_zero(value);
+                        true
+                    }
                 }
             });
         }
-        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Array(items) => items.iter_mut().for_each(|item| zeros |= tidy(item)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    zeros
+}
+
+/// Whether it is what Go initializes a scalar to.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+/// Drops the zero values that Go does not write: those of fields without a pointer, with `omitempty`.
+pub(super) fn drop_zeros(value: &mut Value, shape: &Shape) {
+    match (value, shape) {
+        (Value::Object(fields), Shape::Map { value: shape, .. }) => {
+            fields.values_mut().for_each(|value| drop_zeros(value, shape));
+        }
+        (Value::Array(items), Shape::List { item, .. }) => {
+            items.iter_mut().for_each(|value| drop_zeros(value, item));
+        }
+        (Value::Object(fields), _) => {
+            let Some(object) = shape.object() else { return };
+            fields.retain(|name, value| {
+                let Some(field) = object.fields.get(name.as_str()) else { return true };
+                if is_zero(value) {
+                    return !field.number.is_some_and(|number| number.zero_is_unset);
+                }
+                drop_zeros(value, &field.shape);
+                true
+            });
+        }
+        _ => {}
     }
 }
 
@@ -281,6 +325,25 @@ mod tests {
         for (body, expected) in table {
             assert_eq!(claim(body).unwrap_err().to_string(), format!("json: cannot unmarshal {expected}"));
         }
+    }
+
+    #[test]
+    fn zero_values_are_dropped_where_go_drops_them() {
+        let spec = json!({
+            "nodeName": "", "hostNetwork": false, "priority": 0, "schedulerName": "s",
+            "containers": [{ "name": "", "stdin": false, "args": [""], "env": [{ "name": "a", "value": "" }] }],
+            "nodeSelector": { "a": "" },
+        });
+        let pods = stored(Storage::Pods);
+        let decoded = (pods.decode)(pods, json!({ "spec": spec })).unwrap();
+        let expected = json!({
+            "priority": 0, "schedulerName": "s", "containers": [{ "name": "", "args": [""], "env": [{ "name": "a" }] }],
+            "nodeSelector": { "a": "" },
+        });
+        assert_eq!(decoded.value["spec"], expected);
+        assert_eq!(decoded.faults, Vec::<String>::new());
+        let decoded = claim(json!({ "spec": { "storageClassName": "", "volumeName": "" } })).unwrap();
+        assert_eq!(decoded.value["spec"], json!({ "storageClassName": "" }));
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-use super::decode::{DecodeError, Decoded, decode};
+use super::decode::{DecodeError, Decoded, decode, drop_zeros};
 use super::{BASE, Generation, Resource, Storage, columns, status_of};
 use crate::custom::definition;
+use crate::schema;
 
 pub(super) fn row() -> Resource {
     Resource {
@@ -42,7 +43,11 @@ fn read(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
     let mut decoded = decode::<CustomResourceDefinition>(resource, value)?;
     let faulty = decoded.faults.iter().any(|fault| fault.contains("openAPIV3Schema"));
     if let Some(versions) = decoded.value["spec"]["versions"].as_array_mut().filter(|_| !faulty) {
-        for (version, schema) in versions.iter_mut().zip(schemas).filter(|(_, schema)| schema.is_object()) {
+        for (version, mut schema) in versions.iter_mut().zip(schemas).filter(|(_, schema)| schema.is_object())
+        {
+            if let Some(shape) = schema::of_kind(resource.group, "JSONSchemaProps") {
+                drop_zeros(&mut schema, shape);
+            }
             version["schema"]["openAPIV3Schema"] = schema;
         }
     }
@@ -74,6 +79,11 @@ mod tests {
         };
         let decoded = (row.decode)(row, body(&schema)).unwrap();
         assert_eq!(decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"], schema);
+        let zero = json!({ "type": "object", "properties": { "p": {
+            "type": "integer", "description": "", "minimum": 0, "default": 0, "x-kubernetes-int-or-string": false } } });
+        let decoded = (row.decode)(row, body(&zero)).unwrap();
+        let written = &decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["p"];
+        assert_eq!(*written, json!({ "type": "integer", "minimum": 0, "default": 0 }));
         let unknown = (row.decode)(row, body(&json!({ "type": "object", "nope": 1 }))).unwrap();
         let path = "spec.versions[0].schema.openAPIV3Schema.nope";
         assert_eq!(unknown.faults, [format!("unknown field \"{path}\"")]);

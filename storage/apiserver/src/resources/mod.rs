@@ -26,7 +26,7 @@ use crate::status::FieldError;
 use crate::store::Object;
 
 pub use cells::Cell;
-pub use columns::{CREATED, Column, NAME};
+pub use columns::{CREATED, Column, NAME, SCALE};
 pub use decode::{DecodeError, Decoded, decode};
 pub use pod::validate_ephemeral_containers;
 

@@ -1,7 +1,7 @@
 //! Nodes.
 
 use k8s_openapi::api::core::v1::Node;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::decode::decode;
 use super::pod::write_times;
@@ -35,6 +35,9 @@ pub(super) fn row() -> Resource {
 
 /// What Go writes of a node even when it is not set, and `SetDefaults_NodeStatus` of pkg/apis/core/v1.
 fn default(node: &mut Value) {
+    if let Some(spec) = node.get_mut("spec") {
+        default_ranges(spec);
+    }
     default_to(&mut node["status"]["daemonEndpoints"]["kubeletEndpoint"], "Port", 0);
     for field in [
         "architecture",
@@ -57,11 +60,41 @@ fn default(node: &mut Value) {
     write_times(node, &["lastHeartbeatTime", "lastTransitionTime"]);
 }
 
+/// `podCIDR` is the first of `podCIDRs` (`Convert_v1_NodeSpec_To_core_NodeSpec` in pkg/apis/core/v1/conversion.go, and
+/// back).
+fn default_ranges(spec: &mut Value) {
+    let Value::Object(spec) = spec else { return };
+    let first = spec.get("podCIDRs").and_then(|ranges| ranges.get(0)).cloned();
+    let given = spec.get("podCIDR").filter(|range| range.as_str().is_some_and(|text| !text.is_empty()));
+    match (given.cloned(), first) {
+        (Some(given), first) if first.as_ref() != Some(&given) => {
+            spec.insert("podCIDRs".to_owned(), json!([given]));
+        }
+        (None, Some(first)) => drop(spec.insert("podCIDR".to_owned(), first)),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    #[test]
+    fn the_first_range_of_pods_has_two_fields() {
+        let both = json!({ "podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"] });
+        let dual = json!({ "podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24", "fd00::/64"] });
+        for (given, expected) in [
+            (json!({ "podCIDR": "10.9.0.0/24" }), &both),
+            (json!({ "podCIDRs": ["10.9.0.0/24"] }), &both),
+            (json!({ "podCIDR": "10.9.0.0/24", "podCIDRs": ["10.1.0.0/24"] }), &both),
+            (dual.clone(), &dual),
+            (json!({}), &json!({})),
+        ] {
+            let mut node = json!({ "spec": given });
+            default(&mut node);
+            assert_eq!(node["spec"], *expected);
+        }
+    }
 
     #[test]
     fn a_node_has_a_whole_status() {

@@ -236,8 +236,10 @@ fn default_volume(volume: &mut Value) {
             default_to(source, "defaultMode", 420);
         }
     }
-    if let Some(claim) = volume.pointer_mut("/ephemeral/volumeClaimTemplate/spec") {
-        default_to(claim, "volumeMode", "Filesystem");
+    if let Some(template) = volume.pointer_mut("/ephemeral/volumeClaimTemplate") {
+        // Go writes it even when it is empty.
+        default_to(template, "metadata", json!({}));
+        default_to(&mut template["spec"], "volumeMode", "Filesystem");
     }
     if let Some(path) = volume.get_mut("hostPath") {
         default_to(path, "type", "");

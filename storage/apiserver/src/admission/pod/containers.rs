@@ -18,15 +18,11 @@ pub fn validate(path: &str, spec: &Value, mountable: &HashSet<&str>) -> Vec<Fiel
         errors.push(FieldError::required(format!("{path}.containers"), ""));
     }
     let mut seen = HashSet::new();
-    for list in ["initContainers", "containers"] {
+    for list in ["containers", "initContainers"] {
         for (index, container) in items(&spec[list]).enumerate() {
             let path = format!("{path}.{list}[{index}]");
-            errors.extend(check_name(&path, container, &mut seen));
-            errors.extend(container_fields(&path, container));
-            errors.extend(resources(&format!("{path}.resources"), &container["resources"]));
-            errors.extend(ports(&path, container));
-            errors.extend(mounts(&path, container, mountable));
-            errors.extend(devices(&path, container, spec, mountable));
+            errors.extend(common(&path, container, spec, mountable));
+            errors.extend(unique(&path, container, &mut seen));
             if list == "initContainers" && container["restartPolicy"] != "Always" {
                 errors.extend(no_life_cycle(&path, container));
             }
@@ -34,13 +30,34 @@ pub fn validate(path: &str, spec: &Value, mountable: &HashSet<&str>) -> Vec<Fiel
     }
     for (index, container) in items(&spec["ephemeralContainers"]).enumerate() {
         let path = format!("{path}.ephemeralContainers[{index}]");
-        errors.extend(check_name(&path, container, &mut seen));
-        errors.extend(container_fields(&path, container));
-        errors.extend(mounts(&path, container, mountable));
-        errors.extend(devices(&path, container, spec, mountable));
+        errors.extend(common(&path, container, spec, mountable));
+        errors.extend(unique(&path, container, &mut seen));
         errors.extend(ephemeral(&path, container, spec));
     }
     errors
+}
+
+/// What all containers have in common, in upstream's order (`validateContainerCommon`).
+fn common(path: &str, container: &Value, spec: &Value, mountable: &HashSet<&str>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    // Whether it is unique is validated afterwards.
+    errors.extend(check_name(path, container, &mut HashSet::new()));
+    errors.extend(image(path, container));
+    let policies = ["File", "FallbackToLogsOnError"];
+    errors.extend(policy(path, container, "terminationMessagePolicy", &policies));
+    errors.extend(ports(path, container));
+    errors.extend(environment(path, container));
+    errors.extend(mounts(path, container, mountable));
+    errors.extend(devices(path, container, spec, mountable));
+    errors.extend(policy(path, container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"]));
+    errors.extend(resources(&format!("{path}.resources"), &container["resources"]));
+    errors
+}
+
+/// Containers of all lists have different names; a missing name is one, too.
+fn unique<'a>(path: &str, container: &'a Value, seen: &mut HashSet<&'a str>) -> Option<FieldError> {
+    let name = container["name"].as_str().unwrap_or_default();
+    (!seen.insert(name)).then(|| FieldError::duplicate(format!("{path}.name"), &name.into()))
 }
 
 /// What only other containers may have. Mirrors validateEphemeralContainers.
@@ -79,23 +96,28 @@ fn ephemeral(path: &str, container: &Value, spec: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn container_fields(path: &str, container: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn image(path: &str, container: &Value) -> Option<FieldError> {
     let image = container["image"].as_str().unwrap_or_default();
+    let field = format!("{path}.image");
     if image.is_empty() {
-        errors.push(FieldError::required(format!("{path}.image"), ""));
-    } else if image.trim() != image {
-        let message = "must not have leading or trailing whitespace";
-        errors.push(FieldError::invalid(format!("{path}.image"), &container["image"], message));
+        return Some(FieldError::required(field, ""));
     }
-    for (field, known) in [
-        ("imagePullPolicy", &["Always", "IfNotPresent", "Never"][..]),
-        ("terminationMessagePolicy", &["FallbackToLogsOnError", "File"]),
-    ] {
-        if !known.iter().any(|known| container[field] == *known) {
-            errors.push(FieldError::not_supported(format!("{path}.{field}"), &container[field], known));
-        }
+    let message = "must not have leading or trailing whitespace";
+    (image.trim() != image).then(|| FieldError::invalid(field, &container["image"], message))
+}
+
+/// The fault of a policy that is none of `known`; upstream lists them in this order.
+fn policy(path: &str, container: &Value, field: &str, known: &[&str]) -> Option<FieldError> {
+    if known.iter().any(|known| container[field] == *known) {
+        return None;
     }
+    let known: Vec<String> = known.iter().map(|known| format!("\"{known}\"")).collect();
+    let detail = format!("supported values: {}", known.join(", "));
+    Some(FieldError::unsupported(format!("{path}.{field}"), &container[field], detail))
+}
+
+fn environment(path: &str, container: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
     for (index, variable) in items(&container["env"]).enumerate() {
         let path = format!("{path}.env[{index}]");
         if variable["name"].as_str().unwrap_or_default().is_empty() {

@@ -113,7 +113,11 @@ fn containers() {
     let table = [
         ("/spec/containers", json!([]), "spec.containers: Required value"),
         ("/spec/containers/-", container("c"), "spec.containers[1].name: Duplicate value: \"c\""),
-        ("/spec/initContainers", json!([container("c")]), "spec.containers[0].name: Duplicate value: \"c\""),
+        (
+            "/spec/initContainers",
+            json!([container("c")]),
+            "spec.initContainers[0].name: Duplicate value: \"c\"",
+        ),
         ("/spec/initContainers", json!([started]), "initContainers[0].livenessProbe: Forbidden"),
         ("/spec/containers/0/image", json!(""), "image: Required value"),
         ("/spec/containers/0/imagePullPolicy", json!("x"), "imagePullPolicy: Unsupported value: \"x\""),
@@ -192,4 +196,34 @@ fn in_the_network_of_the_host_a_port_is_that_of_the_host() {
     pod["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 80 }]);
     assert_eq!(validate(&pod).len(), 1);
     assert_eq!(validate_template("t", &pod["spec"]), [], "its pods will have a port");
+}
+
+#[test]
+fn errors_of_containers_are_in_the_order_of_upstream() {
+    let container = |name: &str, image: &str| json!({ "name": name, "image": image });
+    let mut first = container("a", "b");
+    first["volumeMounts"] = json!([{ "name": "none", "mountPath": "/x" }]);
+    first["env"] = json!([{ "name": "" }]);
+    first["resources"] = json!({ "limits": { "cpu": "-1" } });
+    let mut pod = pod();
+    pod["spec"]["containers"] = json!([first, container("a", ""), container("", "i"), container("", "i")]);
+    pod["spec"]["initContainers"] = json!([container("a", "i")]);
+    let errors: Vec<String> = validate(&pod)
+        .iter()
+        .map(ToString::to_string)
+        .filter(|error| !error.contains("Policy"))
+        .map(|error| error.split(": ").take(2).collect::<Vec<_>>().join(": "))
+        .collect();
+    let expected = [
+        "spec.containers[0].env[0].name: Required value",
+        "spec.containers[0].volumeMounts[0].name: Not found",
+        "spec.containers[0].resources.limits[cpu]: Invalid value",
+        "spec.containers[1].image: Required value",
+        "spec.containers[1].name: Duplicate value",
+        "spec.containers[2].name: Required value",
+        "spec.containers[3].name: Required value",
+        "spec.containers[3].name: Duplicate value",
+        "spec.initContainers[0].name: Duplicate value",
+    ];
+    assert_eq!(errors, expected);
 }
