@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::{Resource, mismatch};
 use crate::quantity::{self, Quantity};
-use crate::schema::{self, Scalar, Shape};
+use crate::schema::{self, Other, Scalar, Shape};
 
 /// A decoded body.
 #[derive(Debug)]
@@ -163,6 +163,10 @@ pub(super) fn drop_zeros(value: &mut Value, shape: &Shape) {
         (Value::Array(items), Shape::List { item, .. }) => {
             items.iter_mut().for_each(|value| drop_zeros(value, item));
         }
+        (Value::Array(items), Shape::Either(object, Other::Objects)) => {
+            items.iter_mut().for_each(|value| drop_zeros(value, object));
+        }
+        (value @ Value::Object(_), Shape::Either(object, _)) => drop_zeros(value, object),
         (Value::Object(fields), _) => {
             let Some(object) = shape.object() else { return };
             fields.retain(|name, value| {

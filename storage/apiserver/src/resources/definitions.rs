@@ -84,6 +84,12 @@ mod tests {
         let decoded = (row.decode)(row, body(&zero)).unwrap();
         let written = &decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["p"];
         assert_eq!(*written, json!({ "type": "integer", "minimum": 0, "default": 0 }));
+        let nested = json!({ "type": "object", "properties": { "p": { "type": "array", "items": {
+            "type": "object", "additionalProperties": { "type": "string", "title": "" } } } } });
+        let decoded = (row.decode)(row, body(&nested)).unwrap();
+        let written =
+            decoded.value.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/p/items").unwrap();
+        assert_eq!(*written, json!({ "type": "object", "additionalProperties": { "type": "string" } }));
         let unknown = (row.decode)(row, body(&json!({ "type": "object", "nope": 1 }))).unwrap();
         let path = "spec.versions[0].schema.openAPIV3Schema.nope";
         assert_eq!(unknown.faults, [format!("unknown field \"{path}\"")]);
