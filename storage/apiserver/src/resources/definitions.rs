@@ -84,6 +84,11 @@ mod tests {
         let decoded = (row.decode)(row, body(&zero)).unwrap();
         let written = &decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["p"];
         assert_eq!(*written, json!({ "type": "integer", "minimum": 0, "default": 0 }));
+        let nested = json!({ "type": "array", "items": { "type": "object", "properties": {
+            "size": { "type": "string", "x-kubernetes-int-or-string": false } } } });
+        let decoded = (row.decode)(row, body(&nested)).unwrap();
+        let written = &decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        assert_eq!(written["items"]["properties"]["size"], json!({ "type": "string" }));
         let nested = json!({ "type": "object", "properties": { "p": { "type": "array", "items": {
             "type": "object", "additionalProperties": { "type": "string", "title": "" } } } } });
         let decoded = (row.decode)(row, body(&nested)).unwrap();
