@@ -145,7 +145,6 @@ fn a_run_on_an_existing_cluster_times_mounts_by_its_observer() {
     let mut lines = BufReader::new(up.stdout.take().expect("piped")).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.starts_with("Ctrl-C")), "the cluster does not come up");
     let kubeconfig = folder.join("kubeconfig");
-    kubectl(&kubeconfig, &["create", "namespace", "claimcheck-system"], "");
     kubectl(&kubeconfig, &["apply", "-f", "-"], &observer(agent_of(&tag)));
     let ready = ["wait", "-n", "claimcheck-system", "--for=condition=Ready", "pod/observe", "--timeout=120s"];
     kubectl(&kubeconfig, &ready, "");
