@@ -23,6 +23,7 @@ const META: &str = "meta.k8s.io";
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const FIELDS_V1: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
+const JSON: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON";
 
 /// The descriptions of fields that all custom objects have: those of TypeMeta and PartialObjectMetadata, as of
 /// buildKubeNative in apiextensions-apiserver, pkg/controller/openapi/builder/builder.go.
@@ -138,8 +139,8 @@ fn name_of(object: &Object) -> String {
     format!("{}.{}", object.package, object.name)
 }
 
-/// The schemas of [`QUANTITY`], [`INT_OR_STRING`] and [`FIELDS_V1`].
-fn scalars() -> [(&'static str, Value); 3] {
+/// The schemas of [`QUANTITY`], [`INT_OR_STRING`], [`FIELDS_V1`] and [`JSON`].
+fn scalars() -> [(&'static str, Value); 4] {
     [
         (QUANTITY, json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] })),
         (
@@ -147,6 +148,8 @@ fn scalars() -> [(&'static str, Value); 3] {
             json!({ "format": "int-or-string", "oneOf": [{ "type": "integer" }, { "type": "string" }] }),
         ),
         (FIELDS_V1, json!({ "type": "object" })),
+        // Any value.
+        (JSON, json!({})),
     ]
 }
 
@@ -214,7 +217,8 @@ fn reference(name: &str) -> Value {
 fn describe_shape(shape: &Shape) -> Value {
     let typed = |name: &str, format: &str| json!({ "type": name, "format": format });
     match shape {
-        Shape::Any | Shape::Deduced => json!({ "type": "object" }),
+        Shape::Any => reference(JSON),
+        Shape::Deduced => json!({ "type": "object" }),
         // As upstream, the schema of such a value is without any restriction.
         Shape::Either(..) => json!({}),
         Shape::Object(_) | Shape::Declared(_) => {

@@ -171,6 +171,12 @@ mod tests {
             let name = reference.strip_prefix("#/definitions/").unwrap();
             assert!(document["definitions"][name].is_object(), "{name}");
         }
+        // Clients validate the schemas in definitions with it, and defaults may be of any type.
+        let schema = &document["definitions"]["io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"];
+        let value =
+            schema["properties"]["enum"]["items"]["$ref"].as_str().unwrap().rsplit_once('/').unwrap().1;
+        assert_eq!(document["definitions"][value], json!({}));
+        assert_eq!(schema["properties"]["items"], json!({}));
         let patch = &document["paths"]["/api/v1/namespaces/{namespace}/configmaps/{name}"]["patch"];
         assert_eq!(
             patch["parameters"][0],
