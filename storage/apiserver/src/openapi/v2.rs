@@ -91,12 +91,12 @@ fn convert_schema(schema: Value) -> Value {
     let is_nullable = is_set(&schema, "nullable");
     if is_nullable || is_set(&schema, "x-kubernetes-preserve-unknown-fields") {
         // Version 2 has no word for these: their fields are not described.
-        for part in ["items", "properties"] {
+        for part in ["type", "items", "properties"] {
             schema.shift_remove(part);
         }
     }
     if is_nullable {
-        for part in ["nullable", "type", "additionalProperties"] {
+        for part in ["nullable", "additionalProperties"] {
             schema.shift_remove(part);
         }
     }
@@ -195,7 +195,7 @@ mod tests {
         };
         assert_eq!(with("nullable"), json!({}));
         let open = "x-kubernetes-preserve-unknown-fields";
-        assert_eq!(with(open), json!({ "type": "object", open: true }));
+        assert_eq!(with(open), json!({ open: true }));
         let wrapped = json!({ "allOf": [{ "$ref": "#/components/schemas/a" }], "description": "d" });
         assert_eq!(convert_schema(wrapped), json!({ "$ref": "#/definitions/a", "description": "d" }));
     }
