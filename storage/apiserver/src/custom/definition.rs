@@ -272,7 +272,8 @@ fn internal(versions: &[Value]) -> Value {
         }
         shown
     };
-    versions.iter().map(version).collect()
+    // Go prints an unset list as null.
+    if versions.is_empty() { Value::Null } else { versions.iter().map(version).collect() }
 }
 
 /// Defaults are pruned, and valid.

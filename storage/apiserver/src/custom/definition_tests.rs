@@ -101,6 +101,7 @@ fn definitions_are_completed_and_validated() {
             "must have exactly one version marked as storage version",
         ),
         ("/spec/versions/0/storage", json!(false), "must have exactly one version marked as storage version"),
+        ("/spec/versions", json!([]), "spec.versions: Invalid value: null: must have exactly one"),
         ("/spec/versions/0/schema", Value::Null, "spec.versions[0].schema.openAPIV3Schema: Required value"),
         ("/spec/versions/0/name", json!("V1"), "spec.versions[0].name: Invalid value: \"V1\""),
         ("/spec/names/kind", json!("ThingList"), "kind and listKind may not be the same"),

@@ -81,7 +81,7 @@ async fn connections_are_copied_to_the_kubelet() {
         connection.read_to_string(&mut text).await.unwrap();
         assert!(text.starts_with(expected), "{text}");
         assert!(text.ends_with("\r\n\r\nreturned"), "{text}");
-        let token = format!("authorization: Bearer {}\r\n", fixture.server.token());
+        let token = format!("authorization: Bearer {}\r\n", fixture.server.node_token());
         assert!(text.contains(&token) && !text.contains("cookie"), "{text}");
     }
 }

@@ -84,7 +84,7 @@ async fn logs_come_from_the_kubelet() {
     let options = LogParams { tail_lines: Some(3), previous: true, ..LogParams::default() };
     let text = fixture.api::<Pod>().logs("p", &options).await.unwrap();
     let expected = "/containerLogs/default/p/c?previous=true&tailLines=3";
-    assert_eq!(text, format!("{expected}\nauthorization: Bearer {}\n", fixture.server.token()));
+    assert_eq!(text, format!("{expected}\nauthorization: Bearer {}\n", fixture.server.node_token()));
 }
 
 #[tokio::test]
