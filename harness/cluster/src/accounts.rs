@@ -2,7 +2,7 @@
 //! each node is a user, so that the API server enforces their rights.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -43,16 +43,15 @@ impl ControllerAccounts {
     }
 
     /// Creates the accounts and roles of these controllers, of the stock sidecars without roles of their own, and of the
-    /// nodes, and writes the credentials of the controllers. The sidecars may read the Secrets that the classes name.
+    /// nodes, and writes the credentials of the controllers. The sidecars may read these Secrets.
     pub(crate) async fn prepare(
         &self,
         control_plane: &ControlPlane,
         client: &Client,
         controllers: &[Name],
         stock: &BTreeSet<Replaceable>,
-        class_parameters: &BTreeMap<String, String>,
+        driver_secrets: DriverSecrets,
     ) -> Result<(), UpError> {
-        let driver_secrets = DriverSecrets::of_class(class_parameters);
         if let DriverSecrets::In(namespaces) = &driver_secrets {
             for namespace in namespaces {
                 ensure_namespace(client, namespace).await?;

@@ -4,14 +4,11 @@
 //! Each built-in controller acts as its service account, with exactly the permissions of `manifests/rbac`
 //! (`accounts.rs`); those that real clusters have themselves have roles there, too.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ffi::OsString,
-};
+use std::{collections::BTreeSet, ffi::OsString};
 
 use claimcheck_component::accounts::ACCOUNTS_ENV;
 use claimcheck_controllers::Name;
-use claimcheck_deploy::install;
+use claimcheck_deploy::install::{self, DriverSecrets};
 use claimcheck_substrate::Capabilities;
 use futures::future::join_all;
 use kube::Client;
@@ -74,13 +71,13 @@ impl Controllers {
         control_plane: &ControlPlane,
         client: &Client,
         (replaced, without_roles): (&BTreeSet<Replaceable>, &BTreeSet<Replaceable>),
-        class_parameters: &BTreeMap<String, String>,
+        driver_secrets: DriverSecrets,
     ) -> Result<(), UpError> {
         if let ControlPlane::Stock(_) = control_plane {
             install::apply_definitions(client).await?;
         }
         let names = remaining(control_plane, replaced);
-        common.accounts.prepare(control_plane, client, &names, without_roles, class_parameters).await
+        common.accounts.prepare(control_plane, client, &names, without_roles, driver_secrets).await
     }
 
     /// Starts them after [`prepare`](Self::prepare), except for those that stock sidecars replace; those that require a

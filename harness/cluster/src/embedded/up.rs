@@ -33,6 +33,7 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::{Embedded, Options};
 use crate::{
+    DriverCommand,
     accounts::ControllerAccounts,
     backend::Backend,
     capabilities,
@@ -48,7 +49,7 @@ use crate::{
     supervisor::Supervised,
 };
 use claimcheck_component::client::client;
-use claimcheck_deploy::install::InstallError;
+use claimcheck_deploy::install::{DriverSecrets, InstallError};
 use claimcheck_report::metrics::Components;
 
 /// The timeout until all nodes are ready.
@@ -157,7 +158,13 @@ impl Cluster {
         let client = client(&control_plane.kubeconfig()).await?;
         let replaced = options.sidecars.replaced();
         let programs = (&replaced, &options.sidecars.without_account());
-        Controllers::prepare(&common, &control_plane, &client, programs, &options.class_parameters).await?;
+        // The built-in driver requires no Secrets. Which ones the classes of users name for another driver is not known
+        // yet.
+        let driver_secrets = match options.driver {
+            DriverCommand::Builtin => DriverSecrets::of_class(&options.class_parameters),
+            DriverCommand::Ourselves(_) | DriverCommand::Exec(_) => DriverSecrets::Everywhere,
+        };
+        Controllers::prepare(&common, &control_plane, &client, programs, driver_secrets).await?;
 
         let (url, ca) = (control_plane.url(), control_plane.ca().to_owned());
         let issuer = Issuer { client: client.clone(), url, ca };
