@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use super::redact::{is_quoted, without_secrets, without_tokens};
+use super::redact::{is_quoted, nested, without_secrets, without_tokens};
 
 /// The secrets of a run, to be removed from texts of programs that do not remove them. Clones share them.
 #[derive(Clone, Default)]
@@ -39,8 +39,8 @@ impl KnownSecrets {
 
     /// The text without them, in any form in which programs quote a string, and without tokens.
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let known: Vec<String> =
-            self.0.read().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let known: Vec<String> = known.iter().flat_map(|secret| nested(secret)).collect();
         if !is_quoted(text, &known) {
             return without_tokens(text);
         }
@@ -52,6 +52,20 @@ impl KnownSecrets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A driver quotes its request, Go's klog the error, and an Event in a log line both.
+    #[test]
+    fn secrets_are_removed_from_texts_that_are_quoted_several_times() {
+        let known = KnownSecrets::default();
+        known.add(&["pass\"<&>word".to_owned()]);
+        let mut text = "Secret { password: \"pass\\\"<&>word\" }".to_owned();
+        for times in 0..3 {
+            let clean = known.hide(&text).into_owned();
+            assert!(clean.contains("***stripped***") && !clean.contains("<&>"), "{times}: {clean}");
+            let quoted = serde_json::Value::from(text).to_string();
+            text = format!("err={quoted}");
+        }
+    }
 
     #[test]
     fn secrets_of_earlier_calls_are_removed_from_other_texts() {

@@ -1,6 +1,6 @@
 //! Removes credentials from messages: drivers quote the requests that they reject, in the formats of their languages.
 
-use std::{borrow::Cow, cmp::Reverse};
+use std::{borrow::Cow, cmp::Reverse, collections::BTreeSet};
 
 use base64::{
     Engine as _,
@@ -23,6 +23,21 @@ pub(super) fn cleaned(text: &str, secrets: &[String]) -> String {
 /// `text` without these secrets, in any form in which programs quote a string.
 pub fn without_secrets(text: &str, secrets: &[String]) -> String {
     replaced(text, secrets, usize::MAX)
+}
+
+/// The secret, and how it is quoted within a quoted text: a message in a log line of Go, or in an Event that one contains.
+pub(super) fn nested(secret: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::from([secret.to_owned()]);
+    for _ in 0..2 {
+        let inner: Vec<String> = all.iter().flat_map(|text| [quoted(text), escaped(&json(text))]).collect();
+        all.extend(inner);
+    }
+    all
+}
+
+/// JSON with the additional escapes of Go's `encoding/json`.
+fn escaped(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 /// Whether `text` may contain one of these secrets, in any form.
@@ -120,8 +135,7 @@ fn forms(secret: &str) -> Vec<Form> {
     let values = [secret, secret.trim()].into_iter().filter(|value| !value.trim().is_empty());
     let forms = values.flat_map(|value| {
         let json = json(value);
-        // `encoding/json` escapes these, too.
-        let html = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+        let html = escaped(&json);
         // Without padding, so that both variants are found.
         let (base64, url) = (STANDARD_NO_PAD.encode(value), URL_SAFE_NO_PAD.encode(value));
         let rust = format!("{value:?}");
