@@ -206,6 +206,7 @@ fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: O
         ("parallel", driver.parallel(args.parallel.into()).to_string()),
         ("processors", processors),
         ("access_types", accesses.join(", ")),
+        ("volume_size", driver.volume_size().to_string()),
         ("node", capabilities.info.node_id.clone()),
     ];
     let mut environment: BTreeMap<String, String> =

@@ -69,7 +69,7 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Settings")]
 struct Settings {
-    /// Size of volumes in bytes [default: 67108864]
+    /// Size of volumes in bytes [default: 67108864, doubled as often as the driver returns OutOfRange]
     #[arg(long, value_name = "BYTES")]
     volume_size: Option<i64>,
     /// Size in bytes to expand volumes to [default: twice the volume size]

@@ -245,6 +245,13 @@ impl Config {
         if self.expand_size == 0 { self.volume_size.saturating_mul(2) } else { self.expand_size }
     }
 
+    /// Whether volumes may have any size: none is configured, other than the default.
+    pub(crate) fn is_any_size(&self) -> bool {
+        let default = Self::default();
+        [self.volume_size, self.expand_size, self.volume_limit]
+            == [default.volume_size, default.expand_size, default.volume_limit]
+    }
+
     pub(crate) fn call_limit(&self) -> Duration {
         Duration::from_secs(self.call_timeout)
     }

@@ -8,9 +8,12 @@ use std::{
 };
 
 use claimcheck_csi::{
-    Driver, Endpoint, NotReady, Status,
+    Code, Driver, Endpoint, NotReady, Status,
     tap::{Tap, without_secrets},
-    v1::{NodePublishVolumeRequest, Topology, snapshot_metadata_client::SnapshotMetadataClient},
+    v1::{
+        DeleteVolumeRequest, NodePublishVolumeRequest, Topology,
+        snapshot_metadata_client::SnapshotMetadataClient,
+    },
 };
 use claimcheck_model::{CaseId, Event};
 use serde_json::json;
@@ -25,13 +28,15 @@ use crate::{
     expect::status_text,
     fixture::{Step, Trace},
     health::DriverFailures,
-    need::Need,
     process::{ProcessError, Restart},
     traffic,
 };
 
 /// Maximum number of volumes that a case attaches at a time, unless it runs serially.
 const ATTACHED_BY_A_CASE: usize = 3;
+
+/// The largest size that is tried as the size of volumes.
+const MAXIMUM_SIZE: i64 = 16 << 40;
 
 /// The key of service account tokens, in the field that contains them.
 const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
@@ -97,6 +102,10 @@ pub(crate) struct Known {
     pub failed_steps: BTreeMap<(Step, Access), CaseId>,
     /// Steps that fail since the cases that run first, and the case that reports each error.
     pub later_steps: BTreeMap<(Step, String), CaseId>,
+    /// Objects of a case that make the driver fail in others, and the case that reports each.
+    pub foreign: BTreeMap<String, CaseId>,
+    /// Calls that the driver does not implement, and the case that reports each.
+    pub unimplemented: BTreeMap<&'static str, CaseId>,
     /// Leftovers that every case leaves, and the case that reports each.
     pub traces: BTreeMap<Trace, CaseId>,
     /// Effects that are absent.
@@ -186,6 +195,9 @@ impl DriverUnderTest {
             failures: DriverFailures::default(),
             known: Mutex::default(),
         };
+        if driver.config.is_any_size() {
+            driver.config.volume_size = driver.least_size().await;
+        }
         if driver.config.access_types.is_empty() {
             driver.capabilities.accesses = driver.taken().await;
         }
@@ -212,32 +224,54 @@ impl DriverUnderTest {
         &self.capabilities
     }
 
+    /// The size of volumes that cases request.
+    pub fn volume_size(&self) -> i64 {
+        self.config.volume_size
+    }
+
+    /// The default size, doubled as often as the driver rejects it with OutOfRange, which the specification permits: a
+    /// larger size is expected to be supported.
+    async fn least_size(&mut self) -> i64 {
+        let default = self.config.volume_size;
+        if !self.capabilities.has(crate::rows::CREATE) {
+            return default;
+        }
+        let access = self.capabilities.accesses.first().copied().unwrap_or(Access::Mount);
+        while self.config.volume_size <= MAXIMUM_SIZE {
+            match self.try_create(access, "size").await {
+                Err(status) if status.code() == Code::OutOfRange => self.config.volume_size *= 2,
+                _ => return self.config.volume_size,
+            }
+        }
+        // A driver that rejects every size is reported by the cases.
+        default
+    }
+
+    /// Creates and deletes a volume.
+    async fn try_create(&self, access: Access, purpose: &str) -> Result<(), Status> {
+        let name = format!("{}-{}-try-{purpose}-{access}", self.config.name_prefix, self.run);
+        let request = self.create_request(name, access);
+        let made = self.controller.controller().create_volume(request).await?;
+        let volume_id = made.into_inner().volume.unwrap_or_default().volume_id;
+        let secrets = self.config.secrets.delete_volume.clone();
+        // A failing DeleteVolume is reported by the cases.
+        let request = DeleteVolumeRequest { volume_id, secrets };
+        let _ = self.controller.controller().delete_volume(request).await;
+        Ok(())
+    }
+
     /// The access types that the driver supports, detected by creating volumes: CSI has no capability for them. An
     /// access type that is rejected with a code other than InvalidArgument or Unimplemented is tested.
     async fn taken(&self) -> Vec<Access> {
-        use claimcheck_csi::v1::controller_service_capability::rpc::Type;
-        use claimcheck_csi::{Code, v1::DeleteVolumeRequest};
-        if !self.capabilities.has(Need::Controller(Type::CreateDeleteVolume)) {
+        if !self.capabilities.has(crate::rows::CREATE) {
             return vec![Access::Mount, Access::Block];
         }
         let mut taken = Vec::new();
         for access in [Access::Mount, Access::Block] {
-            let name = format!("{}-{}-try-{access}", self.config.name_prefix, self.run);
-            let request = self.create_request(name, access);
-            match self.controller.controller().create_volume(request).await {
-                Ok(made) => {
-                    let volume_id = made.into_inner().volume.unwrap_or_default().volume_id;
-                    let secrets = self.config.secrets.delete_volume.clone();
-                    // A failing DeleteVolume is reported by the cases.
-                    let request = DeleteVolumeRequest { volume_id, secrets };
-                    let _ = self.controller.controller().delete_volume(request).await;
-                }
-                Err(status) if matches!(status.code(), Code::InvalidArgument | Code::Unimplemented) => {
-                    continue;
-                }
-                Err(_) => {}
+            match self.try_create(access, "access").await {
+                Err(status) if matches!(status.code(), Code::InvalidArgument | Code::Unimplemented) => {}
+                _ => taken.push(access),
             }
-            taken.push(access);
         }
         // A driver that rejects all volumes is reported by the cases.
         if taken.is_empty() { vec![Access::Mount] } else { taken }

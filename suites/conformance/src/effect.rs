@@ -87,11 +87,13 @@ pub enum Effect {
     AnyName,
     /// Concurrent calls for one snapshot return OK or Aborted.
     SnapshotsAtOnce,
+    /// Concurrent NodePublishVolume calls mount the volume once.
+    PublishAtOnce,
 }
 
 impl Effect {
     #[cfg(test)]
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 26] = [
         Self::CreateAgain,
         Self::DeleteAgain,
         Self::AttachAgain,
@@ -117,6 +119,7 @@ impl Effect {
         Self::ParametersChecked,
         Self::AnyName,
         Self::SnapshotsAtOnce,
+        Self::PublishAtOnce,
     ];
 
     /// What holds for a driver without the effect.
@@ -147,6 +150,7 @@ impl Effect {
             Self::ParametersChecked => "invalid mutable parameters are not rejected with InvalidArgument",
             Self::AnyName => "CreateVolume fails for names that the specification allows",
             Self::SnapshotsAtOnce => "concurrent calls for one snapshot fail, other than with Aborted",
+            Self::PublishAtOnce => "concurrent NodePublishVolume calls fail, or mount several times",
         }
     }
 
@@ -178,6 +182,7 @@ impl Effect {
             Self::ParametersChecked => "rejected mutable parameters",
             Self::AnyName => "volumes of any name",
             Self::SnapshotsAtOnce => "concurrent calls for one snapshot",
+            Self::PublishAtOnce => "concurrent NodePublishVolume calls",
         }
     }
 }

@@ -44,6 +44,9 @@ pub(crate) fn status_text(status: &Status) -> String {
     format!("{} ({message:?})", code_name(status.code()))
 }
 
+/// The cause of all errors of calls that are not implemented.
+const UNIMPLEMENTED: &str = "calls of declared capabilities return Unimplemented";
+
 /// A call returned an error, but with a wrong code. A driver that returns one code in place of another often does so in
 /// many calls, so this is the cause of all of them.
 #[derive(Debug)]
@@ -66,7 +69,11 @@ impl WrongCode {
 
     /// A call of a declared capability returned Unimplemented.
     pub(crate) fn unimplemented(text: String) -> Self {
-        Self { text, cause: "calls of declared capabilities return Unimplemented".to_owned() }
+        Self { text, cause: UNIMPLEMENTED.to_owned() }
+    }
+
+    pub(crate) fn is_unimplemented(&self) -> bool {
+        self.cause == UNIMPLEMENTED
     }
 
     /// The cause of an error with a wrong code.

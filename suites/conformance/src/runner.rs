@@ -20,11 +20,11 @@ use crate::{
     case::{Case, Planned},
     driver_under_test::{DriverUnderTest, Known},
     effect::Effect,
-    fixture::{FailedStep, Finding, Fixture, Step, Trace},
+    fixture::{Clue, FailedStep, Finding, Fixture, Hint, Step, Trace},
     health::{DriverHealth, End, Unanswered},
     rows::CREATE,
     spec,
-    verdict::{Breaks, is_violation, verdict},
+    verdict::{Breaks, is_unimplemented, is_violation, verdict},
 };
 
 /// The time limit of a case, as a multiple of the deadline of a call, in addition to the wait for snapshots.
@@ -82,14 +82,22 @@ fn reported_by<'a>(known: &'a Known, case: &CaseId, trace: Trace, early: bool) -
     other.filter(|other| *other != case)
 }
 
+/// The cause of a finding, if it quotes an error that has another cause than the request. A case that is about several
+/// calls may find more than one that is not implemented.
+fn clue(fixture: &Fixture, outcome: &anyhow::Result<()>) -> Option<Clue> {
+    let error = outcome.as_ref().err().filter(|_| is_violation(outcome))?;
+    let clue = fixture.clue(&format!("{error:#}"))?;
+    (clue.hint != Hint::Unimplemented || is_unimplemented(error)).then_some(clue)
+}
+
 /// A case that ran in parallel with others while the driver or a step failed: it is run again serially.
 struct Rerun<'a> {
     planned: &'a Planned,
     /// How the driver failed, and the calls of the case without a response.
     end: Option<End>,
     calls: Unanswered,
-    /// A step that failed: perhaps only because of the other cases.
-    step: Option<FailedStep>,
+    /// What failed perhaps only because of the other cases.
+    failed: Option<&'static str>,
 }
 
 impl Runner {
@@ -129,10 +137,9 @@ impl Runner {
         let mut all = Vec::new();
         for again in &again {
             let mut ended = self.run_serial(again.planned).await;
-            if let Some(failed) = again.step.as_ref().filter(|_| ended.result == CaseResult::Passed) {
+            if let Some(failed) = again.failed.filter(|_| ended.result == CaseResult::Passed) {
                 ended.warnings.push(format!(
-                    "{} failed while other cases ran in parallel, but not when the case was run alone",
-                    failed.step
+                    "{failed} failed while other cases ran in parallel, but not when the case was run alone"
                 ));
             }
             all.push(ended);
@@ -240,12 +247,18 @@ impl Runner {
         }
         if parallel && !self.interrupted.is_cancelled() {
             match health {
-                DriverHealth::Healthy if late => return Err(Rerun { planned, end: None, calls, step: None }),
-                DriverHealth::Healthy if is_violation(&outcome) && fixture.failed_step().is_some() => {
-                    return Err(Rerun { planned, end: None, calls, step: fixture.failed_step() });
+                DriverHealth::Healthy if late => {
+                    return Err(Rerun { planned, end: None, calls, failed: None });
+                }
+                DriverHealth::Healthy => {
+                    let failed = fixture.failed_step().map(|failed| failed.step.call());
+                    let call = || clue(&fixture, &outcome).map(|clue| clue.call);
+                    if let Some(failed) = failed.filter(|_| is_violation(&outcome)).or_else(call) {
+                        return Err(Rerun { planned, end: None, calls, failed: Some(failed) });
+                    }
                 }
                 DriverHealth::Restarted(end) => {
-                    return Err(Rerun { planned, end: Some(end), calls, step: None });
+                    return Err(Rerun { planned, end: Some(end), calls, failed: None });
                 }
                 _ => {}
             }
@@ -255,7 +268,7 @@ impl Runner {
             DriverHealth::Healthy if late => {
                 outcome = self.blame(&case, &calls, "times out", outcome.breaks(spec::SERVICE));
             }
-            DriverHealth::Healthy => outcome = self.reported_once(&case, &fixture, outcome),
+            DriverHealth::Healthy => outcome = self.reported_with_its_cause(&case, &fixture, outcome),
             DriverHealth::Restarted(end) => {
                 let failed = Err(anyhow!(end.describe(&calls))).breaks(spec::SERVICE);
                 outcome = self.blame(&case, &calls, "makes the driver fail", failed);
@@ -307,6 +320,52 @@ impl Runner {
             return Err(skip(format!("{call} {what}: see {by}")));
         }
         known.unanswered.extend(calls.iter().map(|(call, _)| (*call, case.clone())));
+        outcome
+    }
+
+    /// The outcome of a case that may have failed because of an error with another cause than the request: one case
+    /// reports each cause.
+    fn reported_with_its_cause(
+        &self,
+        case: &CaseId,
+        fixture: &Fixture,
+        outcome: anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let Some(Clue { call, hint, .. }) = clue(fixture, &outcome) else {
+            return self.reported_once(case, fixture, outcome);
+        };
+        let reported = {
+            let known = self.driver.known();
+            let by = match &hint {
+                Hint::Foreign(name) => known.foreign.get(name),
+                Hint::Unimplemented => known.unimplemented.get(call),
+                Hint::Full | Hint::Denied => None,
+            };
+            by.filter(|by| *by != case).map(CaseId::reference)
+        };
+        match (&hint, reported) {
+            (Hint::Denied, _) => {
+                return Err(skip(
+                    "without CAP_SYS_RESOURCE, the kernel does not permit the driver to expand a mounted ext4",
+                ));
+            }
+            (Hint::Foreign(name), Some(by)) => {
+                return Err(skip(format!(
+                    "the driver fails because of {name}, an object of another case: {by}"
+                )));
+            }
+            (_, Some(by)) => return Err(skip(format!("the driver does not implement {call}: {by}"))),
+            (_, None) => {}
+        }
+        let outcome = self.reported_once(case, fixture, outcome);
+        if is_violation(&outcome) {
+            let mut known = self.driver.known();
+            match hint {
+                Hint::Foreign(name) => drop(known.foreign.insert(name, case.clone())),
+                Hint::Unimplemented => drop(known.unimplemented.insert(call, case.clone())),
+                Hint::Full | Hint::Denied => {}
+            }
+        }
         outcome
     }
 

@@ -64,6 +64,12 @@ pub(crate) fn is_violation(outcome: &Result<()>) -> bool {
     judged && !error.is::<Skip>()
 }
 
+/// Whether an error is that the driver does not implement a call of a declared capability.
+pub(crate) fn is_unimplemented(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<Other>().map_or(error, |other| &other.error);
+    error.downcast_ref::<WrongCode>().is_some_and(WrongCode::is_unimplemented)
+}
+
 /// The result of a case, and a warning: a violation that does not fail it.
 pub(crate) fn verdict(
     rule: &'static Sentence,

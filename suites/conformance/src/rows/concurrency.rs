@@ -7,8 +7,8 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::{
     ATTACH, ATTACH_AGAIN, CLONE, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, MODIFY, MOUNTS,
-    NODE_EXPAND, PUBLISH_AGAIN, SNAPSHOT, SNAPSHOTS_AT_ONCE, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN,
-    UNSTAGE_AGAIN, UNSTAGES, case,
+    NODE_EXPAND, PUBLISH_AGAIN, PUBLISH_AT_ONCE, SNAPSHOT, SNAPSHOTS_AT_ONCE, STAGE, STAGE_AGAIN, UNMOUNTS,
+    UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES, case,
 };
 use crate::{
     alone::Alone,
@@ -83,6 +83,7 @@ pub(super) const ROWS: &[Row] = &[
     .each(),
     Row::new("concurrent NodePublishVolume calls mount the volume once", spec::CONCURRENT, case!(publish))
         .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN])
+        .establishes(&[Effect::PublishAtOnce])
         .each(),
     Row::new("concurrent NodeUnpublishVolume calls unmount the volume", spec::CONCURRENT, case!(unpublish))
         .needs(&[CREATE, UNPUBLISH_AGAIN, UNMOUNTS])
@@ -92,7 +93,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::CONCURRENT,
         case!(publish_unpublish),
     )
-    .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN, UNPUBLISH_AGAIN])
+    .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN, UNPUBLISH_AGAIN, PUBLISH_AT_ONCE])
     .each(),
     Row::new("concurrent ControllerExpandVolume calls return the same size", spec::CONCURRENT, case!(expand))
         .needs(&[CREATE, EXPAND]),
@@ -354,6 +355,7 @@ async fn stage_unstage(f: &Fixture) -> Result<()> {
             f.node_unstage_volume(f.unstage_request(&placed))
         );
         raced(f, "NodeStageVolume and NodeUnstageVolume", vec![up.map(drop), down.map(drop)], &[])?;
+        f.restore_staging(&placed).await?;
     }
     settled(f, || f.node_stage_volume(f.stage_request(&placed)))
         .await

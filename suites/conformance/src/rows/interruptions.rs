@@ -9,8 +9,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, MOUNTS, NODE_EXPAND,
-    PUBLISH_AGAIN, SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES, case,
-    concurrency::settled,
+    PUBLISH_AGAIN, PUBLISH_AT_ONCE, SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN,
+    UNSTAGES, case, concurrency::settled,
 };
 use crate::{
     case::Row,
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE, STAGE, UNSTAGE_AGAIN, UNSTAGES])
         .each(),
     Row::new("NodePublishVolume cancelled and retried succeeds", spec::RETRIED, case!(publish))
-        .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN])
+        .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE])
         .each(),
     Row::new("NodeUnpublishVolume cancelled and retried succeeds", spec::RETRIED, case!(unpublish))
         .needs(&[CREATE, UNPUBLISH_AGAIN, UNMOUNTS])
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::RETRIED,
         case!(half_way),
     )
-    .needs(&[CREATE, UNPUBLISH_AGAIN])
+    .needs(&[CREATE, UNPUBLISH_AGAIN, PUBLISH_AT_ONCE])
     .each(),
 ];
 

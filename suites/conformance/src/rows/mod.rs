@@ -185,6 +185,7 @@ const ATTACH_AGAIN: Need = Need::Effect(Effect::AttachAgain);
 const STAGE_AGAIN: Need = Need::Effect(Effect::StageAgain);
 const UNSTAGE_AGAIN: Need = Need::Effect(Effect::UnstageAgain);
 const PUBLISH_AGAIN: Need = Need::Effect(Effect::PublishAgain);
+const PUBLISH_AT_ONCE: Need = Need::Effect(Effect::PublishAtOnce);
 const UNPUBLISH_AGAIN: Need = Need::Effect(Effect::UnpublishAgain);
 const MOUNTS: Need = Need::Effect(Effect::PublishMounts);
 const UNMOUNTS: Need = Need::Effect(Effect::UnpublishUnmounts);

@@ -131,7 +131,8 @@ async fn deleted(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let mut unknown = f.stage_request(&placed);
     unknown.volume_id = f.unknown_volume();
-    if f.node_stage_volume(unknown).await.is_ok() {
+    if f.node_stage_volume(unknown.clone()).await.is_ok() {
+        f.unstage_as(&placed, &unknown.volume_id).await?;
         return Err(skip(
             "volumes that do not exist are staged: see node_stage::NodeStageVolume of a nonexistent volume returns \
              NotFound",

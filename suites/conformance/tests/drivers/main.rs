@@ -325,6 +325,74 @@ async fn a_driver_that_fails_concurrent_calls_is_a_finding_of_the_case_about_the
     assert!(warned.filter(|text| text.contains("but not when the case was run alone")).count() > 0);
 }
 
+#[tokio::test]
+async fn a_call_that_is_not_implemented_is_a_finding_of_one_case() {
+    const CASES: &[&str] = &["ValidateVolumeCapabilities"];
+    let alone = run_all(Traits::default(), false, NodeEffects::Checked, CASES).await;
+    let [first] = failed(&alone)[..] else { panic!("{:?}", failed(&alone)) };
+    let see =
+        format!("the driver does not implement ValidateVolumeCapabilities: see controller_delete::{first}");
+    let skipped =
+        |outcome: &&Outcome| matches!(&outcome.result, CaseResult::Skipped { reason } if *reason == see);
+    assert!(alone.values().filter(skipped).count() > 3);
+    let together = run_parallel(8, Traits::default(), false, NodeEffects::Checked, CASES).await;
+    assert_eq!(failed(&together), [first]);
+}
+
+#[tokio::test]
+async fn a_volume_that_makes_other_calls_fail_is_a_finding_of_one_case() {
+    let traits = Traits { names_culprit: true, ..Traits::default() };
+    const CASES: &[&str] = &["robustness::", "controller_list::", "concurrency::", "CreateVolume"];
+    let outcomes = run_all(traits, false, NodeEffects::Checked, CASES).await;
+    let about = |outcome: &&Outcome| matches!(&outcome.result, CaseResult::Failed { reason, .. } if reason.contains("no such file"));
+    assert_eq!(outcomes.values().filter(about).count(), 1, "{:?}", failed(&outcomes));
+    let skipped = |outcome: &&Outcome| matches!(&outcome.result, CaseResult::Skipped { reason } if reason.contains("an object of another case: see "));
+    assert!(outcomes.values().filter(skipped).count() > 5, "{:?}", failed(&outcomes));
+}
+
+#[tokio::test]
+async fn a_driver_may_have_a_smallest_size_above_the_default() {
+    let large = Traits { large: true, ..Traits::default() };
+    let case = "CreateVolume returns a volume of at least the requested size [mount]";
+    assert_eq!(result(large, case).await.result, CaseResult::Passed);
+}
+
+#[tokio::test]
+async fn a_driver_may_remove_the_staging_directory() {
+    let removing = Traits { removes_staging: true, ..Traits::default() };
+    for case in [
+        "NodeStageVolume after NodeUnstageVolume preserves data [mount]",
+        "concurrent NodeStageVolume and NodeUnstageVolume calls leave a valid state [mount]",
+    ] {
+        assert_eq!(result(removing, case).await.result, CaseResult::Passed, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_staged_with_an_unknown_id_is_a_finding_of_one_case() {
+    let checking = Traits { checks_unstaged: true, ..Traits::default() };
+    let outcome = result(checking, "NodeStageVolume of a deleted volume returns NotFound").await;
+    let CaseResult::Skipped { reason } = &outcome.result else { panic!("{:?}", outcome.result) };
+    assert!(reason.starts_with("volumes that do not exist are staged: see "), "{reason}");
+}
+
+#[tokio::test]
+async fn a_volume_may_need_to_be_writable_once() {
+    let formatting = Traits { formats_when_published: true, ..Traits::default() };
+    let case = "NodePublishVolume with the readonly flag prevents writes [mount]";
+    // Symbolic links do not prevent writes.
+    result(formatting, case).await.fails("could be written to");
+}
+
+#[tokio::test]
+async fn a_full_node_is_not_a_finding_while_other_cases_use_it() {
+    let traits = Traits { attaches: true, attaches_one: true, ..Traits::default() };
+    const CASES: &[&str] = &["controller_publish::"];
+    let alone = run_all(traits, false, NodeEffects::Checked, CASES).await;
+    let together = run_parallel(8, traits, false, NodeEffects::Checked, CASES).await;
+    assert_eq!(failed(&together), failed(&alone));
+}
+
 /// The verdict of each case, without its reason, which has the ids of volumes.
 async fn verdicts(parallel: usize, traits: Traits, cases: &[&str]) -> BTreeMap<CaseId, &'static str> {
     let ended = run_parallel(parallel, traits, false, NodeEffects::Checked, cases).await;

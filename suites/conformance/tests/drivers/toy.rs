@@ -58,6 +58,19 @@ pub struct Traits {
     pub rejects_sources: bool,
     /// Returns Internal for a new volume while another one is being created.
     pub one_at_a_time: bool,
+    /// Returns OutOfRange for volumes of less than 1 GiB.
+    pub large: bool,
+    /// Removes the staging directory in NodeUnstageVolume, and requires it in NodeStageVolume.
+    pub removes_staging: bool,
+    /// Returns NotFound for NodeUnstageVolume of a volume that does not exist.
+    pub checks_unstaged: bool,
+    /// Does not stage, and publishes a volume for reading only after it was published for writing.
+    pub formats_when_published: bool,
+    /// Returns Internal from every call about all volumes, once a volume with a control character in its name was
+    /// requested.
+    pub names_culprit: bool,
+    /// Returns ResourceExhausted as long as another volume is attached.
+    pub attaches_one: bool,
 }
 
 /// The driver.
@@ -72,7 +85,10 @@ pub struct Toy {
 struct State {
     sizes: BTreeMap<String, i64>,
     staged: BTreeSet<String>,
+    formatted: BTreeSet<String>,
+    attached: BTreeSet<String>,
     had_control: bool,
+    culprit: Option<String>,
     creating: bool,
 }
 
@@ -94,6 +110,14 @@ impl Toy {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails because of a volume that an earlier call left, if that is a trait of the driver.
+    fn all_volumes(&self) -> Result<(), Status> {
+        match &self.state().culprit {
+            Some(name) => Err(Status::internal(format!("no such file: volumes/{name}/disk.img"))),
+            None => Ok(()),
+        }
     }
 
     fn place(&self) -> Option<v1::Topology> {
@@ -180,6 +204,13 @@ impl Controller for Toy {
                 return Err(Status::internal(format!("{}: cannot read the list of volumes", request.name)));
             }
         }
+        if self.traits.names_culprit {
+            self.all_volumes()?;
+            if request.name.contains(char::is_control) {
+                self.state().culprit = Some(request.name.clone());
+                return Err(Status::internal("cannot create the image"));
+            }
+        }
         if self.traits.one_at_a_time {
             if std::mem::replace(&mut self.state().creating, true) {
                 return Err(Status::internal(format!("{}: the list of volumes is locked", request.name)));
@@ -192,6 +223,9 @@ impl Controller for Toy {
             return Err(Status::not_found("no such source"));
         }
         let size = request.capacity_range.unwrap_or_default().required_bytes;
+        if self.traits.large && size < 1 << 30 {
+            return Err(Status::out_of_range("the smallest volume has 1 GiB"));
+        }
         fs::create_dir_all(self.folder.join(&request.name)).map_err(failed)?;
         let capacity_bytes = *self.state().sizes.entry(request.name.clone()).or_insert(size);
         let volume = v1::Volume {
@@ -213,15 +247,21 @@ impl Controller for Toy {
 
     async fn controller_publish_volume(
         &self,
-        _: Request<v1::ControllerPublishVolumeRequest>,
+        request: Request<v1::ControllerPublishVolumeRequest>,
     ) -> Answer<v1::ControllerPublishVolumeResponse> {
+        let (id, mut state) = (request.into_inner().volume_id, self.state());
+        if self.traits.attaches_one && state.attached.iter().any(|other| *other != id) {
+            return Err(Status::resource_exhausted("the node has a volume"));
+        }
+        state.attached.insert(id);
         done()
     }
 
     async fn controller_unpublish_volume(
         &self,
-        _: Request<v1::ControllerUnpublishVolumeRequest>,
+        request: Request<v1::ControllerUnpublishVolumeRequest>,
     ) -> Answer<v1::ControllerUnpublishVolumeResponse> {
+        self.state().attached.remove(&request.into_inner().volume_id);
         done()
     }
 
@@ -229,6 +269,7 @@ impl Controller for Toy {
         &self,
         request: Request<v1::ListVolumesRequest>,
     ) -> Answer<v1::ListVolumesResponse> {
+        self.all_volumes()?;
         let volume = |id: &String| v1::Volume { volume_id: id.clone(), ..Default::default() };
         let entries =
             self.state().sizes.keys().map(|id| Entry { volume: Some(volume(id)), status: None }).collect();
@@ -239,6 +280,7 @@ impl Controller for Toy {
     }
 
     async fn get_capacity(&self, _: Request<v1::GetCapacityRequest>) -> Answer<v1::GetCapacityResponse> {
+        self.all_volumes()?;
         done()
     }
 
@@ -272,20 +314,25 @@ impl Node for Toy {
         &self,
         _: Request<v1::NodeGetCapabilitiesRequest>,
     ) -> Answer<v1::NodeGetCapabilitiesResponse> {
-        let capabilities = [NodeType::StageUnstageVolume, NodeType::GetVolumeStats];
+        let stages = (!self.traits.formats_when_published).then_some(NodeType::StageUnstageVolume);
+        let capabilities = stages.into_iter().chain([NodeType::GetVolumeStats]);
         let capabilities = capabilities.map(|capability| v1::NodeServiceCapability {
             r#type: Some(node_service_capability::Type::Rpc(node_service_capability::Rpc {
                 r#type: capability.into(),
             })),
         });
-        Ok(Response::new(v1::NodeGetCapabilitiesResponse { capabilities: capabilities.into() }))
+        Ok(Response::new(v1::NodeGetCapabilitiesResponse { capabilities: capabilities.collect() }))
     }
 
     async fn node_stage_volume(
         &self,
         request: Request<v1::NodeStageVolumeRequest>,
     ) -> Answer<v1::NodeStageVolumeResponse> {
-        self.state().staged.insert(request.into_inner().volume_id);
+        let request = request.into_inner();
+        if self.traits.removes_staging && !Path::new(&request.staging_target_path).is_dir() {
+            return Err(Status::internal("the staging directory does not exist"));
+        }
+        self.state().staged.insert(request.volume_id);
         done()
     }
 
@@ -293,7 +340,14 @@ impl Node for Toy {
         &self,
         request: Request<v1::NodeUnstageVolumeRequest>,
     ) -> Answer<v1::NodeUnstageVolumeResponse> {
-        self.state().staged.remove(&request.into_inner().volume_id);
+        let (request, mut state) = (request.into_inner(), self.state());
+        if self.traits.checks_unstaged && !state.sizes.contains_key(&request.volume_id) {
+            return Err(Status::not_found("no volume"));
+        }
+        state.staged.remove(&request.volume_id);
+        if self.traits.removes_staging {
+            let _ = fs::remove_dir(request.staging_target_path);
+        }
         done()
     }
 
@@ -306,6 +360,13 @@ impl Node for Toy {
         }
         let request = request.into_inner();
         let staged = self.state().staged.contains(&request.volume_id);
+        if self.traits.formats_when_published {
+            let formatted = &mut self.state().formatted;
+            if request.readonly && !formatted.contains(&request.volume_id) {
+                return Err(Status::internal("cannot format a volume that is published for reading"));
+            }
+            formatted.insert(request.volume_id.clone());
+        }
         match self.traits.empty_unless_staged && !staged {
             true => fs::create_dir(&request.target_path),
             false => symlink(self.folder.join(&request.volume_id), &request.target_path),
