@@ -55,7 +55,7 @@ fn of_components() -> Vec<DynamicObject> {
     let virtual_nodes = account_objects(&Components { controllers, ..Components::default() });
     for object in virtual_nodes {
         let is_same = |other: &DynamicObject| {
-            other.types == object.types && other.metadata.name == object.metadata.name
+            other.types == object.types && other.metadata.labels == object.metadata.labels
         };
         if !found.iter().any(is_same) {
             found.push(object);

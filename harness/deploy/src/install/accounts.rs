@@ -1,7 +1,8 @@
 //! A service account for each component of a cluster with virtual nodes, with the roles of the manifests.
 //!
 //! In real clusters one Deployment holds the controllers, so that they share a service account. Here each has its own,
-//! with its own role alone: the bindings of the manifests have another subject.
+//! with its own role alone: the bindings of the manifests have another subject. Roles and bindings have names of their
+//! own, too, so that components which are installed in such a cluster do not replace them.
 
 use std::collections::BTreeSet;
 
@@ -81,7 +82,7 @@ pub fn account_objects(components: &Components) -> Vec<DynamicObject> {
     if !components.controllers.is_empty() {
         accounts.push(CACHE);
     }
-    let bound = roles.filter_map(|object| bind(object, &accounts));
+    let bound = roles.filter_map(|object| bind(object, &accounts)).map(renamed);
     let namespaces = resolve::resolve("namespace").into_iter();
     typed(namespaces.chain(accounts.iter().map(|name| service_account(name))).chain(bound).collect())
 }
@@ -128,6 +129,21 @@ fn bind(mut object: Value, accounts: &[&str]) -> Option<Value> {
         object["subjects"] = subjects.into();
     }
     Some(object)
+}
+
+/// The role or binding with a name that no installation uses.
+fn renamed(mut object: Value) -> Value {
+    let rename = |name: &mut Value| {
+        if let Some(text) = name.as_str() {
+            let component = text.strip_prefix("claimcheck-").unwrap_or(text);
+            *name = format!("claimcheck-virtual-{component}").into();
+        }
+    };
+    rename(&mut object["metadata"]["name"]);
+    if let Some(role) = object.get_mut("roleRef") {
+        rename(&mut role["name"]);
+    }
+    object
 }
 
 /// A ClusterRole with the rights to list and watch that these roles have, and its binding; none without controllers.
@@ -249,7 +265,10 @@ fn of_kind<K: DeserializeOwned>(object: &DynamicObject) -> K {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{Options, Variant},
+        *,
+    };
 
     fn components(controllers: &[&str], upstream: &[&str]) -> Components {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
@@ -264,7 +283,7 @@ mod tests {
     fn bindings(components: &Components) -> Vec<(String, Vec<String>)> {
         let objects = account_objects(components).into_iter();
         let bindings = objects.filter(|object| object.data.get("roleRef").is_some());
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| value.as_str().unwrap_or_default().replace("-virtual-", "-");
         let described = bindings.map(|binding| {
             let subjects = binding.data["subjects"].as_array().cloned().unwrap_or_default();
             (text(&binding.data["roleRef"]["name"]), subjects.iter().map(|of| text(&of["name"])).collect())
@@ -289,9 +308,22 @@ mod tests {
     }
 
     #[test]
+    fn no_role_is_one_of_an_installation() {
+        let all = BUILTIN.iter().flat_map(|folder| resolve::resolve(folder));
+        let all = all.map(|object| component_of(&object).to_owned()).collect();
+        let of_installation = super::super::objects(&Options::new(Variant::Kind));
+        let installed: BTreeSet<String> = of_installation.iter().map(title).collect();
+        let objects = account_objects(&Components { controllers: all, ..Components::default() });
+        let roles = objects.iter().map(title).filter(|title| title.contains("Role"));
+        let same: Vec<String> = roles.filter(|title| installed.contains(title)).collect();
+        assert_eq!(same, [""; 0]);
+    }
+
+    #[test]
     fn the_cache_may_only_read() {
         let objects = account_objects(&components(&["expander", "node-lifecycle"], &[]));
-        let role = objects.iter().find(|object| title(object) == "ClusterRole claimcheck-cache").unwrap();
+        let role =
+            objects.iter().find(|object| title(object) == "ClusterRole claimcheck-virtual-cache").unwrap();
         let read: Vec<String> = role.data["rules"]
             .as_array()
             .unwrap()
