@@ -127,8 +127,13 @@ pub fn put_bytes(message: &mut Vec<u8>, number: u64, value: &[u8]) {
 
 /// Appends the part of a field with bytes before those.
 pub fn put_head(message: &mut Vec<u8>, number: u64, length: usize) {
-    put_varint(message, number << 3 | 2);
+    put_tag_of_bytes(message, number);
     put_varint(message, length as u64);
+}
+
+/// Appends the part of a field with bytes before their length.
+pub fn put_tag_of_bytes(message: &mut Vec<u8>, number: u64) {
+    put_varint(message, number << 3 | 2);
 }
 
 /// The length of a field with so many bytes, of which the number is below 16.
@@ -137,10 +142,22 @@ pub fn field_length(bytes: usize) -> usize {
     1 + bits.div_ceil(7) as usize + bytes
 }
 
-fn put_varint(message: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        message.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
+fn put_varint(message: &mut Vec<u8>, number: u64) {
+    if number <= 0x7f {
+        return message.push(number as u8);
     }
-    message.push(number as u8);
+    let (bytes, length) = varint_of(number);
+    message.extend_from_slice(&bytes[..length]);
+}
+
+/// A number as varint, and how many bytes it has.
+pub fn varint_of(mut number: u64) -> ([u8; 10], usize) {
+    let (mut bytes, mut length) = ([0; 10], 0);
+    while number > 0x7f {
+        bytes[length] = (number & 0x7f) as u8 | 0x80;
+        number >>= 7;
+        length += 1;
+    }
+    bytes[length] = number as u8;
+    (bytes, length + 1)
 }
