@@ -31,6 +31,8 @@ mod reconciler;
 mod reconstruct;
 pub mod registrar;
 mod registration;
+mod resource_field;
+mod response;
 mod server;
 mod survey;
 #[cfg(test)]
@@ -42,5 +44,7 @@ pub use claimcheck_runtime as runtime;
 
 pub use agent::{Agent, AgentError, Config};
 pub use args::{Args, run};
+pub use node_object::allocatable;
 pub use pods::{Backoff, PodImage};
+pub use resource_field::{ResourceFieldError, resource_field};
 pub use server::Credentials;

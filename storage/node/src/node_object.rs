@@ -2,7 +2,7 @@
 //!
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`; the lease is KEP-589.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use claimcheck_informer::{Informer, Kind, KindSet};
 use claimcheck_model::{CONTROLLER_MANAGED_ATTACH, KUBERNETES_VERSION};
@@ -148,7 +148,7 @@ fn is_ready(node: &Node) -> bool {
 }
 
 fn node(config: &Config, port: u16) -> Node {
-    let Config { name, ip, controller_attach_detach, .. } = config;
+    let Config { name, controller_attach_detach, .. } = config;
     let labels = [
         ("kubernetes.io/hostname", name.as_str()),
         ("kubernetes.io/os", "linux"),
@@ -166,17 +166,26 @@ fn node(config: &Config, port: u16) -> Node {
             annotations: Some(texts(annotations)),
             ..ObjectMeta::default()
         },
-        status: Some(status(name, ip, port)),
+        status: Some(status(config, port)),
         ..Node::default()
     }
 }
 
-fn status(name: &str, ip: &str, port: u16) -> NodeStatus {
+/// The resources of a node with this directory: the whole machine's, of which nothing is reserved.
+pub fn allocatable(root: &Path) -> BTreeMap<String, Quantity> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let capacity: BTreeMap<String, Quantity> =
-        [("cpu", cpus.to_string()), ("memory", format!("{}Ki", memory_kib())), ("pods", MAX_PODS.to_owned())]
-            .map(|(resource, amount)| (resource.to_owned(), Quantity(amount)))
-            .into();
+    let storage = rustix::fs::statvfs(root).map(|found| found.f_blocks.saturating_mul(found.f_frsize) / 1024);
+    let storage = storage.ok().map(|kib| ("ephemeral-storage", format!("{kib}Ki")));
+    [("cpu", cpus.to_string()), ("memory", format!("{}Ki", memory_kib())), ("pods", MAX_PODS.to_owned())]
+        .into_iter()
+        .chain(storage)
+        .map(|(resource, amount)| (resource.to_owned(), Quantity(amount)))
+        .collect()
+}
+
+fn status(config: &Config, port: u16) -> NodeStatus {
+    let Config { name, ip, .. } = config;
+    let capacity = allocatable(&config.root);
     let address =
         |kind: &str, address: &str| NodeAddress { address: address.to_owned(), type_: kind.to_owned() };
     NodeStatus {

@@ -18,6 +18,7 @@ use crate::{
     effects::Host,
     layout::Layout,
     reconciler::Growth,
+    response,
     volumes::{
         CsiVolume, DriverPolicy, EmptyDir, Form, FsGroup, HostPath, Lifecycle, Plugin, PodMount, PodUid,
         VolumeKey,
@@ -153,9 +154,16 @@ pub enum OperationError {
         /// The error.
         source: io::Error,
     },
-    /// A secret that the volume refers to cannot be read.
-    #[error("fetching secret {secret} failed: {source}: create it, or allow the node to read it")]
+    /// A secret that the volume refers to cannot be read. Upstream: `getCredentialsFromSecret` in
+    /// `pkg/volume/csi/csi_util.go`, and its callers.
+    #[error(
+        "fetching {reference} {secret} failed: kubernetes.io/csi: failed to find the secret {} in the namespace {} with \
+         error: {}",
+        secret.name, secret.namespace, response::message(source)
+    )]
     Secret {
+        /// The field of the volume.
+        reference: &'static str,
         /// The secret.
         secret: ObjectKey,
         /// The API server's error.
@@ -182,7 +190,7 @@ pub enum OperationError {
     #[error(transparent)]
     Expand(#[from] Failed),
     /// The claim of an expanding volume cannot be read, or updated.
-    #[error("claim {claim} cannot be updated: {source}")]
+    #[error("claim {claim} cannot be updated: {}", response::message(source))]
     Claim {
         /// The claim.
         claim: ObjectKey,
@@ -303,11 +311,12 @@ impl<H: Host> Executor<H> {
             Work::Stage { driver, volume, publish_context, fs_group } => {
                 // A driver that does not stage needs none. Upstream: `MountDevice` in `pkg/volume/csi/csi_attacher.go`.
                 let stages = driver.capabilities.has(Capability::StageUnstageVolume);
-                let secrets = self.secret(volume.stage_secret.as_ref().filter(|_| stages)).await?;
+                let secret = volume.stage_secret.as_ref().filter(|_| stages);
+                let secrets = self.secret("NodeStageSecretRef", secret).await?;
                 csi::stage(self, &driver, &volume, publish_context, secrets, fs_group).await
             }
             Work::Publish { driver, key, volume, publish_context, mount, policy, again, growth } => {
-                let secrets = self.secret(volume.publish_secret.as_ref()).await?;
+                let secrets = self.secret("NodePublishSecretRef", volume.publish_secret.as_ref()).await?;
                 let publish =
                     csi::Publish { key: &key, volume: &volume, mount: &mount, policy: &policy, again };
                 csi::publish(self, &driver, publish, publish_context, secrets).await?;
@@ -344,7 +353,7 @@ impl<H: Host> Executor<H> {
         mount: &PodMount,
         growth: &Growth,
     ) -> Result<OperationResult, OperationError> {
-        let secrets = self.secret(volume.expand_secret.as_ref()).await?;
+        let secrets = self.secret("NodeExpandSecretRef", volume.expand_secret.as_ref()).await?;
         let path = self.layout.published(&mount.pod.uid, key, &mount.directory, &volume.form);
         let expanded = expand(self, driver, volume, growth, &path, secrets).await?;
         Ok(OperationResult { renew: None, expanded: Some(expanded) })
@@ -378,13 +387,19 @@ impl<H: Host> Executor<H> {
         }
     }
 
-    async fn secret(&self, key: Option<&ObjectKey>) -> Result<BTreeMap<String, String>, OperationError> {
+    /// The secret that this field of a volume refers to.
+    async fn secret(
+        &self,
+        reference: &'static str,
+        key: Option<&ObjectKey>,
+    ) -> Result<BTreeMap<String, String>, OperationError> {
         let Some(key) = key else { return Ok(BTreeMap::new()) };
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-        let secret = api
-            .get(&key.name)
-            .await
-            .map_err(|source| OperationError::Secret { secret: key.clone(), source: Box::new(source) })?;
+        let unread = |source| {
+            let (secret, source) = (key.clone(), Box::new(source));
+            OperationError::Secret { reference, secret, source }
+        };
+        let secret = api.get(&key.name).await.map_err(unread)?;
         texts(key, secret.data.unwrap_or_default())
     }
 }
@@ -417,6 +432,19 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "secret ns/s cannot be passed to the driver: the value of key \"key\" is not UTF-8"
+        );
+    }
+
+    #[test]
+    fn a_missing_secret_is_reported_as_by_the_kubelet() {
+        let status = kube::core::Status::failure("secrets \"s\" not found", "NotFound").with_code(404);
+        let source = Box::new(kube::Error::Api(Box::new(status)));
+        let secret = ObjectKey::new("ns", "s");
+        let error = OperationError::Secret { reference: "NodePublishSecretRef", secret, source };
+        assert_eq!(
+            error.to_string(),
+            "fetching NodePublishSecretRef ns/s failed: kubernetes.io/csi: failed to find the secret s in the namespace \
+             ns with error: secrets \"s\" not found"
         );
     }
 

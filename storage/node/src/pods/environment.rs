@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_model::ObjectKey;
 use k8s_openapi::{
-    api::core::v1::{Container, EnvVar, EnvVarSource, Pod, ResourceFieldSelector},
+    api::core::v1::{Container, EnvVar, EnvVarSource, Pod},
     apimachinery::pkg::api::resource::Quantity,
 };
 
 use super::{spec::SpecError, status::pod_ip};
-use crate::volumes::content::{Known, ObjectKind, ObjectRef, Snapshot, Values, field, resource};
+use crate::{
+    resource_field::resource_field,
+    volumes::content::{Known, ObjectKind, ObjectRef, Snapshot, Values, field},
+};
 
 /// Sources of variables besides the container.
 #[derive(Clone, Copy, Debug)]
@@ -120,14 +123,8 @@ fn value(
         return of_field(&reference.field_path, facts).map(Some);
     }
     if let Some(selector) = &source.resource_field_ref {
-        let own = || container.name.clone();
-        let selector = ResourceFieldSelector {
-            container_name: Some(
-                selector.container_name.clone().filter(|n| !n.is_empty()).unwrap_or_else(own),
-            ),
-            ..selector.clone()
-        };
-        let text = resource(facts.pod, facts.allocatable, &selector);
+        let spec = facts.pod.spec.as_ref().ok_or_else(|| SpecError::Field("spec".to_owned()))?;
+        let text = resource_field(spec, facts.allocatable, selector, &container.name);
         return text.map(Some).map_err(|error| SpecError::Field(error.to_string()));
     }
     let unsupported = || SpecError::Unsupported { container: container.name.clone(), what: "env.valueFrom" };

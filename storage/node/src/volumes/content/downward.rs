@@ -1,15 +1,15 @@
 //! The downward API: fields and resources of a pod as text.
-//! Upstream: `pkg/fieldpath/fieldpath.go`, `pkg/api/v1/resource/helpers.go`.
+//! Upstream: `pkg/fieldpath/fieldpath.go`.
 
 use std::collections::BTreeMap;
 
-use claimcheck_informer::quantity;
 use k8s_openapi::{
-    api::core::v1::{Container, DownwardAPIVolumeFile, Pod, ResourceFieldSelector},
+    api::core::v1::{DownwardAPIVolumeFile, Pod},
     apimachinery::pkg::api::resource::Quantity,
 };
 
 use super::PayloadError;
+use crate::resource_field::resource_field;
 
 /// The content of a downward API file.
 ///
@@ -24,7 +24,10 @@ pub(super) fn value(
 ) -> Result<String, PayloadError> {
     match (&file.field_ref, &file.resource_field_ref) {
         (Some(reference), _) => field(pod, &reference.field_path),
-        (None, Some(selector)) => resource(pod, node, selector),
+        (None, Some(selector)) => {
+            let spec = pod.spec.as_ref().ok_or_else(|| PayloadError::Field("container".to_owned()))?;
+            Ok(resource_field(spec, node, selector, "")?)
+        }
         (None, None) => Err(PayloadError::Field(format!("nothing for {}", file.path))),
     }
 }
@@ -84,56 +87,12 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A container's limit or request, in units of the divisor, rounded up; without a limit the node's, without
-/// a request nothing. Upstream: `ExtractContainerResourceValue` after `MergeContainerResourceLimits`.
-///
-/// # Errors
-/// If there is no such container or resource.
-pub(crate) fn resource(
-    pod: &Pod,
-    node: &BTreeMap<String, Quantity>,
-    selector: &ResourceFieldSelector,
-) -> Result<String, PayloadError> {
-    let unknown = || PayloadError::Field(format!("resource {:?}", selector.resource));
-    let name = selector.container_name.as_deref().unwrap_or_default();
-    let container = containers(pod)
-        .find(|container| container.name == name)
-        .ok_or_else(|| PayloadError::Field(format!("resource of container {name:?}")))?;
-    let (which, name) = selector.resource.split_once('.').ok_or_else(unknown)?;
-    let resources = container.resources.as_ref();
-    let of = |map: Option<&BTreeMap<String, Quantity>>| map.and_then(|map| map.get(name)).cloned();
-    let found = match which {
-        "limits" => of(resources.and_then(|r| r.limits.as_ref())).or_else(|| node.get(name).cloned()),
-        "requests" => of(resources.and_then(|r| r.requests.as_ref())),
-        _ => return Err(unknown()),
-    };
-    // In thousandths, which is what processors are counted in.
-    let thousandths = |quantity: &Quantity| {
-        let (number, fine) = match quantity.0.strip_suffix('m') {
-            Some(number) => (number, true),
-            None => (quantity.0.as_str(), false),
-        };
-        match (fine, number.parse::<f64>()) {
-            // "0.5" of a processor is not whole, so it is not for `quantity::parse`.
-            (true, Ok(value)) => Some(value),
-            (false, Ok(value)) => Some(value * 1000.0),
-            (_, Err(_)) => quantity::parse(&quantity.0).map(|value| value as f64 * 1000.0),
-        }
-    };
-    let found = found.as_ref().and_then(thousandths).unwrap_or(0.0);
-    let divisor = selector.divisor.as_ref().and_then(thousandths).filter(|divisor| *divisor > 0.0);
-    Ok(format!("{}", (found / divisor.unwrap_or(1000.0)).ceil()))
-}
-
-fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
-    let spec = pod.spec.iter();
-    spec.flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()))
-}
-
 #[cfg(test)]
 mod tests {
     use claimcheck_informer::testing;
-    use k8s_openapi::api::core::v1::{ObjectFieldSelector, ResourceRequirements};
+    use k8s_openapi::api::core::v1::{
+        Container, ObjectFieldSelector, ResourceFieldSelector, ResourceRequirements,
+    };
 
     use super::*;
 
@@ -189,29 +148,17 @@ mod tests {
 
     #[test]
     fn resources_of_a_container() {
-        let rows = [
-            ("limits.cpu", None, "2"),
-            ("limits.cpu", Some("1m"), "1500"),
-            ("limits.memory", None, "67108864"),
-            ("limits.memory", Some("1Mi"), "64"),
-            ("limits.ephemeral-storage", Some("1Gi"), "7"),
-            ("requests.cpu", Some("1m"), "250"),
-            ("requests.memory", None, "0"),
-        ];
         let node = quantities(&[("ephemeral-storage", "7Gi"), ("cpu", "64")]);
-        let file = |container: &str, resource: &str, divisor: Option<&str>| DownwardAPIVolumeFile {
+        let file = |container: &str| DownwardAPIVolumeFile {
             resource_field_ref: Some(ResourceFieldSelector {
                 container_name: Some(container.to_owned()),
-                resource: resource.to_owned(),
-                divisor: divisor.map(|divisor| Quantity(divisor.to_owned())),
+                resource: "limits.cpu".to_owned(),
+                divisor: Some(Quantity("1m".to_owned())),
             }),
             ..DownwardAPIVolumeFile::default()
         };
-        for (resource, divisor, expected) in rows {
-            let found = value(&pod(), &node, &file("c", resource, divisor)).unwrap();
-            assert_eq!(found, expected, "{resource} in {divisor:?}");
-        }
-        assert!(value(&pod(), &node, &file("other", "limits.cpu", None)).is_err());
-        assert!(value(&pod(), &node, &file("c", "wishes.cpu", None)).is_err());
+        assert_eq!(value(&pod(), &node, &file("c")).unwrap(), "1500");
+        let error = value(&pod(), &node, &file("other")).unwrap_err().to_string();
+        assert_eq!(error, "container other not found");
     }
 }

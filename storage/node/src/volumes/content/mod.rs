@@ -30,7 +30,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::Plugin;
 
-pub(crate) use downward::{field, resource};
+pub(crate) use downward::field;
 pub use mount::Filling;
 pub(crate) use mount::write;
 pub(crate) use objects::fetch;

@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tokio_stream::StreamExt;
 
 use super::{ObjectKind, ObjectRef};
-use crate::volumes::VolumeKey;
+use crate::{response, volumes::VolumeKey};
 
 /// An object's values by their keys.
 pub type Values = BTreeMap<String, Vec<u8>>;
@@ -164,7 +164,7 @@ pub(crate) async fn fetch(client: &Client, object: &ObjectRef) -> Known {
     match found {
         Ok(Some(values)) => Known::Present(Arc::new(values)),
         Ok(None) => Known::Absent,
-        Err(error) => Known::Unreadable(error.to_string()),
+        Err(error) => Known::Unreadable(response::message(&error)),
     }
 }
 
@@ -191,7 +191,7 @@ where
             Ok(watcher::Event::InitDone) => listed.clone(),
             Ok(watcher::Event::Apply(found)) => Known::Present(Arc::new(values(found))),
             Ok(watcher::Event::Delete(_)) => Known::Absent,
-            Err(error) => Known::Unreadable(error.to_string()),
+            Err(error) => Known::Unreadable(response::of_watch(&error)),
         };
         if !notify((object.clone(), known)) {
             return;

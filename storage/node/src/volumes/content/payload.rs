@@ -13,6 +13,7 @@ use k8s_openapi::{
 };
 
 use super::{Bearer, Content, Known, ObjectKind, Snapshot, Source, downward};
+use crate::resource_field::ResourceFieldError;
 
 /// A file of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,9 @@ pub enum PayloadError {
     /// The pod has no such field.
     #[error("the downward API has no {0}")]
     Field(String),
+    /// The pod has no such resource.
+    #[error(transparent)]
+    Resource(#[from] ResourceFieldError),
     /// The path is outside of the volume, or reserved by the writer.
     #[error("invalid path {0:?}: it must be relative, and no part of it may begin with '..'")]
     Path(String),

@@ -12,7 +12,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 
-use crate::volumes::PodRef;
+use crate::{response, volumes::PodRef};
 
 /// A token is renewed at the latest after this time, and after this fraction of its lifetime.
 const OLDEST: Duration = Duration::from_secs(24 * 3600);
@@ -40,7 +40,7 @@ pub struct Bearer {
 
 /// The API server did not issue the token.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to fetch token: {source}")]
+#[error("failed to fetch token: {}", response::message(source))]
 pub struct TokenError {
     /// The API server's error.
     source: Box<kube::Error>,
