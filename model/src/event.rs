@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApiWrite, CaseId, CaseResult, ComponentEnd, FailureDump, LoadEvent, PhaseSample, RpcMethod, RunInfo,
-    Stamp, StockMetrics,
+    ApiWrite, CaseId, CaseResult, ComponentEnd, Denial, FailureDump, LoadEvent, PhaseSample, RpcMethod,
+    RunInfo, Stamp, StockMetrics,
 };
 
 /// An event and the time at which the reporter received it.
@@ -91,6 +91,8 @@ pub enum Event {
         /// The text of the warning.
         text: String,
     },
+    /// RBAC does not permit a verb that a program requested.
+    Denied(Denial),
     /// An object, mount or device was leaked.
     Leak(Leak),
     /// The time that a change of a probe object took to reach the harness' own watch.

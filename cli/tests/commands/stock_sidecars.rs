@@ -5,10 +5,12 @@ use std::{
     collections::BTreeMap,
     fs,
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_claimcheck");
 
@@ -150,6 +152,75 @@ fn a_provisioner_in_place_of_the_built_in_one_is_recorded_by_the_tap_once() {
     }
     assert!(!created.is_empty() && created.values().all(|times| *times == 1), "{created:?}");
     assert!(!events(&run).iter().any(|event| event["event"] == "component_exited"), "a program has exited");
+}
+
+/// The roles of a vendor may lack a rule.
+#[test]
+fn missing_rights_are_reported_with_their_remedy() {
+    let out = tempfile::tempdir().expect("a folder");
+    let (run, roles) = (out.path().join("run"), out.path().join("roles.yaml"));
+    let role = include_str!("../../../manifests/rbac/sidecars/provisioner.yaml")
+        .replace("claimcheck-system", "vendor")
+        .replace("resources: [events]", "resources: [configmaps]");
+    let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: claimcheck-controllers, namespace: vendor}\n---\n";
+    fs::write(&roles, format!("{account}{role}")).expect("a file");
+    let sidecar = format!(
+        "provisioner=exec:{PROGRAM} controller provisioner --csi-address {{socket}} --kubeconfig {{kubeconfig}}"
+    );
+    let (roles, folder) = (roles.display().to_string(), run.display().to_string());
+    let args =
+        ["run", "volume_io::a file", "--sidecar", &sidecar, "--sidecar-rbac", &roles, "--out", &folder];
+    let output = claimcheck(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", error_of(&output));
+    let text = fs::read_to_string(run.join("summary.json")).expect("a summary");
+    let mut summary: Value = serde_json::from_str(&text).expect("JSON");
+    // That of the case.
+    let namespace = summary["denials"][0]["namespace"].take();
+    assert!(namespace.as_str().is_some_and(|name| !name.is_empty()), "{text}");
+    let denial = json!({
+        "user": "system:serviceaccount:vendor:claimcheck-controllers",
+        "resource": "events",
+        "verb": "create",
+        "namespace": null,
+        "roles": ["ClusterRole claimcheck-provisioner"],
+    });
+    assert_eq!(summary["denials"], json!([denial]));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "ServiceAccount vendor/claimcheck-controllers may not create events in namespace",
+        "add the rule {apiGroups: [\"\"], resources: [events], verbs: [create]} to ClusterRole claimcheck-provisioner",
+        "1 missing rights",
+    ] {
+        assert!(printed.contains(part), "{part:?} is not in {printed}");
+    }
+}
+
+/// Nothing removes secrets from its log afterwards.
+#[test]
+fn a_killed_run_leaves_no_token_in_the_log_of_a_program() {
+    let out = tempfile::tempdir().expect("a folder");
+    let run = out.path().join("run");
+    let sidecar = "prober=exec:sh -c 'cat /var/run/secrets/kubernetes.io/serviceaccount/token; echo; echo $2; \
+                   exec sleep 600' sh --password hunter2";
+    let mut started = Command::new(PROGRAM)
+        .env("CLAIMCHECK_NO_HISTORY", "1")
+        .args(["run", "volume_io::", "--sidecar", sidecar, "--out"])
+        .arg(&run)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let path = run.join("cluster/sidecar-prober.log");
+    let began = Instant::now();
+    let log = || fs::read_to_string(&path).unwrap_or_default();
+    while log().lines().count() < 2 {
+        assert!(began.elapsed() < Duration::from_secs(120), "the program has logged nothing: {:?}", log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    started.kill().expect("it runs");
+    started.wait().expect("it was started here");
+    assert_eq!(log(), "***stripped***\n***stripped***\n");
 }
 
 #[test]

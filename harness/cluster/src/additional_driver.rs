@@ -226,6 +226,7 @@ mod tests {
             args: vec!["600".into()],
             env: Vec::new(),
             log: folder.path().join("controllers.log"),
+            filter: None,
             namespace: None,
             run_directory: None,
             capabilities: Capabilities::All,

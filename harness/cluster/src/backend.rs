@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use claimcheck_csi::tap::{FaultAction, FaultRule, KnownSecrets};
-use claimcheck_model::{Leak, Log};
+use claimcheck_model::{Denial, Leak, Log};
 use kube::Client;
 
 use super::{
@@ -78,6 +78,14 @@ impl Backend {
         match self {
             Self::Embedded(embedded) => embedded.known_secrets(),
             Self::Kind(_) | Self::Existing(_) => KnownSecrets::default(),
+        }
+    }
+
+    /// See [`Cluster::denials`](super::Cluster::denials).
+    pub(crate) async fn denials(&self, client: &Client) -> Vec<Denial> {
+        match self {
+            Self::Embedded(embedded) => embedded.denials(client).await,
+            Self::Kind(_) | Self::Existing(_) => Vec::new(),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use claimcheck_csi::tap::{FaultRule, KnownSecrets, TapRecord};
-use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Rule, Stamp};
+use claimcheck_model::{ApiWrite, ComponentEnd, Denial, Leak, Log, Rule, Stamp};
 use kube::Client;
 use tokio::sync::mpsc;
 
@@ -67,6 +67,11 @@ impl Cluster {
     /// The secrets that stock programs pass to the driver, of which their texts are not free.
     pub fn known_secrets(&self) -> KnownSecrets {
         self.backend.known_secrets()
+    }
+
+    /// What RBAC did not permit programs so far: the rules that are missing in a vendor's roles. Known on virtual nodes only.
+    pub async fn denials(&self) -> Vec<Denial> {
+        self.backend.denials(&self.client).await
     }
 
     /// Its abilities in addition to the API.

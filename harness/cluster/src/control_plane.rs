@@ -8,6 +8,7 @@ use std::{
 
 use claimcheck_apiserver::{self as apiserver, kubeconfig};
 use claimcheck_deploy::install::{NAMESPACE, accounts};
+use claimcheck_model::Denial;
 
 use super::{
     stock::{Assets, Stock, StockError},
@@ -46,6 +47,8 @@ pub(super) struct Options<'a> {
     pub audit_log: PathBuf,
     /// The folder for the logs of the upstream programs.
     pub logs: &'a Path,
+    /// The service accounts of stock programs, which the upstream one audits.
+    pub audited: &'a [String],
 }
 
 /// The API server cannot be started.
@@ -95,8 +98,8 @@ impl ControlPlane {
                 Self::Builtin { server, programs: programs.clone() }
             }
             Api::Stock(assets) => {
-                let Options { listen, logs, nodes, .. } = options;
-                Self::Stock(Box::new(Stock::start(assets, listen, logs, nodes).await?))
+                let Options { listen, logs, nodes, audited, .. } = options;
+                Self::Stock(Box::new(Stock::start(assets, listen, logs, (nodes, audited)).await?))
             }
         })
     }
@@ -189,6 +192,14 @@ impl ControlPlane {
         match self {
             Self::Builtin { server, .. } => Some(server.requests().iter().map(|request| request.count).sum()),
             Self::Stock(_) => None,
+        }
+    }
+
+    /// What RBAC did not permit so far: all users with the embedded one, else the stock programs.
+    pub(super) fn denials(&self) -> Vec<Denial> {
+        match self {
+            Self::Builtin { server, .. } => server.denials(),
+            Self::Stock(stock) => stock.denials(),
         }
     }
 

@@ -24,6 +24,7 @@ mod control_plane;
 mod controller_manager;
 mod controller_node;
 mod controllers;
+mod denials;
 mod deployment;
 mod driver_command;
 mod embedded;

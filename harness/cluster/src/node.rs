@@ -11,7 +11,7 @@ use claimcheck_csi::tap::KnownSecrets;
 use claimcheck_driver::host::LOOP_HOLDER_ENV;
 use claimcheck_model::ComponentEnd;
 use claimcheck_substrate::{
-    Capabilities, KUBELET_DIR, NodeNamespace, Process, ProcessSpec, STATE_DIR, SpawnError,
+    Capabilities, KUBELET_DIR, LineFilter, NodeNamespace, Process, ProcessSpec, STATE_DIR, SpawnError,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -21,6 +21,7 @@ use tokio::{
 use super::{
     accounts::ControllerAccounts,
     node_driver::{NodeDriver, NodeDriverError, Plugin},
+    secrets::Secrets,
     sidecars::{Init, InitError},
     supervisor::Supervised,
 };
@@ -96,6 +97,7 @@ impl Common {
     ) -> ProcessSpec {
         ProcessSpec {
             log: self.logs.join(format!("{}.log", name.replace(' ', "-"))),
+            filter: None,
             name,
             program: self.ourselves.clone(),
             args,
@@ -109,6 +111,15 @@ impl Common {
             run_directory: None,
             capabilities: Capabilities::All,
         }
+    }
+
+    /// Removes the secrets of the run, those of the program's own command line, and tokens from what it logs, as it logs
+    /// them.
+    pub(super) fn without_secrets(&self, mut spec: ProcessSpec) -> ProcessSpec {
+        let (known, own) = (self.known_secrets.clone(), KnownSecrets::default());
+        own.add(Secrets::of(spec.args.iter().filter_map(|word| word.to_str())).iter());
+        spec.filter = Some(LineFilter::new(move |line| known.hide(&own.hide(line)).into_owned()));
+        spec
     }
 
     /// Arguments with which one of the built-in components serves its metrics.

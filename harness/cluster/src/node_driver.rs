@@ -121,6 +121,7 @@ impl Plugin {
             spec.env.push(("KUBECONFIG".to_owned(), credentials.kubeconfig.clone().into()));
             credentials.give(&mut spec);
         }
+        let spec = if command.is_builtin() { spec } else { common.without_secrets(spec) };
         Ok(common.start(spec)?)
     }
 

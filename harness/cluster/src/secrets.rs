@@ -32,6 +32,11 @@ impl Secrets {
         Self(found.into_iter().filter(|value| !value.is_empty()).map(str::to_owned).collect())
     }
 
+    /// The values.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &String> {
+        self.0.iter()
+    }
+
     /// The text with secrets replaced.
     pub(super) fn hide(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))

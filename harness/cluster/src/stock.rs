@@ -14,13 +14,15 @@ use std::{
 
 use claimcheck_apiserver::{Certificates, TlsError, kubeconfig};
 use claimcheck_controllers::Name;
+use claimcheck_model::Denial;
 use claimcheck_substrate::{Capabilities, Process, ProcessSpec, STATE_DIR, SpawnError};
 use http::Request;
 use kube::Client;
+use serde_json::json;
 
 use super::{
     control_plane::{NODE_GROUP, NODE_USER},
-    supervisor,
+    denials, supervisor,
 };
 use claimcheck_component::client::{ClientError, client};
 use claimcheck_deploy::install::{self, accounts};
@@ -137,17 +139,19 @@ pub(super) struct Stock {
     token: String,
     /// By user.
     tokens: BTreeMap<String, String>,
+    /// The requests of stock programs.
+    audit_log: PathBuf,
     apiserver: Process,
     etcd: Process,
 }
 
 impl Stock {
-    /// Starts both; returns once the API server is ready.
+    /// Starts both; returns once the API server is ready. It audits the requests of these users.
     pub(super) async fn start(
         assets: &Assets,
         listen: SocketAddr,
         logs: &Path,
-        nodes: &[String],
+        (nodes, audited): (&[String], &[String]),
     ) -> Result<Self, StockError> {
         let dir = Path::new(STATE_DIR).join("control-plane");
         fs::create_dir_all(&dir).map_err(preparing(&dir.display()))?;
@@ -170,12 +174,18 @@ impl Stock {
             ("kubelet-client.crt", &certificates.client_certificate),
             ("kubelet-client.key", &certificates.client_key),
             ("tokens.csv", &table),
+            ("audit.json", &audit_policy(audited)),
         ] {
             kubeconfig::write(&dir.join(name), text).map_err(preparing(&dir.join(name).display()))?;
         }
         let etcd = spec("etcd", &assets.etcd, logs, etcd_arguments(&dir, store));
-        let apiserver =
-            spec("kube-apiserver", &assets.apiserver, logs, apiserver_arguments(&dir, address, store));
+        let audit_log = logs.join("kube-apiserver-audit.ndjson");
+        let mut arguments = apiserver_arguments(&dir, address, store);
+        if !audited.is_empty() {
+            arguments.push(format!("--audit-policy-file={}", dir.join("audit.json").display()));
+            arguments.push(format!("--audit-log-path={}", audit_log.display()));
+        }
+        let apiserver = spec("kube-apiserver", &assets.apiserver, logs, arguments);
         let mut stock = Self {
             address,
             ca: certificates.ca,
@@ -183,6 +193,7 @@ impl Stock {
             controller_manager: assets.controller_manager.clone(),
             token,
             tokens,
+            audit_log,
             etcd: etcd.spawn()?,
             apiserver: apiserver.spawn()?,
         };
@@ -228,6 +239,12 @@ impl Stock {
 
     fn token_of_user(&self, user: &str) -> String {
         self.tokens.get(user).cloned().expect("every component and every node has a token")
+    }
+
+    /// What RBAC did not permit the audited users so far.
+    pub(super) fn denials(&self) -> Vec<Denial> {
+        // Without audited users there is no log.
+        denials::of_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
     }
 
     /// The program with upstream's controllers, if requested.
@@ -277,6 +294,7 @@ pub(super) fn spec(name: &'static str, program: &Path, logs: &Path, args: Vec<St
         args: args.into_iter().map(Into::into).collect(),
         env: Vec::new(),
         log: logs.join(format!("{name}.log")),
+        filter: None,
         namespace: None,
         run_directory: None,
         capabilities: Capabilities::Files,
@@ -322,6 +340,18 @@ fn apiserver_arguments(dir: &Path, address: SocketAddr, store: SocketAddr) -> Ve
         "--allow-privileged=true".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
     ]
+}
+
+/// The policy that logs the metadata of these users' requests once they are answered (audit.k8s.io/v1).
+fn audit_policy(users: &[String]) -> String {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived", "ResponseStarted"],
+        "omitManagedFields": true,
+        "rules": [{ "level": "Metadata", "users": users }, { "level": "None" }],
+    })
+    .to_string()
 }
 
 /// A free loopback port. Another process may bind it before the program does; then the program

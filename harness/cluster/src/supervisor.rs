@@ -5,6 +5,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
+use claimcheck_csi::tap::without_tokens;
 use claimcheck_model::ComponentEnd;
 use claimcheck_substrate::{Process, ProcessSpec, SpawnError};
 use nix::sys::signal::Signal;
@@ -278,7 +279,7 @@ fn hidden(spec: &ProcessSpec) -> Secrets {
 }
 
 pub(crate) fn last_output(spec: &ProcessSpec) -> String {
-    hidden(spec).hide(&last_lines(&spec.log))
+    without_tokens(&hidden(spec).hide(&last_lines(&spec.log))).into_owned()
 }
 
 fn quoted(word: String) -> String {
@@ -318,6 +319,7 @@ mod tests {
             args: ["-c", script, "sh", "--password", "hunter2"].map(Into::into).to_vec(),
             env: Vec::new(),
             log: folder.path().join("driver-node-1.log"),
+            filter: None,
             namespace: None,
             run_directory: None,
             capabilities: claimcheck_substrate::Capabilities::All,

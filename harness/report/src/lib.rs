@@ -26,6 +26,7 @@ mod load;
 mod load_table;
 mod markdown;
 pub mod metrics;
+mod missing_rules;
 mod nodes;
 mod quantiles;
 pub mod serve;

@@ -9,6 +9,7 @@ use claimcheck_model::{CaseResult, Phase, TransitionKind};
 
 use super::ReportError;
 use super::causes::{self, Consequence, Finding};
+use super::missing_rules::missing_rules;
 use super::nodes::clock;
 use super::summary::{Ending, Summary};
 use super::tables::{failed_with, human};
@@ -38,6 +39,7 @@ pub(super) fn render(summary: &Summary) -> String {
     let mut parts = vec![verdict(summary)];
     parts.extend(failures(summary));
     parts.extend(leaks(summary));
+    parts.extend(denials(summary));
     parts.extend(slos(summary));
     parts.extend(phases(summary));
     parts.extend(counts(summary));
@@ -63,6 +65,7 @@ fn verdict(summary: &Summary) -> String {
     for (count, what) in [
         (failed, failed_with.as_str()),
         (cases.skipped, "skipped"),
+        (summary.denials.len() as u64, "missing rights"),
         (summary.leaks.len() as u64, "leaked"),
         (summary.violations.values().sum(), "calls out of order"),
         (summary.unmet_slos().count() as u64, "thresholds not met"),
@@ -133,6 +136,14 @@ fn leaks(summary: &Summary) -> Option<String> {
     });
     let lines: String = lines.collect();
     (!lines.is_empty()).then(|| format!("### Leaked objects\n\n{lines}"))
+}
+
+/// Missing rules of roles, each with the remedy.
+fn denials(summary: &Summary) -> Option<String> {
+    let lines = missing_rules(&summary.denials).into_iter();
+    let lines: String =
+        lines.map(|rule| format!("- {}: {}\n", html(&rule.what), html(&rule.remedy))).collect();
+    (!lines.is_empty()).then(|| format!("### Missing rights (403 Forbidden)\n\n{lines}"))
 }
 
 fn slos(summary: &Summary) -> Option<String> {

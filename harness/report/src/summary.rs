@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use claimcheck_model::{
-    CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Event, Leak, LoadEvent, Outcome, Phase,
-    Rule, RunInfo, StockComponent, StockState, TransitionKind, read_environment,
+    CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Denial, Event, Leak, LoadEvent, Outcome,
+    Phase, Rule, RunInfo, StockComponent, StockState, TransitionKind, read_environment,
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,9 @@ pub struct Summary {
     /// Failures grouped by cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
+    /// What RBAC did not permit programs: the rules that are missing in a vendor's roles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denials: Vec<Denial>,
     /// Leaked objects.
     pub leaks: Vec<Leak>,
     /// The capability matrix: declared, detected, exercised, skipped and why.
@@ -271,6 +274,7 @@ impl Tally {
             Event::Warning { case, text } => {
                 summary.warnings.push(CaseWarning { case: case.clone(), text: text.clone() });
             }
+            Event::Denied(denial) => summary.denials.push(denial.clone()),
             Event::Leak(leak) => summary.leaks.push(leak.clone()),
             Event::Clock(clock) => drop(summary.clocks.insert(clock.node.clone(), clock.state.clone())),
             Event::Stock(stock) => drop(summary.stock.insert(stock.component, stock.state.clone())),

@@ -10,6 +10,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, Table
 use super::capabilities;
 use super::causes;
 use super::load_table;
+use super::missing_rules::missing_rules;
 use super::nodes;
 use super::quantiles::Quantiles;
 use super::summary::{Ending, Restarts, Summary};
@@ -101,6 +102,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     parts.extend(skipped(summary, paint));
     parts.extend(slos(summary, style));
     parts.extend(warnings(summary, paint));
+    parts.extend(denials(summary, paint));
     parts.extend(violations(summary, paint));
     parts.extend(restarts(summary, paint));
     parts.extend(leaks(summary, paint));
@@ -316,6 +318,14 @@ fn warnings(summary: &Summary, paint: Paint) -> Option<String> {
     section(paint.with("1;33", "Warnings (permitted behaviour, worth knowing)"), lines)
 }
 
+/// Missing rules of roles, each with the remedy.
+fn denials(summary: &Summary, paint: Paint) -> Option<String> {
+    let lines = missing_rules(&summary.denials).into_iter().map(|rule| {
+        format!("{}\n{}", wrap(&rule.what, "  ").trim_start(), paint.dim(&wrap(&rule.remedy, "      ")))
+    });
+    section(paint.with("1;33", "Missing rights (requests answered with 403 Forbidden)"), lines)
+}
+
 fn violations(summary: &Summary, paint: Paint) -> Option<String> {
     let lines = summary.violations.iter().map(|(rule, count)| format!("{:26}{count}", rule.name()));
     section(paint.with("1;33", "Calls out of order"), lines)
@@ -377,6 +387,7 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
         (failed, failed_with(summary.findings(), cases.failed)),
         (cases.skipped, "skipped".to_owned()),
         (summary.warnings.len() as u64, "warnings".to_owned()),
+        (summary.denials.len() as u64, "missing rights".to_owned()),
         (summary.leaks.len() as u64, "leaked".to_owned()),
         (summary.unmet_slos().count() as u64, "thresholds not met".to_owned()),
     ];

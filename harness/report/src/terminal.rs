@@ -106,6 +106,7 @@ impl Progress {
             | Event::Clock(_)
             | Event::Stock(_)
             | Event::Warning { .. }
+            | Event::Denied(_)
             | Event::WatchLag { .. } => {}
         }
     }

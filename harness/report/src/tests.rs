@@ -2,8 +2,8 @@
 
 use super::*;
 use claimcheck_model::{
-    Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, ControllersUsage, Leak,
-    LeakKind, LoadPlan, Outcome, Phase, PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds,
+    Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, ControllersUsage, Denial,
+    Leak, LeakKind, LoadPlan, Outcome, Phase, PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds,
     Transition, TransitionKind, Usage, VolumeStep,
 };
 use jiff::Timestamp;
@@ -220,6 +220,29 @@ fn tables_of_a_good_run() {
     let cut = Summary { interrupted: true, ..summary.clone() };
     assert!(render(&cut, Style { color: false }, None).contains(" INTERRUPTED  "));
     assert!(markdown::render(&cut).starts_with("## ⚠️ claimcheck interrupted: "));
+}
+
+#[test]
+fn missing_rights_are_reported_everywhere_and_fail_nothing() {
+    let denial = Denial {
+        user: "system:serviceaccount:storage:driver".into(),
+        resource: "nodes".into(),
+        verb: "list".into(),
+        roles: vec!["ClusterRole runner".into()],
+        ..Denial::default()
+    };
+    let summary = summary_of(&[Event::Denied(denial.clone())]);
+    assert_eq!((summary.ending(), &summary.denials), (Ending::Passed, &vec![denial]));
+    let text = render(&summary, Style { color: false }, None);
+    for text in [text, markdown::render(&summary)] {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            text.contains("ServiceAccount storage/driver may not list nodes at the cluster scope"),
+            "{text}"
+        );
+        assert!(text.contains("resources: [nodes], verbs: [list]} to ClusterRole runner"), "{text}");
+        assert!(text.contains("missing rights"), "{text}");
+    }
 }
 
 #[test]

@@ -252,6 +252,9 @@ impl Session {
         for leak in &leaks {
             self.emit(Event::Leak(leak.clone()));
         }
+        for denial in self.cluster.denials().await {
+            self.emit(Event::Denied(denial));
+        }
         let real_nodes = self.real_nodes.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(real_nodes) = real_nodes {
             real_nodes.finish().await;

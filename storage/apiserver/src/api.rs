@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Audit, Entry, RequestCount};
-use crate::auth::{Auth, User};
+use crate::auth::{Auth, Requester};
+use crate::denials::Denials;
 use crate::faults::Faults;
 use crate::handlers::{self, Call, Warnings};
 use crate::request::{ObjectPath, Query, Target};
@@ -38,6 +39,8 @@ pub struct Api {
     pub signer: Signer,
     /// Users and permissions.
     pub auth: Auth,
+    /// What RBAC did not permit.
+    pub denials: Denials,
     /// The CA that clients trust.
     pub ca_pem: String,
     address: SocketAddr,
@@ -76,6 +79,7 @@ impl Api {
         bootstrap::bootstrap_cluster(&store, &ca_pem);
         Self {
             auth: Auth::new(store.clone()),
+            denials: Denials::default(),
             store,
             stop,
             faults: Faults::default(),
@@ -116,16 +120,17 @@ impl Api {
             Target::Version => true,
             _ => pretty::is_requested(&query, &head.headers),
         };
-        let (mut received, mut user) = (Bytes::new(), None);
-        let answer = match self.dispatch(&head, &target, query, verb, body, (&mut received, &mut user)).await
-        {
+        let (mut received, mut requester) = (Bytes::new(), Requester::default());
+        let about = (&mut received, &mut requester);
+        let answer = match self.dispatch(&head, &target, query, verb, body, about).await {
             Ok(answer) => answer,
             Err(status) => status.into_answer(handlers::status_encoding(&head)),
         };
         let answer = if is_pretty { pretty::indent(answer) } else { answer };
         self.audit.log(Entry {
             agent,
-            user: user.as_ref().map_or("", |user| user.name.as_str()),
+            user: requester.user.as_ref().map_or("", |user| user.name.as_str()),
+            is_denied: requester.is_denied,
             verb,
             resource: &resource,
             uri: head.uri.path_and_query().map_or("", |uri| uri.as_str()),
@@ -147,14 +152,17 @@ impl Api {
         query: Query,
         verb: &'static str,
         body: Incoming,
-        (received, requester): (&mut Bytes, &mut Option<Arc<User>>),
+        (received, requester): (&mut Bytes, &mut Requester),
     ) -> Result<Answer> {
         // As upstream, health and version are for everybody, except with invalid credentials.
         let user = match target {
-            Target::Health | Target::Version => self.identify(head)?,
-            _ => self.authorize(head, &query)?,
+            Target::Health | Target::Version => {
+                let user = self.identify(head)?;
+                requester.user = Some(user.clone());
+                user
+            }
+            _ => self.authorize(head, &query, requester)?,
         };
-        *requester = Some(user.clone());
         match target {
             Target::Health => Ok(health::answer(head.uri.path(), &query)),
             Target::Objects(path) => {

@@ -28,8 +28,10 @@ pub struct RequestCount {
 pub struct Entry<'a> {
     /// The first word of the client's user agent.
     pub agent: &'a str,
-    /// The name of the user, or empty for a request that is not permitted.
+    /// The name of the user, or empty for invalid credentials.
     pub user: &'a str,
+    /// Whether RBAC does not permit the request; other 403s are of admission.
+    pub is_denied: bool,
     /// The Kubernetes verb.
     pub verb: &'static str,
     /// See [`RequestCount::resource`].
@@ -68,7 +70,7 @@ impl Audit {
     /// Logs one request with its response.
     pub fn log(&self, entry: Entry<'_>) {
         let Some(log) = &self.log else { return };
-        let line = json!({
+        let mut line = json!({
             "wall": jiff::Timestamp::now().to_string(),
             "who": entry.agent,
             "user": entry.user,
@@ -80,6 +82,9 @@ impl Audit {
             "response_bytes": entry.response_bytes,
             "ms": entry.took.as_secs_f64() * 1e3,
         });
+        if entry.is_denied {
+            line["denied"] = true.into();
+        }
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         // Each line is complete on disk, so that the log of a killed run can be read.
         if let Err(error) = writeln!(log, "{line}").and_then(|()| log.flush()) {

@@ -39,6 +39,7 @@ mod audit;
 mod auth;
 mod bootstrap;
 mod custom;
+mod denials;
 mod discovery;
 mod encoding;
 mod faults;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use claimcheck_model::KUBERNETES_VERSION;
+use claimcheck_model::{Denial, KUBERNETES_VERSION};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -269,6 +269,11 @@ impl Server {
     /// The number of requests so far, by client, verb and resource, in that order.
     pub fn requests(&self) -> Vec<RequestCount> {
         self.api.requests()
+    }
+
+    /// What RBAC did not permit so far, once per user, verb and resource.
+    pub fn denials(&self) -> Vec<Denial> {
+        self.api.denials.all()
     }
 
     /// Sets the injected faults, from now on.

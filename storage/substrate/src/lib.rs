@@ -13,6 +13,7 @@
 mod capabilities;
 mod init;
 mod isolate;
+mod output;
 mod privilege;
 mod process;
 mod root;
@@ -20,6 +21,7 @@ mod run_directory;
 
 pub use capabilities::Capabilities;
 pub use isolate::{IsolateError, isolate};
+pub use output::LineFilter;
 pub use privilege::Privilege;
 pub use process::{NodeNamespace, Process, ProcessSpec, SpawnError};
 pub use root::{KUBELET_DIR, RootError, share};

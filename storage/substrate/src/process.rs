@@ -6,10 +6,11 @@ use std::{
     ffi::{CString, OsString},
     fs::File,
     io,
-    os::unix::ffi::OsStringExt,
+    os::{fd::OwnedFd, unix::ffi::OsStringExt},
     path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::Arc,
+    time::Duration,
 };
 
 use claimcheck_files::append_private;
@@ -18,9 +19,19 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::{Pid, chdir, setsid},
 };
-use tokio::process::{Child, Command};
+use tokio::{
+    process::{Child, Command},
+    task::JoinHandle,
+    time::timeout,
+};
 
-use crate::{Capabilities, RunDirectory};
+use crate::{
+    Capabilities, RunDirectory,
+    output::{LineFilter, filtered},
+};
+
+/// The limit for the output that a process has left in its pipe.
+const REST_OF_OUTPUT: Duration = Duration::from_millis(500);
 
 /// A node's mount namespace, held open.
 #[derive(Clone, Debug)]
@@ -49,6 +60,8 @@ pub struct ProcessSpec {
     pub env: Vec<(String, OsString)>,
     /// The file to which standard output and error are appended.
     pub log: PathBuf,
+    /// What is logged in place of each line; the process writes into the file itself if absent.
+    pub filter: Option<LineFilter>,
     /// The node's namespace; the run's own if absent.
     pub namespace: Option<NodeNamespace>,
     /// A `/run` of its own; that of the namespace if absent.
@@ -73,6 +86,8 @@ pub struct SpawnError {
 pub struct Process {
     name: String,
     child: Child,
+    /// Writes its log.
+    output: Option<JoinHandle<()>>,
 }
 
 impl ProcessSpec {
@@ -83,10 +98,18 @@ impl ProcessSpec {
     pub fn spawn(&self) -> Result<Process, SpawnError> {
         let log =
             append_private(&self.log).map_err(|source| self.error("its log cannot be opened", source))?;
+        let (log, output) = match &self.filter {
+            None => (OwnedFd::from(log), None),
+            Some(filter) => {
+                let piped = filtered(log, filter.clone());
+                let (end, task) = piped.map_err(|source| self.error("its log cannot be filtered", source))?;
+                (end, Some(task))
+            }
+        };
         let errors = log.try_clone().map_err(|source| self.error("its log cannot be shared", source))?;
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
-        self.start(command)
+        Ok(Process { output, ..self.start(command)? })
     }
 
     /// Starts it with standard input and output as pipes, for a handshake; errors go to the log.
@@ -118,7 +141,7 @@ impl ProcessSpec {
             };
             self.error(hint, source)
         })?;
-        Ok(Process { name: self.name.clone(), child })
+        Ok(Process { name: self.name.clone(), child, output: None })
     }
 
     fn error(&self, hint: &'static str, source: io::Error) -> SpawnError {
@@ -178,11 +201,17 @@ impl Process {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until its log is written.
     ///
     /// # Errors
     /// If the system call fails.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
-        self.child.wait().await
+        let status = self.child.wait().await?;
+        if let Some(output) = &mut self.output {
+            // A program that it has started may go on writing.
+            let _ = timeout(REST_OF_OUTPUT, output).await;
+            self.output = None;
+        }
+        Ok(status)
     }
 }

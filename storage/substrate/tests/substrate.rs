@@ -240,6 +240,7 @@ async fn node(privilege: Privilege) -> Result<ExitCode, Box<dyn std::error::Erro
             ("PRIVILEGE".to_owned(), format!("{privilege:?}").into()),
         ],
         log: PathBuf::from(format!("/cc/{role}.log")),
+        filter: None,
         namespace,
         run_directory: None,
         capabilities: Capabilities::All,

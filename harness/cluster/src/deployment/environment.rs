@@ -1,6 +1,12 @@
 //! The variables of a container: values, fields of its pod, ConfigMaps and Secrets, and `$(NAME)` in them.
 
-use k8s_openapi::api::core::v1::{Container, EnvVarSource};
+use std::collections::BTreeMap;
+
+use claimcheck_node::resource_field;
+use k8s_openapi::{
+    api::core::v1::{Container, EnvVarSource, ResourceFieldSelector},
+    apimachinery::pkg::api::resource::Quantity,
+};
 
 use super::{
     error::{Place, Problem, Unsupported},
@@ -9,6 +15,9 @@ use super::{
 
 /// The only address of virtual nodes, which share the machine's network.
 const ADDRESS: &str = "127.0.0.1";
+
+/// Amounts of resources.
+pub(super) type Resources = BTreeMap<String, Quantity>;
 
 /// A variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +32,7 @@ pub(super) struct Variable {
 #[derive(Debug, Default)]
 pub(super) struct Variables {
     pub set: Vec<Variable>,
-    /// Variables with `resourceFieldRef` or `fileKeyRef`, which are not set.
+    /// Variables with `fileKeyRef`, which are not set.
     pub unset: Vec<String>,
 }
 
@@ -85,6 +94,7 @@ fn expand(text: &str, value_of: impl Fn(&str) -> Option<String>) -> String {
 /// A ConfigMap, a Secret or a key is not in the files, or a field is not supported.
 pub(super) fn variables(
     manifests: &Manifests,
+    allocatable: &Resources,
     workload: &Workload,
     container: &Container,
 ) -> Result<Variables, Unsupported> {
@@ -121,7 +131,7 @@ pub(super) fn variables(
         let name = variable.name.clone();
         let field = || format!("env {name}");
         match (&variable.value, &variable.value_from) {
-            (_, Some(source)) => match of_source(manifests, workload, source) {
+            (_, Some(source)) => match of_source((manifests, allocatable), workload, container, source) {
                 Ok(Value::Set { value, is_secret }) => variables.put(name, value, is_secret),
                 Ok(Value::Absent) => {}
                 Ok(Value::Unset) => variables.unset.push(name),
@@ -148,12 +158,21 @@ enum Value {
     Unset,
 }
 
-fn of_source(manifests: &Manifests, workload: &Workload, source: &EnvVarSource) -> Result<Value, Problem> {
+fn of_source(
+    (manifests, allocatable): (&Manifests, &Resources),
+    workload: &Workload,
+    container: &Container,
+    source: &EnvVarSource,
+) -> Result<Value, Problem> {
     if let Some(field) = &source.field_ref {
         return match field_of_pod(workload, &field.field_path) {
             Some(value) => Ok(Value::Set { value, is_secret: false }),
             None => Err(Problem::FieldRef(field.field_path.clone())),
         };
+    }
+    if let Some(selector) = &source.resource_field_ref {
+        let value = resource(workload, allocatable, selector, &container.name)?;
+        return Ok(Value::Set { value, is_secret: false });
     }
     let (data, name, key, optional, is_secret) = if let Some(reference) = &source.config_map_key_ref {
         (&manifests.config_maps, &reference.name, &reference.key, reference.optional, false)
@@ -198,10 +217,33 @@ fn field_of_pod(workload: &Workload, path: &str) -> Option<String> {
     }
 }
 
+/// A resource of a container, by default of the one named `own`, as on a node with these resources. The API server sets
+/// missing requests to the limits (`SetDefaults_Pod` in pkg/apis/core/v1/defaults.go).
+///
+/// # Errors
+/// The pod has no such container, or there is no such resource.
+pub(super) fn resource(
+    workload: &Workload,
+    allocatable: &Resources,
+    selector: &ResourceFieldSelector,
+    own: &str,
+) -> Result<String, Problem> {
+    let mut pod = workload.pod.clone();
+    for container in pod.containers.iter_mut().chain(pod.init_containers.iter_mut().flatten()) {
+        let Some(resources) = &mut container.resources else { continue };
+        let limits = resources.limits.clone().unwrap_or_default();
+        let requests = resources.requests.get_or_insert_default();
+        for (resource, limit) in limits {
+            requests.entry(resource).or_insert(limit);
+        }
+    }
+    resource_field(&pod, allocatable, selector, own).map_err(Problem::ResourceField)
+}
+
 /// A field of the pod as the content of a file; `None` for a field that files cannot have, or that differs from node to
 /// node. Upstream: `FormatMap` in pkg/fieldpath/fieldpath.go.
 pub(super) fn field_in_file(workload: &Workload, path: &str) -> Option<String> {
-    let of_map = |map: Option<&std::collections::BTreeMap<String, String>>| {
+    let of_map = |map: Option<&BTreeMap<String, String>>| {
         let lines = map.into_iter().flatten().map(|(key, value)| format!("{key}={value:?}"));
         lines.collect::<Vec<_>>().join("\n")
     };

@@ -2,6 +2,8 @@
 
 use std::{fmt, path::PathBuf};
 
+use claimcheck_node::ResourceFieldError;
+
 use super::{image::ImageError, manifests::Workload, unpack::UnpackError};
 
 /// Files of `--deployment` that cannot be used.
@@ -178,8 +180,8 @@ pub(super) enum Problem {
     FieldRef(String),
     /// A field of a pod that a file cannot have.
     FieldInFile(String),
-    /// A file with a resource of a container.
-    ResourceField(String),
+    /// A resource of a container that has no value.
+    ResourceField(ResourceFieldError),
     /// A source of a projected volume.
     ProjectedSource(&'static str),
     /// A path below a volume that is not known before the program starts.
@@ -238,10 +240,10 @@ impl fmt::Display for Problem {
                 "fieldRef {path} has no value in a file on virtual nodes, which share the volumes: use a variable \
                  (env), or metadata.labels, metadata.annotations or metadata.namespace"
             ),
-            Self::ResourceField(path) => write!(
+            Self::ResourceField(error) => write!(
                 f,
-                "resourceFieldRef of the file {path} has no value on virtual nodes, which limit no resources: write a \
-                 ConfigMap with a value"
+                "resourceFieldRef: {error}: use a container of the pod, and cpu, memory, ephemeral-storage or \
+                 hugepages-SIZE of its limits or requests"
             ),
             Self::ProjectedSource(source) => write!(
                 f,

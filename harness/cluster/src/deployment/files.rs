@@ -2,8 +2,9 @@
 //! ConfigMaps and Secrets, and links from the paths of containers; and the CSIDriver object.
 
 use std::{
-    fs, io,
-    os::unix::fs::symlink,
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 
@@ -22,6 +23,8 @@ pub(super) struct File {
     /// Relative to the state directory.
     pub path: String,
     pub contents: Contents,
+    /// Its permissions for its owner.
+    pub mode: u32,
 }
 
 /// A path of containers that shows a folder of the state directory.
@@ -101,10 +104,12 @@ impl DeploymentObjects {
         for path in &self.folders {
             folder(&state_dir.join(path))?;
         }
-        for File { path, contents } in &self.files {
+        for File { path, contents, mode } in &self.files {
             let path = state_dir.join(path);
             path.parent().map_or(Ok(()), folder)?;
-            write_private(&path, &contents.0).map_err(|source| failed(&path, source))?;
+            let written = write_private(&path, &contents.0);
+            let written = written.and_then(|()| fs::set_permissions(&path, Permissions::from_mode(*mode)));
+            written.map_err(|source| failed(&path, source))?;
         }
         for Link { at, to } in &self.links {
             let at = Path::new(at);
@@ -156,6 +161,12 @@ impl DeploymentObjects {
         Ok(refreshed)
     }
 
+    /// The service accounts of the driver and of init containers.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = Account> {
+        let of_init = self.init.iter().map(|init| &init.account);
+        self.driver_account.iter().chain(&self.controller_account).chain(of_init).cloned()
+    }
+
     /// The CSIDriver object to install, if the files have one.
     ///
     /// # Errors
@@ -178,13 +189,19 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let at = state.path().join("private/root").display().to_string();
         let objects = DeploymentObjects {
-            files: vec![File { path: "config/sub/d.yaml".into(), contents: Contents(b"a: 1".to_vec()) }],
+            files: vec![File {
+                path: "config/sub/d.yaml".into(),
+                contents: Contents(b"a: 1".to_vec()),
+                mode: 0o500,
+            }],
             links: vec![Link { at: at.clone(), to: "data".into() }],
             folders: vec!["data".into()],
             ..DeploymentObjects::default()
         };
         objects.prepare(state.path()).unwrap();
-        assert_eq!(fs::read_to_string(state.path().join("config/sub/d.yaml")).unwrap(), "a: 1");
+        let file = state.path().join("config/sub/d.yaml");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "a: 1");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o500);
         assert_eq!(fs::canonicalize(&at).unwrap(), fs::canonicalize(state.path().join("data")).unwrap());
         let error = objects.prepare(state.path()).unwrap_err().to_string();
         assert_eq!(error, format!("cannot create {at} for the volumes of --deployment"));

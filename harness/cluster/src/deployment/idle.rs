@@ -56,7 +56,7 @@ impl Idle {
             self.add(field, title());
         }
         for variable in unset {
-            self.add("variables of resources and files", format!("{variable} of {}", title()));
+            self.add("variables of files", format!("{variable} of {}", title()));
         }
     }
 

@@ -166,7 +166,7 @@ impl Manifests {
 
     /// Adds the documents of this text; `path` is its file.
     pub(super) fn add(&mut self, text: &str, path: &Path) -> Result<(), DeploymentError> {
-        let documents: Vec<Value> = serde_saphyr::from_multiple(text)
+        let documents: Vec<Value> = sidecars::documents(text)
             .map_err(|source| DeploymentError::Yaml { path: path.to_owned(), source: Box::new(source) })?;
         for document in documents {
             match document["items"].as_array() {

@@ -81,11 +81,13 @@ impl DriverDeployment {
             let folder = Path::new(STATE_DIR).join("images").join(number.to_string());
             unpacked.insert(image.to_owned(), unpack::unpack(image, &folder)?);
         }
+        let allocatable = claimcheck_node::allocatable(Path::new(STATE_DIR));
         let world = plan::World {
             manifests: &manifests,
             images,
             unpacked: &unpacked,
             roles: &objects,
+            allocatable: &allocatable,
             exists: &|path: &Path| path.exists(),
         };
         Ok(plan::plan(world)?)

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{
-    environment::{Variables, field_in_file},
+    environment::{Resources, Variables, field_in_file, resource},
     error::{Place, Problem, Unsupported},
     files::{File, Link, ProjectedToken},
     manifests::{Contents, Data, Manifests, Workload},
@@ -84,7 +84,7 @@ impl Mounts {
     /// # Errors
     /// A volume is of another kind, or its ConfigMap or Secret is not in the files.
     pub(super) fn of(
-        manifests: &Manifests,
+        world: (&Manifests, &Resources),
         workload: &Workload,
         container: &Container,
         variables: &Variables,
@@ -98,7 +98,7 @@ impl Mounts {
             };
             let volume = workload.pod.volumes.iter().flatten().find(|volume| volume.name == mount.name);
             let volume = volume.ok_or_else(|| fail(Problem::NoVolume))?;
-            let target = this.target(manifests, workload, volume).map_err(fail)?;
+            let target = this.target(world, workload, volume).map_err(fail)?;
             let below = match &mount.sub_path_expr {
                 Some(expression) => variables.expand(expression),
                 None => mount.sub_path.clone().unwrap_or_default(),
@@ -123,7 +123,7 @@ impl Mounts {
     /// What a volume shows.
     fn target(
         &mut self,
-        manifests: &Manifests,
+        world @ (manifests, _): (&Manifests, &Resources),
         workload: &Workload,
         volume: &Volume,
     ) -> Result<Target, Problem> {
@@ -139,16 +139,18 @@ impl Mounts {
         if volume.empty_dir.is_some() {
             return Ok(Target::State(folder));
         }
-        let (data, name, items, optional, is_secret) = if let Some(source) = &volume.config_map {
-            (&manifests.config_maps, source.name.as_str(), &source.items, source.optional, false)
+        let (data, name, items, optional, is_secret, mode) = if let Some(source) = &volume.config_map {
+            let name = source.name.as_str();
+            (&manifests.config_maps, name, &source.items, source.optional, false, source.default_mode)
         } else if let Some(source) = &volume.secret {
             let name = source.secret_name.as_deref().unwrap_or_default();
-            (&manifests.secrets, name, &source.items, source.optional, true)
+            (&manifests.secrets, name, &source.items, source.optional, true, source.default_mode)
         } else if let Some(projected) = &volume.projected {
-            self.project(manifests, workload, &folder, projected)?;
+            self.project(world, workload, &folder, projected)?;
             return Ok(Target::State(folder));
         } else if let Some(fields) = &volume.downward_api {
-            self.fields(workload, &folder, fields.items.as_deref())?;
+            let mode = fields.default_mode;
+            self.fields(world, workload, (&folder, mode), fields.items.as_deref())?;
             return Ok(Target::State(folder));
         } else {
             return Err(Problem::Volume);
@@ -156,7 +158,7 @@ impl Mounts {
         match data.get(&workload.key(name)) {
             Some(data) => {
                 let title = workload.title_of(name);
-                self.files.extend(files(&folder, (data, &title), items.as_deref(), optional)?);
+                self.files.extend(files((&folder, mode), (data, &title), items.as_deref(), optional)?);
             }
             None if optional == Some(true) => {}
             None => return Err(Problem::absent_data(is_secret, workload.title_of(name))),
@@ -167,18 +169,19 @@ impl Mounts {
     /// The sources of a projected volume. Upstream: `collectData` in pkg/volume/projected/projected.go.
     fn project(
         &mut self,
-        manifests: &Manifests,
+        world @ (manifests, _): (&Manifests, &Resources),
         workload: &Workload,
         folder: &str,
         volume: &ProjectedVolumeSource,
     ) -> Result<(), Problem> {
+        let mode = volume.default_mode;
         for source in volume.sources.iter().flatten() {
             let (data, name, items, optional, is_secret) = if let Some(source) = &source.config_map {
                 (&manifests.config_maps, &source.name, &source.items, source.optional, false)
             } else if let Some(source) = &source.secret {
                 (&manifests.secrets, &source.name, &source.items, source.optional, true)
             } else if let Some(fields) = &source.downward_api {
-                self.fields(workload, folder, fields.items.as_deref())?;
+                self.fields(world, workload, (folder, mode), fields.items.as_deref())?;
                 continue;
             } else if let Some(token) = &source.service_account_token {
                 self.tokens.push(ProjectedToken {
@@ -199,7 +202,7 @@ impl Mounts {
             match data.get(&workload.key(name)) {
                 Some(data) => {
                     let title = workload.title_of(name);
-                    self.files.extend(files(folder, (data, &title), items.as_deref(), optional)?);
+                    self.files.extend(files((folder, mode), (data, &title), items.as_deref(), optional)?);
                 }
                 // The cluster's CA is in every namespace.
                 None if name == CLUSTER_CA => {}
@@ -213,18 +216,23 @@ impl Mounts {
     /// Fields of the pod as files. Upstream: `CollectData` in pkg/volume/downwardapi/downwardapi.go.
     fn fields(
         &mut self,
+        (_, allocatable): (&Manifests, &Resources),
         workload: &Workload,
-        folder: &str,
+        (folder, default_mode): (&str, Option<i32>),
         items: Option<&[DownwardAPIVolumeFile]>,
     ) -> Result<(), Problem> {
         for item in items.into_iter().flatten() {
-            let Some(field) = &item.field_ref else {
-                return Err(Problem::ResourceField(item.path.clone()));
+            let text = match (&item.field_ref, &item.resource_field_ref) {
+                (Some(field), _) => {
+                    let text = field_in_file(workload, &field.field_path);
+                    text.ok_or_else(|| Problem::FieldInFile(field.field_path.clone()))?
+                }
+                (None, Some(selector)) => resource(workload, allocatable, selector, "")?,
+                (None, None) => return Err(Problem::FieldInFile(String::new())),
             };
-            let text = field_in_file(workload, &field.field_path);
-            let text = text.ok_or_else(|| Problem::FieldInFile(field.field_path.clone()))?;
             let contents = Contents(text.into_bytes());
-            self.files.push(File { path: join(folder, &item.path), contents });
+            let mode = mode(item.mode.or(default_mode));
+            self.files.push(File { path: join(folder, &item.path), contents, mode });
         }
         Ok(())
     }
@@ -282,22 +290,34 @@ fn is_directory(host: &HostPathVolumeSource) -> bool {
 /// The ConfigMap with the CA of the API server, which kube-controller-manager writes to every namespace.
 const CLUSTER_CA: &str = "kube-root-ca.crt";
 
+/// The mode of a file in a volume (`ConfigMapVolumeSourceDefaultMode` in pkg/apis/core/v1/defaults.go).
+const DEFAULT_MODE: i32 = 0o644;
+
+/// The mode of a file on virtual nodes: its owner has what the container's user has in any way, and nobody else anything.
+fn mode(declared: Option<i32>) -> u32 {
+    let mode = declared.unwrap_or(DEFAULT_MODE).unsigned_abs();
+    (mode | mode << 3 | mode << 6) & 0o700
+}
+
 /// The files of a ConfigMap or Secret with this name. Upstream: `MakePayload` in pkg/volume/configmap/configmap.go.
 fn files(
-    folder: &str,
+    (folder, default_mode): (&str, Option<i32>),
     (data, title): (&Data, &str),
     items: Option<&[KeyToPath]>,
     optional: Option<bool>,
 ) -> Result<Vec<File>, Problem> {
-    let file =
-        |path: &str, contents: &Contents| File { path: join(folder, path), contents: contents.clone() };
+    let file = |path: &str, contents: &Contents, of_item: Option<i32>| File {
+        path: join(folder, path),
+        contents: contents.clone(),
+        mode: mode(of_item.or(default_mode)),
+    };
     let Some(items) = items.filter(|items| !items.is_empty()) else {
-        return Ok(data.iter().map(|(key, contents)| file(key, contents)).collect());
+        return Ok(data.iter().map(|(key, contents)| file(key, contents, None)).collect());
     };
     let mut found = Vec::new();
-    for KeyToPath { key, path, .. } in items {
+    for KeyToPath { key, path, mode, .. } in items {
         match data.get(key) {
-            Some(contents) => found.push(file(path, contents)),
+            Some(contents) => found.push(file(path, contents, *mode)),
             None if optional == Some(true) => {}
             None => return Err(Problem::AbsentKey { of: title.to_owned(), key: key.clone() }),
         }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     DeploymentObjects, DriverDeployment,
     command::{self, Part},
-    environment,
+    environment::{self, Resources},
     error::{Place, PlanError, Problem, Unsupported},
     files::Link,
     idle::Idle,
@@ -44,6 +44,8 @@ pub(super) struct World<'a> {
     pub unpacked: &'a BTreeMap<String, Unpacked>,
     /// The objects of `--sidecar-rbac`.
     pub roles: &'a [Value],
+    /// The resources of a virtual node.
+    pub allocatable: &'a Resources,
     /// Whether a path exists on this machine.
     pub exists: &'a dyn Fn(&Path) -> bool,
 }
@@ -182,12 +184,12 @@ fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanErr
         if *stand_in == StandIn::Nothing {
             continue;
         }
-        let mut variables = environment::variables(world.manifests, workload, container)?;
+        let mut variables = environment::variables(world.manifests, world.allocatable, workload, container)?;
         let unpacked = world.unpacked.get(image).filter(|_| *stand_in == StandIn::Engine);
         if let Some(unpacked) = unpacked {
             variables.add_of_image(&unpacked.variables);
         }
-        let mounts = Mounts::of(world.manifests, workload, container, &variables)?;
+        let mounts = Mounts::of((world.manifests, world.allocatable), workload, container, &variables)?;
         idle.of_container(workload, container, &variables.unset);
         let kind = Replaceable::of_image(last_component(image)).filter(|_| !is_init);
         parts.push(Part { workload, container, image, stand_in, unpacked, kind, is_init, variables, mounts });

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
 use super::{
     DriverDeployment,
     error::PlanError,
@@ -29,11 +31,14 @@ fn planned(yaml: &str, images: &[&str]) -> Result<DriverDeployment, PlanError> {
             || path.starts_with("/opt")
             || path.parent() == Some(Path::new("/rootfs/bin"))
     };
+    let amounts = [("cpu", "4"), ("memory", "8Gi"), ("ephemeral-storage", "100Gi")];
+    let allocatable = amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into();
     plan(World {
         manifests: &manifests,
         images: &images,
         unpacked: &images_of_engine(),
         roles: &[],
+        allocatable: &allocatable,
         exists: &exists,
     })
 }
@@ -247,6 +252,50 @@ fn projected_volumes_have_files_and_tokens_of_the_account() {
 }
 
 #[test]
+fn resources_are_those_of_the_container_or_of_the_node() {
+    let variable = |name: &str, resource: &str, divisor: &str| {
+        format!(
+            "{{name: {name}, valueFrom: {{resourceFieldRef: {{resource: {resource}, divisor: {divisor}}}}}}}"
+        )
+    };
+    let variables = [
+        variable("CPUS", "limits.cpu", "0"),
+        variable("MEMORY", "limits.memory", "1Mi"),
+        variable("REQUESTED", "requests.memory", "1Mi"),
+        variable("DISK", "limits.ephemeral-storage", "1Gi"),
+    ];
+    let pod = format!(
+        "volumes: [{{name: v, downwardAPI: {{items: [{{path: cpu, mode: 0400, resourceFieldRef: {{containerName: c, \
+         resource: requests.cpu, divisor: 1m}}}}]}}}}], containers: [{{name: c, image: acme/driver, \
+         args: ['--endpoint=unix:///csi/csi.sock'], env: [{}], volumeMounts: [{{name: v, mountPath: /v}}], \
+         resources: {{limits: {{memory: 64Mi}}, requests: {{cpu: 250m}}}}}}]",
+        variables.join(", ")
+    );
+    let plan = planned(&workload("DaemonSet", "d", &pod), &["driver=exec:/opt/d"]).unwrap();
+    let expected = "env CPUS=4 MEMORY=64 REQUESTED=64 DISK=100 /opt/d --endpoint=unix://{socket}";
+    assert_eq!(words(&plan.driver), expected);
+    let [file] = plan.objects.files.as_slice() else { panic!("{:?}", plan.objects.files) };
+    assert_eq!((file.contents.0.as_slice(), file.mode), (b"250".as_slice(), 0o400));
+}
+
+/// kubectl reads `0755` as an octal number.
+#[test]
+fn files_of_volumes_have_the_modes_of_their_owner() {
+    let pod = "volumes: [{name: a, configMap: {name: m, defaultMode: 0755}}, \
+         {name: b, configMap: {name: m, items: [{key: run, path: run, mode: 0440}]}}, \
+         {name: c, projected: {defaultMode: 365, sources: [{configMap: {name: m}}]}}, \
+         {name: d, configMap: {name: m}}], containers: [{name: c, image: acme/driver, \
+         args: ['--endpoint=unix:///csi/csi.sock'], volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b}, \
+         {name: c, mountPath: /c}, {name: d, mountPath: /d}]}]";
+    let map =
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: ns}, data: {run: 'exit 0'}}\n";
+    let plan =
+        planned(&format!("{map}{}", workload("DaemonSet", "d", pod)), &["driver=exec:/opt/d"]).unwrap();
+    let modes: Vec<u32> = plan.objects.files.iter().map(|file| file.mode).collect();
+    assert_eq!(modes, [0o700, 0o400, 0o500, 0o600]);
+}
+
+#[test]
 fn pods_without_an_account_have_the_default_one_and_a_node_deployment_remains() {
     let containers = "containers: [{name: c, image: acme/driver, args: ['--endpoint=unix:///csi/csi.sock']}, \
          {name: p, image: k/csi-provisioner, args: ['--csi-address=/csi/csi.sock', --node-deployment]}, \
@@ -297,7 +346,7 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
     let one = ["driver=exec:/opt/d"];
     let place = "DaemonSet ns/d, container c, ";
     let projected = |source: &str| volume(&format!("projected: {{sources: [{source}]}}"));
-    let table: [(String, &[&str], String); 26] = [
+    let table: [(String, &[&str], String); 27] = [
         (
             pod(&format!("initContainers: [{{name: i, image: busybox}}], containers: [{driver}]")),
             &one,
@@ -312,7 +361,12 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
         (
             volume("downwardAPI: {items: [{path: cpu, resourceFieldRef: {resource: limits.cpu}}]}"),
             &one,
-            format!("{place}volumeMounts v: resourceFieldRef of the file cpu"),
+            format!("{place}volumeMounts v: resourceFieldRef: container  not found"),
+        ),
+        (
+            with("env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.pods}}}]"),
+            &one,
+            format!("{place}env A: resourceFieldRef: Unsupported container resource : limits.pods"),
         ),
         (
             volume("downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}"),

@@ -14,7 +14,7 @@ use claimcheck_csi::{
     tap::{FaultControl, FaultRule, KnownSecrets},
 };
 use claimcheck_driver::host::LoopHolder;
-use claimcheck_model::{Leak, Log};
+use claimcheck_model::{Denial, Leak, Log};
 use futures::future::join_all;
 use kube::Client;
 use tokio::sync::Mutex;
@@ -31,7 +31,7 @@ use super::{
     component_logs,
     control_plane::ControlPlane,
     controllers::Controllers,
-    leaks,
+    denials, leaks,
     node::{Common, Node},
     observer::Observer,
     sidecars::{Refresh, Sidecars},
@@ -154,6 +154,11 @@ impl Embedded {
         (devices, self.control_plane.requests())
     }
 
+    /// What RBAC did not permit programs so far, with their roles.
+    pub async fn denials(&self, client: &Client) -> Vec<Denial> {
+        denials::with_roles(client, self.control_plane.denials()).await
+    }
+
     /// The ids of the processes of controllers: of the built-in ones, of the stock programs that replace them, and of
     /// sidecars.
     pub fn controllers(&self) -> Vec<u32> {
@@ -223,7 +228,7 @@ impl Embedded {
         let drivers: Vec<&Supervised> =
             drivers.map(|driver| &driver.process).chain(&self.driver_controller).collect();
         join_all(drivers.iter().map(|process| process.disrupt(Disruption::Stop))).await;
-        // The programs write their logs themselves.
+        // Lines were written without the secrets that were known then; one may consist of several lines, or be known later.
         let logs = self.sidecars.processes().chain(drivers).map(Supervised::log);
         component_logs::redact(logs, &self.common.known_secrets);
         self.control_plane.shutdown().await;

@@ -129,12 +129,19 @@ impl Cluster {
     /// [`UpError`] names the failed component and has the last lines of its log, if any.
     pub async fn embedded(options: &Options) -> Result<Self, UpError> {
         let names: Vec<String> = (1..=options.nodes.max(1)).map(|n| format!("node-{n}")).collect();
+        let audited: Vec<String> = options
+            .sidecars
+            .accounts()
+            .chain(options.deployment.accounts())
+            .map(|account| account.user())
+            .collect();
         let control_plane = ControlPlane::start(control_plane::Options {
             api: &options.api,
             listen: options.listen,
             nodes: &names,
             audit_log: options.logs.join("api.ndjson"),
             logs: &options.logs,
+            audited: &audited,
         })
         .await?;
         let api_server = ApiServer { url: control_plane.url(), ready: Stamp::now() };

@@ -31,6 +31,13 @@ pub(crate) struct Account {
     pub name: String,
 }
 
+impl Account {
+    /// Its user name.
+    pub(crate) fn user(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+}
+
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
@@ -115,9 +122,14 @@ pub(crate) fn read_roles(path: &Path) -> Result<Vec<Value>, RbacFileError> {
     parse(&text, path)
 }
 
+/// The documents of a YAML file as kubectl reads them: `0755` is octal (YAML 1.1).
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
+    serde_saphyr::from_multiple_with_options(text, serde_saphyr::options! { legacy_octal_numbers: true })
+}
+
 /// The objects of this text that are applied; `path` is its file.
 fn parse(text: &str, path: &Path) -> Result<Vec<Value>, RbacFileError> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
+    let documents: Vec<Value> = documents(text)
         .map_err(|source| RbacFileError::Yaml { path: path.to_owned(), source: Box::new(source) })?;
     let mut objects = Vec::new();
     for document in documents {

@@ -91,6 +91,7 @@ impl Init {
         spec.env.retain(|(variable, _)| variable != TAP_ENV);
         spec.env.push(("KUBECONFIG".to_owned(), self.credentials.kubeconfig.clone().into()));
         self.credentials.give(&mut spec);
+        let spec = common.without_secrets(spec);
         let mut process = spec.spawn()?;
         let end = match timeout(LIMIT, process.wait()).await {
             Ok(Ok(status)) if status.success() => return Ok(()),

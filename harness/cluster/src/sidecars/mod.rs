@@ -20,11 +20,12 @@ use std::{
     path::PathBuf,
 };
 
+use claimcheck_deploy::install;
 use serde_json::Value;
 
 use self::plan::Replaceable;
 
-pub(crate) use account::{Account, DEFAULT_NAMESPACE, accounts, read_roles, with_namespace};
+pub(crate) use account::{Account, DEFAULT_NAMESPACE, accounts, documents, read_roles, with_namespace};
 pub use account::{AccountChoiceError, RbacFileError, SidecarAccount, SidecarAccountError};
 pub use apply::ApplyError as ApplyObjectError;
 pub use command::{Sidecar, SidecarError, SidecarList};
@@ -46,8 +47,26 @@ pub struct StockSidecars {
 #[derive(Clone, Debug, PartialEq)]
 struct Program {
     sidecar: Sidecar,
-    /// If absent, that of upstream's sidecar with its default rights; additional programs have all rights then.
+    /// That of the files.
     account: Option<Account>,
+}
+
+impl Program {
+    /// The service account. One that `--sidecar-rbac` gives none has, in place of a built-in component, that with
+    /// upstream's default rights (`manifests/rbac/upstream`), else one with all rights, since those that it requires are
+    /// unknown.
+    fn account(&self) -> Option<Account> {
+        let default = || match self.sidecar.role() {
+            plan::Role::Replaces(replaced) => {
+                let name = install::accounts::account(replaced.component()?);
+                Some(Account { namespace: install::NAMESPACE.to_owned(), name })
+            }
+            plan::Role::Additional(_) => {
+                self.sidecar.uses_api().then(|| account::unlimited(self.sidecar.name()).0)
+            }
+        };
+        self.account.clone().or_else(default)
+    }
 }
 
 /// Options of stock programs that do not fit together.
@@ -149,6 +168,11 @@ impl StockSidecars {
             format!("{} ({account}): {}", sidecar.name(), sidecar.words().join(" "))
         };
         self.programs.iter().map(line).collect()
+    }
+
+    /// The service accounts of the programs.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = Account> {
+        self.programs.iter().filter_map(Program::account)
     }
 
     /// Whether there are none.

@@ -6,7 +6,6 @@ use claimcheck_csi::{
     BindError, Driver, Endpoint, NO_DEADLINE, Server, proxy,
     tap::{TAP_ENV, Tap, TapError},
 };
-use claimcheck_deploy::install::{self, accounts};
 use claimcheck_substrate::{Capabilities, KUBELET_DIR, SpawnError};
 use futures::future::join_all;
 use kube::Client;
@@ -14,10 +13,9 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::{
-    Program, StockSidecars,
-    account::{self, Account},
+    Program, StockSidecars, account,
     apply::{ApplyError, apply_all},
-    command::{Sidecar, Values},
+    command::Values,
     credentials::{Credentials, CredentialsError, Issuer},
     plan::{Placement, Role, Socket},
 };
@@ -136,9 +134,9 @@ impl Sidecars {
         program: &Program,
         tap: &Tap,
     ) -> Result<(), StartSidecarsError> {
-        let Program { sidecar, account } = program;
+        let Program { sidecar, .. } = program;
         let role = sidecar.role();
-        let account = account.clone().or_else(|| default_account(sidecar));
+        let account = program.account();
         let credentials = match &account {
             Some(account) => {
                 let name = format!("sidecar-{}", sidecar.name());
@@ -195,6 +193,7 @@ impl Sidecars {
             if let Some(credentials) = &credentials {
                 credentials.give(&mut spec);
             }
+            let spec = target.common.without_secrets(spec);
             self.processes.push((role, target.common.start(spec)?));
         }
         self.credentials.extend(credentials);
@@ -237,18 +236,6 @@ impl Sidecars {
     /// Stops all of them.
     pub(crate) async fn stop(&self) {
         join_all(self.processes().map(|process| process.disrupt(Disruption::Stop))).await;
-    }
-}
-
-/// The service account of a program that `--sidecar-rbac` gives none: in place of a built-in component that with upstream's
-/// default rights (`manifests/rbac/upstream`), else one with all rights, since those that it requires are unknown.
-fn default_account(sidecar: &Sidecar) -> Option<Account> {
-    match sidecar.role() {
-        Role::Replaces(replaced) => {
-            let name = accounts::account(replaced.component()?);
-            Some(Account { namespace: install::NAMESPACE.to_owned(), name })
-        }
-        Role::Additional(_) => sidecar.uses_api().then(|| account::unlimited(sidecar.name()).0),
     }
 }
 

@@ -8,6 +8,7 @@ use maud::{Markup, html};
 
 use super::{
     super::{
+        missing_rules::missing_rules,
         nodes,
         quantiles::Quantiles,
         summary::{Ending, Summary},
@@ -48,6 +49,7 @@ pub(super) fn header(summary: &Summary, started: u64, has_trend: bool) -> Markup
         ("failed", failed, "bad"),
         ("skipped", cases.skipped, "dim"),
         ("leaked", summary.leaks.len() as u64, "bad"),
+        ("missing rights", summary.denials.len() as u64, "warn"),
         ("calls out of order", disorder, "bad"),
         ("thresholds not met", summary.unmet_slos().count() as u64, "bad"),
     ];
@@ -303,6 +305,10 @@ pub(super) fn counts(summary: &Summary) -> Markup {
                 h3.bad { "Calls out of order" }
                 ul { @for (rule, count) in &summary.violations { li { code { (rule.name()) } " × " (count) } } }
             }
+            @if !summary.denials.is_empty() {
+                h3.bad { "Missing rights (requests answered with 403 Forbidden)" }
+                ul { @for rule in missing_rules(&summary.denials) { li { (rule.what) br; span.dim { (rule.remedy) } } } }
+            }
             @if summary.leaks.is_empty() { p.good { "No leaked objects." } } @else {
                 h3.bad { "Leaked objects" }
                 ul.leaks { @for leak in &summary.leaks { li { (leak.kind.name()) " " code { (leak.name) }
@@ -394,5 +400,29 @@ pub(super) fn environment(summary: &Summary) -> Markup {
             h2 #environment-h { "Environment" }
             table { tbody { @for (name, value) in &summary.environment { tr { th scope="row" { (name.replace('_', " ")) } td { (value) } } } } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::Denial;
+
+    use super::*;
+
+    #[test]
+    fn missing_rights_are_listed_with_their_remedy() {
+        let denial = Denial {
+            user: "system:serviceaccount:storage:driver".into(),
+            resource: "nodes".into(),
+            verb: "list".into(),
+            roles: vec!["ClusterRole runner".into()],
+            ..Denial::default()
+        };
+        let page = counts(&Summary { denials: vec![denial], ..Summary::default() }).into_string();
+        let expected = "<li>ServiceAccount storage/driver may not list nodes at the cluster scope<br>\
+                        <span class=\"dim\">add the rule {apiGroups: [&quot;&quot;], resources: [nodes], verbs: [list]} to \
+                        ClusterRole runner</span></li>";
+        assert!(page.contains(expected), "{page}");
+        assert!(!counts(&Summary::default()).into_string().contains("Missing rights"));
     }
 }

@@ -101,6 +101,7 @@ impl Metrics {
             Event::WatchLag { seconds } => families.watch_lag.observe(*seconds),
             Event::CaseStarted { .. }
             | Event::Warning { .. }
+            | Event::Denied(_)
             | Event::Rpc(_)
             | Event::ApiWrite(_)
             | Event::Load(_)

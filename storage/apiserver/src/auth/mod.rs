@@ -24,13 +24,13 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use jiff::Timestamp;
 
+pub use action::{Action, ActionTarget};
 pub use certificate::{AnyCertificate, Peer};
 pub use defaults::bootstrap;
 pub use issue::IssueError;
 pub use reviews::review;
 pub use user::{User, service_account};
 
-use action::{Action, ActionTarget};
 use rbac::{Decision, Rbac};
 use token::{Accepted, TokenError, Tokens};
 
@@ -60,28 +60,42 @@ impl Auth {
     }
 }
 
+/// Who sent a request, as far as it is known.
+#[derive(Debug, Default)]
+pub struct Requester {
+    /// The user, with valid credentials.
+    pub user: Option<Arc<User>>,
+    /// Whether another user acts as this one.
+    is_impersonated: bool,
+    /// Whether RBAC does not permit the request.
+    pub is_denied: bool,
+}
+
 impl Api {
-    /// The user of a request that is permitted.
+    /// The user of a request that is permitted. `requester` has what is known of it also if it is not.
     ///
     /// # Errors
     /// 401 for invalid credentials, 403 if RBAC does not permit the action.
-    pub fn authorize(&self, head: &Parts, query: &Query) -> Result<Arc<User>> {
+    pub fn authorize(&self, head: &Parts, query: &Query, requester: &mut Requester) -> Result<Arc<User>> {
         let mut user = self.identify(head)?;
+        requester.user = Some(user.clone());
         if impersonation::is_requested(&head.headers)
             && let Some(requested) = impersonation::requested(&head.headers)?
         {
             for action in impersonation::actions(&requested) {
-                self.permit(&user, &action)?;
+                self.permit(&user, &action, requester)?;
             }
             user = Arc::new(impersonation::completed(requested));
+            requester.user = Some(user.clone());
+            requester.is_impersonated = true;
         }
         if user.is_master() {
             return Ok(user);
         }
         let action = Action::of_request(&head.method, head.uri.path(), query);
-        self.permit(&user, &action)?;
+        self.permit(&user, &action, requester)?;
         if let Some(create) = connection(&action) {
-            self.permit(&user, &create)?;
+            self.permit(&user, &create, requester)?;
         }
         Ok(user)
     }
@@ -132,10 +146,17 @@ impl Api {
     }
 
     /// Checks one permission.
-    fn permit(&self, user: &User, action: &Action) -> Result<()> {
+    fn permit(&self, user: &User, action: &Action, requester: &mut Requester) -> Result<()> {
         match self.auth.rbac.decide(user, action) {
             Decision::Allowed(_) => Ok(()),
-            Decision::Denied(reason) => Err(refusal(user, action, &reason)),
+            Decision::Denied(reason) => {
+                requester.is_denied = true;
+                // An administrator who acts as another user tries what that one may do.
+                if !requester.is_impersonated {
+                    self.denials.record(&user.name, action, &reason);
+                }
+                Err(refusal(user, action, &reason))
+            }
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Users and their permissions: tokens, certificates, RBAC, impersonation and reviews.
 
-use claimcheck_apiserver::{Certificates, IssueError, kubeconfig};
+use claimcheck_apiserver::{Certificates, Config, IssueError, kubeconfig};
 use http::Request;
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
@@ -65,6 +65,39 @@ fn to_robot(kind: &str, role: &str) -> Value {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role },
         "subjects": [{ "kind": "ServiceAccount", "name": "robot", "namespace": "default" }],
     })
+}
+
+#[tokio::test]
+async fn denials_are_recorded_once_and_logged_with_their_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.ndjson");
+    let fixture = Fixture::with(Config { audit_log: Some(log.clone()), ..Config::default() }).await;
+    let client = robot(&fixture).await;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    for _ in 0..2 {
+        assert!(pods.list(&ListParams::default()).await.is_err());
+    }
+    let another: Pod = serde_json::from_value(pod("p")).unwrap();
+    assert!(pods.create(&PostParams::default(), &another).await.is_err());
+    // An administrator tries what others may do.
+    let admin = connect(&fixture.server.kubeconfig()).await;
+    let review = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" } });
+    let (code, _) =
+        post(&admin, "/api/v1/namespaces/default/pods", &[("impersonate-user", "jane")], &review).await;
+    assert_eq!(code, 403);
+    let texts: Vec<String> = fixture.server.denials().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "ServiceAccount default/robot may not create pods in namespace default",
+            "ServiceAccount default/robot may not list pods in namespace default",
+        ]
+    );
+    let text = std::fs::read_to_string(log).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let denied: Vec<Value> = lines.filter(|line| line["denied"] == true).collect();
+    let users: Vec<&str> = denied.iter().filter_map(|line| line["user"].as_str()).collect();
+    assert_eq!(users, [ROBOT, ROBOT, ROBOT, "jane"]);
 }
 
 #[tokio::test]

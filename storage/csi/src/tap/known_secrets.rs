@@ -8,17 +8,24 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use super::redact::{is_quoted, nested, without_secrets, without_tokens};
+use super::redact::{Form, forms_of, is_quoted, nested, without_forms, without_tokens};
 
 /// The secrets of a run, to be removed from texts of programs that do not remove them. Clones share them.
 #[derive(Clone, Default)]
-pub struct KnownSecrets(Arc<RwLock<BTreeSet<String>>>);
+pub struct KnownSecrets(Arc<RwLock<Known>>);
+
+#[derive(Default)]
+struct Known {
+    secrets: BTreeSet<String>,
+    /// Their forms, which every line of a log is searched for.
+    forms: Arc<[Form]>,
+}
 
 /// Without the secrets.
 impl fmt::Debug for KnownSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        write!(f, "KnownSecrets({})", known.len())
+        write!(f, "KnownSecrets({})", known.secrets.len())
     }
 }
 
@@ -28,23 +35,24 @@ impl KnownSecrets {
         let mut new: Vec<&String> = secrets.into_iter().collect();
         {
             let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            new.retain(|secret| !secret.trim().is_empty() && !known.contains(*secret));
+            new.retain(|secret| !secret.trim().is_empty() && !known.secrets.contains(*secret));
         }
         // Nearly all calls have the secrets of earlier ones, or none.
         if !new.is_empty() {
             let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            known.extend(new.into_iter().cloned());
+            known.secrets.extend(new.into_iter().cloned());
+            let nested: Vec<String> = known.secrets.iter().flat_map(|secret| nested(secret)).collect();
+            known.forms = forms_of(&nested).into();
         }
     }
 
     /// The text without them, in any form in which programs quote a string, and without tokens.
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let known = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let known: Vec<String> = known.iter().flat_map(|secret| nested(secret)).collect();
-        if !is_quoted(text, &known) {
+        let forms = self.0.read().unwrap_or_else(PoisonError::into_inner).forms.clone();
+        if !is_quoted(text, &forms) {
             return without_tokens(text);
         }
-        let clean = without_secrets(text, &known);
+        let clean = without_forms(text, &forms);
         Cow::Owned(without_tokens(&clean).into_owned())
     }
 }

@@ -17,12 +17,17 @@ const LONGEST: usize = 4096;
 
 /// The beginning of `text`, without these secrets in any form in which programs quote a string, and without tokens.
 pub(super) fn cleaned(text: &str, secrets: &[String]) -> String {
-    without_tokens(&replaced(text, secrets, LONGEST)).into_owned()
+    without_tokens(&replaced(text, &forms_of(secrets), LONGEST)).into_owned()
 }
 
 /// `text` without these secrets, in any form in which programs quote a string.
 pub fn without_secrets(text: &str, secrets: &[String]) -> String {
-    replaced(text, secrets, usize::MAX)
+    replaced(text, &forms_of(secrets), usize::MAX)
+}
+
+/// The same for secrets of which the forms are known.
+pub(super) fn without_forms(text: &str, forms: &[Form]) -> String {
+    replaced(text, forms, usize::MAX)
 }
 
 /// The secret, and how it is quoted within a quoted text: a message in a log line of Go, or in an Event that one contains.
@@ -40,14 +45,14 @@ fn escaped(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Whether `text` may contain one of these secrets, in any form.
-pub(super) fn is_quoted(text: &str, secrets: &[String]) -> bool {
-    secrets.iter().flat_map(|secret| forms(secret)).any(|form| text.contains(&form.text))
+/// Whether `text` may contain a secret in one of these forms.
+pub(super) fn is_quoted(text: &str, forms: &[Form]) -> bool {
+    forms.iter().any(|form| text.contains(&form.text))
 }
 
 /// A form in which a program writes a secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Form {
+pub(super) struct Form {
     text: String,
     /// The secret is short: the form counts only where it is a word.
     is_word: bool,
@@ -80,12 +85,16 @@ fn ends_in_word(text: &str) -> bool {
     !word.is_empty() && !is_escape
 }
 
-/// The first `longest` bytes of `text`, without these secrets.
-fn replaced(text: &str, secrets: &[String], longest: usize) -> String {
+/// The forms of these secrets, the longest first, since a secret may contain another.
+pub(super) fn forms_of(secrets: &[String]) -> Vec<Form> {
     let mut forms: Vec<Form> = secrets.iter().flat_map(|secret| forms(secret)).collect();
-    // A secret may contain another.
     forms.sort_unstable_by_key(|form| (Reverse(form.text.len()), form.clone()));
     forms.dedup();
+    forms
+}
+
+/// The first `longest` bytes of `text`, without secrets in these forms.
+fn replaced(text: &str, forms: &[Form], longest: usize) -> String {
     let mut clean = String::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {

@@ -1,0 +1,172 @@
+//! Requests that RBAC does not permit: which account lacks which rule, and the remedy.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::NAMESPACE;
+
+/// The prefix of the users of service accounts (apiserver pkg/authentication/serviceaccount).
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+/// The user of requests without credentials.
+const ANONYMOUS: &str = "system:anonymous";
+
+/// A verb on a resource that RBAC does not permit a user, which requested it at least once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Denial {
+    /// The user, `system:serviceaccount:NAMESPACE:NAME` for a service account.
+    pub user: String,
+    /// The API group of the resource; empty for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The resource, with the subresource if there is one: `pods/status`; empty for a path.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resource: String,
+    /// The path of a request that is not about objects.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// The verb.
+    pub verb: String,
+    /// The namespace of the first such request; empty for all namespaces and for objects in none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// What RBAC reports in addition, such as a missing role.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The roles that bindings grant to the account: `ClusterRole runner`, `Role ns/leases`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
+}
+
+impl Denial {
+    /// The namespace and name of the service account, if the user is one.
+    pub fn account(&self) -> Option<(&str, &str)> {
+        self.user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
+    }
+
+    /// Who lacks the right: `ServiceAccount ns/name`, or the user.
+    pub fn subject(&self) -> String {
+        match self.account() {
+            Some((namespace, name)) => format!("ServiceAccount {namespace}/{name}"),
+            None => format!("user {}", self.user),
+        }
+    }
+
+    /// What the verb is applied to: `pods/status in namespace ns`.
+    pub fn target(&self) -> String {
+        if self.resource.is_empty() {
+            return self.path.clone();
+        }
+        let resource = match self.group.as_str() {
+            "" => self.resource.clone(),
+            group => match self.resource.split_once('/') {
+                Some((resource, subresource)) => format!("{resource}.{group}/{subresource}"),
+                None => format!("{}.{group}", self.resource),
+            },
+        };
+        match self.namespace.as_str() {
+            "" => format!("{resource} at the cluster scope"),
+            namespace => format!("{resource} in namespace {namespace}"),
+        }
+    }
+
+    /// The rule that permits these verbs, in YAML.
+    fn rule(&self, verbs: &str) -> String {
+        if self.resource.is_empty() {
+            return format!("{{nonResourceURLs: [\"{}\"], verbs: [{verbs}]}}", self.path);
+        }
+        let group = if self.group.is_empty() { "\"\"" } else { &self.group };
+        format!("{{apiGroups: [{group}], resources: [{}], verbs: [{verbs}]}}", self.resource)
+    }
+
+    /// What permits these verbs.
+    pub fn remedy(&self, verbs: &str) -> String {
+        let rule = self.rule(verbs);
+        match self.account() {
+            _ if self.user == ANONYMOUS => {
+                "the program sends no credentials: pass it {kubeconfig}, or let it use the \
+                 credentials of its pod"
+                    .to_owned()
+            }
+            Some((NAMESPACE, _)) => {
+                format!(
+                    "the default roles lack it: add --sidecar-rbac FILE with a role of the program's vendor that has {rule}"
+                )
+            }
+            Some(_) if self.roles.is_empty() => {
+                let kind = if self.namespace.is_empty() { "ClusterRole" } else { "Role" };
+                format!("no role is bound to it: bind a {kind} with the rule {rule}")
+            }
+            Some(_) => format!("add the rule {rule} to {}", self.roles.join(" or ")),
+            None => format!("bind a role with the rule {rule} to it"),
+        }
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} may not {} {}", self.subject(), self.verb, self.target())?;
+        if self.reason.is_empty() { Ok(()) } else { write!(f, " ({})", self.reason) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denial(user: &str, resource: &str, namespace: &str, roles: &[&str]) -> Denial {
+        let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+        Denial {
+            user: user.into(),
+            group: group.into(),
+            resource: resource.into(),
+            namespace: namespace.into(),
+            verb: "list".into(),
+            roles: roles.iter().map(ToString::to_string).collect(),
+            ..Denial::default()
+        }
+    }
+
+    #[test]
+    fn a_denial_names_the_account_the_right_and_the_remedy() {
+        let account = "system:serviceaccount:storage:runner";
+        let table = [
+            (
+                denial(account, "nodes", "", &["ClusterRole a", "Role storage/b"]),
+                "ServiceAccount storage/runner may not list nodes at the cluster scope",
+                "add the rule {apiGroups: [\"\"], resources: [nodes], verbs: [list]} to ClusterRole a or Role storage/b",
+            ),
+            (
+                denial(account, "leases.coordination.k8s.io", "storage", &[]),
+                "ServiceAccount storage/runner may not list leases.coordination.k8s.io in namespace storage",
+                "no role is bound to it: bind a Role with the rule {apiGroups: [coordination.k8s.io], resources: [leases], \
+                 verbs: [list]}",
+            ),
+            (
+                denial("system:serviceaccount:claimcheck-system:x", "nodes", "", &["ClusterRole a"]),
+                "ServiceAccount claimcheck-system/x may not list nodes at the cluster scope",
+                "the default roles lack it: add --sidecar-rbac FILE with a role of the program's vendor that has \
+                 {apiGroups: [\"\"], resources: [nodes], verbs: [list]}",
+            ),
+            (
+                denial("jane", "nodes", "", &[]),
+                "user jane may not list nodes at the cluster scope",
+                "bind a role with the rule {apiGroups: [\"\"], resources: [nodes], verbs: [list]} to it",
+            ),
+        ];
+        for (denial, text, remedy) in table {
+            assert_eq!((denial.to_string().as_str(), denial.remedy("list").as_str()), (text, remedy));
+        }
+        let mut path = denial(account, "", "", &["ClusterRole a"]);
+        (path.path, path.verb, path.reason) = ("/metrics".into(), "get".into(), "RBAC: x".into());
+        assert_eq!(path.to_string(), "ServiceAccount storage/runner may not get /metrics (RBAC: x)");
+        assert_eq!(
+            path.remedy("get"),
+            "add the rule {nonResourceURLs: [\"/metrics\"], verbs: [get]} to ClusterRole a"
+        );
+        let mut status = denial(account, "volumeattachments/status", "", &[]);
+        status.group = "storage.k8s.io".into();
+        assert_eq!(status.target(), "volumeattachments.storage.k8s.io/status at the cluster scope");
+        assert!(denial(ANONYMOUS, "nodes", "", &[]).remedy("list").contains("no credentials"));
+    }
+}
