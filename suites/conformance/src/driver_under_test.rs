@@ -100,10 +100,15 @@ pub struct DriverUnderTest {
 pub(crate) struct Known {
     /// Steps that fail, and the case that reports each.
     pub failed_steps: BTreeMap<(Step, Access), CaseId>,
-    /// Steps that fail since the cases that run first, and the case that reports each error.
-    pub later_steps: BTreeMap<(Step, String), CaseId>,
+    /// Errors of requests that must succeed and are those of most cases, without what differs between volumes, and the case
+    /// that reports each: any request returns them.
+    pub failures: BTreeMap<(&'static str, String), CaseId>,
+    /// The same for invalid requests.
+    pub rejections: BTreeMap<(&'static str, String), CaseId>,
     /// Objects of a case that make the driver fail in others, and the case that reports each.
     pub foreign: BTreeMap<String, CaseId>,
+    /// Cases that failed, by their numbers: their objects may make the driver fail in others.
+    pub failed: BTreeMap<usize, CaseId>,
     /// Calls that the driver does not implement, and the case that reports each.
     pub unimplemented: BTreeMap<&'static str, CaseId>,
     /// Leftovers that every case leaves, and the case that reports each.
@@ -248,7 +253,7 @@ impl DriverUnderTest {
     }
 
     /// Creates and deletes a volume.
-    async fn try_create(&self, access: Access, purpose: &str) -> Result<(), Status> {
+    pub(crate) async fn try_create(&self, access: Access, purpose: &str) -> Result<(), Status> {
         let name = format!("{}-{}-try-{purpose}-{access}", self.config.name_prefix, self.run);
         let request = self.create_request(name, access);
         let made = self.controller.controller().create_volume(request).await?;

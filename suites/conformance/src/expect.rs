@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, error::Error, fmt, sync::Arc};
 use anyhow::{Result, anyhow, bail, ensure};
 use claimcheck_csi::{Code, Status, tap::code_name};
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, without_ids};
 
 /// Maximum number of characters quoted from a driver's message.
 const QUOTED: usize = 300;
@@ -47,38 +47,60 @@ pub(crate) fn status_text(status: &Status) -> String {
 /// The cause of all errors of calls that are not implemented.
 const UNIMPLEMENTED: &str = "calls of declared capabilities return Unimplemented";
 
-/// A call returned an error, but with a wrong code. A driver that returns one code in place of another often does so in
-/// many calls, so this is the cause of all of them.
-#[derive(Debug)]
-pub(crate) struct WrongCode {
-    text: String,
-    /// In words that do not depend on the call.
-    cause: String,
+/// Whether a call must succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Required {
+    Success,
+    Error,
 }
 
-impl WrongCode {
-    fn new(text: String, returned: Code, codes: &[Code]) -> Self {
+/// A call returned an error that is not permitted, and that is all that is wrong. A driver that returns one code in place
+/// of another often does so in many calls, so this is the cause of all of them.
+#[derive(Debug)]
+pub(crate) struct WrongStatus {
+    text: String,
+    pub required: Required,
+    /// In words that do not depend on the call.
+    cause: Option<String>,
+    /// The errors, as the text quotes them.
+    errors: Vec<String>,
+}
+
+impl WrongStatus {
+    /// An error where OK is required.
+    fn failure(text: String, status: &Status) -> Self {
+        let cause = (status.code() == Code::Unimplemented).then(|| UNIMPLEMENTED.to_owned());
+        Self { text, required: Required::Success, cause, errors: vec![status_text(status)] }
+    }
+
+    /// An error where another one is required.
+    fn wrong_code(text: String, status: &Status, codes: &[Code]) -> Self {
         // For an object that does not exist, several codes may be permitted; which, depends on the call.
         let required = either(if codes.contains(&Code::NotFound) { &[Code::NotFound] } else { codes });
-        if returned == Code::Unimplemented {
-            return Self::unimplemented(text);
-        }
-        let cause = format!("{} is returned where {required} is required", code_name(returned));
-        Self { text, cause }
+        let cause = match status.code() {
+            Code::Unimplemented => UNIMPLEMENTED.to_owned(),
+            returned => format!("{} is returned where {required} is required", code_name(returned)),
+        };
+        Self { text, required: Required::Error, cause: Some(cause), errors: vec![status_text(status)] }
     }
 
     /// A call of a declared capability returned Unimplemented.
     pub(crate) fn unimplemented(text: String) -> Self {
-        Self { text, cause: UNIMPLEMENTED.to_owned() }
+        Self { text, required: Required::Success, cause: Some(UNIMPLEMENTED.to_owned()), errors: Vec::new() }
     }
 
     pub(crate) fn is_unimplemented(&self) -> bool {
-        self.cause == UNIMPLEMENTED
+        self.cause.as_deref() == Some(UNIMPLEMENTED)
+    }
+
+    /// Whether all errors are this one, apart from what differs between volumes.
+    pub(crate) fn is_only(&self, kind: &str) -> bool {
+        !self.errors.is_empty() && self.errors.iter().all(|error| without_ids(error) == kind)
     }
 
     /// The cause of an error with a wrong code.
     pub(crate) fn cause_of(error: &anyhow::Error) -> Option<String> {
-        error.downcast_ref::<Self>().map(|wrong| wrong.cause.clone())
+        error.downcast_ref::<Self>()?.cause.clone()
     }
 }
 
@@ -86,13 +108,13 @@ fn either(codes: &[Code]) -> String {
     codes.iter().map(|&code| code_name(code)).collect::<Vec<_>>().join(" or ")
 }
 
-impl fmt::Display for WrongCode {
+impl fmt::Display for WrongStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Error for WrongCode {}
+impl Error for WrongStatus {}
 
 /// Checks the result of a call.
 pub(crate) trait Answer<T> {
@@ -106,10 +128,7 @@ impl<T> Answer<T> for Result<T, Status> {
     fn works(self, what: &str) -> Result<T> {
         self.map_err(|status| {
             let text = format!("{what} returned {}, expected OK", status_text(&status));
-            match status.code() {
-                Code::Unimplemented => WrongCode::unimplemented(text).into(),
-                _ => anyhow!(text),
-            }
+            WrongStatus::failure(text, &status).into()
         })
     }
 
@@ -119,7 +138,7 @@ impl<T> Answer<T> for Result<T, Status> {
             Err(status) if codes.contains(&status.code()) => Ok(()),
             Err(status) => {
                 let text = format!("{what} returned {}, expected {required}", status_text(&status));
-                Err(WrongCode::new(text, status.code(), codes).into())
+                Err(WrongStatus::wrong_code(text, &status, codes).into())
             }
             Ok(_) => bail!("{what} returned OK, expected {required}"),
         }
@@ -128,9 +147,17 @@ impl<T> Answer<T> for Result<T, Status> {
 
 /// Combines two checks of one row; if both fail, both errors are reported.
 pub(crate) fn both(one: Result<()>, other: Result<()>) -> Result<()> {
-    match (one, other) {
-        (Err(one), Err(other)) => bail!("{one:#}, and {other:#}"),
-        (one, other) => one.and(other),
+    let (one, other) = match (one, other) {
+        (Err(one), Err(other)) => (one, other),
+        (one, other) => return one.and(other),
+    };
+    let text = format!("{one:#}, and {other:#}");
+    match (one.downcast_ref::<WrongStatus>(), other.downcast_ref::<WrongStatus>()) {
+        (Some(one), Some(other)) if one.required == other.required => {
+            let errors = [&one.errors[..], &other.errors].concat();
+            Err(WrongStatus { text, required: one.required, cause: None, errors }.into())
+        }
+        _ => Err(anyhow!(text)),
     }
 }
 
@@ -161,12 +188,14 @@ pub(crate) fn raced<T>(
         );
         return Ok(fine);
     };
-    let odd = format!(
+    let text = format!(
         "one of several concurrent {what} calls returned {}, expected OK or Aborted",
         status_text(&odd)
     );
-    ensure!(!fine.is_empty() || !also.is_empty(), "{odd}, and none returned OK");
-    f.warn(odd);
+    if fine.is_empty() && also.is_empty() {
+        return Err(WrongStatus::failure(format!("{text}, and none returned OK"), &odd).into());
+    }
+    f.warn(text);
     Ok(fine)
 }
 

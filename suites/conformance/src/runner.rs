@@ -20,11 +20,12 @@ use crate::{
     case::{Case, Planned},
     driver_under_test::{DriverUnderTest, Known},
     effect::Effect,
-    fixture::{Clue, FailedStep, Finding, Fixture, Hint, Step, Trace},
+    expect::{Required, WrongStatus},
+    fixture::{Clue, FailedStep, Finding, Fixture, Hint, Step, Trace, case_of, kind_of},
     health::{DriverHealth, End, Unanswered},
     rows::CREATE,
     spec,
-    verdict::{Breaks, is_unimplemented, is_violation, verdict},
+    verdict::{Breaks, is_violation, verdict, wrong_status},
 };
 
 /// The time limit of a case, as a multiple of the deadline of a call, in addition to the wait for snapshots.
@@ -87,7 +88,20 @@ fn reported_by<'a>(known: &'a Known, case: &CaseId, trace: Trace, early: bool) -
 fn clue(fixture: &Fixture, outcome: &anyhow::Result<()>) -> Option<Clue> {
     let error = outcome.as_ref().err().filter(|_| is_violation(outcome))?;
     let clue = fixture.clue(&format!("{error:#}"))?;
-    (clue.hint != Hint::Unimplemented || is_unimplemented(error)).then_some(clue)
+    let wrong = wrong_status(error);
+    let is_cause = match &clue.hint {
+        Hint::Unimplemented => wrong.is_some_and(WrongStatus::is_unimplemented),
+        // A finding about something else as well has a cause of its own.
+        Hint::Same(kind) => wrong.is_some_and(|wrong| wrong.is_only(kind)),
+        Hint::Foreign(_) | Hint::Full | Hint::Denied => true,
+    };
+    is_cause.then_some(clue)
+}
+
+/// Whether a case that ran in parallel with others is run again because of such an error. Cases that wait for what the
+/// case establishes would not wait for that.
+fn is_repeated(planned: &Planned, clue: &Clue) -> bool {
+    planned.case.row.establishes.is_empty() || !matches!(clue.hint, Hint::Same(_))
 }
 
 /// A case that ran in parallel with others while the driver or a step failed: it is run again serially.
@@ -252,7 +266,11 @@ impl Runner {
                 }
                 DriverHealth::Healthy => {
                     let failed = fixture.failed_step().map(|failed| failed.step.call());
-                    let call = || clue(&fixture, &outcome).map(|clue| clue.call);
+                    let call = || {
+                        clue(&fixture, &outcome)
+                            .filter(|clue| is_repeated(planned, clue))
+                            .map(|clue| clue.call)
+                    };
                     if let Some(failed) = failed.filter(|_| is_violation(&outcome)).or_else(call) {
                         return Err(Rerun { planned, end: None, calls, failed: Some(failed) });
                     }
@@ -268,7 +286,7 @@ impl Runner {
             DriverHealth::Healthy if late => {
                 outcome = self.blame(&case, &calls, "times out", outcome.breaks(spec::SERVICE));
             }
-            DriverHealth::Healthy => outcome = self.reported_with_its_cause(&case, &fixture, outcome),
+            DriverHealth::Healthy => outcome = self.reported_with_its_cause(planned, &fixture, outcome).await,
             DriverHealth::Restarted(end) => {
                 let failed = Err(anyhow!(end.describe(&calls))).breaks(spec::SERVICE);
                 outcome = self.blame(&case, &calls, "makes the driver fail", failed);
@@ -290,6 +308,7 @@ impl Runner {
         if own.is_none() && is_violation(&outcome) {
             let Case { row, access, .. } = planned.case;
             known.absent_effects.report(row.establishes, access, &case);
+            known.failed.insert(fixture.number(), case.clone());
         }
         let findings = findings.into_iter().map(|finding| attributed(&known, &case, finding, early));
         let (warnings, failures): (Vec<_>, Vec<_>) =
@@ -325,21 +344,25 @@ impl Runner {
 
     /// The outcome of a case that may have failed because of an error with another cause than the request: one case
     /// reports each cause.
-    fn reported_with_its_cause(
+    async fn reported_with_its_cause(
         &self,
-        case: &CaseId,
+        planned: &Planned,
         fixture: &Fixture,
         outcome: anyhow::Result<()>,
     ) -> anyhow::Result<()> {
+        let case = &planned.id();
         let Some(Clue { call, hint, .. }) = clue(fixture, &outcome) else {
             return self.reported_once(case, fixture, outcome);
         };
         let reported = {
             let known = self.driver.known();
             let by = match &hint {
-                Hint::Foreign(name) => known.foreign.get(name),
+                Hint::Foreign(name) => {
+                    let culprit = || known.failed.get(&case_of(name)?);
+                    known.foreign.get(name).or_else(culprit)
+                }
                 Hint::Unimplemented => known.unimplemented.get(call),
-                Hint::Full | Hint::Denied => None,
+                Hint::Full | Hint::Denied | Hint::Same(_) => None,
             };
             by.filter(|by| *by != case).map(CaseId::reference)
         };
@@ -358,13 +381,53 @@ impl Runner {
             (_, None) => {}
         }
         let outcome = self.reported_once(case, fixture, outcome);
-        if is_violation(&outcome) {
-            let mut known = self.driver.known();
-            match hint {
-                Hint::Foreign(name) => drop(known.foreign.insert(name, case.clone())),
-                Hint::Unimplemented => drop(known.unimplemented.insert(call, case.clone())),
-                Hint::Full | Hint::Denied => {}
-            }
+        if !is_violation(&outcome) {
+            return outcome;
+        }
+        match hint {
+            Hint::Foreign(name) => drop(self.driver.known().foreign.insert(name, case.clone())),
+            Hint::Unimplemented => drop(self.driver.known().unimplemented.insert(call, case.clone())),
+            Hint::Same(kind) => return self.same_error_once(planned, fixture, outcome, (call, kind)).await,
+            Hint::Full | Hint::Denied => {}
+        }
+        outcome
+    }
+
+    /// The outcome of a case that failed only because of this error of a call. One case reports an error that the call
+    /// returns for any request, and one an error that it returns for invalid requests.
+    async fn same_error_once(
+        &self,
+        planned: &Planned,
+        fixture: &Fixture,
+        outcome: anyhow::Result<()>,
+        error: (&'static str, String),
+    ) -> anyhow::Result<()> {
+        let (case, call) = (planned.id(), error.0);
+        let required = outcome.as_ref().err().and_then(wrong_status).map(|wrong| wrong.required);
+        let is_invalid = required == Some(Required::Error) && planned.case.row.establishes.is_empty();
+        let reported = {
+            let known = self.driver.known();
+            let rejected = || known.rejections.get(&error).filter(|_| is_invalid);
+            let by = known.failures.get(&error).or_else(rejected);
+            by.filter(|by| **by != case).map(CaseId::reference)
+        };
+        if let Some(by) = reported {
+            return Err(skip(format!("{call} fails with the same error: {by}")));
+        }
+        let is_of_any_request = if call == Step::Create.rpc() {
+            let other = self.driver.try_create(fixture.access(), "again").await;
+            other.is_err_and(|status| kind_of(&status) == error.1)
+        } else {
+            required == Some(Required::Success) && !Step::calls(call)
+        };
+        if is_of_any_request && call == Step::Create.rpc() {
+            fixture.warn("CreateVolume now fails with the same error for any volume");
+        }
+        let mut known = self.driver.known();
+        match required {
+            _ if is_of_any_request => drop(known.failures.insert(error, case)),
+            Some(Required::Error) => drop(known.rejections.entry(error).or_insert(case)),
+            Some(Required::Success) | None => {}
         }
         outcome
     }
@@ -380,7 +443,7 @@ impl Runner {
         let Some(failed) = fixture.failed_step().filter(|_| is_violation(&outcome)) else { return outcome };
         let FailedStep { step, error, is_ordinary } = failed;
         let mut known = self.driver.known();
-        match known.later_steps.entry((step, error)) {
+        match known.failures.entry((step.rpc(), error)) {
             Entry::Occupied(by) if by.get() != case => {
                 Err(skip(format!("{step} fails with the same error: {}", by.get().reference())))
             }

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use claimcheck_engine::Skip;
 use claimcheck_model::CaseResult;
 
-use crate::{expect::WrongCode, fixture::Finding, spec::Sentence};
+use crate::{expect::WrongStatus, fixture::Finding, spec::Sentence};
 
 /// An error that does not violate the sentence of its row.
 #[derive(Debug)]
@@ -64,10 +64,9 @@ pub(crate) fn is_violation(outcome: &Result<()>) -> bool {
     judged && !error.is::<Skip>()
 }
 
-/// Whether an error is that the driver does not implement a call of a declared capability.
-pub(crate) fn is_unimplemented(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<Other>().map_or(error, |other| &other.error);
-    error.downcast_ref::<WrongCode>().is_some_and(WrongCode::is_unimplemented)
+/// What is wrong, if that is only the status of a call.
+pub(crate) fn wrong_status(error: &anyhow::Error) -> Option<&WrongStatus> {
+    error.downcast_ref::<Other>().map_or(error, |other| &other.error).downcast_ref()
 }
 
 /// The result of a case, and a warning: a violation that does not fail it.
@@ -93,8 +92,8 @@ pub(crate) fn verdict(
                 return (CaseResult::Skipped { reason: skip.to_string() }, None);
             }
             (Some(_), _) => (String::new(), of_leftovers(), None),
-            (None, Some(other)) => (other.to_string(), other.rule, WrongCode::cause_of(&other.error)),
-            (None, None) => (format!("{error:#}"), Some(rule), WrongCode::cause_of(&error)),
+            (None, Some(other)) => (other.to_string(), other.rule, WrongStatus::cause_of(&other.error)),
+            (None, None) => (format!("{error:#}"), Some(rule), WrongStatus::cause_of(&error)),
         },
     };
     if left.is_empty()

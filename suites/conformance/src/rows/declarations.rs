@@ -18,7 +18,7 @@ use super::{ATTACH, EXPAND, GET_SNAPSHOT, GROUPS, LIST_NODES, NODE_EXPAND, case}
 use crate::{
     case::Row,
     config::Map,
-    expect::{Answer, WrongCode, status_text},
+    expect::{Answer, WrongStatus, status_text},
     fixture::Fixture,
     need::Need,
     spec,
@@ -227,7 +227,7 @@ fn declared(f: &Fixture, probes: Probes) -> Result<()> {
         return Ok(());
     }
     let text = format!("declared, but these calls return Unimplemented: {}", missing.join(", "));
-    Err(WrongCode::unimplemented(text).into())
+    Err(WrongStatus::unimplemented(text).into())
 }
 
 /// Checks that calls that are not declared return Unimplemented. A driver that executes such a call has an undeclared

@@ -64,6 +64,8 @@ pub struct Traits {
     pub removes_staging: bool,
     /// Returns NotFound for NodeUnstageVolume of a volume that does not exist.
     pub checks_unstaged: bool,
+    /// Returns Internal for NodeUnstageVolume of a volume that does not exist.
+    pub fails_unstaged: bool,
     /// Does not stage, and publishes a volume for reading only after it was published for writing.
     pub formats_when_published: bool,
     /// Returns Internal from every call about all volumes, once a volume with a control character in its name was
@@ -343,6 +345,9 @@ impl Node for Toy {
         let (request, mut state) = (request.into_inner(), self.state());
         if self.traits.checks_unstaged && !state.sizes.contains_key(&request.volume_id) {
             return Err(Status::not_found("no volume"));
+        }
+        if self.traits.fails_unstaged && !state.sizes.contains_key(&request.volume_id) {
+            return Err(Status::internal("cannot read the metadata"));
         }
         state.staged.remove(&request.volume_id);
         if self.traits.removes_staging {
