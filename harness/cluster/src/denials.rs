@@ -52,7 +52,7 @@ fn roles(denial: &Denial, of_cluster: &[ClusterRoleBinding], of_namespaces: &[Ro
 }
 
 /// Whether a subject of a binding, in this namespace, is the account or the group of its namespace. The group of all
-/// accounts is nobody's in particular.
+/// accounts is not specific to it.
 fn is_of(subject: &Subject, (namespace, name): (&str, &str), of_binding: &str) -> bool {
     match subject.kind.as_str() {
         "ServiceAccount" => {

@@ -293,7 +293,7 @@ const CLUSTER_CA: &str = "kube-root-ca.crt";
 /// The mode of a file in a volume (`ConfigMapVolumeSourceDefaultMode` in pkg/apis/core/v1/defaults.go).
 const DEFAULT_MODE: i32 = 0o644;
 
-/// The mode of a file on virtual nodes: its owner has what the container's user has in any way, and nobody else anything.
+/// The mode of a file on virtual nodes: its owner has what the container's user has in any way, and others have nothing.
 fn mode(declared: Option<i32>) -> u32 {
     let mode = declared.unwrap_or(DEFAULT_MODE).unsigned_abs();
     (mode | mode << 3 | mode << 6) & 0o700
