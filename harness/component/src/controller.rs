@@ -3,7 +3,7 @@
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{Result, ensure};
-use claimcheck_controllers::{self as controllers, Name, Provisioning};
+use claimcheck_controllers::{self as controllers, Name, Provisioning, Resizing};
 use claimcheck_csi::tap::{Tap, TapError};
 use claimcheck_model::metric::CSI_SIDECAR_OPERATIONS;
 use clap::{
@@ -48,8 +48,9 @@ struct Flags {
     /// kube-controller-manager, PersistentVolumeClaimUnusedSinceTime, which writes the condition Unused of PVCs; of
     /// kube-scheduler, StorageCapacityScoring, which prefers nodes with more storage capacity; and of
     /// external-provisioner, CrossNamespaceVolumeDataSource, which creates volumes from data sources in other namespaces
-    /// if a ReferenceGrant there permits it. ReleaseLeaderElectionOnExit is on by default. Gates of features that are
-    /// always on are accepted with the value true
+    /// if a ReferenceGrant there permits it. On by default are ReleaseLeaderElectionOnExit and, of external-resizer,
+    /// RecoverVolumeExpansionFailure, without which PVCs cannot request less after a failed expansion. Gates of features
+    /// that are always on are accepted with the value true
     #[arg(long, value_name = "NAME=BOOL,..", value_parser = gates::gates)]
     feature_gates: Vec<gates::Gates>,
     /// Serve the metrics of --http-endpoint at this path
@@ -171,6 +172,7 @@ impl Flags {
     fn options(&self, meters: &Meters) -> Result<controllers::Options> {
         let capacity_namespace = self.sidecar.capacity_namespace.clone();
         let sidecar = self.sidecar.options()?;
+        let recover_expansion_failure = gates::value(&self.feature_gates, gates::RECOVERY).unwrap_or(true);
         // The other gates are off by default.
         let gate = |name| gates::value(&self.feature_gates, name).unwrap_or(false);
         let cross_namespace_sources = gate(gates::CROSS_NAMESPACE);
@@ -184,6 +186,7 @@ impl Flags {
             meter: meters.meter(),
             capacity_namespace: capacity_namespace.or_else(|| self.api.pod_namespace()),
             provisioning: Provisioning { cross_namespace_sources, ..sidecar.provisioning },
+            resizing: Resizing { recover_expansion_failure, ..sidecar.resizing },
             ..sidecar
         })
     }
@@ -196,5 +199,25 @@ impl Flags {
         let (tap, records) = Tap::from_env()?.tee();
         meters.follow(records, &CSI_SIDECAR_OPERATIONS);
         Ok(Some(tap))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gate_of_recovery_reaches_the_resizer() {
+        for (gates, recovers) in [
+            (&[][..], true),
+            (&["--feature-gates=RecoverVolumeExpansionFailure=true"], true),
+            (&["--feature-gates=RecoverVolumeExpansionFailure=false"], false),
+        ] {
+            let words = ["controller", "resizer"].iter().chain(gates);
+            let matches = Flags::augment_args(Command::new("controller")).get_matches_from(words);
+            let flags = Flags::from_arg_matches(&matches).expect("they are valid");
+            let options = flags.options(&Meters::new()).expect("they are consistent");
+            assert_eq!(options.resizing.recover_expansion_failure, recovers, "{gates:?}");
+        }
     }
 }

@@ -12,6 +12,9 @@ pub(super) const UNUSED_SINCE_TIME: &str = "PersistentVolumeClaimUnusedSinceTime
 pub(super) const CROSS_NAMESPACE: &str = "CrossNamespaceVolumeDataSource";
 /// Off by default, alpha; on since 1.37: the scheduler prefers nodes with more storage capacity.
 pub(super) const CAPACITY_SCORING: &str = "StorageCapacityScoring";
+/// On by default, generally available, and not locked: manifests of vendors switch it off. Without it the resizer records
+/// neither size nor state of an expansion.
+pub(super) const RECOVERY: &str = "RecoverVolumeExpansionFailure";
 /// Alpha. Off by default upstream, and on here: a leader gives its lease up when it exits.
 pub(super) const RELEASE_ON_EXIT: &str = "ReleaseLeaderElectionOnExit";
 
@@ -56,7 +59,7 @@ const KNOWN: &[Known] = &[
         of: &[Name::Provisioner, Name::Resizer],
         values: Values::AlwaysOn,
     },
-    Known { name: "RecoverVolumeExpansionFailure", of: &[Name::Resizer], values: Values::AlwaysOn },
+    Known { name: RECOVERY, of: &[Name::Resizer], values: Values::Both },
     Known { name: "AnnotateFsResize", of: &[Name::Resizer], values: Values::AlwaysOn },
     Known { name: "MutableCSINodeAllocatableCount", of: &[Name::Attacher], values: Values::AlwaysOn },
     Known {
@@ -187,7 +190,7 @@ mod tests {
             ("PersistentVolumeClaimUnusedSinceTime", "such as PersistentVolumeClaimUnusedSinceTime=true"),
             ("PersistentVolumeClaimUnusedSinceTime=on", "write true or false"),
             ("SELinuxChangePolicy=false", "feature is locked to true"),
-            ("RecoverVolumeExpansionFailure=false", "always have this feature"),
+            ("AnnotateFsResize=false", "always have this feature"),
             ("AllAlpha=true", "CrossNamespaceVolumeDataSource, Topology"),
         ] {
             let error = gates(text).expect_err(text);

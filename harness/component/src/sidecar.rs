@@ -218,6 +218,7 @@ impl SidecarArgs {
             resizing: Resizing {
                 handle_volume_inuse_error: self.handle_volume_inuse_error,
                 extra_modify_metadata: self.extra_modify_metadata,
+                ..Resizing::default()
             },
             node_deployment: self.node_deployment()?,
             distributed_snapshotting: self.enable_distributed_snapshotting,
@@ -314,8 +315,9 @@ mod tests {
         assert!(prevent_mode_conversion);
         assert!(immediate_topology && capacity_poll_interval == seconds(60) && capacity_threads == 1);
         assert!(capacity_requests.is_none() && cloning_threads == 1 && options.resync.is_none());
-        let Resizing { handle_volume_inuse_error, extra_modify_metadata } = options.resizing;
-        assert!(handle_volume_inuse_error && !extra_modify_metadata);
+        let Resizing { handle_volume_inuse_error, extra_modify_metadata, recover_expansion_failure } =
+            options.resizing;
+        assert!(handle_volume_inuse_error && !extra_modify_metadata && recover_expansion_failure);
         let off = [
             extra_create_metadata,
             strict_topology,
@@ -381,7 +383,7 @@ mod tests {
         let limit = RequestLimit { qps: 3.0, burst: 5 };
         assert_eq!((provisioning.capacity_requests, provisioning.cloning_threads), (Some(limit), 4));
         assert_eq!(options.resync, Some(seconds(900)));
-        let Resizing { handle_volume_inuse_error, extra_modify_metadata } = options.resizing;
+        let Resizing { handle_volume_inuse_error, extra_modify_metadata, .. } = options.resizing;
         assert!(!handle_volume_inuse_error && extra_modify_metadata);
         assert_eq!(options.capacity_owner, CapacityOwner::Nothing);
         assert_eq!((options.attaching.reconcile_sync, options.attaching.max_entries), (seconds(300), 100));

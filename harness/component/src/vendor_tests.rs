@@ -120,12 +120,12 @@ const VENDORS: &[Vendor] = &[
                  --leader-election-lease-duration=120s --leader-election-renew-deadline=60s \
                  --leader-election-retry-period=30s --kube-api-qps=100 --kube-api-burst=100 --worker-threads=100",
             ),
-            // Without RecoverVolumeExpansionFailure=false, which is refused.
             (
                 Name::Resizer,
                 "--v=4 --timeout=300s --handle-volume-inuse-error=false --csi-address=/csi/csi.sock \
                  --kube-api-qps=100 --kube-api-burst=100 --leader-election --leader-election-lease-duration=120s \
-                 --leader-election-renew-deadline=60s --leader-election-retry-period=30s",
+                 --leader-election-renew-deadline=60s --leader-election-retry-period=30s \
+                 --feature-gates=RecoverVolumeExpansionFailure=false",
             ),
             (
                 Name::Provisioner,
@@ -195,12 +195,13 @@ const VENDORS: &[Vendor] = &[
                  --enable-capacity --capacity-ownerref-level=2 --immediate-topology=false --kube-api-qps=50 \
                  --kube-api-burst=100 --http-endpoint=:8000",
             ),
-            // Without RecoverVolumeExpansionFailure=false, which is refused. One flag is there twice.
+            // One flag is there twice.
             (
                 Name::Resizer,
                 "--v=2 --csi-address=/csi/csi.sock --timeout=1m50s --retry-interval-max=1m --leader-election \
                  --leader-election-namespace=longhorn-system --leader-election-namespace=longhorn-system \
-                 --kube-api-qps=50 --kube-api-burst=100 --http-endpoint=:8000 --handle-volume-inuse-error=false",
+                 --kube-api-qps=50 --kube-api-burst=100 --http-endpoint=:8000 --handle-volume-inuse-error=false \
+                 --feature-gates=RecoverVolumeExpansionFailure=false",
             ),
             (
                 Name::Snapshotter,
@@ -298,7 +299,7 @@ fn what_no_named_controller_has_is_refused() {
         (Name::Attacher, "-enable-capacity", "--enable-capacity is a flag of provisioner"),
         (Name::Attacher, "-enable-pprof", "--enable-pprof is a flag of provisioner"),
         (Name::Attacher, "-feature-gates=Topology=true", "unrecognized feature gate: Topology"),
-        (Name::Resizer, "-feature-gates=RecoverVolumeExpansionFailure=false", "always have this feature"),
+        (Name::Resizer, "-feature-gates=AnnotateFsResize=false", "always have this feature"),
         (Name::Provisioner, "-time=1s", "'--timeout'"),
         (Name::Provisioner, "--metrics-address=:1 --http-endpoint=:2", "cannot be used with"),
         (Name::Provisioner, "--csi-address=tcp://127.0.0.1:1", "unix:///csi/csi.sock"),

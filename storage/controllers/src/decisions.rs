@@ -171,7 +171,7 @@ pub const ALL: &[Decision] = &[
         name: "resizer: claim",
         decide: |world, _, name| {
             let known = resizer::plan::Known::default();
-            Plan::from(resizer::plan::plan(&key(name), world, &driver(), &known, NOW)).actions.len()
+            Plan::from(resizer::plan::plan(&key(name), world, &driver(), &known, true, NOW)).actions.len()
         },
     },
     Decision {

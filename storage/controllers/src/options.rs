@@ -157,11 +157,18 @@ pub struct Resizing {
     pub handle_volume_inuse_error: bool,
     /// `--extra-modify-metadata`: pass the names of the claim and volume to ControllerModifyVolume, as parameters.
     pub extra_modify_metadata: bool,
+    /// The feature gate RecoverVolumeExpansionFailure: record the size and the progress of an expansion in the claim's
+    /// status, so that the claim can request less after a failure.
+    pub recover_expansion_failure: bool,
 }
 
 impl Default for Resizing {
     fn default() -> Self {
-        Self { handle_volume_inuse_error: true, extra_modify_metadata: false }
+        Self {
+            handle_volume_inuse_error: true,
+            extra_modify_metadata: false,
+            recover_expansion_failure: true,
+        }
     }
 }
 

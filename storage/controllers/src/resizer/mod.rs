@@ -9,7 +9,12 @@
 //!
 //! A driver that expands on the node only is not called here: the node does everything.
 //!
-//! Upstream: kubernetes-csi/external-resizer, `pkg/controller/expand_and_recover.go`.
+//! With the feature gate RecoverVolumeExpansionFailure=false, which manifests of vendors still set, the claim's status has
+//! the conditions Resizing and FileSystemResizePending alone: no size and no state of the expansion, and no error. Every
+//! failed call is repeated with backoff, with the size that the claim requests by then.
+//!
+//! Upstream: kubernetes-csi/external-resizer, `pkg/controller/expand_and_recover.go`, and without recovery `resizePVC` in
+//! `pkg/controller/controller.go`.
 
 mod decision;
 mod meter;

@@ -71,13 +71,13 @@ pub struct Pair {
 /// An action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write to the claim that an expansion to this size is in progress.
+    /// Write to the claim that an expansion to this size is in progress. Without recovery: the condition alone.
     MarkInProgress {
         /// The claim.
         claim: Arc<PersistentVolumeClaim>,
         /// The size in bytes.
         bytes: i64,
-        /// It differs from the previous size: conditions of that are cleared.
+        /// It differs from the previous size, or follows its end: conditions of that are cleared.
         restart: bool,
     },
     /// Call ControllerExpandVolume.
@@ -110,12 +110,13 @@ pub enum Action {
     Fail(Pair, AccessModeError),
 }
 
-/// Plans the claim with this key.
+/// Plans the claim with this key; `recovers` is the feature gate RecoverVolumeExpansionFailure.
 pub fn plan(
     key: &ObjectKey,
     world: &World,
     driver: &DriverInfo,
     known: &Known,
+    recovers: bool,
     now: Timestamp,
 ) -> Decision<Action> {
     let Some((pair, csi)) = pair(key, world, driver) else { return Decision::Rest };
@@ -138,8 +139,13 @@ pub fn plan(
     if growth::requested(claim) <= growth::capacity(claim) {
         return Decision::Rest;
     }
-    let Some(bytes) = size(claim, volume, driver, known) else { return Decision::Rest };
-    let restart = growth::allocated(claim) != Some(bytes);
+    let (bytes, restart) = if recovers {
+        let Some(bytes) = size(claim, volume, driver, known) else { return Decision::Rest };
+        (bytes, growth::allocated(claim) != Some(bytes))
+    } else {
+        let Some(bytes) = size_without_recovery(claim, volume) else { return Decision::Rest };
+        (bytes, AFTER_RESIZING.iter().any(|condition| condition.holds(claim)))
+    };
     if let Some((_, until)) = known.slow.filter(|(refused, until)| *refused == bytes && *until > now) {
         return Decision::Again(Duration::try_from(until - now).unwrap_or(SLOW));
     }
@@ -201,6 +207,18 @@ fn size(
         | Progress::ControllerInfeasible
         | Progress::None => Some(begun),
     }
+}
+
+/// The conditions of a claim that another attempt without recovery replaces by that of its own.
+const AFTER_RESIZING: [Condition; 3] =
+    [Condition::FileSystemResizePending, Condition::ControllerResizeError, Condition::NodeResizeError];
+
+/// The size to request with RecoverVolumeExpansionFailure=false: always what the claim requests by now; `None` while the
+/// node must act. Upstream: `pvNeedResize` in `pkg/controller/controller.go`.
+fn size_without_recovery(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<i64> {
+    let requested = growth::requested(claim);
+    let is_expanded = growth::volume_capacity(volume) >= requested;
+    (!is_expanded || !Condition::FileSystemResizePending.holds(claim)).then_some(requested)
 }
 
 impl Refusal {

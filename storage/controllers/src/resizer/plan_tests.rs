@@ -30,13 +30,14 @@ struct Scene {
     pods: Vec<Pod>,
     driver: DriverInfo,
     known: Known,
+    recovers: bool,
 }
 
 fn scene(requested: &str) -> Scene {
     let (mut claim, mut volume) = (testing::claim("c", "fast", "1Gi"), testing::volume("v", "fast", "1Gi"));
     bind(&mut claim, &mut volume);
     let driver = DriverInfo::new(DRIVER, &[], &[Rpc::ExpandVolume]);
-    let scene = Scene { claim, volume, pods: Vec::new(), driver, known: Known::default() };
+    let scene = Scene { claim, volume, pods: Vec::new(), driver, known: Known::default(), recovers: true };
     scene.requested(requested)
 }
 
@@ -83,6 +84,18 @@ impl Scene {
         self
     }
 
+    /// With RecoverVolumeExpansionFailure=false, and these conditions.
+    fn without_recovery(mut self, conditions: &[&str]) -> Self {
+        self.recovers = false;
+        let condition = |name: &&str| PersistentVolumeClaimCondition {
+            type_: (*name).to_owned(),
+            status: "True".into(),
+            ..Default::default()
+        };
+        self.claim.status.as_mut().unwrap().conditions = Some(conditions.iter().map(condition).collect());
+        self
+    }
+
     fn used(mut self) -> Self {
         self.pods.push(testing::pod("p", "", &["c"]));
         self
@@ -93,7 +106,8 @@ impl Scene {
         for pod in &self.pods {
             world.apply(pod.clone());
         }
-        plan(&key_of(&self.claim), &world, &self.driver, &self.known, Timestamp::UNIX_EPOCH)
+        let now = Timestamp::UNIX_EPOCH;
+        plan(&key_of(&self.claim), &world, &self.driver, &self.known, self.recovers, now)
     }
 
     fn short(&self) -> String {
@@ -219,4 +233,37 @@ fn the_old_size_is_forgotten_once_the_node_has_grown_the_volume() {
     assert_eq!(scene.short(), "mark 2 again", "the claim does not have it yet");
     scene.claim.status.as_mut().unwrap().capacity = storage("2Gi");
     assert_eq!(scene.short(), "forget");
+}
+
+#[test]
+fn without_recovery_conditions_alone_say_how_far_a_claim_is() {
+    use Progress::{ControllerAtWork, ControllerInfeasible, NodePending};
+    let (resizing, pending) = (&["Resizing"][..], &["FileSystemResizePending"][..]);
+    let rows = [
+        (scene("1Gi").without_recovery(&[]), "rest"),
+        (scene("2Gi").without_recovery(&[]), "mark 2"),
+        (scene("2Gi").without_recovery(resizing), "call 2"),
+        (scene("2Gi").without_recovery(resizing).without_controller(), "no call 2"),
+        (scene("2Gi").without_recovery(resizing).grown(3, true), "volume 3"),
+        (scene("2Gi").without_recovery(resizing).grown(3, true).volume_of("3Gi"), "node"),
+        (scene("2Gi").without_recovery(resizing).grown(3, false).volume_of("3Gi"), "finished 3"),
+        // Restarted between the driver's response and the write to the claim.
+        (scene("2Gi").without_recovery(resizing).volume_of("2Gi"), "call 2"),
+        (scene("2Gi").without_recovery(pending).volume_of("2Gi"), "rest"),
+        (scene("3Gi").without_recovery(pending).volume_of("2Gi"), "mark 3 again"),
+        // Errors of a kubelet, or from a time with recovery.
+        (scene("2Gi").without_recovery(&["Resizing", "NodeResizeError"]), "mark 2 again"),
+        // What an earlier resizer with recovery has written, counts for nothing.
+        (scene("2Gi").growing("3Gi", ControllerAtWork).without_recovery(resizing), "call 2"),
+        (scene("2Gi").growing("2Gi", ControllerInfeasible).without_recovery(resizing), "call 2"),
+        (scene("2Gi").growing("2Gi", NodePending).volume_of("2Gi").without_recovery(resizing), "call 2"),
+        // An expansion of unknown outcome is not completed first.
+        (scene("2Gi").without_recovery(resizing).failed(Refusal::Uncertain), "call 2"),
+        (scene("2Gi").without_recovery(resizing).failed(Refusal::Infeasible), "call 2"),
+        (scene("2Gi").without_recovery(resizing).failed(Refusal::InUse), "call 2"),
+        (scene("2Gi").without_recovery(resizing).failed(Refusal::InUse).used(), "in use"),
+    ];
+    for (scene, expected) in rows {
+        assert_eq!(scene.short(), expected, "{:?}", scene.claim.status);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -66,7 +66,11 @@ impl Controller for Resizer {
                 self.known().remove(uid(claim));
                 self.measured.forget(claim);
             }
-            return if is_worth_a_look(change) { vec![change.key.clone()] } else { Vec::new() };
+            return if is_worth_a_look(change, self.recovers()) {
+                vec![change.key.clone()]
+            } else {
+                Vec::new()
+            };
         }
         if change.object::<PersistentVolume>().is_some() {
             return owners(change);
@@ -80,14 +84,19 @@ impl Controller for Resizer {
     fn plan(&self, key: &ObjectKey, world: &World, now: Timestamp) -> Plan<Action> {
         let claim = world.claims.get(key);
         let known = claim.and_then(|claim| self.known().get(uid(claim)).cloned()).unwrap_or_default();
-        plan(key, world, &self.info, &known, now).into()
+        plan(key, world, &self.info, &known, self.recovers(), now).into()
     }
 
     async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
-            Action::MarkInProgress { claim, bytes, restart } => {
-                mark_in_progress(context, &claim, bytes, restart).await?
-            }
+            Action::MarkInProgress { claim, bytes, restart } => match self.recovers() {
+                true => mark_in_progress(context, &claim, bytes, restart).await?,
+                false => {
+                    let resizing = Some((Condition::Resizing, ""));
+                    let conditions = with_condition(&claim, Old::Dropped, resizing, Timestamp::now());
+                    context.patch_status(&*claim, json!({ "conditions": conditions })).await?;
+                }
+            },
             Action::Expand { pair, request, bytes, secret } => {
                 let message = format!("External resizer is resizing volume {}", name(&*pair.volume));
                 context.event(&*pair.claim, EventType::Normal, "Resizing", message);
@@ -123,22 +132,32 @@ impl Controller for Resizer {
                 let message =
                     "Waiting for user to (re-)start a pod to finish file system resize of volume on node.";
                 let pending = Some((Condition::FileSystemResizePending, message));
-                let status = json!({
-                    "conditions": with_condition(&claim, Old::Retained, pending, Timestamp::now()),
-                    "allocatedResourceStatuses": { "storage": Progress::NodePending.name() },
-                });
-                mark(context, &claim, json!(null), status).await?;
+                let conditions = |old| with_condition(&claim, old, pending, Timestamp::now());
+                if self.recovers() {
+                    let status = json!({
+                        "conditions": conditions(Old::Retained),
+                        "allocatedResourceStatuses": { "storage": Progress::NodePending.name() },
+                    });
+                    mark(context, &claim, json!(null), status).await?;
+                } else {
+                    let status = json!({ "conditions": conditions(Old::Dropped) });
+                    context.patch_status(&*claim, status).await?;
+                }
                 self.done(&claim);
                 let message = "Require file system resize of volume on node";
                 context.event(&*claim, EventType::Normal, "FileSystemResizeRequired", message);
             }
             Action::MarkFinished(claim, bytes) => {
-                let status = json!({
+                let mut status = json!({
                     "capacity": { "storage": from_bytes(bytes) },
                     "conditions": with_condition(&claim, Old::Dropped, None, Timestamp::now()),
-                    "allocatedResourceStatuses": null,
                 });
-                mark(context, &claim, json!("true"), status).await?;
+                if self.recovers() {
+                    status["allocatedResourceStatuses"] = json!(null);
+                    mark(context, &claim, json!("true"), status).await?;
+                } else {
+                    context.patch_status(&*claim, status).await?;
+                }
                 self.done(&claim);
                 info!(claim = words(&claim), bytes, "grown");
                 let message = "Resize volume succeeded";
@@ -190,6 +209,11 @@ impl Resizer {
         Self { driver, info, settings, known: Mutex::default(), measured }
     }
 
+    /// The feature gate RecoverVolumeExpansionFailure.
+    fn recovers(&self) -> bool {
+        self.settings.options.recover_expansion_failure
+    }
+
     /// Calls the driver to expand a volume to at least this size.
     async fn call(
         &self,
@@ -220,7 +244,7 @@ impl Resizer {
         self.known().insert(uid(claim).to_owned(), known);
     }
 
-    /// Emits an event about a failure, and writes it to the claim if it is final.
+    /// Emits an event about a failure, and, with recovery, writes it to the claim if it is final.
     async fn failed(
         &self,
         context: &Context,
@@ -232,10 +256,11 @@ impl Resizer {
             Refusal::InUse if !self.settings.options.handle_volume_inuse_error => Refusal::Final,
             refusal => refusal,
         };
-        let asked = growth::allocated(&pair.claim).filter(|_| refusal == Refusal::Infeasible);
+        let is_slow = refusal == Refusal::Infeasible && self.recovers();
+        let asked = growth::allocated(&pair.claim).filter(|_| is_slow);
         let slow = asked.map(|bytes| (bytes, Timestamp::now() + self.settings.slow_retry));
         self.remember(&pair.claim, Known { grown: None, failed: Some(refusal), slow });
-        if refusal.is_final() {
+        if refusal.is_final() && self.recovers() {
             let message = format!("failed to expand pvc with {error}");
             let condition = Some((Condition::ControllerResizeError, message.as_str()));
             let conditions = with_condition(&pair.claim, Old::Retained, condition, Timestamp::now());
@@ -282,15 +307,19 @@ pub(super) fn uid(claim: &PersistentVolumeClaim) -> &str {
 }
 
 /// Whether a claim has changed in what its expansion depends on. A label, or an error that this controller wrote, is
-/// no reason to repeat a failed call before the backoff is over. Upstream: `updatePVC` in
-/// `pkg/controller/controller.go`.
-fn is_worth_a_look(change: &Change) -> bool {
-    fn relevant_fields(claim: &Arc<PersistentVolumeClaim>) -> (&str, i64, i64, Progress, bool) {
-        let bound = claim_phase(claim) == "Bound";
-        (uid(claim), growth::requested(claim), growth::capacity(claim), Progress::of(claim), bound)
+/// no reason to repeat a failed call before the backoff is over; without recovery, nor is a smaller request. Upstream:
+/// `updatePVC` in `pkg/controller/controller.go`.
+fn is_worth_a_look(change: &Change, recovers: bool) -> bool {
+    fn relevant_fields(claim: &PersistentVolumeClaim) -> (&str, i64, bool) {
+        (uid(claim), growth::capacity(claim), claim_phase(claim) == "Bound")
     }
-    let (old, new) = change.both::<PersistentVolumeClaim>();
-    new.is_some() && old.map(relevant_fields) != new.map(relevant_fields)
+    let (Some(old), Some(new)) = change.both::<PersistentVolumeClaim>() else { return change.new.is_some() };
+    let (before, after) = (growth::requested(old), growth::requested(new));
+    let requests_another = match recovers {
+        true => before != after || Progress::of(old) != Progress::of(new),
+        false => before < after,
+    };
+    requests_another || relevant_fields(old) != relevant_fields(new)
 }
 
 /// The claims of a volume with another spec, before and after; calls depend on nothing else of a volume.

@@ -35,6 +35,10 @@ struct Scene {
 }
 
 fn scene() -> Scene {
+    scene_with(Resizing::default())
+}
+
+fn scene_with(options: Resizing) -> Scene {
     let (mut claim, mut volume) = (testing::claim("c", "fast", "1Gi"), testing::volume("v", "fast", "1Gi"));
     bind(&mut claim, &mut volume);
     claim.spec.as_mut().unwrap().volume_attributes_class_name = Some("gold".into());
@@ -43,7 +47,7 @@ fn scene() -> Scene {
     let settings = Settings {
         slow_retry: Duration::from_secs(300),
         first_modify_retry: Duration::from_secs(300),
-        options: Resizing::default(),
+        options,
     };
     let resizer = Resizer::new(driver.clone(), info.clone(), Meter::default(), settings);
     let modifier = Modifier::new(driver, info, settings);
@@ -114,6 +118,23 @@ async fn a_claim_is_enqueued_by_what_its_calls_depend_on() {
     use modification::Progress::{AtWork, Infeasible};
     assert_eq!(scene.claim(|claim| progress(claim, AtWork)), ["modifier"]);
     assert_eq!(scene.claim(|claim| progress(claim, Infeasible)), none, "the error is its own");
+}
+
+#[tokio::test]
+async fn without_recovery_neither_a_smaller_request_nor_another_state_enqueues_a_claim() {
+    let none: [&str; 0] = [];
+    let mut scene = scene_with(Resizing { recover_expansion_failure: false, ..Resizing::default() });
+    let requests = |claim: &mut PersistentVolumeClaim, size: &str| {
+        claim.spec.as_mut().unwrap().resources.as_mut().unwrap().requests = storage(size);
+    };
+    assert_eq!(scene.claim(|claim| requests(claim, "3Gi")), ["resizer"]);
+    assert_eq!(scene.claim(|claim| requests(claim, "2Gi")), none, "the backoff continues");
+    let statuses = [("storage".to_owned(), Progress::NodeInfeasible.name().to_owned())].into();
+    let refused = |claim: &mut PersistentVolumeClaim| {
+        claim.status.as_mut().unwrap().allocated_resource_statuses = Some(statuses);
+    };
+    assert_eq!(scene.claim(refused), none);
+    assert_eq!(scene.claim(|claim| claim.status.as_mut().unwrap().capacity = storage("2Gi")), ["resizer"]);
 }
 
 #[tokio::test]

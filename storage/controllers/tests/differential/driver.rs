@@ -33,8 +33,8 @@ use tonic::{Request, Response, Status};
 use self::form::{capability, code_of, sorted, topologies};
 use crate::{
     objects::{
-        CAPACITY_DRIVER, DRIVER, INCAPABLE_DRIVER, LISTING_DRIVER, LOCAL_DRIVER, LOCAL_NODE, TOPOLOGY_DRIVER,
-        scenario_of,
+        CAPACITY_DRIVER, DRIVER, INCAPABLE_DRIVER, LISTING_DRIVER, LOCAL_DRIVER, LOCAL_NODE,
+        NO_RECOVERY_DRIVER, TOPOLOGY_DRIVER, scenario_of,
     },
     record::{Call, Record},
     scenario::{Answer, Script},
@@ -61,6 +61,8 @@ pub enum Variant {
     Incapable,
     /// [`LOCAL_DRIVER`].
     Local,
+    /// [`NO_RECOVERY_DRIVER`].
+    NoRecovery,
 }
 
 impl Variant {
@@ -72,6 +74,7 @@ impl Variant {
             Self::Listing => LISTING_DRIVER,
             Self::Incapable => INCAPABLE_DRIVER,
             Self::Local => LOCAL_DRIVER,
+            Self::NoRecovery => NO_RECOVERY_DRIVER,
         }
     }
 
@@ -216,7 +219,11 @@ impl Controller for Driver {
             rpc::Type::SingleNodeMultiWriter,
         ];
         let more: &[rpc::Type] = match self.variant {
-            Variant::Main | Variant::Topology | Variant::Incapable | Variant::Local => &[],
+            Variant::Main
+            | Variant::Topology
+            | Variant::Incapable
+            | Variant::Local
+            | Variant::NoRecovery => &[],
             Variant::Capacity => &[rpc::Type::GetCapacity],
             Variant::Listing => &[rpc::Type::ListVolumes, rpc::Type::ListVolumesPublishedNodes],
         };

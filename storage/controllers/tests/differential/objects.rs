@@ -13,8 +13,10 @@ pub const CAPACITY_DRIVER: &str = "capacity.csi";
 pub const LISTING_DRIVER: &str = "listing.csi";
 /// A driver without CREATE_DELETE_VOLUME, for provisioning only.
 pub const INCAPABLE_DRIVER: &str = "incapable.csi";
-/// A driver of which a provisioner runs on the node [`LOCAL_NODE`], for provisioning only.
+/// A driver of which a provisioner and a snapshotter run on the node [`LOCAL_NODE`], for provisioning and snapshots.
 pub const LOCAL_DRIVER: &str = "local.csi";
+/// A driver with a resizer of which RecoverVolumeExpansionFailure is false, for expansion only.
+pub const NO_RECOVERY_DRIVER: &str = "no-recovery.csi";
 /// The node of [`LOCAL_DRIVER`], and the value of its topology label `local.csi/node`.
 pub const LOCAL_NODE: &str = "here";
 

@@ -9,7 +9,9 @@ use std::{
 };
 
 use claimcheck_apiserver::{Certificates, kubeconfig};
-use claimcheck_controllers::{Attaching, Calls, CapacityOwner, Name, NodeDeployment, Options, Provisioning};
+use claimcheck_controllers::{
+    Attaching, Calls, CapacityOwner, Name, NodeDeployment, Options, Provisioning, Resizing,
+};
 use claimcheck_csi::{
     Server, Services,
     v1::{
@@ -125,6 +127,7 @@ pub struct Sockets {
     pub listing: PathBuf,
     pub incapable: PathBuf,
     pub local: PathBuf,
+    pub no_recovery: PathBuf,
 }
 
 impl Side {
@@ -172,6 +175,7 @@ impl Side {
             listing: socket("listing.sock", Variant::Listing),
             incapable: socket("incapable.sock", Variant::Incapable),
             local: socket("local.sock", Variant::Local),
+            no_recovery: socket("no-recovery.sock", Variant::NoRecovery),
         };
         match controllers {
             Controllers::BuiltIn if unused => {
@@ -190,8 +194,11 @@ impl Side {
                     max_delay: OWNING,
                     ..NodeDeployment::default()
                 };
-                let options = Options { node_deployment: Some(on_node), ..options(sockets.local) };
-                run_built_in(&client, options, &[Name::Provisioner]);
+                let on_node = Options { node_deployment: Some(on_node), ..options(sockets.local) };
+                run_built_in(&client, on_node, &[Name::Provisioner, Name::Snapshotter]);
+                let resizing = Resizing { recover_expansion_failure: false, ..Resizing::default() };
+                let no_recovery = Options { resizing, ..options(sockets.no_recovery) };
+                run_built_in(&client, no_recovery, &[Name::Resizer]);
             }
             Controllers::Stock => processes.extend(stock::start(programs, folder, &sockets, unused)),
         }
@@ -239,6 +246,8 @@ fn options(socket: PathBuf) -> Options {
         attaching: Attaching { reconcile_sync: RECONCILE, ..Attaching::default() },
         capacity_namespace: Some(CAPACITY_NAMESPACE.to_owned()),
         capacity_owner: CapacityOwner::Nothing,
+        // Without effect on volumes without node affinity.
+        distributed_snapshotting: true,
         ..Options::default()
     }
 }

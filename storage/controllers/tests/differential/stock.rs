@@ -24,6 +24,8 @@ const CONTROLLERS: [&str; 8] = [
 const GROUPS: &str = "--feature-gates=CSIVolumeGroupSnapshot=true";
 /// The programs of scenarios about the condition `Unused`, by their logs.
 const REQUIRED: [&str; 2] = ["csi-provisioner", "csi-attacher"];
+/// Of a resizer: expansion as before the gate, which manifests of vendors still ask for.
+const NO_RECOVERY: &str = "--feature-gates=RecoverVolumeExpansionFailure=false";
 const METADATA: &str = "--extra-create-metadata";
 /// Of provisioner and API server: claims may have a data source in another namespace.
 pub const CROSS_NAMESPACE: &str = "--feature-gates=CrossNamespaceVolumeDataSource=true";
@@ -87,6 +89,10 @@ pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets, unused: bool
         format!("--node-deployment-base-delay={}s", OWNING.as_secs()),
         format!("--node-deployment-max-delay={}s", OWNING.as_secs()),
     ];
+    let snapshots_on_node =
+        vec![METADATA.to_owned(), GROUPS.to_owned(), "--node-deployment".to_owned()];
+    let distributed = vec![GROUPS.to_owned(), "--enable-distributed-snapshotting".to_owned()];
+    let no_recovery = vec![NO_RECOVERY.to_owned()];
     let reconcile = vec![format!("--reconcile-sync={}s", RECONCILE.as_secs())];
     for (program, log, socket, more) in [
         ("csi-provisioner", "csi-provisioner", Some(&sockets.main), provisioner()),
@@ -97,8 +103,10 @@ pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets, unused: bool
         ("csi-attacher", "csi-attacher", Some(&sockets.main), Vec::new()),
         ("csi-attacher", "csi-attacher-listing", Some(&sockets.listing), reconcile),
         ("csi-resizer", "csi-resizer", Some(&sockets.main), Vec::new()),
+        ("csi-resizer", "csi-resizer-no-recovery", Some(&sockets.no_recovery), no_recovery),
         ("csi-snapshotter", "csi-snapshotter", Some(&sockets.main), [metadata(), groups()].concat()),
-        ("snapshot-controller", "snapshot-controller", None, groups()),
+        ("csi-snapshotter", "csi-snapshotter-local", Some(&sockets.local), snapshots_on_node),
+        ("snapshot-controller", "snapshot-controller", None, distributed),
     ] {
         if unused && !REQUIRED.contains(&log) {
             continue;

@@ -5,7 +5,7 @@
 
 use claimcheck_informer::{
     World,
-    growth::{Progress, capacity, requested, volume_capacity},
+    growth::{Progress, allocated, capacity, requested, volume_capacity},
 };
 use claimcheck_model::{NODE_EXPANSION_NOT_REQUIRED, ObjectKey};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -21,6 +21,9 @@ pub struct Growth {
     pub bytes: i64,
     /// The claim has this size already: another node has expanded it, and this one follows.
     pub written: bool,
+    /// The resizer records no state of expansions (RecoverVolumeExpansionFailure=false, or an old one): neither does this
+    /// node, but for the claim's new size.
+    pub unrecorded: bool,
     /// The driver has failed before, and the claim has requested another size since: after one more failure the
     /// resizer must handle it.
     pub outdated: bool,
@@ -37,17 +40,19 @@ pub fn growth(pv: &str, size: Size, world: &World) -> Option<Growth> {
     }
     let modes = claim.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten());
     let shared = modes.into_iter().any(|mode| mode == "ReadWriteMany");
-    let written = match Progress::of(claim) {
-        Progress::NodePending | Progress::NodeAtWork => false,
+    let (written, unrecorded) = match Progress::of(claim) {
+        Progress::NodePending | Progress::NodeAtWork => (false, false),
         // Upstream follows other nodes for ReadWriteMany claims only: for any other, the expansion is finished.
-        Progress::None if capacity(claim) >= bytes && shared => true,
+        Progress::None if capacity(claim) >= bytes && shared => (true, false),
+        // `checkForRecoveryFromExpansion` in `pkg/volume/util/operationexecutor/operation_generator.go`.
+        Progress::None if capacity(claim) < bytes && allocated(claim).is_none() => (false, true),
         Progress::None
         | Progress::ControllerAtWork
         | Progress::ControllerInfeasible
         | Progress::NodeInfeasible => return None,
     };
     let outdated = size.failed && requested(claim) != bytes;
-    Some(Growth { claim: claimcheck_informer::key_of(claim), bytes, written, outdated })
+    Some(Growth { claim: claimcheck_informer::key_of(claim), bytes, written, unrecorded, outdated })
 }
 
 /// The size in a claim's status, which is assumed for its volume at the first mount.
@@ -88,6 +93,7 @@ mod tests {
         claim.spec.as_mut().unwrap().access_modes = Some(modes);
         let status = claim.status.as_mut().unwrap();
         status.capacity = storage(claim_has);
+        status.allocated_resources = storage(volume_has);
         if progress != Progress::None {
             status.allocated_resource_statuses = Some([("storage".into(), progress.name().into())].into());
         }
@@ -96,6 +102,7 @@ mod tests {
         }
         let growth = growth("pv", size, &testing::world([claim.into(), volume.into()]))?;
         assert_eq!(growth.claim.name, "c");
+        assert!(!growth.unrecorded);
         Some(growth.written)
     }
 
@@ -125,6 +132,22 @@ mod tests {
             let row = format!("{claim} {volume} {progress:?} {size:?} {note}");
             assert_eq!(seen(&["ReadOnlyMany", "ReadWriteMany"]), expected, "{row}");
             assert_eq!(seen(&["ReadWriteOnce"]), expected.filter(|written| !written), "{row}");
+        }
+    }
+
+    /// As with RecoverVolumeExpansionFailure=false.
+    #[test]
+    fn a_volume_grows_without_a_recorded_expansion_until_its_claim_has_the_size() {
+        for (claim_has, volume_has, expected) in [("1Gi", "2Gi", Some(true)), ("2Gi", "2Gi", None)] {
+            let storage = |size: &str| Some([("storage".to_owned(), Quantity(size.into()))].into());
+            let (mut claim, mut volume) =
+                (testing::claim("c", "", "2Gi"), testing::volume("pv", "", volume_has));
+            testing::bind(&mut claim, &mut volume);
+            claim.status.as_mut().unwrap().capacity = storage(claim_has);
+            let size = Size { bytes: Some(GI), ..Size::default() };
+            let growth = growth("pv", size, &testing::world([claim.into(), volume.into()]));
+            assert_eq!(growth.as_ref().map(|growth| growth.unrecorded), expected, "{claim_has}");
+            assert!(growth.is_none_or(|growth| !growth.written && growth.bytes == 2 * GI));
         }
     }
 

@@ -44,7 +44,7 @@ pub enum Expanded {
 /// Expands the volume that is published at `path`.
 ///
 /// # Errors
-/// If the driver fails (a final error is written to the claim's status), or if the claim cannot be updated.
+/// If the driver fails (a final error is written to the claim's status, if that records the expansion), or if the claim cannot be updated.
 pub(crate) async fn expand<H: Host>(
     executor: &Executor<H>,
     driver: &RegisteredDriver,
@@ -55,7 +55,8 @@ pub(crate) async fn expand<H: Host>(
 ) -> Result<Expanded, OperationError> {
     let writer = ClaimStatusWriter { executor, key: &growth.claim };
     let mut claim = writer.read().await?;
-    if !growth.written && Progress::of(&claim) != Progress::NodeAtWork {
+    let records = !growth.written && !growth.unrecorded;
+    if records && Progress::of(&claim) != Progress::NodeAtWork {
         claim = writer
             .write(&claim, json!({"allocatedResourceStatuses": status_patch(Progress::NodeAtWork)}))
             .await?;
@@ -73,7 +74,8 @@ pub(crate) async fn expand<H: Host>(
     let answer = driver.driver.node().node_expand_volume(timed(request)).await;
     if let Err(status) = answer {
         let error = Failed::new(status);
-        if error.is_final() {
+        // Upstream: `legacyCallNodeExpandOnPlugin` writes no error.
+        if error.is_final() && !growth.unrecorded {
             writer.write(&claim, error.status(&claim, growth)).await?;
         }
         return if error.is_refusal() { Ok(Expanded::Refused) } else { Err(OperationError::Expand(error)) };
@@ -174,8 +176,13 @@ mod tests {
 
     #[test]
     fn final_failures_are_written_to_the_claim() {
-        let growth =
-            |outdated, written| Growth { claim: ObjectKey::new("ns", "c"), bytes: 1, written, outdated };
+        let growth = |outdated, written| Growth {
+            claim: ObjectKey::new("ns", "c"),
+            bytes: 1,
+            written,
+            unrecorded: false,
+            outdated,
+        };
         // (code, outdated, written, final, never)
         let rows = [
             (Code::Internal, false, false, true, false),

@@ -25,7 +25,8 @@ impl Identity for Driver {
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
         let topology = self.variant.has_topology().then_some(service::Type::VolumeAccessibilityConstraints);
-        let groups = (self.variant == Variant::Main).then_some(service::Type::GroupControllerService);
+        let has_groups = matches!(self.variant, Variant::Main | Variant::Local);
+        let groups = has_groups.then_some(service::Type::GroupControllerService);
         let services = [service::Type::ControllerService].into_iter().chain(topology).chain(groups);
         let capabilities = services.map(|service| PluginCapability {
             r#type: Some(plugin_capability::Type::Service(Service { r#type: service.into() })),
