@@ -4,14 +4,14 @@ use claimcheck_informer::Watchable;
 use claimcheck_model::{
     GROUP_SNAPSHOT_BEING_CREATED, GROUP_SNAPSHOT_BEING_DELETED, GROUP_SNAPSHOT_CONTENT_PROTECTION,
     GROUP_SNAPSHOT_SECRET_NAME, GROUP_SNAPSHOT_SECRET_NAMESPACE, SNAPSHOT_BEING_CREATED,
-    SNAPSHOT_BEING_DELETED, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_GROUP, SNAPSHOT_SECRET_NAME,
-    SNAPSHOT_SECRET_NAMESPACE,
+    SNAPSHOT_BEING_DELETED, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_GROUP, SNAPSHOT_MANAGED_BY,
+    SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
     group_snapshot::{VolumeGroupSnapshotContent, VolumeGroupSnapshotContentStatus},
     snapshot::{VolumeSnapshotContent, VolumeSnapshotContentStatus, VolumeSnapshotError},
 };
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-use super::finalizers::has;
+use super::{Settings, finalizers::has};
 use crate::claims::{annotation, is_deleting, ref_uid};
 
 /// A content of a snapshot or of a group.
@@ -140,6 +140,14 @@ pub fn is_meant_for<C: Content>(content: &C, meta: &ObjectMeta) -> bool {
 pub fn is_unprotected<C: Content>(content: &C) -> bool {
     let bound = ref_uid(content.bound_to()).is_some();
     bound && !has(content.metadata(), C::PROTECTION) && !is_deleting(content)
+}
+
+/// Whether this snapshotter handles the content. With `--node-deployment` one without the label is handled by none, such
+/// as a pre-provisioned one that its author did not label, and the content of every group, which the snapshot controller
+/// does not label. Upstream: the informers of contents in `cmd/csi-snapshotter/main.go`.
+pub fn is_managed<C: Content>(content: &C, settings: &Settings) -> bool {
+    let label = content.metadata().labels.as_ref().and_then(|labels| labels.get(SNAPSHOT_MANAGED_BY));
+    settings.node.is_none() || settings.node.as_ref() == label
 }
 
 /// Whether the snapshot is part of a group, with which the driver creates and deletes it.

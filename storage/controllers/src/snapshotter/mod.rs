@@ -59,7 +59,7 @@ pub struct Settings {
     pub extra_create_metadata: bool,
     /// The names of snapshots, or of groups of snapshots, in the driver.
     pub names: Naming,
-    /// The node, with `--node-deployment`: only contents with its label are handled. Groups have no such label.
+    /// The node, with `--node-deployment`: only contents with its label are handled, also of groups.
     pub node: Option<String>,
 }
 

@@ -11,10 +11,7 @@ use claimcheck_csi::v1::{
     controller_service_capability::rpc::Type as Rpc,
 };
 use claimcheck_informer::World;
-use claimcheck_model::{
-    SNAPSHOT_MANAGED_BY,
-    snapshot::{VolumeSnapshotClass, VolumeSnapshotContent},
-};
+use claimcheck_model::snapshot::{VolumeSnapshotClass, VolumeSnapshotContent};
 use jiff::Timestamp;
 
 use crate::{
@@ -22,7 +19,7 @@ use crate::{
     rpc::SecretNameError,
     snapshotter::{
         Settings,
-        content::is_of_group,
+        content::{is_managed, is_of_group},
         parameters::{Purpose, UnknownParameter, for_creation, recorded_secret, secret},
         plan_content::{self, is_in_flight},
         responses,
@@ -94,19 +91,11 @@ pub fn plan(
     now: Timestamp,
 ) -> (Option<Action>, Option<Duration>) {
     let Some(content) = world.snapshot_contents.named(content) else { return (None, None) };
-    if content.spec.driver != settings.driver.name || !is_managed(content, settings) {
+    if content.spec.driver != settings.driver.name || !is_managed(&**content, settings) {
         return (None, None);
     }
     let is_reported = |found: &Found| reports(content, found);
     plan_content::plan(content, memory, now, is_reported, || ask(content, world, settings))
-}
-
-/// Whether this snapshotter handles the content. With `--node-deployment` one without the label, such as a
-/// pre-provisioned one that its author did not label, is handled by none. Upstream: the informer of
-/// VolumeSnapshotContents in `cmd/csi-snapshotter/main.go`.
-fn is_managed(content: &VolumeSnapshotContent, settings: &Settings) -> bool {
-    let label = content.metadata.labels.as_ref().and_then(|labels| labels.get(SNAPSHOT_MANAGED_BY));
-    settings.node.is_none() || settings.node.as_ref() == label
 }
 
 /// How to create or poll the snapshot. One that was created for the content is created again until it is ready, with

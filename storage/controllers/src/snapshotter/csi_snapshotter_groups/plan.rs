@@ -17,6 +17,7 @@ use crate::{
     rpc::SecretNameError,
     snapshotter::{
         Settings,
+        content::is_managed,
         parameters::{Purpose, UnknownParameter, for_creation, group_secret, recorded_secret},
         plan_content::{self, is_in_flight},
         responses,
@@ -99,7 +100,7 @@ pub fn plan(
     now: Timestamp,
 ) -> (Option<Action>, Option<Duration>) {
     let Some(content) = world.group_snapshot_contents.named(content) else { return (None, None) };
-    if content.spec.driver != settings.driver.name {
+    if content.spec.driver != settings.driver.name || !is_managed(&**content, settings) {
         return (None, None);
     }
     let is_reported = |found: &Found| reports(content, found);

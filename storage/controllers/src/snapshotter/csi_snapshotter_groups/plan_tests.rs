@@ -3,7 +3,7 @@
 use claimcheck_informer::testing::{self, DRIVER, deleting};
 use claimcheck_model::{
     GROUP_SNAPSHOT_BEING_CREATED, GROUP_SNAPSHOT_BEING_DELETED, GROUP_SNAPSHOT_CONTENT_PROTECTION,
-    GROUP_SNAPSHOT_SECRET_NAME, GROUP_SNAPSHOT_SECRET_NAMESPACE,
+    GROUP_SNAPSHOT_SECRET_NAME, GROUP_SNAPSHOT_SECRET_NAMESPACE, SNAPSHOT_MANAGED_BY,
     group_snapshot::{
         GroupSnapshotHandles, VolumeGroupSnapshotContent, VolumeGroupSnapshotContentStatus,
         VolumeSnapshotInfo,
@@ -170,4 +170,24 @@ fn the_request_has_the_names_of_the_group_and_its_secret() {
         request.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     assert_eq!(parameters, expected);
     assert_eq!(secret.and_then(|secret| secret.name).as_deref(), Some("key"));
+}
+
+#[test]
+fn the_snapshotter_of_a_node_handles_the_groups_with_its_label() {
+    for (node, label, expected) in [
+        (None, None, true),
+        (None, Some("b"), true),
+        (Some("a"), None, false),
+        (Some("a"), Some("a"), true),
+        (Some("a"), Some("b"), false),
+    ] {
+        let settings = Settings { node: node.map(str::to_owned), ..settings() };
+        let mut content = content(&[]);
+        content.metadata.labels =
+            label.map(|label: &str| [(SNAPSHOT_MANAGED_BY.to_owned(), label.to_owned())].into());
+        let world =
+            testing::world([content.into(), testing::group_snapshot_class("groups", "Delete").into()]);
+        let (action, _) = plan("c", &world, &settings, &Memory::default(), NOW);
+        assert_eq!(action.is_some(), expected, "node {node:?}, label {label:?}: {action:?}");
+    }
 }
