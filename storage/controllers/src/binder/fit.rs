@@ -14,8 +14,25 @@ use crate::{
     selector::reaches,
 };
 
-/// A volume with a claimRef to the claim that can serve it. A volume with the claim's uid comes before one that
-/// an admin reserved by name.
+/// The volume that the binder takes: one with as few access modes as possible, and of those with equally many the one
+/// that is [meant for](meant_for) the claim. Upstream: `findByClaim` in `pkg/controller/volume/persistentvolume/index.go`,
+/// which looks for both among the volumes with one set of access modes after the other.
+pub fn best<'a>(claim: &PersistentVolumeClaim, world: &'a World) -> Option<&'a Arc<PersistentVolume>> {
+    let Some(reserved) = meant_for(claim, world) else { return closest(claim, world) };
+    let requested = claim.spec.as_ref().and_then(|spec| spec.access_modes.as_ref()).map_or(0, Vec::len);
+    // None can have fewer, as with those that were provisioned for the claim.
+    if count_modes(reserved) <= requested {
+        return Some(reserved);
+    }
+    closest(claim, world).filter(|free| count_modes(free) < count_modes(reserved)).or(Some(reserved))
+}
+
+fn count_modes(volume: &PersistentVolume) -> usize {
+    volume.spec.as_ref().and_then(|spec| spec.access_modes.as_ref()).map_or(0, Vec::len)
+}
+
+/// A volume with a claimRef to the claim that can serve it: one with as few access modes as possible. Of those with equally
+/// many a volume with the claim's uid comes before one that an admin reserved by name.
 pub fn meant_for<'a>(claim: &PersistentVolumeClaim, world: &'a World) -> Option<&'a Arc<PersistentVolume>> {
     let candidates = world.volumes.by(VolumeBy::Claim, &key_of(claim).to_string());
     let usable = candidates.filter(|volume| {
@@ -23,13 +40,12 @@ pub fn meant_for<'a>(claim: &PersistentVolumeClaim, world: &'a World) -> Option<
     });
     usable.min_by_key(|volume| {
         let has_uid = crate::claims::claim_ref(volume).and_then(crate::claims::ref_uid).is_some();
-        (!has_uid, capacity(volume))
+        (count_modes(volume), !has_uid, capacity(volume))
     })
 }
 
-/// The free volume that the binder takes: one that fits with as few access modes as possible, and of those with the
-/// same modes the smallest; among equals the first by name. Upstream: `findByClaim` in
-/// `pkg/controller/volume/persistentvolume/index.go`.
+/// The closest free volume: one that fits with as few access modes as possible, and of those with the
+/// same modes the smallest; among equals the first by name.
 pub fn closest<'a>(claim: &PersistentVolumeClaim, world: &'a World) -> Option<&'a Arc<PersistentVolume>> {
     let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default();
     available_with(class_name(claim), modes).into_iter().find_map(|term| {

@@ -3,12 +3,13 @@
 //! Upstream: `syncClaim`, `syncUnboundClaim`, `syncBoundClaim` and `provisionClaim` in
 //! `pkg/controller/volume/persistentvolume/pv_controller.go`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use claimcheck_informer::{EventType, PodBy, World, is_terminal, key_of};
 use claimcheck_model::{BIND_COMPLETED, ObjectKey, STORAGE_PROVISIONER};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
 
@@ -24,6 +25,10 @@ use crate::{
     },
     migration::migrated_to,
 };
+
+/// How long a pod that was created after its claim may be without a node before the claim's events name it: no event, and
+/// so no write, for pods that are scheduled at once. Upstream: `--pvclaimbinder-sync-period`, whose resyncs emit it.
+const SCHEDULING: SignedDuration = SignedDuration::from_secs(15);
 
 type Claim = Arc<PersistentVolumeClaim>;
 type Volume = Arc<PersistentVolume>;
@@ -91,14 +96,12 @@ fn plan_requested(claim: &Claim, wanted: &str, world: &World) -> Vec<Action> {
 
 /// A claim without volumeName: any volume that fits.
 fn plan_open(claim: &Claim, world: &World) -> Vec<Action> {
-    if let Some(volume) = fit::meant_for(claim, world) {
-        return bind(claim, volume);
-    }
     let class = Some(class_name(claim)).filter(|name| !name.is_empty());
     let known = class.and_then(|name| world.classes.named(name));
     let late = known.is_some_and(|class| waits_for_first_consumer(class));
     // Under late binding only the scheduler knows which of the free volumes the pod can reach.
-    if !late && let Some(volume) = fit::closest(claim, world) {
+    let found = if late { fit::meant_for(claim, world) } else { fit::best(claim, world) };
+    if let Some(volume) = found {
         return bind(claim, volume);
     }
     match (class, known) {
@@ -124,14 +127,47 @@ fn plan_classless(claim: &Claim, world: &World) -> Vec<Action> {
     with_event(pending(claim), claim, EventType::Normal, "FailedBinding", message.to_owned())
 }
 
+/// A claim that has got another pod: its event, once it has waited so long that no pod is just being scheduled; and when to
+/// plan it again.
+pub fn plan_consumer(key: &ObjectKey, world: &World, now: Timestamp) -> (Vec<Action>, Option<Duration>) {
+    let nothing = (Vec::new(), None);
+    let waiting = world.claims.get(key).filter(|claim| waits_for_pod(claim, world));
+    let Some(claim) = waiting else { return nothing };
+    let created =
+        unscheduled(claim, world).filter_map(|pod| Some(pod.metadata.creation_timestamp.as_ref()?.0));
+    let Some(oldest) = created.min() else { return nothing };
+    // The clock of the API server may be ahead.
+    let left = (SCHEDULING - now.duration_since(oldest)).min(SCHEDULING);
+    match Duration::try_from(left) {
+        Ok(left) if !left.is_zero() => (Vec::new(), Some(left)),
+        Ok(_) | Err(_) => (wait_for_pod(claim, world), None),
+    }
+}
+
+/// Whether the scheduler is to select a node for the claim.
+fn waits_for_pod(claim: &PersistentVolumeClaim, world: &World) -> bool {
+    let is_open = annotation(claim, BIND_COMPLETED).is_none() && volume_name(claim).is_none();
+    is_open
+        && !is_deleting(claim)
+        && selected_node(claim).is_none()
+        && world.classes.named(class_name(claim)).is_some_and(|class| waits_for_first_consumer(class))
+        && fit::meant_for(claim, world).is_none()
+}
+
+/// Whether the pod waits for the scheduler.
+pub fn is_unscheduled(pod: &Pod) -> bool {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+    node.is_empty() && !is_terminal(pod) && !is_deleting(pod)
+}
+
+/// The pods of a claim that wait for the scheduler. Upstream: `findNonScheduledPodsByPVC`.
+fn unscheduled<'w>(claim: &PersistentVolumeClaim, world: &'w World) -> impl Iterator<Item = &'w Arc<Pod>> {
+    world.pods.by(PodBy::Claim, &key_of(claim).to_string()).filter(|pod| is_unscheduled(pod))
+}
+
 /// The scheduler has not selected a node yet. Upstream: `emitEventForUnboundDelayBindingClaim`.
 fn wait_for_pod(claim: &Claim, world: &World) -> Vec<Action> {
-    let pods = world.pods.by(PodBy::Claim, &key_of(&**claim).to_string());
-    let unscheduled = pods.filter(|pod| {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-        node.is_empty() && !is_terminal(pod) && !is_deleting(&***pod)
-    });
-    let names: Vec<&str> = unscheduled.map(|pod| name(&**pod)).collect();
+    let names: Vec<&str> = unscheduled(claim, world).map(|pod| name(&**pod)).collect();
     let (reason, message) = match names[..] {
         [] => ("WaitForFirstConsumer", "waiting for first consumer to be created before binding".to_owned()),
         [pod] => ("WaitForPodScheduled", format!("waiting for pod {pod} to be scheduled")),

@@ -1,6 +1,6 @@
 //! The binder's plans as tables: a world, and the planned steps.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use claimcheck_informer::{
     EventType, World,
@@ -9,16 +9,19 @@ use claimcheck_informer::{
         wait_for_first_consumer_class, world,
     },
 };
-use claimcheck_model::{DEFAULT_CLASS, ObjectKey, PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER};
+use claimcheck_model::{
+    DEFAULT_CLASS, MIGRATED_TO, ObjectKey, PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER,
+};
+use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{PersistentVolume, PersistentVolumeClaim},
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, Time},
 };
 use serde_json::{Value, json};
 
 use super::{
     action::{Action, Write},
-    plan::plan_claim,
+    plan::{plan_claim, plan_consumer},
     plan_volume::plan_volume,
 };
 
@@ -124,6 +127,91 @@ fn a_late_claim_names_the_pods_that_it_waits_for() {
         let planned = plan_claim(&ObjectKey::new(NAMESPACE, "c"), &world);
         let [Action::Event(_, _, reason, message)] = &planned[..] else { panic!("{planned:?}") };
         assert_eq!((*reason, message.as_str()), (expected, text));
+    }
+}
+
+#[test]
+fn a_late_claim_names_a_later_pod_only_if_that_is_not_scheduled_at_once() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let created = |name: &str, node: &str, second| {
+        let mut pod = pod(name, node, &["c"]);
+        pod.metadata.creation_timestamp = Some(Time(at(second)));
+        pod
+    };
+    let late = |change: &dyn Fn(&mut PersistentVolumeClaim)| {
+        let mut claim = claim("c", "late", "1Gi");
+        claim.status.get_or_insert_default().phase = Some("Pending".into());
+        change(&mut claim);
+        world([claim.into(), wait_for_first_consumer_class("late", "csi.test").into()])
+    };
+    let planned = |world: &World, second| {
+        let (actions, again) = plan_consumer(&ObjectKey::new(NAMESPACE, "c"), world, at(second));
+        let messages = actions.iter().map(|action| match action {
+            Action::Event(_, _, "WaitForPodScheduled", message) => message.clone(),
+            other => panic!("{other:?}"),
+        });
+        (messages.collect::<Vec<_>>(), again)
+    };
+    let (nothing, seconds) = (Vec::<String>::new(), Duration::from_secs);
+    let mut waiting = late(&|_| {});
+    assert_eq!(planned(&waiting, 100), (nothing.clone(), None), "no pod");
+    waiting.apply(created("p", "", 100));
+    assert_eq!(planned(&waiting, 100), (nothing.clone(), Some(seconds(15))));
+    assert_eq!(planned(&waiting, 0), (nothing.clone(), Some(seconds(15))), "the API server's clock is ahead");
+    assert_eq!(planned(&waiting, 110), (nothing.clone(), Some(seconds(5))));
+    assert_eq!(planned(&waiting, 115), (vec!["waiting for pod p to be scheduled".into()], None));
+    waiting.apply(created("q", "", 120));
+    assert_eq!(planned(&waiting, 120), (vec!["waiting for pods p,q to be scheduled".into()], None));
+    for pod in ["p", "q"] {
+        waiting.apply(created(pod, "n1", 100));
+    }
+    assert_eq!(planned(&waiting, 200), (nothing.clone(), None), "both are scheduled");
+
+    let is_over: [(&str, &dyn Fn(&mut PersistentVolumeClaim)); 3] = [
+        ("a node is selected", &|claim| annotate(&mut claim.metadata, SELECTED_NODE, "n1")),
+        ("it names a volume", &|claim| claim_spec(claim).volume_name = Some("v".into())),
+        ("it is being deleted", &|claim| *claim = deleting(claim.clone(), &["f"])),
+    ];
+    for (text, change) in is_over {
+        let mut world = late(change);
+        world.apply(created("p", "", 100));
+        assert_eq!(planned(&world, 200), (nothing.clone(), None), "{text}");
+    }
+    let mut immediate = world([claim("c", "fast", "1Gi").into(), class("fast", "csi.test").into()]);
+    immediate.apply(created("p", "", 100));
+    assert_eq!(planned(&immediate, 200), (nothing, None));
+}
+
+#[test]
+fn a_reserved_volume_comes_first_unless_a_free_one_has_fewer_access_modes() {
+    let with_modes = |name: &str, modes: &[&str], reserved: bool| {
+        let mut volume = volume(name, "fast", "1Gi");
+        volume_spec(&mut volume).access_modes = Some(modes.iter().map(|mode| (*mode).to_owned()).collect());
+        set_volume_phase(&mut volume, "Available");
+        if reserved {
+            let mut reference = claim_ref(&claim("c", "fast", "1Gi"));
+            reference.uid = None;
+            volume_spec(&mut volume).claim_ref = Some(reference);
+        }
+        volume
+    };
+    let (once, shared) = (&["ReadWriteOnce"][..], &["ReadWriteOnce", "ReadWriteMany"][..]);
+    for (reserved, free, expected) in [
+        (once, once, "reserved -> c"),
+        (once, shared, "reserved -> c"),
+        (shared, shared, "reserved -> c"),
+        (shared, once, "free -> c"),
+    ] {
+        let volumes = [with_modes("free", free, false), with_modes("reserved", reserved, true)];
+        let mut immediate = world([claim("c", "fast", "1Gi").into(), class("fast", "csi.test").into()]);
+        let late_class = wait_for_first_consumer_class("fast", "csi.test");
+        let mut late = world([claim("c", "fast", "1Gi").into(), late_class.into()]);
+        for volume in volumes {
+            immediate.apply(volume.clone());
+            late.apply(volume);
+        }
+        assert_eq!(claim_steps(&immediate), [expected], "reserved {reserved:?}, free {free:?}");
+        assert_eq!(claim_steps(&late), ["reserved -> c"], "the scheduler chooses among free ones");
     }
 }
 
@@ -428,27 +516,28 @@ fn a_volume_is_released_when_its_claim_is_gone() {
 
 #[test]
 fn the_reclaim_policy_decides_what_becomes_of_a_released_volume() {
-    // The policy, whether a provisioner made it, whether it is of CSI.
-    let cases: [(&str, bool, bool, &[&str]); 6] = [
-        ("Retain", false, true, &[]),
-        ("Delete", true, true, &[]),
-        ("Delete", false, true, &[]),
-        ("Delete", false, false, &["v Failed", "event VolumeFailedDelete"]),
-        ("Recycle", false, true, &["v Failed", "event VolumeFailedRecycle"]),
-        ("Shred", false, true, &["v Failed", "event VolumeUnknownReclaimPolicy"]),
+    // The policy, an annotation that says who deletes it, whether it is of CSI.
+    let cases: [(&str, Option<&str>, bool, &[&str]); 7] = [
+        ("Retain", None, true, &[]),
+        ("Delete", Some(PROVISIONED_BY), true, &[]),
+        ("Delete", None, true, &[]),
+        ("Delete", Some(MIGRATED_TO), false, &[]),
+        ("Delete", None, false, &["v Failed", "event VolumeFailedDelete"]),
+        ("Recycle", None, true, &["v Failed", "event VolumeFailedRecycle"]),
+        ("Shred", None, true, &["v Failed", "event VolumeUnknownReclaimPolicy"]),
     ];
-    for (policy, provisioned, csi, expected) in cases {
+    for (policy, annotation, csi, expected) in cases {
         let (_, volume) = bound(|_, volume| {
             set_volume_phase(volume, "Released");
             volume_spec(volume).persistent_volume_reclaim_policy = Some(policy.into());
             if !csi {
                 volume_spec(volume).csi = None;
             }
-            if provisioned {
-                annotate(&mut volume.metadata, PROVISIONED_BY, "csi.test");
+            if let Some(annotation) = annotation {
+                annotate(&mut volume.metadata, annotation, "csi.test");
             }
         });
-        assert_eq!(volume_steps(&world([volume.into()])), expected, "{policy}, provisioned: {provisioned}");
+        assert_eq!(volume_steps(&world([volume.into()])), expected, "{policy}, {annotation:?}");
     }
 }
 

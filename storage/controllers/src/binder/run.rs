@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use super::{
     action::{Absent, Action, Subject, Write},
     meter::Measured,
-    plan::plan_claim,
+    plan::{plan_claim, plan_consumer},
     plan_volume::plan_volume,
     triggers::{KINDS, Key, concerned},
 };
@@ -35,7 +35,7 @@ impl Controller for Binder {
 
     fn about(key: &Key) -> About<'_> {
         match key {
-            Key::Claim(claim) => About::Claim(claim),
+            Key::Claim(claim) | Key::Consumer(claim) => About::Claim(claim),
             Key::Volume(volume) => About::Volume(volume),
         }
     }
@@ -49,12 +49,15 @@ impl Controller for Binder {
         concerned(change, world)
     }
 
-    fn plan(&self, key: &Key, world: &World, _: Timestamp) -> Plan<Action> {
+    fn plan(&self, key: &Key, world: &World, now: Timestamp) -> Plan<Action> {
         match key {
-            Key::Claim(key) => plan_claim(key, world),
-            Key::Volume(key) => plan_volume(key, world),
+            Key::Claim(key) => plan_claim(key, world).into(),
+            Key::Volume(key) => plan_volume(key, world).into(),
+            Key::Consumer(key) => {
+                let (actions, requeue_after) = plan_consumer(key, world, now);
+                Plan { actions, requeue_after }
+            }
         }
-        .into()
     }
 
     async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<ActionOutcome, Failure> {

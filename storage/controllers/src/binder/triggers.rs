@@ -1,20 +1,20 @@
 //! The claims and volumes that a change concerns.
 
-use claimcheck_informer::{Change, ClaimBy, Kind, VolumeBy, World, class::is_default, key_of};
+use claimcheck_informer::{Change, ClaimBy, Kind, VolumeBy, World, class::is_default, key_of, pod_claims};
 use claimcheck_model::ObjectKey;
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
 
-use super::action::VolumePhase;
+use super::{action::VolumePhase, plan::is_unscheduled};
 use crate::claims::{
     claim_ref, is_deleting, matches, ref_key, volume_class, volume_name, volume_phase,
     waits_for_first_consumer,
 };
 
 /// The kinds of objects that concern claims and volumes.
-pub(super) const KINDS: &[Kind] = &[Kind::Claim, Kind::Volume, Kind::Class];
+pub(super) const KINDS: &[Kind] = &[Kind::Claim, Kind::Volume, Kind::Class, Kind::Pod];
 
 /// A key of the reconciler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +23,8 @@ pub enum Key {
     Claim(ObjectKey),
     /// A volume.
     Volume(ObjectKey),
+    /// A claim that has got another pod, and perhaps waits for it to be scheduled.
+    Consumer(ObjectKey),
 }
 
 /// The claims and volumes to plan again.
@@ -31,8 +33,8 @@ pub(crate) fn concerned(change: &Change, world: &World) -> Vec<Key> {
         Kind::Claim => keys_for_claim(change, world),
         Kind::Volume => keys_for_volume(change, world),
         Kind::Class => keys_for_class(change, world),
-        Kind::Pod
-        | Kind::Node
+        Kind::Pod => keys_for_pod(change),
+        Kind::Node
         | Kind::Attachment
         | Kind::CsiDriver
         | Kind::CsiNode
@@ -98,6 +100,14 @@ fn is_available(volume: &PersistentVolume) -> bool {
         && !is_deleting(volume)
 }
 
+/// The claims of a new pod without node. With a replayed one all claims are planned.
+fn keys_for_pod(change: &Change) -> Vec<Key> {
+    let (old, new) = change.both::<Pod>();
+    let is_another = |new: &Pod| old.is_none_or(|old| old.metadata.uid != new.metadata.uid);
+    let new = new.filter(|new| !change.replayed && is_another(new) && is_unscheduled(new));
+    new.into_iter().flat_map(|pod| pod_claims(pod)).map(|used| Key::Consumer(used.claim)).collect()
+}
+
 /// The claims that wait for a volume of the class; if it becomes a default one, those without class wait for it. The
 /// binder depends on no other field of a class.
 fn keys_for_class(change: &Change, world: &World) -> Vec<Key> {
@@ -139,7 +149,7 @@ mod tests {
             .into_iter()
             .filter_map(|key| match key {
                 Key::Claim(claim) => Some(claim.name),
-                Key::Volume(_) => None,
+                Key::Volume(_) | Key::Consumer(_) => None,
             })
             .collect();
         claims.sort();
@@ -203,5 +213,34 @@ mod tests {
         assert_eq!(claims(change, &world), ["large", "small"]);
         let change = world.remove(&class);
         assert_eq!(claims(change, &world), ["large", "none", "small"]);
+    }
+
+    #[test]
+    fn a_new_pod_without_node_enqueues_its_claims_once() {
+        let mut world = world();
+        let consumers = |change: Option<Change>, world: &World| -> Vec<String> {
+            let keys = concerned(&change.expect("it changes"), world);
+            keys.into_iter()
+                .map(|key| match key {
+                    Key::Consumer(claim) => claim.name,
+                    other => panic!("{other:?}"),
+                })
+                .collect()
+        };
+        let mut pod = testing::pod("p", "", &["waiting", "small"]);
+        let change = world.apply(pod.clone());
+        assert_eq!(consumers(change, &world), ["waiting", "small"]);
+        let replayed = world.replay(KindSet::of(&[Kind::Pod])).next();
+        assert_eq!(consumers(replayed, &world), [""; 0]);
+        testing::annotate(&mut pod.metadata, "any", "thing");
+        let change = world.apply(pod.clone());
+        assert_eq!(consumers(change, &world), [""; 0]);
+        pod.metadata.uid = Some("another".into());
+        let change = world.apply(pod.clone());
+        assert_eq!(consumers(change, &world), ["waiting", "small"], "one of the same name");
+        let change = world.apply(testing::pod("q", "n1", &["waiting"]));
+        assert_eq!(consumers(change, &world), [""; 0], "it has a node");
+        let change = world.remove(&pod);
+        assert_eq!(consumers(change, &world), [""; 0]);
     }
 }
