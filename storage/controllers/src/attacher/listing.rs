@@ -15,19 +15,22 @@ pub type Published = HashMap<String, Vec<String>>;
 #[derive(Debug)]
 pub struct Listing {
     interval: SignedDuration,
-    /// When the last call began; at first, when the attacher did.
+    /// When the attacher started.
+    born: Timestamp,
+    /// When the last call began; at first, an interval before the attacher started.
     started: Timestamp,
     /// Its response; `None` if it is in progress or has failed.
     published: Option<Published>,
-    /// Since when an attachment has nothing ahead, or was compared; by its uid.
-    settled: HashMap<String, Timestamp>,
+    /// Since when an attachment has nothing ahead, or was compared; by its uid. `None` while it has.
+    settled: HashMap<String, Option<Timestamp>>,
 }
 
 impl Listing {
-    /// The first list is due an interval from now.
+    /// The first list is due now: what has changed while no attacher ran is found at once.
     pub fn new(interval: Duration, now: Timestamp) -> Self {
         let interval = SignedDuration::try_from(interval).unwrap_or(SignedDuration::MAX);
-        Self { interval, started: now, published: None, settled: HashMap::new() }
+        let started = now.saturating_sub(interval).unwrap_or(Timestamp::MIN);
+        Self { interval, born: now, started, published: None, settled: HashMap::new() }
     }
 
     /// The time until the next list; `None` if it is due.
@@ -45,24 +48,32 @@ impl Listing {
         self.published = Some(published);
     }
 
-    /// The attachment has a call or a write ahead, or was deleted.
+    /// The attachment has a call or a write ahead.
     pub fn unsettle(&mut self, uid: &str) {
+        self.settled.insert(uid.to_owned(), None);
+    }
+
+    /// The attachment was deleted.
+    pub fn forget(&mut self, uid: &str) {
         self.settled.remove(uid);
     }
 
-    /// The list to compare a settled attachment with, which is returned once.
+    /// The list to compare a settled attachment with, which is returned once. One that never had anything ahead was
+    /// attached by an earlier process, before any list of this one.
     pub fn unsettled(&mut self, uid: &str, now: Timestamp) -> Option<&Published> {
-        let settled = self.settled.entry(uid.to_owned()).or_insert(now);
+        let settled = self.settled.entry(uid.to_owned()).or_insert(Some(self.born)).get_or_insert(now);
         let published = self.published.as_ref().filter(|_| *settled < self.started)?;
         *settled = now;
         Some(published)
     }
 
-    /// When to look for news again: after the next list, which has a tenth of the interval to arrive. One that takes
-    /// longer is looked at an interval later.
+    /// When to look for news again: a tenth of the interval after the begin of the present list, or of the next one. A
+    /// list that takes longer to arrive is looked at after the next one.
     pub fn next_look(&self, now: Timestamp) -> Duration {
-        let span = self.interval.saturating_add(self.interval / 10);
-        until(self.started, span, now).unwrap_or(self.interval.unsigned_abs())
+        let arrival = self.interval / 10;
+        let present = until(self.started, arrival, now).filter(|_| self.published.is_none());
+        let next = || until(self.started, self.interval.saturating_add(arrival), now);
+        present.or_else(next).unwrap_or(self.interval.unsigned_abs())
     }
 }
 
@@ -82,12 +93,17 @@ mod tests {
     #[test]
     fn each_list_is_compared_once_with_what_was_settled_before_it() {
         let mut listing = Listing::new(Duration::from_secs(60), at(0));
-        assert_eq!(listing.unsettled("early", at(1)), None);
+        listing.begin(at(0));
+        listing.answered(Published::new());
+        listing.unsettle("early");
+        assert_eq!(listing.unsettled("early", at(1)), None, "it was attached after the list");
         assert_eq!((listing.left(at(1)), listing.next_look(at(1))), (Some(secs(59)), secs(65)));
         assert_eq!(listing.left(at(60)), None, "it is due");
         listing.begin(at(60));
         assert_eq!(listing.left(at(61)), Some(secs(59)));
         assert_eq!(listing.unsettled("early", at(61)), None, "no response yet");
+        assert_eq!(listing.next_look(at(61)), secs(5), "it arrives soon");
+        listing.unsettle("late");
         assert_eq!(listing.unsettled("late", at(61)), None);
         listing.answered(Published::new());
         assert_eq!(listing.unsettled("late", at(62)), None, "it was attached during the call");
@@ -102,12 +118,32 @@ mod tests {
     }
 
     #[test]
+    fn the_first_list_is_due_at_once_and_shows_what_happened_while_no_attacher_ran() {
+        let mut listing = Listing::new(Duration::from_secs(60), at(0));
+        assert_eq!(listing.left(at(0)), None, "it is due");
+        assert_eq!(listing.unsettled("planned first", at(0)), None);
+        assert_eq!(listing.next_look(at(0)), secs(6));
+        listing.begin(at(1));
+        assert_eq!(listing.unsettled("planned second", at(2)), None);
+        assert_eq!(listing.next_look(at(2)), secs(5));
+        listing.answered(Published::new());
+        for earlier in ["planned first", "planned second", "planned last"] {
+            assert!(listing.unsettled(earlier, at(6)).is_some(), "{earlier}");
+            assert_eq!(listing.unsettled(earlier, at(7)), None, "{earlier}");
+        }
+        assert_eq!(listing.next_look(at(7)), secs(60));
+        listing.forget("planned first");
+        assert_eq!(listing.settled.len(), 2);
+    }
+
+    #[test]
     fn a_failed_list_proves_nothing_and_the_next_one_follows_after_the_interval() {
         let mut listing = Listing::new(Duration::from_secs(60), at(0));
         assert_eq!(listing.unsettled("va", at(1)), None);
-        listing.begin(at(60));
-        assert_eq!(listing.unsettled("va", at(66)), None);
-        assert_eq!(listing.left(at(70)), Some(secs(50)));
+        listing.begin(at(1));
+        assert_eq!(listing.unsettled("va", at(6)), None);
+        assert_eq!(listing.left(at(11)), Some(secs(50)));
+        assert_eq!(listing.next_look(at(11)), secs(56));
     }
 
     fn secs(seconds: u64) -> Duration {

@@ -320,7 +320,7 @@ impl Attacher {
             (Some(_), Some(_)) => vec![attachment],
             (Some(gone), None) => {
                 self.forget(gone);
-                self.listing().unsettle(uid(gone));
+                self.listing().forget(uid(gone));
                 gone.spec.source.persistent_volume_name.clone().map(Key::Volume).into_iter().collect()
             }
             (None, None) => Vec::new(),
