@@ -146,7 +146,7 @@ pub fn plan_snapshot(
     } else if let Some(content) = snapshot.content() {
         follow(snapshot, world.snapshot_contents.named(content), world)
     } else if let Some(content) = &snapshot.spec.source.volume_snapshot_content_name {
-        find(snapshot, content, world)
+        existing_class(snapshot, world).and_then(|()| find(snapshot, content, world))
     } else if owning_group(snapshot).is_some() {
         return None;
     } else {
@@ -185,6 +185,15 @@ fn follow(
         return Ok(Some(hold));
     }
     Ok(report(snapshot, content, world)?.or_else(|| own(snapshot, world)))
+}
+
+/// An error if the class that the snapshot names does not exist. Upstream: `checkAndUpdateSnapshotClass` in
+/// `snapshot_controller_base.go`, also of snapshots that are bound, which follow their content here all the same.
+fn existing_class(snapshot: &VolumeSnapshot, world: &World) -> Result<(), Trouble> {
+    match &snapshot.spec.volume_snapshot_class_name {
+        Some(class) if world.snapshot_classes.named(class).is_none() => Err(Trouble::NoClass(class.clone())),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// A snapshot with a pre-provisioned content.

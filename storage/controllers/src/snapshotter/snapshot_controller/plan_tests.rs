@@ -182,7 +182,8 @@ fn a_content_that_is_there_is_bound_if_it_is_meant() {
     let of = |change: fn(&mut VolumeSnapshotContent)| {
         let mut content = meant.clone();
         change(&mut content);
-        step(&testing::world([snapshot.clone().into(), content.into()]))
+        let class = testing::snapshot_class("snap", "Delete");
+        step(&testing::world([snapshot.clone().into(), content.into(), class.into()]))
     };
     assert_eq!(of(|_| ()), "report false");
     assert_eq!(of(|content| content.spec.volume_snapshot_ref.uid = None), "bind");
@@ -191,7 +192,16 @@ fn a_content_that_is_there_is_bound_if_it_is_meant() {
         "SnapshotContentMisbound"
     );
     assert_eq!(of(|content| content.spec.source.snapshot_handle = None), "SnapshotContentMismatch");
-    assert_eq!(step(&testing::world([snapshot.clone().into()])), "SnapshotContentMissing");
+    let without_content = [snapshot.clone().into(), testing::snapshot_class("snap", "Delete").into()];
+    assert_eq!(step(&testing::world(without_content)), "SnapshotContentMissing");
+    let without_class = [snapshot.clone().into(), meant.clone().into()];
+    assert_eq!(step(&testing::world(without_class)), "GetSnapshotClassFailed");
+    snapshot.spec.volume_snapshot_class_name = None;
+    assert_eq!(
+        step(&testing::world([snapshot.into(), meant.into()])),
+        "report false",
+        "it need not have one"
+    );
 }
 
 #[test]
@@ -340,7 +350,8 @@ fn an_imported_snapshot_is_not_ready_before_its_group_is_known() {
         volume_group_snapshot_handle: Some("gh".into()),
         ..VolumeSnapshotContentStatus::default()
     });
-    let mut world = testing::world([snapshot.clone().into(), imported.into()]);
+    let class = testing::snapshot_class("snap", "Delete");
+    let mut world = testing::world([snapshot.clone().into(), imported.into(), class.into()]);
     let next = |world: &World| plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, CENTRAL, false);
     let Some(Action::Fail { trouble, .. }) = next(&world) else { panic!("expected an error") };
     let text = "Snapshot status update failed, updateSnapshotStatus: cannot find the group snapshot for \
