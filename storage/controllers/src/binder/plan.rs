@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// How long a pod that was created after its claim may be without a node before the claim's events name it: no event, and
-/// so no write, for pods that are scheduled at once. Upstream: `--pvclaimbinder-sync-period`, whose resyncs emit it.
+/// so no write, for pods that are scheduled at once. Upstream emits it at each resync: `--pvclaimbinder-sync-period`.
 const SCHEDULING: SignedDuration = SignedDuration::from_secs(15);
 
 type Claim = Arc<PersistentVolumeClaim>;

@@ -236,7 +236,7 @@ fn the_old_size_is_forgotten_once_the_node_has_grown_the_volume() {
 }
 
 #[test]
-fn without_recovery_conditions_alone_say_how_far_a_claim_is() {
+fn without_recovery_conditions_alone_show_how_far_a_claim_is() {
     use Progress::{ControllerAtWork, ControllerInfeasible, NodePending};
     let (resizing, pending) = (&["Resizing"][..], &["FileSystemResizePending"][..]);
     let rows = [

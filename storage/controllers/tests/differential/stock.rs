@@ -24,7 +24,7 @@ const CONTROLLERS: [&str; 8] = [
 const GROUPS: &str = "--feature-gates=CSIVolumeGroupSnapshot=true";
 /// The programs of scenarios about the condition `Unused`, by their logs.
 const REQUIRED: [&str; 2] = ["csi-provisioner", "csi-attacher"];
-/// Of a resizer: expansion as before the gate, which manifests of vendors still ask for.
+/// Of a resizer: expansion as before the gate, which manifests of vendors still set.
 const NO_RECOVERY: &str = "--feature-gates=RecoverVolumeExpansionFailure=false";
 const METADATA: &str = "--extra-create-metadata";
 /// Of provisioner and API server: claims may have a data source in another namespace.
