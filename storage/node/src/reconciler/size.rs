@@ -34,8 +34,10 @@ impl<H: Host> VolumeManager<H> {
         let growth = growth(&volume.pv, size, &self.informer.read())?;
         let capable =
             || self.drivers.get(&volume.driver).is_some_and(|d| d.capabilities.has(Capability::ExpandVolume));
-        // A driver without the capability is no failure unless this node must expand the volume.
-        (!growth.written || capable()).then_some(growth)
+        // A driver without the capability is no failure unless this node must expand the volume; upstream ignores it also
+        // where the resizer does not record that (`legacyCallNodeExpandOnPlugin`).
+        let is_required = !growth.written && !growth.unrecorded;
+        (is_required || capable()).then_some(growth)
     }
 
     /// A pod that has the volume mounted and may write to it.
