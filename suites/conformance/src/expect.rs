@@ -229,6 +229,21 @@ mod tests {
     }
 
     #[test]
+    fn two_wrong_statuses_may_be_one_error() {
+        let fails = |id: &str| Err::<(), _>(Status::internal(format!("no volume {id}")));
+        let is_only = |error: anyhow::Error| {
+            let wrong = error.downcast_ref::<WrongStatus>();
+            wrong.is_some_and(|wrong| wrong.is_only("Internal (\"no volume #\")"))
+        };
+        let refused = |id: &str| fails(id).refused("x", INVALID);
+        assert!(is_only(both(refused("a1"), refused("b2")).unwrap_err()));
+        assert!(is_only(fails("a1").works("x").unwrap_err()));
+        assert!(!is_only(both(refused("a1"), refused("at all")).unwrap_err()));
+        assert!(!is_only(both(refused("a1"), fails("a1").works("y")).unwrap_err()));
+        assert!(!is_only(both(refused("a1"), Err(anyhow!("also wrong"))).unwrap_err()));
+    }
+
+    #[test]
     fn checks_read_the_message_and_reports_quote_it_without_secrets() {
         let message = format!("{}hunter2", "x".repeat(QUOTED - 3));
         let clean = |text: &str| text.replace("hunter2", "***");

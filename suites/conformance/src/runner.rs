@@ -25,7 +25,7 @@ use crate::{
     health::{DriverHealth, End, Unanswered},
     rows::CREATE,
     spec,
-    verdict::{Breaks, is_violation, verdict, wrong_status},
+    verdict::{Breaks, is_failure, is_violation, verdict, wrong_status},
 };
 
 /// The time limit of a case, as a multiple of the deadline of a call, in addition to the wait for snapshots.
@@ -41,6 +41,8 @@ pub struct Runner {
     started: AtomicUsize,
     events: UnboundedSender<Event>,
     interrupted: CancellationToken,
+    /// Cases of the phase that are run again: what they establish is not known before.
+    again: Mutex<Vec<Case>>,
     /// Cases that failed only because of what they left behind, until all cases have run that may report the cause.
     held: Mutex<Vec<Ended>>,
 }
@@ -98,13 +100,8 @@ fn clue(fixture: &Fixture, outcome: &anyhow::Result<()>) -> Option<Clue> {
     is_cause.then_some(clue)
 }
 
-/// Whether a case that ran in parallel with others is run again because of such an error. Cases that wait for what the
-/// case establishes would not wait for that.
-fn is_repeated(planned: &Planned, clue: &Clue) -> bool {
-    planned.case.row.establishes.is_empty() || !matches!(clue.hint, Hint::Same(_))
-}
-
-/// A case that ran in parallel with others while the driver or a step failed: it is run again serially.
+/// A case that ran in parallel with others while the driver or a step failed, or that depends on such a case: it is run
+/// again serially.
 struct Rerun<'a> {
     planned: &'a Planned,
     /// How the driver failed, and the calls of the case without a response.
@@ -125,8 +122,8 @@ impl Runner {
         interrupted: CancellationToken,
     ) -> Self {
         let parallel = driver.parallel(parallel);
-        let (started, held) = (AtomicUsize::new(0), Mutex::default());
-        Self { driver, parallel, strict, started, events, interrupted, held }
+        let (started, again, held) = (AtomicUsize::new(0), Mutex::default(), Mutex::default());
+        Self { driver, parallel, strict, started, events, interrupted, again, held }
     }
 
     /// Runs all cases, each in its phase.
@@ -146,17 +143,17 @@ impl Runner {
 
     async fn run_parallel(&self, phase: &Phase<'_, Case>) {
         let attempts =
-            phase.run(|planned| async move { self.run(planned, true).await.map(|ended| self.end(ended)) });
+            phase.run(|planned| async move { self.attempt(planned).await.map(|ended| self.end(ended)) });
         let again: Vec<Rerun<'_>> = attempts.await.into_iter().filter_map(Result::err).collect();
-        let mut all = Vec::new();
-        for again in &again {
-            let mut ended = self.run_serial(again.planned).await;
+        let cases = again.iter().map(|again| again.planned).collect();
+        let serially = Phase { schedule: phase.schedule, cases, parallel: 1 };
+        let mut all = serially.run(|planned| self.run_serial(planned)).await;
+        for (again, ended) in again.iter().zip(&mut all) {
             if let Some(failed) = again.failed.filter(|_| ended.result == CaseResult::Passed) {
                 ended.warnings.push(format!(
                     "{failed} failed while other cases ran in parallel, but not when the case was run alone"
                 ));
             }
-            all.push(ended);
         }
         // One case must report that the driver failed, even if only several concurrent cases cause it.
         if all.iter().all(|ended| ended.end.is_none())
@@ -171,6 +168,20 @@ impl Runner {
             ended.left.clear();
         }
         all.into_iter().for_each(|ended| self.end(ended));
+    }
+
+    /// Runs a case in parallel with others, unless it depends on one that is run again.
+    async fn attempt<'a>(&self, planned: &'a Planned) -> Result<Ended, Rerun<'a>> {
+        let again = || self.again.lock().unwrap_or_else(PoisonError::into_inner);
+        let depends = again().iter().any(|other| planned.case.waits_for(other));
+        let ended = match depends {
+            true => Err(Rerun { planned, end: None, calls: Unanswered::new(), failed: None }),
+            false => self.run(planned, true).await,
+        };
+        if ended.is_err() {
+            again().push(planned.case);
+        }
+        ended
     }
 
     /// Runs a case serially. A case that makes the driver fail must do so twice: a driver may also exit because of an
@@ -266,11 +277,7 @@ impl Runner {
                 }
                 DriverHealth::Healthy => {
                     let failed = fixture.failed_step().map(|failed| failed.step.call());
-                    let call = || {
-                        clue(&fixture, &outcome)
-                            .filter(|clue| is_repeated(planned, clue))
-                            .map(|clue| clue.call)
-                    };
+                    let call = || clue(&fixture, &outcome).map(|clue| clue.call);
                     if let Some(failed) = failed.filter(|_| is_violation(&outcome)).or_else(call) {
                         return Err(Rerun { planned, end: None, calls, failed: Some(failed) });
                     }
@@ -308,7 +315,9 @@ impl Runner {
         if own.is_none() && is_violation(&outcome) {
             let Case { row, access, .. } = planned.case;
             known.absent_effects.report(row.establishes, access, &case);
-            known.failed.insert(fixture.number(), case.clone());
+            if is_failure(row.rule, &outcome, self.strict) {
+                known.failed.insert(fixture.number(), case.clone());
+            }
         }
         let findings = findings.into_iter().map(|finding| attributed(&known, &case, finding, early));
         let (warnings, failures): (Vec<_>, Vec<_>) =
@@ -381,7 +390,7 @@ impl Runner {
             (_, None) => {}
         }
         let outcome = self.reported_once(case, fixture, outcome);
-        if !is_violation(&outcome) {
+        if !is_failure(planned.case.row.rule, &outcome, self.strict) {
             return outcome;
         }
         match hint {
@@ -404,12 +413,14 @@ impl Runner {
     ) -> anyhow::Result<()> {
         let (case, call) = (planned.id(), error.0);
         let required = outcome.as_ref().err().and_then(wrong_status).map(|wrong| wrong.required);
-        let is_invalid = required == Some(Required::Error) && planned.case.row.establishes.is_empty();
+        let is_invalid = required == Some(Required::Error);
+        // Other cases depend on what this one establishes.
+        let may_be_skipped = planned.case.row.establishes.is_empty();
         let reported = {
             let known = self.driver.known();
             let rejected = || known.rejections.get(&error).filter(|_| is_invalid);
             let by = known.failures.get(&error).or_else(rejected);
-            by.filter(|by| **by != case).map(CaseId::reference)
+            by.filter(|by| may_be_skipped && **by != case).map(CaseId::reference)
         };
         if let Some(by) = reported {
             return Err(skip(format!("{call} fails with the same error: {by}")));
@@ -425,7 +436,7 @@ impl Runner {
         }
         let mut known = self.driver.known();
         match required {
-            _ if is_of_any_request => drop(known.failures.insert(error, case)),
+            _ if is_of_any_request => drop(known.failures.entry(error).or_insert(case)),
             Some(Required::Error) => drop(known.rejections.entry(error).or_insert(case)),
             Some(Required::Success) | None => {}
         }

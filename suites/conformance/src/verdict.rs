@@ -64,6 +64,13 @@ pub(crate) fn is_violation(outcome: &Result<()>) -> bool {
     judged && !error.is::<Skip>()
 }
 
+/// Whether a case with this rule fails because of what it found: skip reasons cannot refer to a warning.
+pub(crate) fn is_failure(rule: &'static Sentence, outcome: &Result<()>, strict: bool) -> bool {
+    let other = outcome.as_ref().err().and_then(|error| error.downcast_ref::<Other>());
+    let rule = other.and_then(|other| other.rule).unwrap_or(rule);
+    is_violation(outcome) && rule.strength.fails(strict)
+}
+
 /// What is wrong, if that is only the status of a call.
 pub(crate) fn wrong_status(error: &anyhow::Error) -> Option<&WrongStatus> {
     error.downcast_ref::<Other>().map_or(error, |other| &other.error).downcast_ref()
@@ -228,6 +235,20 @@ mod tests {
         }
         for outcome in [Ok(()), wrong().fatal(), Err(skip("no volumes"))] {
             assert!(!is_violation(&outcome));
+        }
+    }
+
+    #[test]
+    fn a_violated_should_is_a_failure_only_if_the_run_is_strict() {
+        for (outcome, strict, expected) in [
+            (wrong(), false, false),
+            (wrong(), true, true),
+            (wrong().breaks(spec::MISSING), false, true),
+            (wrong().fatal(), true, false),
+            (Err(skip("no volumes")), true, false),
+            (Ok(()), true, false),
+        ] {
+            assert_eq!(is_failure(spec::EXPAND_LARGER, &outcome, strict), expected, "{outcome:?} {strict}");
         }
     }
 
