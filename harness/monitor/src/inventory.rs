@@ -258,7 +258,7 @@ impl<K: Numerous> Packed<K> {
         others.filter_map(|(key, bytes)| named(key, bytes)).collect()
     }
 
-    fn apply(&mut self, object: K) -> Option<Delta<K>> {
+    fn apply(&mut self, mut object: K) -> Option<Delta<K>> {
         let meta = object.metadata();
         if meta.uid.as_deref().is_some_and(|uid| self.deletions.saw_deletion(uid)) {
             return None;
@@ -282,7 +282,7 @@ impl<K: Numerous> Packed<K> {
         for name in object.refers_to() {
             self.link(name, &shared);
         }
-        self.objects.insert(shared, nameless(&object));
+        self.objects.insert(shared, nameless(&mut object));
         Some(Delta { key, old, new: Some(Arc::new(object)) })
     }
 
@@ -325,12 +325,14 @@ impl<K: Numerous> Packed<K> {
     }
 }
 
-/// An object without its name, packed.
-fn nameless<K: Numerous>(object: &K) -> Box<[u8]> {
-    let mut object = object.clone();
+/// An object without its name, packed. It has its name again afterwards: a copy would cost more than packing.
+fn nameless<K: Numerous>(object: &mut K) -> Box<[u8]> {
     let meta = object.metadata_mut();
-    (meta.namespace, meta.name) = (None, None);
-    pack(&object)
+    let (namespace, name) = (meta.namespace.take(), meta.name.take());
+    let packed = pack(object);
+    let meta = object.metadata_mut();
+    (meta.namespace, meta.name) = (namespace, name);
+    packed
 }
 
 /// A packed object, with the name of its key.
@@ -388,7 +390,7 @@ mod tests {
         pod.status.get_or_insert_default().container_statuses = Some(vec![status]);
         let attachment = attachment("a", "v", "n", true);
         fn again<K: Numerous>(object: &K) -> Option<K> {
-            named(&key_of(object).to_string(), &nameless(object))
+            named(&key_of(object).to_string(), &nameless(&mut object.clone()))
         }
         assert_eq!(again(&claim), Some(claim));
         assert_eq!(again(&volume), Some(volume));

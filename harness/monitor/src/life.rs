@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use claimcheck_informer::{
-    Cached, Change as WorldChange, World, class::claim_class, class::volume_class, key_of,
+    Cached, Change as WorldChange, World, class::claim_class, class::volume_class, is_gone, key_of,
 };
 use claimcheck_model::{Event, Outcome, Phase, Stamp};
 use claimcheck_timeline::{UNSEEN, evidence::Object};
@@ -214,10 +214,16 @@ impl Life {
             return Vec::new();
         }
         let object = object.trimmed();
+        // A change has the new state, but not the last one of an object that is gone.
+        let last = is_gone(object.metadata()).then(|| object.clone());
         // Unchanged, or older than what is known.
-        let Some(change) = object.clone().enter(&mut self.world) else { return Vec::new() };
+        let Some(change) = object.enter(&mut self.world) else { return Vec::new() };
         self.follow(&change, seen);
-        self.record(object, &change, seen, now)
+        let new = change.new.as_ref().and_then(K::of).map(|object| &**object);
+        match last.as_ref().or(new) {
+            Some(object) => self.record(object, &change, seen, now),
+            None => Vec::new(),
+        }
     }
 
     /// Records the last state of a deleted object.
@@ -225,7 +231,7 @@ impl Life {
         let object = object.trimmed();
         let Some(change) = object.leave(&mut self.world) else { return Vec::new() };
         self.follow(&change, seen);
-        self.record(object, &change, seen, now)
+        self.record(&object, &change, seen, now)
     }
 
     /// Records the end of a list with these uids: other objects were deleted unobserved.
@@ -252,7 +258,13 @@ impl Life {
         }
     }
 
-    fn record<K: Followed>(&mut self, object: K, change: &WorldChange, seen: Seen, now: Stamp) -> Vec<Event> {
+    fn record<K: Followed>(
+        &mut self,
+        object: &K,
+        change: &WorldChange,
+        seen: Seen,
+        now: Stamp,
+    ) -> Vec<Event> {
         let gone = change.new.is_none();
         if gone {
             self.ended.extend(object.ended().map(|ended| (now, ended)));
@@ -277,7 +289,7 @@ impl Life {
         // What was over before is not reported, as before the first list.
         let mut events: Vec<Event> =
             loaded.into_iter().filter_map(|event| reportable(event, false)).collect();
-        if let Some(object) = object.evidence() {
+        if let Some(object) = object.clone().evidence() {
             let fed = self.active.feed(object, seen.at(), gone);
             events.extend(self.reportable(fed));
         }

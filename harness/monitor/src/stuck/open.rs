@@ -5,9 +5,14 @@
 //! attachment on its volume and on the pods there. So a change is followed to these; classes, nodes and drivers affect
 //! the rows of open objects only, which are derived when a status is requested.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::resume_unwind,
+    sync::Arc,
+    thread,
+};
 
-use claimcheck_informer::{Change, Kind, growth, is_terminal, key_of, pod_claims};
+use claimcheck_informer::{Cached, Change, Kind, growth, is_terminal, key_of, pod_claims};
 use claimcheck_model::{ObjectKey, snapshot::VolumeSnapshot};
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -34,27 +39,20 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Those of an inventory, by a look at each object.
+    /// Those of an inventory, by a look at each object. The kinds are looked at in parallel, since a start waits for it.
     pub fn of(world: &Inventory) -> Self {
-        let mut open = Self::default();
-        for claim in world.claims.iter() {
-            set(&mut open.claims, key_of(&*claim), claim_is_open(world, &claim));
-        }
-        for pod in world.pods.iter() {
-            set(&mut open.pods, key_of(&*pod), pod_is_open(world, &pod));
-        }
-        for attachment in world.attachments.iter() {
-            if attachment_is_open(world, &attachment) {
-                open.attachments.insert(key_of(&*attachment), None);
-            }
-        }
-        for volume in world.volumes.iter() {
-            set(&mut open.volumes, key_of(&*volume), volume_is_open(&volume));
-        }
-        for snapshot in world.few.snapshots.iter() {
-            set(&mut open.snapshots, key_of(&**snapshot), snapshot_is_open(snapshot));
-        }
-        open
+        let claims = || open_keys(world.claims.iter(), |claim| claim_is_open(world, claim));
+        let pods = || open_keys(world.pods.iter(), |pod| pod_is_open(world, pod));
+        let volumes = || open_keys(world.volumes.iter(), |volume| volume_is_open(volume));
+        let attachments = || open_keys(world.attachments.iter(), |of| attachment_is_open(world, of));
+        let snapshots = open_keys(world.few.snapshots.iter().cloned(), |of| snapshot_is_open(of));
+        thread::scope(|scope| {
+            let others = [scope.spawn(claims), scope.spawn(pods), scope.spawn(volumes)];
+            let attachments = attachments().into_iter().map(|key| (key, None)).collect();
+            let [claims, pods, volumes] =
+                others.map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            Self { claims, pods, attachments, volumes, snapshots }
+        })
     }
 
     /// Follows a change that is already in the world; `at` is its time, unless it was not observed.
@@ -164,6 +162,14 @@ impl Open {
             self.attachment(world, &key_of(&*attachment), at);
         }
     }
+}
+
+/// The keys of those objects that are open.
+fn open_keys<K: Cached>(
+    objects: impl Iterator<Item = Arc<K>>,
+    is_open: impl Fn(&K) -> bool,
+) -> BTreeSet<ObjectKey> {
+    objects.filter(|object| is_open(object)).map(|object| key_of(&*object)).collect()
 }
 
 fn set(keys: &mut BTreeSet<ObjectKey>, key: ObjectKey, is_open: bool) {
