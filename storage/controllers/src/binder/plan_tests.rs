@@ -167,13 +167,14 @@ fn a_late_claim_names_a_later_pod_only_if_that_is_not_scheduled_at_once() {
     }
     assert_eq!(planned(&waiting, 200), (nothing.clone(), None), "both are scheduled");
 
-    let is_over: [(&str, &dyn Fn(&mut PersistentVolumeClaim)); 3] = [
-        ("a node is selected", &|claim| annotate(&mut claim.metadata, SELECTED_NODE, "n1")),
-        ("it names a volume", &|claim| claim_spec(claim).volume_name = Some("v".into())),
-        ("it is being deleted", &|claim| *claim = deleting(claim.clone(), &["f"])),
+    type Change = fn(&mut PersistentVolumeClaim);
+    let is_over: [(&str, Change); 3] = [
+        ("a node is selected", |claim| annotate(&mut claim.metadata, SELECTED_NODE, "n1")),
+        ("it names a volume", |claim| claim_spec(claim).volume_name = Some("v".into())),
+        ("it is being deleted", |claim| *claim = deleting(claim.clone(), &["f"])),
     ];
     for (text, change) in is_over {
-        let mut world = late(change);
+        let mut world = late(&change);
         world.apply(created("p", "", 100));
         assert_eq!(planned(&world, 200), (nothing.clone(), None), "{text}");
     }
