@@ -17,7 +17,7 @@ use claimcheck_csi::{
 };
 use claimcheck_driver::host::LoopHolder;
 use claimcheck_informer::Kind;
-use claimcheck_model::{Capability, ComponentEnd, ObjectKey, Stamp};
+use claimcheck_model::{Capability, ComponentEnd, Denial, ObjectKey, Stamp};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
 use futures::future::{select_all, try_join_all};
 use k8s_openapi::{
@@ -120,6 +120,21 @@ pub enum UpError {
     /// The nodes do not become ready.
     #[error(transparent)]
     NotReady(#[from] WaitError),
+}
+
+impl UpError {
+    /// With the rights that programs lack, which may be why one exits.
+    fn with_denials(mut self, denials: &[Denial]) -> Self {
+        if let Self::Driver { log, .. } = &mut self
+            && !denials.is_empty()
+        {
+            log.push_str("\nmissing rights (403 Forbidden):");
+            for denial in denials {
+                log.push_str(&format!("\n{denial}: {}", denial.remedy(&denial.verb)));
+            }
+        }
+        self
+    }
 }
 
 impl Cluster {
@@ -231,7 +246,7 @@ impl Cluster {
         };
         tokio::select! {
             registered = embedded.registered(&observer, &driver_name) => registered?,
-            error = embedded.process_fails() => return Err(error),
+            error = embedded.process_fails() => return Err(error.with_denials(&embedded.denials(&client).await)),
         }
         // Topology keys alone have no effect: the driver must declare VOLUME_ACCESSIBILITY_CONSTRAINTS.
         let reachable_nodes = match declared.capabilities.get(&Capability::Topology) {
@@ -405,6 +420,26 @@ mod tests {
     use claimcheck_model::METRICS_SOCKETS;
 
     use super::*;
+
+    #[test]
+    fn a_failed_start_names_the_missing_rights() {
+        let failed = || {
+            let text = |text: &str| text.to_owned();
+            let (component, command, log) = (text("sidecar registrar"), text("r"), text("exit"));
+            UpError::Driver { component, what: KEEPS_ENDING, command, log }
+        };
+        assert!(failed().with_denials(&[]).to_string().ends_with("log:\nexit"));
+        let denial = Denial {
+            user: "system:serviceaccount:ns:a".into(),
+            resource: "nodes".into(),
+            verb: "list".into(),
+            roles: vec!["ClusterRole r".into()],
+            ..Denial::default()
+        };
+        let expected = "log:\nexit\nmissing rights (403 Forbidden):\nServiceAccount ns/a may not list nodes at the cluster \
+                        scope: add the rule {apiGroups: [\"\"], resources: [nodes], verbs: [list]} to ClusterRole r";
+        assert!(failed().with_denials(&[denial]).to_string().ends_with(expected));
+    }
 
     /// The report crate knows the folder by its name alone, since it depends on no component.
     #[test]
