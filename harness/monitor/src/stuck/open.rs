@@ -43,9 +43,9 @@ impl Open {
     pub fn of(world: &Inventory) -> Self {
         let claims = || open_keys(world.claims.iter(), |claim| claim_is_open(world, claim));
         let pods = || open_keys(world.pods.iter(), |pod| pod_is_open(world, pod));
-        let volumes = || open_keys(world.volumes.iter(), |volume| volume_is_open(volume));
+        let volumes = || open_keys(world.volumes.iter(), volume_is_open);
         let attachments = || open_keys(world.attachments.iter(), |of| attachment_is_open(world, of));
-        let snapshots = open_keys(world.few.snapshots.iter().cloned(), |of| snapshot_is_open(of));
+        let snapshots = open_keys(world.few.snapshots.iter().cloned(), snapshot_is_open);
         thread::scope(|scope| {
             let others = [scope.spawn(claims), scope.spawn(pods), scope.spawn(volumes)];
             let attachments = attachments().into_iter().map(|key| (key, None)).collect();

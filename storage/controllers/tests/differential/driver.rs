@@ -219,11 +219,9 @@ impl Controller for Driver {
             rpc::Type::SingleNodeMultiWriter,
         ];
         let more: &[rpc::Type] = match self.variant {
-            Variant::Main
-            | Variant::Topology
-            | Variant::Incapable
-            | Variant::Local
-            | Variant::NoRecovery => &[],
+            Variant::Main | Variant::Topology | Variant::Incapable | Variant::Local | Variant::NoRecovery => {
+                &[]
+            }
             Variant::Capacity => &[rpc::Type::GetCapacity],
             Variant::Listing => &[rpc::Type::ListVolumes, rpc::Type::ListVolumesPublishedNodes],
         };

@@ -89,8 +89,7 @@ pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets, unused: bool
         format!("--node-deployment-base-delay={}s", OWNING.as_secs()),
         format!("--node-deployment-max-delay={}s", OWNING.as_secs()),
     ];
-    let snapshots_on_node =
-        vec![METADATA.to_owned(), GROUPS.to_owned(), "--node-deployment".to_owned()];
+    let snapshots_on_node = vec![METADATA.to_owned(), GROUPS.to_owned(), "--node-deployment".to_owned()];
     let distributed = vec![GROUPS.to_owned(), "--enable-distributed-snapshotting".to_owned()];
     let no_recovery = vec![NO_RECOVERY.to_owned()];
     let reconcile = vec![format!("--reconcile-sync={}s", RECONCILE.as_secs())];
