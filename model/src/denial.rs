@@ -39,6 +39,24 @@ pub struct Denial {
 }
 
 impl Denial {
+    /// What two denials that one rule resolves have in common: user, verb, group, resource and path. The namespace of
+    /// the requests and RBAC's reason are not part of it, so that a program that polls is reported once.
+    pub fn identity(&self) -> [&str; 5] {
+        [&self.user, &self.verb, &self.group, &self.resource, &self.path]
+    }
+
+    /// A denial for tests: `ServiceAccount storage/driver may not list nodes`, with the role `ClusterRole runner`.
+    #[doc(hidden)]
+    pub fn example() -> Self {
+        Self {
+            user: format!("{SERVICE_ACCOUNT}storage:driver"),
+            resource: "nodes".to_owned(),
+            verb: "list".to_owned(),
+            roles: vec!["ClusterRole runner".to_owned()],
+            ..Self::default()
+        }
+    }
+
     /// The namespace and name of the service account, if the user is one.
     pub fn account(&self) -> Option<(&str, &str)> {
         self.user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
@@ -124,6 +142,22 @@ mod tests {
             verb: "list".into(),
             roles: roles.iter().map(ToString::to_string).collect(),
             ..Denial::default()
+        }
+    }
+
+    #[test]
+    fn requests_that_one_rule_permits_are_one_denial() {
+        let first = Denial::example();
+        let again = Denial { namespace: "ns".into(), reason: "x".into(), roles: Vec::new(), ..first.clone() };
+        assert_eq!(first.identity(), again.identity());
+        for other in [
+            Denial { user: "jane".into(), ..first.clone() },
+            Denial { verb: "get".into(), ..first.clone() },
+            Denial { group: "apps".into(), ..first.clone() },
+            Denial { resource: "nodes/status".into(), ..first.clone() },
+            Denial { resource: String::new(), path: "nodes".into(), ..first.clone() },
+        ] {
+            assert_ne!(first.identity(), other.identity(), "{other}");
         }
     }
 

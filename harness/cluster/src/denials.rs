@@ -75,7 +75,7 @@ fn title(role: &RoleRef, namespace: &str) -> String {
 /// The denials in an audit log of kube-apiserver, once per user, verb and resource (`LogAnnotations` of apiserver
 /// pkg/endpoints/filters/authorization.go).
 pub(crate) fn of_audit_log(text: &str) -> Vec<Denial> {
-    let mut denials: Vec<Denial> = Vec::new();
+    let (mut denials, mut known) = (Vec::new(), BTreeSet::new());
     for line in text.lines() {
         let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
         if event["annotations"]["authorization.k8s.io/decision"] != "forbid"
@@ -103,11 +103,7 @@ pub(crate) fn of_audit_log(text: &str) -> Vec<Denial> {
             reason: text(&event["annotations"]["authorization.k8s.io/reason"]),
             roles: Vec::new(),
         };
-        let is_same = |other: &Denial| {
-            (&other.user, &other.verb, &other.group, &other.resource, &other.path)
-                == (&denial.user, &denial.verb, &denial.group, &denial.resource, &denial.path)
-        };
-        if !denials.iter().any(is_same) {
+        if known.insert(denial.identity().map(str::to_owned)) {
             denials.push(denial);
         }
     }

@@ -224,13 +224,7 @@ fn tables_of_a_good_run() {
 
 #[test]
 fn missing_rights_are_reported_everywhere_and_fail_nothing() {
-    let denial = Denial {
-        user: "system:serviceaccount:storage:driver".into(),
-        resource: "nodes".into(),
-        verb: "list".into(),
-        roles: vec!["ClusterRole runner".into()],
-        ..Denial::default()
-    };
+    let denial = Denial::example();
     let summary = summary_of(&[Event::Denied(denial.clone())]);
     assert_eq!((summary.ending(), &summary.denials), (Ending::Passed, &vec![denial]));
     let text = render(&summary, Style { color: false }, None);

@@ -11,22 +11,18 @@ use crate::auth::{Action, ActionTarget};
 /// The number of denials from which on new ones are not recorded, since a client may send any path.
 const MOST: usize = 1000;
 
-/// User, verb, group, and the resource or path.
-type Key = [String; 4];
-
-/// The denials so far.
+/// The denials so far, by their identities.
 #[derive(Debug, Default)]
-pub struct Denials(Mutex<BTreeMap<Key, Denial>>);
+pub struct Denials(Mutex<BTreeMap<[String; 5], Denial>>);
 
 impl Denials {
     /// Records a denial with RBAC's reason, which may be empty. The first of its kind is logged.
     pub fn record(&self, user: &str, action: &Action, reason: &str) {
         let denial = denial(user, action, reason);
-        let target = if denial.resource.is_empty() { &denial.path } else { &denial.resource };
-        let key = [denial.user.clone(), denial.verb.clone(), denial.group.clone(), target.clone()];
+        let identity = denial.identity().map(str::to_owned);
         let mut denials = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = denials.len();
-        if let Entry::Vacant(new) = denials.entry(key)
+        if let Entry::Vacant(new) = denials.entry(identity)
             && count < MOST
         {
             tracing::warn!("403 Forbidden: {denial}");

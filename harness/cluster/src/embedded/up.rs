@@ -429,16 +429,10 @@ mod tests {
             UpError::Driver { component, what: KEEPS_ENDING, command, log }
         };
         assert!(failed().with_denials(&[]).to_string().ends_with("log:\nexit"));
-        let denial = Denial {
-            user: "system:serviceaccount:ns:a".into(),
-            resource: "nodes".into(),
-            verb: "list".into(),
-            roles: vec!["ClusterRole r".into()],
-            ..Denial::default()
-        };
-        let expected = "log:\nexit\nmissing rights (403 Forbidden):\nServiceAccount ns/a may not list nodes at the cluster \
-                        scope: add the rule {apiGroups: [\"\"], resources: [nodes], verbs: [list]} to ClusterRole r";
-        assert!(failed().with_denials(&[denial]).to_string().ends_with(expected));
+        let expected = "log:\nexit\nmissing rights (403 Forbidden):\nServiceAccount storage/driver may not list nodes at the \
+                        cluster scope: add the rule {apiGroups: [\"\"], resources: [nodes], verbs: [list]} to ClusterRole \
+                        runner";
+        assert!(failed().with_denials(&[Denial::example()]).to_string().ends_with(expected));
     }
 
     /// The report crate knows the folder by its name alone, since it depends on no component.

@@ -411,14 +411,7 @@ mod tests {
 
     #[test]
     fn missing_rights_are_listed_with_their_remedy() {
-        let denial = Denial {
-            user: "system:serviceaccount:storage:driver".into(),
-            resource: "nodes".into(),
-            verb: "list".into(),
-            roles: vec!["ClusterRole runner".into()],
-            ..Denial::default()
-        };
-        let page = counts(&Summary { denials: vec![denial], ..Summary::default() }).into_string();
+        let page = counts(&Summary { denials: vec![Denial::example()], ..Summary::default() }).into_string();
         let expected = "<li>ServiceAccount storage/driver may not list nodes at the cluster scope<br>\
                         <span class=\"dim\">add the rule {apiGroups: [&quot;&quot;], resources: [nodes], verbs: [list]} to \
                         ClusterRole runner</span></li>";
