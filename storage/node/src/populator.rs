@@ -98,7 +98,7 @@ pub fn uid_of(pod: &Pod) -> PodUid {
     PodUid::from(pod.metadata.uid.clone().unwrap_or_default())
 }
 
-/// Names of the pod's volumes that its containers mount as a file system or as a device.
+/// Names of the pod's volumes that its containers mount as a file system, or read variables from, or mount as a device.
 struct UsedNames<'a> {
     mounts: BTreeSet<&'a str>,
     devices: BTreeSet<&'a str>,
@@ -120,6 +120,7 @@ impl<'a> UsedNames<'a> {
             mounts: containers()
                 .flat_map(|c| c.volume_mounts.iter().flatten())
                 .map(|m| m.name.as_str())
+                .chain(containers().flat_map(volumes_of_variables))
                 .collect(),
             devices: containers()
                 .flat_map(|c| c.volume_devices.iter().flatten())
@@ -127,6 +128,12 @@ impl<'a> UsedNames<'a> {
                 .collect(),
         }
     }
+}
+
+/// The volumes with files of a container's variables.
+fn volumes_of_variables(container: &Container) -> impl Iterator<Item = &str> {
+    let sources = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+    sources.filter_map(|source| source.file_key_ref.as_ref()).map(|file| file.volume_name.as_str())
 }
 
 fn resolve(pod: &Pod, volume: &Volume, used: &UsedNames<'_>, world: &World) -> Result<VolumeUse, Problem> {

@@ -56,6 +56,21 @@ fn problem(population: &Population) -> (bool, &str) {
 }
 
 #[test]
+fn a_volume_with_a_file_of_variables_is_mounted_though_no_container_mounts_it() {
+    let scratch = Volume {
+        name: "scratch".into(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    };
+    let mut pod = pod(&[], vec![scratch], &[]);
+    assert_eq!(populate(&pod, &world(Vec::new()), None).wanted.len(), 0);
+    let reference = json!({"fileKeyRef": {"volumeName": "scratch", "path": "env", "key": "K"}});
+    let variable = json!([{"name": "A", "valueFrom": reference}]);
+    pod.spec.as_mut().unwrap().containers[0].env = Some(serde_json::from_value(variable).unwrap());
+    assert_eq!(populate(&pod, &world(Vec::new()), None).wanted.len(), 1);
+}
+
+#[test]
 fn a_bound_claim_is_a_csi_volume() {
     let world = world(vec![bound("a"), bound("b")]);
     let population = populate(&pod(&["a", "b"], vec![], &["a"]), &world, None);

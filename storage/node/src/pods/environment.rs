@@ -1,5 +1,5 @@
-//! The variables of a container: from its spec, its pod, ConfigMaps and Secrets. Pure; the objects are
-//! looked up before, since only some containers need any. Errors name keys and objects, never a value.
+//! The variables of a container: from its spec, its pod, ConfigMaps, Secrets and files of volumes. Pure; objects and files
+//! are looked up before, since only some containers need any. Errors name keys and objects, never a value.
 //!
 //! Upstream: `makeEnvironmentVariables` in `pkg/kubelet/kubelet_pods.go`.
 
@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_model::ObjectKey;
 use k8s_openapi::{
-    api::core::v1::{Container, EnvVar, EnvVarSource, Pod},
+    api::core::v1::{Container, EnvVar, EnvVarSource, FileKeySelector, Pod},
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::{spec::SpecError, status::pod_ip};
+use super::{env_file::value_in_file, spec::SpecError, status::pod_ip};
 use crate::{
     resource_field::resource_field,
     volumes::content::{Known, ObjectKind, ObjectRef, Snapshot, Values, field},
@@ -24,6 +24,8 @@ pub struct Facts<'a> {
     pub pod: &'a Pod,
     /// The objects named by [`objects`].
     pub objects: &'a Snapshot,
+    /// The files named by [`files`].
+    pub files: &'a EnvFiles,
     /// The node's allocatable resources.
     pub allocatable: &'a BTreeMap<String, Quantity>,
     /// The node's address.
@@ -32,6 +34,28 @@ pub struct Facts<'a> {
 
 /// Variables by their names.
 pub type Environment = BTreeMap<String, String>;
+
+/// A file of variables: the name of its volume, and its path there.
+pub type FileRef = (String, String);
+
+/// The files of variables.
+pub type EnvFiles = BTreeMap<FileRef, EnvFile>;
+
+/// A file of variables that was looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvFile {
+    /// Its volume is not mounted.
+    NoVolume,
+    /// It cannot be read.
+    Unreadable,
+    /// It was read.
+    Read {
+        /// Its path on the node.
+        path: String,
+        /// Its content.
+        text: String,
+    },
+}
 
 /// The ConfigMaps and Secrets that a container's variables come from.
 pub fn objects(pod: &Pod, container: &Container) -> BTreeSet<ObjectRef> {
@@ -44,6 +68,13 @@ pub fn objects(pod: &Pod, container: &Container) -> BTreeSet<ObjectRef> {
     let sources = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
     let single = sources.filter_map(key).map(|key| (key.kind, key.object));
     whole.chain(single).map(|(kind, name)| object(kind, namespace, name)).collect()
+}
+
+/// The files that a container's variables come from.
+pub fn files(container: &Container) -> BTreeSet<FileRef> {
+    let sources = container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
+    let files = sources.filter_map(|source| source.file_key_ref.as_ref());
+    files.map(|file| (file.volume_name.clone(), file.path.clone())).collect()
 }
 
 fn object(kind: ObjectKind, namespace: &str, name: &str) -> ObjectRef {
@@ -127,6 +158,9 @@ fn value(
         let text = resource_field(spec, facts.allocatable, selector, &container.name);
         return text.map(Some).map_err(|error| SpecError::Field(error.to_string()));
     }
+    if let Some(selector) = &source.file_key_ref {
+        return of_file(selector, facts.files);
+    }
     let unsupported = || SpecError::Unsupported { container: container.name.clone(), what: "env.valueFrom" };
     let Key { kind, object, key, optional } = key(source).ok_or_else(unsupported)?;
     let Some(values) = values(kind, object, optional, facts)? else { return Ok(None) };
@@ -138,6 +172,26 @@ fn value(
             kind,
             object: ObjectKey::new(namespace(facts), object),
         }),
+    }
+}
+
+/// The value of a key in a file. Like upstream, an empty one is as good as none, and only the key is optional.
+fn of_file(selector: &FileKeySelector, files: &EnvFiles) -> Result<Option<String>, SpecError> {
+    let FileKeySelector { key, optional, path, volume_name } = selector;
+    match files.get(&(volume_name.clone(), path.clone())) {
+        None | Some(EnvFile::NoVolume) => Err(SpecError::NoFileVolume(volume_name.clone())),
+        Some(EnvFile::Unreadable) => Err(SpecError::EnvFile),
+        Some(EnvFile::Read { path, text }) => {
+            let value = value_in_file(text, key).map_err(|error| {
+                tracing::warn!(path, %error, "a file of variables is invalid");
+                SpecError::EnvFile
+            })?;
+            match value.filter(|value| !value.is_empty()) {
+                Some(value) => Ok(Some(value.to_owned())),
+                None if *optional == Some(true) => Ok(None),
+                None => Err(SpecError::NoFileKey { key: key.clone(), file: path.clone() }),
+            }
+        }
     }
 }
 
@@ -231,7 +285,18 @@ mod tests {
         let objects: Snapshot = objects.into_iter().filter(|(object, _)| wanted.contains(object)).collect();
         assert_eq!(objects.len(), wanted.len(), "{wanted:?}");
         let allocatable = [("cpu".to_owned(), Quantity("4".into()))].into();
-        let facts = Facts { pod: &pod, objects: &objects, allocatable: &allocatable, host_ip: "10.0.0.1" };
+        let file = |volume: &str, path: &str, file| ((volume.to_owned(), path.to_owned()), file);
+        let read = |text: &str| EnvFile::Read { path: "/v/env".into(), text: text.into() };
+        let files = BTreeMap::from([
+            file("v", "env", read("COLOR='blue'\nEMPTY=''")),
+            file("v", "bad", read("COLOR=blue")),
+            file("v", "none", EnvFile::Unreadable),
+            file("other", "env", EnvFile::NoVolume),
+        ]);
+        let wanted = super::files(container);
+        assert!(wanted.iter().all(|file| files.contains_key(file)), "{wanted:?}");
+        let (objects, files, host_ip) = (&objects, &files, "10.0.0.1");
+        let facts = Facts { pod: &pod, objects, files, allocatable: &allocatable, host_ip };
         environment(container, "host", &facts).map_err(|error| error.to_string())
     }
 
@@ -269,7 +334,7 @@ mod tests {
                 Err("secret \"closed\" cannot be read: not allowed"),
             ),
             (
-                from("fileKeyRef", json!({"volumeName": "v", "path": "p", "key": "k"})),
+                json!({"env": [{"name": "X", "valueFrom": {}}]}),
                 Err("env.valueFrom of container \"c\" is not supported by this node"),
             ),
         ];
@@ -279,6 +344,38 @@ mod tests {
             assert_eq!(found, expected, "{fields}");
         }
         assert!(made(&container(from("fieldRef", json!({"fieldPath": "status.phase"})))).is_err());
+    }
+
+    #[test]
+    fn a_variable_of_a_file_is_one_that_an_init_container_left() {
+        let rows = [
+            ("v", "env", "COLOR", false, Ok(Some("blue"))),
+            ("v", "env", "NONE", true, Ok(None)),
+            ("v", "env", "EMPTY", true, Ok(None)),
+            (
+                "v",
+                "env",
+                "NONE",
+                false,
+                Err("environment variable key \"NONE\" not found in file \"/v/env\""),
+            ),
+            (
+                "v",
+                "env",
+                "EMPTY",
+                false,
+                Err("environment variable key \"EMPTY\" not found in file \"/v/env\""),
+            ),
+            ("v", "bad", "COLOR", true, Err("couldn't parse env file")),
+            ("v", "none", "COLOR", true, Err("couldn't parse env file")),
+            ("other", "env", "COLOR", true, Err("cannot find the volume \"other\" referenced by FileKeyRef")),
+        ];
+        for (volume, path, key, optional, expected) in rows {
+            let reference = json!({"volumeName": volume, "path": path, "key": key, "optional": optional});
+            let found = made(&container(from("fileKeyRef", reference))).map(|env| env.get("X").cloned());
+            let expected = expected.map(|value| value.map(str::to_owned)).map_err(str::to_owned);
+            assert_eq!(found, expected, "{volume}/{path} {key}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Volumes belong to another module: a plan only contains whether the pod still needs them.
 
 mod containers;
+mod env_file;
 mod environment;
 mod ephemeral;
 mod images;

@@ -319,6 +319,63 @@ fn init_containers_go_one_after_another() {
 }
 
 #[test]
+fn an_init_container_that_fails_is_retried_with_back_off() {
+    for (policy, is_retried) in [("Always", true), ("OnFailure", true), ("Never", false)] {
+        let mut pod = pod(policy, false);
+        let init = Container { name: "i".into(), ..Container::default() };
+        pod.spec.as_mut().unwrap().init_containers = Some(vec![init]);
+        let once = containers(&[("i", 0, ended(1, 100))]);
+        let first = plan(&view(&pod, &once, MOUNTED));
+        if !is_retried {
+            assert_eq!(words(&first), ["report Failed"], "{policy}");
+            assert!(!first.requires_volumes);
+            continue;
+        }
+        assert_eq!(first.actions, [begin("i", 1)], "{policy}: the first restart is immediate");
+        let twice = containers(&[("i", 1, ended(1, 100))]);
+        let status = status::compute(&view(&pod, &twice, MOUNTED));
+        assert_eq!(status.phase.as_deref(), Some("Pending"));
+        assert_eq!(status::in_crash_loop(&status).collect::<Vec<_>>(), ["i"]);
+        let container = &status.init_container_statuses.as_ref().unwrap()[0];
+        let waiting = container.state.as_ref().unwrap().waiting.as_ref().unwrap();
+        assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
+        let message = "back-off 10s restarting failed container=i pod=p_default(uid-p)";
+        assert_eq!(waiting.message.as_deref(), Some(message));
+        let last = container.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+        assert_eq!((last.exit_code, container.restart_count, container.ready), (1, 1, false));
+        let main = &status.container_statuses.as_ref().unwrap()[0];
+        let waiting = main.state.as_ref().unwrap().waiting.as_ref().unwrap();
+        assert_eq!(waiting.reason.as_deref(), Some("PodInitializing"));
+        pod.status = Some(status);
+        let waiting = plan(&view(&pod, &twice, MOUNTED));
+        assert_eq!((waiting.actions, waiting.requeue_after), (vec![], Some(Duration::from_secs(10))));
+        let later = plan(&View { now: at(110), ..view(&pod, &twice, MOUNTED) });
+        assert_eq!(later.actions, [begin("i", 2)]);
+        // Its success lets the next one begin, and it is ready from then on.
+        let done = containers(&[("i", 2, ended(0, 100))]);
+        assert_eq!(plan(&view(&pod, &done, MOUNTED)).actions, [begin("c", 0)]);
+        let status = status::compute(&view(&pod, &done, MOUNTED));
+        let container = &status.init_container_statuses.as_ref().unwrap()[0];
+        assert_eq!((container.ready, container.started), (true, Some(false)));
+    }
+}
+
+#[test]
+fn a_sidecar_that_ends_is_restarted_next_to_the_others() {
+    let mut pod = pod("Never", false);
+    let sidecar =
+        Container { name: "side".into(), restart_policy: Some("Always".into()), ..Container::default() };
+    pod.spec.as_mut().unwrap().init_containers = Some(vec![sidecar]);
+    let fallen = containers(&[("side", 0, ended(1, 99)), ("c", 0, running())]);
+    assert_eq!(plan(&view(&pod, &fallen, MOUNTED)).actions, [begin("side", 1)]);
+    // It is not a reason to hold back the containers that run already, or to fail the pod.
+    let waiting = containers(&[("side", 1, ended(1, 100)), ("c", 0, running())]);
+    let status = status::compute(&view(&pod, &waiting, MOUNTED));
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    assert_eq!(status::in_crash_loop(&status).collect::<Vec<_>>(), ["side"]);
+}
+
+#[test]
 fn ephemeral_containers_start_next_to_the_others_and_only_once() {
     let mut pod = pod("Always", false);
     let debugger = serde_json::from_value(serde_json::json!({"name": "debug", "image": "i"})).unwrap();

@@ -23,6 +23,7 @@ use tracing::Instrument as _;
 
 use super::{
     containers::{ContainerId, ContainerState, Containers, Ended, learnt},
+    environment,
     ephemeral::ephemeral_containers,
     messages::termination_message,
     plan::{Action, Eviction, Plan, Progress, Stopping, View, Volumes, plan},
@@ -289,8 +290,10 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         let id = ContainerId { pod: uid.clone(), container: container.to_owned(), attempt };
         let mounts = spec.volume_mounts.iter().flatten().map(|mount| &mount.name);
         let devices = spec.volume_devices.iter().flatten().map(|device| &device.name);
+        let files: Vec<String> = environment::files(&spec).into_iter().map(|(volume, _)| volume).collect();
+        let volumes = mounts.chain(devices).chain(&files);
         let places: BTreeMap<String, Place> =
-            mounts.chain(devices).filter_map(|name| Some((name.clone(), mounted_at(name)?))).collect();
+            volumes.filter_map(|name| Some((name.clone(), mounted_at(name)?))).collect();
         let (pod, node, container) = (record.pod.clone(), self.node.clone(), container.to_owned());
         self.spawn(uid, async move {
             let result = async {

@@ -65,6 +65,20 @@ pub enum SpecError {
         /// The object.
         object: ObjectKey,
     },
+    /// The volume of a variable's file is not mounted.
+    #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
+    NoFileVolume(String),
+    /// A variable's file cannot be read, or is not in the required format. Upstream logs the cause only.
+    #[error("couldn't parse env file")]
+    EnvFile,
+    /// A variable's file does not have the key, or its value is empty.
+    #[error("environment variable key {key:?} not found in file {file:?}")]
+    NoFileKey {
+        /// The key.
+        key: String,
+        /// The file.
+        file: String,
+    },
     /// The source field of a variable is not supported.
     #[error("cannot set a variable: {0}")]
     Field(String),
@@ -230,8 +244,13 @@ mod tests {
             "fixed" => Some(Place { path: "/fixed".into(), read_only: true }),
             _ => None,
         };
-        let facts =
-            Facts { pod, objects: &BTreeMap::new(), allocatable: &BTreeMap::new(), host_ip: "127.0.0.1" };
+        let facts = Facts {
+            pod,
+            objects: &BTreeMap::new(),
+            files: &BTreeMap::new(),
+            allocatable: &BTreeMap::new(),
+            host_ip: "127.0.0.1",
+        };
         let program = container
             .image
             .as_deref()

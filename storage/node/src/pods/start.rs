@@ -11,7 +11,7 @@ use kube::Client;
 
 use super::{
     containers::ContainerId,
-    environment::{self, Facts},
+    environment::{self, EnvFile, EnvFiles, Facts},
     images::{PodImage, entrypoint},
     restarts::Backoff,
     spec::{Prepared, SpecError, container_spec},
@@ -130,7 +130,14 @@ impl<R: Runtime, H: Host> Node<R, H> {
             let node = world.nodes.named(&self.name);
             node.and_then(|node| node.status.as_ref()?.allocatable.clone()).unwrap_or_default()
         };
-        let facts = Facts { pod, objects: &objects, allocatable: &allocatable, host_ip: &self.host_ip };
+        let files = read_files(container, places);
+        let facts = Facts {
+            pod,
+            objects: &objects,
+            files: &files,
+            allocatable: &allocatable,
+            host_ip: &self.host_ip,
+        };
         let program = container.image.as_deref().and_then(|image| entrypoint(&self.images, image));
         container_spec(container, id, &self.layout, &facts, program, |name| places.get(name).cloned())
     }
@@ -178,6 +185,23 @@ impl<R: Runtime, H: Host> Node<R, H> {
             }
         }
     }
+}
+
+/// The files of variables, in volumes that the container need not mount.
+fn read_files(container: &Container, places: &BTreeMap<String, Place>) -> EnvFiles {
+    let read = |(volume, path): &environment::FileRef| {
+        let Some(place) = places.get(volume) else { return EnvFile::NoVolume };
+        let shown = place.path.join(path).display().to_string();
+        match sub_path::read_in(&place.path, path) {
+            Ok(text) => EnvFile::Read { path: shown, text: String::from_utf8_lossy(&text).into_owned() },
+            Err(error) => {
+                tracing::warn!(path = shown, %error, "a file of variables cannot be read");
+                EnvFile::Unreadable
+            }
+        }
+    };
+    let files = environment::files(container);
+    files.into_iter().map(|file| (file.clone(), read(&file))).collect()
 }
 
 /// An error with its sources, for the user.

@@ -116,7 +116,10 @@ pub fn compute(view: &View<'_>) -> PodStatus {
     PodStatus {
         phase: Some(phase.name().to_owned()),
         conditions: Some(conditions(view, phase, initialized)),
-        init_container_statuses: (!init.is_empty()).then(|| of(init, "PodInitializing")),
+        init_container_statuses: (!init.is_empty()).then(|| {
+            let all = init.iter().zip(of(init, "PodInitializing"));
+            all.map(|(container, status)| of_init(container, status)).collect()
+        }),
         container_statuses: Some(of(regular, waiting)),
         // No probe ever makes one ready.
         ephemeral_container_statuses: (!ephemeral.is_empty()).then(|| {
@@ -215,6 +218,17 @@ fn container_status(
         volume_mounts: (!mounts.is_empty()).then_some(mounts),
         ..ContainerStatus::default()
     }
+}
+
+/// An init container that is no sidecar is ready once it has succeeded. Upstream: `UpdatePodStatus` in
+/// `pkg/kubelet/prober/prober_manager.go`.
+fn of_init(container: &Container, status: ContainerStatus) -> ContainerStatus {
+    if is_sidecar(container) {
+        return status;
+    }
+    let terminated = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+    let ready = terminated.is_some_and(|terminated| terminated.exit_code == 0);
+    ContainerStatus { ready, ..status }
 }
 
 fn is_running(attempt: Option<&Attempt>) -> bool {

@@ -7,7 +7,8 @@
 
 use std::{
     ffi::OsStr,
-    fmt, io,
+    fmt, fs,
+    io::{self, Read as _},
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Component, Path, PathBuf},
 };
@@ -75,6 +76,29 @@ pub fn open_in(volume: &Path, sub_path: &str) -> Result<SubPath, SubPathError> {
         }
     });
     opened.map(SubPath).map_err(|reason| SubPathError { path: sub_path.to_owned(), reason })
+}
+
+/// The largest file that is read: the limit of a ConfigMap.
+const LARGEST: u64 = 1 << 20;
+
+/// The content of a regular file in the volume that is mounted at `volume`. Links lead to files of the volume only, as
+/// with `SecureJoin` of filepath-securejoin.
+///
+/// # Errors
+/// The file does not exist, is not a regular one, or is larger than a ConfigMap.
+pub fn read_in(volume: &Path, path: &str) -> io::Result<Vec<u8>> {
+    let root = open(volume, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    // A named pipe would wait for its writer.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = fs::File::from(openat2(&root, path, flags, Mode::empty(), resolve)?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > LARGEST {
+        return Err(io::Error::other("it is not a regular file of at most 1 MiB"));
+    }
+    let mut content = Vec::new();
+    file.take(LARGEST).read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// The components of the path. Upstream: `validateLocalNonReservedPath` forbids the same.
@@ -171,6 +195,26 @@ mod tests {
         assert!(reason(root.path(), "/etc").ends_with("must be a relative path"));
         fs::write(root.path().join("file"), b"").unwrap();
         assert!(reason(root.path(), "file/below").contains("Not a directory"));
+    }
+
+    #[test]
+    fn only_regular_files_of_the_volume_are_read() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(root.path().join("d")).unwrap();
+        fs::write(root.path().join("d/f"), b"x").unwrap();
+        fs::write(outside.path().join("f"), b"secret").unwrap();
+        for (link, target) in [("root", Path::new("/d/f")), ("out", &outside.path().join("f"))] {
+            std::os::unix::fs::symlink(target, root.path().join(link)).unwrap();
+        }
+        for path in ["d/f", "/d/f", "root", "../d/f"] {
+            assert_eq!(read_in(root.path(), path).unwrap(), b"x", "{path}");
+        }
+        rustix::fs::mknodat(CWD, root.path().join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .unwrap();
+        fs::File::create(root.path().join("large")).unwrap().set_len(LARGEST + 1).unwrap();
+        for path in ["out", "d", "pipe", "large", "none"] {
+            assert!(read_in(root.path(), path).is_err(), "{path}");
+        }
     }
 
     #[test]
