@@ -28,12 +28,10 @@ pub(super) struct Variable {
     pub is_secret: bool,
 }
 
-/// The variables of a container in their order, and what cannot be set.
+/// The variables of a container in their order.
 #[derive(Debug, Default)]
 pub(super) struct Variables {
     pub set: Vec<Variable>,
-    /// Variables with `fileKeyRef`, which are not set.
-    pub unset: Vec<String>,
 }
 
 impl Variables {
@@ -134,7 +132,6 @@ pub(super) fn variables(
             (_, Some(source)) => match of_source((manifests, allocatable), workload, container, source) {
                 Ok(Value::Set { value, is_secret }) => variables.put(name, value, is_secret),
                 Ok(Value::Absent) => {}
-                Ok(Value::Unset) => variables.unset.push(name),
                 Err(problem) => return Err(fail(field(), problem)),
             },
             (value, None) => {
@@ -154,8 +151,6 @@ enum Value {
     },
     /// The reference is optional, and there is no such key.
     Absent,
-    /// It cannot be known without a container.
-    Unset,
 }
 
 fn of_source(
@@ -174,12 +169,18 @@ fn of_source(
         let value = resource(workload, allocatable, selector, &container.name)?;
         return Ok(Value::Set { value, is_secret: false });
     }
+    if let Some(reference) = &source.file_key_ref {
+        return match reference.optional {
+            Some(true) => Ok(Value::Absent),
+            _ => Err(Problem::FileKeyRef),
+        };
+    }
     let (data, name, key, optional, is_secret) = if let Some(reference) = &source.config_map_key_ref {
         (&manifests.config_maps, &reference.name, &reference.key, reference.optional, false)
     } else if let Some(reference) = &source.secret_key_ref {
         (&manifests.secrets, &reference.name, &reference.key, reference.optional, true)
     } else {
-        return Ok(Value::Unset);
+        return Ok(Value::Set { value: String::new(), is_secret: false });
     };
     let found = data.get(&workload.key(name));
     match (found.and_then(|data| text(data, key)), found) {

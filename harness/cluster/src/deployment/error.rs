@@ -176,6 +176,8 @@ pub(super) enum Problem {
     AbsentKey { of: String, key: String },
     /// A secret in a variable that logs would show.
     VisibleSecret,
+    /// A variable of a file that an init container writes.
+    FileKeyRef,
     /// A field of a pod that virtual nodes do not have.
     FieldRef(String),
     /// A field of a pod that a file cannot have.
@@ -228,6 +230,10 @@ impl fmt::Display for Problem {
             Self::VisibleSecret => f.write_str(
                 "logs would show this value of a Secret, since the name of the variable does not mark it as one: mount \
                  the Secret as a volume, or use a name with PASSWORD, TOKEN or SECRET",
+            ),
+            Self::FileKeyRef => f.write_str(
+                "fileKeyRef has no value before the init containers run, and the commands of virtual nodes are known before \
+                 that: write the value, use a ConfigMap or Secret, or set optional: true to leave the variable out",
             ),
             Self::FieldRef(path) => write!(
                 f,

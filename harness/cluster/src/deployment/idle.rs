@@ -41,8 +41,8 @@ impl Idle {
         }
     }
 
-    /// Adds fields of a container, and variables that are not set.
-    pub(super) fn of_container(&mut self, workload: &Workload, container: &Container, unset: &[String]) {
+    /// Adds fields of a container.
+    pub(super) fn of_container(&mut self, workload: &Workload, container: &Container) {
         let title = || format!("container {} of {}", container.name, workload.title());
         let fields = [
             ("livenessProbe", container.liveness_probe.is_some()),
@@ -54,9 +54,6 @@ impl Idle {
         ];
         for (field, _) in fields.into_iter().filter(|(_, is_set)| *is_set) {
             self.add(field, title());
-        }
-        for variable in unset {
-            self.add("variables of files", format!("{variable} of {}", title()));
         }
     }
 

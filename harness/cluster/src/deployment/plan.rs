@@ -190,7 +190,7 @@ fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanErr
             variables.add_of_image(&unpacked.variables);
         }
         let mounts = Mounts::of((world.manifests, world.allocatable), workload, container, &variables)?;
-        idle.of_container(workload, container, &variables.unset);
+        idle.of_container(workload, container);
         let kind = Replaceable::of_image(last_component(image)).filter(|_| !is_init);
         parts.push(Part { workload, container, image, stand_in, unpacked, kind, is_init, variables, mounts });
     }

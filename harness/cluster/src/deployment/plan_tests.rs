@@ -346,7 +346,7 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
     let one = ["driver=exec:/opt/d"];
     let place = "DaemonSet ns/d, container c, ";
     let projected = |source: &str| volume(&format!("projected: {{sources: [{source}]}}"));
-    let table: [(String, &[&str], String); 27] = [
+    let table: [(String, &[&str], String); 28] = [
         (
             pod(&format!("initContainers: [{{name: i, image: busybox}}], containers: [{driver}]")),
             &one,
@@ -397,6 +397,11 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
             with("env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}]"),
             &one,
             format!("{place}env A: fieldRef metadata.uid has no value on virtual nodes"),
+        ),
+        (
+            with("env: [{name: A, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}]"),
+            &one,
+            format!("{place}env A: fileKeyRef has no value before the init containers run"),
         ),
         (volume("secret: {secretName: s}"), &one, format!("{place}volumeMounts v: no file has Secret ns/s")),
         (volume("nfs: {server: s, path: /}"), &one, format!("{place}volumeMounts v: only hostPath")),

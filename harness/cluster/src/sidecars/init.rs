@@ -4,7 +4,7 @@ use std::{process::ExitStatus, time::Duration};
 
 use claimcheck_csi::tap::TAP_ENV;
 use claimcheck_substrate::{Capabilities, KUBELET_DIR, NodeNamespace, SpawnError};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{
     account::Account,
@@ -16,6 +16,11 @@ use crate::{
     node::{Common, Paths},
     supervisor::last_output,
 };
+
+/// The delays before it is started again. The pods of a workload restart their init containers without end
+/// (`restartPolicy: Always`); here one that keeps failing is an error after some seconds.
+const DELAYS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
 /// How long a program may run. Images are not pulled here, and a program that waits for something that only a real node has
 /// would wait forever.
@@ -92,18 +97,60 @@ impl Init {
         spec.env.push(("KUBECONFIG".to_owned(), self.credentials.kubeconfig.clone().into()));
         self.credentials.give(&mut spec);
         let spec = common.without_secrets(spec);
-        let mut process = spec.spawn()?;
-        let end = match timeout(LIMIT, process.wait()).await {
-            Ok(Ok(status)) if status.success() => return Ok(()),
-            Ok(Ok(status)) => describe(status),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("still running after {} s", LIMIT.as_secs()),
-        };
         let (name, node) = (sidecar.name().to_owned(), paths.name.clone());
-        Err(InitError::Failed { name, node, end, log: last_output(&spec) })
+        let failed = |end: String| InitError::Failed {
+            name: name.clone(),
+            node: node.clone(),
+            end,
+            log: last_output(&spec),
+        };
+        let attempt = async || -> Result<(), InitError> {
+            let mut process = spec.spawn()?;
+            match process.wait().await {
+                Ok(status) if status.success() => Ok(()),
+                Ok(status) => Err(failed(describe(status))),
+                Err(error) => Err(failed(error.to_string())),
+            }
+        };
+        match timeout(LIMIT, until_success(attempt)).await {
+            Ok(result) => result,
+            Err(_) => Err(failed(format!("still running after {} s", LIMIT.as_secs()))),
+        }
     }
 }
 
+/// Attempts it until it succeeds, or fails once more after the last delay.
+async fn until_success<E: std::fmt::Display>(attempt: impl AsyncFn() -> Result<(), E>) -> Result<(), E> {
+    for delay in DELAYS {
+        match attempt().await {
+            Ok(()) => return Ok(()),
+            Err(error) => tracing::warn!("again in {} s: {error}", delay.as_secs()),
+        }
+        sleep(delay).await;
+    }
+    attempt().await
+}
+
 fn describe(status: ExitStatus) -> String {
-    format!("failed with {status}")
+    format!("failed {} times, the last time with {status}", DELAYS.len() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_fails_is_started_again_but_not_without_end() {
+        for (failures, expected) in [(0, Ok(())), (1, Ok(())), (4, Ok(())), (9, Err("attempt 5"))] {
+            let attempts = AtomicUsize::new(0);
+            let attempt = async || {
+                let number = attempts.fetch_add(1, Ordering::Relaxed) + 1;
+                if number <= failures { Err(format!("attempt {number}")) } else { Ok(()) }
+            };
+            assert_eq!(until_success(attempt).await, expected.map_err(str::to_owned), "{failures}");
+            assert_eq!(attempts.into_inner(), (failures + 1).min(DELAYS.len() + 1));
+        }
+    }
 }
