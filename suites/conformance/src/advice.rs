@@ -49,6 +49,7 @@ const ADVICE: &[Advice] = &[
             spec::NODE_CAPABILITIES,
             spec::STATS_DECLARED,
             spec::INFO,
+            spec::INFO_USED,
             spec::NODE_EXPAND,
             spec::GROUP_CAPABILITIES,
             spec::GROUPS,

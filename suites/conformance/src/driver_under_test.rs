@@ -11,8 +11,8 @@ use claimcheck_csi::{
     Code, Driver, Endpoint, NotReady, Status,
     tap::{Tap, without_secrets},
     v1::{
-        DeleteVolumeRequest, NodePublishVolumeRequest, Topology,
-        snapshot_metadata_client::SnapshotMetadataClient,
+        CreateVolumeRequest, DeleteVolumeRequest, NodePublishVolumeRequest, Topology, Volume,
+        snapshot_metadata_client::SnapshotMetadataClient, volume_capability::access_mode::Mode,
     },
 };
 use claimcheck_model::{CaseId, Event};
@@ -26,7 +26,7 @@ use crate::{
     config::Config,
     effect::{AbsentEffects, NodeEffects},
     expect::status_text,
-    fixture::{Step, Trace},
+    fixture::{Step, Trace, with_mode},
     health::DriverFailures,
     process::{ProcessError, Restart},
     traffic,
@@ -37,6 +37,19 @@ const ATTACHED_BY_A_CASE: usize = 3;
 
 /// The largest size that is tried as the size of volumes.
 const MAXIMUM_SIZE: i64 = 16 << 40;
+
+/// The largest size to which a driver may round up, so that it becomes the size of volumes: an unlimited share may have
+/// any capacity.
+const LARGEST_ROUNDED: i64 = 1 << 40;
+
+/// Access modes of which the first that a driver supports is used, if it does not support SINGLE_NODE_WRITER. Drivers
+/// of other modes of a single writer must support that one.
+const OTHER_MODES: [Mode; 4] = [
+    Mode::MultiNodeMultiWriter,
+    Mode::MultiNodeSingleWriter,
+    Mode::MultiNodeReaderOnly,
+    Mode::SingleNodeReaderOnly,
+];
 
 /// The key of service account tokens, in the field that contains them.
 const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
@@ -85,6 +98,11 @@ pub struct DriverUnderTest {
     token: String,
     /// The values of all secrets that are passed to the driver: none may be in a report.
     secrets: Vec<String>,
+    /// The access mode of volumes.
+    pub(crate) mode: Mode,
+    /// Access types of which it is not known whether the driver supports them: it fails for one of two, with an error
+    /// that does not show that.
+    pub(crate) unsure: Vec<Access>,
     /// A unique part of the names of this run.
     pub(crate) run: String,
     /// The parent directories of the staging and target directories of the cases.
@@ -113,6 +131,8 @@ pub(crate) struct Known {
     pub unimplemented: BTreeMap<&'static str, CaseId>,
     /// Leftovers that every case leaves, and the case that reports each.
     pub traces: BTreeMap<Trace, CaseId>,
+    /// Why the driver makes no group snapshots of the volumes of cases, which it may decide.
+    pub ungrouped: Option<String>,
     /// Effects that are absent.
     pub absent_effects: AbsentEffects,
     /// Calls with errors that contained a secret.
@@ -193,6 +213,8 @@ impl DriverUnderTest {
             marker,
             token,
             secrets: secrets.into_iter().collect(),
+            mode: Mode::SingleNodeWriter,
+            unsure: Vec::new(),
             run,
             staging,
             targets,
@@ -200,11 +222,8 @@ impl DriverUnderTest {
             failures: DriverFailures::default(),
             known: Mutex::default(),
         };
-        if driver.config.is_any_size() {
-            driver.config.volume_size = driver.least_size().await;
-        }
-        if driver.config.access_types.is_empty() {
-            driver.capabilities.accesses = driver.taken().await;
+        if driver.capabilities.has(crate::rows::CREATE) {
+            driver.probe_volumes().await;
         }
         Ok((Arc::new(driver), emitting))
     }
@@ -234,52 +253,114 @@ impl DriverUnderTest {
         self.config.volume_size
     }
 
-    /// The default size, doubled as often as the driver rejects it with OutOfRange, which the specification permits: a
-    /// larger size is expected to be supported.
+    /// Finds out by creating volumes what cases may request of the driver, as far as it is not configured: CSI has no
+    /// capabilities for access modes, access types and sizes.
+    async fn probe_volumes(&mut self) {
+        self.mode = self.least_mode().await;
+        if self.config.is_any_size() {
+            self.config.volume_size = self.least_size().await;
+        }
+        if self.config.access_types.is_empty() {
+            (self.capabilities.accesses, self.unsure) = self.taken().await;
+        }
+    }
+
+    /// SINGLE_NODE_WRITER, unless the driver rejects it as invalid for volumes of any access type, and accepts another one.
+    async fn least_mode(&self) -> Mode {
+        for mode in [Mode::SingleNodeWriter].into_iter().chain(OTHER_MODES) {
+            for &access in &self.capabilities.accesses {
+                let mut request = self.try_request(access, "mode");
+                for capability in &mut request.volume_capabilities {
+                    *capability = with_mode(capability.clone(), mode);
+                }
+                match self.try_this(request).await {
+                    Err(status) if is_unsupported(&status) => {}
+                    // A larger size may be required.
+                    Err(status) if mode != Mode::SingleNodeWriter && status.code() != Code::OutOfRange => {}
+                    Ok(_) | Err(_) => return mode,
+                }
+            }
+        }
+        Mode::SingleNodeWriter
+    }
+
+    /// The default size, or the one to which the driver rounds it up. If the driver rejects it, which the specification
+    /// permits: the size that the driver chooses itself, or the default doubled as often as necessary.
     async fn least_size(&mut self) -> i64 {
         let default = self.config.volume_size;
-        if !self.capabilities.has(crate::rows::CREATE) {
-            return default;
-        }
         let access = self.capabilities.accesses.first().copied().unwrap_or(Access::Mount);
-        while self.config.volume_size <= MAXIMUM_SIZE {
-            match self.try_create(access, "size").await {
-                Err(status) if status.code() == Code::OutOfRange => self.config.volume_size *= 2,
-                _ => return self.config.volume_size,
+        match self.try_size(access, Some(default)).await {
+            Ok(size) => return if (default..=LARGEST_ROUNDED).contains(&size) { size } else { default },
+            Err(code) if !is_of_size(code) => return default,
+            Err(_) => {}
+        }
+        if let Ok(size) = self.try_size(access, None).await
+            && (default..=MAXIMUM_SIZE).contains(&size)
+            && self.try_size(access, Some(size)).await == Ok(size)
+        {
+            return size;
+        }
+        let mut size = default;
+        while size <= MAXIMUM_SIZE {
+            size *= 2;
+            match self.try_size(access, Some(size)).await {
+                Err(code) if is_of_size(code) => {}
+                Err(_) => return default,
+                Ok(_) => return size,
             }
         }
         // A driver that rejects every size is reported by the cases.
         default
     }
 
-    /// Creates and deletes a volume.
-    pub(crate) async fn try_create(&self, access: Access, purpose: &str) -> Result<(), Status> {
-        let name = format!("{}-{}-try-{purpose}-{access}", self.config.name_prefix, self.run);
-        let request = self.create_request(name, access);
-        let made = self.controller.controller().create_volume(request).await?;
-        let volume_id = made.into_inner().volume.unwrap_or_default().volume_id;
-        let secrets = self.config.secrets.delete_volume.clone();
-        // A failing DeleteVolume is reported by the cases.
-        let request = DeleteVolumeRequest { volume_id, secrets };
-        let _ = self.controller.controller().delete_volume(request).await;
-        Ok(())
+    /// The size of a volume that is created with at least this one, and deleted.
+    async fn try_size(&self, access: Access, size: Option<i64>) -> Result<i64, Code> {
+        let mut request = self.try_request(access, "size");
+        request.capacity_range = size.map(|size| self.range(size));
+        self.try_this(request).await.map(|volume| volume.capacity_bytes).map_err(|status| status.code())
     }
 
-    /// The access types that the driver supports, detected by creating volumes: CSI has no capability for them. An
-    /// access type that is rejected with a code other than InvalidArgument or Unimplemented is tested.
-    async fn taken(&self) -> Vec<Access> {
-        if !self.capabilities.has(crate::rows::CREATE) {
-            return vec![Access::Mount, Access::Block];
-        }
-        let mut taken = Vec::new();
+    /// Creates and deletes an ordinary volume.
+    pub(crate) async fn try_create(&self, access: Access, purpose: &str) -> Result<(), Status> {
+        self.try_this(self.try_request(access, purpose)).await.map(drop)
+    }
+
+    fn try_request(&self, access: Access, purpose: &str) -> CreateVolumeRequest {
+        let name = format!("{}-{}-try-{purpose}-{access}", self.config.name_prefix, self.run);
+        self.create_request(name, access)
+    }
+
+    /// Creates and deletes a volume.
+    async fn try_this(&self, request: CreateVolumeRequest) -> Result<Volume, Status> {
+        let made = self.controller.controller().create_volume(request).await?;
+        let volume = made.into_inner().volume.unwrap_or_default();
+        let secrets = self.config.secrets.delete_volume.clone();
+        // A failing DeleteVolume is reported by the cases.
+        let request = DeleteVolumeRequest { volume_id: volume.volume_id.clone(), secrets };
+        let _ = self.controller.controller().delete_volume(request).await;
+        Ok(volume)
+    }
+
+    /// The access types that the driver supports, and those of them that may be unsupported. An access type that is
+    /// rejected with a code other than InvalidArgument or Unimplemented is tested.
+    async fn taken(&self) -> (Vec<Access>, Vec<Access>) {
+        let (mut taken, mut failed) = (Vec::new(), Vec::new());
         for access in [Access::Mount, Access::Block] {
             match self.try_create(access, "access").await {
-                Err(status) if matches!(status.code(), Code::InvalidArgument | Code::Unimplemented) => {}
-                _ => taken.push(access),
+                Err(status) if is_unsupported(&status) => {}
+                Err(_) => {
+                    taken.push(access);
+                    failed.push(access);
+                }
+                Ok(()) => taken.push(access),
             }
         }
         // A driver that rejects all volumes is reported by the cases.
-        if taken.is_empty() { vec![Access::Mount] } else { taken }
+        if taken.is_empty() {
+            return (vec![Access::Mount], Vec::new());
+        }
+        let unsure = if failed.len() < taken.len() { failed } else { Vec::new() };
+        (taken, unsure)
     }
 
     /// The topology in which volumes must be accessible.
@@ -323,4 +404,15 @@ impl DriverUnderTest {
     pub(crate) fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a driver rejects a volume because it does not support its capabilities.
+fn is_unsupported(status: &Status) -> bool {
+    matches!(status.code(), Code::InvalidArgument | Code::Unimplemented)
+}
+
+/// Whether a driver may reject a size with this code. OutOfRange is required; a driver that returns InvalidArgument is
+/// still tested with another size.
+fn is_of_size(code: Code) -> bool {
+    matches!(code, Code::OutOfRange | Code::InvalidArgument)
 }

@@ -555,6 +555,7 @@ sentences! {
     }
     "NodeGetInfo" {
         INFO: Must, "A Node Plugin MUST implement this RPC call if the plugin has `PUBLISH_UNPUBLISH_VOLUME` controller capability.", Why("The kubelet registers a driver with the response.");
+        INFO_USED: Kubernetes, "The result will be used by CO in `ControllerPublishVolume`.", Why("The kubelet registers a driver with the response, also one that does not attach volumes.");
         INFO_HERE: Must, "The Plugin SHALL assume that this RPC will be executed on the node where the volume will be used.", Untested(EVERYWHERE);
         INFO_ONCE: Must, "The SP SHALL NOT expect the CO to call this RPC more than once.", Untested(HIDDEN);
         NODE_ID: Must, "node_id: This field is REQUIRED.", Why("Volumes are attached to a node by its node_id.");

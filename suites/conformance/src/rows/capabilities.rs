@@ -16,7 +16,7 @@ use crate::{
     spec,
 };
 
-/// Access modes of which the first that a driver supports is requested in addition to SINGLE_NODE_WRITER.
+/// Access modes of which the first that a driver supports is requested in addition to that of all cases.
 const SECOND: [Mode; 3] = [Mode::MultiNodeMultiWriter, Mode::MultiNodeReaderOnly, Mode::SingleNodeReaderOnly];
 
 pub(super) const ROWS: &[Row] = &[
@@ -56,7 +56,7 @@ async fn refused_everywhere(
     modify: impl Fn(VolumeCapability) -> VolumeCapability,
 ) -> Result<()> {
     let capability = modify(f.capability());
-    let mut answers: Vec<(&str, Result<(), Status>)> = Vec::new();
+    let mut answers: Vec<Answered> = Vec::new();
     let mut request = f.create_request();
     request.volume_capabilities = vec![capability.clone()];
     answers.push(("CreateVolume", f.create_volume(request).await.map(drop)));
@@ -77,25 +77,44 @@ async fn refused_everywhere(
         let mut request = f.attach_request(&placed.volume, placed.access);
         request.volume_capability = Some(capability.clone());
         answers.push(("ControllerPublishVolume", f.controller_publish_volume(request).await.map(drop)));
-        f.attach(&mut placed).await?;
+        if let Err(error) = f.attach(&mut placed).await {
+            return stopped(what, answers, "ControllerPublishVolume", error);
+        }
     }
     if f.has(STAGE) {
         let mut request = f.stage_request(&placed);
         request.volume_capability = Some(capability.clone());
         answers.push(("NodeStageVolume", f.node_stage_volume(request).await.map(drop)));
-        f.stage(&placed).await?;
+        if let Err(error) = f.stage(&placed).await {
+            return stopped(what, answers, "NodeStageVolume", error);
+        }
     }
     let mut request = f.publish_request(&placed);
     request.volume_capability = Some(capability);
     answers.push(("NodePublishVolume", f.node_publish_volume(request).await.map(drop)));
+    rejected(what, answers)
+}
+
+/// A call with the invalid capability, and its result.
+type Answered = (&'static str, Result<(), Status>);
+
+fn rejected(what: &str, answers: Vec<Answered>) -> Result<()> {
     let wrong: Vec<String> = answers.into_iter().filter_map(wrong).collect();
     ensure!(wrong.is_empty(), "{what}: expected InvalidArgument, but {}", wrong.join(", "));
     Ok(())
 }
 
+/// The outcome if an ordinary call failed, after the same call with the invalid capability: an error of that one has
+/// nothing to do with the capability.
+fn stopped(what: &str, mut answers: Vec<Answered>, call: &str, error: anyhow::Error) -> Result<()> {
+    answers.retain(|(name, answer)| *name != call || answer.is_ok());
+    rejected(what, answers)?;
+    Err(error)
+}
+
 /// Describes an unexpected result. Node calls may also return FailedPrecondition ("Exceeds capabilities") for what a
 /// volume does not support.
-fn wrong((call, answer): (&str, Result<(), Status>)) -> Option<String> {
+fn wrong((call, answer): Answered) -> Option<String> {
     match answer {
         Ok(()) => Some(format!("{call} returned OK")),
         Err(status) if status.code() == Code::InvalidArgument => None,
@@ -113,7 +132,7 @@ async fn two_modes(f: &Fixture) -> Result<()> {
     // "Otherwise SP MUST return the appropriate gRPC error code": a volume with both modes may be impossible.
     let Ok(made) = f.create_volume(request).await else { return Ok(()) };
     let volume = made.volume.unwrap_or_default();
-    for mode in [Mode::SingleNodeWriter, second] {
+    for mode in [f.driver().mode, second] {
         used_as(f, volume.clone(), mode).await?;
     }
     Ok(())
@@ -121,7 +140,7 @@ async fn two_modes(f: &Fixture) -> Result<()> {
 
 /// The first of the second modes that the driver supports alone.
 async fn second_mode(f: &Fixture) -> Option<Mode> {
-    for mode in SECOND {
+    for mode in SECOND.into_iter().filter(|mode| *mode != f.driver().mode) {
         let mut request = f.create_request();
         request.volume_capabilities = vec![with_mode(f.capability(), mode)];
         if f.create_volume(request).await.is_ok() {

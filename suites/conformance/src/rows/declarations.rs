@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ControllerGetCapabilities declares GET_SNAPSHOT if group snapshots are declared", spec::FETCH_MEMBERS, case!(snapshots_of_groups))
         .needs(&[GROUPS]),
     Row::new("NodeGetInfo returns a node_id of 1 to 256 bytes", spec::NODE_ID, case!(node_id))
-        .also(&[spec::NODE_ID_SIZE, spec::NODE_ID_SHORT, spec::INFO])
+        .also(&[spec::NODE_ID_SIZE, spec::NODE_ID_SHORT, spec::INFO, spec::INFO_USED])
         .upstream("Node Service NodeGetInfo should return appropriate values"),
     Row::new("NodeGetInfo returns a non-negative max_volumes_per_node", spec::NODE_LIMIT, case!(node_limit)),
     Row::new("NodeGetInfo returns an accessible_topology if topology is declared", spec::NODE_ANYWHERE, case!(node_topology)).needs(&[super::TOPOLOGY]),
@@ -350,7 +350,11 @@ async fn dependents(f: &Fixture) -> Result<()> {
 }
 
 async fn node_id(f: &Fixture) -> Result<()> {
-    let id = f.node_get_info(v1::NodeGetInfoRequest {}).await.works("NodeGetInfo")?.node_id;
+    let info = f.node_get_info(v1::NodeGetInfoRequest {}).await;
+    // Only a plugin that attaches volumes must implement the call.
+    let is_optional = matches!(&info, Err(status) if status.code() == Code::Unimplemented) && !f.has(ATTACH);
+    let info = info.works("NodeGetInfo");
+    let id = if is_optional { info.breaks(spec::INFO_USED) } else { info }?.node_id;
     ensure!(!id.is_empty(), "NodeGetInfo returns an empty node_id");
     ensure!(id.len() <= 256, "NodeGetInfo returns a node_id of {} bytes, at most 256 are allowed", id.len());
     short_node_id(id.len()).breaks(spec::NODE_ID_SHORT)

@@ -29,8 +29,8 @@ pub(super) const ROWS: &[Row] = &[
     .needs(&[NODE_EXPAND])
     .upstream("Node Service NodeExpandVolume should fail when volume is not found"),
     Row::new(
-        "NodeExpandVolume at a path without the volume returns NotFound",
-        spec::NODE_EXPAND_GONE,
+        "NodeExpandVolume at a path without the volume returns InvalidArgument or NotFound",
+        spec::INVALID,
         case!(elsewhere),
     )
     .needs(&[NODE_EXPAND, CREATE]),

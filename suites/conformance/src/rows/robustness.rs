@@ -65,13 +65,15 @@ pub(super) const ROWS: &[Row] = &[
         case!(name_traversal),
     )
     .also(&[spec::INVALID])
-    .needs(&[CREATE, ANY_NAME]),
+    .needs(&[CREATE, ANY_NAME])
+    .alone(Alone::MayBreak),
     Row::new(
         "CreateVolume with an invalid name succeeds or returns InvalidArgument",
         spec::INVALID,
         case!(no_name),
     )
-    .needs(&[CREATE, ANY_NAME]),
+    .needs(&[CREATE, ANY_NAME])
+    .alone(Alone::MayBreak),
     Row::new(
         "CreateSnapshot with a name of 1 MiB succeeds or returns InvalidArgument",
         spec::INVALID,

@@ -14,7 +14,7 @@ use std::{
 };
 
 use claimcheck_conformance::{Access, Config, DriverUnderTest, Endpoints, NodeEffects, Runner, catalogue};
-use claimcheck_csi::Endpoint;
+use claimcheck_csi::{Endpoint, v1::volume_capability::access_mode::Mode};
 use claimcheck_engine::plan;
 use claimcheck_model::{CaseId, CaseResult, Event};
 use tokio::sync::mpsc;
@@ -80,11 +80,24 @@ async fn run_parallel(
     node_effects: NodeEffects,
     cases: &[&str],
 ) -> BTreeMap<CaseId, Outcome> {
+    run_of(parallel, vec![Access::Mount], traits, strict, node_effects, cases).await
+}
+
+/// Runs the cases with volumes of these access types; of those that the driver supports, if there are none.
+async fn run_of(
+    parallel: usize,
+    access_types: Vec<Access>,
+    traits: Traits,
+    strict: bool,
+    node_effects: NodeEffects,
+    cases: &[&str],
+) -> BTreeMap<CaseId, Outcome> {
     let folder = Folder::new();
     let socket = folder.0.join("csi.sock");
-    let driver = Toy::new(traits, &folder.0.join("volumes")).serve(&socket);
+    // Deep enough for a name with `../../`.
+    let driver = Toy::new(traits, &folder.0.join("toy/data/volumes")).serve(&socket);
     let config = Config {
-        access_types: vec![Access::Mount],
+        access_types,
         node_effects,
         topology: BTreeMap::from([("rack".to_owned(), "1".to_owned())]),
         staging_dir: Some(folder.0.join("staging")),
@@ -293,9 +306,14 @@ async fn names_that_are_passed_on_unchecked_are_a_finding_of_one_case() {
 
 #[tokio::test]
 async fn an_error_of_every_further_volume_is_a_finding_of_one_case() {
-    let traits = Traits { fails_after_control: true, ..Traits::default() };
+    let traits = Traits { fails_after_invalid: true, ..Traits::default() };
     const CASES: &[&str] = &["robustness::", "controller_list::", "concurrency::concurrent full publishes"];
-    const NAME: &str = "CreateVolume with an invalid name succeeds or returns InvalidArgument";
+    // Their names are part of the error.
+    const INVALID: [&str; 3] = [
+        "CreateVolume with an invalid name succeeds or returns InvalidArgument",
+        "CreateVolume with path traversal in the name succeeds or returns InvalidArgument",
+        "CreateVolume with parameters of 1 MiB succeeds or returns InvalidArgument",
+    ];
     let outcomes = run_all(traits, false, NodeEffects::Checked, CASES).await;
     let later = failed(&outcomes).into_iter().filter(|case| {
         let CaseResult::Failed { reason, .. } =
@@ -303,7 +321,7 @@ async fn an_error_of_every_further_volume_is_a_finding_of_one_case() {
         else {
             return false;
         };
-        *case != NAME && reason.contains("cannot read the list of volumes")
+        !INVALID.contains(case) && reason.contains("cannot read the list of volumes")
     });
     let [first] = later.collect::<Vec<_>>()[..] else { panic!("{:?}", failed(&outcomes)) };
     let same = |outcome: &&Outcome| {
@@ -311,6 +329,18 @@ async fn an_error_of_every_further_volume_is_a_finding_of_one_case() {
             if reason.starts_with("CreateVolume fails with the same error: see ") && reason.ends_with(first))
     };
     assert!(outcomes.values().filter(same).count() > 3, "{:?}", failed(&outcomes));
+}
+
+#[tokio::test]
+async fn a_name_that_breaks_the_driver_breaks_no_other_case() {
+    let traits = Traits { fails_after_invalid: true, ..Traits::default() };
+    const NAME: &str = "CreateVolume with an invalid name succeeds or returns InvalidArgument";
+    const CASES: &[&str] = &[NAME, "controller_create::", "controller_list::", "concurrency::"];
+    let broken = run_all(traits, false, NodeEffects::Checked, CASES).await;
+    let sound = run_all(Traits::default(), false, NodeEffects::Checked, CASES).await;
+    let others = |outcomes| failed(outcomes).into_iter().filter(|case| *case != NAME).collect::<Vec<_>>();
+    assert_eq!(others(&broken), others(&sound));
+    assert!(failed(&broken).contains(&NAME));
 }
 
 #[tokio::test]
@@ -370,7 +400,7 @@ async fn a_volume_that_makes_other_calls_fail_is_a_finding_of_one_case() {
     let about = |outcome: &&Outcome| matches!(&outcome.result, CaseResult::Failed { reason, .. } if reason.contains("no such file"));
     assert_eq!(outcomes.values().filter(about).count(), 0, "{:?}", failed(&outcomes));
     // The case that created the volume failed, so it reports the cause.
-    const CULPRIT: &str = "CreateVolume with an invalid name succeeds or returns InvalidArgument";
+    const CULPRIT: &str = "CreateVolume with parameters of 1 MiB succeeds or returns InvalidArgument";
     assert!(failed(&outcomes).contains(&CULPRIT));
     let see = format!("an object of another case: see robustness::{CULPRIT}");
     let skipped = |outcome: &&Outcome| matches!(&outcome.result, CaseResult::Skipped { reason } if reason.ends_with(&see));
@@ -449,4 +479,74 @@ async fn verdicts_do_not_depend_on_the_number_of_concurrent_cases() {
         }
         assert_eq!(one.len(), eight.len());
     }
+}
+
+#[tokio::test]
+async fn a_step_that_always_fails_is_not_a_finding_about_access_modes() {
+    const CASE: &str = "access mode UNKNOWN is rejected by every call";
+    let failing = Traits { stages_nothing: true, any_mode: true, ..Traits::default() };
+    let outcome = result(failing, CASE).await;
+    outcome.fails("but CreateVolume returned OK, ValidateVolumeCapabilities returned Unimplemented");
+    let CaseResult::Failed { reason, .. } = &outcome.result else { panic!("{:?}", outcome.result) };
+    assert!(!reason.contains("NodeStageVolume"), "{reason}");
+    // With the case that reports the step, it is clear that the step fails always.
+    const CYCLE: &str = "a full volume lifecycle succeeds and leaves nothing behind [mount]";
+    let outcomes = run_all(failing, false, NodeEffects::Checked, &[CYCLE, CASE]).await;
+    outcomes[&CaseId::new("lifecycle", CYCLE)].fails("NodeStageVolume returned Internal");
+    outcomes[&CaseId::new("capabilities", CASE)].fails("but CreateVolume returned OK");
+}
+
+#[tokio::test]
+async fn a_driver_may_support_one_access_mode() {
+    const CASES: &[&str] = &["lifecycle::", "controller_create::", "capabilities::a volume created"];
+    let failing = |outcomes: &BTreeMap<CaseId, Outcome>| failed(outcomes).join("; ");
+    let all = run_all(Traits::default(), false, NodeEffects::Checked, CASES).await;
+    for mode in [Mode::MultiNodeMultiWriter, Mode::MultiNodeReaderOnly] {
+        let only = Traits { only_mode: Some(mode), ..Traits::default() };
+        let outcomes = run_all(only, false, NodeEffects::Checked, CASES).await;
+        for case in failed(&outcomes) {
+            assert!(failing(&all).contains(case), "{mode:?}: {case}");
+        }
+    }
+    // An older caller cannot use the volumes.
+    let single = Traits { only_mode: Some(Mode::SingleNodeSingleWriter), ..Traits::default() };
+    let outcomes = run_all(single, false, NodeEffects::Checked, CASES).await;
+    assert!(failing(&outcomes).contains("a full volume lifecycle"), "{}", failing(&outcomes));
+}
+
+#[tokio::test]
+async fn a_driver_may_have_volumes_of_certain_sizes_only() {
+    const CASES: &[&str] = &["controller_create::", "controller_expand::", "lifecycle::"];
+    let failing = |outcomes: &BTreeMap<CaseId, Outcome>| failed(outcomes).join("; ");
+    let keeping = Traits { keeps_size: true, ..Traits::default() };
+    let any = run_all(keeping, false, NodeEffects::Checked, CASES).await;
+    for traits in [Traits { rounds_up: true, ..keeping }, Traits { in_steps: true, ..keeping }] {
+        let outcomes = run_all(traits, false, NodeEffects::Checked, CASES).await;
+        for case in failed(&outcomes) {
+            assert!(failing(&any).contains(case), "{traits:?}: {case}");
+        }
+        let passed = |outcomes: &BTreeMap<CaseId, Outcome>| {
+            outcomes.values().filter(|outcome| outcome.result == CaseResult::Passed).count()
+        };
+        assert!(passed(&outcomes) >= passed(&any), "{traits:?}: {}", failing(&outcomes));
+    }
+}
+
+#[tokio::test]
+async fn block_volumes_that_are_not_supported_are_to_be_rejected_as_invalid() {
+    let failing = Traits { no_block: true, ..Traits::default() };
+    let case = "a full volume lifecycle succeeds and leaves nothing behind [block]";
+    let ended = run_of(1, Vec::new(), failing, false, NodeEffects::Checked, &[case]).await;
+    let outcome = ended.into_values().next().unwrap();
+    outcome.fails("expected OK, or InvalidArgument if the driver supports no block volumes\nMUST (CreateVolume): \"If ANY");
+}
+
+#[tokio::test]
+async fn node_information_is_what_kubernetes_requires() {
+    let silent = Traits { no_node_info: true, ..Traits::default() };
+    let outcomes = run_all(silent, false, NodeEffects::Checked, &["NodeGetInfo"]).await;
+    const ID: &str = "NodeGetInfo returns a node_id of 1 to 256 bytes";
+    assert_eq!(failed(&outcomes), [ID]);
+    outcomes[&CaseId::new("declarations", ID)].fails("Unimplemented");
+    outcomes[&CaseId::new("declarations", ID)].fails("\nKubernetes (NodeGetInfo)");
 }

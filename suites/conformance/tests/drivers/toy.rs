@@ -21,6 +21,7 @@ use claimcheck_csi::{
         node_server::{Node, NodeServer},
         node_service_capability::{self, rpc::Type as NodeType},
         plugin_capability::{self, service::Type as ServiceType},
+        volume_capability::{AccessType, access_mode::Mode},
         volume_usage::Unit,
     },
 };
@@ -50,8 +51,9 @@ pub struct Traits {
     pub leaves_target: bool,
     /// Returns Internal for names with other characters than digits, dashes and small letters, or of more than 64 bytes.
     pub plain_names: bool,
-    /// Returns Internal for every new volume, once one with a control character in its name was requested.
-    pub fails_after_control: bool,
+    /// Returns Internal for every new volume, once one with a control character in its name or with parameters beyond the
+    /// limits was requested.
+    pub fails_after_invalid: bool,
     /// Attaches volumes, and deletes attached ones.
     pub attaches: bool,
     /// Returns NotFound for a volume from a source: it has none.
@@ -68,11 +70,25 @@ pub struct Traits {
     pub fails_unstaged: bool,
     /// Does not stage, and publishes a volume for reading only after it was published for writing.
     pub formats_when_published: bool,
-    /// Returns Internal from every call about all volumes, once a volume with a control character in its name was
-    /// requested.
+    /// Returns Internal from every call about all volumes, once a volume with a control character in its name or with
+    /// parameters beyond the limits was requested.
     pub names_culprit: bool,
     /// Returns ResourceExhausted as long as another volume is attached.
     pub attaches_one: bool,
+    /// Accepts access mode UNKNOWN in CreateVolume.
+    pub any_mode: bool,
+    /// Returns Internal from every NodeStageVolume.
+    pub stages_nothing: bool,
+    /// The only access mode of its volumes; otherwise all but UNKNOWN.
+    pub only_mode: Option<Mode>,
+    /// Volumes have at least 10 GiB: smaller sizes are rounded up.
+    pub rounds_up: bool,
+    /// Sizes of volumes are multiples of 10 GiB: other ones are rejected.
+    pub in_steps: bool,
+    /// Supports no block volumes, and fails for them.
+    pub no_block: bool,
+    /// Has no NodeGetInfo.
+    pub no_node_info: bool,
 }
 
 /// The driver.
@@ -89,7 +105,7 @@ struct State {
     staged: BTreeSet<String>,
     formatted: BTreeSet<String>,
     attached: BTreeSet<String>,
-    had_control: bool,
+    had_invalid: bool,
     culprit: Option<String>,
     creating: bool,
 }
@@ -199,18 +215,30 @@ impl Controller for Toy {
         if self.traits.plain_names && !(request.name.len() <= 64 && request.name.chars().all(is_plain)) {
             return Err(Status::internal("the back end rejects the name"));
         }
-        if self.traits.fails_after_control {
+        let is_invalid = request.name.contains(char::is_control)
+            || request.parameters.values().map(String::len).sum::<usize>() > 4096;
+        if self.traits.fails_after_invalid {
             let mut state = self.state();
-            state.had_control |= request.name.contains(char::is_control);
-            if state.had_control {
+            state.had_invalid |= is_invalid;
+            if state.had_invalid {
                 return Err(Status::internal(format!("{}: cannot read the list of volumes", request.name)));
             }
         }
         if self.traits.names_culprit {
             self.all_volumes()?;
-            if request.name.contains(char::is_control) {
+            if is_invalid {
                 self.state().culprit = Some(request.name.clone());
                 return Err(Status::internal("cannot create the image"));
+            }
+        }
+        for capability in &request.volume_capabilities {
+            let mode = capability.access_mode.unwrap_or_default().mode();
+            let is_known = self.traits.any_mode || mode != Mode::Unknown;
+            if !is_known || self.traits.only_mode.is_some_and(|only| only != mode) {
+                return Err(Status::invalid_argument("unsupported access mode"));
+            }
+            if self.traits.no_block && matches!(capability.access_type, Some(AccessType::Block(_))) {
+                return Err(Status::unknown("assertion failed"));
             }
         }
         if self.traits.one_at_a_time {
@@ -224,7 +252,14 @@ impl Controller for Toy {
         if self.traits.rejects_sources && source.is_some() {
             return Err(Status::not_found("no such source"));
         }
-        let size = request.capacity_range.unwrap_or_default().required_bytes;
+        let step = 10 << 30;
+        let mut size = request.capacity_range.map_or(step, |range| range.required_bytes);
+        if self.traits.in_steps && size % step != 0 {
+            return Err(Status::out_of_range("sizes are multiples of 10 GiB"));
+        }
+        if self.traits.rounds_up {
+            size = size.max(step);
+        }
         if self.traits.large && size < 1 << 30 {
             return Err(Status::out_of_range("the smallest volume has 1 GiB"));
         }
@@ -308,6 +343,9 @@ impl Controller for Toy {
 #[tonic::async_trait]
 impl Node for Toy {
     async fn node_get_info(&self, _: Request<v1::NodeGetInfoRequest>) -> Answer<v1::NodeGetInfoResponse> {
+        if self.traits.no_node_info {
+            return Err(Status::unimplemented("no information about nodes"));
+        }
         let (node_id, accessible_topology) = ("toy-node".to_owned(), self.place());
         Ok(Response::new(v1::NodeGetInfoResponse { node_id, accessible_topology, ..Default::default() }))
     }
@@ -331,6 +369,9 @@ impl Node for Toy {
         request: Request<v1::NodeStageVolumeRequest>,
     ) -> Answer<v1::NodeStageVolumeResponse> {
         let request = request.into_inner();
+        if self.traits.stages_nothing {
+            return Err(Status::internal("mount failed: exit status 32"));
+        }
         if self.traits.removes_staging && !Path::new(&request.staging_target_path).is_dir() {
             return Err(Status::internal("the staging directory does not exist"));
         }

@@ -8,7 +8,7 @@ use claimcheck_csi::{
 
 use super::{
     blocks::{Blocks, at_most_one},
-    size, snapshot_with,
+    size, snapshot_with, tracked,
 };
 use crate::{
     expect::{Answer, INVALID, NOT_FOUND},
@@ -23,7 +23,7 @@ fn request_of(f: &Fixture, snapshot_id: &str) -> GetMetadataAllocatedRequest {
 }
 
 async fn blocks_of(f: &Fixture, request: GetMetadataAllocatedRequest, capacity: i64) -> Result<Blocks> {
-    Blocks::of(&f.get_metadata_allocated(request).await.works(CALL)?, capacity)
+    Blocks::of(&tracked(f.get_metadata_allocated(request).await)?.works(CALL)?, capacity)
 }
 
 pub(super) async fn written(f: &Fixture) -> Result<()> {
@@ -64,7 +64,7 @@ async fn in_ones(f: &Fixture) -> Result<(Vec<GetMetadataAllocatedResponse>, i64)
     let mut request = request_of(f, &snapshot);
     request.max_results = 1;
     let messages =
-        f.get_metadata_allocated(request).await.works("GetMetadataAllocated with max_results 1")?;
+        tracked(f.get_metadata_allocated(request).await)?.works("GetMetadataAllocated with max_results 1")?;
     Ok((messages, placed.volume.capacity_bytes))
 }
 
@@ -102,7 +102,7 @@ async fn at_offset(f: &Fixture, offset: impl Fn(i64) -> i64, what: &str) -> Resu
     let (placed, snapshot) = snapshot_with(f, &[1]).await?;
     let mut request = request_of(f, &snapshot);
     request.starting_offset = offset(size(f, placed.volume.capacity_bytes));
-    f.get_metadata_allocated(request).await.refused(what, &[Code::OutOfRange])
+    tracked(f.get_metadata_allocated(request).await)?.refused(what, &[Code::OutOfRange])
 }
 
 pub(super) async fn beyond(f: &Fixture) -> Result<()> {

@@ -8,7 +8,7 @@ use claimcheck_csi::{
 
 use super::{
     blocks::{Blocks, at_most_one},
-    size, snapshot_with,
+    size, snapshot_with, tracked,
 };
 use crate::{
     expect::{Answer, INVALID, NOT_FOUND},
@@ -29,7 +29,7 @@ fn request_of(f: &Fixture, base: &str, target: &str) -> GetMetadataDeltaRequest 
 }
 
 async fn blocks_of(f: &Fixture, request: GetMetadataDeltaRequest, capacity: i64) -> Result<Blocks> {
-    Blocks::of(&f.get_metadata_delta(request).await.works(CALL)?, capacity)
+    Blocks::of(&tracked(f.get_metadata_delta(request).await)?.works(CALL)?, capacity)
 }
 
 /// Creates two snapshots of a volume, with data written at these places between them.
@@ -57,7 +57,7 @@ pub(super) async fn changed(f: &Fixture) -> Result<()> {
 
 pub(super) async fn unchanged(f: &Fixture) -> Result<()> {
     let (placed, snapshot) = snapshot_with(f, &[1]).await.breaks(spec::PUBLISH_USABLE)?;
-    let messages = f.get_metadata_delta(request_of(f, &snapshot, &snapshot)).await;
+    let messages = tracked(f.get_metadata_delta(request_of(f, &snapshot, &snapshot)).await)?;
     // A driver may reject the request.
     let messages = match messages {
         Err(status) if status.code() == Code::InvalidArgument => return Ok(()),
@@ -80,7 +80,8 @@ pub(super) async fn from_offset(f: &Fixture) -> Result<()> {
 async fn in_ones(f: &Fixture) -> Result<(Vec<GetMetadataDeltaResponse>, i64)> {
     let (capacity, mut request) = two_snapshots(f, &[5, 7, 9]).await?;
     request.max_results = 1;
-    let messages = f.get_metadata_delta(request).await.works("GetMetadataDelta with max_results 1")?;
+    let messages =
+        tracked(f.get_metadata_delta(request).await)?.works("GetMetadataDelta with max_results 1")?;
     Ok((messages, capacity))
 }
 
@@ -108,7 +109,7 @@ pub(super) async fn fixed(f: &Fixture) -> Result<()> {
 async fn at_offset(f: &Fixture, offset: impl Fn(i64) -> i64, what: &str) -> Result<()> {
     let (capacity, mut request) = two_snapshots(f, &[5]).await?;
     request.starting_offset = offset(size(f, capacity));
-    f.get_metadata_delta(request).await.refused(what, &[Code::OutOfRange])
+    tracked(f.get_metadata_delta(request).await)?.refused(what, &[Code::OutOfRange])
 }
 
 pub(super) async fn beyond(f: &Fixture) -> Result<()> {
@@ -128,6 +129,6 @@ pub(super) async fn no_id(f: &Fixture) -> Result<()> {
 
 pub(super) async fn unknown(f: &Fixture) -> Result<()> {
     let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
-    let answer = f.get_metadata_delta(request_of(f, &f.unknown_snapshot(), &snapshot)).await;
+    let answer = tracked(f.get_metadata_delta(request_of(f, &f.unknown_snapshot(), &snapshot)).await)?;
     answer.refused("GetMetadataDelta from a base snapshot that does not exist", NOT_FOUND)
 }

@@ -5,11 +5,14 @@ mod blocks;
 mod delta;
 
 use anyhow::Result;
+use claimcheck_csi::{Code, Status};
+use claimcheck_engine::skip;
 
 use super::{CREATE, DELTA, METADATA, MOUNTS, SNAPSHOT, case};
 use crate::{
     case::{Access, Row},
     effect::Effect,
+    expect::status_text,
     fixture::{Fixture, VolumeOnNode},
     need::Need,
     spec::{self, Sentence},
@@ -148,6 +151,17 @@ async fn snapshot_with(f: &Fixture, places: &[u64]) -> Result<(VolumeOnNode, Str
     }
     let snapshot = f.snapshot(placed.id()).await?.snapshot_id;
     Ok((placed, snapshot))
+}
+
+/// Skips the case if the changed blocks of the volume are not tracked: "Changed block tracking is not enabled:
+/// 9 FAILED_PRECONDITION".
+fn tracked<T>(answer: Result<T, Status>) -> Result<Result<T, Status>> {
+    match answer {
+        Err(status) if status.code() == Code::FailedPrecondition => {
+            Err(skip(format!("changed block tracking is not enabled: {}", status_text(&status))))
+        }
+        answer => Ok(answer),
+    }
 }
 
 /// The size of a volume; the requested one, if its capacity is unknown.

@@ -29,8 +29,23 @@ pub(super) async fn restore(f: &Fixture) -> Result<()> {
 async fn with_text(f: &Fixture, text: &str) -> Result<(VolumeOnNode, Snapshot)> {
     let source = f.up().await?;
     f.write(&source, 0, text).await?;
-    let snapshot = f.snapshot(source.id()).await?;
-    Ok((source, snapshot))
+    taken(f, source).await
+}
+
+/// A snapshot of a published volume. A driver may be unable to take one of a volume in use: then the volume is unpublished
+/// meanwhile.
+async fn taken(f: &Fixture, source: VolumeOnNode) -> Result<(VolumeOnNode, Snapshot)> {
+    let request = f.snapshot_request(source.id());
+    match f.create_snapshot(request.clone()).await {
+        Err(status) if status.code() == Code::FailedPrecondition => {
+            f.warn("CreateSnapshot of a published volume returns FailedPrecondition: volumes in use have no snapshots");
+            f.withdraw(&source).await?;
+            let snapshot = f.snapshot_as(request).await?;
+            Ok((f.publish_all(source.volume).await?, snapshot))
+        }
+        // The call is repeated until the snapshot is ready.
+        _ => Ok((source, f.snapshot_as(request).await?)),
+    }
 }
 
 async fn restored(f: &Fixture, snapshot: &Snapshot) -> Result<VolumeOnNode> {
@@ -165,7 +180,7 @@ pub(super) async fn smaller(f: &Fixture) -> Result<()> {
 pub(super) async fn times(f: &Fixture) -> Result<()> {
     let (source, first) = with_text(f, "first").await?;
     f.write(&source, 0, "second").await?;
-    let second = f.snapshot(source.id()).await?;
+    let (source, second) = taken(f, source).await?;
     f.write(&source, 0, "third").await?;
     f.must_hold(
         &restored(f, &first).await?,
