@@ -1,8 +1,9 @@
 //! Generates the Helm chart `charts/claimcheck-monitor` from the manifests.
 //!
 //! The parameters are rendered by the code of an installation, with the name of a value instead of each value, and these
-//! become template expressions. The templates only use `{{ .Values.x }}`, `{{- if .Values.x }}` and the quoted braces of
-//! dashboards and alerts, so the tests can render them without helm.
+//! become template expressions. The templates only use `{{ .Values.x | quote }}`, `{{- if .Values.x }}`, a range over the
+//! canaries and the quoted braces of dashboards and alerts, so the tests can render them without helm. Texts are quoted:
+//! a namespace `123` or `on` is no text in YAML otherwise.
 
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
 
@@ -32,8 +33,8 @@ image: claimcheck:dev
 replicas: 2
 # An observer on each node, in the namespace claimcheck-system, which must admit privileged pods.
 observer: false
-# CLASS=INTERVAL, such as standard=5m: a life cycle of a volume of this class at this interval.
-canary: \"\"
+# Each CLASS=INTERVAL, such as standard=5m: a life cycle of a volume of this class at this interval.
+canary: []
 # Emit an Event on each claim that waits longer than 15 minutes.
 events: false
 # ServiceMonitor and PrometheusRules, and a PodMonitor of the observers; requires prometheus-operator.
@@ -42,10 +43,41 @@ prometheusOperator: false
 grafana: false
 ";
 
+/// The schema by which helm checks values. Without it the text "false" is true in a template, and a misspelled name has no
+/// effect.
+const SCHEMA: &str = r#"{
+  "$schema": "http://json-schema.org/draft-07/schema#",
+  "$comment": "Generated, see Chart.yaml",
+  "type": "object",
+  "additionalProperties": false,
+  "properties": {
+    "global": { "type": "object" },
+    "namespace": { "type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" },
+    "image": { "type": "string", "pattern": "^\\S+$" },
+    "replicas": { "type": "integer", "minimum": 1, "maximum": 16 },
+    "observer": { "type": "boolean" },
+    "canary": { "type": "array", "uniqueItems": true, "items": { "type": "string", "pattern": "^[^=*]+=[0-9]" } },
+    "events": { "type": "boolean" },
+    "prometheusOperator": { "type": "boolean" },
+    "grafana": { "type": "boolean" }
+  }
+}
+"#;
+
 /// Stands for a value in the objects: a plain scalar in YAML.
 const SENTINEL: &str = "VALUE.";
-/// Values with text, which stand in the objects.
-const TEXTS: [&str; 4] = ["namespace", "image", "replicas", "canary"];
+/// How the scalars with values are written.
+const SCALARS: [(&str, &str); 4] = [
+    ("VALUE.namespace", "{{ .Values.namespace | quote }}"),
+    ("VALUE.image", "{{ .Values.image | quote }}"),
+    ("VALUE.replicas", "{{ .Values.replicas }}"),
+    ("--canary=VALUE.canary", CANARY),
+];
+/// One canary of the range.
+const CANARY: &str = "{{ printf \"--canary=%s\" . | quote }}";
+/// The lines around it.
+const RANGE: &str = "{{- range .Values.canary }}";
+const END: &str = "{{- end }}";
 /// The literal that helm prints as two opening braces.
 const BRACES: &str = "{{ \"{{\" }}";
 
@@ -83,17 +115,19 @@ fn template(objects: &[Value]) -> String {
         let document = document.replace("{{", BRACES);
         text.push_str("---\n");
         for line in document.trim_end().lines() {
-            let mut line = line.to_owned();
+            let scalar = SCALARS.iter().find(|(scalar, _)| line.ends_with(&format!(" {scalar}")));
+            let line = match scalar {
+                Some((scalar, expression)) => line.replace(scalar, expression),
+                None => line.to_owned(),
+            };
+            assert!(!line.contains(SENTINEL), "{line}: part of a scalar cannot be quoted");
             let argument = line.trim_start().trim_start_matches(['-', ' ', '"', '\'']);
-            let condition =
-                ["canary=", "event-threshold="].iter().position(|flag| argument.starts_with(flag));
-            for name in TEXTS {
-                line = line.replace(&format!("{SENTINEL}{name}"), &format!("{{{{ .Values.{name} }}}}"));
-            }
-            match condition.map(|index| ["canary", "events"][index]) {
-                Some(name) => {
-                    text.push_str(&format!("{{{{- if .Values.{name} }}}}\n{line}\n{{{{- end }}}}\n"));
-                }
+            let condition = match line.contains(CANARY) {
+                true => Some(RANGE),
+                false => argument.starts_with("event-threshold=").then_some("{{- if .Values.events }}"),
+            };
+            match condition {
+                Some(condition) => text.push_str(&format!("{condition}\n{line}\n{END}\n")),
                 None => text.push_str(&format!("{line}\n")),
             }
         }
@@ -106,6 +140,7 @@ fn chart() -> BTreeMap<String, String> {
     let mut files = BTreeMap::from([
         ("Chart.yaml".to_owned(), CHART.to_owned()),
         ("values.yaml".to_owned(), VALUES.to_owned()),
+        ("values.schema.json".to_owned(), SCHEMA.to_owned()),
     ]);
     let parts = parts();
     let [(_, _, canary), ..] = &parts;
@@ -157,11 +192,17 @@ fn committed() -> BTreeMap<String, String> {
     files
 }
 
+/// A value in the output: quoted as JSON, which YAML reads.
+fn quoted(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    Value::String(text).to_string()
+}
+
 /// What helm prints for these values, as objects.
 fn render(files: &BTreeMap<String, String>, values: &Value) -> BTreeMap<String, Value> {
     let is_set = |name: &str| match &values[name] {
         Value::Bool(set) => *set,
-        Value::String(text) => !text.is_empty(),
+        Value::Array(all) => !all.is_empty(),
         other => panic!("{name}: {other}"),
     };
     let mut objects = Vec::new();
@@ -170,17 +211,30 @@ fn render(files: &BTreeMap<String, String>, values: &Value) -> BTreeMap<String, 
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("{{- if .Values.") {
                 conditions.push(is_set(rest.strip_suffix(" }}").unwrap()));
-            } else if line == "{{- end }}" {
+            } else if line == RANGE {
+                conditions.push(true);
+            } else if line == END {
                 conditions.pop().unwrap();
             } else if conditions.iter().all(|is_true| *is_true) {
-                let mut line = line.replace(BRACES, "\u{1}");
-                for name in TEXTS {
-                    let value = values[name].as_str().map_or_else(|| values[name].to_string(), str::to_owned);
-                    line = line.replace(&format!("{{{{ .Values.{name} }}}}"), &value);
+                let canaries = values["canary"].as_array().unwrap().iter();
+                let lines: Vec<String> = match line.contains(CANARY) {
+                    true => canaries
+                        .map(|one| format!("--canary={}", one.as_str().unwrap()).into())
+                        .map(|argument| line.replace(CANARY, &quoted(&argument)))
+                        .collect(),
+                    false => vec![line.to_owned()],
+                };
+                for mut line in lines {
+                    line = line.replace(BRACES, "\u{1}");
+                    for name in ["namespace", "image"] {
+                        let expression = format!("{{{{ .Values.{name} | quote }}}}");
+                        line = line.replace(&expression, &quoted(&values[name]));
+                    }
+                    line = line.replace("{{ .Values.replicas }}", &values["replicas"].to_string());
+                    assert!(!line.contains("{{"), "{line}: another expression");
+                    rendered.push_str(&line.replace('\u{1}', "{{"));
+                    rendered.push('\n');
                 }
-                assert!(!line.contains("{{"), "{line}: another expression");
-                rendered.push_str(&line.replace('\u{1}', "{{"));
-                rendered.push('\n');
             }
         }
         assert!(conditions.is_empty());
@@ -228,11 +282,19 @@ fn each_value_of_the_chart_is_an_option_of_the_installation() {
         change(&mut options);
         options
     };
-    let table: [(&str, Value, Options); 8] = [
+    let table: [(&str, Value, Options); 11] = [
         ("namespace", "elsewhere".into(), options(|options| options.namespace = "elsewhere".into())),
+        // Texts that are none in YAML unless they are quoted.
+        ("namespace", "123".into(), options(|options| options.namespace = "123".into())),
+        ("namespace", "on".into(), options(|options| options.namespace = "on".into())),
         ("image", "reg.example/c:1".into(), options(|options| options.image = "reg.example/c:1".into())),
+        ("image", "\"a\":{b}#c".into(), options(|options| options.image = "\"a\":{b}#c".into())),
         ("replicas", 3.into(), options(|options| options.replicas = 3)),
-        ("canary", "fast=1m".into(), options(|options| options.canary = vec!["fast=1m".into()])),
+        (
+            "canary",
+            vec!["fast=1m", "slow=1h"].into(),
+            options(|options| options.canary = vec!["fast=1m".into(), "slow=1h".into()]),
+        ),
         ("events", true.into(), options(|options| options.events = true)),
         ("prometheusOperator", true.into(), options(|options| options.prometheus_operator = true)),
         ("grafana", true.into(), options(|options| options.grafana = true)),
@@ -252,4 +314,21 @@ fn each_value_of_the_chart_is_an_option_of_the_installation() {
         assert_eq!(rendered, by_key(values(&options)), "{name}");
         assert_ne!(rendered, unchanged, "{name}");
     }
+}
+
+#[test]
+fn helm_checks_each_value() {
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    let checked = schema["properties"].as_object().unwrap();
+    for (name, value) in defaults().as_object().unwrap() {
+        let expected = match value {
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "integer",
+            Value::Array(_) => "array",
+            _ => "string",
+        };
+        assert_eq!(checked[name]["type"], expected, "{name}");
+    }
+    // `global` is that of a chart which contains this one.
+    assert_eq!(checked.len(), defaults().as_object().unwrap().len() + 1);
 }
