@@ -24,6 +24,7 @@ pub mod modification;
 pub mod quantity;
 mod queue;
 mod reflector;
+pub mod response;
 mod segments;
 mod source;
 mod store;

@@ -66,6 +66,8 @@ pub enum Step<K> {
         /// The version of the list is older than one that was seen: the server has been restored.
         rewound: bool,
     },
+    /// A watch continues where an earlier one ended.
+    Continued,
     /// An object was added or changed.
     Applied(K),
     /// An object was deleted, also within a list; its last state.
@@ -125,6 +127,7 @@ impl<K: Watchable> Reflector<K> {
                     let objects = objects.into_values().collect();
                     return Ok(Event::Listed(List { objects, version, rewound }));
                 }
+                Step::Continued => {}
                 Step::Applied(object) => return Ok(Event::Applied(object)),
                 Step::Deleted(object) if matches!(self.state, State::Listing(_)) => {
                     objects.remove(&key_of(&object));
@@ -180,7 +183,10 @@ impl<K: Watchable> Reflector<K> {
                     }
                 },
                 State::Listed => match self.source.watch(&self.version, false).await {
-                    Ok(changes) => self.state = State::Watching(changes),
+                    Ok(changes) => {
+                        self.state = State::Watching(changes);
+                        return Ok(Step::Continued);
+                    }
                     Err(error) => {
                         if rejects_version(&error) {
                             self.state = State::Unlisted;

@@ -32,7 +32,6 @@ mod reconstruct;
 pub mod registrar;
 mod registration;
 mod resource_field;
-mod response;
 mod server;
 mod survey;
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, error::Error, io, path::PathBuf, sync::Arc, time::Duration};
 
 use claimcheck_csi::{tap::code_name, v1::node_service_capability::rpc::Type as Capability};
-use claimcheck_informer::{EventRecorder, Informer};
+use claimcheck_informer::{EventRecorder, Informer, response};
 use claimcheck_model::{Meter, ObjectKey};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client};
@@ -18,7 +18,6 @@ use crate::{
     effects::Host,
     layout::Layout,
     reconciler::Growth,
-    response,
     volumes::{
         CsiVolume, DriverPolicy, EmptyDir, Form, FsGroup, HostPath, Lifecycle, Plugin, PodMount, PodUid,
         VolumeKey,

@@ -58,7 +58,8 @@ pub fn start(style: Style, format: Format) {
         Style::Human { verbosity: 0 } => "error,kube_client=off,rustls_platform_verifier=off",
         Style::Human { verbosity: 1 } => "info",
         Style::Human { verbosity: 2.. } => EVERYTHING,
-        Style::Component => "info",
+        // Errors of watches are logged by who watches, with what follows from them.
+        Style::Component => "info,kube_runtime::watcher=error,kube_client::client::builder=off",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);

@@ -40,10 +40,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// The reason of a failed request, in one line for reports.
 fn reason(error: &kube::Error) -> String {
-    let text = match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    };
+    let text = claimcheck_informer::response::message(error);
     text.lines().next().unwrap_or_default().to_owned()
 }
 

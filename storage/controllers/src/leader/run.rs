@@ -1,7 +1,8 @@
 //! Acquires, renews and releases the lease.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
+use claimcheck_informer::response;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -67,6 +68,8 @@ impl Elector {
         let lease = self.lease();
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.election.name));
         let mut events = watcher(self.api.clone(), only).default_backoff().boxed();
+        // The error that was reported last: one that lasts is reported once.
+        let mut reported = None;
         self.look().await;
         loop {
             let pause = match plan(self.spec(), self.since.elapsed(), &self.election.identity) {
@@ -80,25 +83,45 @@ impl Elector {
                         info!(lease, identity = self.election.identity, "leads");
                         return;
                     }
-                    Err(error) if is_conflict(&error) => {
+                    // The second: it was deleted while the watch was interrupted.
+                    Err(error) if is_conflict(&error) || (is_missing(&error) && self.seen.is_some()) => {
                         self.look().await;
                         continue;
                     }
                     Err(error) => {
-                        warn!(lease, %error, "cannot acquire the lease, retrying");
+                        let error = response::message(&error);
+                        if reported.as_ref() == Some(&error) {
+                            debug!(lease, error, "cannot acquire the lease, retrying");
+                        } else {
+                            warn!(lease, error, "cannot acquire the lease, retrying");
+                            reported = Some(error);
+                        }
                         self.election.timing.retry
                     }
                 },
             };
-            tokio::select! {
-                event = events.next() => match event {
-                    Some(Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease))) => self.see(Some(lease)),
-                    Some(Ok(watcher::Event::Delete(_))) => self.see(None),
-                    Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
-                    Some(Err(error)) => warn!(lease, %error, "the watch failed and will be restarted"),
-                    None => unreachable!("a watcher goes on for ever"),
-                },
-                () = sleep(pause) => {}
+            // Only a changed lease is a reason to decide earlier: the events of a watch that fails are not.
+            let mut pause = pin!(sleep(pause));
+            loop {
+                tokio::select! {
+                    event = events.next() => match event {
+                        Some(Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease))) => {
+                            self.see(Some(lease));
+                            break;
+                        }
+                        Some(Ok(watcher::Event::Delete(_))) => {
+                            self.see(None);
+                            break;
+                        }
+                        Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
+                        Some(Err(error)) => {
+                            let error = response::of_watch(&error);
+                            debug!(lease, error, "the watch failed and will be restarted");
+                        }
+                        None => unreachable!("a watcher goes on for ever"),
+                    },
+                    () = &mut pause => break,
+                }
             }
         }
     }
@@ -118,7 +141,8 @@ impl Elector {
                 }
                 Ok(Ok(Some(holder))) => return LeaderError::Taken { lease: self.lease(), holder },
                 Ok(Err(error)) => {
-                    warn!(lease = self.lease(), %error, "cannot renew the lease, retrying");
+                    let message = response::message(&error);
+                    warn!(lease = self.lease(), error = message, "cannot renew the lease, retrying");
                     Some(Box::new(error))
                 }
                 Err(_) => None,
@@ -135,7 +159,10 @@ impl Elector {
     pub async fn release(&mut self) {
         match timeout(self.election.timing.deadline, self.give_back()).await {
             Ok(Ok(())) => info!(lease = self.lease(), "released the lease"),
-            Ok(Err(error)) => warn!(lease = self.lease(), %error, "cannot release the lease"),
+            Ok(Err(error)) => {
+                let error = response::message(&error);
+                warn!(lease = self.lease(), error, "cannot release the lease");
+            }
             Err(_) => warn!(lease = self.lease(), "releasing the lease timed out"),
         }
     }
@@ -205,7 +232,10 @@ impl Elector {
     async fn look(&mut self) {
         match self.api.get_opt(&self.election.name).await {
             Ok(found) => self.see(found),
-            Err(error) => warn!(lease = self.lease(), %error, "cannot read the lease"),
+            Err(error) => {
+                let error = response::message(&error);
+                warn!(lease = self.lease(), error, "cannot read the lease");
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use claimcheck_informer::response;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{ConfigMap, Secret},
@@ -21,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio_stream::StreamExt;
 
 use super::{ObjectKind, ObjectRef};
-use crate::{response, volumes::VolumeKey};
+use crate::volumes::VolumeKey;
 
 /// An object's values by their keys.
 pub type Values = BTreeMap<String, Vec<u8>>;

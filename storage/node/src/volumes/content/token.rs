@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use claimcheck_informer::response;
 use k8s_openapi::{
     api::{
         authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
@@ -12,7 +13,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 
-use crate::{response, volumes::PodRef};
+use crate::volumes::PodRef;
 
 /// A token is renewed at the latest after this time, and after this fraction of its lifetime.
 const OLDEST: Duration = Duration::from_secs(24 * 3600);

@@ -1,5 +1,5 @@
 //! Errors of the API server as client-go prints them: the message of its response alone. kube adds the whole response,
-//! which is not readable in an Event.
+//! which is readable neither in an Event nor in a log.
 
 use kube::runtime::watcher;
 
