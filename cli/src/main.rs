@@ -8,6 +8,7 @@ mod cluster;
 mod compare;
 mod csi;
 mod csi_args;
+mod explain;
 mod findings;
 mod history;
 mod image;
@@ -17,6 +18,7 @@ mod load;
 mod local_driver;
 mod monitor;
 mod monitor_install;
+mod object_name;
 mod rbac;
 mod report;
 mod run;
@@ -167,7 +169,7 @@ fn main() -> ExitCode {
         Command::Cluster(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("claimcheck: {error:#}");
+        eprintln!("claimcheck: {}", explain::explain(&error));
         ExitCode::from(3)
     })
 }
@@ -180,7 +182,7 @@ fn usage(error: &dyn std::error::Error) -> ExitCode {
 
 /// A file named on the command line cannot be used.
 fn unreadable(error: &anyhow::Error) -> ExitCode {
-    eprintln!("claimcheck: {error:#}");
+    eprintln!("claimcheck: {}", explain::explain(error));
     ExitCode::from(2)
 }
 

@@ -9,19 +9,22 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use claimcheck_component::{HttpEndpoint, api_client, pod_namespace};
 use claimcheck_model::NAMESPACE;
 use claimcheck_monitor::{
     CanaryOptions, CanaryTopology, ClassDuration, Election, Monitor, Options, Scope, Timing, TraceOptions,
-    fetch, look, stuck::Status, table,
+    fetch, is_size, look, stuck::Status, table,
 };
 use claimcheck_report::trace::Collector;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 use jiff::SignedDuration;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::monitor_install::{InstallArgs, UninstallArgs};
+use crate::{
+    monitor_install::{InstallArgs, UninstallArgs},
+    object_name::{namespace, subdomain},
+};
 
 /// The time between two tables of `status --watch`.
 const REFRESH: Duration = Duration::from_secs(10);
@@ -48,13 +51,13 @@ struct Target {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Only claims in this namespace; may be repeated [default: all]
-    #[arg(long = "namespace", value_name = "NAME")]
+    #[arg(long = "namespace", value_name = "NAME", value_parser = namespace)]
     namespaces: Vec<String>,
     /// Only claims of this storage class; may be repeated [default: all]
     #[arg(long = "storage-class", value_name = "NAME")]
     classes: Vec<String>,
     /// The time after which a wait counts as stuck
-    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = not_negative)]
     stuck_after: SignedDuration,
 }
 
@@ -74,7 +77,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
     metrics_address: HttpEndpoint,
     /// Name of the Lease, in the pod's namespace: only its holder serves the series of volumes
-    #[arg(long, value_name = "NAME", default_value = "claimcheck-monitor")]
+    #[arg(long, value_name = "NAME", default_value = "claimcheck-monitor", value_parser = subdomain)]
     lease: String,
     /// Run without a Lease, as the only replica
     #[arg(long, conflicts_with = "lease")]
@@ -95,7 +98,7 @@ pub struct RunArgs {
 struct CanaryArgs {
     /// Run a life cycle of a volume of this class at this interval: claim, pod that writes and reads, snapshot where the
     /// driver has a class of snapshots, removal. May be repeated; requires the rights of manifests/monitor/canary
-    #[arg(long = "canary", value_name = "CLASS=INTERVAL")]
+    #[arg(long = "canary", value_name = "CLASS=INTERVAL", value_parser = class_interval)]
     canary_classes: Vec<ClassDuration>,
     /// Run in each zone, or on each node, in turn; only classes with WaitForFirstConsumer [default: any node]
     #[arg(long = "canary-topology", value_name = "KIND", value_enum, requires = "canary_classes")]
@@ -104,16 +107,16 @@ struct CanaryArgs {
     #[arg(long = "canary-limit", value_name = "N", default_value_t = 2, value_parser = at_least_one)]
     limit: usize,
     /// Requested size of each claim
-    #[arg(long = "canary-size", value_name = "QUANTITY", default_value = "1Gi")]
+    #[arg(long = "canary-size", value_name = "QUANTITY", default_value = "1Gi", value_parser = size)]
     size: String,
     /// Namespace of the canary's objects; it must exist
-    #[arg(long = "canary-namespace", value_name = "NAME", default_value = "claimcheck-canary")]
+    #[arg(long = "canary-namespace", value_name = "NAME", default_value = "claimcheck-canary", value_parser = namespace)]
     namespace: String,
     /// Image of the canary's pods; requires sh and the busybox tools
-    #[arg(long = "canary-image", value_name = "IMAGE", default_value = "busybox:stable")]
+    #[arg(long = "canary-image", value_name = "IMAGE", default_value = "busybox:stable", value_parser = NonEmptyStringValueParser::new())]
     image: String,
     /// The time after which a run has failed, and its objects are deleted
-    #[arg(long = "canary-deadline", value_name = "DURATION", default_value = "5m")]
+    #[arg(long = "canary-deadline", value_name = "DURATION", default_value = "5m", value_parser = positive)]
     deadline: SignedDuration,
 }
 
@@ -158,7 +161,7 @@ struct TraceArgs {
     #[arg(long, value_name = "RATIO", default_value_t = 0.01, value_parser = ratio)]
     otlp_sample: f64,
     /// The duration of a phase from which a volume counts as slow
-    #[arg(long, value_name = "DURATION", default_value = "1m")]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = not_negative)]
     otlp_slow: SignedDuration,
     /// PEM file with the CA certificate of --otlp, trusted in addition to those of this machine
     #[arg(long, value_name = "FILE", env = "OTEL_EXPORTER_OTLP_CERTIFICATE")]
@@ -188,6 +191,38 @@ impl TraceArgs {
 fn ratio(text: &str) -> Result<f64, String> {
     let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
     ratio.ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
+fn not_negative(text: &str) -> Result<SignedDuration, String> {
+    let duration = text.parse::<SignedDuration>().ok().filter(|duration| !duration.is_negative());
+    duration.ok_or_else(|| "expected a duration of at least 0, for example 90s or 5m".to_owned())
+}
+
+fn positive(text: &str) -> Result<SignedDuration, String> {
+    let duration = text.parse::<SignedDuration>().ok().filter(SignedDuration::is_positive);
+    duration.ok_or_else(|| "expected a duration above 0, for example 90s or 5m".to_owned())
+}
+
+fn size(text: &str) -> Result<String, String> {
+    match is_size(text) {
+        true => Ok(text.to_owned()),
+        false => Err("expected a quantity above 0, for example 100Mi or 1Gi".to_owned()),
+    }
+}
+
+/// A canary: it has no default class, unlike --event-threshold.
+pub(crate) fn class_interval(text: &str) -> Result<ClassDuration, String> {
+    let parsed = text.parse::<ClassDuration>().map_err(|error| error.to_string())?;
+    match parsed.class.as_str() {
+        "*" => Err("write the name of a storage class instead of *".to_owned()),
+        _ => Ok(parsed),
+    }
+}
+
+/// The first class that is given twice: one of its durations would have no effect.
+pub(crate) fn repeated_class(classes: &[ClassDuration]) -> Option<&str> {
+    let mut seen = BTreeSet::new();
+    classes.iter().map(|one| one.class.as_str()).find(|class| !seen.insert(*class))
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -226,11 +261,11 @@ impl Command {
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Self::Run(args) => {
-                let HttpEndpoint::Tcp(address) = args.metrics_address else {
-                    eprintln!("claimcheck: --metrics-address must be a TCP address, such as :8080");
-                    return Ok(ExitCode::from(2));
+                let (address, traces) = match args.check() {
+                    Ok(checked) => checked,
+                    Err(error) => return Ok(crate::unreadable(&error)),
                 };
-                crate::runtime()?.block_on(args.run(address))?;
+                crate::runtime()?.block_on(args.run(address, traces))?;
             }
             Self::Status(args) => crate::runtime()?.block_on(args.run())?,
             Self::Install(args) => return crate::runtime()?.block_on(args.run()),
@@ -241,7 +276,22 @@ impl Command {
 }
 
 impl RunArgs {
-    async fn run(self, address: SocketAddr) -> Result<()> {
+    /// What clap cannot check.
+    fn check(&self) -> Result<(SocketAddr, Option<TraceOptions>)> {
+        let HttpEndpoint::Tcp(address) = self.metrics_address else {
+            bail!("--metrics-address must be a TCP address, such as :8080");
+        };
+        for (flag, classes) in
+            [("--canary", &self.canary.canary_classes), ("--event-threshold", &self.event_thresholds)]
+        {
+            if let Some(class) = repeated_class(classes) {
+                bail!("{flag} has class {class} twice: remove one of them");
+            }
+        }
+        Ok((address, self.traces.options()?))
+    }
+
+    async fn run(self, address: SocketAddr, traces: Option<TraceOptions>) -> Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let client = api_client(self.target.kubeconfig.as_deref()).await?;
@@ -260,7 +310,7 @@ impl RunArgs {
             election,
             canary: self.canary.options(),
             event_thresholds: self.event_thresholds.clone(),
-            traces: self.traces.options()?,
+            traces,
         };
         let monitor = Monitor::start(client, options).await?;
         tracing::info!(address = %monitor.address(), "serves /metrics, /status.json and a page");

@@ -2,13 +2,18 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use claimcheck_deploy::{
     install::{Change, Installed},
     monitor::{self, NAMESPACE, Options, REPLICAS},
 };
 use claimcheck_monitor::ClassDuration;
 use clap::Args;
+
+use crate::{
+    monitor::{class_interval, repeated_class},
+    object_name::namespace,
+};
 
 /// The cluster and the namespace.
 #[derive(Debug, Args)]
@@ -20,7 +25,7 @@ struct Place {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// Namespace of the monitor. One that exists already is used as it is, and is not deleted by uninstall
-    #[arg(long, value_name = "NAME", default_value = NAMESPACE)]
+    #[arg(long, value_name = "NAME", default_value = NAMESPACE, value_parser = namespace)]
     namespace: String,
 }
 
@@ -30,7 +35,7 @@ pub struct InstallArgs {
     #[command(flatten)]
     place: Place,
     /// Image of claimcheck, which the nodes can pull
-    #[arg(long, value_name = "IMAGE", default_value = "claimcheck:dev")]
+    #[arg(long, value_name = "IMAGE", default_value = "claimcheck:dev", value_parser = image)]
     image: String,
     /// Number of replicas; one serves the series of volumes, the others replace it
     #[arg(long, value_name = "N", default_value_t = REPLICAS, value_parser = clap::value_parser!(u32).range(1..=16))]
@@ -40,8 +45,8 @@ pub struct InstallArgs {
     #[arg(long)]
     observer: bool,
     /// Run a life cycle of a volume of this class at this interval, see `monitor run`; may be repeated
-    #[arg(long, value_name = "CLASS=INTERVAL", value_parser = class_interval)]
-    canary: Vec<String>,
+    #[arg(long, value_name = "CLASS=INTERVAL", value_parser = canary)]
+    canary: Vec<Canary>,
     /// Emit an Event on each claim that waits longer than 15 minutes
     #[arg(long)]
     events: bool,
@@ -66,25 +71,40 @@ pub struct UninstallArgs {
     place: Place,
 }
 
-/// The text of a flag of `monitor run`, checked here, since a pod would only report it in its log.
-fn class_interval(text: &str) -> Result<String, String> {
-    let parsed = text.parse::<ClassDuration>().map_err(|error| error.to_string())?;
-    // The canary has no default class, unlike --event-threshold.
-    if parsed.class == "*" {
-        return Err("write the name of a storage class instead of *".to_owned());
+/// A flag of `monitor run` and its text, checked here, since a pod would only report it in its log.
+#[derive(Clone, Debug)]
+struct Canary {
+    parsed: ClassDuration,
+    text: String,
+}
+
+fn canary(text: &str) -> Result<Canary, String> {
+    Ok(Canary { parsed: class_interval(text)?, text: text.to_owned() })
+}
+
+fn image(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.contains(char::is_whitespace) {
+        true => {
+            Err("expected the name of an image, such as registry.example.com/claimcheck:v0.1.0".to_owned())
+        }
+        false => Ok(text.to_owned()),
     }
-    Ok(text.to_owned())
 }
 
 impl InstallArgs {
     /// Installs the monitor, or prints its objects.
     pub async fn run(self) -> Result<ExitCode> {
+        let classes: Vec<ClassDuration> = self.canary.iter().map(|canary| canary.parsed.clone()).collect();
+        if let Some(class) = repeated_class(&classes) {
+            let error = anyhow!("--canary has class {class} twice: remove one of them");
+            return Ok(crate::unreadable(&error));
+        }
         let options = Options {
             namespace: self.place.namespace,
             image: self.image,
             replicas: self.replicas,
             observer: self.observer,
-            canary: self.canary,
+            canary: self.canary.into_iter().map(|canary| canary.text).collect(),
             events: self.events,
             prometheus_operator: self.prometheus_operator,
             grafana: self.grafana,

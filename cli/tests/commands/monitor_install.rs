@@ -52,7 +52,32 @@ fn each_flag_of_a_dry_run_adds_its_objects() {
 
 #[test]
 fn mistakes_are_usage_errors_or_name_the_flag() {
-    let table: [(&[&str], i32, &str); 6] = [
+    let table: [(&[&str], i32, &str); 23] = [
+        (&["run", "--canary", "*=1m"], 2, "write the name of a storage class"),
+        (&["run", "--canary", "a=1m", "--canary", "a=2m"], 2, "--canary has class a twice"),
+        (
+            &["run", "--event-threshold", "*=1m", "--event-threshold", "*=2m"],
+            2,
+            "--event-threshold has class * twice",
+        ),
+        (&["run", "--canary", "a=1m", "--canary-size", "1Gb"], 2, "expected a quantity above 0"),
+        (&["run", "--canary", "a=1m", "--canary-size", "0"], 2, "expected a quantity above 0"),
+        (
+            &["run", "--canary", "a=1m", "--canary-namespace", "A_b"],
+            2,
+            "expected at most 63 lower case letters",
+        ),
+        (&["run", "--canary", "a=1m", "--canary-image", ""], 2, "a value is required"),
+        (&["run", "--canary", "a=1m", "--canary-deadline", "0s"], 2, "expected a duration above 0"),
+        (&["run", "--stuck-after=-1s"], 2, "expected a duration of at least 0"),
+        (&["run", "--lease", ""], 2, "expected at most 253 lower case letters"),
+        (&["run", "--lease", "A"], 2, "expected at most 253 lower case letters"),
+        (&["run", "--namespace", "A"], 2, "expected at most 63 lower case letters"),
+        (&["run", "--metrics-address", "unix:///a.sock"], 2, "--metrics-address must be a TCP address"),
+        (&["run", "--otlp", "x"], 2, "--otlp cannot be used: write http://HOST:4318"),
+        (&["install", "--namespace", "A"], 2, "expected at most 63 lower case letters"),
+        (&["install", "--image", "a b"], 2, "expected the name of an image"),
+        (&["install", "--canary", "a=1m", "--canary", "a=2m"], 2, "--canary has class a twice"),
         (&["install", "--canary", "fast"], 2, "write CLASS=DURATION"),
         (&["install", "--canary", "*=1m"], 2, "write the name of a storage class"),
         (&["install", "--replicas", "0"], 2, "0 is not in 1..=16"),

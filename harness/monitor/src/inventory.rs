@@ -247,6 +247,11 @@ impl<K: Numerous> Packed<K> {
         self.objects.len()
     }
 
+    /// Whether there is one in this namespace.
+    pub fn is_in_namespace(&self, namespace: &str) -> bool {
+        self.objects.keys().any(|key| key.split_once('/').is_some_and(|(of, _)| of == namespace))
+    }
+
     /// The objects that refer to a name, see [`Numerous::refers_to`]; by key.
     pub fn referring_to<'a>(&'a self, name: &str) -> impl Iterator<Item = Arc<K>> + use<'a, K> {
         let keys = self.referring.get(name).map(Referrers::keys).unwrap_or_default();

@@ -22,6 +22,7 @@ mod lists;
 mod messages;
 mod packing;
 mod page;
+mod rights;
 mod run;
 mod series;
 mod site;
@@ -31,7 +32,7 @@ mod traces;
 mod trim;
 mod watch;
 
-pub use canary::{CanaryOptions, CanaryTopology};
+pub use canary::{CanaryOptions, CanaryTopology, is_size};
 pub use claimcheck_controllers::leader::{Election, Timing};
 pub use class_duration::{ClassDuration, ClassDurationError};
 pub use fetch::{FetchError, fetch};

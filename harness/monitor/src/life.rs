@@ -213,15 +213,14 @@ impl Life {
         if !object.is_in(&self.scope) {
             return Vec::new();
         }
-        let object = object.trimmed();
-        // A change has the new state, but not the last one of an object that is gone.
-        let last = is_gone(object.metadata()).then(|| object.clone());
+        if is_gone(object.metadata()) {
+            return self.remove(object, seen, now);
+        }
         // Unchanged, or older than what is known.
-        let Some(change) = object.enter(&mut self.world) else { return Vec::new() };
+        let Some(change) = object.trimmed().enter(&mut self.world) else { return Vec::new() };
         self.follow(&change, seen);
-        let new = change.new.as_ref().and_then(K::of).map(|object| &**object);
-        match last.as_ref().or(new) {
-            Some(object) => self.record(object, &change, seen, now),
+        match change.new.as_ref().and_then(K::of) {
+            Some(object) => self.record(&**object, &change, seen, now),
             None => Vec::new(),
         }
     }
@@ -362,10 +361,22 @@ impl Life {
     /// on that of all volumes.
     pub fn status(&self, messages: &Messages, clock: &Clock) -> Status {
         let mut status = plan_open(&self.world, &self.open, messages, clock);
+        status.notes = self.unmatched();
         for row in status.waiting.iter_mut().filter(|row| !row.claim_uid.is_empty()) {
             row.observed(&self.active.timeline.waiting(&row.claim_uid), clock);
         }
         status
+    }
+
+    /// What the scope names and the cluster does not have: probably misspelled.
+    fn unmatched(&self) -> Vec<String> {
+        let namespaces = self.scope.namespaces.iter().filter(|name| !self.world.claims.is_in_namespace(name));
+        let namespaces = namespaces.map(|name| format!("namespace {name} has no claim: check --namespace"));
+        let is_unknown = |name: &&String| !name.is_empty() && self.world.few.classes.named(name).is_none();
+        let classes = self.scope.classes.iter().filter(is_unknown);
+        let classes =
+            classes.map(|name| format!("StorageClass {name} does not exist: check --storage-class"));
+        namespaces.chain(classes).collect()
     }
 
     /// Events with values of labels that are bounded.

@@ -8,21 +8,33 @@ use claimcheck_model::Stamp;
 use crate::{
     life::{Life, Scope, Seen},
     messages::messages,
+    rights,
     stuck::{Clock, Messages, Status},
     watch::{Watched, every_kind, is_optional},
 };
 
 /// A cluster cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "cannot list {kind} of all namespaces; apply manifests/monitor/clusterrole.yaml and bind it, or use credentials with these rights"
-)]
-pub struct LookError {
-    /// The kind.
-    pub kind: &'static str,
-    /// The error of the request.
-    #[source]
-    pub source: Box<kube::Error>,
+pub enum LookError {
+    /// A right is missing.
+    #[error("cannot list {kind} of all namespaces: {message}: {remedy}, or use credentials with this right")]
+    Forbidden {
+        /// The kind.
+        kind: &'static str,
+        /// The message of the API server.
+        message: String,
+        /// The rule that permits it.
+        remedy: String,
+    },
+    /// The API server does not respond, or with another error.
+    #[error("cannot list {kind}: check the kubeconfig and the network")]
+    Request {
+        /// The kind.
+        kind: &'static str,
+        /// The error of the request.
+        #[source]
+        source: Box<kube::Error>,
+    },
 }
 
 /// What waits in a cluster now.
@@ -56,6 +68,11 @@ async fn list<K: Watched>(client: &Client, life: &mut Life) -> Result<(), LookEr
         Err(kube::Error::Api(status)) if is_optional(K::CACHED_AS) && matches!(status.code, 403 | 404) => {
             Ok(())
         }
-        Err(error) => Err(LookError { kind: K::CACHED_AS.name(), source: Box::new(error) }),
+        Err(kube::Error::Api(status)) if status.code == 403 => Err(LookError::Forbidden {
+            kind: K::CACHED_AS.name(),
+            message: status.message.clone(),
+            remedy: rights::remedy::<K>(),
+        }),
+        Err(error) => Err(LookError::Request { kind: K::CACHED_AS.name(), source: Box::new(error) }),
     }
 }

@@ -29,6 +29,7 @@ pub(crate) fn page(status: &Status) -> String {
                 header {
                     h1 { "Volumes that wait" }
                     p.dim { (status.headline()) }
+                    @for note in &status.notes { p.note { (note) } }
                 }
                 main {
                     @if status.waiting.is_empty() {
@@ -69,7 +70,7 @@ fn waiting(row: &Waiting) -> Markup {
             strong { (name) } " " (row.phase.name())
             p.dim { (subjects(row)) }
             @if let Some(message) = &row.message { p { code { (message) } } }
-            p { (row.remedy) }
+            p { "\u{2192} " (row.remedy) }
         }
     }
 }
@@ -110,6 +111,7 @@ mod tests {
             "create the secret in the namespace",
             "volume without claim",
             "for 10m",
+            "Pod cannot be watched: &lt;i&gt;connection refused",
         ] {
             assert!(page.contains(part), "{part} is missing in\n{page}");
         }
@@ -119,7 +121,8 @@ mod tests {
     #[test]
     fn the_table_has_a_line_per_wait_and_its_remedy_below() {
         let expected = "\
-2 claims, 1 volumes: 2 waiting, 1 of them longer than 5m; 1 unused objects
+2 claims, 1 volume: 2 waiting, 1 of them stuck for more than 5m; 1 unused object
+! Pod cannot be watched: <i>connection refused</i>
 
 NAMESPACE  CLAIM   PHASE      SINCE  POD  NODE  DRIVER    STATE
 default    data    publish    10m    web  n1    csi.test  stuck

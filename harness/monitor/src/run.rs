@@ -1,6 +1,7 @@
 //! Watches, elects a leader, and serves.
 
 use std::{
+    collections::BTreeMap,
     future::{Future, pending},
     net::SocketAddr,
     sync::{
@@ -11,6 +12,7 @@ use std::{
 };
 
 use claimcheck_controllers::leader::{Election, Elector, LeaderError};
+use claimcheck_informer::Kind;
 use claimcheck_model::{Event, PhaseSample, Stamp};
 use claimcheck_report::serve::{ServeError, Serving, serve};
 use jiff::{SignedDuration, Timestamp};
@@ -20,6 +22,7 @@ use tokio::{
     task::JoinSet,
     time::MissedTickBehavior,
 };
+use tracing::warn;
 
 use crate::{
     canary::{self, CanaryOptions},
@@ -75,6 +78,8 @@ pub enum MonitorError {
 pub(crate) struct Shared {
     life: Mutex<Life>,
     messages: Mutex<Messages>,
+    /// The kinds that cannot be watched now.
+    unwatched: Mutex<BTreeMap<&'static str, Unwatched>>,
     pub series: Series,
     leads: AtomicBool,
     stuck_after: SignedDuration,
@@ -87,6 +92,13 @@ pub(crate) struct Shared {
     subscribers: Mutex<Vec<mpsc::UnboundedSender<Event>>>,
 }
 
+/// Why a kind cannot be watched.
+struct Unwatched {
+    reason: String,
+    /// Whether a status is incomplete without it.
+    matters: bool,
+}
+
 impl Shared {
     fn life(&self) -> MutexGuard<'_, Life> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
@@ -94,6 +106,33 @@ impl Shared {
 
     fn messages(&self) -> MutexGuard<'_, Messages> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that a kind cannot be watched; returns whether this reason is another one than before.
+    pub fn unwatched(&self, kind: Kind, reason: &str, matters: bool) -> bool {
+        let now = Unwatched { reason: reason.to_owned(), matters };
+        let mut unwatched = self.unwatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = unwatched.insert(kind.name(), now);
+        before.is_none_or(|before| before.reason != reason)
+    }
+
+    /// Records that a kind is watched; returns whether it was not before.
+    pub fn watched(&self, kind: Kind) -> bool {
+        let mut unwatched = self.unwatched.lock().unwrap_or_else(PoisonError::into_inner);
+        unwatched.remove(kind.name()).is_some()
+    }
+
+    /// What cannot be watched now, a line for each reason.
+    pub fn notes(&self) -> Vec<String> {
+        let unwatched = self.unwatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (kind, unwatched) in unwatched.iter().filter(|(_, unwatched)| unwatched.matters) {
+            kinds.entry(&unwatched.reason).or_default().push(kind);
+        }
+        let note = |(reason, kinds): (&str, Vec<&str>)| {
+            format!("{} cannot be watched, so this may be out of date: {reason}", kinds.join(", "))
+        };
+        kinds.into_iter().map(note).collect()
     }
 
     /// Changes the state, and records the events of that.
@@ -144,7 +183,9 @@ impl Shared {
     pub fn status(&self) -> Status {
         let clock = Clock { now: Timestamp::now(), stuck_after: self.stuck_after };
         let messages = self.messages().clone();
-        self.life().status(&messages, &clock)
+        let mut status = self.life().status(&messages, &clock);
+        status.notes.extend(self.notes());
+        status
     }
 
     /// What waits now, without the claims of the canary: users are not to be alerted about those.
@@ -195,6 +236,7 @@ impl Monitor {
         let shared = Arc::new(Shared {
             life: Mutex::new(Life::new(scope)),
             messages: Mutex::default(),
+            unwatched: Mutex::default(),
             series: Series::new(&version.git_version, canary.clone()),
             leads: AtomicBool::new(options.election.is_none()),
             stuck_after: options.stuck_after,
@@ -213,6 +255,9 @@ impl Monitor {
             // Closed when no watch waits for its first list.
             while lists.recv().await.is_some() {}
             state.life().sync();
+            for note in state.status().notes {
+                warn!(note, "the status is incomplete");
+            }
             // Without a receiver the monitor was dropped.
             let _ = done.send(true);
             look_after(&state, &events_of).await;

@@ -16,11 +16,9 @@ impl Site for Pages {
         match request.path {
             "/healthz" | "/livez" => Some(Page::ok("ok\n")),
             "/readyz" if shared.is_synced() => Some(Page::ok("ok\n")),
-            "/readyz" => Some(Page::unavailable("not every kind was listed yet\n")),
+            "/readyz" => Some(unready(shared)),
             "/metrics" => Some(Page::ok(shared.metrics())),
-            "/" | "/status.json" if !shared.is_synced() => {
-                Some(Page::unavailable("not every kind was listed yet: try again in a moment\n"))
-            }
+            "/" | "/status.json" if !shared.is_synced() => Some(unready(shared)),
             "/" => Some(Page::html(page(&shared.status()))),
             "/status.json" => {
                 let status = serde_json::to_value(shared.status()).expect("a status has string keys only");
@@ -29,4 +27,10 @@ impl Site for Pages {
             _ => None,
         }
     }
+}
+
+/// The answer until every kind was listed, with the reason if that is not the time it takes.
+fn unready(shared: &Shared) -> Page {
+    let reasons: String = shared.notes().iter().map(|note| format!("{note}\n")).collect();
+    Page::unavailable(format!("not every kind was listed yet\n{reasons}"))
 }

@@ -8,6 +8,9 @@ const HEADER: [&str; 8] = ["NAMESPACE", "CLAIM", "PHASE", "SINCE", "POD", "NODE"
 /// The status as text: a table, and below each row its message and remedy.
 pub fn table(status: &Status) -> String {
     let mut text = format!("{}\n", status.headline());
+    for note in &status.notes {
+        text.push_str(&format!("! {note}\n"));
+    }
     if !status.waiting.is_empty() {
         let rows: Vec<[String; 8]> = status
             .waiting

@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 use crate::{
     active::MEMORY_SECONDS,
     life::{Followed, Seen},
+    rights,
     run::Shared,
 };
 
@@ -76,20 +77,19 @@ async fn follow<K: Watched>(api: Api<K>, shared: Arc<Shared>, listed: Sender<()>
     loop {
         let step = match reflector.next_step().await {
             Ok(step) => step,
-            Err(error) if is_unavailable(kind, &error) => {
-                if listed.take().is_some() {
-                    info!(kind = kind.name(), %error, "not served or not permitted; trying again");
-                }
-                sleep(delays.failed()).await;
-                continue;
-            }
             Err(error) => {
-                warn!(kind = kind.name(), %error, "the watch failed and will be restarted");
+                if is_optional(kind) && (is_unserved(&error) || is_forbidden(&error)) {
+                    drop(listed.take());
+                }
+                report::<K>(&shared, &error);
                 sleep(delays.failed()).await;
                 continue;
             }
         };
         delays.succeeded();
+        if !matches!(step, Step::Started) && shared.watched(kind) {
+            info!(kind = kind.name(), "watched");
+        }
         let now = Stamp::now();
         match step {
             Step::Started => {
@@ -120,6 +120,7 @@ async fn follow<K: Watched>(api: Api<K>, shared: Arc<Shared>, listed: Sender<()>
                     reflector.list_again();
                 }
             }
+            Step::Continued => {}
             Step::Applied(object) => shared.change(|life| life.enter(object, Seen::Live(now), now)),
             Step::Deleted(object) => shared.change(|life| life.remove(object, Seen::Live(now), now)),
         }
@@ -131,7 +132,16 @@ pub(crate) fn is_optional(kind: Kind) -> bool {
     matches!(kind, Kind::Snapshot | Kind::SnapshotContent)
 }
 
-/// Whether a kind is not available in this cluster.
-fn is_unavailable(kind: Kind, error: &watcher::Error) -> bool {
-    is_optional(kind) && (is_unserved(error) || is_forbidden(error))
+/// Reports that a watch failed, and will be restarted: once for each reason.
+fn report<K: Watched>(shared: &Shared, error: &watcher::Error) {
+    let (kind, reason) = (K::CACHED_AS, rights::reason::<K>(error));
+    // A cluster without the CRDs lacks nothing.
+    let is_missing = is_optional(kind) && is_unserved(error);
+    if !shared.unwatched(kind, &reason, !is_missing) {
+        debug!(kind = kind.name(), reason, "the watch failed again");
+    } else if is_missing {
+        info!(kind = kind.name(), reason, "not served; trying again");
+    } else {
+        warn!(kind = kind.name(), reason, "the watch failed and will be restarted");
+    }
 }

@@ -15,6 +15,7 @@ use claimcheck_monitor::{
 use jiff::SignedDuration;
 use k8s_openapi::api::{
     core::v1::{Event, Namespace, PersistentVolumeClaim, Pod},
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
     storage::v1::StorageClass,
 };
 use kube::{
@@ -132,6 +133,72 @@ async fn a_single_look_has_the_same_rows() {
     assert_eq!(status.waiting, []);
 }
 
+/// A client of a service account without rights.
+async fn unprivileged(server: &apiserver::Server) -> Client {
+    let mut kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("a kubeconfig");
+    for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        user.impersonate = Some("system:serviceaccount:default:reader".to_owned());
+    }
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
+    Client::try_from(config).expect("a client")
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named_until_it_is_granted() {
+    let (server, client) = cluster().await;
+    create(&client, "c").await;
+    let reader = unprivileged(&server).await;
+    let rule = "{apiGroups: [\"\"], resources: [persistentvolumeclaims], verbs: [list, watch]}";
+    let error = look(&reader, Scope::default(), SignedDuration::ZERO).await.expect_err("it may read nothing");
+    let expected = "{apiGroups: [\"storage.k8s.io\"], resources: [storageclasses], verbs: [list, watch]}";
+    assert!(error.to_string().contains(expected), "{error}");
+
+    let monitor = Monitor::start(reader, options()).await.expect("it starts");
+    let address = monitor.address();
+    let ready = async || get(address, "/readyz").await;
+    until("the rule is named", async || ready().await.contains(rule)).await;
+    let role = json!({
+        "metadata": {"name": "reader"},
+        "rules": [{
+            "apiGroups": ["", "storage.k8s.io", "snapshot.storage.k8s.io"], "resources": ["*"],
+            "verbs": ["get", "list", "watch"],
+        }],
+    });
+    let binding = json!({
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}],
+    });
+    let params = PostParams::default();
+    let role: ClusterRole = serde_json::from_value(role).expect("a role");
+    Api::all(client.clone()).create(&params, &role).await.expect("it is created");
+    let binding: ClusterRoleBinding = serde_json::from_value(binding).expect("a binding");
+    Api::all(client.clone()).create(&params, &binding).await.expect("it is created");
+    until("every kind is listed", async || ready().await.contains("200 OK")).await;
+    until("nothing is missing", async || monitor.status().notes.is_empty()).await;
+    assert_eq!(claims(&monitor), BTreeSet::from(["c".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_scope_that_matches_nothing_is_noted() {
+    let (_server, client) = cluster().await;
+    create(&client, "c").await;
+    let names = |names: [&str; 2]| names.map(str::to_owned).into_iter().collect::<BTreeSet<_>>();
+    let scope = Scope {
+        namespaces: names(["default", "misspelled"]),
+        classes: names(["fast", "fsat"]),
+        ..Scope::default()
+    };
+    let status = look(&client, scope, SignedDuration::ZERO).await.expect("a status");
+    let expected = [
+        "namespace misspelled has no claim: check --namespace",
+        "StorageClass fsat does not exist: check --storage-class",
+    ];
+    assert_eq!(status.notes, expected);
+    assert_eq!(status.waiting.len(), 1);
+}
+
 #[tokio::test]
 async fn only_the_leader_serves_series_of_volumes() {
     let (_server, client) = cluster().await;
@@ -166,8 +233,12 @@ async fn only_the_leader_serves_series_of_volumes() {
 }
 
 async fn scrape(address: std::net::SocketAddr) -> String {
+    get(address, "/metrics").await
+}
+
+async fn get(address: std::net::SocketAddr, path: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("it serves");
-    let request = format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("a response");
@@ -303,6 +374,29 @@ async fn the_canary_is_cleaned_up_at_the_end() {
     for claim in claims.list(&ListParams::default()).await.expect("a list") {
         assert!(claim.metadata.deletion_timestamp.is_some(), "{:?}", claim.metadata);
     }
+}
+
+#[tokio::test]
+async fn the_canary_also_deletes_what_it_does_not_know_to_exist() {
+    let (_server, client) = cluster().await;
+    canary_namespace(&client).await;
+    let mut canary = canary();
+    // Nothing else is created.
+    canary.classes = vec!["absent=1h".parse().expect("a class")];
+    let leading = Leading::start(&client, Options { canary: Some(canary), ..options() }).await;
+    leading.until_line("claimcheck_tracked_volumes 0").await;
+    // As by a request that was abandoned before its response: at the end of the process, the watch has not delivered it.
+    let mut pod = Pod::default();
+    pod.metadata.name = Some("late".to_owned());
+    pod.metadata.labels = Some(BTreeMap::from([("claimcheck.dev/canary".to_owned(), "late".to_owned())]));
+    let spec = json!({
+        "containers": [{"name": "c", "image": "busybox:stable"}],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "late"}}],
+    });
+    pod.spec = serde_json::from_value(spec).expect("a spec");
+    Api::<Pod>::namespaced(client.clone(), CANARY).create(&PostParams::default(), &pod).await.expect("a pod");
+    leading.stop().await;
+    assert_eq!(names::<Pod>(&client).await, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ mod run;
 mod tests;
 mod topology;
 
+use claimcheck_informer::quantity;
 use jiff::SignedDuration;
 
 use crate::class_duration::ClassDuration;
@@ -47,6 +48,11 @@ pub struct CanaryOptions {
     pub image: String,
     /// The time after which a run has failed, and its objects are deleted.
     pub deadline: SignedDuration,
+}
+
+/// Whether a text is a size that claims can request: a quantity above 0.
+pub fn is_size(text: &str) -> bool {
+    quantity::parse(text).is_some_and(|bytes| bytes > 0)
 }
 
 /// The result of a run.

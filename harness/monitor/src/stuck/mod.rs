@@ -130,6 +130,9 @@ pub struct Status {
     pub waiting: Vec<Waiting>,
     /// Objects that nothing uses.
     pub leftovers: Vec<Leftover>,
+    /// What limits this: kinds that cannot be watched now, and parts of the scope that match nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl Waiting {
@@ -155,14 +158,19 @@ impl Status {
     pub fn headline(&self) -> String {
         let stuck = self.waiting.iter().filter(|row| row.stuck).count();
         format!(
-            "{} claims, {} volumes: {} waiting, {stuck} of them longer than {}; {} unused objects",
-            self.claims,
-            self.volumes,
+            "{}, {}: {} waiting, {stuck} of them stuck for more than {}; {}",
+            counted(self.claims, "claim"),
+            counted(self.volumes, "volume"),
             self.waiting.len(),
             age(self.stuck_after_seconds),
-            self.leftovers.len()
+            counted(self.leftovers.len(), "unused object")
         )
     }
+}
+
+/// `1 claim`, `2 claims`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The number of waiting rows and the age of the oldest in seconds, by phase, driver and class. Claims that wait for a
@@ -255,5 +263,6 @@ pub(crate) fn example() -> Status {
         volumes: 1,
         waiting: vec![stuck, row("unused", Phase::Provision, Cause::FirstConsumer)],
         leftovers: vec![leftover],
+        notes: vec!["Pod cannot be watched: <i>connection refused</i>".into()],
     }
 }

@@ -63,6 +63,7 @@ pub(crate) fn plan_open(world: &Inventory, open: &Open, messages: &Messages, clo
         volumes: world.volumes.len(),
         waiting,
         leftovers: leftovers(world, open, clock),
+        notes: Vec::new(),
     }
 }
 
