@@ -19,7 +19,8 @@ pub enum Alone {
     KillsDriver,
     /// It counts the open file descriptors of the driver, which calls of other cases change.
     CountsDescriptors,
-    /// It creates an object with a name that some drivers cannot store or find again: all of their later calls fail.
+    /// It creates or deletes a volume with a name or id that drivers use as a path: if one does not validate it, it may
+    /// fail in all later calls, or delete the directory of all volumes.
     MayBreak,
     /// It checks what all other cases have observed, and runs after them.
     ChecksRun,
@@ -48,7 +49,7 @@ impl Alone {
             Self::AttachesMany => "it attaches many volumes at a time, and nodes have limits",
             Self::KillsDriver => "it kills the driver",
             Self::CountsDescriptors => "it counts open file descriptors of the driver",
-            Self::MayBreak => "a driver that cannot store its name fails in all later calls",
+            Self::MayBreak => "a driver that does not validate its request may fail in all later calls",
             Self::ChecksRun => "it checks what all other cases have observed",
         }
     }
@@ -99,7 +100,7 @@ mod tests {
             (Alone::FillsNode, 1),
             (Alone::AttachesMany, 2),
             (Alone::CountsDescriptors, 1),
-            (Alone::MayBreak, 4),
+            (Alone::MayBreak, 6),
             (Alone::ChecksRun, 3),
         ] {
             let cases = by_reason.get(reason.reason()).map(Vec::as_slice).unwrap_or_default();

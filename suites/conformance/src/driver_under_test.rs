@@ -11,8 +11,9 @@ use claimcheck_csi::{
     Code, Driver, Endpoint, NotReady, Status,
     tap::{Tap, without_secrets},
     v1::{
-        CreateVolumeRequest, DeleteVolumeRequest, NodePublishVolumeRequest, Topology, Volume,
-        snapshot_metadata_client::SnapshotMetadataClient, volume_capability::access_mode::Mode,
+        CreateVolumeRequest, DeleteVolumeRequest, NodePublishVolumeRequest, Topology,
+        ValidateVolumeCapabilitiesRequest, Volume, snapshot_metadata_client::SnapshotMetadataClient,
+        volume_capability::access_mode::Mode,
     },
 };
 use claimcheck_model::{CaseId, Event};
@@ -29,7 +30,7 @@ use crate::{
     fixture::{Step, Trace, with_mode},
     health::DriverFailures,
     process::{ProcessError, Restart},
-    traffic,
+    traffic, unknown,
 };
 
 /// Maximum number of volumes that a case attaches at a time, unless it runs serially.
@@ -103,6 +104,8 @@ pub struct DriverUnderTest {
     /// Access types of which it is not known whether the driver supports them: it fails for one of two, with an error
     /// that does not show that.
     pub(crate) unsure: Vec<Access>,
+    /// The id of a volume that was deleted, if ids of volumes that do not exist must have its format.
+    pub(crate) deleted_volume: Option<String>,
     /// A unique part of the names of this run.
     pub(crate) run: String,
     /// The parent directories of the staging and target directories of the cases.
@@ -215,6 +218,7 @@ impl DriverUnderTest {
             secrets: secrets.into_iter().collect(),
             mode: Mode::SingleNodeWriter,
             unsure: Vec::new(),
+            deleted_volume: None,
             run,
             staging,
             targets,
@@ -263,6 +267,31 @@ impl DriverUnderTest {
         if self.config.access_types.is_empty() {
             (self.capabilities.accesses, self.unsure) = self.taken().await;
         }
+        if self.config.unknown_volume_id == Config::default().unknown_volume_id {
+            self.deleted_volume = self.sample_id().await;
+        }
+    }
+
+    /// The id of a volume that was deleted, if the driver rejects the default id of an unknown volume as invalid, and does
+    /// not find an id like this one.
+    async fn sample_id(&self) -> Option<String> {
+        let access = self.capabilities.accesses.first().copied().unwrap_or(Access::Mount);
+        let validate = |volume_id: String| {
+            let request = ValidateVolumeCapabilitiesRequest {
+                volume_id,
+                volume_capabilities: vec![self.capability(access)],
+                secrets: self.config.secrets.validate_volume_capabilities.clone(),
+                ..ValidateVolumeCapabilitiesRequest::default()
+            };
+            let mut controller = self.controller.controller();
+            async move { controller.validate_volume_capabilities(request).await.err().map(|status| status.code()) }
+        };
+        let default = self.config.unknown_volume_id.replace("{unique}", &self.run);
+        if validate(default).await != Some(Code::InvalidArgument) {
+            return None;
+        }
+        let id = self.try_this(self.try_request(access, "id")).await.ok()?.volume_id;
+        (validate(unknown::like(&id)?).await == Some(Code::NotFound)).then_some(id)
     }
 
     /// SINGLE_NODE_WRITER, unless the driver rejects it as invalid for volumes of any access type, and accepts another one.

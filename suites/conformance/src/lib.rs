@@ -33,6 +33,7 @@ mod runner;
 mod sentences;
 mod spec;
 mod traffic;
+mod unknown;
 mod verdict;
 mod waits;
 

@@ -274,6 +274,10 @@ pub(super) fn of_snapshot(d: &Varied, snapshot: Option<&mut v1::Snapshot>, reply
 }
 
 async fn create_snapshot(d: &Varied, request: CreateSnapshotRequest) -> Answer<CreateSnapshotResponse> {
+    let source = fields::volume_id(&request.source_volume_id).and_then(|id| d.sound.volume(&id));
+    if d.has(Variant::SnapshotsOfUnusedVolumes) && source.is_ok_and(|volume| volume.in_use().is_some()) {
+        return Err(Status::failed_precondition("a node uses the volume"));
+    }
     let mut answer = Controller::create_snapshot(&d.sound, Request::new(request)).await?;
     of_snapshot(d, answer.get_mut().snapshot.as_mut(), Reply::Create);
     Ok(answer)

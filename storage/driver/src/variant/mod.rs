@@ -163,6 +163,12 @@ pub enum Variant {
     MetadataSingleBlocks,
     /// Snapshot metadata has messages without blocks
     MetadataEmptyMessages,
+    /// The blocks that change in volumes are not tracked
+    MetadataUntracked,
+    /// Only one volume can be in a group snapshot
+    GroupsOfOneVolume,
+    /// CreateSnapshot returns FailedPrecondition for a volume that a node uses
+    SnapshotsOfUnusedVolumes,
     /// NodeGetVolumeStats returns no usage
     StatsUnset,
     /// NodeGetVolumeStats returns bytes only
@@ -288,6 +294,9 @@ impl Variant {
             | Self::MetadataLargeBlocks
             | Self::MetadataSingleBlocks
             | Self::MetadataEmptyMessages
+            | Self::MetadataUntracked
+            | Self::GroupsOfOneVolume
+            | Self::SnapshotsOfUnusedVolumes
             | Self::StatsUnset
             | Self::StatsOfBytes
             | Self::StatsOfInodes

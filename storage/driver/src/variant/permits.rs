@@ -231,6 +231,20 @@ impl Variant {
             ),
             Self::MetadataFixedBlocks | Self::MetadataLargeBlocks => BLOCKS,
             Self::MetadataSingleBlocks | Self::MetadataEmptyMessages => MAX_RESULTS,
+            Self::MetadataUntracked => permit(
+                "GetMetadataAllocated",
+                "Changed block tracking has not been enabled in the underlying storage subsystem.",
+            ),
+            Self::GroupsOfOneVolume => permit(
+                "CreateVolumeGroupSnapshot",
+                "Indicates that the specified volumes cannot be snapshotted together because the volumes are not \
+                 configured properly based on requirements from the SP.",
+            ),
+            Self::SnapshotsOfUnusedVolumes => permit(
+                "CreateSnapshot",
+                "If an error occurs before a snapshot is cut, `CreateSnapshot` SHOULD return a corresponding gRPC error \
+                 code that reflects the error condition.",
+            ),
             Self::StatsUnset | Self::StatsOfInodes => USAGE,
             Self::StatsOfBytes => permit(
                 "NodeGetVolumeStats",

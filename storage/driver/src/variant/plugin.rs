@@ -113,6 +113,9 @@ async fn create_volume_group_snapshot(
     d: &Varied,
     request: CreateVolumeGroupSnapshotRequest,
 ) -> Answer<CreateVolumeGroupSnapshotResponse> {
+    if d.has(Variant::GroupsOfOneVolume) && request.source_volume_ids.len() > 1 {
+        return Err(Status::failed_precondition("the volumes are not in one consistency group"));
+    }
     let mut answer = d.sound.create_volume_group_snapshot(Request::new(request)).await?;
     of_group(d, answer.get_mut().group_snapshot.as_mut(), Reply::Create);
     Ok(answer)
@@ -142,12 +145,21 @@ async fn get_volume_group_snapshot(
     Ok(answer)
 }
 
+/// `FailedPrecondition` for a snapshot that exists, if its blocks are not tracked.
+fn is_tracked(d: &Varied) -> Result<(), Status> {
+    match d.has(Variant::MetadataUntracked) {
+        true => Err(Status::failed_precondition("changed block tracking is not enabled")),
+        false => Ok(()),
+    }
+}
+
 async fn get_metadata_allocated(
     d: &Varied,
     request: GetMetadataAllocatedRequest,
 ) -> Answer<BoxStream<GetMetadataAllocatedResponse>> {
     let most = request.max_results;
     let answer = d.sound.get_metadata_allocated(Request::new(request)).await?;
+    is_tracked(d)?;
     blocks::rewritten(&d.variants, most, answer).await
 }
 
@@ -157,5 +169,6 @@ async fn get_metadata_delta(
 ) -> Answer<BoxStream<GetMetadataDeltaResponse>> {
     let most = request.max_results;
     let answer = d.sound.get_metadata_delta(Request::new(request)).await?;
+    is_tracked(d)?;
     blocks::rewritten(&d.variants, most, answer).await
 }

@@ -28,6 +28,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume without a name returns InvalidArgument", spec::MISSING, case!(no_name))
         .also(&[spec::CONDITIONS])
         .needs(&[CREATE])
+        .alone(Alone::MayBreak)
         .upstream("Controller Service [Controller Server] CreateVolume should fail when no name is provided"),
     Row::new("CreateVolume without volume_capabilities returns InvalidArgument", spec::MISSING, case!(no_capabilities))
         .needs(&[CREATE])

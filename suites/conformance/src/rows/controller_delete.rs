@@ -9,6 +9,7 @@ use claimcheck_engine::skip;
 
 use super::{ATTACH, CREATE, DELETE_AGAIN, STAGE, case};
 use crate::{
+    alone::Alone,
     case::Row,
     effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND, status_text},
@@ -19,6 +20,7 @@ use crate::{
 pub(super) const ROWS: &[Row] = &[
     Row::new("DeleteVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(no_id))
         .needs(&[CREATE])
+        .alone(Alone::MayBreak)
         .upstream("Controller Service [Controller Server] DeleteVolume should fail when no volume id is provided"),
     Row::new("DeleteVolume of a nonexistent volume succeeds", spec::DELETE_GONE, case!(unknown))
         .needs(&[CREATE, DELETE_AGAIN])

@@ -550,3 +550,14 @@ async fn node_information_is_what_kubernetes_requires() {
     outcomes[&CaseId::new("declarations", ID)].fails("Unimplemented");
     outcomes[&CaseId::new("declarations", ID)].fails("\nKubernetes (NodeGetInfo)");
 }
+
+#[tokio::test]
+async fn ids_of_volumes_that_do_not_exist_have_the_format_of_the_driver() {
+    let numbers = Traits { numbers: true, ..Traits::default() };
+    for case in [
+        "node_stage::NodeStageVolume of a nonexistent volume returns NotFound",
+        "controller_delete::ValidateVolumeCapabilities of a nonexistent volume returns NotFound",
+    ] {
+        assert_eq!(result(numbers, case).await.result, CaseResult::Passed, "{case}");
+    }
+}

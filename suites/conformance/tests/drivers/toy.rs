@@ -89,6 +89,9 @@ pub struct Traits {
     pub no_block: bool,
     /// Has no NodeGetInfo.
     pub no_node_info: bool,
+    /// Ids of volumes are numbers: ValidateVolumeCapabilities and NodeStageVolume return InvalidArgument for other texts,
+    /// and NotFound for volumes that do not exist.
+    pub numbers: bool,
 }
 
 /// The driver.
@@ -135,6 +138,31 @@ impl Toy {
         match &self.state().culprit {
             Some(name) => Err(Status::internal(format!("no such file: volumes/{name}/disk.img"))),
             None => Ok(()),
+        }
+    }
+
+    /// The id of the volume with this name.
+    fn id_of(&self, name: String) -> String {
+        if !self.traits.numbers {
+            return name;
+        }
+        // FNV-1a.
+        let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let id = format!("{:019}", name.bytes().fold(0xcbf2_9ce4_8422_2325, hash) >> 2);
+        let mut state = self.state();
+        let size = state.sizes.remove(&name).unwrap_or_default();
+        state.sizes.entry(id.clone()).or_insert(size);
+        id
+    }
+
+    /// Checks that a volume exists, if ids are numbers.
+    fn find(&self, id: &str) -> Result<(), Status> {
+        match () {
+            () if !self.traits.numbers || self.state().sizes.contains_key(id) => Ok(()),
+            () if id.parse::<u64>().is_err() => {
+                Err(Status::invalid_argument("the volume_id is not a number"))
+            }
+            () => Err(Status::not_found("no such volume")),
         }
     }
 
@@ -266,7 +294,7 @@ impl Controller for Toy {
         fs::create_dir_all(self.folder.join(&request.name)).map_err(failed)?;
         let capacity_bytes = *self.state().sizes.entry(request.name.clone()).or_insert(size);
         let volume = v1::Volume {
-            volume_id: request.name,
+            volume_id: self.id_of(request.name),
             capacity_bytes,
             accessible_topology: self.place().into_iter().collect(),
             ..Default::default()
@@ -299,6 +327,17 @@ impl Controller for Toy {
         request: Request<v1::ControllerUnpublishVolumeRequest>,
     ) -> Answer<v1::ControllerUnpublishVolumeResponse> {
         self.state().attached.remove(&request.into_inner().volume_id);
+        done()
+    }
+
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<v1::ValidateVolumeCapabilitiesRequest>,
+    ) -> Answer<v1::ValidateVolumeCapabilitiesResponse> {
+        if !self.traits.numbers {
+            return Err(Status::unimplemented("capabilities are not validated"));
+        }
+        self.find(&request.into_inner().volume_id)?;
         done()
     }
 
@@ -369,6 +408,7 @@ impl Node for Toy {
         request: Request<v1::NodeStageVolumeRequest>,
     ) -> Answer<v1::NodeStageVolumeResponse> {
         let request = request.into_inner();
+        self.find(&request.volume_id)?;
         if self.traits.stages_nothing {
             return Err(Status::internal("mount failed: exit status 32"));
         }

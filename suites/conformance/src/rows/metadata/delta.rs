@@ -38,8 +38,8 @@ async fn two_snapshots(f: &Fixture, places: &[u64]) -> Result<(i64, GetMetadataD
     for &place in places {
         f.write(&placed, place, "changed").await?;
     }
-    let target = f.snapshot(placed.id()).await?.snapshot_id;
-    Ok((placed.volume.capacity_bytes, request_of(f, &base, &target)))
+    let (placed, target) = super::super::snapshots::taken(f, placed).await?;
+    Ok((placed.volume.capacity_bytes, request_of(f, &base, &target.snapshot_id)))
 }
 
 pub(super) async fn changed(f: &Fixture) -> Result<()> {

@@ -149,8 +149,8 @@ async fn snapshot_with(f: &Fixture, places: &[u64]) -> Result<(VolumeOnNode, Str
     for &place in places {
         f.write(&placed, place, "allocated").await?;
     }
-    let snapshot = f.snapshot(placed.id()).await?.snapshot_id;
-    Ok((placed, snapshot))
+    let (placed, snapshot) = super::snapshots::taken(f, placed).await?;
+    Ok((placed, snapshot.snapshot_id))
 }
 
 /// Skips the case if the changed blocks of the volume are not tracked: "Changed block tracking is not enabled:

@@ -14,6 +14,7 @@ use super::{
 use crate::{alone::Alone, case::Row, effect::Effect, need::Need, spec};
 
 pub(super) use list::all;
+pub(super) use restore::taken;
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("CreateSnapshot without a name returns InvalidArgument", spec::MISSING, case!(create_delete::no_name))

@@ -34,7 +34,7 @@ async fn with_text(f: &Fixture, text: &str) -> Result<(VolumeOnNode, Snapshot)> 
 
 /// A snapshot of a published volume. A driver may be unable to take one of a volume in use: then the volume is unpublished
 /// meanwhile.
-async fn taken(f: &Fixture, source: VolumeOnNode) -> Result<(VolumeOnNode, Snapshot)> {
+pub(in crate::rows) async fn taken(f: &Fixture, source: VolumeOnNode) -> Result<(VolumeOnNode, Snapshot)> {
     let request = f.snapshot_request(source.id());
     match f.create_snapshot(request.clone()).await {
         Err(status) if status.code() == Code::FailedPrecondition => {
