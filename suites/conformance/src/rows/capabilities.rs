@@ -78,7 +78,7 @@ async fn refused_everywhere(
         request.volume_capability = Some(capability.clone());
         answers.push(("ControllerPublishVolume", f.controller_publish_volume(request).await.map(drop)));
         if let Err(error) = f.attach(&mut placed).await {
-            return stopped(what, answers, "ControllerPublishVolume", error);
+            return stopped(f, what, answers, "ControllerPublishVolume", error);
         }
     }
     if f.has(STAGE) {
@@ -86,7 +86,7 @@ async fn refused_everywhere(
         request.volume_capability = Some(capability.clone());
         answers.push(("NodeStageVolume", f.node_stage_volume(request).await.map(drop)));
         if let Err(error) = f.stage(&placed).await {
-            return stopped(what, answers, "NodeStageVolume", error);
+            return stopped(f, what, answers, "NodeStageVolume", error);
         }
     }
     let mut request = f.publish_request(&placed);
@@ -106,9 +106,15 @@ fn rejected(what: &str, answers: Vec<Answered>) -> Result<()> {
 
 /// The outcome if an ordinary call failed, after the same call with the invalid capability: an error of that one has
 /// nothing to do with the capability.
-fn stopped(what: &str, mut answers: Vec<Answered>, call: &str, error: anyhow::Error) -> Result<()> {
+fn stopped(
+    f: &Fixture,
+    what: &str,
+    mut answers: Vec<Answered>,
+    call: &str,
+    error: anyhow::Error,
+) -> Result<()> {
     answers.retain(|(name, answer)| *name != call || answer.is_ok());
-    rejected(what, answers)?;
+    rejected(what, answers).inspect_err(|_| f.leave_failed_step())?;
     Err(error)
 }
 
@@ -117,6 +123,8 @@ fn stopped(what: &str, mut answers: Vec<Answered>, call: &str, error: anyhow::Er
 fn wrong((call, answer): Answered) -> Option<String> {
     match answer {
         Ok(()) => Some(format!("{call} returned OK")),
+        // That is not about the capability: another case reports a call that is not implemented.
+        Err(status) if status.code() == Code::Unimplemented => None,
         Err(status) if status.code() == Code::InvalidArgument => None,
         Err(status) if status.code() == Code::FailedPrecondition && call.starts_with("Node") => None,
         Err(status) => Some(format!("{call} returned {}", status_text(&status))),
