@@ -114,7 +114,7 @@ fn described(rows: &[&Resource]) -> Vec<&'static Object> {
             Shape::List { item, .. } => visit(item, found),
             Shape::Map { value, .. } => visit(value, found),
             Shape::Scalar(_) | Shape::Any | Shape::Either(..) | Shape::Deduced => {}
-            Shape::Object(_) | Shape::Declared(_) => {
+            Shape::Object { .. } | Shape::Declared(_) => {
                 let object = shape.object().filter(|new| !found.iter().any(|old| std::ptr::eq(*old, *new)));
                 if let Some(object) = object {
                     found.push(object);
@@ -214,6 +214,10 @@ fn reference(name: &str) -> Value {
     json!({ "allOf": [{ "$ref": format!("#/components/schemas/{name}") }] })
 }
 
+fn described_reference(shape: &Shape) -> Value {
+    shape.object().map_or_else(|| json!({}), |object| reference(&name_of(object)))
+}
+
 fn describe_shape(shape: &Shape) -> Value {
     let typed = |name: &str, format: &str| json!({ "type": name, "format": format });
     match shape {
@@ -221,9 +225,14 @@ fn describe_shape(shape: &Shape) -> Value {
         Shape::Deduced => json!({ "type": "object" }),
         // As upstream, the schema of such a value is without any restriction.
         Shape::Either(..) => json!({}),
-        Shape::Object(_) | Shape::Declared(_) => {
-            shape.object().map_or_else(|| json!({}), |object| reference(&name_of(object)))
+        Shape::Object { granular, .. } => {
+            let mut described = described_reference(shape);
+            if *granular {
+                described["x-kubernetes-map-type"] = "granular".into();
+            }
+            described
         }
+        Shape::Declared(_) => described_reference(shape),
         Shape::List { item, identity } => {
             let mut described = json!({ "type": "array", "items": describe_shape(item) });
             described["x-kubernetes-list-type"] = match identity {

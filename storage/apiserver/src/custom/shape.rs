@@ -13,7 +13,7 @@ pub fn of_kind(schema: &Schema, package: &str, kind: &str) -> &'static Shape {
     let mut fields = fields_of(schema);
     let text = || Shape::Scalar(Scalar::Text);
     let metadata = match built_in::of_kind("meta.k8s.io", "ObjectMeta") {
-        Some(Shape::Object(place)) => Shape::Object(*place),
+        Some(Shape::Object { place, granular }) => Shape::Object { place: *place, granular: *granular },
         _ => Shape::Deduced,
     };
     for (name, shape) in [("apiVersion", text()), ("kind", text()), ("metadata", metadata)] {

@@ -29,7 +29,7 @@ fn check_at(value: &Value, shape: &Shape, path: &str, faults: &mut Vec<String>) 
             check_items(items, item, identity, path, faults);
         }
         (Shape::List { .. }, value) => faults.push(format!("{place}expected list, got &{{{value}}}")),
-        (Shape::Map { .. } | Shape::Object(_) | Shape::Declared(_), Value::Object(fields)) => {
+        (Shape::Map { .. } | Shape::Object { .. } | Shape::Declared(_), Value::Object(fields)) => {
             for (name, value) in fields {
                 let path = format!("{path}{}", Step::field(name));
                 match shape.field(name) {
@@ -38,7 +38,7 @@ fn check_at(value: &Value, shape: &Shape, path: &str, faults: &mut Vec<String>) 
                 }
             }
         }
-        (Shape::Map { .. } | Shape::Object(_) | Shape::Declared(_), value) => {
+        (Shape::Map { .. } | Shape::Object { .. } | Shape::Declared(_), value) => {
             faults.push(format!("{place}expected map, got &{{{value}}}"));
         }
     }

@@ -63,7 +63,7 @@ fn enter(
             let (key, value) = (key.text()?, value(shape, wire)?);
             values.entry(field.name).or_insert_with(|| json!({}))[key] = value;
         }
-        Shape::Object(_) | Shape::Declared(_) => {
+        Shape::Object { .. } | Shape::Declared(_) => {
             let bytes = wire.bytes()?;
             let nested = values.entry(field.name).or_insert_with(|| json!({}));
             if let (Value::Object(nested), Some(object)) = (nested, field.shape.object()) {
@@ -88,7 +88,7 @@ fn is_zero(value: &Value) -> bool {
 /// A value, of a field, a list or a map.
 fn value(shape: &Shape, wire: Wire<'_>) -> Result<Value, ProtobufError> {
     match shape {
-        Shape::Object(_) | Shape::Declared(_) => {
+        Shape::Object { .. } | Shape::Declared(_) => {
             let object = shape.object().ok_or(ProtobufError::Malformed)?;
             message(wire.bytes()?, object).map(Value::Object)
         }

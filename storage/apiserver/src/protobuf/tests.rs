@@ -98,7 +98,7 @@ fn fill(name: &str, number: u64, shape: &Shape) -> Value {
     match shape {
         Shape::List { item, .. } => json!([fill(name, number, item)]),
         Shape::Map { value, .. } => json!({ format!("{name}Key"): fill(name, number, value) }),
-        Shape::Object(_) | Shape::Declared(_) => {
+        Shape::Object { .. } | Shape::Declared(_) => {
             let object = shape.object().unwrap();
             match object.name == "JSONSchemaProps" && name != "openAPIV3Schema" {
                 true => empty_schema(object),
@@ -175,7 +175,7 @@ fn random_value(shape: &Shape, depth: u8, chance: &mut fastrand::Rng) -> Value {
         Shape::Map { value, .. } => {
             json!({ text: random_value(value, depth, chance), "k": random_value(value, depth, chance) })
         }
-        Shape::Object(_) | Shape::Declared(_) => random(shape.object().unwrap(), depth, chance),
+        Shape::Object { .. } | Shape::Declared(_) => random(shape.object().unwrap(), depth, chance),
         Shape::Either(object, other) => match (other, chance.bool()) {
             (Other::Bool, false) => chance.bool().into(),
             (Other::Objects, false) => json!([random_value(object, depth, chance)]),

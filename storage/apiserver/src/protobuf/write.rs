@@ -106,7 +106,7 @@ impl<'a> Writer<'a> {
                     });
                 }
             }
-            (Shape::Object(_) | Shape::Declared(_), Value::Object(_)) => {
+            (Shape::Object { .. } | Shape::Declared(_), Value::Object(_)) => {
                 if let Some(object) = shape.object() {
                     self.put_nested(number, |nested| nested.put_object(object, value));
                 }
@@ -121,7 +121,7 @@ impl<'a> Writer<'a> {
             }
             (Shape::Scalar(scalar), _) => self.put_scalar(number, *scalar, value),
             // Objects are stored with the types of their kind: at most a null is here.
-            (Shape::List { .. } | Shape::Map { .. } | Shape::Object(_) | Shape::Declared(_), _) => {}
+            (Shape::List { .. } | Shape::Map { .. } | Shape::Object { .. } | Shape::Declared(_), _) => {}
         }
     }
 

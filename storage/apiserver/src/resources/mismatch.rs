@@ -48,10 +48,12 @@ pub fn restored(value: &Value, shape: &Shape) -> Option<String> {
             fields.values().find_map(|value| restored(value, shape))
         }
         (Shape::Map { .. }, _) => Some(format!("cannot restore map from {found}")),
-        (Shape::Object(_) | Shape::Declared(_), Value::Object(fields)) => {
+        (Shape::Object { .. } | Shape::Declared(_), Value::Object(fields)) => {
             fields.iter().find_map(|(name, value)| restored(value, shape.field(name)?))
         }
-        (Shape::Object(_) | Shape::Declared(_), _) => Some(format!("cannot restore struct from: {found}")),
+        (Shape::Object { .. } | Shape::Declared(_), _) => {
+            Some(format!("cannot restore struct from: {found}"))
+        }
         (Shape::Scalar(scalar), _) => restored_scalar(value, *scalar, found),
         (Shape::Any | Shape::Either(..) | Shape::Deduced, _) => None,
     }
@@ -105,7 +107,7 @@ impl<'a> Position<'a> {
             (Value::Object(fields), Shape::Map { value: shape, .. }) => {
                 fields.values().find_map(|value| self.find(value, shape))
             }
-            (Value::Object(fields), Shape::Object(_) | Shape::Declared(_)) => {
+            (Value::Object(fields), Shape::Object { .. } | Shape::Declared(_)) => {
                 let outer = self.owner;
                 self.owner = shape.object().map_or(outer, |object| object.name);
                 for (name, value) in fields {
@@ -168,7 +170,7 @@ fn type_name(shape: &Shape) -> String {
         ) => "string".to_owned(),
         Shape::List { item, .. } => format!("[]{}", type_name(item)),
         Shape::Map { value, .. } => format!("map[string]{}", type_name(value)),
-        Shape::Object(_) | Shape::Declared(_) => {
+        Shape::Object { .. } | Shape::Declared(_) => {
             format!("v1.{}", shape.object().map_or("Object", |object| object.name))
         }
         Shape::Any | Shape::Either(..) | Shape::Deduced => "interface {}".to_owned(),

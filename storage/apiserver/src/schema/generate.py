@@ -51,6 +51,8 @@ ZEROS = ["string", "bool", "int32", "int64", "bytes"]
 ATOMIC = """ConfigMapKeySelector EvictionResponder FileKeySelector LabelSelector LocalObjectReference
 NodeSelector NodeSelectorTerm ObjectFieldSelector ObjectReference OwnerReference ResourceFieldSelector RoleRef
 SecretKeySelector SecretReference Subject TopologySelectorTerm TypedLocalObjectReference""".split()
+# Fields of these types with `+structType=granular`.
+GRANULAR = {("PersistentVolumeSpec", "claimRef")}
 # Lists with more key fields than the one by which strategic merge patches find an item.
 KEYS = {
     ("Container", "ports"): "containerPort,protocol",
@@ -88,10 +90,10 @@ HEADER = """# The fields of everything that is served, as of Kubernetes 1.37. Ma
 # A type's fields stand under it; `!` marks those that must be there; [x] is a list, {x} a map. Lists are
 # replaced as a whole unless they are a `set`, or a `map` by the keys named; `patch` names the key by which
 # strategic merge patches find an item, `retain` that they may say what of it stays, `default` what a key is
-# that is left out. An `atomic` type or map is replaced as a whole too. #3 is the number of a field in protobuf,
-# #2.3 a number in the message at #2, which JSON inlines; with `?` the zero value means that it is not set. The
-# kind and apiVersion of an object have no number, since the envelope contains them. x|bool is an x or a boolean, x|[] an
-# x or a list of x, x|[string] an x or a list of strings."""
+# that is left out. An `atomic` type or map is replaced as a whole too, but not where it is `granular`. #3 is the
+# number of a field in protobuf, #2.3 a number in the message at #2, which JSON inlines; with `?` the zero value means
+# that it is not set. The kind and apiVersion of an object have no number, since the envelope contains them. x|bool is
+# an x or a boolean, x|[] an x or a list of x, x|[string] an x or a list of strings."""
 
 
 def source(folder, rust_name):
@@ -198,6 +200,8 @@ class Writer:
                     words.append("retain")
             if how and how[1] == "map" and how[2] == "atomic":
                 words.append("atomic")
+            if (name, name_) in GRANULAR:
+                words.append("granular")
             if (name, name_) in DEFAULTS:
                 words.append(f"default={DEFAULTS[name, name_]}")
             place = places.get(name_)

@@ -33,8 +33,13 @@ pub enum Shape {
         /// Whether it is replaced as a whole.
         atomic: bool,
     },
-    /// An object with known fields: its index in the table of types.
-    Object(usize),
+    /// An object with known fields.
+    Object {
+        /// Its index in the table of types.
+        place: usize,
+        /// Whether its fields are merged here, though those of its type are replaced as a whole.
+        granular: bool,
+    },
     /// An object of a kind, or a part of one, that a CustomResourceDefinition declares.
     Declared(&'static Object),
     /// A value without a schema in such an object: its fields are merged, its lists replaced.
@@ -175,7 +180,7 @@ impl Shape {
     /// The type, of an object with known fields.
     pub fn object(&self) -> Option<&'static Object> {
         match self {
-            Self::Object(place) => Some(&objects()[*place]),
+            Self::Object { place, .. } => Some(&objects()[*place]),
             Self::Declared(object) => Some(object),
             Self::Scalar(_)
             | Self::Any
@@ -189,7 +194,7 @@ impl Shape {
     /// The type of the field `name` of an object or map.
     pub fn field(&self, name: &str) -> Option<&Shape> {
         match self {
-            Self::Object(place) => objects()[*place].fields.get(name).map(|field| &field.shape),
+            Self::Object { place, .. } => objects()[*place].fields.get(name).map(|field| &field.shape),
             Self::Declared(object) => {
                 object.fields.get(name).map(|field| &field.shape).or(object.others.as_ref())
             }
@@ -213,7 +218,7 @@ impl Shape {
             | Self::List { identity: Identity::Atomic, .. } => true,
             Self::List { .. } => false,
             Self::Map { atomic, .. } => *atomic,
-            Self::Object(place) => objects()[*place].atomic,
+            Self::Object { place, granular } => objects()[*place].atomic && !granular,
             Self::Declared(object) => object.atomic,
             Self::Deduced => false,
         }
@@ -266,6 +271,11 @@ mod tests {
         assert_eq!(list("containers"), &Identity::Keys(vec!["name"]));
         assert_eq!(list("tolerations"), &Identity::Atomic);
         assert!(spec.field("nodeSelector").unwrap().is_atomic(), "the selector goes as a whole");
+        let volume = of_kind("", "PersistentVolume").unwrap().field("spec").unwrap();
+        let event = of_kind("", "Event").unwrap();
+        let (claim, involved) = (volume.field("claimRef").unwrap(), event.field("involvedObject").unwrap());
+        assert!(!claim.is_atomic() && involved.is_atomic());
+        assert!(std::ptr::eq(claim.object().unwrap(), involved.object().unwrap()));
         let volumes = &spec.object().unwrap().fields["volumes"];
         assert_eq!(volumes.patch, Patch::ByKey { key: "name", union: true });
         assert!(of_kind("events.k8s.io", "Event").unwrap().field("regarding").is_some());

@@ -33,7 +33,7 @@ pub fn read(text: &'static str) -> Schema {
     }
     let mut kinds: BTreeMap<&str, BTreeMap<&str, Shape>> = BTreeMap::new();
     for ((package, name), place) in places {
-        kinds.entry(package).or_default().insert(name, Shape::Object(place));
+        kinds.entry(package).or_default().insert(name, Shape::Object { place, granular: false });
     }
     Schema { objects, kinds }
 }
@@ -72,6 +72,7 @@ fn read_field(line: &'static str, package: &'static str, places: &Places) -> Fie
                 *identity = Identity::Keys(keys.split(',').collect());
             }
             (("atomic", _), Shape::Map { atomic, .. }) => *atomic = true,
+            (("granular", _), Shape::Object { granular, .. }) => *granular = true,
             (("patch", ""), _) => patch = Patch::Merge,
             (("patch", key), _) => patch = Patch::ByKey { key, union: false },
             (("retain", _), _) => {
@@ -125,7 +126,8 @@ fn read_shape(word: &'static str, package: &'static str, places: &Places) -> Sha
         "any" => return Shape::Any,
         name => {
             let place = places.get(&name.split_once('.').unwrap_or((package, name)));
-            return Shape::Object(*place.expect("every type that a field has is in the table"));
+            let place = *place.expect("every type that a field has is in the table");
+            return Shape::Object { place, granular: false };
         }
     })
 }
