@@ -85,6 +85,8 @@ impl Table {
     }
 
     fn row(&self, object: &Value) -> Value {
+        let read = self.resource.as_read(object);
+        let object = &*read;
         let cells: Vec<Value> = self.resource.columns.iter().map(|column| column.cell.of(object)).collect();
         let mut row = json!({ "cells": cells });
         match self.include {

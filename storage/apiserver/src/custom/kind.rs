@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::scale::Scale;
 use super::schema::Schema;
-use super::{rules, validate};
+use super::{default, prune, rules, validate};
 use crate::schema::Shape;
 use crate::status::FieldError;
 
@@ -31,9 +31,31 @@ pub struct Kind {
     pub scale: Option<Scale>,
     /// The warning about a deprecated version.
     pub deprecation: Option<String>,
+    /// Whether another schema may have applied when an object was written: that of another version, or an earlier one.
+    pub has_other_schemas: bool,
 }
 
 impl Kind {
+    /// A stored object as it is read in this version: without the fields that its schema does not have, and with its
+    /// defaults. `None` if it is read as it is stored.
+    ///
+    /// Mirrors schemaCoercingDecoder and unstructuredDefaulter in pkg/apiserver/customresource_handler.go.
+    pub fn as_read(&self, stored: &Value) -> Option<Value> {
+        if !self.has_other_schemas {
+            return None;
+        }
+        let fields = stored.as_object()?.iter().filter(|(name, _)| *name != "metadata");
+        let mut rest = Value::Object(fields.map(|(name, value)| (name.clone(), value.clone())).collect());
+        prune::prune(&mut rest, &self.schema);
+        default::set_defaults(&mut rest, &self.schema);
+        // Last, since a schema has no fields of it.
+        let rest = rest.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata");
+        let metadata = ("metadata".to_owned(), stored["metadata"].clone());
+        let rest = rest.map(|(name, value)| (name.clone(), value.clone()));
+        let read = Value::Object(std::iter::once(metadata).chain(rest).collect());
+        (read != *stored).then_some(read)
+    }
+
     /// The errors of a new object.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = self.validate_values(object);
@@ -128,6 +150,7 @@ pub fn open(has_status: bool) -> Kind {
         has_status,
         scale: None,
         deprecation: None,
+        has_other_schemas: false,
     }
 }
 
@@ -147,6 +170,20 @@ mod tests {
             assert_eq!(open(true).changes_generation(&old, &new), with_status, "{new}");
             assert_eq!(open(false).changes_generation(&old, &new), without, "{new}");
         }
+    }
+
+    #[test]
+    fn what_another_schema_left_is_pruned_and_defaulted_when_it_is_read() {
+        let schema = Schema::read(&json!({ "type": "object", "properties": { "spec": {
+            "type": "object", "properties": { "a": { "type": "string" }, "n": { "type": "integer", "default": 1 } },
+        } } }));
+        let stored = json!({ "metadata": { "name": "x" }, "spec": { "a": "b", "old": 1 }, "more": 2 });
+        let kind = Kind { schema, ..open(true) };
+        assert_eq!(kind.as_read(&stored), None, "it was written with this schema");
+        let kind = Kind { has_other_schemas: true, ..kind };
+        let read = json!({ "metadata": { "name": "x" }, "spec": { "a": "b", "n": 1 } });
+        assert_eq!(kind.as_read(&stored), Some(read.clone()));
+        assert_eq!(kind.as_read(&read), None);
     }
 
     #[test]

@@ -54,6 +54,8 @@ struct Entry {
     /// The spec and the names that the rows are made of.
     source: (Value, Value),
     rows: Vec<&'static Resource>,
+    /// Whether the definition had other versions or schemas before.
+    has_changed: bool,
 }
 
 impl Registry {
@@ -161,9 +163,13 @@ fn adopt(store: &Store, entries: &mut Vec<Entry>, definition: &Value) {
             _ => return,
         },
     };
+    let has_changed = known.is_some_and(|known| {
+        let before = &entries[known];
+        before.has_changed || schemas(&before.source.0) != schemas(&source.0)
+    });
     let mut rows = Vec::new();
     for version in list(&definition["spec"]["versions"]) {
-        let row = row::build(definition, version, Storage::Custom(shelf));
+        let row = row::build(definition, version, Storage::Custom(shelf), has_changed);
         if version["storage"] == true {
             shelf.set_row(row);
         }
@@ -171,11 +177,16 @@ fn adopt(store: &Store, entries: &mut Vec<Entry>, definition: &Value) {
             rows.push(row);
         }
     }
-    let entry = Entry { uid: uid.to_owned(), shelf, source, rows };
+    let entry = Entry { uid: uid.to_owned(), shelf, source, rows, has_changed };
     match known {
         Some(known) => entries[known] = entry,
         None => entries.push(entry),
     }
+}
+
+/// The versions of a definition's spec with their schemas.
+fn schemas(spec: &Value) -> Vec<(&Value, &Value)> {
+    list(&spec["versions"]).iter().map(|version| (&version["name"], &version["schema"])).collect()
 }
 
 /// Deletes the objects of a deleted definition, and the definition with the last of them; true if it is removed.

@@ -23,8 +23,8 @@ fn leak_all<T: 'static>(items: Vec<T>) -> &'static [T] {
     Box::leak(items.into_boxed_slice())
 }
 
-/// The row of `version`, an element of `spec.versions`.
-pub fn build(definition: &Value, version: &Value, storage: Storage) -> &'static Resource {
+/// The row of `version`, an element of `spec.versions`. `has_changed` is whether it had another schema before.
+pub fn build(definition: &Value, version: &Value, storage: Storage, has_changed: bool) -> &'static Resource {
     let spec = &definition["spec"];
     // Only accepted names are served.
     let names = &definition["status"]["acceptedNames"];
@@ -58,6 +58,7 @@ pub fn build(definition: &Value, version: &Value, storage: Storage) -> &'static 
         has_status,
         scale,
         deprecation: deprecation(spec, version),
+        has_other_schemas: has_changed || other_schemas(spec, version),
     }));
     Box::leak(Box::new(Resource {
         unconditional: false,
@@ -79,6 +80,13 @@ pub fn build(definition: &Value, version: &Value, storage: Storage) -> &'static 
         custom: Some(custom),
         ..BASE
     }))
+}
+
+/// Whether objects may be written in a version with another schema.
+fn other_schemas(spec: &Value, version: &Value) -> bool {
+    list(&spec["versions"])
+        .iter()
+        .any(|other| other["served"] == true && other["schema"] != version["schema"])
 }
 
 /// The warning of each request for a deprecated version.

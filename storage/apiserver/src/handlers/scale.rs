@@ -18,7 +18,7 @@ pub fn handle(call: &Call<'_>, verb: &str) -> Result<Answer> {
     let scale = call.path.resource.custom.and_then(|kind| kind.scale.as_ref());
     let scale = scale.ok_or_else(Status::unknown_resource)?;
     let shown = match verb {
-        "get" => show(scale, &call.object()?.value)?,
+        "get" => show(scale, &call.path.resource.as_read(&call.object()?.value))?,
         "update" => {
             let given = call.parse("Scale")?;
             let written = write(call, |old| change(call, scale, old, &given))?;
@@ -27,7 +27,8 @@ pub fn handle(call: &Call<'_>, verb: &str) -> Result<Answer> {
         "patch" => {
             let patch = super::patch::read(call)?;
             let written = write(call, |old| {
-                let given = super::patch::apply(call, &patch, show(scale, &old.value)?)?;
+                let given =
+                    super::patch::apply(call, &patch, show(scale, &call.path.resource.as_read(&old.value))?)?;
                 change(call, scale, old, &given)
             })?;
             show(scale, written.value())?

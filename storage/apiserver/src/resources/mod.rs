@@ -15,6 +15,7 @@ mod service;
 mod storage;
 mod workloads;
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use hyper::body::Bytes;
@@ -376,7 +377,15 @@ impl Resource {
 
     /// Like [`Resource::write_json`] without kind; the first `skip` bytes are omitted.
     pub fn write_item(&self, object: &Object, text: &mut Vec<u8>, skip: usize) {
-        text.extend_from_slice(&self.shaped(object).json()[skip..]);
+        match self.as_read(&object.value) {
+            Cow::Borrowed(_) => text.extend_from_slice(&self.shaped(object).json()[skip..]),
+            Cow::Owned(read) => text.extend_from_slice(&read.to_string().as_bytes()[skip..]),
+        }
+    }
+
+    /// A stored object as it is read; only those of custom kinds may differ.
+    pub fn as_read<'a>(&self, value: &'a Value) -> Cow<'a, Value> {
+        self.custom.and_then(|kind| kind.as_read(value)).map_or(Cow::Borrowed(value), Cow::Owned)
     }
 
     /// A stored object in this resource's shape.
@@ -402,7 +411,7 @@ impl Resource {
     /// A stored object in this resource's shape, with its kind.
     pub fn present(&self, value: &Value) -> Value {
         let mut value = match &self.view {
-            None => value.clone(),
+            None => self.as_read(value).into_owned(),
             Some(view) => view(value.clone()),
         };
         value["kind"] = self.kind.into();

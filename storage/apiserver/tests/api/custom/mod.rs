@@ -212,6 +212,34 @@ async fn versions_share_objects_and_a_deprecated_one_warns() {
 }
 
 #[tokio::test]
+async fn objects_are_read_by_the_current_schema_of_their_version() {
+    let fixture = served().await;
+    fixture.accept("POST", THINGS, JSON, &thing("a", json!({ "size": 1, "fixed": "x" }))).await;
+    let definition = format!("{DEFINITIONS}/things.example.com");
+    let schema = "/spec/versions/1/schema/openAPIV3Schema/properties/spec/properties";
+    let change = json!([
+        { "op": "remove", "path": format!("{schema}/fixed") },
+        { "op": "add", "path": format!("{schema}/fresh"), "value": { "type": "string", "default": "new" } },
+        { "op": "replace", "path": "/spec/versions/1/additionalPrinterColumns/1/jsonPath", "value": ".spec.fresh" },
+    ]);
+    fixture.accept("PATCH", &definition, "application/json-patch+json", &change).await;
+    let path = format!("{THINGS}/a");
+    let read = json!({ "size": 1, "color": "red", "fresh": "new" });
+    assert_eq!(fetch(&fixture, &path).await["spec"], read);
+    assert_eq!(fetch(&fixture, THINGS).await["items"][0]["spec"], read);
+    let table = get(&fixture, THINGS, "application/json;as=Table;v=v1;g=meta.k8s.io").await.1;
+    assert_eq!(table["rows"][0]["cells"][2], "new");
+    // The other version has the schema as it was.
+    let beta = fetch(&fixture, "/apis/example.com/v1beta1/namespaces/default/things/a").await;
+    assert_eq!(beta["spec"], json!({ "size": 1, "color": "red", "fixed": "x" }));
+    // A patch applies to what is read, so that it removes what the schema does not have.
+    let patched = fixture.accept("PATCH", &path, MERGE, &json!({ "spec": { "color": "blue" } })).await;
+    assert_eq!(patched["spec"], json!({ "size": 1, "color": "blue", "fresh": "new" }));
+    let beta = fetch(&fixture, "/apis/example.com/v1beta1/namespaces/default/things/a").await;
+    assert_eq!(beta["spec"], json!({ "size": 1, "color": "blue" }));
+}
+
+#[tokio::test]
 async fn server_side_apply_merges_by_the_schema() {
     let fixture = served().await;
     let apply = |part: &str, manager: &str| {
