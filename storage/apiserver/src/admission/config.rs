@@ -81,19 +81,23 @@ fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a Stri
     object[field].as_object().into_iter().flatten()
 }
 
+/// Why `key` is no key of a ConfigMap or Secret, if so.
+pub fn key_fault(key: &str) -> Option<String> {
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    match key {
+        "." | ".." => Some(format!("must not be '{key}'")),
+        key if key.starts_with("..") => Some("must not start with '..'".to_owned()),
+        key if key.is_empty() || !key.chars().all(valid) => Some(KEY.to_owned()),
+        key => (key.len() > 253).then(|| "must be no more than 253 bytes".to_owned()),
+    }
+}
+
 fn check_keys(object: &Value, fields: &[&str]) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in fields {
         for (key, _) in entries(object, field) {
-            let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-            let fault = match key.as_str() {
-                "." | ".." => Some(format!("must not be '{key}'")),
-                key if key.starts_with("..") => Some("must not start with '..'".to_owned()),
-                key if key.is_empty() || !key.chars().all(valid) => Some(KEY.to_owned()),
-                key => (key.len() > 253).then(|| "must be no more than 253 bytes".to_owned()),
-            };
             let path = format!("{field}[{key}]");
-            errors.extend(fault.map(|fault| FieldError::invalid(path, &key.as_str().into(), fault)));
+            errors.extend(key_fault(key).map(|fault| FieldError::invalid(path, &key.as_str().into(), fault)));
         }
     }
     errors

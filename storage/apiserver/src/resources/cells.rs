@@ -2,6 +2,7 @@
 //!
 //! Mirrors pkg/printers/internalversion/printers.go.
 
+pub(super) mod pod;
 pub(super) mod service;
 pub(super) mod workloads;
 
@@ -139,49 +140,6 @@ pub(super) fn container_runtime(node: &Value) -> Value {
 /// What a node reports; Go writes these fields even when they are empty.
 fn known(value: &Value) -> &str {
     value.as_str().filter(|text| !text.is_empty()).unwrap_or("<unknown>")
-}
-
-pub(super) fn ready_containers(pod: &Value) -> Value {
-    let total = list(&pod["spec"]["containers"]).len();
-    let containers = list(&pod["status"]["containerStatuses"]).iter();
-    format!("{}/{total}", containers.filter(|container| container["ready"] == true).count()).into()
-}
-
-pub(super) fn pod_status(pod: &Value) -> Value {
-    let status = &pod["status"];
-    let mut reason = or(&status["phase"], "");
-    if status["reason"].is_string() {
-        reason = status["reason"].clone();
-    }
-    let mut running = false;
-    for container in list(&status["containerStatuses"]).iter().rev() {
-        let state = &container["state"];
-        if let Some(waiting) = state["waiting"]["reason"].as_str() {
-            reason = waiting.into();
-        } else if let Some(terminated) = state["terminated"].as_object() {
-            reason =
-                match terminated.get("reason").and_then(Value::as_str).filter(|reason| !reason.is_empty()) {
-                    Some(reason) => reason.into(),
-                    None => format!("ExitCode:{}", state["terminated"]["exitCode"]).into(),
-                };
-        } else if container["ready"] == true && state["running"].is_object() {
-            running = true;
-        }
-    }
-    // One container is done, another is not: the pod as a whole runs.
-    if reason == "Completed" && running {
-        reason = "Running".into();
-    }
-    if pod["metadata"]["deletionTimestamp"].is_string() {
-        reason = if status["reason"] == "NodeLost" { "Unknown" } else { "Terminating" }.into();
-    }
-    reason
-}
-
-pub(super) fn restarts(pod: &Value) -> Value {
-    let containers = list(&pod["status"]["containerStatuses"]).iter();
-    let restarts: i64 = containers.filter_map(|container| container["restartCount"].as_i64()).sum();
-    restarts.to_string().into()
 }
 
 pub(super) fn readiness_gates(pod: &Value) -> Value {

@@ -103,13 +103,13 @@ pub(super) const POD: &[Column] = &[
     NAME,
     string(
         "Ready",
-        Computed(cells::ready_containers),
+        Computed(cells::pod::ready_containers),
         "The aggregate readiness state of this pod for accepting traffic.",
     ),
-    string("Status", Computed(cells::pod_status), "The aggregate status of the containers in this pod."),
+    string("Status", Computed(cells::pod::pod_status), "The aggregate status of the containers in this pod."),
     string(
         "Restarts",
-        Computed(cells::restarts),
+        Computed(cells::pod::restarts),
         "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
     ),
     AGE,

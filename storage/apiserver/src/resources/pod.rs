@@ -180,6 +180,9 @@ fn default_container(container: &mut Value) {
         if let Some(reference) = variable.pointer_mut("/valueFrom/fieldRef") {
             default_to(reference, "apiVersion", "v1");
         }
+        if let Some(reference) = variable.pointer_mut("/valueFrom/fileKeyRef") {
+            default_to(reference, "optional", false);
+        }
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = container.get_mut(probe) {

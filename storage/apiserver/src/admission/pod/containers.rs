@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::volumes::without_backsteps;
-use super::{check_name, items};
+use super::{check_name, environment, items};
 use crate::quantity::Quantity;
 use crate::status::FieldError;
 
@@ -46,7 +46,7 @@ fn common(path: &str, container: &Value, spec: &Value, mountable: &HashSet<&str>
     let policies = ["File", "FallbackToLogsOnError"];
     errors.extend(policy(path, container, "terminationMessagePolicy", &policies));
     errors.extend(ports(path, container));
-    errors.extend(environment(path, container));
+    errors.extend(environment::validate(path, container));
     errors.extend(mounts(path, container, mountable));
     errors.extend(devices(path, container, spec, mountable));
     errors.extend(policy(path, container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"]));
@@ -114,22 +114,6 @@ fn policy(path: &str, container: &Value, field: &str, known: &[&str]) -> Option<
     let known: Vec<String> = known.iter().map(|known| format!("\"{known}\"")).collect();
     let detail = format!("supported values: {}", known.join(", "));
     Some(FieldError::unsupported(format!("{path}.{field}"), &container[field], detail))
-}
-
-fn environment(path: &str, container: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (index, variable) in items(&container["env"]).enumerate() {
-        let path = format!("{path}.env[{index}]");
-        if variable["name"].as_str().unwrap_or_default().is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
-        }
-        let value = variable["value"].as_str().unwrap_or_default();
-        if !value.is_empty() && variable["valueFrom"].is_object() {
-            let message = "may not be specified when `value` is not empty";
-            errors.push(FieldError::invalid(format!("{path}.valueFrom"), &"".into(), message));
-        }
-    }
-    errors
 }
 
 fn no_life_cycle(path: &str, container: &Value) -> Vec<FieldError> {

@@ -5,6 +5,7 @@
 //! additional volume would cost time in each of them.
 
 mod containers;
+mod environment;
 mod placement;
 mod volumes;
 
@@ -95,6 +96,7 @@ fn validate_spec(path: &str, pod: Option<&str>, spec: &Value) -> Vec<FieldError>
         let message = "must be between 1 and 2147483647, inclusive";
         errors.push(FieldError::invalid(format!("{path}.activeDeadlineSeconds"), deadline, message));
     }
+    errors.extend(environment::volumes_of_files(path, spec));
     errors
 }
 
