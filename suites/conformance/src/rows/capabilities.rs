@@ -14,6 +14,7 @@ use crate::{
     expect::{Answer, status_text},
     fixture::{Fixture, with_mode},
     spec,
+    verdict::Breaks,
 };
 
 /// Access modes of which the first that a driver supports is requested in addition to that of all cases.
@@ -78,7 +79,7 @@ async fn refused_everywhere(
         request.volume_capability = Some(capability.clone());
         answers.push(("ControllerPublishVolume", f.controller_publish_volume(request).await.map(drop)));
         if let Err(error) = f.attach(&mut placed).await {
-            return stopped(f, what, answers, "ControllerPublishVolume", error);
+            return stopped(f, what, answers, "ControllerPublishVolume", Err(error).breaks(spec::ATTACH));
         }
     }
     if f.has(STAGE) {
@@ -86,7 +87,7 @@ async fn refused_everywhere(
         request.volume_capability = Some(capability.clone());
         answers.push(("NodeStageVolume", f.node_stage_volume(request).await.map(drop)));
         if let Err(error) = f.stage(&placed).await {
-            return stopped(f, what, answers, "NodeStageVolume", error);
+            return stopped(f, what, answers, "NodeStageVolume", Err(error).breaks(spec::STAGE));
         }
     }
     let mut request = f.publish_request(&placed);
@@ -111,11 +112,11 @@ fn stopped(
     what: &str,
     mut answers: Vec<Answered>,
     call: &str,
-    error: anyhow::Error,
+    failed: Result<()>,
 ) -> Result<()> {
     answers.retain(|(name, answer)| *name != call || answer.is_ok());
     rejected(what, answers).inspect_err(|_| f.leave_failed_step())?;
-    Err(error)
+    failed
 }
 
 /// Describes an unexpected result. Node calls may also return FailedPrecondition ("Exceeds capabilities") for what a
