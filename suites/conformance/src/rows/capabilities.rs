@@ -12,7 +12,7 @@ use super::{ATTACH, CREATE, STAGE, case};
 use crate::{
     case::Row,
     expect::{Answer, status_text},
-    fixture::{Fixture, with_mode},
+    fixture::{Fixture, Step, with_mode},
     spec,
     verdict::Breaks,
 };
@@ -161,6 +161,9 @@ async fn second_mode(f: &Fixture) -> Option<Mode> {
 
 /// Publishes a volume with an access mode, and unpublishes it.
 async fn used_as(f: &Fixture, volume: Volume, mode: Mode) -> Result<()> {
+    for step in [Step::Attach, Step::Stage, Step::Publish] {
+        f.builds_on(step)?;
+    }
     let (capability, name) = (Some(with_mode(f.capability(), mode)), mode.as_str_name());
     let mut placed = f.place(volume).await?;
     if f.attaches() {

@@ -561,3 +561,12 @@ async fn ids_of_volumes_that_do_not_exist_have_the_format_of_the_driver() {
         assert_eq!(result(numbers, case).await.result, CaseResult::Passed, "{case}");
     }
 }
+
+#[tokio::test]
+async fn an_endpoint_without_a_node_service_is_few_findings() {
+    let none = Traits { no_node: true, ..Traits::default() };
+    let outcomes = run_all(none, false, NodeEffects::Checked, &[]).await;
+    let all = run_all(Traits::default(), false, NodeEffects::Checked, &[]).await;
+    let more = failed(&outcomes).into_iter().filter(|case| !failed(&all).contains(case)).collect::<Vec<_>>();
+    assert!(more.len() <= 2, "{more:?}");
+}

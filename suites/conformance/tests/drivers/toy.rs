@@ -89,6 +89,8 @@ pub struct Traits {
     pub no_block: bool,
     /// Has no NodeGetInfo.
     pub no_node_info: bool,
+    /// Has no node service: the endpoint is that of a controller.
+    pub no_node: bool,
     /// Ids of volumes are numbers: ValidateVolumeCapabilities and NodeStageVolume return InvalidArgument for other texts,
     /// and NotFound for volumes that do not exist.
     pub numbers: bool,
@@ -123,8 +125,11 @@ impl Toy {
     pub fn serve(&self, socket: &Path) -> JoinHandle<()> {
         let services = Services::default()
             .with(IdentityServer::new(self.clone()))
-            .with(ControllerServer::new(self.clone()))
-            .with(NodeServer::new(self.clone()));
+            .with(ControllerServer::new(self.clone()));
+        let services = match self.traits.no_node {
+            true => services,
+            false => services.with(NodeServer::new(self.clone())),
+        };
         let server = Server::bind(socket).unwrap();
         tokio::spawn(async move { server.serve(services, std::future::pending()).await.unwrap() })
     }
