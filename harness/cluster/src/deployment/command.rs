@@ -2,7 +2,7 @@
 //! variables, in the placeholders of `--driver` and `--sidecar`.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -111,15 +111,13 @@ impl Part<'_> {
     }
 }
 
-/// The CSI sockets: those that sidecars call, and the endpoints of the other containers.
-pub(super) fn sockets(parts: &[Part<'_>]) -> BTreeSet<Location> {
-    let mut sockets = BTreeSet::new();
+/// The CSI sockets: those that sidecars call, and the endpoints of the other containers. Of several endpoints of a service
+/// only those that its sidecars call are CSI sockets, if there are any: a driver may have further ones.
+pub(super) fn sockets<S: Ord>(parts: &[Part<'_>], service: impl Fn(&Part<'_>) -> S) -> BTreeSet<Location> {
+    let (mut called, mut endpoints_of) = (BTreeSet::new(), BTreeMap::<S, BTreeSet<Location>>::new());
     for part in parts {
         let arguments = part.arguments();
-        let is_socket = |path: &&str| path.ends_with(".sock") || path.ends_with("/socket");
-        let mut add = |text: &str, is_wanted: &dyn Fn(&&str) -> bool| {
-            sockets.extend(paths(text).filter(|path| is_wanted(path)).map(|path| part.mounts.locate(path)));
-        };
+        let locate = |path: &str| part.mounts.locate(path);
         match part.kind {
             Some(Replaceable::SnapshotController) => {}
             Some(
@@ -129,17 +127,21 @@ pub(super) fn sockets(parts: &[Part<'_>]) -> BTreeSet<Location> {
                 | Replaceable::Snapshotter
                 | Replaceable::Registrar
                 | Replaceable::LivenessProbe,
-            ) => add(flags::value(&arguments, "csi-address").unwrap_or(DEFAULT_ADDRESS), &|_| true),
+            ) => {
+                let address = flags::value(&arguments, "csi-address").unwrap_or(DEFAULT_ADDRESS);
+                called.extend(paths(address).map(locate));
+            }
             None => {
-                for (name, value) in endpoints(part, &arguments) {
-                    if is_endpoint(name) {
-                        add(value, &is_socket);
-                    }
-                }
+                let is_socket = |path: &&str| path.ends_with(".sock") || path.ends_with("/socket");
+                let of_part = endpoints(part, &arguments).filter(|(name, _)| is_endpoint(name));
+                let found = of_part.flat_map(|(_, value)| paths(value).filter(is_socket).map(locate));
+                endpoints_of.entry(service(part)).or_default().extend(found);
             }
         }
     }
-    sockets
+    let uncalled = endpoints_of.into_values().filter(|endpoints| endpoints.is_disjoint(&called));
+    let uncalled: Vec<Location> = uncalled.flatten().collect();
+    called.into_iter().chain(uncalled).collect()
 }
 
 /// Flags and variables with their values.

@@ -42,6 +42,15 @@ pub enum DeploymentError {
         #[source]
         source: serde_json::Error,
     },
+    /// A file of kustomize.
+    #[error(
+        "--deployment {} lists files instead of objects: pass the output of `kubectl kustomize` for its folder",
+        path.display()
+    )]
+    Kustomization {
+        /// The file.
+        path: PathBuf,
+    },
     /// An object has no name.
     #[error("--deployment {}: a {kind} has no metadata.name", path.display())]
     Nameless {

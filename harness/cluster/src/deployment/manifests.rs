@@ -183,6 +183,9 @@ impl Manifests {
 
     fn put(&mut self, object: Value, path: &Path) -> Result<(), DeploymentError> {
         let Some(kind) = object["kind"].as_str().map(str::to_owned) else { return Ok(()) };
+        if kind == "Kustomization" {
+            return Err(DeploymentError::Kustomization { path: path.to_owned() });
+        }
         let nameless = || DeploymentError::Nameless { path: path.to_owned(), kind: kind.clone() };
         let name =
             object["metadata"]["name"].as_str().filter(|name| !name.is_empty()).ok_or_else(nameless)?;
@@ -291,6 +294,10 @@ mod tests {
     fn unusable_files_are_errors_with_their_name() {
         let table = [
             ("a: [", "helm template"),
+            (
+                "{kind: Kustomization, apiVersion: kustomize.config.k8s.io/v1beta1, resources: [a.yaml]}",
+                "kubectl kustomize",
+            ),
             ("{kind: DaemonSet, metadata: {}}", "a DaemonSet has no metadata.name"),
             ("{kind: DaemonSet, metadata: {name: d}, spec: []}", "DaemonSet d is invalid"),
         ];

@@ -74,6 +74,13 @@ pub(super) struct Mounts {
     pub tokens: Vec<ProjectedToken>,
 }
 
+/// Whether it is an emptyDir: also a volume without a source, such as `emptyDir:` without braces. Upstream:
+/// `SetDefaults_Volume` in pkg/apis/core/v1/defaults.go.
+fn is_empty_dir(volume: &Volume) -> bool {
+    let nameless = Volume { name: String::new(), ..volume.clone() };
+    volume.empty_dir.is_some() || nameless == Volume::default()
+}
+
 /// The lifetime of a projected token in seconds (`DefaultServiceAccountTokenExpirationSeconds` in
 /// pkg/apis/core/v1/defaults.go).
 const TOKEN_LIFETIME: i64 = 3600;
@@ -113,7 +120,7 @@ impl Mounts {
                 Target::State(path) => Target::State(join(&path, below)),
             };
             let path = mount.mount_path.trim_end_matches('/').to_owned();
-            let is_folder = volume.empty_dir.is_some() || volume.host_path.as_ref().is_some_and(is_directory);
+            let is_folder = is_empty_dir(volume) || volume.host_path.as_ref().is_some_and(is_directory);
             this.mounts.push(Mount { path, target, is_folder });
         }
         this.mounts.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
@@ -136,7 +143,7 @@ impl Mounts {
             });
         }
         let folder = slug(&format!("{}-{}", workload.title(), volume.name));
-        if volume.empty_dir.is_some() {
+        if is_empty_dir(volume) {
             return Ok(Target::State(folder));
         }
         let (data, name, items, optional, is_secret, mode) = if let Some(source) = &volume.config_map {

@@ -51,7 +51,7 @@ pub(super) struct World<'a> {
 }
 
 /// The place of a driver's process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Service {
     /// On every node.
     Node,
@@ -70,7 +70,7 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
     let all = parts(world, &mut idle)?;
     one_program_per_image(&all)?;
     let (init_parts, parts): (Vec<_>, Vec<_>) = all.into_iter().partition(|part| part.is_init);
-    let sockets = command::sockets(&parts);
+    let sockets = command::sockets(&parts, |part| service(part.workload));
     let (driver, controller) = drivers(&parts, &sockets)?;
     let words = |part: &Part<'_>| command::words(part, &sockets, world.exists);
     let exec = |at: usize| words(&parts[at]).map(DriverCommand::Exec);

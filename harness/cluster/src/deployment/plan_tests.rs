@@ -485,6 +485,31 @@ fn containers_are_recognised_by_how_they_use_the_socket() {
 }
 
 #[test]
+fn an_endpoint_that_no_sidecar_calls_is_not_the_csi_socket() {
+    let mounts = "volumeMounts: [{name: csi, mountPath: /csi}, {name: own, mountPath: /own}]";
+    let volumes =
+        "volumes: [{name: csi, hostPath: {path: /var/lib/kubelet/plugins/d}}, {name: own, emptyDir: }]";
+    let of = |name: &str, args: &str| format!("{{name: {name}, image: acme/{name}, args: {args}, {mounts}}}");
+    let helper = of("helper", "[--endpoint=unix:///own/helper.sock]");
+    let driver = of("driver", "[--endpoint=/csi/csi.sock, --helperEndpoint=/own/helper.sock]");
+    let registrar = of("csi-node-driver-registrar", "[--csi-address=/csi/csi.sock]");
+    let yaml =
+        workload("DaemonSet", "d", &format!("containers: [{helper}, {driver}, {registrar}], {volumes}"));
+    let images = ["helper=exec:/opt/h", "driver=exec:/opt/d", "csi-node-driver-registrar=exec:/opt/r"];
+    let plan = planned(&yaml, &images).unwrap();
+    let own = "{state_dir}/daemonset-ns-d-own/helper.sock";
+    assert_eq!(words(&plan.driver), format!("/opt/d --endpoint={{socket}} --helperEndpoint={own}"));
+    assert!(
+        plan.sidecars
+            .commands()
+            .iter()
+            .any(|line| line.ends_with(&format!("/opt/h --endpoint=unix://{own}"))),
+        "{:?}",
+        plan.sidecars.commands()
+    );
+}
+
+#[test]
 fn an_image_of_the_container_engine_has_its_own_entrypoint_arguments_and_variables() {
     let volumes = "volumes: [{name: s, hostPath: {path: /var/lib/kubelet/plugins/acme/}}]";
     let driver = |fields: &str| {
