@@ -154,9 +154,9 @@ impl Side {
         let name = scenario.name.as_str();
         self.prepare(name, name);
         self.require(name, &format!("kubectl create namespace {name}"));
-        // Controllers create both, and pods are refused before.
+        // Controllers create both, and pods are refused before. Old versions have no `wait --for=create`.
         let objects = "serviceaccount/default configmap/kube-root-ca.crt";
-        self.require(name, &format!("kubectl wait --for=create --timeout=60s {objects}"));
+        self.require(name, &format!("until kubectl get {objects} >/dev/null 2>&1; do sleep 0.1; done"));
         let home = self.folder.display().to_string();
         let folder = self.folder.join(name).display().to_string();
         let folders = [(folder.as_str(), "<folder>"), (home.as_str(), "<home>")];
