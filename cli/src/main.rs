@@ -25,7 +25,7 @@ mod run;
 mod slo;
 mod testdriver;
 
-use std::{env::args_os, process::ExitCode};
+use std::{env::args_os, error::Error, iter::successors, process::ExitCode};
 
 use claimcheck_component::{Component, logging, normal};
 use claimcheck_harness::Privilege;
@@ -175,8 +175,8 @@ fn main() -> ExitCode {
 }
 
 /// The command line is invalid.
-fn usage(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("claimcheck: {error}");
+fn usage(error: &dyn Error) -> ExitCode {
+    eprintln!("claimcheck: {}", with_sources(error));
     ExitCode::from(2)
 }
 
@@ -188,8 +188,14 @@ fn unreadable(error: &anyhow::Error) -> ExitCode {
 
 /// The arguments do not describe a usable cluster.
 fn invalid_target(error: &ClusterArgsError) -> ExitCode {
-    eprintln!("claimcheck: {error}");
+    eprintln!("claimcheck: {}", with_sources(error));
     error.exit_code()
+}
+
+/// An error with its sources, such as the line of a file that is no YAML.
+fn with_sources(error: &dyn Error) -> String {
+    let sources = successors(error.source(), |&source| source.source());
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
 }
 
 /// Prints a message for the user, if there is one.
