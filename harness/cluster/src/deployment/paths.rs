@@ -356,7 +356,7 @@ pub(super) fn paths(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Where the absolute paths in a text are: after its start, or after a character that is no part of a path. The two
-/// slashes of a URL's scheme are not part of it.
+/// slashes of a URL's scheme are not part of it, but drivers take `unix://csi/csi.sock` for a path below the root.
 fn spans(text: &str) -> Vec<(usize, usize)> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "/._-+@~".contains(c);
     let (mut spans, mut from) = (Vec::new(), 0);
@@ -365,7 +365,10 @@ fn spans(text: &str) -> Vec<(usize, usize)> {
         let end = text[at..].find(|c: char| !is_part(c)).map_or(text.len(), |length| at + length);
         let before = text[..at].chars().next_back();
         let start = match before {
-            Some(':') if text[at..].starts_with("//") => at + 2,
+            Some(':') if text[at..].starts_with("//") => {
+                let is_relative = !text[at + 2..].starts_with('/');
+                at + if is_relative && text[..at].ends_with("unix:") { 1 } else { 2 }
+            }
             _ => at,
         };
         // A path after a placeholder or a relative directory is the rest of a path.
@@ -384,7 +387,9 @@ mod tests {
 
     #[test]
     fn absolute_paths_are_found_in_arguments() {
-        let table: [(&str, &[&str]); 10] = [
+        let table: [(&str, &[&str]); 12] = [
+            ("unix://csi/csi.sock", &["/csi/csi.sock"]),
+            ("https://csi/csi.sock", &[]),
             ("/csi/csi.sock", &["/csi/csi.sock"]),
             ("--csi-address=/csi/csi.sock", &["/csi/csi.sock"]),
             ("unix:///csi/csi.sock", &["/csi/csi.sock"]),
