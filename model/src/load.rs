@@ -98,7 +98,7 @@ pub struct Usage {
     pub descriptors: u64,
     /// Loop devices of this run.
     pub loop_devices: u64,
-    /// Requests that the API server has served so far; none if it does not report that.
+    /// Requests that the API server has served so far; none if they were not counted at this time.
     pub api_requests: Option<u64>,
     /// The part of the storage controllers; none if they do not run as processes of claimcheck.
     #[serde(default)]

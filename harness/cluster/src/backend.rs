@@ -9,7 +9,7 @@ use kube::Client;
 use super::{
     DisruptError, Disruption,
     additional_driver::{AdditionalDriver, DeployError, DriverLease},
-    api_disrupt, component_logs,
+    api_disrupt, api_requests, component_logs,
     embedded::Embedded,
     install_components::COMPONENTS,
     installation::Installation,
@@ -187,11 +187,20 @@ impl Backend {
         }
     }
 
-    /// See [`Cluster::counts`](super::Cluster::counts).
-    pub(crate) fn counts(&self) -> (u64, Option<u64>) {
+    /// See [`Cluster::loop_devices`](super::Cluster::loop_devices).
+    pub(crate) fn loop_devices(&self) -> u64 {
         match self {
-            Self::Embedded(embedded) => embedded.counts(),
-            Self::Kind(_) | Self::Existing(_) => (0, None),
+            Self::Embedded(embedded) => embedded.loop_devices(),
+            Self::Kind(_) | Self::Existing(_) => 0,
+        }
+    }
+
+    /// See [`Cluster::api_requests`](super::Cluster::api_requests).
+    pub(crate) async fn api_requests(&self, client: &Client) -> Option<u64> {
+        match self {
+            Self::Embedded(embedded) => embedded.api_requests(client).await,
+            Self::Kind(_) => api_requests::served(client).await,
+            Self::Existing(_) => None,
         }
     }
 

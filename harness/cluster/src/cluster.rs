@@ -216,9 +216,15 @@ impl Cluster {
         self.backend.volumes_left().await
     }
 
-    /// The number of loop devices of the driver, and of requests served by the API server, if they can be counted.
-    pub fn counts(&self) -> (u64, Option<u64>) {
-        self.backend.counts()
+    /// The number of loop devices of the driver; 0 on real nodes.
+    pub fn loop_devices(&self) -> u64 {
+        self.backend.loop_devices()
+    }
+
+    /// The number of requests that the API server has served so far; none on existing clusters, which may have several
+    /// API servers. A real one is asked for its metrics, which are large.
+    pub async fn api_requests(&self) -> Option<u64> {
+        self.backend.api_requests(&self.client).await
     }
 
     /// The ids of the processes of storage controllers and sidecars; none if they run in pods.

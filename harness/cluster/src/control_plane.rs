@@ -9,8 +9,10 @@ use std::{
 use claimcheck_apiserver::{self as apiserver, kubeconfig};
 use claimcheck_deploy::install::{NAMESPACE, accounts};
 use claimcheck_model::Denial;
+use kube::Client;
 
 use super::{
+    api_requests,
     stock::{Assets, Stock, StockError},
     stock_controllers::ControllerPrograms,
 };
@@ -187,11 +189,11 @@ impl ControlPlane {
         }
     }
 
-    /// The number of served requests; only available from the embedded one.
-    pub(super) fn requests(&self) -> Option<u64> {
+    /// The number of served requests.
+    pub(super) async fn requests(&self, client: &Client) -> Option<u64> {
         match self {
             Self::Builtin { server, .. } => Some(server.requests().iter().map(|request| request.count).sum()),
-            Self::Stock(_) => None,
+            Self::Stock(_) => api_requests::served(client).await,
         }
     }
 

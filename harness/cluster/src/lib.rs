@@ -15,6 +15,7 @@
 mod accounts;
 mod additional_driver;
 mod api_disrupt;
+mod api_requests;
 mod backend;
 mod call_faults;
 mod capabilities;

@@ -239,10 +239,15 @@ impl Session {
         left.into_iter().map(|leak| Leak { case: Some(case.clone()), ..leak }).collect()
     }
 
-    /// The resource usage of the run's processes. It blocks for a fraction of a millisecond per process.
+    /// The resource usage of the run's processes, without [`api_requests`](Self::api_requests). It blocks for a fraction of a millisecond per process.
     pub fn usage(&self) -> Usage {
-        let (loop_devices, api_requests) = self.cluster.counts();
-        Usage { loop_devices, api_requests, ..usage::of_tree(&self.cluster.controllers()) }
+        let loop_devices = self.cluster.loop_devices();
+        Usage { loop_devices, ..usage::of_tree(&self.cluster.controllers()) }
+    }
+
+    /// See [`Cluster::api_requests`].
+    pub async fn api_requests(&self) -> Option<u64> {
+        self.cluster.api_requests().await
     }
 
     /// Stops observing and takes the cluster down; returns the leaks of the whole run.

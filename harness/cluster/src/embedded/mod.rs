@@ -148,10 +148,14 @@ impl Embedded {
         left
     }
 
-    /// The number of loop devices of the cluster's driver, and of requests served by the API server.
-    pub fn counts(&self) -> (u64, Option<u64>) {
-        let devices = leaks::loop_devices(&self.common.plugin.state_dir, &[]).len() as u64;
-        (devices, self.control_plane.requests())
+    /// The number of loop devices of the cluster's driver.
+    pub fn loop_devices(&self) -> u64 {
+        leaks::loop_devices(&self.common.plugin.state_dir, &[]).len() as u64
+    }
+
+    /// The number of requests that the API server has served.
+    pub async fn api_requests(&self, client: &Client) -> Option<u64> {
+        self.control_plane.requests(client).await
     }
 
     /// What RBAC did not permit programs so far, with their roles.

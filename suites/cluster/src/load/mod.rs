@@ -95,8 +95,9 @@ pub async fn load(
 
     let context = LoadContext { session: session.clone(), spec, namespace: namespace.clone(), interrupted };
     session.emit(Event::Load(LoadEvent::Started(context.spec.plan())));
+    let requests = session.api_requests().await;
     let started = Instant::now();
-    look(&session, started).await;
+    look(&session, started, requests).await;
     let over = CancellationToken::new();
     let looking = watch_usage(session.clone(), started, over.clone());
     let mut load = Load::new(context, started);
@@ -108,7 +109,7 @@ pub async fn load(
     over.cancel();
     // It ends when `over` is cancelled.
     let _ = looking.await;
-    look(&session, started).await;
+    look(&session, started, session.api_requests().await).await;
     session.emit(Event::Load(LoadEvent::Finished { seconds, up_seconds }));
     delete(&namespaces, &namespace, &DeleteParams::default()).await
 }
@@ -260,7 +261,7 @@ fn watch_usage(session: Arc<Session>, started: Instant, over: CancellationToken)
     tokio::spawn(async move {
         let (mut pause, mut looks) = (LOOK, 0);
         while over.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
-            look(&session, started).await;
+            look(&session, started, None).await;
             looks += 1;
             if looks == LOOKS {
                 (pause, looks) = (pause * 2, 0);
@@ -269,11 +270,12 @@ fn watch_usage(session: Arc<Session>, started: Instant, over: CancellationToken)
     })
 }
 
-/// Emits the current resource usage.
-async fn look(session: &Arc<Session>, started: Instant) {
+/// Emits the current resource usage. Requests are counted before and after the load only: a real API server needs many
+/// milliseconds for its metrics.
+async fn look(session: &Arc<Session>, started: Instant, api_requests: Option<u64>) {
     let looking = session.clone();
     let usage = tokio::task::spawn_blocking(move || looking.usage()).await;
-    let usage: Usage = usage.expect("looking at /proc does not panic");
+    let usage = Usage { api_requests, ..usage.expect("looking at /proc does not panic") };
     session.emit(Event::Load(LoadEvent::Usage { seconds: started.elapsed().as_secs_f64(), usage }));
 }
 
