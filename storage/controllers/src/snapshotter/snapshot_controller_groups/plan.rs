@@ -10,7 +10,7 @@
 //! exists, so that it cannot be deleted without it, and a group that lost its content is not created again: it would
 //! have other data.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use claimcheck_informer::{World, key_of};
 use claimcheck_model::{
@@ -19,6 +19,7 @@ use claimcheck_model::{
     group_snapshot_content_name,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotContentStatus},
 };
+use jiff::Timestamp;
 
 use super::{members, plan_deletion::plan_deletion, source, trouble::Trouble};
 use crate::{
@@ -119,6 +120,20 @@ pub fn plan_group(key: &ObjectKey, world: &World) -> Vec<Action> {
         create(group, world)
     };
     step.unwrap_or_else(|trouble| Vec::from_iter(fail(group, trouble)))
+}
+
+/// The age of the youngest claim at which a group that failed before has its content created: claims are created one after
+/// another, and their user does not want a group of the first ones alone. Upstream has no such rule, but tries again only
+/// after `--retry-interval-start` and longer. Creation times are whole seconds, so this is one second or two.
+const CLAIMS_SETTLE: Duration = Duration::from_secs(2);
+
+/// The time until the content of a group that failed before is created; none if that need not wait.
+pub fn time_to_settle(group: &VolumeGroupSnapshot, world: &World, now: Timestamp) -> Option<Duration> {
+    group.status.as_ref()?.error.as_ref()?;
+    let claims = source::claims(group, world);
+    let youngest = claims.iter().filter_map(|claim| claim.metadata.creation_timestamp.as_ref()).max()?;
+    let age = Duration::try_from(now.duration_since(youngest.0)).unwrap_or_default();
+    CLAIMS_SETTLE.checked_sub(age).filter(|left| !left.is_zero())
 }
 
 /// Plans the content with this name.

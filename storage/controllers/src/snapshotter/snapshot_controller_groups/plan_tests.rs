@@ -12,12 +12,16 @@ use claimcheck_model::{
         GroupSnapshotHandles, VolumeGroupSnapshot, VolumeGroupSnapshotContent,
         VolumeGroupSnapshotContentStatus, VolumeGroupSnapshotStatus, VolumeSnapshotInfo,
     },
-    snapshot::{VolumeSnapshot, VolumeSnapshotStatus},
+    snapshot::{VolumeSnapshot, VolumeSnapshotError, VolumeSnapshotStatus},
 };
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 
 use super::{
-    plan::{Action, plan_content, plan_group},
+    plan::{Action, plan_content, plan_group, time_to_settle},
     trouble::Trouble,
 };
 
@@ -157,6 +161,31 @@ fn a_group_is_created_step_by_step() {
     let mut lost = testing::world([bound(held(), false).into(), class.into()]);
     bound_claim(&mut lost, "a");
     assert_eq!(step(&lost), "GroupSnapshotContentMissing", "another content would have other data");
+}
+
+#[test]
+fn a_group_that_failed_waits_for_further_claims() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let mut failed = held();
+    failed.status = Some(VolumeGroupSnapshotStatus {
+        error: Some(VolumeSnapshotError::default()),
+        ..VolumeGroupSnapshotStatus::default()
+    });
+    let mut world = World::default();
+    for (name, created) in [("a", 100), ("b", 107)] {
+        bound_claim(&mut world, name);
+        let claim = world.claims.get(&ObjectKey::new(NAMESPACE, name)).unwrap();
+        let mut claim = PersistentVolumeClaim::clone(claim);
+        claim.metadata.creation_timestamp = Some(Time(at(created)));
+        world.apply(claim);
+    }
+    let new = held();
+    let wait = |group, now| time_to_settle(group, &world, at(now)).map(|wait| wait.as_secs());
+    for (now, expected) in [(106, Some(2)), (107, Some(2)), (108, Some(1)), (109, None), (200, None)] {
+        assert_eq!(wait(&failed, now), expected, "{now}");
+        assert_eq!(wait(&new, now), None, "it did not fail before");
+    }
+    assert_eq!(time_to_settle(&failed, &World::default(), at(0)), None, "no claim yet");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::json;
 use tracing::info;
 
 use super::{
-    plan::{Action, plan_content, plan_group},
+    plan::{Action, plan_content, plan_group, time_to_settle},
     triggers::{KINDS, Key, concerned},
     trouble::Trouble,
 };
@@ -53,11 +53,16 @@ impl Controller for Groups {
         concerned(change, world)
     }
 
-    fn plan(&self, key: &Key, world: &World, _: Timestamp) -> Plan<Action> {
+    fn plan(&self, key: &Key, world: &World, now: Timestamp) -> Plan<Action> {
         let actions = match key {
             Key::Group(key) => plan_group(key, world),
             Key::Content(name) => Vec::from_iter(plan_content(name, world)),
         };
+        if let [Action::CreateContent { group, .. }] = &actions[..]
+            && let Some(wait) = time_to_settle(group, world, now)
+        {
+            return Plan { actions: Vec::new(), requeue_after: Some(wait) };
+        }
         actions.into()
     }
 

@@ -30,26 +30,31 @@ use crate::{
     },
 };
 
-/// The volumes of the claims that a group selects, ordered by the names of the claims.
-fn volumes<'w>(
-    group: &VolumeGroupSnapshot,
-    world: &'w World,
-) -> Result<Vec<&'w Arc<PersistentVolume>>, SourceTrouble> {
+/// The claims that a group selects, ordered by their names.
+pub fn claims<'w>(group: &VolumeGroupSnapshot, world: &'w World) -> Vec<&'w Arc<PersistentVolumeClaim>> {
     let selector = group.spec.source.selector.as_ref();
     let is_selected = |claim: &&Arc<PersistentVolumeClaim>| selects(selector, claim.metadata.labels.as_ref());
     let namespace = group.metadata.namespace.as_deref().unwrap_or_default();
     let label = selector.and_then(|selector| selector.match_labels.as_ref()?.first_key_value());
     // Both are in order of names.
-    let claims: Vec<&Arc<PersistentVolumeClaim>> = match label {
+    match label {
         Some((key, value)) => {
             let term = claim_label(namespace, key, value);
             world.claims.by(ClaimBy::Label, &term).filter(is_selected).collect()
         }
         // Expressions alone have no index.
         None => world.claims.by(ClaimBy::Namespace, namespace).filter(is_selected).collect(),
-    };
+    }
+}
+
+/// The volumes of these claims, in the same order.
+fn volumes<'w>(
+    group: &VolumeGroupSnapshot,
+    world: &'w World,
+) -> Result<Vec<&'w Arc<PersistentVolume>>, SourceTrouble> {
+    let claims = claims(group, world);
     if claims.is_empty() {
-        return Err(SourceTrouble::NoClaims(describe(selector)));
+        return Err(SourceTrouble::NoClaims(describe(group.spec.source.selector.as_ref())));
     }
     let volumes = claims.into_iter().map(|claim| claim::volume(claim, "group snapshot", world));
     Ok(volumes.collect::<Result<_, ClaimTrouble>>()?)
