@@ -80,7 +80,19 @@ fn steps(seed: u64) -> Vec<Step> {
     };
     // Before any claim: upstream binds a claim to a volume that comes later with its next resync only.
     let fixed = object("volume static", json!({ "spec": { "storageClassName": "$s.x" } }));
-    let steps: Vec<Step> = (0..count).map(|_| step(&mut numbers)).collect();
+    let mut steps: Vec<Step> = (0..count).map(|_| step(&mut numbers)).collect();
+    // A group has the claims that exist at its next attempt: which those are would be a matter of timing.
+    let is_member = |step: &Step| step.with["metadata"]["labels"]["group"] == "all";
+    let last_claim = steps.iter().rposition(is_member);
+    let mut at = 0..;
+    steps.retain(|step| at.next() > last_claim || !step.creates("group "));
+    let steps = steps.into_iter().enumerate().flat_map(|(at, step)| {
+        // As a kubelet that comes back: upstream looks for the pods of such a node only every three minutes.
+        let update = json!({ "metadata": { "labels": { "updated": format!("after-step-{at}") } } });
+        let pods = if step.creates("node ") { &["pod p", "pod q", "pod late"][..] } else { &[] };
+        let updates: Vec<Step> = pods.iter().map(|pod| patch(*pod, update.clone())).collect();
+        [step].into_iter().chain(updates)
+    });
     [late_binding, fixed].into_iter().chain(steps).collect()
 }
 

@@ -120,6 +120,11 @@ impl Step {
         Self { status: true, ..self }
     }
 
+    /// Whether it creates an object of which kind and name begin with this.
+    pub fn creates(&self, object: &str) -> bool {
+        self.create.as_ref().is_some_and(|created| created.starts_with(object))
+    }
+
     /// What it does, for reports.
     pub fn title(&self) -> String {
         let object = |verb: &str, name: &Option<String>| name.as_ref().map(|name| format!("{verb} {name}"));
