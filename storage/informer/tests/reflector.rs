@@ -197,6 +197,7 @@ async fn step(reflector: &mut Reflector<PersistentVolumeClaim>) -> String {
         Ok(Step::Complete { version, rewound }) => format!("complete {version} {rewound}"),
         Ok(Step::Applied(claim)) => format!("applied {}", name(claim)),
         Ok(Step::Deleted(claim)) => format!("deleted {}", name(claim)),
+        Ok(Step::Continued) => "continued".to_owned(),
         Err(_) => "failed".to_owned(),
     }
 }
