@@ -36,8 +36,10 @@ const RESOURCES: [&str; 6] = [
     "requests.ephemeral-storage",
     "requests.memory",
 ];
+/// Validates a source of a value.
+type Validate = fn(&Source<'_>) -> Vec<FieldError>;
 /// The sources of a value, in the order in which they are validated.
-const SOURCES: [(&str, fn(&Source<'_>) -> Vec<FieldError>); 5] = [
+const SOURCES: [(&str, Validate); 5] = [
     ("fieldRef", |source| source.field()),
     ("resourceFieldRef", |source| source.resource()),
     ("configMapKeyRef", |source| source.key()),
