@@ -1,7 +1,7 @@
 //! The objects of a run.
 //!
 //! The pod is admitted where Pod Security is restricted. It is Ready once it has read what it wrote, and runs until it
-//! is deleted; otherwise its container fails.
+//! is deleted; otherwise its init container fails.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use claimcheck_model::snapshot::{VolumeSnapshot, VolumeSnapshotSource, VolumeSna
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{
-        Affinity, Capabilities, Container, ExecAction, NodeAffinity, NodeSelector, NodeSelectorRequirement,
+        Affinity, Capabilities, Container, NodeAffinity, NodeSelector, NodeSelectorRequirement,
         NodeSelectorTerm, PersistentVolumeClaim, PersistentVolumeClaimSpec,
-        PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, Probe, SeccompProfile,
-        SecurityContext, Volume, VolumeMount, VolumeResourceRequirements,
+        PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
+        Volume, VolumeMount, VolumeResourceRequirements,
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
@@ -27,15 +27,14 @@ const DEADLINE: &str = "claimcheck.dev/canary-deadline";
 /// The user and group of the container, as in the images of claimcheck.
 const USER: i64 = 65532;
 
-/// Writes 1 MiB, reads it back, and waits for its deletion.
-const SCRIPT: &str = r#"trap 'exit 0' TERM
-written=$(dd if=/dev/urandom bs=65536 count=16 2>/dev/null | tee /data/canary | sha256sum) || exit 1
+/// Writes 1 MiB, and reads it back.
+const VERIFY: &str = r#"written=$(dd if=/dev/urandom bs=65536 count=16 2>/dev/null | tee /data/canary | sha256sum) || exit 1
 sync
 read=$(sha256sum < /data/canary) || exit 1
 [ "$written" = "$read" ] || { echo "what was read differs from what was written" >&2; exit 1; }
-echo > /data/verified || exit 1
-while :; do sleep 3600 & wait $!; done
 "#;
+/// Waits for its deletion.
+const WAIT: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
 /// What identifies a run: in the annotations of each of its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,18 +124,11 @@ pub(super) fn snapshot(run: &RunSpec, class: &str, options: &CanaryOptions) -> V
 
 /// The pod of a run.
 pub(super) fn pod(run: &RunSpec, options: &CanaryOptions) -> Pod {
-    let command = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect());
-    let container = Container {
-        name: "canary".to_owned(),
+    let container = |name: &str, script: &str| Container {
+        name: name.to_owned(),
         image: Some(options.image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
-        command: command(&["sh", "-c", SCRIPT]),
-        readiness_probe: Some(Probe {
-            exec: Some(ExecAction { command: command(&["test", "-e", "/data/verified"]) }),
-            period_seconds: Some(1),
-            timeout_seconds: Some(5),
-            ..Probe::default()
-        }),
+        command: Some(["sh", "-c", script].map(str::to_owned).into()),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             read_only_root_filesystem: Some(true),
@@ -163,7 +155,9 @@ pub(super) fn pod(run: &RunSpec, options: &CanaryOptions) -> Pod {
         spec: Some(PodSpec {
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
-            containers: vec![container],
+            // The pod is ready once the data were read: without a probe, which would add up to a second.
+            init_containers: Some(vec![container("verify", VERIFY)]),
+            containers: vec![container("canary", WAIT)],
             restart_policy: Some("Never".to_owned()),
             // The shell exits at once, once it has set its trap.
             termination_grace_period_seconds: Some(5),
