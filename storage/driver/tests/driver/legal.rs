@@ -219,6 +219,9 @@ where
         ..support::stage(&staging)
     };
     call!(log: Node::node_stage_volume(d, stage));
+    let take = v1::CreateSnapshotRequest { source_volume_id: volume_id(), ..support::snapshot("in-use") };
+    let answer = Controller::create_snapshot(d, Request::new(take)).await;
+    log.snapshot("create_snapshot", answer.map(|answer| answer.into_inner().snapshot));
     let publish = v1::NodePublishVolumeRequest {
         volume_id: volume_id(),
         volume_context: used.volume_context.clone(),
