@@ -41,10 +41,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads a line of the audit log; `None` for what is no resource.
+    /// Reads a line of the audit log, the embedded API server's or kube-apiserver's; `None` for what is no resource.
     fn of(line: &Value) -> Option<Self> {
-        let agent = line["who"].as_str()?.split('/').next()?.to_owned();
-        let (path, query) = line["uri"].as_str()?.split_once('?').unwrap_or((line["uri"].as_str()?, ""));
+        let text = |embedded: &str, stock: &str| line[embedded].as_str().or(line[stock].as_str());
+        let agent = text("who", "userAgent")?.split('/').next()?.to_owned();
+        let uri = text("uri", "requestURI")?;
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let group = match parts[0] {
             "api" => parts.drain(..2.min(parts.len())).next().map(|_| "")?,
