@@ -22,6 +22,15 @@ pub fn fault(name: &str, label: bool) -> Option<String> {
     (!parts(name)).then(|| message.to_owned())
 }
 
+/// Why the subdomain `name` is no DNS label, if so: a list in Go's format, for warnings.
+pub fn faults_as_label(name: &str) -> Option<String> {
+    fault(name, true)?;
+    let too_long = (name.len() > 63).then_some("must be no more than 63 characters");
+    let faults: Vec<&str> =
+        too_long.into_iter().chain(name.contains('.').then_some("must not contain dots")).collect();
+    Some(format!("[{}]", faults.join(" ")))
+}
+
 fn is_label(part: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     !part.is_empty()

@@ -389,6 +389,8 @@ fn storage_key(resource: &Resource, key: &Key) -> String {
     let folder = match resource.storage {
         Storage::Nodes => "minions".to_owned(),
         Storage::Services => "services/specs".to_owned(),
+        Storage::Endpoints => "services/endpoints".to_owned(),
+        Storage::Ingresses => "ingress".to_owned(),
         // Kinds of CustomResourceDefinitions, and these themselves, are in a folder of their group.
         _ if !resource.has_protobuf() || resource.storage == Storage::Definitions => {
             format!("{}/{}", resource.group, resource.plural)
@@ -536,6 +538,12 @@ impl FieldError {
     /// The field's `value` has another type than the schema requires.
     pub fn type_invalid(field: impl Into<String>, value: &Value, detail: impl Into<String>) -> Self {
         Self { field: field.into(), problem: Problem::TypeInvalid(shown(value)), detail: detail.into() }
+    }
+
+    /// The field's `value` is not one of `supported`, which upstream does not sort here.
+    pub fn not_one_of(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
+        Self::unsupported(field, value, format!("supported values: {}", supported.join(", ")))
     }
 
     /// The field's `value` is not one of those that `detail` lists.

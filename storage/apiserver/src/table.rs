@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::handlers::metadata_of;
-use crate::resources::{CREATED, Column, Resource, SCALE};
+use crate::resources::{BUILT_IN_SCALE, CREATED, Column, Resource, SCALE};
 
 /// The format of a table of one resource.
 pub struct Table {
@@ -43,7 +43,8 @@ impl Table {
 
     /// The table of one `Scale` of an object of this resource.
     pub fn render_scale(&self, scale: &Value) -> Value {
-        let cells: Vec<Value> = SCALE.iter().map(|column| column.cell.of(scale)).collect();
+        let columns = if self.resource.custom.is_some() { SCALE } else { BUILT_IN_SCALE };
+        let cells: Vec<Value> = columns.iter().map(|column| column.cell.of(scale)).collect();
         let object = match self.include {
             Include::Nothing => Value::Null,
             Include::Metadata => metadata_of(scale),
@@ -53,7 +54,7 @@ impl Table {
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",
             "metadata": { "resourceVersion": scale["metadata"]["resourceVersion"] },
-            "columnDefinitions": SCALE.iter().map(definition).collect::<Vec<_>>(),
+            "columnDefinitions": columns.iter().map(definition).collect::<Vec<_>>(),
             "rows": [{ "cells": cells, "object": object }],
         })
     }

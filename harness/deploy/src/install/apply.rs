@@ -24,8 +24,6 @@ const OPTIONAL: [&str; 4] = [
     "apiextensions.k8s.io",
 ];
 
-/// Kinds that are only required on servers that enforce them, or, with Services, have a network.
-const UNENFORCED: [&str; 4] = ["NetworkPolicy", "PodDisruptionBudget", "ResourceQuota", "Service"];
 /// The prefix of the roles of OpenShift's admission, and a group that only OpenShift serves.
 const OPENSHIFT: (&str, &str) = ("system:openshift:scc:", "security.openshift.io/v1");
 
@@ -110,10 +108,6 @@ pub(crate) async fn apply(client: &Client, objects: Vec<DynamicObject>) -> Resul
         }
         let Some(api) = served.api(&object).await? else {
             let kind = object.types.clone().unwrap_or_default();
-            if UNENFORCED.contains(&kind.kind.as_str()) {
-                installed.notes.push(format!("{name} is skipped: the cluster does not have {}", kind.kind));
-                continue;
-            }
             let (group, _) = kind.api_version.split_once('/').unwrap_or_default();
             if !OPTIONAL.contains(&group) {
                 return Err(InstallError::Unserved { kind: format!("{}.{group}", kind.kind), object: name });

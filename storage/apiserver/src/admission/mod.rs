@@ -2,20 +2,28 @@
 //! file contains the rules of one kind.
 
 pub mod attachment;
+pub mod budget;
 pub mod claim;
 pub mod class;
 pub mod config;
 mod difference;
 pub mod driver;
+pub mod endpoints;
 pub mod event;
+pub mod ingress;
+pub mod job;
 pub mod labels;
+pub mod network;
 pub mod node;
 pub mod pod;
+pub mod quota;
 pub mod role;
 pub mod service;
+pub mod stateful_set;
 #[cfg(test)]
 mod tests;
 pub mod volume;
+pub mod webhook;
 pub mod workload;
 
 use serde_json::{Value, json};
@@ -28,6 +36,11 @@ use crate::store::Store;
 /// The text of a field, empty if it has none.
 pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object[field].as_str().unwrap_or_default()
+}
+
+/// The items of a list, none if it is not set.
+pub fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
 /// Rules for a new object, in this order.

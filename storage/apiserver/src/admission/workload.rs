@@ -1,10 +1,12 @@
-//! Deployments and DaemonSets: selector, pod template, strategy, and counts.
+//! Deployments, ReplicaSets, DaemonSets and ControllerRevisions: selector, pod template, strategy, and counts.
 //!
-//! Mirrors ValidateDeployment and ValidateDaemonSet in pkg/apis/apps/validation.
+//! Mirrors pkg/apis/apps/validation.
 
 use serde_json::{Value, json};
 
 use super::{labels, pod};
+use crate::names;
+use crate::resources::Write;
 use crate::status::FieldError;
 
 const NEGATIVE: &str = "must be greater than or equal to 0";
@@ -15,7 +17,74 @@ const PERCENT: &str = "a valid percent string must be a numeric string followed 
 pub fn validate_deployment(deployment: &Value) -> Vec<FieldError> {
     let spec = &deployment["spec"];
     let mut errors = not_negative(spec, "replicas");
+    errors.extend(check_selected(spec));
+    errors.extend(check_deployment_strategy(&spec["strategy"]));
+    for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+        errors.extend(not_negative(spec, field));
+    }
+    let ready = spec["minReadySeconds"].as_i64().unwrap_or_default();
+    if spec["progressDeadlineSeconds"].as_i64().is_some_and(|deadline| deadline <= ready) {
+        let (field, message) = ("spec.progressDeadlineSeconds", "must be greater than minReadySeconds");
+        errors.push(FieldError::invalid(field, &spec["progressDeadlineSeconds"], message));
+    }
+    errors
+}
+
+/// Validates a ReplicaSet.
+pub fn validate_replica_set(set: &Value) -> Vec<FieldError> {
+    let spec = &set["spec"];
+    let mut errors = not_negative(spec, "replicas");
+    errors.extend(not_negative(spec, "minReadySeconds"));
+    errors.extend(check_selected(spec));
+    errors
+}
+
+/// Validates the status of a ReplicaSet.
+pub fn validate_replica_set_status(set: &Value) -> Vec<FieldError> {
+    let status = &set["status"];
+    let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+    let mut errors = counts(status, &["replicas", parts[0], parts[1], parts[2], "observedGeneration"]);
+    errors.extend(counts(status, &["terminatingReplicas"]));
+    errors.extend(at_most(status, &parts, "replicas", "cannot be greater than status.replicas"));
+    errors.extend(at_most(status, &parts[2..], "readyReplicas", "cannot be greater than readyReplicas"));
+    errors
+}
+
+/// Validates a ControllerRevision.
+pub fn validate_revision(revision: &Value) -> Vec<FieldError> {
+    let negative = revision["revision"].as_i64().is_some_and(|number| number < 0);
+    let error = negative.then(|| FieldError::invalid("revision", &revision["revision"], NEGATIVE));
+    let fault = match &revision["data"] {
+        Value::Object(_) => None,
+        Value::Null => Some("data is mandatory"),
+        _ => Some("data must be a valid JSON object"),
+    };
+    error.into_iter().chain(fault.map(|fault| FieldError::required("data", fault))).collect()
+}
+
+/// Validates a change of a ControllerRevision, of which the data is immutable.
+pub fn validate_revision_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let same = old["data"] == new["data"];
+    if same { Vec::new() } else { vec![FieldError::immutable("data", &new["data"])] }
+}
+
+/// A name that is no DNS label. It is a subdomain, which is validated.
+pub fn name_warnings(workload: &Value, write: Write) -> Vec<String> {
+    let name = workload["metadata"]["name"].as_str().unwrap_or_default();
+    let faults = names::faults_as_label(name).filter(|_| write == Write::Create);
+    let warning = faults.map(|faults| {
+        format!(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS \
+             label is recommended: {faults}"
+        )
+    });
+    warning.into_iter().collect()
+}
+
+/// The selector and the pod template of a Deployment or ReplicaSet.
+fn check_selected(spec: &Value) -> Vec<FieldError> {
     let selector = &spec["selector"];
+    let mut errors = Vec::new();
     if selector.is_null() {
         errors.push(FieldError::required("spec.selector", ""));
     } else {
@@ -28,22 +97,19 @@ pub fn validate_deployment(deployment: &Value) -> Vec<FieldError> {
     match labels::matches(selector, &spec["template"]["metadata"]["labels"]) {
         None => errors.push(FieldError::invalid("spec.selector", selector, "invalid label selector")),
         Some(matches) => {
-            if !matches {
-                errors.push(not_selected(spec));
-            }
+            errors.extend((!matches).then(|| not_selected(spec)));
             errors.extend(check_template(spec));
+            errors.extend(no_deadline(spec, "ReplicaSet"));
         }
     }
-    errors.extend(check_deployment_strategy(&spec["strategy"]));
-    for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
-        errors.extend(not_negative(spec, field));
-    }
-    let ready = spec["minReadySeconds"].as_i64().unwrap_or_default();
-    if spec["progressDeadlineSeconds"].as_i64().is_some_and(|deadline| deadline <= ready) {
-        let (field, message) = ("spec.progressDeadlineSeconds", "must be greater than minReadySeconds");
-        errors.push(FieldError::invalid(field, &spec["progressDeadlineSeconds"], message));
-    }
     errors
+}
+
+/// Only Jobs end their pods after a time.
+pub(super) fn no_deadline(spec: &Value, kind: &str) -> Option<FieldError> {
+    let message = format!("activeDeadlineSeconds in {kind} is not Supported");
+    let given = !spec["template"]["spec"]["activeDeadlineSeconds"].is_null();
+    given.then(|| FieldError::forbidden("spec.template.spec.activeDeadlineSeconds", message))
 }
 
 /// Validates a DaemonSet.
@@ -59,10 +125,7 @@ pub fn validate_daemon_set(set: &Value) -> Vec<FieldError> {
         errors.push(FieldError::invalid("spec.selector", selector, message));
     }
     errors.extend(check_template(spec));
-    if !spec["template"]["spec"]["activeDeadlineSeconds"].is_null() {
-        let message = "activeDeadlineSeconds in DaemonSet is not Supported";
-        errors.push(FieldError::forbidden("spec.template.spec.activeDeadlineSeconds", message));
-    }
+    errors.extend(no_deadline(spec, "DaemonSet"));
     errors.extend(not_negative(spec, "minReadySeconds"));
     errors.extend(check_daemon_strategy(&spec["updateStrategy"]));
     errors.extend(not_negative(spec, "revisionHistoryLimit"));
@@ -73,6 +136,12 @@ pub fn validate_daemon_set(set: &Value) -> Vec<FieldError> {
 pub fn validate_deployment_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let kept = keep_selector(old, new);
     if kept.is_empty() { kept } else { validate_deployment(new).into_iter().chain(kept).collect() }
+}
+
+/// Validates a change of a ReplicaSet. The errors of the new object come first.
+pub fn validate_replica_set_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let kept = keep_selector(old, new);
+    if kept.is_empty() { kept } else { validate_replica_set(new).into_iter().chain(kept).collect() }
 }
 
 /// Validates a change of a DaemonSet. The errors of the change come first.
@@ -86,7 +155,7 @@ fn keep_selector(old: &Value, new: &Value) -> Vec<FieldError> {
     if same { Vec::new() } else { vec![FieldError::immutable("spec.selector", &new["spec"]["selector"])] }
 }
 
-fn not_selected(spec: &Value) -> FieldError {
+pub(super) fn not_selected(spec: &Value) -> FieldError {
     let labels = &spec["template"]["metadata"]["labels"];
     let message = "`selector` does not match template `labels`";
     FieldError::invalid("spec.template.metadata.labels", labels, message)
@@ -97,12 +166,14 @@ fn check_template(spec: &Value) -> Vec<FieldError> {
     let template = &spec["template"];
     let mut errors = labels::check("spec.template.labels", &template["metadata"]["labels"]);
     errors.extend(pod::validate_template("spec.template.spec", &template["spec"]));
-    let policy = &template["spec"]["restartPolicy"];
-    if policy != "Always" {
-        let field = "spec.template.spec.restartPolicy";
-        errors.push(FieldError::not_supported(field, policy, &["Always"]));
-    }
+    errors.extend(always_restarts(template));
     errors
+}
+
+pub(super) fn always_restarts(template: &Value) -> Option<FieldError> {
+    let policy = &template["spec"]["restartPolicy"];
+    let field = "spec.template.spec.restartPolicy";
+    (policy != "Always").then(|| FieldError::not_supported(field, policy, &["Always"]))
 }
 
 fn check_deployment_strategy(strategy: &Value) -> Vec<FieldError> {
@@ -183,7 +254,7 @@ fn or_zero(value: &Value) -> Value {
 }
 
 /// A number that is not negative, or a percentage.
-fn count_or_percent(field: &str, value: &Value) -> Option<FieldError> {
+pub(super) fn count_or_percent(field: &str, value: &Value) -> Option<FieldError> {
     let fault = match value {
         Value::String(text) => percent(text).is_none().then_some(PERCENT),
         number => number.as_i64().is_some_and(|number| number < 0).then_some(NEGATIVE),
@@ -191,7 +262,7 @@ fn count_or_percent(field: &str, value: &Value) -> Option<FieldError> {
     fault.map(|fault| FieldError::invalid(field, value, fault))
 }
 
-fn at_most_all(field: &str, value: &Value) -> Option<FieldError> {
+pub(super) fn at_most_all(field: &str, value: &Value) -> Option<FieldError> {
     let percent = value.as_str().and_then(percent);
     let above = percent.is_some_and(|percent| percent > 100);
     above.then(|| FieldError::invalid(field, value, "must not be greater than 100%"))
@@ -210,9 +281,27 @@ fn percent(text: &str) -> Option<i64> {
 }
 
 fn not_negative(spec: &Value, field: &str) -> Vec<FieldError> {
-    let negative = spec[field].as_i64().is_some_and(|number| number < 0);
-    let error = negative.then(|| FieldError::invalid(format!("spec.{field}"), &spec[field], NEGATIVE));
-    error.into_iter().collect()
+    not_negative_in("spec", spec, &[field])
+}
+
+/// Those of the numbers `fields` of `object`, which is at `path`, that are negative.
+pub(super) fn not_negative_in(path: &str, object: &Value, fields: &[&str]) -> Vec<FieldError> {
+    let negative = fields.iter().filter(|field| object[**field].as_i64().is_some_and(|number| number < 0));
+    let errors =
+        negative.map(|field| FieldError::invalid(format!("{path}.{field}"), &object[*field], NEGATIVE));
+    errors.collect()
+}
+
+/// The counts of a status that are negative.
+pub(super) fn counts(status: &Value, fields: &[&str]) -> Vec<FieldError> {
+    not_negative_in("status", status, fields)
+}
+
+/// The counts of a status that are greater than `limit` there.
+pub(super) fn at_most(status: &Value, fields: &[&str], limit: &str, message: &str) -> Vec<FieldError> {
+    let number = |field: &str| status[field].as_i64().unwrap_or_default();
+    let above = fields.iter().filter(|field| number(field) > number(limit));
+    above.map(|field| FieldError::invalid(format!("status.{field}"), &status[*field], message)).collect()
 }
 
 #[cfg(test)]

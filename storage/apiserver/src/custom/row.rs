@@ -10,8 +10,7 @@ use super::scale::Scale;
 use super::schema::{Schema, list, texts};
 use super::{Kind, default, prune, shape};
 use crate::resources::{
-    BASE, Cell, Column, DecodeError, Decoded, Field, Generation, NAME, Resource, Storage, Subresource,
-    decode, status_of,
+    BASE, Cell, Column, DecodeError, Decoded, Field, Generation, NAME, Resource, Storage, decode, status_of,
 };
 
 /// A text that lives as long as the process, as the row with it does.
@@ -40,12 +39,7 @@ pub fn build(definition: &Value, version: &Value, storage: Storage, has_changed:
         subresources.push(status_of(kind));
     }
     if scale.is_some() {
-        subresources.push(Subresource {
-            name: "scale",
-            kind: "Scale",
-            foreign: Some(("autoscaling", "v1")),
-            verbs: &["get", "patch", "update"],
-        });
+        subresources.push(crate::resources::scale());
     }
     let package: Vec<&str> = group.rsplit('.').chain([name]).collect();
     let custom: &'static Kind = Box::leak(Box::new(Kind {

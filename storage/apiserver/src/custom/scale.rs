@@ -1,9 +1,13 @@
-//! The subresource `scale`: an object as a `Scale` of autoscaling/v1.
+//! The subresource `scale`: an object as a `Scale` of autoscaling/v1. Custom kinds declare where the numbers are.
 //!
-//! Mirrors scaleFromCustomResource in pkg/registry/customresource/etcd.go, and ValidateScaleSpec in validator.go.
+//! Mirrors scaleFromCustomResource in pkg/registry/customresource/etcd.go, and ValidateScaleSpec in validator.go; for
+//! built-in kinds `ScaleREST` in pkg/registry/apps.
+
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use crate::resources::{Resource, selector_text};
 use crate::status::FieldError;
 
 /// The fields of an object that a `Scale` shows, as JSON pointers.
@@ -14,7 +18,21 @@ pub struct Scale {
     selector: Option<String>,
 }
 
+static BUILT_IN: LazyLock<Scale> = LazyLock::new(|| Scale {
+    spec: "/spec/replicas".to_owned(),
+    status: "/status/replicas".to_owned(),
+    selector: Some("/spec/selector".to_owned()),
+});
+
 impl Scale {
+    /// The fields of a kind that has the subresource.
+    pub fn of_kind(resource: &Resource) -> Option<&Self> {
+        match resource.custom {
+            Some(kind) => kind.scale.as_ref(),
+            None => resource.subresource("scale").map(|_| &*BUILT_IN),
+        }
+    }
+
     /// The fields that a definition declares, in `subresources.scale`.
     pub fn read(scale: &Value) -> Option<Self> {
         let pointer = |name: &str| {
@@ -29,10 +47,20 @@ impl Scale {
     pub fn of(&self, object: &Value) -> Option<Value> {
         let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64);
         let mut status = json!({ "replicas": number(&self.status).unwrap_or_default() });
-        let selector = self.selector.as_deref().and_then(|pointer| object.pointer(pointer)?.as_str());
-        if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+        let selector = self.selector.as_deref().and_then(|pointer| object.pointer(pointer));
+        let selector = match selector {
+            // Only those of built-in kinds are objects.
+            Some(selector @ Value::Object(_)) => selector_text(selector),
+            selector => selector.and_then(Value::as_str).unwrap_or_default().to_owned(),
+        };
+        if !selector.is_empty() {
             status["selector"] = selector.into();
         }
+        // Go omits the zero.
+        let spec = match number(&self.spec)? {
+            0 => json!({}),
+            replicas => json!({ "replicas": replicas }),
+        };
         let mut metadata = json!({});
         for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
             if let Some(value) = object["metadata"].get(name) {
@@ -43,7 +71,7 @@ impl Scale {
             "kind": "Scale",
             "apiVersion": "autoscaling/v1",
             "metadata": metadata,
-            "spec": { "replicas": number(&self.spec)? },
+            "spec": spec,
             "status": status,
         }))
     }

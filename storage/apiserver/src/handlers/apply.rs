@@ -138,7 +138,9 @@ fn change(
     {
         update_last_applied(annotations, applied);
     }
-    new["metadata"]["managedFields"] = owners.write();
+    if !owners.is_empty() {
+        new["metadata"]["managedFields"] = owners.write();
+    }
     Ok(Change::Applied(new))
 }
 

@@ -168,10 +168,10 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
         (Some(owners), _) => owners,
         (None, given) => ownership::create(call, &given.unwrap_or_default(), &object),
     };
+    object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
     (resource.begin)(&mut object);
     admission::create(call.store(), call.path, &mut object)?;
     let metadata = &mut object["metadata"];
-    metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
     metadata["creationTimestamp"] = time::now().into();
     if resource.generation == Generation::Versions {
         metadata["generation"] = 1.into();

@@ -62,6 +62,7 @@ pub enum Outcome {
 /// Deletes the object in the path.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let options = options::deletion(call)?;
+    warn(call, &options);
     let (resource, key) = (call.path.resource, call.key()?);
     if resource.storage == Storage::Namespaces && IMMORTAL.contains(&&*key.name) {
         return Err(Status::forbidden(resource, &key.name, "this namespace may not be deleted"));
@@ -87,6 +88,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
 pub fn handle_collection(call: &Call<'_>) -> Result<Answer> {
     let options = options::deletion(call)?;
     let selection = list::select(call)?;
+    warn(call, &options);
     for object in &selection.objects {
         match delete(call.store(), call.path.resource, &object.key, &options) {
             Ok(_) => {}
@@ -115,7 +117,7 @@ pub fn delete(store: &Store, resource: &Resource, key: &Key, options: &DeleteOpt
         check_preconditions(resource, &old, options)?;
         // Stale: another client wrote in between.
         let Ok(outcome) = attempt(store, resource, &old, options) else { continue };
-        if propagation(resource.storage, options) == Some(Propagation::Orphan) && !options.dry_run {
+        if propagation(&old, resource.storage, options) == Some(Propagation::Orphan) && !options.dry_run {
             orphan_dependents(store, resource, &old);
         }
         return Ok(outcome);
@@ -130,7 +132,7 @@ fn attempt(
 ) -> Result<Outcome, VersionConflict> {
     let storage = resource.storage;
     let grace = grace_period(storage, &old.value, options.grace);
-    let mut finalizers = finalizers_for(old, propagation(storage, options));
+    let mut finalizers = finalizers_for(old, propagation(old, storage, options));
     let write = |new| match options.dry_run {
         true => Ok(Arc::new(Object::new(old.key.clone(), old.version, new))),
         false => store.replace(storage, old, new),
@@ -183,9 +185,26 @@ fn attempt(
 }
 
 /// What the deletion does to dependents. The garbage collection policy of events is Unsupported
-/// (pkg/registry/core/event/strategy.go).
-fn propagation(storage: Storage, options: &DeleteOptions) -> Option<Propagation> {
-    options.propagation.filter(|_| storage != Storage::Events)
+/// (pkg/registry/core/event/strategy.go); that of Jobs is to orphan them unless the options or finalizers decide
+/// (pkg/registry/batch/job/strategy.go).
+fn propagation(old: &Object, storage: Storage, options: &DeleteOptions) -> Option<Propagation> {
+    let by_default = orphans_by_default(storage, options) && !old.finalizers().any(|name| name == FOREGROUND);
+    let default = by_default.then_some(Propagation::Orphan);
+    options.propagation.filter(|_| storage != Storage::Events).or(default)
+}
+
+/// Whether a deletion with these options orphans dependents, though the options do not say so.
+fn orphans_by_default(storage: Storage, options: &DeleteOptions) -> bool {
+    storage == Storage::Jobs && options.propagation.is_none() && !options.collects
+}
+
+/// The warning that dependents are orphaned.
+fn warn(call: &Call<'_>, options: &DeleteOptions) {
+    if orphans_by_default(call.path.resource.storage, options) {
+        let warning = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+                       remove them or set propagationPolicy=Orphan to suppress this warning";
+        call.warnings.add([warning.to_owned()]);
+    }
 }
 
 /// The finalizers that the deletion must wait for.

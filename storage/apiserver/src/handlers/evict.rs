@@ -1,4 +1,4 @@
-//! eviction: a deletion that PodDisruptionBudgets could reject, which do not exist here.
+//! eviction: a deletion that PodDisruptionBudgets could reject, which are not enforced here.
 //!
 //! Mirrors EvictionREST in pkg/registry/core/pod/storage/eviction.go.
 

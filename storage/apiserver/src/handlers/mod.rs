@@ -107,7 +107,7 @@ pub async fn dispatch(call: &Call<'_>, verb: &'static str) -> Result<Answer> {
     if verb == "watch" {
         call.check_table()?;
     }
-    let scales = resource.custom.is_some() && call.path.subresource.as_deref() == Some("scale");
+    let scales = call.path.subresource.as_deref() == Some("scale");
     let answer = match verb {
         _ if scales => scale::handle(call, verb),
         "get" | "create" if connects => connect::handle(call).await,

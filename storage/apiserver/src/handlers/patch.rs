@@ -9,6 +9,7 @@ use super::{Call, apply as server_side, json_syntax};
 use crate::json_patch::{self as operations, MAX_OPERATIONS, Operation};
 use crate::resources::mismatch::{self, kind_of};
 use crate::response::Answer;
+use crate::schema::Shape;
 use crate::status::{Result, Status};
 use crate::store::Object;
 use crate::strategic;
@@ -75,6 +76,19 @@ fn decode(call: &Call<'_>, change: &Patching, new: Value) -> Result<Value> {
     };
     let decoded = unknown.map_or_else(|| call.try_decode(new), Err);
     decoded.map_err(|why| Status::invalid_patch(&shown, &why))
+}
+
+/// Rejects the result of a patch of a subresource with a schema of its own, if it has values of wrong types.
+pub fn check_types(change: &Patching, new: &Value, shape: &Shape, kind: &str) -> Result<()> {
+    let (shown, fault) = match change {
+        Patching::Json(_) | Patching::Merge(_) => {
+            let mut shown = new.clone();
+            shown.sort_all_objects();
+            (shown.to_string(), mismatch::json(new, shape, kind))
+        }
+        Patching::Strategic(patch) => (in_go(patch), mismatch::restored(new, shape)),
+    };
+    fault.map_or(Ok(()), |why| Err(Status::invalid_patch(&shown, &why)))
 }
 
 /// A value as Go's `fmt` prints it with `%v`.

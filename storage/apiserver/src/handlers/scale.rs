@@ -1,22 +1,22 @@
-//! scale: the number of replicas of an object of a custom kind; which fields those are is in `custom::scale`.
+//! scale: the number of replicas of an object; which fields those are is in `custom::scale`.
 //!
-//! Mirrors ScaleREST in apiextensions-apiserver pkg/registry/customresource/etcd.go.
+//! Mirrors ScaleREST in apiextensions-apiserver pkg/registry/customresource/etcd.go, and in pkg/registry/apps.
 
 use http::StatusCode;
 use serde_json::Value;
 
-use super::Call;
 use super::form::{Form, metadata_of};
-use super::update::{Change, write};
+use super::update::{Change, check_name, write};
+use super::{Call, patch};
 use crate::custom::scale::Scale;
 use crate::response::{self, Answer};
+use crate::schema::of_kind;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
 
 /// Reads, replaces or patches the `Scale` of the object in the path.
 pub fn handle(call: &Call<'_>, verb: &str) -> Result<Answer> {
-    let scale = call.path.resource.custom.and_then(|kind| kind.scale.as_ref());
-    let scale = scale.ok_or_else(Status::unknown_resource)?;
+    let scale = Scale::of_kind(call.path.resource).ok_or_else(Status::unknown_resource)?;
     let shown = match verb {
         "get" => show(scale, &call.path.resource.as_read(&call.object()?.value))?,
         "update" => {
@@ -25,10 +25,13 @@ pub fn handle(call: &Call<'_>, verb: &str) -> Result<Answer> {
             show(scale, written.value())?
         }
         "patch" => {
-            let patch = super::patch::read(call)?;
+            let patch = patch::read(call)?;
             let written = write(call, |old| {
-                let given =
-                    super::patch::apply(call, &patch, show(scale, &call.path.resource.as_read(&old.value))?)?;
+                let shown = show(scale, &call.path.resource.as_read(&old.value))?;
+                let given = patch::apply(call, &patch, shown)?;
+                if let (None, Some(shape)) = (call.path.resource.custom, of_kind("autoscaling", "Scale")) {
+                    patch::check_types(&patch, &given, shape, "Scale")?;
+                }
                 change(call, scale, old, &given)
             })?;
             show(scale, written.value())?
@@ -56,7 +59,9 @@ fn change(call: &Call<'_>, scale: &Scale, old: &Object, given: &Value) -> Result
         Err(Status::invalid_kind("Scale.autoscaling", "autoscaling", "Scale", &old.key.name, &[error]))
     };
     let name = given["metadata"]["name"].as_str().unwrap_or_default();
-    if name != call.name()? {
+    if call.path.resource.custom.is_none() {
+        check_name(call, given)?;
+    } else if name != call.name()? {
         let message = format!("the name of the object ({name}) does not match the name on the URL");
         return Err(Status::bad_request(message));
     }

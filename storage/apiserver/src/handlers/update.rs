@@ -244,7 +244,8 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
         None if resource.storage == Storage::Deployments => {
             old.value["spec"] != new["spec"] || was["annotations"] != new["metadata"]["annotations"]
         }
-        None => old.value["spec"] != new["spec"],
+        // The configurations of webhooks have no spec.
+        None => old.value["spec"] != new["spec"] || old.value["webhooks"] != new["webhooks"],
     };
     if resource.generation != Generation::AsGiven && changed {
         new["metadata"]["generation"] = (was["generation"].as_i64().unwrap_or_default() + 1).into();

@@ -13,10 +13,15 @@ use crate::schema::{Other, Scalar};
 /// Every built-in kind, with the first bytes of the SHA-256 of what Go encodes: the files
 /// `testdata/HEAD/<group>.v1.<kind>.pb` of kubernetes/api and apiextensions-apiserver in 1.37. `TokenRequest` is of `testdata/v1.36.0`,
 /// without the map of lists that is new in 1.37.
-const KINDS: [(&str, &str, &str); 37] = [
+const KINDS: [(&str, &str, &str); 51] = [
+    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "2748aaee4584a21c"),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "c0a9a5839d89b7e3"),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "5779191cd5f99a26"),
+    ("apps/v1", "ControllerRevision", "e257fffa44c10c5e"),
     ("apps/v1", "DaemonSet", "b8c895ab829c36b2"),
     ("apps/v1", "Deployment", "48f38633ca8b4b40"),
+    ("apps/v1", "ReplicaSet", "2bf481d06c8e0b5c"),
+    ("apps/v1", "StatefulSet", "318bc54d0984d123"),
     ("authentication.k8s.io/v1", "SelfSubjectReview", "7230e42f34197f1d"),
     ("authentication.k8s.io/v1", "TokenRequest", "412b115e0ce7ca63"),
     ("authentication.k8s.io/v1", "TokenReview", "d9af1a59683d3e6d"),
@@ -24,9 +29,15 @@ const KINDS: [(&str, &str, &str); 37] = [
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview", "d15e424494360e5f"),
     ("authorization.k8s.io/v1", "SelfSubjectRulesReview", "c59ea06fc23558c6"),
     ("authorization.k8s.io/v1", "SubjectAccessReview", "67698e2eee1772bf"),
+    ("autoscaling/v1", "Scale", "119e2b1d1d38d097"),
+    ("batch/v1", "CronJob", "9cea972ca4e226a9"),
+    ("batch/v1", "Job", "48c51f78fe5eda70"),
     ("coordination.k8s.io/v1", "Lease", "388c7d21f5a5109e"),
     ("events.k8s.io/v1", "Event", "cd78bb3ba8038280"),
+    ("networking.k8s.io/v1", "Ingress", "3960d66e3dec2dfc"),
+    ("networking.k8s.io/v1", "NetworkPolicy", "6352274e1204160b"),
     ("policy/v1", "Eviction", "1306160c4ae5218a"),
+    ("policy/v1", "PodDisruptionBudget", "42b36f3cb40cfb65"),
     ("rbac.authorization.k8s.io/v1", "ClusterRole", "f7ec86bc2b035b9f"),
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "dd8317ed5f2348bb"),
     ("rbac.authorization.k8s.io/v1", "Role", "331f4d52659a8040"),
@@ -41,12 +52,15 @@ const KINDS: [(&str, &str, &str); 37] = [
     ("v1", "Binding", "8809114edf57ed65"),
     ("v1", "ConfigMap", "8f1b931b2e425f5c"),
     ("v1", "DeleteOptions", "f6916d7a6fdd6a53"),
+    ("v1", "Endpoints", "443ac034d9793c1e"),
     ("v1", "Event", "5ffea2b263c57ea5"),
+    ("v1", "LimitRange", "b95241b143d085a1"),
     ("v1", "Namespace", "d1fabb49631b85c0"),
     ("v1", "Node", "cbd1274150b90981"),
     ("v1", "PersistentVolume", "169f1b5638c3fdfb"),
     ("v1", "PersistentVolumeClaim", "a2130d8481daac3d"),
     ("v1", "Pod", "747978b9b62fff7f"),
+    ("v1", "ResourceQuota", "70965be9949257d8"),
     ("v1", "Secret", "bdcb33a8e0c20b90"),
     ("v1", "Service", "e608d81bb3627a32"),
     ("v1", "ServiceAccount", "49ab731646acfb0f"),
@@ -97,6 +111,10 @@ fn filled(object: &Object) -> Value {
 fn fill(name: &str, number: u64, shape: &Shape) -> Value {
     match shape {
         Shape::List { item, .. } => json!([fill(name, number, item)]),
+        // Upstream fills no times in maps.
+        Shape::Map { value, .. } if **value == Shape::Scalar(Scalar::Time) => {
+            json!({ format!("{name}Key"): null })
+        }
         Shape::Map { value, .. } => json!({ format!("{name}Key"): fill(name, number, value) }),
         Shape::Object { .. } | Shape::Declared(_) => {
             let object = shape.object().unwrap();
@@ -106,6 +124,11 @@ fn fill(name: &str, number: u64, shape: &Shape) -> Value {
             }
         }
         Shape::Any if name == "fieldsV1" => json!({}),
+        // A RawExtension.
+        Shape::Any if name == "data" => json!({
+            "apiVersion": "example.com/v1", "kind": "CustomType", "spec": { "replicas": 1 },
+            "status": { "available": 1 },
+        }),
         Shape::Any => format!("{name}Value").into(),
         Shape::Either(_, Other::Bool) => true.into(),
         Shape::Either(object, Other::Objects) => json!([fill(name, number, object)]),

@@ -3,6 +3,7 @@
 //! Mirrors pkg/printers/internalversion/printers.go.
 
 pub(super) mod pod;
+pub(super) mod policies;
 pub(super) mod service;
 pub(super) mod workloads;
 

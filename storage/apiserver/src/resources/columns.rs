@@ -7,6 +7,7 @@ use super::cells::{
     Cell::{self, Computed, Count, Flag, Path, PathOr},
 };
 
+pub(super) mod policies;
 pub(super) mod workloads;
 
 /// A column of a table.
@@ -63,6 +64,24 @@ pub const SCALE: &[Column] = &[
     column("Desired", "integer", Cell::Number("/spec/replicas"), "Number of desired replicas"),
     column("Available", "integer", Cell::Number("/status/replicas"), "Number of actual replicas"),
     Column { kind: "date", ..AGE },
+];
+
+/// The columns of the scale of a built-in object: `printScale`.
+pub const BUILT_IN_SCALE: &[Column] = &[
+    Column { format: "", ..NAME },
+    column(
+        "Desired",
+        "integer",
+        Cell::Number("/spec/replicas"),
+        "replicas is the desired number of instances for the scaled object.",
+    ),
+    column(
+        "Available",
+        "integer",
+        Cell::Number("/status/replicas"),
+        "replicas is the actual number of observed instances of the scaled object.",
+    ),
+    AGE,
 ];
 
 /// The heading of the time of creation, of kinds without a printer.

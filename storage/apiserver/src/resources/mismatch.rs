@@ -161,13 +161,14 @@ impl<'a> Position<'a> {
 fn type_name(shape: &Shape) -> String {
     match shape {
         Shape::Scalar(Scalar::Bool) => "bool".to_owned(),
-        Shape::Scalar(Scalar::Int32) => "int32".to_owned(),
+        // What is no string is decoded as a number.
+        Shape::Scalar(Scalar::Int32 | Scalar::IntOrText) => "int32".to_owned(),
         Shape::Scalar(Scalar::Int64) => "int64".to_owned(),
         Shape::Scalar(Scalar::Double) => "float64".to_owned(),
         Shape::Scalar(Scalar::Bytes) => "[]uint8".to_owned(),
-        Shape::Scalar(
-            Scalar::Text | Scalar::Time | Scalar::MicroTime | Scalar::Quantity | Scalar::IntOrText,
-        ) => "string".to_owned(),
+        Shape::Scalar(Scalar::Text | Scalar::Time | Scalar::MicroTime | Scalar::Quantity) => {
+            "string".to_owned()
+        }
         Shape::List { item, .. } => format!("[]{}", type_name(item)),
         Shape::Map { value, .. } => format!("map[string]{}", type_name(value)),
         Shape::Object { .. } | Shape::Declared(_) => {

@@ -7,9 +7,11 @@ mod columns;
 mod decode;
 mod definitions;
 mod events;
+mod jobs;
 pub mod mismatch;
 mod node;
 mod pod;
+mod policies;
 mod reviews;
 mod service;
 mod storage;
@@ -26,8 +28,8 @@ use crate::protobuf;
 use crate::status::FieldError;
 use crate::store::Object;
 
-pub use cells::Cell;
-pub use columns::{CREATED, Column, NAME, SCALE};
+pub use cells::{Cell, workloads::selector_text};
+pub use columns::{BUILT_IN_SCALE, CREATED, Column, NAME, SCALE};
 pub use decode::{DecodeError, Decoded, decode};
 pub use pod::validate_ephemeral_containers;
 
@@ -86,6 +88,32 @@ pub enum Storage {
     Reviews,
     /// Reviews in a namespace, likewise.
     LocalReviews,
+    /// `statefulsets`
+    StatefulSets,
+    /// `replicasets`
+    ReplicaSets,
+    /// `controllerrevisions`
+    Revisions,
+    /// `jobs`
+    Jobs,
+    /// `cronjobs`
+    CronJobs,
+    /// `poddisruptionbudgets`
+    DisruptionBudgets,
+    /// `networkpolicies`
+    NetworkPolicies,
+    /// `ingresses`
+    Ingresses,
+    /// `resourcequotas`
+    Quotas,
+    /// `limitranges`
+    LimitRanges,
+    /// `endpoints`
+    Endpoints,
+    /// `mutatingwebhookconfigurations`
+    MutatingWebhooks,
+    /// `validatingwebhookconfigurations`
+    ValidatingWebhooks,
     /// `customresourcedefinitions`
     Definitions,
     /// The objects of a kind that a CustomResourceDefinition brings.
@@ -125,7 +153,20 @@ impl Storage {
             Self::Reviews => 23,
             Self::LocalReviews => 24,
             Self::Services => 25,
-            Self::Definitions => 26,
+            Self::StatefulSets => 26,
+            Self::ReplicaSets => 27,
+            Self::Revisions => 28,
+            Self::Jobs => 29,
+            Self::CronJobs => 30,
+            Self::DisruptionBudgets => 31,
+            Self::NetworkPolicies => 32,
+            Self::Ingresses => 33,
+            Self::Quotas => 34,
+            Self::LimitRanges => 35,
+            Self::Endpoints => 36,
+            Self::MutatingWebhooks => 37,
+            Self::ValidatingWebhooks => 38,
+            Self::Definitions => 39,
             Self::Custom(shelf) => shelf.index(),
         }
     }
@@ -151,6 +192,17 @@ impl Storage {
             | Self::Deployments
             | Self::RoleBindings
             | Self::Roles
+            | Self::StatefulSets
+            | Self::ReplicaSets
+            | Self::Revisions
+            | Self::Jobs
+            | Self::CronJobs
+            | Self::DisruptionBudgets
+            | Self::NetworkPolicies
+            | Self::Ingresses
+            | Self::Quotas
+            | Self::LimitRanges
+            | Self::Endpoints
             | Self::LocalReviews => true,
             Self::Namespaces
             | Self::Nodes
@@ -164,6 +216,8 @@ impl Storage {
             | Self::ClusterRoleBindings
             | Self::ClusterRoles
             | Self::Reviews
+            | Self::MutatingWebhooks
+            | Self::ValidatingWebhooks
             | Self::Definitions => false,
             Self::Custom(shelf) => shelf.namespaced(),
         }
@@ -181,6 +235,12 @@ pub struct Subresource {
     pub foreign: Option<(&'static str, &'static str)>,
     /// Its verbs.
     pub verbs: &'static [&'static str],
+}
+
+/// `scale`, the number of replicas.
+pub const fn scale() -> Subresource {
+    let foreign = Some(("autoscaling", "v1"));
+    Subresource { name: "scale", kind: "Scale", foreign, verbs: &["get", "patch", "update"] }
 }
 
 /// `status`, of objects of `kind`.
@@ -431,6 +491,8 @@ static ALL: LazyLock<Vec<Resource>> = LazyLock::new(|| {
         vec![node::row(), pod::row(), service::row()],
         events::rows(),
         workloads::rows(),
+        jobs::rows(),
+        policies::rows(),
         reviews::rows(),
         vec![definitions::row()],
     ]

@@ -87,17 +87,14 @@ pub(super) fn row() -> Resource {
 /// validated.
 fn warnings(pod: &Value, write: Write) -> Vec<String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    if write == Write::Update || names::fault(name, true).is_none() {
-        return Vec::new();
-    }
-    let too_long = (name.len() > 63).then_some("must be no more than 63 characters");
-    let faults: Vec<&str> =
-        too_long.into_iter().chain(name.contains('.').then_some("must not contain dots")).collect();
-    vec![format!(
-        "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
-         recommended: [{}]",
-        faults.join(" ")
-    )]
+    let faults = names::faults_as_label(name).filter(|_| write == Write::Create);
+    let warning = faults.map(|faults| {
+        format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label \
+             is recommended: {faults}"
+        )
+    });
+    warning.into_iter().collect()
 }
 
 /// A subresource that is a connection to a container or a port.

@@ -210,7 +210,7 @@ fn preceded_by(validate: impl FnOnce() -> Vec<FieldError>, change: Vec<FieldErro
 
 const STORAGE: Resource = Resource { group: GROUP, returns_deleted: true, ..BASE };
 
-fn default_claim(claim: &mut Value) {
+pub(super) fn default_claim(claim: &mut Value) {
     let spec = &mut claim["spec"];
     default_to(spec, "volumeMode", "Filesystem");
     // `EnforceDataSourceBackwardsCompatibility` and `NormalizeDataSources` in pkg/api/persistentvolumeclaim/util.go: the

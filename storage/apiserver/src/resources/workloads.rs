@@ -1,10 +1,9 @@
-//! Objects of an installation besides storage: Deployments, DaemonSets, and the roles of their service
-//! accounts.
+//! Objects of an installation besides storage: workloads of apps/v1, and the roles of their service accounts.
 //!
-//! Workloads are stored and validated only: no controllers create their pods. So the installation of components can
-//! be tested against this server. Roles and bindings are evaluated by `auth::rbac`. The rules are in `admission`.
+//! Workloads are stored and validated only: this server creates no pods for them. Roles and bindings are evaluated by
+//! `auth::rbac`. The rules are in `admission`.
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::columns::{NAME_AND_CREATED, workloads as columns};
 use super::decode::{DecodeError, Decoded, decode};
-use super::{BASE, Generation, Resource, Storage, default_to, status_of};
-use crate::admission::{role, workload};
+use super::{BASE, Generation, Resource, Storage, default_to, pod, scale, status_of, storage};
+use crate::admission::{role, stateful_set, workload};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -31,15 +30,23 @@ const APPS: Resource = Resource {
 
 const RBAC: Resource = Resource { group: GROUP, created_by_update: true, ..BASE };
 
-/// Fields of pod templates that hold quantities.
-const QUANTITIES: &[&str] = &[
+/// Fields of pod templates, and of the claim templates of a StatefulSet, that hold quantities.
+pub(super) const QUANTITIES: &[&str] = &[
     "spec/template/spec/containers/*/resources/requests/*",
     "spec/template/spec/containers/*/resources/limits/*",
     "spec/template/spec/initContainers/*/resources/requests/*",
     "spec/template/spec/initContainers/*/resources/limits/*",
     "spec/template/spec/volumes/*/emptyDir/sizeLimit",
     "spec/template/spec/volumes/*/ephemeral/volumeClaimTemplate/spec/resources/requests/*",
+    "spec/volumeClaimTemplates/*/spec/resources/requests/*",
+    "spec/volumeClaimTemplates/*/spec/resources/limits/*",
 ];
+
+/// The counts that Go writes even when they are not set.
+const SCHEDULED: &[&str] =
+    &["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"];
+const OF_REPLICA_SET: &[&str] = &["replicas"];
+const OF_STATEFUL_SET: &[&str] = &["replicas", "availableReplicas"];
 
 pub(super) fn rows() -> Vec<Resource> {
     vec![
@@ -53,8 +60,8 @@ pub(super) fn rows() -> Vec<Resource> {
             decode: decode_workload::<DaemonSet>,
             quantities: QUANTITIES,
             default: default_daemon_set,
-            begin: begin_daemon_set,
-            settle_status: |_, set| write_counts(set),
+            begin: |set| begin(set, SCHEDULED),
+            settle_status: |_, set| write_counts(set, SCHEDULED),
             validate: workload::validate_daemon_set,
             validate_update: workload::validate_daemon_set_update,
             columns: columns::DAEMON_SET,
@@ -70,7 +77,7 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "deployments",
             singular: "deployment",
             short_names: &["deploy"],
-            subresources: const { &[status_of("Deployment")] },
+            subresources: const { &[scale(), status_of("Deployment")] },
             decode: decode_workload::<Deployment>,
             quantities: QUANTITIES,
             default: default_deployment,
@@ -78,7 +85,70 @@ pub(super) fn rows() -> Vec<Resource> {
             settle_status: settle_deployment,
             validate: workload::validate_deployment,
             validate_update: workload::validate_deployment_update,
+            warnings: workload::name_warnings,
             columns: columns::DEPLOYMENT,
+            ..APPS
+        },
+        Resource {
+            storage: Storage::ReplicaSets,
+            kind: "ReplicaSet",
+            plural: "replicasets",
+            singular: "replicaset",
+            short_names: &["rs"],
+            subresources: const { &[scale(), status_of("ReplicaSet")] },
+            decode: decode_workload::<ReplicaSet>,
+            quantities: QUANTITIES,
+            default: |set| {
+                default_to(&mut set["spec"], "replicas", 1);
+                default_template(&mut set["spec"]);
+            },
+            begin: |set| begin(set, OF_REPLICA_SET),
+            settle_status: |_, set| write_counts(set, OF_REPLICA_SET),
+            validate: workload::validate_replica_set,
+            validate_status: workload::validate_replica_set_status,
+            validate_update: workload::validate_replica_set_update,
+            warnings: workload::name_warnings,
+            columns: columns::REPLICA_SET,
+            empty: r#","spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{"replicas":0}"#,
+            ..APPS
+        },
+        Resource {
+            storage: Storage::StatefulSets,
+            kind: "StatefulSet",
+            plural: "statefulsets",
+            singular: "statefulset",
+            short_names: &["sts"],
+            subresources: const { &[scale(), status_of("StatefulSet")] },
+            label_names: true,
+            decode: decode_workload::<StatefulSet>,
+            quantities: QUANTITIES,
+            default: default_stateful_set,
+            begin: |set| begin(set, OF_STATEFUL_SET),
+            settle_status: |_, set| write_counts(set, OF_STATEFUL_SET),
+            validate: stateful_set::validate,
+            validate_status: stateful_set::validate_status,
+            validate_update: stateful_set::validate_update,
+            warnings: stateful_set::warnings,
+            columns: columns::STATEFUL_SET,
+            empty: concat!(
+                r#","spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"serviceName":"","#,
+                r#""updateStrategy":{}},"status":{"replicas":0,"availableReplicas":0}"#
+            ),
+            ..APPS
+        },
+        Resource {
+            storage: Storage::Revisions,
+            kind: "ControllerRevision",
+            plural: "controllerrevisions",
+            singular: "controllerrevision",
+            categories: &[],
+            generation: Generation::AsGiven,
+            decode: decode::<ControllerRevision>,
+            default: |revision| default_to(revision, "revision", 0),
+            validate: workload::validate_revision,
+            validate_update: workload::validate_revision_update,
+            columns: columns::REVISION,
+            empty: r#","data":null,"revision":0"#,
             ..APPS
         },
         Resource {
@@ -181,25 +251,53 @@ fn default_daemon_set(set: &mut Value) {
     default_template(spec);
 }
 
-fn default_template(spec: &mut Value) {
+/// Mirrors `SetDefaults_StatefulSet` of pkg/apis/apps/v1.
+fn default_stateful_set(set: &mut Value) {
+    let spec = &mut set["spec"];
+    default_to(spec, "podManagementPolicy", "OrderedReady");
+    // Go writes it even when it is empty.
+    default_to(spec, "serviceName", "");
+    let strategy = &mut spec["updateStrategy"];
+    if strategy["type"].is_null() {
+        strategy["type"] = "RollingUpdate".into();
+        default_to(strategy, "rollingUpdate", json!({}));
+    }
+    if strategy["type"] == "RollingUpdate" && strategy["rollingUpdate"].is_object() {
+        default_to(&mut strategy["rollingUpdate"], "partition", 0);
+    }
+    let policy = &mut spec["persistentVolumeClaimRetentionPolicy"];
+    default_to(policy, "whenDeleted", "Retain");
+    default_to(policy, "whenScaled", "Retain");
+    default_to(spec, "replicas", 1);
+    default_to(spec, "revisionHistoryLimit", 10);
+    default_template(spec);
+    for claim in spec["volumeClaimTemplates"].as_array_mut().into_iter().flatten() {
+        storage::default_claim(claim);
+        default_to(&mut claim["status"], "phase", "Pending");
+    }
+    if let (true, Value::Object(spec)) = (spec["volumeClaimTemplates"].is_null(), spec) {
+        spec.shift_remove("volumeClaimTemplates");
+    }
+}
+
+pub(super) fn default_template(spec: &mut Value) {
     // Go writes it even when it is empty.
     default_to(&mut spec["template"], "metadata", json!({}));
-    super::pod::default_spec(&mut spec["template"]["spec"]);
+    pod::default_spec(&mut spec["template"]["spec"]);
 }
 
-/// A new DaemonSet has the first generation of its template, unless its writer restores another one.
-///
-/// Mirrors `PrepareForCreate` of pkg/registry/apps/daemonset.
-fn begin_daemon_set(set: &mut Value) {
+/// A new object has the status of an empty one. A new DaemonSet has the first generation of its template, unless its
+/// writer restores another one (`PrepareForCreate` of pkg/registry/apps/daemonset).
+fn begin(set: &mut Value, counts: &[&str]) {
     set["status"] = json!({});
-    write_counts(set);
+    write_counts(set, counts);
 }
 
-/// Go writes these counts even when they are not set.
-fn write_counts(set: &mut Value) {
-    for field in ["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"] {
+fn write_counts(set: &mut Value, counts: &[&str]) {
+    for field in counts {
         default_to(&mut set["status"], field, 0);
     }
+    pod::write_times(set, &["lastTransitionTime"]);
 }
 
 /// A write of the status keeps the labels, unlike that of other kinds.
@@ -265,7 +363,7 @@ mod tests {
         );
         assert_eq!(set["spec"]["revisionHistoryLimit"], 10);
         assert_eq!(set["metadata"]["annotations"][GENERATION], "1");
-        begin_daemon_set(&mut set);
+        begin(&mut set, SCHEDULED);
         assert_eq!(set["status"]["numberReady"], 0, "a new one has none");
         let generation = |given: &str| {
             let mut set = json!({ "metadata": { "annotations": { GENERATION: given } } });
@@ -273,6 +371,26 @@ mod tests {
             set["metadata"]["annotations"][GENERATION].clone()
         };
         assert_eq!([generation("7"), generation("-7"), generation("x")], ["7", "1", "1"]);
+    }
+
+    #[test]
+    fn defaults_of_a_stateful_set() {
+        let mut set = json!({ "spec": { "volumeClaimTemplates": [{ "spec": {} }] } });
+        default_stateful_set(&mut set);
+        let spec = &set["spec"];
+        let update = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 0 } });
+        assert_eq!(spec["updateStrategy"], update);
+        let policy = json!({ "whenDeleted": "Retain", "whenScaled": "Retain" });
+        assert_eq!(spec["persistentVolumeClaimRetentionPolicy"], policy);
+        assert_eq!(spec["podManagementPolicy"], "OrderedReady");
+        assert_eq!(spec["volumeClaimTemplates"][0]["spec"]["volumeMode"], "Filesystem");
+        assert_eq!(spec["volumeClaimTemplates"][0]["status"], json!({ "phase": "Pending" }));
+        let mut other = json!({ "spec": { "updateStrategy": { "type": "OnDelete" } } });
+        default_stateful_set(&mut other);
+        assert_eq!(other["spec"]["updateStrategy"], json!({ "type": "OnDelete" }));
+        assert!(other["spec"].get("volumeClaimTemplates").is_none());
+        begin(&mut other, OF_STATEFUL_SET);
+        assert_eq!(other["status"], json!({ "replicas": 0, "availableReplicas": 0 }));
     }
 
     #[test]

@@ -15,14 +15,18 @@ from pathlib import Path
 
 ROOT, GO = Path(sys.argv[1]), Path(sys.argv[2])
 KINDS = {
+    "admissionregistration": "MutatingWebhookConfiguration ValidatingWebhookConfiguration",
     "authentication": "SelfSubjectReview TokenRequest TokenReview",
     "authorization": "LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview",
-    "core": "Binding ConfigMap Event Namespace Node PersistentVolume PersistentVolumeClaim Pod Secret "
-    "Service ServiceAccount",
+    "autoscaling": "Scale",
+    "batch": "CronJob Job",
+    "core": "Binding ConfigMap Endpoints Event LimitRange Namespace Node PersistentVolume PersistentVolumeClaim Pod "
+    "ResourceQuota Secret Service ServiceAccount",
     "coordination": "Lease",
     "events": "Event",
-    "policy": "Eviction",
-    "apps": "DaemonSet Deployment",
+    "networking": "Ingress NetworkPolicy",
+    "policy": "Eviction PodDisruptionBudget",
+    "apps": "ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet",
     "rbac": "ClusterRole ClusterRoleBinding Role RoleBinding",
     "scheduling": "PriorityClass",
     "apiextensions": "CustomResourceDefinition",
@@ -40,6 +44,7 @@ SCALARS = {
     "crate::apimachinery::pkg::apis::meta::v1::MicroTime": "microtime",
     "crate::apimachinery::pkg::apis::meta::v1::FieldsV1": "any",
     "crate::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSON": "any",
+    "crate::apimachinery::pkg::runtime::RawExtension": "any",
 }
 # Types that are written as one of two types in JSON.
 UNIONS_OF_SCHEMAS = {
@@ -48,9 +53,10 @@ UNIONS_OF_SCHEMAS = {
 # Scalars with a zero value. The others are messages in protobuf.
 ZEROS = ["string", "bool", "int32", "int64", "bytes"]
 # `+structType=atomic`.
-ATOMIC = """ConfigMapKeySelector EvictionResponder FileKeySelector LabelSelector LocalObjectReference
-NodeSelector NodeSelectorTerm ObjectFieldSelector ObjectReference OwnerReference ResourceFieldSelector RoleRef
-SecretKeySelector SecretReference Subject TopologySelectorTerm TypedLocalObjectReference""".split()
+ATOMIC = """ConfigMapKeySelector EndpointAddress EndpointPort EvictionResponder FileKeySelector LabelSelector
+LocalObjectReference NodeSelector NodeSelectorTerm ObjectFieldSelector ObjectReference OwnerReference
+ResourceFieldSelector RoleRef ScopeSelector SecretKeySelector SecretReference ServiceBackendPort Subject
+TopologySelectorTerm TypedLocalObjectReference""".split()
 # Fields of these types with `+structType=granular`.
 GRANULAR = {("PersistentVolumeSpec", "claimRef")}
 # Lists with more key fields than the one by which strategic merge patches find an item.
@@ -63,7 +69,7 @@ KEYS = {
     ("VolumeHealthStatus", "healthConditions"): "status,reason",
 }
 # Lists that are atomic, though strategic merge patches merge them.
-PATCHED = {("PodStatus", "hostIPs"): "ip"}
+PATCHED = {("PodStatus", "hostIPs"): "ip", ("JobStatus", "conditions"): "type"}
 # Lists of scalars that strategic merge patches merge too.
 PATCHED_SETS = {("ObjectMeta", "finalizers"), ("NodeSpec", "podCIDRs")}
 # Lists that they replace, though they have keys.
@@ -131,6 +137,7 @@ def numbers(folder, name):
 class Writer:
     def __init__(self):
         self.packages = {}
+        self.folders = {"meta": META}
         self.todo = []
         for group, kinds in KINDS.items():
             folder = EXTENSIONS if group == "apiextensions" else f"api/{group}/v1"
@@ -158,7 +165,12 @@ class Writer:
         return name if place == folder else f"{self.alias(place)}.{name}"
 
     def alias(self, folder):
-        return {META: "meta", EXTENSIONS: "apiextensions"}.get(folder) or folder.split("/")[1]
+        if folder in (META, EXTENSIONS):
+            return {META: "meta", EXTENSIONS: "apiextensions"}[folder]
+        _, group, version = folder.split("/")
+        alias = group if version == "v1" else group + version
+        self.folders[alias] = folder
+        return alias
 
     def struct(self, folder, name):
         text = source(folder, name)
@@ -183,10 +195,13 @@ class Writer:
                 words.append("set")
                 if (name, name_) in PATCHED_SETS:
                     words.append("patch")
-            if how and how[1] == "list" and how[2] == "map":
-                key = re.search(r"lhs\.(\w+) == rhs", how[0])[1]
+            key = re.search(r"lhs\.(\w+) == rhs", how[0]) if how else None
+            # Claim templates are atomic upstream; k8s-openapi merges them by a field of their metadata.
+            if how and how[1] == "list" and how[2] == "map" and key:
+                key = key[1]
                 item = kind.strip("[]")
-                place, item = (folder, item) if "." not in item else (META, item.split(".")[1])
+                package, _, item = item.rpartition(".")
+                place = self.folders[package] if package else folder
                 names = dict((f, n) for n, f in re.findall(r'"([^"]+)" => Field::Key_(\w+)', source(place, item)))
                 key = names[key]
                 keys = KEYS.get((name, name_), key)

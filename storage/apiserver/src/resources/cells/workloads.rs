@@ -1,10 +1,12 @@
-//! The cells of Deployments, DaemonSets and bindings of roles.
+//! The cells of workloads and bindings of roles.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::list;
+use super::{list, since};
+use crate::admission::labels;
+use crate::time;
 
 pub(in crate::resources) fn ready_replicas(deployment: &Value) -> Value {
     let number = |value: &Value| value.as_i64().unwrap_or_default();
@@ -38,9 +40,25 @@ pub(super) fn format_labels(labels: &Value) -> Value {
     if labels.is_empty() { "<none>".into() } else { labels.into() }
 }
 
-/// `Requirement.String` in apimachinery pkg/labels/selector.go, sorted by key.
 pub(in crate::resources) fn selector(workload: &Value) -> Value {
-    let selector = &workload["spec"]["selector"];
+    selector_text(&workload["spec"]["selector"]).into()
+}
+
+pub(in crate::resources) fn label_selector(workload: &Value) -> Value {
+    format_selector(&workload["spec"]["selector"])
+}
+
+/// `FormatLabelSelector` in apimachinery pkg/apis/meta/v1/helpers.go.
+pub(in crate::resources) fn format_selector(selector: &Value) -> Value {
+    if labels::matches(selector, &Value::Null).is_none() {
+        return "<error>".into();
+    }
+    let text = selector_text(selector);
+    if text.is_empty() { "<none>".into() } else { text.into() }
+}
+
+/// `Requirement.String` in apimachinery pkg/labels/selector.go, sorted by key.
+pub fn selector_text(selector: &Value) -> String {
     let expressions = list(&selector["matchExpressions"]).iter().map(|expression| {
         let key = expression["key"].as_str().unwrap_or_default();
         let mut values: Vec<&str> = list(&expression["values"]).iter().filter_map(Value::as_str).collect();
@@ -54,7 +72,7 @@ pub(in crate::resources) fn selector(workload: &Value) -> Value {
         };
         (key.to_owned(), text)
     });
-    sorted(equalities(&selector["matchLabels"]).chain(expressions)).into()
+    sorted(equalities(&selector["matchLabels"]).chain(expressions))
 }
 
 fn equalities(labels: &Value) -> impl Iterator<Item = (String, String)> {
@@ -67,6 +85,61 @@ fn sorted(requirements: impl Iterator<Item = (String, String)>) -> String {
     let mut of_keys = BTreeMap::<String, Vec<String>>::new();
     requirements.for_each(|(key, text)| of_keys.entry(key).or_default().push(text));
     of_keys.into_values().flatten().collect::<Vec<_>>().join(",")
+}
+
+/// The owner that controls a ControllerRevision.
+pub(in crate::resources) fn controller(revision: &Value) -> Value {
+    let owners = list(&revision["metadata"]["ownerReferences"]);
+    let Some(owner) = owners.iter().find(|owner| owner["controller"] == true) else { return "<none>".into() };
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    let group = text("apiVersion").split_once('/').map(|(group, _)| format!(".{group}"));
+    let kind = format!("{}{}", text("kind"), group.unwrap_or_default()).to_lowercase();
+    format!("{kind}/{}", text("name")).into()
+}
+
+/// The first condition of these, in the order of `printJob`, decides; a deletion precedes the last three.
+pub(in crate::resources) fn job_status(job: &Value) -> Value {
+    let conditions = list(&job["status"]["conditions"]);
+    let met = |kind: &&&str| {
+        let condition = conditions.iter().find(|condition| condition["type"] == ***kind);
+        condition.is_some_and(|condition| condition["status"] == "True")
+    };
+    let last = ["Suspended", "FailureTarget", "SuccessCriteriaMet"];
+    let deleting = job["metadata"]["deletionTimestamp"].is_string().then_some("Terminating");
+    let finished = ["Complete", "Failed"].iter().find(met).copied();
+    finished.or(deleting).or_else(|| last.iter().find(met).copied()).unwrap_or("Running").into()
+}
+
+pub(in crate::resources) fn completions(job: &Value) -> Value {
+    let succeeded = job["status"]["succeeded"].as_i64().unwrap_or_default();
+    match (job["spec"]["completions"].as_i64(), job["spec"]["parallelism"].as_i64()) {
+        (Some(completions), _) => format!("{succeeded}/{completions}").into(),
+        (None, Some(parallelism @ 2..)) => format!("{succeeded}/1 of {parallelism}").into(),
+        (None, _) => format!("{succeeded}/1").into(),
+    }
+}
+
+pub(in crate::resources) fn job_duration(job: &Value) -> Value {
+    let seconds = |field: &str| job["status"][field].as_str().and_then(time::seconds_since);
+    match (seconds("startTime"), seconds("completionTime")) {
+        (None, _) => "".into(),
+        (Some(start), end) => time::human(start - end.unwrap_or_default()).into(),
+    }
+}
+
+pub(in crate::resources) fn suspended(job: &Value) -> Value {
+    match job["spec"]["suspend"].as_bool() {
+        Some(true) => "True".into(),
+        Some(false) => "False".into(),
+        None => "<unset>".into(),
+    }
+}
+
+pub(in crate::resources) fn last_schedule(job: &Value) -> Value {
+    match job["status"]["lastScheduleTime"].as_str() {
+        Some(last) => since(Some(last)),
+        None => "<none>".into(),
+    }
 }
 
 pub(in crate::resources) fn role(binding: &Value) -> Value {
@@ -132,6 +205,47 @@ mod tests {
         assert_eq!(node_selector(&workload), "c=d,q=r");
         assert_eq!(selector(&workload), "a=b,m in (1,2),n notin (1),o,!p,z=y");
         assert_eq!(node_selector(&json!({})), "<none>");
+    }
+
+    #[test]
+    fn jobs_are_as_printed_by_upstream() {
+        let job = |conditions: &[&str], deleted: bool| {
+            let conditions: Vec<Value> =
+                conditions.iter().map(|kind| json!({ "type": kind, "status": "True" })).collect();
+            let deletion = if deleted { json!("2020-01-01T00:00:00Z") } else { Value::Null };
+            job_status(&json!({
+                "metadata": { "deletionTimestamp": deletion }, "status": { "conditions": conditions },
+            }))
+        };
+        assert_eq!(job(&[], false), "Running");
+        assert_eq!(job(&["FailureTarget", "Suspended"], false), "Suspended");
+        assert_eq!(job(&["Suspended"], true), "Terminating");
+        assert_eq!(job(&["SuccessCriteriaMet", "Complete"], true), "Complete");
+        let of = |spec: Value| completions(&json!({ "spec": spec, "status": { "succeeded": 1 } }));
+        assert_eq!(of(json!({ "completions": 3, "parallelism": 2 })), "1/3");
+        assert_eq!(of(json!({ "parallelism": 2 })), "1/1 of 2");
+        assert_eq!(of(json!({ "parallelism": 1 })), "1/1");
+        let times = json!({ "startTime": "2020-01-01T00:00:00Z", "completionTime": "2020-01-01T00:01:30Z" });
+        assert_eq!(job_duration(&json!({ "status": times })), "90s");
+        assert_eq!(job_duration(&json!({})), "");
+        assert_eq!(
+            [json!(true), json!(false), Value::Null]
+                .map(|suspend| suspended(&json!({ "spec": { "suspend": suspend } }))),
+            ["True", "False", "<unset>"]
+        );
+        assert_eq!(last_schedule(&json!({})), "<none>");
+    }
+
+    #[test]
+    fn revisions_show_their_controller() {
+        let owner = |version: &str| {
+            let owner =
+                json!({ "apiVersion": version, "kind": "StatefulSet", "name": "s", "controller": true });
+            controller(&json!({ "metadata": { "ownerReferences": [owner] } }))
+        };
+        assert_eq!(owner("apps/v1"), "statefulset.apps/s");
+        assert_eq!(owner("v1"), "statefulset/s");
+        assert_eq!(controller(&json!({})), "<none>");
     }
 
     #[test]

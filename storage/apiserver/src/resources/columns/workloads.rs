@@ -1,8 +1,8 @@
-//! The columns of Deployments, DaemonSets and bindings of roles.
+//! The columns of workloads and bindings of roles.
 
 use super::{
     super::cells::{
-        Cell::{Computed, Number},
+        Cell::{Computed, Count, Number, PathOr},
         workloads as cells,
     },
     AGE, Column, NAME, column, string, wide,
@@ -80,6 +80,108 @@ pub(in crate::resources) const DEPLOYMENT: &[Column] = &[
         "Selector",
         Computed(cells::selector),
         "Label selector for pods. Existing ReplicaSets whose pods are selected by this will be the ones affected by this deployment. It must match the pod template's labels.",
+    ),
+];
+
+pub(in crate::resources) const REPLICA_SET: &[Column] = &[
+    NAME,
+    column(
+        "Desired",
+        "integer",
+        Number("/spec/replicas"),
+        "Replicas is the number of desired pods. This is a pointer to distinguish between explicit zero and unspecified. Defaults to 1. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset",
+    ),
+    column(
+        "Current",
+        "integer",
+        Number("/status/replicas"),
+        "Replicas is the most recently observed number of non-terminating pods. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset",
+    ),
+    column(
+        "Ready",
+        "integer",
+        Number("/status/readyReplicas"),
+        "The number of non-terminating pods targeted by this ReplicaSet with a Ready Condition.",
+    ),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    wide(
+        "Selector",
+        Computed(cells::label_selector),
+        "Selector is a label query over pods that should match the replica count. Label keys and values that must match in order to be controlled by this replica set. It must match the pod template's labels. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors",
+    ),
+];
+
+pub(in crate::resources) const STATEFUL_SET: &[Column] = &[
+    NAME,
+    string("Ready", Computed(cells::ready_replicas), "Number of the pod with ready state"),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+];
+
+pub(in crate::resources) const REVISION: &[Column] = &[
+    NAME,
+    string("Controller", Computed(cells::controller), "Controller of the object"),
+    string(
+        "Revision",
+        Number("/revision"),
+        "Revision indicates the revision of the state represented by Data.",
+    ),
+    AGE,
+];
+
+pub(in crate::resources) const JOB: &[Column] = &[
+    NAME,
+    string("Status", Computed(cells::job_status), "Status of the job."),
+    string(
+        "Completions",
+        Computed(cells::completions),
+        "The number of pods which reached phase Succeeded. The value increases monotonically for a given spec. However, it may decrease in reaction to scale down of elastic indexed jobs.",
+    ),
+    string("Duration", Computed(cells::job_duration), "Time required to complete the job."),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    wide(
+        "Selector",
+        Computed(cells::label_selector),
+        "A label query over pods that should match the pod count. Normally, the system sets this field for you. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors",
+    ),
+];
+
+pub(in crate::resources) const CRON_JOB: &[Column] = &[
+    NAME,
+    string(
+        "Schedule",
+        PathOr("/spec/schedule", ""),
+        "The schedule in Cron format, see https://en.wikipedia.org/wiki/Cron.",
+    ),
+    string(
+        "Timezone",
+        PathOr("/spec/timeZone", "<none>"),
+        "The time zone name for the given schedule, see https://en.wikipedia.org/wiki/List_of_tz_database_time_zones. If not specified, this will default to the time zone of the kube-controller-manager process. The set of valid time zone names and the time zone offset is loaded from the system-wide time zone database by the API server during CronJob validation and the controller manager during execution. If no system-wide time zone database can be found a bundled version of the database is used instead. If the time zone name becomes invalid during the lifetime of a CronJob or due to a change in host configuration, the controller will stop creating new new Jobs and will create a system event with the reason UnknownTimeZone. More information can be found in https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/#time-zones",
+    ),
+    column(
+        "Suspend",
+        "boolean",
+        Computed(cells::suspended),
+        "This flag tells the controller to suspend subsequent executions, it does not apply to already started executions.  Defaults to false.",
+    ),
+    column("Active", "integer", Count(&["/status/active"]), "A list of pointers to currently running jobs."),
+    string(
+        "Last Schedule",
+        Computed(cells::last_schedule),
+        "Information when was the last time the job was successfully scheduled.",
+    ),
+    AGE,
+    Column { cell: Computed(|job| cells::containers(&job["spec"]["jobTemplate"])), ..CONTAINERS },
+    Column { cell: Computed(|job| cells::images(&job["spec"]["jobTemplate"])), ..IMAGES },
+    wide(
+        "Selector",
+        Computed(|job| cells::label_selector(&job["spec"]["jobTemplate"])),
+        "A label query over pods that should match the pod count. Normally, the system sets this field for you. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors",
     ),
 ];
 

@@ -29,6 +29,7 @@ pub struct Sample {
     pub selectors: Vec<String>,
     pub freeze: Value,
     pub suffix: String,
+    pub orphans: bool,
     pub asynchronous: bool,
 }
 
@@ -181,7 +182,15 @@ impl<'k> Script<'k> {
         Self { kind, title: title.to_owned(), steps: Vec::new() }
     }
 
-    pub fn finish(self) -> Scenario {
+    /// The scenario. Deletions of kinds that orphan dependents by default get another policy, unless they have one.
+    pub fn finish(mut self) -> Scenario {
+        if self.kind.sample.orphans {
+            self.steps.iter_mut().filter(|step| step.method == "DELETE").for_each(delete_in_background);
+        }
+        self.finish_as_given()
+    }
+
+    pub fn finish_as_given(self) -> Scenario {
         let qualified = self.kind.qualified();
         Scenario {
             name: format!("{qualified}/{}", self.title),
@@ -348,6 +357,22 @@ impl<'k> Script<'k> {
     ) -> &mut Step {
         let path = format!("{}/{subresource}", self.path(short));
         self.push(Step::new(verb, method, path))
+    }
+}
+
+fn delete_in_background(step: &mut Step) {
+    const POLICIES: [&str; 2] = ["propagationPolicy", "orphanDependents"];
+    match &mut step.body {
+        Body::Object(Value::Object(options), _)
+            if !POLICIES.iter().any(|name| options.contains_key(*name)) =>
+        {
+            options.insert(POLICIES[0].to_owned(), "Background".into());
+        }
+        Body::Empty if !POLICIES.iter().any(|name| step.path.contains(name)) => {
+            let sign = if step.path.contains('?') { '&' } else { '?' };
+            step.path.push_str(&format!("{sign}{}=Background", POLICIES[0]));
+        }
+        Body::Empty | Body::Raw(_) | Body::Object(..) | Body::Saved(..) => {}
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::script::{APPLY, Body, Encoding, JSON, Kind, MERGE, STRATEGIC, Scenario, Script};
+use super::script::{APPLY, Body, Encoding, JSON, Kind, MERGE, PROTOBUF, STRATEGIC, Scenario, Script};
 
 pub fn scenarios(kind: &Kind) -> Vec<Scenario> {
     let mut all = vec![update(kind), immutable(kind), subresources(kind)];
@@ -11,6 +11,9 @@ pub fn scenarios(kind: &Kind) -> Vec<Scenario> {
     }
     if kind.has("status") {
         all.push(status(kind));
+    }
+    if kind.has("scale") {
+        all.push(scale(kind));
     }
     all
 }
@@ -142,6 +145,38 @@ fn status(kind: &Kind) -> Scenario {
         script.below("a", "status", verb, method);
     }
     script.list("").accept("application/json;as=Table;v=v1;g=meta.k8s.io");
+    script.finish()
+}
+
+fn scale(kind: &Kind) -> Scenario {
+    let mut script = Script::new(kind, "scale");
+    script.create("a", "").saved("first");
+    let path = format!("{}/scale", script.path("a"));
+    script.below("a", "scale", "get", "GET").saved("a");
+    script.below("a", "scale", "get", "GET").accept("application/json;as=Table;v=v1;g=meta.k8s.io");
+    script.below("a", "scale", "get", "GET").accept(PROTOBUF);
+    script.below("missing", "scale", "get", "GET");
+    let of = |replicas: i64| json!({ "spec": { "replicas": replicas } });
+    script.update("a", "", &of(5)).path.clone_from(&path);
+    script.update("a", "", &of(5)).titled("no change").path.clone_from(&path);
+    script.update("a", "", &of(4)).encoded(Encoding::Protobuf).path.clone_from(&path);
+    for content_type in [MERGE, STRATEGIC] {
+        script.patch("a", "", content_type, &of(6)).path.clone_from(&path);
+        script.patch("a", "", content_type, &of(-1)).path.clone_from(&path);
+        script.patch("a", "", content_type, &json!({ "spec": { "replicas": "x" } })).path.clone_from(&path);
+    }
+    script.update("a", "", &of(-1)).path.clone_from(&path);
+    script.update("a", "", &json!({ "metadata": { "name": "other" } })).path.clone_from(&path);
+    script.update("a", "", &json!({ "metadata": { "uid": "other" } })).path.clone_from(&path);
+    script.update("a", "", &json!({ "metadata": { "resourceVersion": "1" } })).path.clone_from(&path);
+    script.update("a", "", &json!({ "metadata": { "resourceVersion": null } })).path.clone_from(&path);
+    script.update("a", "", &json!({ "spec": null })).path.clone_from(&path);
+    script.patch("a", "", MERGE, &of(2)).path = format!("{path}?dryRun=All");
+    script.patch("a", "", MERGE, &of(3)).path = format!("{path}?fieldManager=m");
+    for (verb, method) in [("create", "POST"), ("delete", "DELETE")] {
+        script.below("a", "scale", verb, method);
+    }
+    script.get("a", "");
     script.finish()
 }
 

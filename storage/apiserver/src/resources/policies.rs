@@ -1,0 +1,308 @@
+//! Kinds of installations on which nothing acts here: they are stored, validated and printed only. No disruption
+//! budget, network policy, quota or limit range is enforced, no webhook is called, and nothing is proxied.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::{Endpoints, LimitRange, ResourceQuota};
+use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use serde_json::{Map, Value, json};
+
+use super::columns::{NAME_AND_CREATED, policies as columns};
+use super::decode::decode;
+use super::{BASE, Generation, Resource, Storage, default_to, pod, status_of};
+use crate::admission::{budget, endpoints, ingress, network, quota, webhook};
+
+/// The counts of a disruption budget that Go writes even when they are not set.
+const COUNTS: [&str; 4] = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+
+const NETWORKING: Resource =
+    Resource { group: "networking.k8s.io", namespaced: true, generation: Generation::Versions, ..BASE };
+
+const CORE: Resource = Resource { namespaced: true, ..BASE };
+
+const WEBHOOKS: Resource = Resource {
+    group: "admissionregistration.k8s.io",
+    categories: &["api-extensions"],
+    unconditional: false,
+    generation: Generation::Versions,
+    columns: columns::WEBHOOKS,
+    ..BASE
+};
+
+pub(super) fn rows() -> Vec<Resource> {
+    vec![
+        Resource {
+            storage: Storage::DisruptionBudgets,
+            group: "policy",
+            kind: "PodDisruptionBudget",
+            plural: "poddisruptionbudgets",
+            singular: "poddisruptionbudget",
+            short_names: &["pdb"],
+            namespaced: true,
+            subresources: const { &[status_of("PodDisruptionBudget")] },
+            unconditional: false,
+            generation: Generation::Versions,
+            decode: decode::<PodDisruptionBudget>,
+            default: |budget| default_to(budget, "spec", json!({})),
+            begin: |budget| {
+                budget["status"] = json!({});
+                write_counts(budget);
+            },
+            settle_status: |_, budget| write_counts(budget),
+            validate: budget::validate,
+            validate_status: budget::validate_status,
+            columns: columns::DISRUPTION_BUDGET,
+            empty: concat!(
+                r#","spec":{},"status":{"disruptionsAllowed":0,"currentHealthy":0,"desiredHealthy":0,"#,
+                r#""expectedPods":0}"#
+            ),
+            ..BASE
+        },
+        Resource {
+            storage: Storage::NetworkPolicies,
+            kind: "NetworkPolicy",
+            plural: "networkpolicies",
+            singular: "networkpolicy",
+            short_names: &["netpol"],
+            decode: decode::<NetworkPolicy>,
+            default: default_network_policy,
+            validate: network::validate_policy,
+            columns: columns::NETWORK_POLICY,
+            empty: r#","spec":{"podSelector":{}}"#,
+            ..NETWORKING
+        },
+        Resource {
+            storage: Storage::Ingresses,
+            kind: "Ingress",
+            plural: "ingresses",
+            singular: "ingress",
+            short_names: &["ing"],
+            subresources: const { &[status_of("Ingress")] },
+            decode: decode::<Ingress>,
+            default: default_ingress,
+            begin: |ingress| ingress["status"] = json!({ "loadBalancer": {} }),
+            settle_status: |_, ingress| default_to(&mut ingress["status"], "loadBalancer", json!({})),
+            validate_first: ingress::validate_new,
+            validate: ingress::validate,
+            validate_status: ingress::validate_status,
+            warnings: ingress::warnings,
+            columns: columns::INGRESS,
+            empty: r#","spec":{},"status":{"loadBalancer":{}}"#,
+            ..NETWORKING
+        },
+        Resource {
+            storage: Storage::Quotas,
+            kind: "ResourceQuota",
+            plural: "resourcequotas",
+            singular: "resourcequota",
+            short_names: &["quota"],
+            subresources: const { &[status_of("ResourceQuota")] },
+            returns_deleted: true,
+            decode: decode::<ResourceQuota>,
+            quantities: &["spec/hard/*", "status/hard/*", "status/used/*"],
+            default: |quota| default_to(quota, "spec", json!({})),
+            begin: |quota| quota["status"] = json!({}),
+            settle_status: |_, quota| default_to(quota, "status", json!({})),
+            validate: quota::validate,
+            validate_status: quota::validate_status,
+            validate_update: quota::validate_update,
+            warnings: quota::warnings,
+            columns: columns::QUOTA,
+            empty: r#","spec":{},"status":{}"#,
+            ..CORE
+        },
+        Resource {
+            storage: Storage::LimitRanges,
+            kind: "LimitRange",
+            plural: "limitranges",
+            singular: "limitrange",
+            short_names: &["limits"],
+            created_by_update: true,
+            decode: decode::<LimitRange>,
+            quantities: &[
+                "spec/limits/*/default/*",
+                "spec/limits/*/defaultRequest/*",
+                "spec/limits/*/max/*",
+                "spec/limits/*/maxLimitRequestRatio/*",
+                "spec/limits/*/min/*",
+            ],
+            default: default_limit_range,
+            begin: |range| {
+                // `PrepareForCreate` of pkg/registry/core/limitrange names it.
+                let name = &mut range["metadata"]["name"];
+                if name.as_str().is_none_or(str::is_empty) {
+                    *name = uuid::Uuid::new_v4().to_string().into();
+                }
+            },
+            validate: quota::validate_limit_range,
+            columns: NAME_AND_CREATED,
+            empty: r#","spec":{"limits":null}"#,
+            ..CORE
+        },
+        Resource {
+            storage: Storage::Endpoints,
+            kind: "Endpoints",
+            plural: "endpoints",
+            singular: "endpoints",
+            short_names: &["ep"],
+            created_by_update: true,
+            decode: decode::<Endpoints>,
+            default: default_endpoints,
+            validate: endpoints::validate,
+            columns: columns::ENDPOINTS,
+            ..CORE
+        },
+        Resource {
+            storage: Storage::MutatingWebhooks,
+            kind: "MutatingWebhookConfiguration",
+            plural: "mutatingwebhookconfigurations",
+            singular: "mutatingwebhookconfiguration",
+            decode: decode::<MutatingWebhookConfiguration>,
+            default: |configuration| {
+                default_webhooks(configuration);
+                for webhook in items_mut(configuration, "webhooks") {
+                    default_to(webhook, "reinvocationPolicy", "Never");
+                }
+            },
+            validate: webhook::validate,
+            warnings: webhook::warnings,
+            ..WEBHOOKS
+        },
+        Resource {
+            storage: Storage::ValidatingWebhooks,
+            kind: "ValidatingWebhookConfiguration",
+            plural: "validatingwebhookconfigurations",
+            singular: "validatingwebhookconfiguration",
+            decode: decode::<ValidatingWebhookConfiguration>,
+            default: default_webhooks,
+            validate: webhook::validate,
+            warnings: webhook::warnings,
+            ..WEBHOOKS
+        },
+    ]
+}
+
+/// The items of a list, none if it is not set.
+fn items_mut<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> {
+    object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn write_counts(budget: &mut Value) {
+    for field in COUNTS {
+        default_to(&mut budget["status"], field, 0);
+    }
+    pod::write_times(budget, &["lastTransitionTime"]);
+}
+
+/// Mirrors `SetDefaults_NetworkPolicy` of pkg/apis/networking/v1.
+fn default_network_policy(policy: &mut Value) {
+    let spec = &mut policy["spec"];
+    default_to(spec, "podSelector", json!({}));
+    if spec["policyTypes"].is_null() {
+        let egress = spec.get("egress").map(|_| "Egress");
+        spec["policyTypes"] = ["Ingress"].into_iter().chain(egress).collect();
+    }
+    for direction in ["ingress", "egress"] {
+        for rule in items_mut(spec, direction) {
+            for port in items_mut(rule, "ports") {
+                default_to(port, "protocol", "TCP");
+            }
+        }
+    }
+}
+
+/// Go writes the port of a backend even when it is empty.
+fn default_ingress(ingress: &mut Value) {
+    let write_port = |backend: Option<&mut Value>| {
+        if let Some(service) = backend.and_then(|backend| backend.get_mut("service")) {
+            default_to(service, "port", json!({}));
+        }
+    };
+    default_to(ingress, "spec", json!({}));
+    write_port(ingress["spec"].get_mut("defaultBackend"));
+    for rule in items_mut(&mut ingress["spec"], "rules") {
+        let Some(http) = rule.get_mut("http") else { continue };
+        items_mut(http, "paths").for_each(|path| write_port(path.get_mut("backend")));
+    }
+}
+
+/// Mirrors `SetDefaults_LimitRangeItem` of pkg/apis/core/v1.
+fn default_limit_range(range: &mut Value) {
+    default_to(&mut range["spec"], "limits", Value::Null);
+    for limit in items_mut(&mut range["spec"], "limits").filter(|limit| limit["type"] == "Container") {
+        for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+            let amounts = limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
+            amounts.into_iter().for_each(|(name, amount)| default_to(&mut limit[to], &name, amount));
+        }
+    }
+}
+
+/// Mirrors `SetDefaults_Endpoints` of pkg/apis/core/v1.
+fn default_endpoints(endpoints: &mut Value) {
+    for subset in items_mut(endpoints, "subsets") {
+        items_mut(subset, "ports").for_each(|port| default_to(port, "protocol", "TCP"));
+    }
+}
+
+/// Mirrors pkg/apis/admissionregistration/v1/defaults.go.
+fn default_webhooks(configuration: &mut Value) {
+    for webhook in items_mut(configuration, "webhooks") {
+        default_to(webhook, "failurePolicy", "Fail");
+        default_to(webhook, "matchPolicy", "Equivalent");
+        default_to(webhook, "namespaceSelector", Value::Object(Map::new()));
+        default_to(webhook, "objectSelector", Value::Object(Map::new()));
+        default_to(webhook, "timeoutSeconds", 10);
+        if let Some(service) = webhook["clientConfig"].get_mut("service") {
+            default_to(service, "port", 443);
+        }
+        items_mut(webhook, "rules").for_each(|rule| default_to(rule, "scope", "*"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_apply_to_the_directions_that_they_have() {
+        let types = |spec: Value| {
+            let mut policy = json!({ "spec": spec });
+            default_network_policy(&mut policy);
+            policy["spec"]["policyTypes"].clone()
+        };
+        assert_eq!(types(json!({})), json!(["Ingress"]));
+        assert_eq!(types(json!({ "egress": [{}] })), json!(["Ingress", "Egress"]));
+        assert_eq!(types(json!({ "egress": [{}], "policyTypes": ["Egress"] })), json!(["Egress"]));
+        let mut policy = json!({ "spec": { "ingress": [{ "ports": [{ "port": 1 }] }] } });
+        default_network_policy(&mut policy);
+        assert_eq!(policy["spec"]["ingress"][0]["ports"][0]["protocol"], "TCP");
+    }
+
+    #[test]
+    fn amounts_for_containers_follow_from_each_other() {
+        let mut range = json!({ "spec": { "limits": [
+            { "type": "Container", "max": { "cpu": "2" }, "min": { "memory": "1Mi" }, "default": { "pods": "1" } },
+            { "type": "Pod", "max": { "cpu": "2" } },
+        ] } });
+        default_limit_range(&mut range);
+        let container = &range["spec"]["limits"][0];
+        assert_eq!(container["default"], json!({ "pods": "1", "cpu": "2" }));
+        assert_eq!(container["defaultRequest"], json!({ "pods": "1", "cpu": "2", "memory": "1Mi" }));
+        assert_eq!(range["spec"]["limits"][1], json!({ "type": "Pod", "max": { "cpu": "2" } }));
+    }
+
+    #[test]
+    fn defaults_of_webhooks() {
+        let mut configuration = json!({ "webhooks": [
+            { "clientConfig": { "service": {} }, "rules": [{}], "timeoutSeconds": 3 },
+        ] });
+        default_webhooks(&mut configuration);
+        let expected = json!({
+            "clientConfig": { "service": { "port": 443 } }, "rules": [{ "scope": "*" }], "timeoutSeconds": 3,
+            "failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
+        });
+        assert_eq!(configuration["webhooks"][0], expected);
+    }
+}
