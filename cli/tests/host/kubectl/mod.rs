@@ -8,7 +8,8 @@
 //!
 //! The commands run only if `CLAIMCHECK_KUBECTL` is the path of kubectl, or if the folder `KUBEBUILDER_ASSETS` has it.
 //!
-//! The commands of `node/` run on an embedded cluster; the expected answers are in the scripts.
+//! The commands of `node/` run on an embedded cluster, those of `stock/` on one with a stock kube-controller-manager and
+//! kube-scheduler; the expected answers are in the scripts.
 
 mod compare;
 mod diff;
@@ -37,6 +38,7 @@ use self::{
     stock::Stock,
 };
 use crate::leaves_nothing::{Run, alone, claimcheck, nothing_left};
+use crate::stock_controllers::has_programs;
 
 /// Records the stock answers.
 const WRITE: &str = "CLAIMCHECK_WRITE_KUBECTL";
@@ -170,19 +172,33 @@ impl Drop for StopOnPanic {
 
 #[test]
 fn commands_on_a_node_are_answered_as_the_scripts_expect() {
+    on_cluster("node", &[]);
+}
+
+#[test]
+fn workloads_run_with_stock_controllers() {
+    if has_programs() {
+        on_cluster("stock", &["--controllers", "stock"]);
+    }
+}
+
+/// Runs the scripts of a folder on a cluster with these arguments.
+fn on_cluster(folder_of_scripts: &str, args: &[&str]) {
     let Some(kubectl) = Kubectl::find() else { return };
     let _alone = alone();
-    let mut run = Run::start("kubectl-node", &mut claimcheck(), &["cluster", "up", "--nodes", "1"]);
+    let tag = format!("kubectl-{folder_of_scripts}");
+    let args = [&["cluster", "up", "--nodes", "1"], args].concat();
+    let mut run = Run::start(&tag, &mut claimcheck(), &args);
     let stop = StopOnPanic(run.pid());
     let mut lines = BufReader::new(run.child.stdout.take().expect("piped")).lines();
     let export = lines.find_map(|line| Some(line.ok()?.strip_prefix("export KUBECONFIG=")?.to_owned()));
     let kubeconfig = fs::read_to_string(export.expect("the kubeconfig is printed")).expect("a kubeconfig");
     let folder = tempfile::tempdir_in("/tmp").expect("a folder");
-    let side = Side::new(&kubectl, &folder.path().join("node"), &kubeconfig);
+    let side = Side::new(&kubectl, &folder.path().join(folder_of_scripts), &kubeconfig);
     let mut reports = Vec::new();
-    let scripts = scripts("node");
+    let scripts = scripts(folder_of_scripts);
     for (script, answers) in scripts.iter().zip(side.play(&scripts)) {
-        println!("{}: {}", script.name, transcript(script, "node", &answers).display());
+        println!("{}: {}", script.name, transcript(script, folder_of_scripts, &answers).display());
         let expected: Vec<Answer> = script.steps().map(|(_, step)| step.answer.clone()).collect();
         let actual: Vec<Answer> =
             expected.iter().zip(&answers).map(|(expected, actual)| permitted(expected, actual)).collect();
@@ -202,7 +218,7 @@ fn scripts_have_at_least_120_commands_and_scenarios_have_different_names() {
     let read = |folder: &str| script::read(&here().join(folder));
     let mut names = Vec::new();
     let mut commands = 0;
-    for script in read("api").iter().chain(&read("node")) {
+    for script in read("api").iter().chain(&read("node")).chain(&read("stock")) {
         names.extend(script.scenarios.iter().map(|scenario| scenario.name.clone()));
         commands += script.steps().count();
         let has_answers = script.steps().any(|(_, step)| !step.answer.is_empty());

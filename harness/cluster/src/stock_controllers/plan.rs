@@ -3,15 +3,13 @@
 //! Their informers wait forever for a kind that the API server does not serve (`WaitForCacheSync`), so the enabled
 //! controllers and plugins are those with kinds that it does serve:
 //!
-//! - The controllers of `manager_arguments` watch pods, nodes, claims, volumes, the kinds of storage.k8s.io, leases and
-//!   daemon sets (`cmd/kube-controller-manager/app/core.go`).
+//! - The controllers of `manager_arguments` watch pods, nodes, claims, volumes, the kinds of storage.k8s.io, leases, and
+//!   the workloads of apps and batch (`cmd/kube-controller-manager/app/core.go`, `apps.go`, `batch.go`).
 //! - The scheduler watches resource claims, slices and device classes since Kubernetes 1.34, even if no plugin uses
 //!   them (`New` in `pkg/scheduler/scheduler.go`), and the gate DynamicResourceAllocation is locked since 1.35: the run
 //!   adds these kinds as CustomResourceDefinitions (`DEVICE_KINDS`).
-//! - Its plugin PodTopologySpread watches services and workloads for default constraints only (`setListers` in
-//!   `plugins/podtopologyspread/plugin.go`): it gets none.
-//! - Its plugin DefaultPreemption watches pod disruption budgets (`NewEvaluator` in
-//!   `framework/preemption/preemption.go`): it is disabled, so that no pod is preempted.
+//! - Its plugin PodTopologySpread watches services, workloads and replication controllers, which are not served, for default
+//!   constraints only (`setListers` in `plugins/podtopologyspread/plugin.go`): it gets none.
 
 use std::path::Path;
 
@@ -56,6 +54,16 @@ const TTL_CONTROLLER: &str = "ttl-controller";
 /// pkg/apis/core/annotation_key_constants.go).
 pub(crate) const TTL_ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
+/// The controllers that create the pods of workloads, for which there are no built-in ones.
+const WORKLOADS: [&str; 6] = [
+    "cronjob-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "job-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+];
+
 /// Whether a built-in controller does not run, since a stock one does its work.
 pub(crate) fn is_replaced(name: Name, with_scheduler: bool) -> bool {
     match name {
@@ -81,7 +89,8 @@ pub(crate) fn is_replaced(name: Name, with_scheduler: bool) -> bool {
 /// The arguments of kube-controller-manager. As with kubeadm, each controller has its own service account, to which the
 /// role `system:controller:NAME` is bound.
 pub(crate) fn manager_arguments(kubeconfig: &Path) -> Vec<String> {
-    let mut arguments = controller_manager::arguments(kubeconfig, &[TTL_CONTROLLER]);
+    let more: Vec<&str> = WORKLOADS.into_iter().chain([TTL_CONTROLLER]).collect();
+    let mut arguments = controller_manager::arguments(kubeconfig, &more);
     arguments.push("--use-service-account-credentials=true".to_owned());
     arguments
 }
@@ -103,7 +112,6 @@ pub(crate) fn scheduler_configuration(kubeconfig: &Path) -> Value {
         "leaderElection": { "leaderElect": false },
         "profiles": [{
             "schedulerName": "default-scheduler",
-            "plugins": { "multiPoint": { "disabled": [{ "name": "DefaultPreemption" }] } },
             "pluginConfig": [{
                 "name": "PodTopologySpread",
                 "args": {
@@ -198,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manager_runs_exactly_the_controllers_of_storage() {
+    fn the_manager_runs_exactly_the_controllers_of_storage_and_workloads() {
         let args = manager_arguments(Path::new("/cc/kubeconfig-kube-controller-manager"));
         assert_eq!(args[0], "--kubeconfig=/cc/kubeconfig-kube-controller-manager");
         let controllers = args.iter().find_map(|arg| arg.strip_prefix("--controllers="));
@@ -207,6 +215,9 @@ mod tests {
         assert!(!controllers.contains(&"*"), "{controllers:?}");
         for replaced in StockController::REPLACED {
             assert!(controllers.contains(&replaced.name()), "{} is off", replaced.name());
+        }
+        for workload in WORKLOADS {
+            assert!(controllers.contains(&workload), "{workload} is off");
         }
         for builtin in ["garbage-collector-controller", "namespace-controller", "serviceaccount-controller"] {
             assert!(!controllers.contains(&builtin), "{builtin} is part of the API server");
@@ -226,7 +237,6 @@ mod tests {
         assert_eq!(configuration["clientConnection"]["kubeconfig"], "/cc/k");
         assert_eq!(configuration["leaderElection"]["leaderElect"], false);
         let profile = &configuration["profiles"][0];
-        assert_eq!(profile["plugins"]["multiPoint"]["disabled"], json!([{ "name": "DefaultPreemption" }]));
         let args = &profile["pluginConfig"][0]["args"];
         assert_eq!((&args["defaultingType"], &args["defaultConstraints"]), (&json!("List"), &json!([])));
         let names = DEVICE_KINDS.map(|kind| kind.definition()["metadata"]["name"].clone());

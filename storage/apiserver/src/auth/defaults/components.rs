@@ -1,4 +1,4 @@
-//! The default roles of kube-controller-manager, its controllers of storage and nodes, and kube-scheduler, which run
+//! The default roles of kube-controller-manager, its controllers of storage, nodes and workloads, and kube-scheduler, which run
 //! with the embedded API server by `--controllers stock`.
 //!
 //! Mirrors `ClusterRoles` and `clusterRoleBindings` in policy.go, and `buildControllerRoles` in controller_policy.go
@@ -137,6 +137,74 @@ pub(super) const ROLES: &[Role] = &[
         ..ROLE
     },
     Role {
+        name: "system:controller:cronjob-controller",
+        permissions: &[
+            ("get list watch update", "batch", "cronjobs"),
+            ("get list watch create update delete patch", "batch", "jobs"),
+            ("update", "batch", "cronjobs/status cronjobs/finalizers"),
+            ("list watch delete", "core", "pods"),
+            EVENTS,
+        ],
+        ..ROLE
+    },
+    Role {
+        name: "system:controller:daemon-set-controller",
+        permissions: &[
+            (READ, "extensions apps", "daemonsets"),
+            ("update", "extensions apps", "daemonsets/status daemonsets/finalizers"),
+            ("list watch", "core", "nodes"),
+            ("list watch create delete patch", "core", "pods"),
+            ("create", "core", "pods/binding"),
+            ("get list watch create delete update patch", "apps", "controllerrevisions"),
+            EVENTS,
+        ],
+        ..ROLE
+    },
+    Role {
+        name: "system:controller:deployment-controller",
+        permissions: &[
+            ("get list watch update", "extensions apps", "deployments"),
+            ("update", "extensions apps", "deployments/status deployments/finalizers"),
+            ("get list watch create update patch delete", "apps extensions", "replicasets"),
+            ("get list watch update", "core", "pods"),
+            EVENTS,
+        ],
+        ..ROLE
+    },
+    Role {
+        name: "system:controller:job-controller",
+        permissions: &[
+            ("get list watch update patch", "batch", "jobs"),
+            ("update", "batch", "jobs/status jobs/finalizers"),
+            ("list watch create delete patch", "core", "pods"),
+            EVENTS,
+        ],
+        ..ROLE
+    },
+    Role {
+        name: "system:controller:replicaset-controller",
+        permissions: &[
+            ("get list watch update", "apps extensions", "replicasets"),
+            ("update", "apps extensions", "replicasets/status replicasets/finalizers"),
+            ("list watch patch create delete", "core", "pods"),
+            EVENTS,
+        ],
+        ..ROLE
+    },
+    Role {
+        name: "system:controller:statefulset-controller",
+        permissions: &[
+            ("get list watch create delete update patch", "core", "pods"),
+            (READ, "apps", "statefulsets"),
+            ("update", "apps", "statefulsets/status statefulsets/finalizers"),
+            ("get list watch create delete update patch", "apps", "controllerrevisions"),
+            ("get list watch create update delete", "core", "persistentvolumeclaims"),
+            ("update", "core", "pods/finalizers"),
+            EVENTS,
+        ],
+        ..ROLE
+    },
+    Role {
         name: "system:controller:ttl-controller",
         permissions: &[("update patch list watch", "core", "nodes"), EVENTS],
         ..ROLE
@@ -179,6 +247,7 @@ mod tests {
         const SCHEDULER: &str = "system:kube-scheduler";
         const BINDER: &str = "system:serviceaccount:kube-system:persistent-volume-binder";
         const ATTACHER: &str = "system:serviceaccount:kube-system:attachdetach-controller";
+        const STATEFUL_SETS: &str = "system:serviceaccount:kube-system:statefulset-controller";
         let (store, _notices) = Store::new(256);
         bootstrap_cluster(&store, "");
         let rbac = Rbac::new(store);
@@ -195,6 +264,8 @@ mod tests {
             (BINDER, "create", "storage.k8s.io", "volumeattachments", false),
             (ATTACHER, "create", "storage.k8s.io", "volumeattachments", true),
             (ATTACHER, "update", "", "persistentvolumes", false),
+            (STATEFUL_SETS, "create", "", "persistentvolumeclaims", true),
+            (STATEFUL_SETS, "update", "apps", "deployments", false),
         ] {
             let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
             let target = ResourceTarget {
