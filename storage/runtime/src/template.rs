@@ -10,10 +10,11 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     mount::{MntFlags, MsFlags, mount, umount2},
-    sys::statvfs::{FsFlags, statvfs},
     unistd::{chdir, pivot_root},
 };
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
 /// Parts of the host's root that programs need. A symbolic link on the host is the same link here.
 const VISIBLE: [&str; 9] = ["usr", "etc", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
@@ -127,14 +128,15 @@ fn bind(from: &Path, to: &Path) -> Result<(), TemplateError> {
 
 /// Makes a mount read-only and keeps its other restrictions, which a user namespace may not lift.
 pub(crate) fn read_only(path: &Path) -> nix::Result<()> {
-    let kept = statvfs(path)?.flags();
+    // nix has no RELATIME on musl, with which releases are linked.
+    let kept = statvfs(path).map_err(|error| Errno::from_raw(error.raw_os_error()))?.f_flag;
     let flags = [
-        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
-        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
-        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
-        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
-        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
-        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+        (StatVfsMountFlags::NOSUID, MsFlags::MS_NOSUID),
+        (StatVfsMountFlags::NODEV, MsFlags::MS_NODEV),
+        (StatVfsMountFlags::NOEXEC, MsFlags::MS_NOEXEC),
+        (StatVfsMountFlags::NOATIME, MsFlags::MS_NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MsFlags::MS_NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MsFlags::MS_RELATIME),
     ];
     let kept = flags.iter().filter(|(has, _)| kept.contains(*has)).map(|(_, flag)| *flag);
     let flags = kept.fold(MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY, |all, one| all | one);
