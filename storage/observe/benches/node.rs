@@ -1,31 +1,27 @@
-//! Memory and CPU time of the observer of one node, with synthetic objects and a synthetic mount table:
+//! Memory and CPU time of the observer of one node, with synthetic objects and real mounts:
 //!
 //! ```text
 //! cargo bench -p claimcheck-observe --bench node -- --pods 250 --seconds 60
 //! ```
 //!
-//! One pod starts and one ends each second, as on a busy node. API server and pods are those of a second process, which
-//! prints each mount and unmount; the first one makes a table of all mounts of them, as the kernel does at each change.
-//! Nothing is asserted, since speed is that of a machine.
+//! One pod starts and one ends each second, as on a busy node. One process has the API server, and makes the mounts of
+//! the pods in its own mount namespace; the other one, which is measured, is the observer as the component runs it.
+//! Nothing is asserted, since speed is that of a machine. Mounting requires root or user namespaces.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark ends at the first error")]
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    fmt::Write as _,
+    collections::VecDeque,
     fs,
-    io::{BufRead, BufReader, Write as _},
-    path::Path,
-    process::{Command, Stdio},
+    io::{BufRead, BufReader, Lines, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_model::Stamp;
-use claimcheck_observe::{
-    Change, Move, Record, Table,
-    phases::{Series, follow},
-};
+use clap::Parser as _;
 use k8s_openapi::api::{
     core::v1::{Namespace, Node, PersistentVolume, Pod},
     storage::v1::CSIDriver,
@@ -38,16 +34,17 @@ use kube::{
 use serde_json::{Value, json};
 use sha2::Digest;
 use tokio::{
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
-    time::{MissedTickBehavior, interval, sleep},
+    runtime::Builder,
+    time::{MissedTickBehavior, interval},
 };
 
+/// The first argument of the process with the cluster, and of the observer.
 const CLUSTER: &str = "--cluster";
+const OBSERVER: &str = "--observer";
 const NODE: &str = "n1";
 const DRIVER: &str = "driver.csi.example.com";
-const KUBELET: &str = "/var/lib/kubelet";
-/// Mounts of a pod that are not volumes of a CSI driver: its token, its containers' file systems.
-const OTHERS: usize = 6;
+/// The layers of a container's image.
+const LAYERS: usize = 10;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +56,7 @@ struct Arguments {
 impl Arguments {
     fn parse(words: &[String]) -> Self {
         // For `cargo test`, which runs benchmarks to see that they run.
-        let quick = !words.iter().any(|word| word == "--bench" || word == CLUSTER);
+        let quick = !words.iter().any(|word| word == "--bench");
         let mut arguments =
             if quick { Self { pods: 5, seconds: 1 } } else { Self { pods: 250, seconds: 60 } };
         for pair in words.windows(2) {
@@ -73,14 +70,26 @@ impl Arguments {
     }
 }
 
+/// The arguments of the component.
+#[derive(clap::Parser)]
+struct Observer {
+    #[command(flatten)]
+    args: claimcheck_observe::Args,
+}
+
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let arguments = Arguments::parse(&words);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    if words.iter().any(|word| word == CLUSTER) {
-        runtime.block_on(cluster(arguments));
-    } else {
-        runtime.block_on(measure(arguments));
+    match words.first().map(String::as_str) {
+        Some(CLUSTER) => {
+            let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+            runtime.block_on(cluster(Path::new(&words[1]), Arguments::parse(&words)));
+        }
+        Some(OBSERVER) => {
+            let observer = Observer::parse_from(words);
+            let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            runtime.block_on(claimcheck_observe::run(observer.args, std::future::pending())).unwrap();
+        }
+        _ => measure(Arguments::parse(&words)),
     }
 }
 
@@ -91,134 +100,113 @@ async fn client(kubeconfig: &str) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// A line of the second process.
-enum Line {
-    Kubeconfig(String),
-    /// The volume of this number is mounted in the pod with this uid.
-    Mounted(String, usize),
-    Unmounted(String, usize),
-    /// All pods run.
-    Filled,
-    Done,
-}
+/// A process that ends with the benchmark.
+struct Process(Child);
 
-fn line(text: &str) -> Line {
-    let words: Vec<&str> = text.split(' ').collect();
-    match words[..] {
-        ["mounted", uid, number] => Line::Mounted(uid.to_owned(), number.parse().unwrap()),
-        ["unmounted", uid, number] => Line::Unmounted(uid.to_owned(), number.parse().unwrap()),
-        ["filled"] => Line::Filled,
-        ["done"] => Line::Done,
-        _ => Line::Kubeconfig(serde_json::from_str(text).unwrap()),
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
-/// The mounts of a node as the kernel lists them.
-#[derive(Default)]
-struct Mounts {
-    /// The volumes in pods, with the numbers of their mounts.
-    published: BTreeMap<(String, usize), usize>,
-    next: usize,
-    table: Table,
+/// The process with the cluster, which proceeds at each line of its input.
+struct Cluster {
+    process: Process,
+    input: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Mounts {
-    fn apply(&mut self, change: &Line) -> Vec<Record> {
-        match change {
-            Line::Mounted(uid, number) => {
-                self.next += OTHERS + 2;
-                self.published.insert((uid.clone(), *number), self.next);
-            }
-            Line::Unmounted(uid, number) => {
-                self.published.remove(&(uid.clone(), *number));
-            }
-            Line::Kubeconfig(_) | Line::Filled | Line::Done => return Vec::new(),
+impl Cluster {
+    /// In its own mount namespace; none if this machine does not permit that.
+    fn start(kubelet_dir: &Path, arguments: Arguments) -> Option<Self> {
+        let mut unshare = Command::new("unshare");
+        if !nix::unistd::geteuid().is_root() {
+            unshare.args(["--user", "--map-root-user"]);
         }
-        let mut text = String::new();
-        for ((uid, number), id) in &self.published {
-            let pod = format!("{KUBELET}/pods/{uid}");
-            let digest = sha2::Sha256::digest(handle(*number));
-            let sha: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            let stage = format!("{KUBELET}/plugins/kubernetes.io/csi/{DRIVER}/{sha}/globalmount");
-            let paths = [stage, format!("{pod}/volumes/kubernetes.io~csi/{}/mount", volume(*number))];
-            let others = (0..OTHERS).map(|nth| format!("{pod}/volumes/kubernetes.io~projected/other-{nth}"));
-            for (nth, path) in paths.into_iter().chain(others).enumerate() {
-                writeln!(text, "{} 1 0:9 / {path} rw,relatime shared:1 - ext4 /dev/loop0 rw", id + nth)
-                    .unwrap();
-            }
-        }
-        let later = Table::read(text.as_bytes(), Path::new(KUBELET));
-        let at = Stamp::now();
-        let moves = self.table.moves_to(&later);
-        self.table = later;
-        let record = |change, place| Record { at, seq: 0, node: NODE.into(), change, place };
-        let records = moves.into_iter().map(|step| match step {
-            Move::Mounted(place) => record(Change::Mounted, place),
-            Move::Unmounted(place) => record(Change::Unmounted, place),
-        });
-        records.collect()
+        unshare.args(["--mount", "--propagation", "private"]);
+        unshare.arg(std::env::current_exe().unwrap()).arg(CLUSTER).arg(kubelet_dir);
+        unshare.args(["--pods", &arguments.pods.to_string(), "--seconds", &arguments.seconds.to_string()]);
+        let mut child = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut started = Self { process: Process(child), input, lines: BufReader::new(output).lines() };
+        (started.line()? == "mounted").then_some(started)
+    }
+
+    /// Its next line.
+    fn line(&mut self) -> Option<String> {
+        self.lines.next().map(Result::unwrap)
+    }
+
+    /// Lets it proceed to its next line.
+    fn proceed(&mut self) {
+        self.input.write_all(b"\n").unwrap();
+        self.line().unwrap();
     }
 }
 
-async fn measure(arguments: Arguments) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.arg(CLUSTER).args(["--pods", &arguments.pods.to_string()]);
-    command.args(["--seconds", &arguments.seconds.to_string()]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let (sender, mut received) = unbounded_channel();
-    std::thread::spawn(move || lines.map_while(Result::ok).all(|text| sender.send(line(&text)).is_ok()));
-
-    let Some(Line::Kubeconfig(kubeconfig)) = received.recv().await else { panic!("no kubeconfig") };
-    let series = Series::new("claimcheck-canary");
-    let (records, of_task) = unbounded_channel();
-    let (client, served) = (client(&kubeconfig).await, series.clone());
-    let following = tokio::spawn(async move { follow(client, NODE, of_task, &served).await });
-    while !series.is_synced() {
-        sleep(Duration::from_millis(10)).await;
-    }
-    input.write_all(b"\n").unwrap();
-    let mut mounts = Mounts::default();
-    let mut forward = async |received: &mut UnboundedReceiver<Line>| {
-        while let Some(line) = received.recv().await {
-            if matches!(line, Line::Filled | Line::Done) {
-                return;
-            }
-            mounts.apply(&line).into_iter().for_each(|record| records.send(record).unwrap());
-        }
+fn measure(arguments: Arguments) {
+    let folder = tempfile::tempdir().unwrap();
+    let kubelet_dir = folder.path().canonicalize().unwrap();
+    let Some(mut cluster) = Cluster::start(&kubelet_dir, arguments) else {
+        return println!("skipped: this machine permits no mount namespace");
     };
-    forward(&mut received).await;
+    let kubeconfig: String = serde_json::from_str(&cluster.line().unwrap()).unwrap();
+    let (file, address) = (folder.path().join("kubeconfig"), unused_address());
+    fs::write(&file, kubeconfig).unwrap();
+    let mut observer = Command::new(std::env::current_exe().unwrap());
+    observer.arg(OBSERVER).args(["--node-name", NODE, "--metrics", &address.to_string()]);
+    observer.arg("--mountinfo").arg(format!("/proc/{}/mountinfo", cluster.process.0.id()));
+    observer.arg("--kubelet-dir").arg(&kubelet_dir).arg("--kubeconfig").arg(&file);
+    let observer = Process(observer.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+    let pid = observer.0.id();
+    while !get(address, "/readyz").is_some_and(|answer| answer.starts_with("HTTP/1.1 200")) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    cluster.proceed();
+    let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", cluster.process.0.id())).unwrap();
     // What started is settled.
-    sleep(Duration::from_secs(2)).await;
-    let (before, started) = (cpu_seconds(), Instant::now());
-    input.write_all(b"\n").unwrap();
-    forward(&mut received).await;
-    let share = (cpu_seconds() - before) / started.elapsed().as_secs_f64();
-    let (resident, anonymous) = (memory("VmRSS:"), memory("RssAnon:"));
-    let text = series.text();
-    let ok = text.lines().filter(|line| line.contains("_count{") && line.contains("result=\"ok\""));
+    std::thread::sleep(Duration::from_secs(2));
+    let (before, started) = (cpu_seconds(pid), Instant::now());
+    cluster.proceed();
+    let share = (cpu_seconds(pid) - before) / started.elapsed().as_secs_f64();
+    let (resident, anonymous) = (memory(pid, "VmRSS:"), memory(pid, "RssAnon:"));
+    let text = get(address, "/metrics").unwrap();
+    let phases = text
+        .lines()
+        .filter(|line| line.starts_with("claimcheck_phase_duration_seconds_") && !line.contains("_bucket"));
     println!("{} pods, one starts and one ends each second, {} s", arguments.pods, arguments.seconds);
+    println!("{:<28}{:>10} of {} kB", "mounts", mounts.lines().count(), mounts.len() / 1000);
     println!("{:<28}{:>10.2} %   1 %", "CPU of a core", share * 100.0);
     println!("{:<28}{resident:>10.1} MB  20 MB", "resident");
     println!("{:<28}{anonymous:>10.1} MB", "  of that anonymous");
-    ok.for_each(|line| println!("  {line}"));
-    following.abort();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    phases.for_each(|line| println!("  {line}"));
+}
+
+fn unused_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
 }
 
 /// The CPU time of all threads so far, in steps of 10 ms (`man 5 proc_pid_stat`).
-fn cpu_seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+fn cpu_seconds(pid: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, after_name) = stat.rsplit_once(')').unwrap();
     let ticks = after_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap());
     ticks.sum::<u64>() as f64 / 100.0
 }
 
-/// A field of `/proc/self/status` in megabytes.
-fn memory(field: &str) -> f64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
+/// A field of `/proc/<pid>/status` in megabytes.
+fn memory(pid: u32, field: &str) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
 }
@@ -235,11 +223,13 @@ fn object<K: serde::de::DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).unwrap()
 }
 
-/// The second process.
-async fn cluster(arguments: Arguments) {
+/// The process with the API server and the mounts.
+async fn cluster(kubelet_dir: &Path, arguments: Arguments) {
+    let mounts = Mounts::new(kubelet_dir);
+    println!("mounted");
     let server = apiserver::start(apiserver::Config::default()).await.unwrap();
     let kubeconfig = server.kubeconfig();
-    let mut pods = Pods::new(client(&kubeconfig).await).await;
+    let mut pods = Pods::new(client(&kubeconfig).await, mounts).await;
     println!("{}", json!(kubeconfig));
     wait();
     for _ in 0..arguments.pods {
@@ -263,26 +253,107 @@ fn wait() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
+/// The mounts of the node, as kubelet, driver and containerd make them.
+struct Mounts {
+    kubelet_dir: PathBuf,
+}
+
+impl Mounts {
+    fn new(kubelet_dir: &Path) -> Self {
+        let mounts = Self { kubelet_dir: kubelet_dir.to_owned() };
+        let layers: String = (0..LAYERS).map(|nth| format!("mkdir -p {}; ", layer(nth))).collect();
+        mounts.run(&format!("mount -t tmpfs none .; cd .; mkdir state; mount -t tmpfs none state; {layers}"));
+        mounts
+    }
+
+    fn run(&self, commands: &str) {
+        // The second `cd` enters what is mounted there.
+        let commands = format!("set -e; cd {0}; {commands}", self.kubelet_dir.display());
+        let status = Command::new("sh").args(["-c", &commands]).status().unwrap();
+        assert!(status.success(), "{commands}");
+    }
+
+    /// Staging path, target path, and the other mounts of a pod with two containers: its token, and in containerd's
+    /// directories the network namespace, shared memory and a file system per container and for the sandbox.
+    fn of_pod(&self, uid: &str, number: usize) -> [String; 8] {
+        let digest = sha2::Sha256::digest(handle(number));
+        let sha: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let volumes = format!("pods/{uid}/volumes");
+        let container =
+            |nth: usize| format!("state/io.containerd.runtime.v2.task/k8s.io/{nth}{}/rootfs", &sha[1..]);
+        [
+            format!("{volumes}/kubernetes.io~projected/kube-api-access"),
+            format!("state/netns/cni-{uid}"),
+            format!("state/io.containerd.grpc.v1.cri/sandboxes/{sha}/shm"),
+            container(0),
+            format!("plugins/kubernetes.io/csi/{DRIVER}/{sha}/globalmount"),
+            format!("{volumes}/kubernetes.io~csi/{}/mount", volume(number)),
+            container(1),
+            container(2),
+        ]
+    }
+
+    fn start(&self, uid: &str, number: usize) {
+        let lower: Vec<String> =
+            (0..LAYERS).map(|nth| format!("{}/{}", self.kubelet_dir.display(), layer(nth))).collect();
+        let all = self.of_pod(uid, number);
+        let stage = &all[4];
+        let commands = all.iter().enumerate().map(|(nth, path)| {
+            let mount = match nth {
+                1 => format!("touch {path}; mount --bind /proc/self/ns/net {path}"),
+                3 | 6 | 7 => format!("mount -t overlay overlay -o lowerdir={} {path}", lower.join(":")),
+                5 => format!("mount --bind {stage} {path}"),
+                _ => format!("mount -t tmpfs none {path}"),
+            };
+            match nth {
+                1 => format!("mkdir -p state/netns; {mount}; "),
+                _ => format!("mkdir -p {path}; {mount}; "),
+            }
+        });
+        self.run(&commands.collect::<String>());
+    }
+
+    fn end(&self, uid: &str, number: usize) {
+        // The containers first, and the staging path last.
+        let mut all = self.of_pod(uid, number);
+        all.swap(0, 4);
+        self.run(&all.iter().rev().map(|path| format!("umount {path}; ")).collect::<String>());
+    }
+}
+
+/// A layer of an image, as its snapshotter names it.
+fn layer(nth: usize) -> String {
+    format!("state/io.containerd.snapshotter.v1.overlayfs/snapshots/{nth}/fs")
+}
+
 /// The pods of the node.
 struct Pods {
     client: Client,
+    mounts: Mounts,
     /// Number and uid, the first one first.
     running: VecDeque<(usize, String)>,
     next: usize,
 }
 
 impl Pods {
-    async fn new(client: Client) -> Self {
+    async fn new(client: Client, mounts: Mounts) -> Self {
         let post = PostParams::default();
         let namespace: Namespace = object(json!({ "metadata": { "name": "default" } }));
         // There may be one already.
         let _ = Api::all(client.clone()).create(&post, &namespace).await;
         let node: Node = object(json!({ "metadata": { "name": NODE } }));
-        Api::all(client.clone()).create(&post, &node).await.unwrap();
+        let nodes = Api::<Node>::all(client.clone());
+        nodes.create(&post, &node).await.unwrap();
+        let images = (0..50).map(|nth| {
+            let name = format!("registry.example.com/team/service-{nth}");
+            json!({ "names": [format!("{name}@sha256:{nth:064x}"), format!("{name}:v1")], "sizeBytes": 50_000_000 })
+        });
+        let patch = json!({ "status": { "images": images.collect::<Vec<_>>() } });
+        nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
         let driver: CSIDriver =
             object(json!({ "metadata": { "name": DRIVER }, "spec": { "attachRequired": true } }));
         Api::all(client.clone()).create(&post, &driver).await.unwrap();
-        Self { client, running: VecDeque::new(), next: 0 }
+        Self { client, mounts, running: VecDeque::new(), next: 0 }
     }
 
     fn api(&self) -> Api<Pod> {
@@ -301,11 +372,17 @@ impl Pods {
             },
         }));
         Api::all(self.client.clone()).create(&post, &created).await.unwrap();
+        // About as large as pods are.
+        let variable =
+            |nth| json!({ "name": format!("SETTING_{nth}"), "value": format!("value of setting {nth}") });
+        let environment: Vec<Value> = (0..40).map(variable).collect();
+        let container =
+            |name: &str| json!({ "name": name, "image": "registry.example.com/db:1", "env": environment });
         let pod: Pod = object(json!({
             "metadata": { "name": format!("db-{number}") },
             "spec": {
                 "nodeName": NODE,
-                "containers": [{ "name": "c", "image": "registry.example.com/db:1" }],
+                "containers": [container("db"), container("proxy")],
                 "volumes": [
                     { "name": "data", "persistentVolumeClaim": { "claimName": format!("data-{number}") } },
                     { "name": "scratch", "emptyDir": {} },
@@ -314,33 +391,45 @@ impl Pods {
         }));
         let uid = self.api().create(&post, &pod).await.unwrap().metadata.uid.unwrap();
         self.running.push_back((number, uid.clone()));
-        self.attached().await;
-        println!("mounted {uid} {number}");
-        let ready = json!([{ "type": "Ready", "status": "True" }]);
-        self.status(number, &json!({ "phase": "Running", "conditions": ready })).await;
+        self.node("volumesInUse").await;
+        self.node("volumesAttached").await;
+        self.mounts.start(&uid, number);
+        for (phase, ready) in [("Pending", "False"), ("Running", "False"), ("Running", "True")] {
+            self.status(number, phase, ready).await;
+        }
     }
 
     async fn end(&mut self) {
         let (number, uid) = self.running.pop_front().unwrap();
-        self.status(number, &json!({ "phase": "Succeeded" })).await;
-        println!("unmounted {uid} {number}");
-        self.attached().await;
+        for (phase, ready) in [("Running", "False"), ("Succeeded", "False")] {
+            self.status(number, phase, ready).await;
+        }
+        self.mounts.end(&uid, number);
+        self.node("volumesInUse").await;
+        self.node("volumesAttached").await;
         let now = DeleteParams::default().grace_period(0);
         self.api().delete(&format!("db-{number}"), &now).await.unwrap();
     }
 
-    async fn status(&self, number: usize, status: &Value) {
-        let patch = Patch::Merge(json!({ "status": status }));
+    async fn status(&self, number: usize, phase: &str, ready: &str) {
+        let conditions = ["PodReadyToStartContainers", "Initialized", "ContainersReady", "PodScheduled"]
+            .map(|name| json!({ "type": name, "status": "True" }));
+        let conditions: Vec<Value> =
+            conditions.into_iter().chain([json!({ "type": "Ready", "status": ready })]).collect();
+        let patch = Patch::Merge(json!({ "status": { "phase": phase, "conditions": conditions } }));
         let name = format!("db-{number}");
         self.api().patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Updates the Node's list of attached volumes.
-    async fn attached(&self) {
-        let listed = self.running.iter().map(|(number, _)| {
-            json!({ "name": format!("kubernetes.io/csi/{DRIVER}^{}", handle(*number)), "devicePath": "" })
+    /// Updates one of the Node's lists of volumes.
+    async fn node(&self, list: &str) {
+        let names =
+            self.running.iter().map(|(number, _)| format!("kubernetes.io/csi/{DRIVER}^{}", handle(*number)));
+        let listed = names.map(|name| match list {
+            "volumesAttached" => json!({ "name": name, "devicePath": "" }),
+            _ => json!(name),
         });
-        let patch = json!({ "status": { "volumesAttached": listed.collect::<Vec<_>>() } });
+        let patch = json!({ "status": { list: listed.collect::<Vec<_>>() } });
         let nodes = Api::<Node>::all(self.client.clone());
         nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }

@@ -5,6 +5,9 @@
 //! 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 //! id parent dev root mount-point ...
 //! ```
+//!
+//! A table is long and changes by a few lines, so the lines of two readings are compared as bytes, and only those that
+//! differ are parsed.
 
 use std::{
     ffi::OsString,
@@ -28,7 +31,7 @@ pub struct Mounts<'a> {
 }
 
 impl<'a> Mounts<'a> {
-    /// Parses a table. Paths are bytes: a table need not be UTF-8.
+    /// Parses a table, or any lines of one. Paths are bytes: a table need not be UTF-8.
     pub fn of(table: &'a [u8]) -> Self {
         Self { lines: table.split(|byte| *byte == b'\n') }
     }
@@ -41,6 +44,70 @@ impl Iterator for Mounts<'_> {
     fn next(&mut self) -> Option<Entry> {
         self.lines.find_map(entry)
     }
+}
+
+/// The lines by which two readings of a table differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference<'a> {
+    /// The lines that the later reading lacks.
+    pub removed: Vec<&'a [u8]>,
+    /// The lines that only the later reading has.
+    pub added: Vec<&'a [u8]>,
+    /// The lines with the same number in the same place, before and after: the mount has other options, or it was the last
+    /// one, and another has its number.
+    pub changed: Vec<(&'a [u8], &'a [u8])>,
+}
+
+impl<'a> Difference<'a> {
+    /// Compares two readings. The kernel appends mounts and keeps their order: a line that has moved to the end is that of
+    /// another mount, and is both removed and added.
+    pub fn between(mut old: &'a [u8], mut new: &'a [u8]) -> Self {
+        let mut difference = Self::default();
+        while !(old.is_empty() && new.is_empty()) {
+            let same = common_lines(old, new);
+            (old, new) = (&old[same..], &new[same..]);
+            let ((gone, later_old), (next, later_new)) = (first_line(old), first_line(new));
+            if gone.is_empty() {
+                // The end, or an empty line, which a table does not have.
+                difference.added.extend(Some(next).filter(|line| !line.is_empty()));
+                (old, new) = (later_old, later_new);
+                continue;
+            }
+            old = later_old;
+            if id(gone) == id(next) {
+                difference.changed.push((gone, next));
+                new = later_new;
+            } else {
+                // What follows in both may be equal.
+                difference.removed.push(gone);
+            }
+        }
+        difference
+    }
+}
+
+/// The length of the lines with which both texts begin.
+fn common_lines(old: &[u8], new: &[u8]) -> usize {
+    /// Compared at a time, which is faster than byte by byte.
+    const BLOCK: usize = 256;
+    let blocks = old.chunks_exact(BLOCK).zip(new.chunks_exact(BLOCK));
+    let blocks = blocks.take_while(|(old, new)| old == new).count() * BLOCK;
+    let bytes = old[blocks..].iter().zip(&new[blocks..]).take_while(|(old, new)| old == new).count();
+    let same = &old[..blocks + bytes];
+    same.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
+}
+
+/// The first line, without its end, and what follows it.
+fn first_line(text: &[u8]) -> (&[u8], &[u8]) {
+    match text.iter().position(|byte| *byte == b'\n') {
+        Some(end) => (&text[..end], &text[end + 1..]),
+        None => (text, &[]),
+    }
+}
+
+/// The first field.
+fn id(line: &[u8]) -> Option<&[u8]> {
+    line.split(|byte| *byte == b' ').next().filter(|id| !id.is_empty())
 }
 
 fn entry(line: &[u8]) -> Option<Entry> {
@@ -115,7 +182,64 @@ mod tests {
         assert_eq!(entry.path.as_os_str().as_bytes(), b"/a\xff ");
     }
 
+    #[test]
+    fn a_difference_is_that_of_lines() {
+        let difference = |old: &str, new: &str| {
+            let difference = Difference::between(old.as_bytes(), new.as_bytes());
+            let text = |lines: Vec<&[u8]>| {
+                lines.into_iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect::<Vec<_>>()
+            };
+            let (before, after): (Vec<_>, Vec<_>) = difference.changed.into_iter().unzip();
+            let changed =
+                text(before).into_iter().zip(text(after)).map(|(before, after)| format!("{before}>{after}"));
+            let changed = changed.collect::<Vec<_>>().join(",");
+            (text(difference.removed).join(","), text(difference.added).join(","), changed)
+        };
+        let cases = [
+            ("", "", "", "", ""),
+            ("1 a\n2 b\n", "1 a\n2 b\n", "", "", ""),
+            ("", "1 a\n", "", "1 a", ""),
+            ("1 a\n", "", "1 a", "", ""),
+            ("1 a\n2 b\n3 c\n", "1 a\n3 c\n4 d\n", "2 b", "4 d", ""),
+            ("1 a\n2 b\n3 c\n", "2 b\n", "1 a,3 c", "", ""),
+            // Other options, a line that begins like another one, and a table without a last end of a line.
+            ("1 a rw\n2 b\n", "1 a ro\n2 b\n", "", "", "1 a rw>1 a ro"),
+            ("1 a\n12 b\n", "1 a\n1 b\n", "12 b", "1 b", ""),
+            ("1 a\n2 b", "1 a\n2 bc", "", "", "2 b>2 bc"),
+            ("1 a", "1 a\n2 b\n", "", "2 b", "1 a>1 a"),
+            // To the end.
+            ("1 a\n2 b\n", "2 b\n1 a\n", "1 a", "1 a", ""),
+        ];
+        for (old, new, removed, added, changed) in cases {
+            let expected = (removed.to_owned(), added.to_owned(), changed.to_owned());
+            assert_eq!(difference(old, new), expected, "{old:?} {new:?}");
+        }
+    }
+
     proptest! {
+        /// Lines that are not in the difference are those of both, in whatever order.
+        #[test]
+        fn a_difference_leads_from_one_table_to_the_other(
+            old in prop::collection::vec(0u8..9, 0..12),
+            new in prop::collection::vec(0u8..9, 0..12),
+            length in 1usize..300,
+        ) {
+            let text = |of: &[u8]| {
+                of.iter().map(|id| format!("{id} {}\n", "x".repeat(length))).collect::<String>().into_bytes()
+            };
+            let (old, new) = (text(&old), text(&new));
+            let difference = Difference::between(&old, &new);
+            let with = |text: &[u8], lines: &[&[u8]]| {
+                let own = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+                let mut all: Vec<Vec<u8>> = own.chain(lines.iter().copied()).map(<[u8]>::to_vec).collect();
+                all.sort();
+                all
+            };
+            let (before, after): (Vec<&[u8]>, Vec<&[u8]>) = difference.changed.into_iter().unzip();
+            let (added, removed) = ([difference.added, after].concat(), [difference.removed, before].concat());
+            prop_assert_eq!(with(&old, &added), with(&new, &removed));
+        }
+
         #[test]
         fn every_path_survives_the_kernels_escapes(bytes in prop::collection::vec(1u8..=255, 0..64)) {
             let path = PathBuf::from(OsString::from_vec([b"/".as_slice(), &bytes].concat()));

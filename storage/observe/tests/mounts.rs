@@ -38,6 +38,8 @@ fn main() {
         test("volumes_are_seen_to_come_and_go", volumes_are_seen_to_come_and_go),
         test("what_was_there_before_is_found", what_was_there_before_is_found),
         test("a_burst_is_seen_whole", a_burst_is_seen_whole),
+        test("a_path_that_is_mounted_again_is_mounted", a_path_that_is_mounted_again_is_mounted),
+        test("records_end_with_what_is_mounted", records_end_with_what_is_mounted),
         test("nothing_happens_while_nothing_happens", nothing_happens_while_nothing_happens),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
@@ -173,8 +175,8 @@ fn stage() -> (String, KubeletPath) {
     ("plugins/kubernetes.io/csi/d.io/ab/globalmount".into(), place)
 }
 
-/// A mount that the tests make to know that the watch has begun, or has seen what came before it. What came between
-/// two looks is reported in the order of the places, so its name must be the last.
+/// A mount that the tests make to know that the watch has begun, or has seen the mounts before it. What came between
+/// two looks is reported in the order of the places, so its name must be the last. Unmounts may be seen later.
 fn mark(namespace: &mut Namespace, watched: &mut Watched, name: &str) -> Vec<Record> {
     let (path, place) = publish(name);
     namespace.mount(&path);
@@ -248,9 +250,82 @@ fn a_burst_is_seen_whole() {
     assert!(came.iter().all(|record| record.change == Change::Mounted));
     assert!(came.is_sorted_by_key(|record| (record.at, record.seq)));
     namespace.run(&format!("{all} umount \"$p\"; done"));
-    let left = mark(&mut namespace, &mut watched, "z-after");
-    assert_eq!(left.len(), 100);
+    let left: Vec<Record> = (0..100).map(|_| watched.next()).collect();
     assert!(left.iter().all(|record| record.change == Change::Unmounted));
+    assert!(came.iter().chain(&left).is_sorted_by_key(|record| (record.at, record.seq)));
+    assert_eq!(mark(&mut namespace, &mut watched, "z-after"), [], "nothing is seen twice");
+}
+
+/// The kernel gives the second mount the number of the first one. If both changes are within one reading, about a
+/// millisecond, none may be seen; but never one without the other.
+fn a_path_that_is_mounted_again_is_mounted() {
+    let mut namespace = Namespace::new();
+    let mut watched = Watched::new(&namespace);
+    mark(&mut namespace, &mut watched, "mark");
+    let (global, staged) = stage();
+    namespace.mount(&global);
+    for nth in 0..20 {
+        // Also stacked, and both away.
+        let first = if nth % 4 == 0 {
+            format!("mount -t tmpfs none '{global}'; umount '{global}';")
+        } else {
+            String::new()
+        };
+        namespace.run(&format!("{first} umount '{global}'; mount -t tmpfs none '{global}'"));
+    }
+    namespace.run(&format!("umount '{global}'"));
+    let (end, ended) = publish("end");
+    let last = |records: &[Record], place: &KubeletPath| {
+        records.iter().rev().find(|record| record.place == *place).map(|record| record.change)
+    };
+    let mut records = Vec::new();
+    namespace.mount(&end);
+    while last(&records, &ended).is_none() {
+        records.push(watched.next());
+    }
+    // The reading that finds this finds all that was unmounted before.
+    namespace.run(&format!("umount '{end}'"));
+    while [&ended, &staged].iter().any(|place| last(&records, place) != Some(Change::Unmounted)) {
+        records.push(watched.next());
+    }
+    let of_stage: Vec<Change> =
+        records.iter().filter(|record| record.place == staged).map(|record| record.change).collect();
+    let alternating = [Change::Mounted, Change::Unmounted].into_iter().cycle();
+    assert_eq!(of_stage, alternating.take(of_stage.len()).collect::<Vec<_>>());
+}
+
+/// Mounts are seen before unmounts that precede them; in the end all that remains is mounted.
+fn records_end_with_what_is_mounted() {
+    let mut namespace = Namespace::new();
+    let mut watched = Watched::new(&namespace);
+    mark(&mut namespace, &mut watched, "mark");
+    let path = |nth: &str| format!("\"pods/u{nth}/volumes/kubernetes.io~csi/pv 1/mount\"");
+    let (this, other) = (path("$i"), path("$((i * 7 % 60))"));
+    namespace.run(&format!(
+        "for i in $(seq 0 59); do mkdir -p {this}; done; for i in $(seq 0 59) $(seq 0 59); do \
+         mount -t tmpfs none {this}; umount {other} 2>/dev/null || true; done"
+    ));
+    let table = std::fs::read_to_string(namespace.args().mountinfo).unwrap();
+    let in_table = |pod: usize| table.contains(&format!("/pods/u{pod}/volumes/"));
+    let expected: std::collections::BTreeSet<KubeletPath> =
+        (0..60).filter(|pod| in_table(*pod)).map(|pod| publish(&format!("u{pod}")).1).collect();
+    let (mark, marked) = publish("z-after");
+    namespace.mount(&mark);
+    let expected: std::collections::BTreeSet<KubeletPath> =
+        expected.into_iter().chain([marked.clone()]).collect();
+    let mut mounted = std::collections::BTreeSet::new();
+    let mut last = None;
+    // Once the mark is seen, only unmounts are missing.
+    while !mounted.contains(&marked) || mounted != expected {
+        let record = watched.next();
+        assert!(last < Some((record.at, record.seq)), "{record:?}");
+        last = Some((record.at, record.seq));
+        let changed = match record.change {
+            Change::Unmounted => mounted.remove(&record.place),
+            Change::Found | Change::Mounted => mounted.insert(record.place.clone()),
+        };
+        assert!(changed, "{record:?}");
+    }
 }
 
 /// A watch that spins uses up processor time: that of its own thread.
