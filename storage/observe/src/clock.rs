@@ -98,18 +98,28 @@ pub(crate) fn clock(request: &Request<Incoming>) -> Response<Full<Bytes>> {
 
 /// The pages of `--metrics`.
 pub(crate) fn metrics(request: &Request<Incoming>, series: &Series) -> Response<Full<Bytes>> {
+    const JSON: &str = "/unused.json";
     let (status, text) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => (StatusCode::OK, series.text()),
+        (&Method::GET, JSON) => (StatusCode::OK, series.leftovers()),
         (&Method::GET, "/healthz") => (StatusCode::OK, "ok".to_owned()),
         (&Method::GET, "/readyz") if series.is_synced() => (StatusCode::OK, "ok".to_owned()),
         (&Method::GET, "/readyz") => {
             (StatusCode::SERVICE_UNAVAILABLE, "the pods and the Node were not listed yet\n".to_owned())
         }
-        (_, "/metrics" | "/healthz" | "/readyz") => (StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned()),
-        _ => (StatusCode::NOT_FOUND, "the metrics are at /metrics\n".to_owned()),
+        (_, "/metrics" | JSON | "/healthz" | "/readyz") => {
+            (StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned())
+        }
+        _ => (
+            StatusCode::NOT_FOUND,
+            "the metrics are at /metrics, mounts without pods at /unused.json\n".to_owned(),
+        ),
     };
     let mut response = respond(status, text);
-    let format = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let format = header::HeaderValue::from_static(match (status, request.uri().path()) {
+        (StatusCode::OK, JSON) => "application/json",
+        _ => "text/plain; version=0.0.4; charset=utf-8",
+    });
     response.headers_mut().insert(header::CONTENT_TYPE, format);
     response
 }
@@ -164,6 +174,8 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
         assert!(answer.contains("\nprocess_resident_memory_bytes "), "{answer}");
+        let answer = get(address, "GET /unused.json").await;
+        assert!(answer.contains("content-type: application/json") && answer.ends_with("\r\n[]"), "{answer}");
         assert!(get(address, "GET /healthz").await.starts_with("HTTP/1.1 200"));
         assert!(get(address, "GET /readyz").await.starts_with("HTTP/1.1 503"));
         assert!(get(address, "POST /metrics").await.starts_with("HTTP/1.1 405"));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_model::{KubeletPath, Stamp};
+use serde::Serialize;
 
 use super::fold::PodVolume;
 use crate::{Change, Record};
@@ -10,6 +11,15 @@ use crate::{Change, Record};
 /// How long a mount may remain without its pod, seconds: a kubelet unmounts before its pod is deleted, except of one that
 /// was deleted by force. As the default of the monitor for what is stuck.
 pub const UNUSED_SECONDS: f64 = 300.0;
+
+/// A volume that is mounted in a pod that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Leftover {
+    /// The uid of the pod.
+    pub pod: String,
+    /// The name of the PersistentVolume.
+    pub volume: String,
+}
 
 /// The mounts in pods, and the pods of the node.
 #[derive(Debug, Default)]
@@ -54,18 +64,18 @@ impl Leftovers {
         self.pods = Some(uids);
     }
 
-    /// The number of mounts without a pod for longer than the limit.
-    pub fn count(&mut self, now: Stamp) -> usize {
-        let Some(pods) = &self.pods else { return 0 };
-        let mut count = 0;
-        for ((pod, _), since) in &mut self.mounts {
+    /// The mounts without a pod for longer than the limit.
+    pub fn list(&mut self, now: Stamp) -> Vec<Leftover> {
+        let Some(pods) = &self.pods else { return Vec::new() };
+        let mut found = Vec::new();
+        for ((pod, volume), since) in &mut self.mounts {
             if pods.contains(pod) {
                 *since = None;
             } else if now.seconds_since(*since.get_or_insert(now)) > UNUSED_SECONDS {
-                count += 1;
+                found.push(Leftover { pod: pod.clone(), volume: volume.clone() });
             }
         }
-        count
+        found
     }
 }
 
@@ -83,20 +93,26 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_without_a_pod_counts_after_the_limit_until_it_is_unmounted() {
+    fn a_mount_without_a_pod_is_listed_after_the_limit_until_it_is_unmounted() {
         let mut leftovers = Leftovers::default();
+        let pods = |leftovers: &mut Leftovers, at: u64| {
+            leftovers.list(stamp(at)).into_iter().map(|one| one.pod).collect::<Vec<_>>().join(" ")
+        };
         leftovers.mount(&record(Change::Found, "old"));
         leftovers.mount(&record(Change::Mounted, "new"));
-        assert_eq!((leftovers.count(stamp(1)), leftovers.count(stamp(1000))), (0, 0), "no pod was listed");
+        assert_eq!(pods(&mut leftovers, 1), "");
+        assert_eq!(pods(&mut leftovers, 1000), "", "no pod was listed");
         leftovers.pods_listed(BTreeSet::from(["new".to_owned()]));
-        assert_eq!((leftovers.count(stamp(1000)), leftovers.count(stamp(1200))), (0, 0));
-        assert_eq!(leftovers.count(stamp(1301)), 1);
+        assert_eq!(pods(&mut leftovers, 1000), "");
+        assert_eq!(pods(&mut leftovers, 1200), "");
+        assert_eq!(pods(&mut leftovers, 1301), "old");
         leftovers.pod_gone("new");
-        assert_eq!((leftovers.count(stamp(1310)), leftovers.count(stamp(1611))), (1, 2));
+        assert_eq!(pods(&mut leftovers, 1310), "old");
+        assert_eq!(pods(&mut leftovers, 1611), "new old");
         // Its watch lagged.
         leftovers.pod("new");
-        assert_eq!(leftovers.count(stamp(1612)), 1);
+        assert_eq!(pods(&mut leftovers, 1612), "old");
         leftovers.mount(&record(Change::Unmounted, "old"));
-        assert_eq!(leftovers.count(stamp(1613)), 0);
+        assert_eq!(pods(&mut leftovers, 1613), "");
     }
 }

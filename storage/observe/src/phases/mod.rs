@@ -7,7 +7,7 @@
 //! Node.status.volumesAttached ─ watch ─┤      │
 //! PersistentVolume, CSIDriver ── get ──┘ <─ plan: which of them are unknown
 //!
-//! mount table, pods of the node ───────────> Leftovers ──> mounts without pods
+//! mount table, pods of the node ───────────> Leftovers ──> mounts without pods ──> GET /unused.json, and their number
 //! ```
 //!
 //! Start and end of each phase are those of [`claimcheck_model::Phase`], as `harness/timeline/src/measure.rs` measures
@@ -39,7 +39,7 @@ mod series;
 
 pub use fact::Moment;
 pub use fold::{MEMORY_SECONDS, NodePhases};
-pub use leftover::Leftovers;
+pub use leftover::{Leftover, Leftovers};
 pub use objects::{
     Handle, PodFacts, VolumeFacts, attached_volumes, pod_facts, requires_attach, volume_facts,
 };

@@ -117,7 +117,7 @@ pub async fn follow(client: Client, node: &str, mut records: UnboundedReceiver<R
             Some(event) = nodes.next() => of_nodes.node(event, &mut phases, series),
             Some((get, answer)) = running.next() => answered(get, answer, &mut phases, &mut requests),
             _ = ticks.tick() => {
-                series.without_pod(leftovers.count(Stamp::now()));
+                series.without_pod(leftovers.list(Stamp::now()));
                 phases.retire(Stamp::now())
             }
         };

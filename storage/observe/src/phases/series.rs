@@ -16,6 +16,9 @@ use claimcheck_model::{
 use prometheus::{
     GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, TextEncoder, core::Collector,
 };
+use tracing::warn;
+
+use super::Leftover;
 
 /// The number of combinations of driver and storage class with separate series. Any user who may create a
 /// PersistentVolume can invent storage classes.
@@ -58,6 +61,8 @@ pub struct Series {
     classes: Arc<Mutex<BTreeSet<(String, String)>>>,
     /// The number of kinds that were listed.
     listed: Arc<AtomicUsize>,
+    /// The mounts without a pod.
+    leftovers: Arc<Mutex<Vec<Leftover>>>,
 }
 
 impl Series {
@@ -76,9 +81,10 @@ impl Series {
             canary: canary.into(),
             classes: Arc::default(),
             listed: Arc::default(),
+            leftovers: Arc::default(),
             registry,
         };
-        series.without_pod(0);
+        series.without_pod(Vec::new());
         for kind in Kind::ALL {
             series.lists.with_label_values(&[kind.name()]);
             series.restarts.with_label_values(&[kind.name()]);
@@ -126,9 +132,25 @@ impl Series {
         }
     }
 
-    /// So many mounts have no pod.
-    pub(super) fn without_pod(&self, count: usize) {
-        self.unused.with_label_values(&[WITHOUT_POD]).set(count as f64);
+    /// These mounts have no pod. A new one is logged.
+    pub(super) fn without_pod(&self, found: Vec<Leftover>) {
+        self.unused.with_label_values(&[WITHOUT_POD]).set(found.len() as f64);
+        let mut known = self.leftovers.lock().unwrap_or_else(PoisonError::into_inner);
+        for Leftover { pod, volume } in found.iter().filter(|one| !known.contains(one)) {
+            warn!(
+                pod,
+                volume,
+                "the volume is mounted in a pod that does not exist: look at the kubelet's log, restart it, or unmount \
+                 the path in /proc/1/mountinfo with this uid"
+            );
+        }
+        *known = found;
+    }
+
+    /// The mounts without a pod, as JSON.
+    pub fn leftovers(&self) -> String {
+        let known = self.leftovers.lock().unwrap_or_else(PoisonError::into_inner);
+        serde_json::to_string(&*known).expect("two texts each")
     }
 
     /// A kind was listed for the first time.
@@ -264,6 +286,18 @@ mod tests {
         let counts = text.lines().filter(|line| line.starts_with("claimcheck_phase_duration_seconds_count"));
         assert_eq!(counts.count(), CLASSES + 1);
         assert!(text.contains("storage_class=\"(other)\""), "{text}");
+    }
+
+    #[test]
+    fn mounts_without_pods_are_counted_and_listed() {
+        let series = Series::new("canary");
+        assert_eq!(series.leftovers(), "[]");
+        series.without_pod(vec![Leftover { pod: "u1".into(), volume: "pv-1".into() }]);
+        assert_eq!(series.leftovers(), r#"[{"pod":"u1","volume":"pv-1"}]"#);
+        let text = series.text();
+        assert!(text.contains("claimcheck_unused_objects{kind=\"mount_without_pod\"} 1"), "{text}");
+        series.without_pod(Vec::new());
+        assert_eq!(series.leftovers(), "[]");
     }
 
     #[test]
