@@ -52,8 +52,10 @@ pub async fn look(client: &Client, scope: Scope, stuck_after: SignedDuration) ->
     life.sync();
     let clock = Clock { now: Timestamp::now(), stuck_after };
     let without = life.status(&Messages::new(), &clock);
-    let messages = messages(client, &without.waiting, || ()).await;
-    Ok(life.status(&messages, &clock))
+    let events = messages(client, &without.waiting, || ()).await;
+    let mut status = life.status(&events.messages, &clock);
+    status.notes.extend(events.note);
+    Ok(status)
 }
 
 async fn list<K: Watched>(client: &Client, life: &mut Life) -> Result<(), LookError> {
@@ -71,7 +73,7 @@ async fn list<K: Watched>(client: &Client, life: &mut Life) -> Result<(), LookEr
         Err(kube::Error::Api(status)) if status.code == 403 => Err(LookError::Forbidden {
             kind: K::CACHED_AS.name(),
             message: status.message.clone(),
-            remedy: rights::remedy::<K>(),
+            remedy: rights::remedy::<K>(&rights::FOLLOW),
         }),
         Err(error) => Err(LookError::Request { kind: K::CACHED_AS.name(), source: Box::new(error) }),
     }

@@ -3,6 +3,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
+use claimcheck_informer::response;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, Client, api::ListParams};
@@ -10,6 +11,7 @@ use tracing::debug;
 
 use crate::{
     claim_events::COMPONENT,
+    rights,
     stuck::{Involved, Message, Messages, Waiting},
 };
 
@@ -18,11 +20,19 @@ const ROWS: usize = 64;
 /// The most objects of a row: its pod and its claim, or its claim and its volume.
 const OBJECTS: usize = 2;
 
+/// The last Events about what waits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastEvents {
+    /// By object. One without Events, or with a failed request, has none.
+    pub messages: Messages,
+    /// Why some could not be read: a note of the status, since messages name most causes.
+    pub note: Option<String>,
+}
+
 /// The last Events about these rows, each object's from its namespace: a request for those of all namespaces would
-/// have the API server look at every Event. An object without Events, or with a failed request, has none. `requested`
-/// is called before each request.
-pub(crate) async fn messages(client: &Client, rows: &[Waiting], requested: impl Fn()) -> Messages {
-    let mut messages = Messages::new();
+/// have the API server look at every Event. `requested` is called before each request.
+pub(crate) async fn messages(client: &Client, rows: &[Waiting], requested: impl Fn()) -> LastEvents {
+    let LastEvents { mut messages, mut note } = LastEvents::default();
     let mut read = BTreeSet::new();
     for Involved { namespace, uid } in
         rows.iter().take(ROWS).flat_map(|row| row.involved.iter().take(OBJECTS))
@@ -35,10 +45,23 @@ pub(crate) async fn messages(client: &Client, rows: &[Waiting], requested: impl 
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
         match api.list(&params).await {
             Ok(events) => messages.extend(last(events.items).map(|message| (uid.clone(), message))),
-            Err(error) => debug!(%error, uid, "its Events cannot be read"),
+            Err(error) => {
+                debug!(%error, uid, "its Events cannot be read");
+                note.get_or_insert_with(|| unread(&error));
+            }
         }
     }
-    messages
+    LastEvents { messages, note }
+}
+
+/// The note about an error.
+fn unread(error: &kube::Error) -> String {
+    let reason = response::message(error);
+    let remedy = match error {
+        kube::Error::Api(status) if status.code == 403 => format!(": {}", rights::remedy::<Event>(&["list"])),
+        _ => String::new(),
+    };
+    format!("Events cannot be read, so that messages are missing and causes may be others: {reason}{remedy}")
 }
 
 /// The last Warning; without any, the last Event. The monitor's own Events repeat earlier ones.

@@ -3,13 +3,17 @@
 use claimcheck_informer::response;
 use kube::{Resource, runtime::watcher};
 
-/// What to do if a kind may not be watched.
-pub(crate) fn remedy<K: Resource<DynamicType = ()>>() -> String {
+/// The verbs by which a kind is followed.
+pub(crate) const FOLLOW: [&str; 2] = ["list", "watch"];
+
+/// What to do if these verbs are not permitted for a kind.
+pub(crate) fn remedy<K: Resource<DynamicType = ()>>(verbs: &[&str]) -> String {
     format!(
-        "bind a ClusterRole with the rule {{apiGroups: [\"{}\"], resources: [{}], verbs: [list, watch]}}, as \
-         manifests/monitor does",
+        "bind a ClusterRole with the rule {{apiGroups: [\"{}\"], resources: [{}], verbs: [{}]}}, as manifests/monitor \
+         does",
         K::group(&()),
-        K::plural(&())
+        K::plural(&()),
+        verbs.join(", ")
     )
 }
 
@@ -17,7 +21,7 @@ pub(crate) fn remedy<K: Resource<DynamicType = ()>>() -> String {
 pub(crate) fn reason<K: Resource<DynamicType = ()>>(error: &watcher::Error) -> String {
     let text = response::of_watch(error);
     match claimcheck_informer::is_forbidden(error) {
-        true => format!("{text}: {}", remedy::<K>()),
+        true => format!("{text}: {}", remedy::<K>(&FOLLOW)),
         false => text,
     }
 }

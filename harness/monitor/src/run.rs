@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     future::{Future, pending},
+    mem,
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -29,10 +30,10 @@ use crate::{
     claim_events,
     class_duration::ClassDuration,
     life::{Life, Scope},
-    messages::messages,
+    messages::{LastEvents, messages},
     series::Series,
     site::Pages,
-    stuck::{Clock, Messages, Status},
+    stuck::{Clock, Status},
     traces::{self, Sampler, TraceOptions},
     watch::watch,
 };
@@ -77,7 +78,7 @@ pub enum MonitorError {
 /// The state that watches, pages and the election share.
 pub(crate) struct Shared {
     life: Mutex<Life>,
-    messages: Mutex<Messages>,
+    events: Mutex<LastEvents>,
     /// The kinds that cannot be watched now.
     unwatched: Mutex<BTreeMap<&'static str, Unwatched>>,
     pub series: Series,
@@ -104,8 +105,8 @@ impl Shared {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn messages(&self) -> MutexGuard<'_, Messages> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn events(&self) -> MutexGuard<'_, LastEvents> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that a kind cannot be watched; returns whether this reason is another one than before.
@@ -182,9 +183,10 @@ impl Shared {
     /// What waits now.
     pub fn status(&self) -> Status {
         let clock = Clock { now: Timestamp::now(), stuck_after: self.stuck_after };
-        let messages = self.messages().clone();
-        let mut status = self.life().status(&messages, &clock);
+        let events = self.events().clone();
+        let mut status = self.life().status(&events.messages, &clock);
         status.notes.extend(self.notes());
+        status.notes.extend(events.note);
         status
     }
 
@@ -235,7 +237,7 @@ impl Monitor {
         let scope = Scope { canary: canary.clone(), ..options.scope };
         let shared = Arc::new(Shared {
             life: Mutex::new(Life::new(scope)),
-            messages: Mutex::default(),
+            events: Mutex::default(),
             unwatched: Mutex::default(),
             series: Series::new(&version.git_version, canary.clone()),
             leads: AtomicBool::new(options.election.is_none()),
@@ -391,6 +393,9 @@ async fn look_after(shared: &Shared, client: &Client) {
         shared.change(|life| life.retire(Stamp::now()));
         let waiting = shared.status().waiting;
         let found = messages(client, &waiting, || shared.series.events_listed()).await;
-        *shared.messages() = found;
+        let before = mem::replace(&mut *shared.events(), found.clone());
+        if let Some(note) = found.note.filter(|note| before.note.as_ref() != Some(note)) {
+            warn!(note, "the status is incomplete");
+        }
     }
 }

@@ -13,17 +13,20 @@ use claimcheck_monitor::{
     stuck::Cause, table,
 };
 use jiff::SignedDuration;
-use k8s_openapi::api::{
-    core::v1::{Event, Namespace, PersistentVolumeClaim, Pod},
-    rbac::v1::{ClusterRole, ClusterRoleBinding},
-    storage::v1::StorageClass,
+use k8s_openapi::{
+    api::{
+        core::v1::{Event, Namespace, PersistentVolumeClaim, Pod},
+        rbac::v1::{ClusterRole, ClusterRoleBinding},
+        storage::v1::StorageClass,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -144,6 +147,21 @@ async fn unprivileged(server: &apiserver::Server) -> Client {
     Client::try_from(config).expect("a client")
 }
 
+/// Grants these rules to that service account.
+async fn grant(client: &Client, rules: Value) {
+    let role = json!({"metadata": {"name": "reader"}, "rules": rules});
+    let binding = json!({
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}],
+    });
+    let params = PostParams::default();
+    let role: ClusterRole = serde_json::from_value(role).expect("a role");
+    Api::all(client.clone()).create(&params, &role).await.expect("it is created");
+    let binding: ClusterRoleBinding = serde_json::from_value(binding).expect("a binding");
+    Api::all(client.clone()).create(&params, &binding).await.expect("it is created");
+}
+
 #[tokio::test]
 async fn a_missing_right_is_named_until_it_is_granted() {
     let (server, client) = cluster().await;
@@ -158,26 +176,73 @@ async fn a_missing_right_is_named_until_it_is_granted() {
     let address = monitor.address();
     let ready = async || get(address, "/readyz").await;
     until("the rule is named", async || ready().await.contains(rule)).await;
-    let role = json!({
-        "metadata": {"name": "reader"},
-        "rules": [{
-            "apiGroups": ["", "storage.k8s.io", "snapshot.storage.k8s.io"], "resources": ["*"],
-            "verbs": ["get", "list", "watch"],
-        }],
+    let rule = json!({
+        "apiGroups": ["", "storage.k8s.io", "snapshot.storage.k8s.io"], "resources": ["*"],
+        "verbs": ["get", "list", "watch"],
     });
-    let binding = json!({
-        "metadata": {"name": "reader"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
-        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}],
-    });
-    let params = PostParams::default();
-    let role: ClusterRole = serde_json::from_value(role).expect("a role");
-    Api::all(client.clone()).create(&params, &role).await.expect("it is created");
-    let binding: ClusterRoleBinding = serde_json::from_value(binding).expect("a binding");
-    Api::all(client.clone()).create(&params, &binding).await.expect("it is created");
+    grant(&client, json!([rule])).await;
     until("every kind is listed", async || ready().await.contains("200 OK")).await;
     until("nothing is missing", async || monitor.status().notes.is_empty()).await;
     assert_eq!(claims(&monitor), BTreeSet::from(["c".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_right_that_only_messages_require_is_noted() {
+    let (server, client) = cluster().await;
+    create(&client, "c").await;
+    grant(
+        &client,
+        json!([
+            {
+                "apiGroups": ["", "storage.k8s.io", "snapshot.storage.k8s.io"],
+                "resources": [
+                    "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "csidrivers", "csinodes",
+                    "storageclasses", "volumeattachments", "volumesnapshots", "volumesnapshotcontents",
+                ],
+                "verbs": ["get", "list", "watch"],
+            },
+        ]),
+    )
+    .await;
+    let reader = unprivileged(&server).await;
+    let monitor = start(&reader, options()).await;
+    let rule = "{apiGroups: [\"\"], resources: [events], verbs: [list]}";
+    until("the rule is named", async || monitor.status().notes.iter().any(|note| note.contains(rule))).await;
+    let status = look(&reader, Scope::default(), SignedDuration::ZERO).await.expect("a status");
+    assert!(status.notes.iter().any(|note| note.contains(rule)), "{:?}", status.notes);
+    assert_eq!(status.waiting.len(), 1);
+}
+
+#[tokio::test]
+async fn snapshots_are_followed_once_their_definitions_exist() {
+    let (_server, client) = cluster().await;
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    let mut removed = Vec::new();
+    for kind in ["volumesnapshots", "volumesnapshotcontents"] {
+        let name = format!("{kind}.snapshot.storage.k8s.io");
+        removed.push(definitions.get(&name).await.expect("it exists from the start"));
+        definitions.delete(&name, &DeleteParams::default()).await.expect("it is deleted");
+    }
+    let monitor = start(&client, options()).await;
+    assert_eq!(monitor.status().notes, Vec::<String>::new(), "a cluster without snapshots lacks nothing");
+    for mut definition in removed {
+        (definition.metadata.uid, definition.metadata.resource_version, definition.status) =
+            (None, None, None);
+        definitions.create(&PostParams::default(), &definition).await.expect("it is created");
+    }
+    let snapshot: VolumeSnapshot = serde_json::from_value(json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": "s"},
+        "spec": {"source": {"persistentVolumeClaimName": "c"}},
+    }))
+    .expect("a snapshot");
+    let snapshots = Api::<VolumeSnapshot>::default_namespaced(client.clone());
+    until("snapshots are served", async || snapshots.create(&PostParams::default(), &snapshot).await.is_ok())
+        .await;
+    until("the snapshot waits", async || {
+        monitor.status().waiting.iter().any(|row| row.phase == Phase::SnapshotCreate)
+    })
+    .await;
+    assert!(monitor.metrics().contains("claimcheck_lists_after_start_total{kind=\"VolumeSnapshot\"} 0"));
 }
 
 #[tokio::test]

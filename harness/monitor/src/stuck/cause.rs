@@ -65,6 +65,9 @@ causes! {
     /// The storage class does not exist.
     NoClass: ["storageclass.storage.k8s.io \""],
         "create the StorageClass, or create the claim again with an existing one";
+    /// The class of a snapshot does not exist, or none is the default of its driver.
+    NoSnapshotClass: ["volumesnapshotclass.snapshot.storage.k8s.io \"", "cannot find default snapshot class"],
+        "create the VolumeSnapshotClass, or create the snapshot again with an existing one";
     /// The pod's claim does not exist.
     NoClaim: ["persistentvolumeclaim \""],
         "create the claim in the pod's namespace, or correct its name in the pod";

@@ -186,6 +186,14 @@ fn messages_name_the_cause() {
         ("0/3 nodes are available: 3 Insufficient cpu.", Cause::Unschedulable),
         ("rpc error: code = DeadlineExceeded desc = context deadline exceeded", Cause::Timeout),
         ("rpc error: code = Internal desc = no such pool", Cause::DriverError),
+        (
+            "Failed to get snapshot class with error volumesnapshotclass.snapshot.storage.k8s.io \"s\" not found",
+            Cause::NoSnapshotClass,
+        ),
+        (
+            "Failed to set default snapshot class with error cannot find default snapshot class",
+            Cause::NoSnapshotClass,
+        ),
         ("something else", Cause::InProgress),
     ] {
         let rows = rows(&on_node(waiting()), &message("uid-p", text));
