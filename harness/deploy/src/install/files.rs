@@ -24,6 +24,7 @@ pub(super) const FILES: &[(&str, &str)] = files!["manifests/":
     "monitor/canary/clusterrole.yaml",
     "monitor/canary/kustomization.yaml",
     "monitor/canary/namespace.yaml",
+    "monitor/canary/quota.yaml",
     "monitor/canary/role.yaml",
     "monitor/clusterrole.yaml",
     "monitor/deployment.yaml",

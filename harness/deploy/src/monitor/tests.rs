@@ -7,7 +7,7 @@ use claimcheck_apiserver as apiserver;
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{ConfigMap, Namespace, Service, ServiceAccount},
+        core::v1::{ConfigMap, Namespace, ResourceQuota, Service, ServiceAccount},
         networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
         rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
@@ -93,6 +93,7 @@ fn every_field_is_known_to_kubernetes() {
         let again = match object["kind"].as_str().unwrap() {
             "Namespace" => again::<Namespace>(&object),
             "ServiceAccount" => again::<ServiceAccount>(&object),
+            "ResourceQuota" => again::<ResourceQuota>(&object),
             "ClusterRole" => again::<ClusterRole>(&object),
             "ClusterRoleBinding" => again::<ClusterRoleBinding>(&object),
             "Role" => again::<Role>(&object),
