@@ -368,7 +368,11 @@ fn start(
             running.spawn(endless(shell::run(ephemeral::Ephemeral, context)));
         }
         Name::Garbage => {
-            running.spawn(endless(shell::run(garbage::Garbage, context("garbage-collector-controller"))));
+            let claims = shell::run(garbage::Garbage, context("garbage-collector-controller"));
+            let pods = shell::run(garbage::ForegroundPods, context("garbage-collector-controller"));
+            running.spawn(endless(async {
+                tokio::join!(claims, pods);
+            }));
         }
         Name::NodeLifecycle => {
             let grace = options.node_monitor_grace.unwrap_or(NODE_MONITOR_GRACE);

@@ -86,21 +86,23 @@ fn steps(seed: u64) -> Vec<Step> {
     let last_claim = steps.iter().rposition(is_member);
     let mut at = 0..;
     steps.retain(|step| at.next() > last_claim || !step.creates("group "));
-    // Of two pods that wait for one claim, upstream's attach/detach controller takes the first of a map.
+    // Of two pods that wait for one claim, upstream's attach/detach controller takes the first of a map; and when a
+    // snapshot of a missing claim is attempted again depends on timing.
     let claim_of =
         |step: &Step| step.with["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"].clone();
-    let created = |claim: &Value| {
+    let source_of = |step: &Step| step.with["spec"]["source"]["persistentVolumeClaimName"].clone();
+    let is_early = |at: usize, claim: &Value| {
         let title = format!("claim {}", claim.as_str().unwrap_or_default());
-        steps.iter().position(|step| step.create.as_ref() == Some(&title))
+        let created = steps.iter().position(|step| step.create.as_ref() == Some(&title));
+        created.is_some_and(|created| at < created)
     };
-    let is_second = |at: usize| {
-        let claim = claim_of(&steps[at]);
-        !claim.is_null()
-            && created(&claim).is_none_or(|created| at < created)
-            && steps[..at].iter().any(|step| claim_of(step) == claim)
+    let is_open = |(at, step): (usize, &Step)| {
+        let claim = claim_of(step);
+        let second = !claim.is_null() && steps[..at].iter().any(|step| claim_of(step) == claim);
+        (second && is_early(at, &claim)) || is_early(at, &source_of(step))
     };
-    let mut second = (0..steps.len()).map(is_second).collect::<Vec<_>>().into_iter();
-    steps.retain(|_| second.next() == Some(false));
+    let mut open = steps.iter().enumerate().map(is_open).collect::<Vec<_>>().into_iter();
+    steps.retain(|_| open.next() == Some(false));
     let steps = steps.into_iter().enumerate().flat_map(|(at, step)| {
         // As a kubelet that comes back: upstream looks for the pods of such a node only every three minutes.
         let update = json!({ "metadata": { "labels": { "updated": format!("after-step-{at}") } } });

@@ -29,6 +29,11 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::WAIT_FOR_FIRST_CONSUMER,
         case!(comes_and_goes),
     ),
+    generic(
+        "a pod deleted in the foreground is gone after its generic ephemeral PVC",
+        Pattern::IMMEDIATE,
+        case!(in_foreground),
+    ),
     generic("a generic ephemeral volume can be mounted read-only", Pattern::EXT4, case!(read_only)),
     generic(
         "two pods with the same volumeClaimTemplate get separate volumes",
@@ -66,6 +71,17 @@ async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
     let volume = t.bound(&claim).await?.metadata.name.unwrap_or_default();
     t.remove_pod(&pod).await?;
     t.gone(Kind::Claim, &claim.name).await?;
+    t.volume_gone(&volume).await
+}
+
+/// `processDeletingDependentsItem` in pkg/controller/garbagecollector/garbagecollector.go. kubectl and Kubernetes' own
+/// e2e tests delete pods so.
+async fn in_foreground(t: Arc<Fixture>) -> Result<()> {
+    let pod = t.script(&Script::long_running("pod", SCRIPT).volume("data", source(&t).await?)).await?;
+    t.ready(&pod).await?;
+    let claim = t.adopt_claim("pod-data").await?;
+    let volume = t.bound(&claim).await?.metadata.name.unwrap_or_default();
+    t.remove_pod_in_foreground(&pod, &claim).await?;
     t.volume_gone(&volume).await
 }
 
