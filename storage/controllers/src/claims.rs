@@ -8,9 +8,12 @@ pub use claimcheck_informer::{
     growth::{requested, volume_capacity as capacity},
 };
 use claimcheck_model::{BIND_COMPLETED, ObjectKey, SELECTED_NODE};
-use k8s_openapi::api::{
-    core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod},
-    storage::v1::StorageClass,
+use k8s_openapi::{
+    api::{
+        core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod},
+        storage::v1::StorageClass,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
 use crate::selector;
@@ -23,6 +26,11 @@ pub fn annotation<'a, K: Cached>(object: &'a K, key: &str) -> Option<&'a str> {
 /// Whether an object is being deleted.
 pub fn is_deleting<K: Cached>(object: &K) -> bool {
     object.metadata().deletion_timestamp.is_some()
+}
+
+/// Whether an object has a finalizer.
+pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
+    meta.finalizers.iter().flatten().any(|held| held == finalizer)
 }
 
 /// Whether a claim existed before an object that it is made from began to be deleted: then the object waits for

@@ -84,13 +84,7 @@ fn check_endpoint(path: &str, endpoint: &Value) -> Vec<FieldError> {
 mod tests {
     use serde_json::json;
 
-    use super::*;
-
-    fn check(validate: fn(&Value) -> Vec<FieldError>, object: Value, expected: &str) {
-        let errors: Vec<String> = validate(&object).iter().map(ToString::to_string).collect();
-        assert_eq!(errors.len(), usize::from(!expected.is_empty()), "{object}: {errors:?}");
-        assert!(errors.iter().all(|error| error.starts_with(expected)), "{object}: {errors:?}");
-    }
+    use super::{super::tests::check, *};
 
     #[test]
     fn what_is_refused_of_endpoints() {

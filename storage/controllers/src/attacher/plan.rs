@@ -17,7 +17,10 @@ use k8s_openapi::{
 };
 
 use super::listing::Published;
-use crate::rpc::{AccessModeError, DriverInfo, access_mode, volume_capability};
+use crate::{
+    claims,
+    rpc::{AccessModeError, DriverInfo, access_mode, volume_capability},
+};
 
 /// On an attachment: the driver's node id, for the case that its CSINode has been deleted.
 pub const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
@@ -327,8 +330,7 @@ fn is_attached(attachment: &VolumeAttachment) -> bool {
 
 /// Whether the object has this driver's attacher finalizer.
 fn has_finalizer(meta: &ObjectMeta, driver: &DriverInfo) -> bool {
-    let own_finalizer = attacher_finalizer(&driver.name);
-    meta.finalizers.iter().flatten().any(|finalizer| *finalizer == own_finalizer)
+    claims::has_finalizer(meta, &attacher_finalizer(&driver.name))
 }
 
 fn node_id(attachment: &VolumeAttachment, world: &World, driver: &DriverInfo) -> Option<String> {

@@ -9,7 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 
-use crate::claims::is_deleting;
+use crate::claims::{has_finalizer, is_deleting};
 
 /// Delete the claim, if none of its owners exists: caches of pods and claims are not consistent with each
 /// other, so the pods are read from the API server first.
@@ -51,9 +51,7 @@ pub enum Foreground {
 /// The actions for a pod. None while its claims are being deleted: their removal enqueues it again.
 /// Upstream: `processDeletingDependentsItem` in pkg/controller/garbagecollector/garbagecollector.go.
 pub fn plan_foreground(key: &ObjectKey, world: &World) -> Vec<Foreground> {
-    let waits = |pod: &&Arc<Pod>| {
-        is_deleting(&***pod) && pod.metadata.finalizers.iter().flatten().any(|name| name == FOREGROUND)
-    };
+    let waits = |pod: &&Arc<Pod>| is_deleting(&***pod) && has_finalizer(&pod.metadata, FOREGROUND);
     let Some(pod) = world.pods.get(key).filter(waits) else { return Vec::new() };
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let blocks = |claim: &&Arc<PersistentVolumeClaim>| {
@@ -106,6 +104,7 @@ mod tests {
             assert_eq!(plan(&key, &world).is_some(), collected, "{why}");
         }
     }
+
     #[test]
     fn a_pod_deleted_in_the_foreground_is_released_after_its_claims() {
         let key = ObjectKey::new("default", "p");

@@ -2,15 +2,10 @@
 //! all remaining finalizers are written.
 
 use claimcheck_informer::Watchable;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
+pub use crate::claims::has_finalizer as has;
 use crate::{Failure, context::Context};
-
-/// Whether an object has a finalizer.
-pub fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
-    meta.finalizers.iter().flatten().any(|held| held == finalizer)
-}
 
 /// Adds a finalizer to an object that does not have it.
 pub async fn hold<K: Watchable>(context: &Context, object: &K, finalizer: &str) -> Result<(), Failure> {

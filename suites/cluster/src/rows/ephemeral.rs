@@ -75,7 +75,7 @@ async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
 }
 
 /// `processDeletingDependentsItem` in pkg/controller/garbagecollector/garbagecollector.go. kubectl and Kubernetes' own
-/// e2e tests delete pods so.
+/// e2e tests delete pods in this way.
 async fn in_foreground(t: Arc<Fixture>) -> Result<()> {
     let pod = t.script(&Script::long_running("pod", SCRIPT).volume("data", source(&t).await?)).await?;
     t.ready(&pod).await?;

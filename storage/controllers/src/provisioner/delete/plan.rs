@@ -14,7 +14,7 @@ use k8s_openapi::{
 };
 
 use crate::{
-    claims::{annotation, claim_ref, name, volume_class},
+    claims::{annotation, claim_ref, has_finalizer, name, volume_class},
     provisioner::{
         DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, Incapable, LocalNode,
         create::secrets::{self, Purpose},
@@ -87,8 +87,7 @@ pub fn plan(
     }
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
     let deleting = volume.metadata.deletion_timestamp.is_some();
-    let held =
-        volume.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == PROVISIONER_FINALIZER);
+    let held = has_finalizer(&volume.metadata, PROVISIONER_FINALIZER);
     if spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete") {
         return held.then(|| Action::RemoveFinalizer(volume.clone()));
     }
