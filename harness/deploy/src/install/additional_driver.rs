@@ -5,13 +5,15 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{
-    CONTROLLERS, DRIVER, NODE, Options, resolve,
+    CONTROLLERS, DRIVER, NODE, Options, Sidecars, resolve,
     substitute::{self, TAP},
     typed,
 };
 
 /// The label that distinguishes an additional driver's objects from the first one's.
 const COMPONENT: &str = "app.kubernetes.io/component";
+/// The Role and the RoleBinding of leader election, in which upstream's sidecars take no part here.
+const ELECTION: &str = "claimcheck-leader-election";
 /// The path of the driver's state in the manifests.
 const STATE_DIR: &str = "--state-dir=/var/lib/claimcheck";
 
@@ -39,19 +41,28 @@ impl AdditionalDriver<'_> {
     }
 }
 
-/// The objects of an additional driver: its node plugin, and a pod with its sidecars. There is one lease for all
-/// controllers of an installation, so these take part in no election, and there is one of them.
+/// The objects of an additional driver: its node plugin, and a Deployment of its sidecars with a lease of their own. One
+/// replica needs it too: while a lost node still runs the pod, the ReplicaSet creates another.
 pub fn additional_driver_objects(options: &Options, driver: AdditionalDriver) -> Vec<DynamicObject> {
     let options = Options { driver_name: driver.name.to_owned(), driver_args: Vec::new(), ..options.clone() };
     let mut objects = resolve::resolve(&options.overlay());
-    objects.retain(|object| object["metadata"]["name"] == NODE || object["metadata"]["name"] == CONTROLLERS);
-    objects.retain(|object| object["kind"] == "DaemonSet" || object["kind"] == "Deployment");
+    objects.retain(|object| {
+        let wanted = match object["kind"].as_str() {
+            Some("DaemonSet") => NODE,
+            Some("Deployment") => CONTROLLERS,
+            Some("Role" | "RoleBinding") if options.sidecars == Sidecars::Builtin => ELECTION,
+            _ => return false,
+        };
+        object["metadata"]["name"] == wanted
+    });
     for object in &mut objects {
         substitute::substitute(object, &options);
         rename(object, &driver);
-        match object["kind"] == "DaemonSet" {
-            true => node_plugin(&mut object["spec"]["template"], &driver),
-            false => controllers(&mut object["spec"]["template"]["spec"], &driver),
+        match object["kind"].as_str() {
+            Some("DaemonSet") => node_plugin(&mut object["spec"]["template"], &driver),
+            Some("Deployment") => controllers(&mut object["spec"]["template"]["spec"], &driver),
+            Some("Role") => lease(&mut object["rules"], &driver),
+            _ => object["roleRef"]["name"] = driver.named(ELECTION).into(),
         }
     }
     typed(objects)
@@ -71,8 +82,19 @@ fn rename(object: &mut Value, driver: &AdditionalDriver) {
     object["metadata"]["name"] = driver.named(name).into();
 }
 
+/// A dozen drivers together request more than a node of two cores has: then one driver's node plugin, which is critical,
+/// preempts the sidecars of another.
+fn request_no_cpu(pod: &mut Value) {
+    for container in list(&mut pod["containers"]) {
+        if let Some(requests) = container.pointer_mut("/resources/requests").and_then(Value::as_object_mut) {
+            requests.remove("cpu");
+        }
+    }
+}
+
 /// The container of the driver has another name: disruptions find the first driver by its container name.
 fn node_plugin(template: &mut Value, driver: &AdditionalDriver) {
+    request_no_cpu(&mut template["spec"]);
     let name = driver.named(DRIVER);
     if template["metadata"]["labels"][TAP] == DRIVER {
         template["metadata"]["labels"][TAP] = name.clone().into();
@@ -90,7 +112,15 @@ fn node_plugin(template: &mut Value, driver: &AdditionalDriver) {
     }
 }
 
+/// The rules of leader election, for the lease of this driver's sidecars.
+fn lease(rules: &mut Value, driver: &AdditionalDriver) {
+    for name in list(rules).iter_mut().filter_map(|rule| rule.get_mut("resourceNames")) {
+        *name = json!([driver.named(CONTROLLERS)]);
+    }
+}
+
 fn controllers(pod: &mut Value, driver: &AdditionalDriver) {
+    request_no_cpu(pod);
     let wanted = driver.controllers();
     let containers = list(&mut pod["containers"]);
     containers.retain_mut(|container| match container["name"].as_str() {
@@ -99,9 +129,9 @@ fn controllers(pod: &mut Value, driver: &AdditionalDriver) {
             // The containers that remain with upstream sidecars belong to the cluster, not to a driver.
             let has_builtin_provisioner = args.iter().any(|arg| arg == "provisioner");
             let options = |arg: &Value| arg.as_str().is_some_and(|arg| arg.starts_with("--"));
-            let elects = |arg: &Value| arg.as_str().is_some_and(|arg| arg.starts_with("--leader-elect"));
-            args.retain(|arg| options(arg) && !elects(arg));
+            args.retain(options);
             args.splice(0..0, ["controller"].iter().chain(&wanted).map(|&word| word.into()));
+            args.push(format!("--leader-election-name={}", driver.named(CONTROLLERS)).into());
             has_builtin_provisioner
         }
         Some(name) => name.strip_prefix("csi-").is_some_and(|name| wanted.contains(&name)),

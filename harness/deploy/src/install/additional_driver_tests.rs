@@ -19,6 +19,13 @@ fn values(objects: Vec<kube::core::DynamicObject>) -> Vec<Value> {
     objects.into_iter().map(|object| serde_json::to_value(object).unwrap()).collect()
 }
 
+/// An additional driver's objects by kind: DaemonSet, Deployment, and with built-in sidecars Role and RoleBinding.
+fn additional(options: &Options, driver: AdditionalDriver) -> Vec<Value> {
+    let mut additional = values(additional_driver_objects(options, driver));
+    additional.sort_by_key(|object| object["kind"].as_str().unwrap().to_owned());
+    additional
+}
+
 fn containers(workload: &Value) -> &Vec<Value> {
     workload["spec"]["template"]["spec"]["containers"].as_array().unwrap()
 }
@@ -37,12 +44,16 @@ fn arguments(container: &Value) -> Vec<&str> {
 #[test]
 fn an_additional_driver_has_separate_pods() {
     for options in all() {
-        let additional = values(additional_driver_objects(&options, DRIVER));
+        let additional = additional(&options, DRIVER);
         let kinds: Vec<_> = additional.iter().map(|object| object["kind"].as_str().unwrap()).collect();
-        assert_eq!(kinds, ["DaemonSet", "Deployment"], "{}", options.overlay());
+        let election: &[&str] = match options.sidecars {
+            Sidecars::Builtin => &["Role", "RoleBinding"],
+            Sidecars::Upstream => &[],
+        };
+        assert_eq!(kinds, [&["DaemonSet", "Deployment"], election].concat(), "{}", options.overlay());
         let mut first = values(objects(&options));
         first.retain(|object| object["spec"]["template"].is_object());
-        for workload in &additional {
+        for workload in &additional[..2] {
             assert!(is_about(workload, workload));
             for other in &first {
                 assert_ne!(workload["metadata"]["name"], other["metadata"]["name"]);
@@ -56,7 +67,7 @@ fn an_additional_driver_has_separate_pods() {
 fn the_driver_has_its_name_its_state_and_what_it_is_to_be() {
     for options in all() {
         let options = Options { faults: Some("/var/lib/claimcheck/f".to_owned()), ..options };
-        let additional = values(additional_driver_objects(&options, DRIVER));
+        let additional = additional(&options, DRIVER);
         let node = &additional[0];
         let driver = &containers(node)[0];
         assert_eq!(driver["name"], "driver-zoned", "disruptions of the first driver do not affect it");
@@ -82,8 +93,7 @@ fn the_driver_has_its_name_its_state_and_what_it_is_to_be() {
 fn the_sidecars_are_those_that_the_driver_requires() {
     for options in all() {
         for attacher in [true, false] {
-            let additional =
-                values(additional_driver_objects(&options, AdditionalDriver { attacher, ..DRIVER }));
+            let additional = additional(&options, AdditionalDriver { attacher, ..DRIVER });
             let pod = containers(&additional[1]);
             let wanted: &[&str] = match (options.sidecars, attacher) {
                 (Sidecars::Builtin, _) => &["controllers"],
@@ -101,8 +111,27 @@ fn the_sidecars_are_those_that_the_driver_requires() {
                     false => &["controller", "provisioner", "resizer", "--csi-address=/csi/csi.sock"],
                 };
                 assert!(words.starts_with(roles), "{words:?}");
-                assert!(!words.iter().any(|word| word.starts_with("--leader-elect")), "{words:?}");
+                let lease = "claimcheck-controllers-zoned";
+                assert!(words.contains(&"--leader-elect"), "{words:?}");
+                assert!(words.ends_with(&[&format!("--leader-election-name={lease}")]), "{words:?}");
+                let [_, _, role, binding] = &additional[..] else { panic!("{additional:?}") };
+                assert_eq!(role["rules"][1]["resourceNames"], json!([lease]));
+                assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
             }
+        }
+    }
+}
+
+#[test]
+fn many_drivers_fit_on_a_small_node() {
+    for options in all() {
+        let additional = additional(&options, DRIVER);
+        for container in additional[..2].iter().flat_map(containers) {
+            let resources = &container["resources"];
+            assert!(
+                resources["requests"]["cpu"].is_null() && resources["limits"]["cpu"].is_null(),
+                "{container}"
+            );
         }
     }
 }
