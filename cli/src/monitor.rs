@@ -220,7 +220,7 @@ pub(crate) fn class_interval(text: &str) -> Result<ClassDuration, String> {
 }
 
 /// The first class that is given twice: one of its durations would have no effect.
-pub(crate) fn repeated_class(classes: &[ClassDuration]) -> Option<&str> {
+fn repeated_class(classes: &[ClassDuration]) -> Option<&str> {
     let mut seen = BTreeSet::new();
     classes.iter().map(|one| one.class.as_str()).find(|class| !seen.insert(*class))
 }
@@ -277,7 +277,7 @@ impl Command {
 
 impl RunArgs {
     /// What clap cannot check.
-    fn check(&self) -> Result<(SocketAddr, Option<TraceOptions>)> {
+    pub(crate) fn check(&self) -> Result<(SocketAddr, Option<TraceOptions>)> {
         let HttpEndpoint::Tcp(address) = self.metrics_address else {
             bail!("--metrics-address must be a TCP address, such as :8080");
         };

@@ -1,19 +1,15 @@
 //! `claimcheck monitor install` and `uninstall`: the monitor as a Deployment of an existing cluster.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{iter, path::PathBuf, process::ExitCode};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, bail};
 use claimcheck_deploy::{
     install::{Change, Installed},
-    monitor::{self, NAMESPACE, Options, REPLICAS},
+    monitor::{self, CANARY_LIMIT, NAMESPACE, Options, REPLICAS},
 };
-use claimcheck_monitor::ClassDuration;
-use clap::Args;
+use clap::{Args, Parser};
 
-use crate::{
-    monitor::{class_interval, repeated_class},
-    object_name::namespace,
-};
+use crate::{Cli, Command, monitor::class_interval, object_name::namespace};
 
 /// The cluster and the namespace.
 #[derive(Debug, Args)]
@@ -46,7 +42,14 @@ pub struct InstallArgs {
     observer: bool,
     /// Run a life cycle of a volume of this class at this interval, see `monitor run`; may be repeated
     #[arg(long, value_name = "CLASS=INTERVAL", value_parser = canary)]
-    canary: Vec<Canary>,
+    canary: Vec<String>,
+    /// The most canaries that run at the same time; the quota of their namespace is twice as high
+    #[arg(long, value_name = "N", default_value_t = CANARY_LIMIT, value_parser = clap::value_parser!(u32).range(1..=1000), requires = "canary")]
+    canary_limit: u32,
+    /// Another argument of `monitor run`, such as --run-arg=--stuck-after=10m or
+    /// --run-arg=--canary-image=registry.example.com/busybox:1; may be repeated
+    #[arg(long = "run-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    run_args: Vec<String>,
     /// Emit an Event on each claim that waits longer than 15 minutes
     #[arg(long)]
     events: bool,
@@ -71,15 +74,9 @@ pub struct UninstallArgs {
     place: Place,
 }
 
-/// A flag of `monitor run` and its text, checked here, since a pod would only report it in its log.
-#[derive(Clone, Debug)]
-struct Canary {
-    parsed: ClassDuration,
-    text: String,
-}
-
-fn canary(text: &str) -> Result<Canary, String> {
-    Ok(Canary { parsed: class_interval(text)?, text: text.to_owned() })
+/// A canary as `monitor run` reads it.
+fn canary(text: &str) -> Result<String, String> {
+    class_interval(text).map(|_| text.to_owned())
 }
 
 fn image(text: &str) -> Result<String, String> {
@@ -91,25 +88,54 @@ fn image(text: &str) -> Result<String, String> {
     }
 }
 
+/// Arguments of `monitor run` on which the manifests depend, and the reason.
+const FIXED: [(&str, &str); 8] = [
+    ("--canary", "use --canary, which adds the rights"),
+    ("--canary-limit", "use --canary-limit, which raises the quota"),
+    ("--canary-namespace", "the rights are those of namespace claimcheck-canary"),
+    ("--kubeconfig", "a pod uses its service account"),
+    ("--lease", "the Role contains the name of the Lease"),
+    ("--no-lease", "replicas need the Lease"),
+    ("--metrics-address", "the Service and the probes use port 8080"),
+    ("--otlp-ca-file", "the pod has no such file; mount it with a patch of manifests/monitor"),
+];
+
+/// Refuses arguments that have no effect in a pod, or that it would refuse.
+fn check_arguments(options: &Options) -> Result<()> {
+    for argument in &options.args {
+        let name = argument.split('=').next().unwrap_or_default();
+        if let Some((_, reason)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
+            bail!("--run-arg={name} cannot be used: {reason}");
+        }
+    }
+    let arguments = monitor::arguments(options);
+    // Neither this error nor clap's repeats an address, which may contain a password.
+    let parsed = Cli::try_parse_from(iter::once("claimcheck").chain(arguments.iter().map(String::as_str)));
+    match parsed.context("--run-arg cannot be used")?.command {
+        Command::Monitor(crate::monitor::Command::Run(run)) => run.check().map(drop),
+        _ => bail!("--run-arg cannot be used: write an option of `claimcheck monitor run`"),
+    }
+}
+
 impl InstallArgs {
     /// Installs the monitor, or prints its objects.
     pub async fn run(self) -> Result<ExitCode> {
-        let classes: Vec<ClassDuration> = self.canary.iter().map(|canary| canary.parsed.clone()).collect();
-        if let Some(class) = repeated_class(&classes) {
-            let error = anyhow!("--canary has class {class} twice: remove one of them");
-            return Ok(crate::unreadable(&error));
-        }
         let options = Options {
             namespace: self.place.namespace,
             image: self.image,
             replicas: self.replicas,
             observer: self.observer,
-            canary: self.canary.into_iter().map(|canary| canary.text).collect(),
+            canary: self.canary,
+            canary_limit: self.canary_limit,
+            args: self.run_args,
             events: self.events,
             prometheus_operator: self.prometheus_operator,
             grafana: self.grafana,
             ..Options::default()
         };
+        if let Err(error) = check_arguments(&options) {
+            return Ok(crate::unreadable(&error));
+        }
         if self.dry_run {
             print!("{}", monitor::yaml(&monitor::objects(&options)));
             return Ok(ExitCode::SUCCESS);

@@ -51,8 +51,22 @@ fn each_flag_of_a_dry_run_adds_its_objects() {
 }
 
 #[test]
+fn arguments_of_a_run_are_those_of_the_pods() {
+    let args =
+        ["--canary=fast=1m", "--canary-limit=3", "--run-arg=--canary-image=registry.example.com/busybox:1"];
+    let output = monitor(&[&["install", "--dry-run"], &args[..]].concat());
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&stdout(&output)).expect("it is YAML");
+    let of_kind = |kind: &str| objects.iter().find(|object| object["kind"] == kind).expect("it is installed");
+    let args = &of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0]["args"];
+    let args: Vec<_> = args.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let added = ["--canary=fast=1m", "--canary-limit=3", "--canary-image=registry.example.com/busybox:1"];
+    assert!(args.ends_with(&added), "{args:?}");
+    assert_eq!(of_kind("ResourceQuota")["spec"]["hard"]["pods"], "6");
+}
+
+#[test]
 fn mistakes_are_usage_errors_or_name_the_flag() {
-    let table: [(&[&str], i32, &str); 23] = [
+    let table: [(&[&str], i32, &str); 29] = [
         (&["run", "--canary", "*=1m"], 2, "write the name of a storage class"),
         (&["run", "--canary", "a=1m", "--canary", "a=2m"], 2, "--canary has class a twice"),
         (
@@ -81,6 +95,20 @@ fn mistakes_are_usage_errors_or_name_the_flag() {
         (&["install", "--canary", "fast"], 2, "write CLASS=DURATION"),
         (&["install", "--canary", "*=1m"], 2, "write the name of a storage class"),
         (&["install", "--replicas", "0"], 2, "0 is not in 1..=16"),
+        (&["install", "--canary-limit", "3"], 2, "--canary <CLASS=INTERVAL>"),
+        (&["install", "--canary", "a=1m", "--canary-limit", "0"], 2, "0 is not in 1..=1000"),
+        (&["install", "--run-arg=--stuck-aftr=1m"], 2, "a similar argument exists: '--stuck-after'"),
+        (&["install", "--run-arg=--canary-topology=zone"], 2, "--canary <CLASS=INTERVAL>"),
+        (
+            &["install", "--run-arg=--no-lease"],
+            2,
+            "--run-arg=--no-lease cannot be used: replicas need the Lease",
+        ),
+        (
+            &["install", "--events", "--run-arg=--event-threshold=*=1m"],
+            2,
+            "--event-threshold has class * twice",
+        ),
         (&["install", "--dry-run", "--wait"], 2, "cannot be used with"),
         (&["install", "--kubeconfig", "/no/such"], 3, "the kubeconfig /no/such cannot be used"),
         (&["uninstall", "--kubeconfig", "/no/such"], 3, "check --kubeconfig and --context"),

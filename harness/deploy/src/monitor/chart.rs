@@ -1,8 +1,9 @@
 //! Generates the Helm chart `charts/claimcheck-monitor` from the manifests.
 //!
 //! The parameters are rendered by the code of an installation, with the name of a value instead of each value, and these
-//! become template expressions. The templates only use `{{ .Values.x | quote }}`, `{{- if .Values.x }}`, a range over the
-//! canaries and the quoted braces of dashboards and alerts, so the tests can render them without helm. Texts are quoted:
+//! become template expressions. The templates only use `{{ .Values.x | quote }}`, `{{- if .Values.x }}`, ranges over the
+//! canaries and the arguments, the limit of canaries and the quoted braces of dashboards and alerts, so the tests can
+//! render them without helm. Texts are quoted:
 //! a namespace `123` or `on` is no text in YAML otherwise.
 
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
@@ -35,6 +36,10 @@ replicas: 2
 observer: false
 # Each CLASS=INTERVAL, such as standard=5m: a life cycle of a volume of this class at this interval.
 canary: []
+# The number of canaries that run at the same time; the quota of their namespace is twice as high.
+canaryLimit: 2
+# Further arguments of `claimcheck monitor run`, such as --stuck-after=10m or --canary-image=registry.example.com/busybox:1.
+args: []
 # Emit an Event on each claim that waits longer than 15 minutes.
 events: false
 # ServiceMonitor and PrometheusRules, and a PodMonitor of the observers; requires prometheus-operator.
@@ -57,6 +62,8 @@ const SCHEMA: &str = r#"{
     "replicas": { "type": "integer", "minimum": 1, "maximum": 16 },
     "observer": { "type": "boolean" },
     "canary": { "type": "array", "uniqueItems": true, "items": { "type": "string", "pattern": "^[^=*]+=[0-9]" } },
+    "canaryLimit": { "type": "integer", "minimum": 1, "maximum": 1000 },
+    "args": { "type": "array", "items": { "type": "string", "pattern": "^--[a-z]" } },
     "events": { "type": "boolean" },
     "prometheusOperator": { "type": "boolean" },
     "grafana": { "type": "boolean" }
@@ -67,16 +74,27 @@ const SCHEMA: &str = r#"{
 /// Stands for a value in the objects: a plain scalar in YAML.
 const SENTINEL: &str = "VALUE.";
 /// How the scalars with values are written.
-const SCALARS: [(&str, &str); 4] = [
+const SCALARS: [(&str, &str); 7] = [
     ("VALUE.namespace", "{{ .Values.namespace | quote }}"),
     ("VALUE.image", "{{ .Values.image | quote }}"),
     ("VALUE.replicas", "{{ .Values.replicas }}"),
     ("--canary=VALUE.canary", CANARY),
+    (LIMIT_SENTINEL, LIMIT),
+    (QUOTA_SENTINEL, QUOTA),
+    ("VALUE.args", ARGUMENT),
 ];
-/// One canary of the range.
+/// One canary of a range.
 const CANARY: &str = "{{ printf \"--canary=%s\" . | quote }}";
-/// The lines around it.
-const RANGE: &str = "{{- range .Values.canary }}";
+/// The argument for the number of canaries, and twice that number.
+const LIMIT: &str = "{{ printf \"--canary-limit=%d\" (int .Values.canaryLimit) | quote }}";
+const QUOTA: &str = "{{ mul 2 .Values.canaryLimit | quote }}";
+/// What stands for these two: the number is no text, so it cannot be a [`SENTINEL`].
+const LIMIT_NUMBER: u32 = 424_242;
+const LIMIT_SENTINEL: &str = "--canary-limit=424242";
+const QUOTA_SENTINEL: &str = "\"848484\"";
+/// One argument of a range.
+const ARGUMENT: &str = "{{ . | quote }}";
+/// The lines around an argument: a condition or a range.
 const END: &str = "{{- end }}";
 /// The literal that helm prints as two opening braces.
 const BRACES: &str = "{{ \"{{\" }}";
@@ -86,6 +104,7 @@ fn parts() -> [(&'static str, &'static str, Options); 5] {
     let base = Options {
         namespace: format!("{SENTINEL}namespace"),
         image: format!("{SENTINEL}image"),
+        canary_limit: LIMIT_NUMBER,
         ..Options::default()
     };
     let canary = vec![format!("{SENTINEL}canary")];
@@ -122,10 +141,14 @@ fn template(objects: &[Value]) -> String {
             };
             assert!(!line.contains(SENTINEL), "{line}: part of a scalar cannot be quoted");
             let argument = line.trim_start().trim_start_matches(['-', ' ', '"', '\'']);
-            let condition = match line.contains(CANARY) {
-                true => Some(RANGE),
-                false => argument.starts_with("event-threshold=").then_some("{{- if .Values.events }}"),
-            };
+            let condition = [
+                (line.contains(CANARY), "{{- range .Values.canary }}"),
+                (line.contains(LIMIT), "{{- if .Values.canary }}"),
+                (line.contains(ARGUMENT), "{{- range .Values.args }}"),
+                (argument.starts_with("event-threshold="), "{{- if .Values.events }}"),
+            ];
+            let condition =
+                condition.into_iter().find_map(|(applies, condition)| applies.then_some(condition));
             match condition {
                 Some(condition) => text.push_str(&format!("{condition}\n{line}\n{END}\n")),
                 None => text.push_str(&format!("{line}\n")),
@@ -144,8 +167,8 @@ fn chart() -> BTreeMap<String, String> {
     ]);
     let parts = parts();
     let [(_, _, canary), ..] = &parts;
-    // With the arguments of both components that have some.
-    let base_options = Options { events: true, ..canary.clone() };
+    // With all optional arguments.
+    let base_options = Options { events: true, args: vec![format!("{SENTINEL}args")], ..canary.clone() };
     let without = Options { events: false, canary: Vec::new(), ..base_options.clone() };
     let base = by_key(values(&without));
     let mut objects = values(&base_options);
@@ -211,18 +234,25 @@ fn render(files: &BTreeMap<String, String>, values: &Value) -> BTreeMap<String, 
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("{{- if .Values.") {
                 conditions.push(is_set(rest.strip_suffix(" }}").unwrap()));
-            } else if line == RANGE {
+            } else if line.starts_with("{{- range ") {
                 conditions.push(true);
             } else if line == END {
                 conditions.pop().unwrap();
             } else if conditions.iter().all(|is_true| *is_true) {
-                let canaries = values["canary"].as_array().unwrap().iter();
-                let lines: Vec<String> = match line.contains(CANARY) {
-                    true => canaries
-                        .map(|one| format!("--canary={}", one.as_str().unwrap()).into())
-                        .map(|argument| line.replace(CANARY, &quoted(&argument)))
-                        .collect(),
-                    false => vec![line.to_owned()],
+                let each = |name: &str, prefix: &str, expression: &str| -> Vec<String> {
+                    let all = values[name].as_array().unwrap().iter();
+                    let argument = |one: &Value| format!("{prefix}{}", one.as_str().unwrap()).into();
+                    all.map(|one| line.replace(expression, &quoted(&argument(one)))).collect()
+                };
+                let limit = values["canaryLimit"].as_u64().unwrap();
+                let lines = match () {
+                    () if line.contains(CANARY) => each("canary", "--canary=", CANARY),
+                    () if line.contains(ARGUMENT) => each("args", "", ARGUMENT),
+                    () => {
+                        let limit_argument = quoted(&format!("--canary-limit={limit}").into());
+                        let quota = quoted(&(2 * limit).into());
+                        vec![line.replace(LIMIT, &limit_argument).replace(QUOTA, &quota)]
+                    }
                 };
                 for mut line in lines {
                     line = line.replace(BRACES, "\u{1}");
@@ -282,7 +312,7 @@ fn each_value_of_the_chart_is_an_option_of_the_installation() {
         change(&mut options);
         options
     };
-    let table: [(&str, Value, Options); 11] = [
+    let table: [(&str, Value, Options); 12] = [
         ("namespace", "elsewhere".into(), options(|options| options.namespace = "elsewhere".into())),
         // Texts that are none in YAML unless they are quoted.
         ("namespace", "123".into(), options(|options| options.namespace = "123".into())),
@@ -295,6 +325,11 @@ fn each_value_of_the_chart_is_an_option_of_the_installation() {
             vec!["fast=1m", "slow=1h"].into(),
             options(|options| options.canary = vec!["fast=1m".into(), "slow=1h".into()]),
         ),
+        (
+            "args",
+            vec!["--stuck-after=1m", "--canary-image=\"a\""].into(),
+            options(|options| options.args = vec!["--stuck-after=1m".into(), "--canary-image=\"a\"".into()]),
+        ),
         ("events", true.into(), options(|options| options.events = true)),
         ("prometheusOperator", true.into(), options(|options| options.prometheus_operator = true)),
         ("grafana", true.into(), options(|options| options.grafana = true)),
@@ -306,6 +341,10 @@ fn each_value_of_the_chart_is_an_option_of_the_installation() {
     (both["observer"], both["prometheusOperator"]) = (true.into(), true.into());
     let scraped = Options { observer: true, prometheus_operator: true, ..Options::default() };
     assert_eq!(render(&chart, &both), by_key(values(&scraped)));
+    let mut many = defaults();
+    (many["canary"], many["canaryLimit"]) = (vec!["fast=1m"].into(), 5.into());
+    let limited = Options { canary: vec!["fast=1m".into()], canary_limit: 5, ..Options::default() };
+    assert_eq!(render(&chart, &many), by_key(values(&limited)));
     for (name, value, options) in table {
         let mut changed = defaults();
         assert!(changed.get(name).is_some(), "{name} is not in values.yaml");

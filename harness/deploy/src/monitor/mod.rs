@@ -33,6 +33,8 @@ use crate::install::{
 pub const NAMESPACE: &str = "claimcheck-monitor";
 /// The number of replicas in the manifests.
 pub const REPLICAS: u32 = 2;
+/// The number of canaries that run at the same time, without `--canary-limit`.
+pub const CANARY_LIMIT: u32 = 2;
 /// The Lease of the manifests, which the monitor itself creates.
 const LEASE: &str = "claimcheck-monitor";
 /// The component of both observers and prometheus-operator.
@@ -54,6 +56,10 @@ pub struct Options {
     pub observer: bool,
     /// The canaries, each `CLASS=INTERVAL`.
     pub canary: Vec<String>,
+    /// The number of canaries that run at the same time; the quota of their namespace is twice as high.
+    pub canary_limit: u32,
+    /// Further arguments of `monitor run`.
+    pub args: Vec<String>,
     /// Whether the monitor emits Events on claims that wait.
     pub events: bool,
     /// Whether to install a ServiceMonitor and PrometheusRules, and a PodMonitor of the observers.
@@ -73,6 +79,8 @@ impl Default for Options {
             replicas: REPLICAS,
             observer: false,
             canary: Vec::new(),
+            canary_limit: CANARY_LIMIT,
+            args: Vec::new(),
             events: false,
             prometheus_operator: false,
             grafana: false,
@@ -169,12 +177,33 @@ fn substitute(object: &mut Value, options: &Options) {
             for container in items(object, "/spec/template/spec/containers") {
                 replace(container, "/image", IMAGE, &options.image);
                 if let Some(Value::Array(args)) = container.get_mut("args") {
-                    args.extend(options.canary.iter().map(|canary| format!("--canary={canary}").into()));
+                    args.extend(optional(options).map(Value::from));
                 }
+            }
+        }
+        "ResourceQuota" => {
+            for (_, limit) in object["spec"]["hard"].as_object_mut().into_iter().flatten() {
+                *limit = (2 * options.canary_limit).to_string().into();
             }
         }
         _ => {}
     }
+}
+
+/// The arguments of the monitor in addition to those of the manifests.
+fn optional(options: &Options) -> impl Iterator<Item = String> {
+    let canaries = options.canary.iter().map(|canary| format!("--canary={canary}"));
+    let limit = (!options.canary.is_empty()).then(|| format!("--canary-limit={}", options.canary_limit));
+    canaries.chain(limit).chain(options.args.iter().cloned())
+}
+
+/// All arguments of the monitor's container, from the name of the command on.
+pub fn arguments(options: &Options) -> Vec<String> {
+    let mut values = values(options);
+    let deployment = values.iter_mut().find(|value| value["kind"] == "Deployment");
+    let containers = deployment.into_iter().flat_map(|value| items(value, "/spec/template/spec/containers"));
+    let args = containers.filter_map(|container| container["args"].as_array()).flatten();
+    args.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// The objects of an installation, in the order in which they are applied.
