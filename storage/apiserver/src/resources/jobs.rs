@@ -75,9 +75,10 @@ pub(super) fn rows() -> Vec<Resource> {
 
 /// Mirrors `SetDefaults_Job` of pkg/apis/batch/v1.
 fn default_job(job: &mut Value) {
-    let labels = job["spec"]["template"]["metadata"]["labels"].clone();
-    if labels.is_object() && job["metadata"]["labels"].is_null() {
-        job["metadata"]["labels"] = labels;
+    // A new Job gets labels in `begin_job`.
+    let is_generated = !job["spec"]["template"]["metadata"]["labels"][job::CONTROLLER_UID].is_null();
+    if is_generated || job["spec"]["manualSelector"] == true {
+        default_labels(job);
     }
     let spec = &mut job["spec"];
     if spec["completions"].is_null() && spec["parallelism"].is_null() {
@@ -92,6 +93,14 @@ fn default_job(job: &mut Value) {
     default_to(spec, "podReplacementPolicy", replacement);
     default_to(spec, "manualSelector", false);
     default_parts(spec);
+}
+
+/// The labels of a Job without any are those of its template.
+fn default_labels(job: &mut Value) {
+    let labels = job["spec"]["template"]["metadata"]["labels"].clone();
+    if labels.is_object() && job["metadata"]["labels"].as_object().is_none_or(serde_json::Map::is_empty) {
+        job["metadata"]["labels"] = labels;
+    }
 }
 
 /// Mirrors `SetDefaults_CronJob`; the defaults of a Job are not those of the template of one.
@@ -141,6 +150,8 @@ fn begin_job(job: &mut Value) {
         default_to(&mut spec["template"]["metadata"]["labels"], label, value.clone());
     }
     default_to(&mut spec["selector"]["matchLabels"], job::CONTROLLER_UID, uid);
+    // After the labels above: in upstream's code, a Job without labels and its template have one map of them.
+    default_labels(job);
 }
 
 #[cfg(test)]
@@ -154,7 +165,6 @@ mod tests {
             "spec": { "template": { "metadata": { "labels": { "a": "b" } } } },
         });
         default_job(&mut job);
-        assert_eq!(job["metadata"]["labels"], json!({ "a": "b" }), "those of its template");
         let numbers = ["completions", "parallelism", "backoffLimit"];
         assert_eq!(numbers.map(|field| job["spec"][field].as_i64().unwrap()), [1, 1, 6]);
         begin_job(&mut job);
@@ -163,7 +173,11 @@ mod tests {
             labels,
             &json!({ "a": "b", "job-name": "j", "batch.kubernetes.io/job-name": "j", "controller-uid": "u", job::CONTROLLER_UID: "u" })
         );
+        assert_eq!(&job["metadata"]["labels"], labels, "those of its template");
         assert_eq!(job["spec"]["selector"], json!({ "matchLabels": { job::CONTROLLER_UID: "u" } }));
+        job["metadata"]["labels"] = json!({});
+        default_job(&mut job);
+        assert_eq!(job["metadata"]["labels"]["a"], "b", "also after an update");
         let mut own = json!({ "spec": { "manualSelector": true, "backoffLimitPerIndex": 1 } });
         default_job(&mut own);
         begin_job(&mut own);
