@@ -476,10 +476,17 @@ fn check_stored(definition: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-/// Mirrors IsProtectedCommunityGroup and GetAPIApprovalState in pkg/apihelpers.
+/// Whether a group is one of the Kubernetes project, as `x.k8s.io` and unlike `x.x-k8s.io`.
+///
+/// Mirrors IsProtectedCommunityGroup in pkg/apihelpers.
+pub fn is_protected(group: &str) -> bool {
+    let below = |domain: &str| group == domain || group.ends_with(&format!(".{domain}"));
+    below("k8s.io") || below("kubernetes.io")
+}
+
+/// Mirrors GetAPIApprovalState in pkg/apihelpers.
 fn check_approval(definition: &Value, group: &str) -> Option<FieldError> {
-    let protected = |suffix: &str| group == suffix || group.ends_with(&format!(".{suffix}"));
-    if !protected("k8s.io") && !protected("kubernetes.io") {
+    if !is_protected(group) {
         return None;
     }
     let field = format!("metadata.annotations[{APPROVED}]");

@@ -120,7 +120,7 @@ fn copy(from: &Value, to: &mut Value, name: &str) {
 fn approve(definition: &Value, status: &mut Value) {
     let annotation = &definition["metadata"]["annotations"]["api-approved.kubernetes.io"];
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
-    if !group.ends_with("k8s.io") && !group.ends_with("kubernetes.io") {
+    if !definition::is_protected(group) {
         return;
     }
     let given = annotation.as_str().unwrap_or_default();
@@ -230,6 +230,17 @@ mod tests {
         elsewhere["spec"]["group"] = "other.example.com".into();
         let status = plan(&elsewhere, &Taken::of(&elsewhere, [&first, &elsewhere]));
         assert_eq!(conditions(&status)[0], ("NamesAccepted", "True", "NoConflicts"));
+    }
+
+    #[test]
+    fn the_kinds_of_the_project_have_a_condition_about_their_approval() {
+        for (group, expected) in [("a.k8s.io", true), ("a.x-k8s.io", false), ("kubernetes.io", true)] {
+            let mut definition = definition("things", "Thing", &[]);
+            definition["spec"]["group"] = group.into();
+            let status = plan(&definition, &Taken::default());
+            let found = conditions(&status).iter().any(|(kind, ..)| kind.ends_with("Conformant"));
+            assert_eq!(found, expected, "{group}");
+        }
     }
 
     #[test]
