@@ -556,11 +556,6 @@ impl FieldError {
         Self::invalid(field, value, "field is immutable")
     }
 
-    /// Whether the field is required, and not set.
-    pub fn is_required(&self) -> bool {
-        self.problem == Problem::Required
-    }
-
     /// Whether the rules of a schema cannot be evaluated with this error (`hasBlockingErr` in
     /// apiextensions-apiserver pkg/registry/customresource/strategy.go).
     pub fn blocks_rules(&self) -> bool {

@@ -287,7 +287,7 @@ fn check_defaults(schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(place.clone(), value, "must not have unknown fields"));
         }
         default::set_defaults(&mut pruned, schema);
-        errors.extend(values::validate_part(&pruned, schema, &place));
+        errors.extend(values::validate_part(&pruned, None, schema, &place));
     }
     for (name, below) in &schema.properties {
         let place = format!("{path}.properties[{name}]");

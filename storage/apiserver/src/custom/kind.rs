@@ -58,14 +58,17 @@ impl Kind {
 
     /// The errors of a new object.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = self.validate_values(object);
+        let mut errors = self.validate_values(object, None);
         errors.extend(self.check_rules(&errors, None, object));
         errors
     }
 
-    fn validate_values(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = validate::validate(&without_metadata(object), &self.schema);
-        errors.extend(self.scale.iter().flat_map(|scale| scale.validate(object)));
+    fn validate_values(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let bare = old.map(without_metadata);
+        let mut errors = validate::validate(&without_metadata(object), bare.as_ref(), &self.schema);
+        let scale = |object: &Value| self.scale.iter().flat_map(|scale| scale.validate(object)).collect();
+        let (found, before): (Vec<_>, Vec<_>) = (scale(object), old.map(scale).unwrap_or_default());
+        errors.extend(found.into_iter().filter(|error| !before.contains(error)));
         errors
     }
 
@@ -91,23 +94,16 @@ impl Kind {
         object
     }
 
-    /// The errors of a change through the path of `subresource`. As upstream (KEP-4008), a value that was as
-    /// invalid before the change is accepted.
+    /// The errors of a change through the path of `subresource`.
     pub fn validate_update(&self, subresource: Option<&str>, old: &Value, new: &Value) -> Vec<FieldError> {
-        let status = self.schema.properties.get("status");
-        let errors = |object: &Value| match (subresource, status) {
-            (Some("status"), Some(schema)) => match object.get("status") {
-                Some(status) => validate::validate_part(status, schema, "status"),
+        let mut found = match (subresource, self.schema.properties.get("status")) {
+            (Some("status"), Some(schema)) => match new.get("status") {
+                Some(status) => validate::validate_part(status, old.get("status"), schema, "status"),
                 None => Vec::new(),
             },
             (Some("status"), None) => Vec::new(),
-            _ => self.validate_values(object),
+            _ => self.validate_values(new, Some(old)),
         };
-        let mut found = errors(new);
-        if !found.is_empty() {
-            let before = errors(old);
-            found.retain(|error| error.is_required() || !before.contains(error));
-        }
         found.extend(self.check_rules(&found, Some(old), new));
         found
     }
@@ -190,6 +186,8 @@ mod tests {
     fn what_was_invalid_before_may_remain() {
         let schema = json!({ "type": "object", "required": ["must"], "properties": {
             "n": { "type": "integer", "maximum": 5 }, "other": { "type": "string" }, "must": { "type": "string" },
+            "text": { "type": "string", "maxLength": 2 },
+            "items": { "type": "array", "items": { "type": "string", "maxLength": 2 } },
             "status": { "type": "object", "properties": { "n": { "type": "integer" } } },
         } });
         let kind = Kind { schema: Schema::read(&schema), ..open(true) };
@@ -201,6 +199,22 @@ mod tests {
         assert_eq!(check(None, object(9), json!({ "n": 9, "must": "", "other": "x" })), Vec::<String>::new());
         assert_eq!(check(None, object(9), object(7)), [high]);
         assert_eq!(check(None, json!({}), json!({ "n": 1 })), ["must: Required value"]);
+        let long = |text: &str, items: [&str; 2]| json!({ "must": "", "text": text, "items": items });
+        let (max, item) = (
+            "text: Too long: may not be more than 2 bytes",
+            "items[0]: Too long: may not be more than 2 bytes",
+        );
+        assert_eq!(
+            check(None, long("abc", ["", ""]), long("abcd", ["", ""])),
+            [max],
+            "the error is the same"
+        );
+        assert_eq!(check(None, long("abc", ["abc", ""]), long("abc", ["abc", ""])), Vec::<String>::new());
+        assert_eq!(
+            check(None, long("", ["abc", ""]), long("", ["abc", "x"])),
+            [item],
+            "items have no identity"
+        );
         assert_eq!(check(Some("status"), json!({}), json!({ "status": {} })), Vec::<String>::new());
         let wrong = "status.n: Invalid value: \"string\": n in body must be of type integer: \"string\"";
         assert_eq!(check(Some("status"), json!({}), json!({ "status": { "n": "x" } })), [wrong]);

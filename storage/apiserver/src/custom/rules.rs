@@ -271,13 +271,14 @@ fn field_of<'a>(schema: &'a Schema, name: &str) -> Option<(&'a Schema, bool)> {
 }
 
 /// The old items of a list, if they have an identity over changes: those of a map (`makeMapList`).
-struct Correlated<'a> {
+pub struct Correlated<'a> {
     keys: &'a [String],
     items: HashMap<String, &'a Value>,
 }
 
 impl<'a> Correlated<'a> {
-    fn new(schema: &'a Schema, old: Option<&'a Value>) -> Self {
+    /// Those of `old`, a list with the schema.
+    pub fn new(schema: &'a Schema, old: Option<&'a Value>) -> Self {
         let (ListType::Map(keys), Some(old)) = (&schema.list, old) else {
             return Self { keys: &[], items: HashMap::new() };
         };
@@ -288,7 +289,8 @@ impl<'a> Correlated<'a> {
         Self { keys, items }
     }
 
-    fn find(&self, item: &Value) -> Option<&'a Value> {
+    /// The old one of `item`.
+    pub fn find(&self, item: &Value) -> Option<&'a Value> {
         if self.items.is_empty() {
             return None;
         }

@@ -180,7 +180,7 @@ fn values_are_validated_with_the_texts_of_upstream() {
         ),
     ];
     for (schema, value, expected) in table {
-        let errors = validate(&json!({ "f": value }), &with(schema.clone()));
+        let errors = validate(&json!({ "f": value }), None, &with(schema.clone()));
         assert_eq!(texts(&errors), expected, "{schema} with {value}");
     }
 }

@@ -6,37 +6,69 @@
 use serde_json::{Number, Value};
 
 use super::format;
+use super::rules::Correlated;
 use super::schema::{Additional, Limits, ListType, Schema};
 use crate::status::FieldError;
 
 /// The field of errors without one: Go prints the missing path so.
 const NO_FIELD: &str = "<nil>";
 
-/// The errors of an object. Its kind and metadata are validated elsewhere.
-pub fn validate(object: &Value, schema: &Schema) -> Vec<FieldError> {
+/// The errors of an object, of which the values that are the same in `old` may be invalid. Its kind and metadata are
+/// validated elsewhere.
+pub fn validate(object: &Value, old: Option<&Value>, schema: &Schema) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    check(object, schema, "", &mut errors);
-    check_lists(object, schema, "", &mut errors);
+    check_value(object, old, schema, "", &mut errors);
+    errors.extend(check_identities(object, old, schema));
     errors
 }
 
-/// The errors of the part of an object at `path`. As upstream, their texts begin with the part (`ValidateCustomResource`).
-pub fn validate_part(value: &Value, schema: &Schema, path: &str) -> Vec<FieldError> {
+/// As [`validate`], of the part of an object at `path`. As upstream, the texts of errors begin with the part
+/// (`ValidateCustomResource`).
+pub fn validate_part(value: &Value, old: Option<&Value>, schema: &Schema, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    check(value, schema, "", &mut errors);
-    check_lists(value, schema, "", &mut errors);
+    check(value, old, schema, "", &mut errors);
+    errors.extend(check_identities(value, old, schema));
     errors.into_iter().map(|error| error.below(path)).collect()
 }
 
-fn check(value: &Value, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+fn check_identities(value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<FieldError> {
+    let errors = |value: &Value| {
+        let mut errors = Vec::new();
+        check_lists(value, schema, "", &mut errors);
+        errors
+    };
+    let mut found = errors(value);
+    if let Some(old) = old.filter(|_| !found.is_empty()) {
+        let before = errors(old);
+        found.retain(|error| !before.contains(error));
+    }
+    found
+}
+
+/// A value that was the same before may be invalid (KEP-4008).
+///
+/// Mirrors `ratchetingValueValidator` in apiextensions-apiserver pkg/apiserver/validation/ratcheting.go.
+fn check(value: &Value, old: Option<&Value>, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+    if old != Some(value) {
+        check_value(value, old, schema, path, errors);
+    }
+}
+
+fn check_value(
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Schema,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     check_type(value, schema, path, errors);
     if !value.is_null() {
-        check_alternatives(value, schema, path, errors);
+        check_alternatives(value, old, schema, path, errors);
     }
     match value {
         Value::String(text) => check_text(text, schema, path, errors),
         Value::Number(number) => check_number(number, schema, path, errors),
-        Value::Array(items) => check_items(items, schema, path, errors),
+        Value::Array(items) => check_items(items, old, schema, path, errors),
         Value::Null | Value::Bool(_) | Value::Object(_) => {}
     }
     if let Some(values) = &schema.values
@@ -48,7 +80,7 @@ fn check(value: &Value, schema: &Schema, path: &str, errors: &mut Vec<FieldError
         errors.push(FieldError::unsupported(path, value, detail));
     }
     if let Value::Object(_) = value {
-        check_fields(value, schema, path, errors);
+        check_fields(value, old, schema, path, errors);
     }
 }
 
@@ -151,10 +183,17 @@ fn check_number(number: &Number, schema: &Schema, path: &str, errors: &mut Vec<F
     }
 }
 
-fn check_items(items: &[Value], schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+fn check_items(
+    items: &[Value],
+    old: Option<&Value>,
+    schema: &Schema,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     if let Some(below) = &schema.items {
+        let before = Correlated::new(schema, old);
         for (index, item) in items.iter().enumerate() {
-            check(item, below, &format!("{path}[{index}]"), errors);
+            check(item, before.find(item), below, &format!("{path}[{index}]"), errors);
         }
     }
     let Limits { min, max } = schema.count;
@@ -171,7 +210,13 @@ fn below(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-fn check_fields(object: &Value, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+fn check_fields(
+    object: &Value,
+    old: Option<&Value>,
+    schema: &Schema,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let Some(fields) = object.as_object() else { return };
     let Limits { min, max } = schema.fields;
     if let Some(min) = min.filter(|min| fields.len() < *min) {
@@ -189,19 +234,26 @@ fn check_fields(object: &Value, schema: &Schema, path: &str, errors: &mut Vec<Fi
         }
     }
     for (name, value) in fields {
+        let old = old.and_then(|old| old.get(name));
         match (schema.properties.get(name), &schema.additional) {
-            (Some(schema), _) => check(value, schema, &below(path, name), errors),
-            (None, Additional::Schema(schema)) => check(value, schema, &below(path, name), errors),
+            (Some(schema), _) => check(value, old, schema, &below(path, name), errors),
+            (None, Additional::Schema(schema)) => check(value, old, schema, &below(path, name), errors),
             (None, Additional::None | Additional::Any) => {}
         }
     }
 }
 
 /// `anyOf`, `oneOf`, `allOf` and `not`.
-fn check_alternatives(value: &Value, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+fn check_alternatives(
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Schema,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let attempt = |schema: &Schema| {
         let mut errors = Vec::new();
-        check(value, schema, path, &mut errors);
+        check_value(value, old, schema, path, &mut errors);
         errors
     };
     let fault = |text: String| FieldError::invalid(NO_FIELD, &"".into(), text);
