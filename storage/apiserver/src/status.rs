@@ -419,7 +419,8 @@ fn details(name: Option<&str>, group: &str, kind: &str) -> Value {
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
-        other => other.to_string(),
+        // Go's encoder of JSON escapes what has a meaning in HTML.
+        other => other.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"),
     }
 }
 

@@ -325,15 +325,17 @@ fn check_scale(scale: &Value, path: &str, errors: &mut Vec<FieldError>) {
         && !given.starts_with(".spec.")
         && !given.starts_with(".status.")
     {
-        let detail = "should be a json path under either .spec or .status";
+        let detail = match given.starts_with('.') {
+            true => "should be a json path under either .spec or .status",
+            false => "must be a simple json path starting with .",
+        };
         errors.push(FieldError::invalid(format!("{path}.labelSelectorPath"), selector, detail));
     }
 }
 
 fn check_columns(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
     const TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
-    const FORMATS: [&str; 9] =
-        ["binary", "byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+    const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
     for (index, column) in list(&version["additionalPrinterColumns"]).iter().enumerate() {
         let at = |name: &str| format!("{path}.additionalPrinterColumns[{index}].{name}");
         let text = |name: &str| column[name].as_str().unwrap_or_default();
@@ -376,11 +378,11 @@ fn check_selectable(version: &Value, schema: &Value, path: &str, errors: &mut Ve
         let target = steps.map(|mut steps| steps.try_fold(schema, |at, step| at["properties"].get(step)));
         let target = target.flatten();
         let kind = target.and_then(|schema| schema["type"].as_str());
-        if given.starts_with(".metadata") {
-            let detail = "must not point to fields in metadata";
-            errors.push(FieldError::invalid(place, &field["jsonPath"], detail));
-        } else if target.is_none() {
+        if target.is_none() {
             let detail = "is an invalid path: does not refer to a valid field";
+            errors.push(FieldError::invalid(place, &field["jsonPath"], detail));
+        } else if given.starts_with(".metadata") {
+            let detail = "must not point to fields in metadata";
             errors.push(FieldError::invalid(place, &field["jsonPath"], detail));
         } else if !matches!(kind, Some("string" | "boolean" | "integer")) {
             let detail = "must point to a field of type string, boolean or integer. Enum string fields and \

@@ -162,9 +162,9 @@ fn check_extensions(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let keys = texts(&schema["x-kubernetes-list-map-keys"]);
     if let Some(list_type) = list_type {
         if !["atomic", "set", "map"].contains(&list_type) {
-            let supported = ["atomic", "map", "set"];
+            let supported = ["atomic", "set", "map"];
             let field = at("x-kubernetes-list-type");
-            errors.push(FieldError::not_supported(field, &list_type.into(), &supported));
+            errors.push(FieldError::not_one_of(field, &list_type.into(), &supported));
         }
         if schema["type"] != "array" {
             let detail = "must be array if x-kubernetes-list-type is specified";

@@ -377,7 +377,7 @@ fn wrong_rules_are_refused() {
         (json!({ "rule": "self.a > 1" }), None),
         (
             json!({ "rule": "self.a >" }),
-            Some(format!("{}compilation failed: ERROR: <input>:1:", whole("self.a >"))),
+            Some(format!("{}compilation failed: ERROR: <input>:1:", whole("self.a \\u003e"))),
         ),
         (json!({ "rule": "1 == foo" }), Some(format!("{}{undeclared}", whole("1 == foo")))),
         (
