@@ -17,6 +17,9 @@ const DNS_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric
     alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
     validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
+/// Upstream's message for a webhook without versions of reviews.
+const REVIEWS: &str = "must specify one of v1, v1beta1";
+
 /// Fields of a webhook with a set of values.
 const CHOICES: [(&str, &[&str]); 3] = [
     ("failurePolicy", &["Fail", "Ignore"]),
@@ -38,7 +41,8 @@ pub fn validate(configuration: &Value) -> Vec<FieldError> {
     for (index, webhook) in items(&configuration["webhooks"]).enumerate() {
         let path = format!("webhooks[{index}]");
         errors.extend(check_webhook(&path, webhook));
-        errors.extend(check_versions(&format!("{path}.admissionReviewVersions"), webhook));
+        let versions = format!("{path}.admissionReviewVersions");
+        errors.extend(check_versions(&versions, &webhook["admissionReviewVersions"], REVIEWS));
         let name = text(webhook, "name");
         if !name.is_empty() && !seen.insert(name) {
             errors.push(FieldError::duplicate(format!("{path}.name"), &name.into()));
@@ -176,7 +180,8 @@ fn check_resources(path: &str, resources: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn check_client(path: &str, client: &Value) -> Vec<FieldError> {
+/// What calls a webhook: a URL or a service.
+pub fn check_client(path: &str, client: &Value) -> Vec<FieldError> {
     let (url, service) = (&client["url"], &client["service"]);
     match (url.as_str(), service.is_null()) {
         (Some(_), false) | (None, true) => {
@@ -281,12 +286,11 @@ fn check_conditions(path: &str, webhook: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// `validateAdmissionReviewVersions`.
-fn check_versions(path: &str, webhook: &Value) -> Vec<FieldError> {
-    let given = &webhook["admissionReviewVersions"];
+/// `validateAdmissionReviewVersions`, and `validateConversionReviewVersions` with another `message` if there are none.
+pub fn check_versions(path: &str, given: &Value, message: &str) -> Vec<FieldError> {
     let versions: Vec<&str> = items(given).filter_map(Value::as_str).collect();
     if versions.is_empty() {
-        return vec![FieldError::required(path, "must specify one of v1, v1beta1")];
+        return vec![FieldError::required(path, message)];
     }
     let mut errors = Vec::new();
     let mut seen = HashSet::new();

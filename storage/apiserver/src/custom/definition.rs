@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::schema::{Schema, list, texts};
 use super::{default, format, is_preinstalled, prune, rules, structural, validate as values};
+use crate::admission::webhook;
 use crate::names;
 use crate::status::FieldError;
 
@@ -33,6 +34,9 @@ pub fn complete(definition: &mut Value) {
     }
     if spec["conversion"].is_null() {
         spec["conversion"] = json!({ "strategy": "None" });
+    }
+    if let Some(Value::Object(service)) = spec.pointer_mut("/conversion/webhook/clientConfig/service") {
+        service.entry("port").or_insert_with(|| 443.into());
     }
 }
 
@@ -82,7 +86,7 @@ pub fn validate(definition: &Value) -> Vec<FieldError> {
     check_versions(spec, &mut errors);
     check_names(&spec["names"], &mut errors);
     check_shared(spec, &mut errors);
-    check_conversion(spec, &mut errors);
+    errors.extend(check_conversion(definition));
     if spec["preserveUnknownFields"] == true {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                       spec.versions[*].schema instead";
@@ -106,7 +110,16 @@ pub fn warnings(definition: &Value) -> Vec<String> {
         found.dedup();
     }
     let formats = formats.iter().map(|format| format!("unrecognized format {format:?}"));
-    formats.chain(sets).collect()
+    formats.chain(sets).chain(unconverted(definition)).collect()
+}
+
+/// The difference from a stock API server that the writer of a conversion webhook should know.
+fn unconverted(definition: &Value) -> Option<String> {
+    let is_called = definition["spec"]["conversion"]["strategy"] == "Webhook";
+    let storage = storage_version(definition).filter(|_| is_called)?;
+    Some(format!(
+        "claimcheck's API server does not call conversion webhooks: objects are served in version {storage} only"
+    ))
 }
 
 /// The errors of a change. The names and the scope of an established kind are immutable.
@@ -428,25 +441,54 @@ fn check_names(names: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Webhooks are not called by this server, so that a definition that needs one would serve wrong objects.
-fn check_conversion(spec: &Value, errors: &mut Vec<FieldError>) {
-    let field = "spec.conversion.strategy";
-    let strategy = &spec["conversion"]["strategy"];
+/// Upstream's internal type has the fields of `webhook` in the conversion itself, where errors place them.
+fn check_conversion(definition: &Value) -> Vec<FieldError> {
+    let conversion = &definition["spec"]["conversion"];
+    let (strategy, given) = (&conversion["strategy"], &conversion["webhook"]);
+    let (field, client) = ("spec.conversion.strategy", "spec.conversion.webhookClientConfig");
+    let reviews = "spec.conversion.conversionReviewVersions";
+    let mut errors = Vec::new();
     match strategy.as_str().unwrap_or_default() {
-        "None" => {
-            if !spec["conversion"]["webhook"].is_null() {
-                let detail = "should not be set when strategy is not set to Webhook";
-                errors.push(FieldError::forbidden("spec.conversion.webhook", detail));
-            }
-        }
         "Webhook" => {
-            let detail = "this API server does not call conversion webhooks: use the strategy None, or a stock \
-                          kube-apiserver";
-            errors.push(FieldError::invalid(field, strategy, detail));
+            match &given["clientConfig"] {
+                Value::Null => {
+                    errors.push(FieldError::required(client, "required when strategy is set to Webhook"));
+                }
+                config => errors.extend(webhook::check_client(client, config)),
+            }
+            errors.extend(webhook::check_versions(reviews, &given["conversionReviewVersions"], ""));
+            errors.extend(check_stored_alike(definition));
+            return errors;
         }
+        "None" => {}
         "" => errors.push(FieldError::required(field, "")),
         _ => errors.push(FieldError::not_supported(field, strategy, &["None", "Webhook"])),
     }
+    let detail = "should not be set when strategy is not set to Webhook";
+    let forbidden = [
+        (client, !given["clientConfig"].is_null()),
+        (reviews, !list(&given["conversionReviewVersions"]).is_empty()),
+    ];
+    let forbidden = forbidden.into_iter().filter(|(_, is_set)| *is_set);
+    errors.extend(forbidden.map(|(field, _)| FieldError::forbidden(field, detail)));
+    errors
+}
+
+/// Conversion webhooks are not called by this server: it serves objects in the version that they are stored in. Those
+/// stored in another version would be wrong.
+fn check_stored_alike(definition: &Value) -> Option<FieldError> {
+    if is_preinstalled(definition["metadata"]["name"].as_str().unwrap_or_default()) {
+        return None;
+    }
+    let stored = list(&definition["status"]["storedVersions"]);
+    let storage = storage_version(definition)?;
+    let other = stored.iter().find(|version| **version != storage)?.as_str()?;
+    let detail = format!(
+        "objects may be stored in version {other}, and claimcheck's API server does not call conversion webhooks: keep \
+         {other} as the storage version, or delete the CustomResourceDefinition first"
+    );
+    let strategy = &definition["spec"]["conversion"]["strategy"];
+    Some(FieldError::invalid("spec.conversion.strategy", strategy, detail))
 }
 
 /// A version with stored objects remains in the spec; but a definition that exists from the start can be replaced by the

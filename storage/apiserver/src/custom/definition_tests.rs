@@ -109,7 +109,7 @@ fn definitions_are_completed_and_validated() {
         (
             "/spec/conversion/strategy",
             json!("Webhook"),
-            "spec.conversion.strategy: Invalid value: \"Webhook\": this API server does not call conversion webhooks",
+            "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
         ),
         (
             "/status/storedVersions",

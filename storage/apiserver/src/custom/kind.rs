@@ -33,6 +33,8 @@ pub struct Kind {
     pub deprecation: Option<String>,
     /// Whether another schema may have applied when an object was written: that of another version, or an earlier one.
     pub has_other_schemas: bool,
+    /// The version that objects are stored in, if only a webhook could convert them to this one.
+    pub unconverted_from: Option<String>,
 }
 
 impl Kind {
@@ -139,6 +141,7 @@ pub fn open(has_status: bool) -> Kind {
     Kind {
         kind: "Thing".to_owned(),
         api_version: "example.com/v1".to_owned(),
+        unconverted_from: None,
         list_kind: "ThingList".to_owned(),
         schema: Schema::read(&json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })),
         shape: &Shape::Deduced,

@@ -8,7 +8,7 @@ use super::columns::{CellType, DeclaredCell};
 use super::json_path::JsonPath;
 use super::scale::Scale;
 use super::schema::{Schema, list, texts};
-use super::{Kind, default, prune, shape};
+use super::{Kind, default, definition, prune, shape};
 use crate::resources::{
     BASE, Cell, Column, DecodeError, Decoded, Field, Generation, NAME, Resource, Storage, decode, status_of,
 };
@@ -53,6 +53,7 @@ pub fn build(definition: &Value, version: &Value, storage: Storage, has_changed:
         scale,
         deprecation: deprecation(spec, version),
         has_other_schemas: has_changed || other_schemas(spec, version),
+        unconverted_from: unconverted_from(definition, version),
     }));
     Box::leak(Box::new(Resource {
         unconditional: false,
@@ -81,6 +82,13 @@ fn other_schemas(spec: &Value, version: &Value) -> bool {
     list(&spec["versions"])
         .iter()
         .any(|other| other["served"] == true && other["schema"] != version["schema"])
+}
+
+/// The version that objects are stored in, if another one and only a webhook could convert them.
+fn unconverted_from(definition: &Value, version: &Value) -> Option<String> {
+    let webhook = definition["spec"]["conversion"]["strategy"] == "Webhook";
+    let storage = definition::storage_version(definition).filter(|_| webhook)?;
+    (version["name"] != storage).then(|| storage.to_owned())
 }
 
 /// The warning of each request for a deprecated version.

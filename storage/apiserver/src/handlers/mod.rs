@@ -107,6 +107,7 @@ pub async fn dispatch(call: &Call<'_>, verb: &'static str) -> Result<Answer> {
     if verb == "watch" {
         call.check_table()?;
     }
+    check_conversion(call, verb)?;
     let scales = call.path.subresource.as_deref() == Some("scale");
     let answer = match verb {
         _ if scales => scale::handle(call, verb),
@@ -161,6 +162,33 @@ fn check_verb(call: &Call<'_>, verb: &str) -> Result<()> {
             }
         }
     }
+}
+
+/// Rejects what would have to call a conversion webhook, with upstream's error for one that fails. Upstream opens watches,
+/// and ends them at the first object.
+fn check_conversion(call: &Call<'_>, verb: &str) -> Result<()> {
+    let resource = call.path.resource;
+    let Some((kind, stored)) =
+        resource.custom.and_then(|kind| Some((kind, kind.unconverted_from.as_deref()?)))
+    else {
+        return Ok(());
+    };
+    let exists = match &call.path.name {
+        Some(_) => call.store().get(resource.storage, &call.key()?).is_some(),
+        None => !call.store().list(resource.storage, call.path.namespace.as_deref()).0.is_empty(),
+    };
+    let version = match verb {
+        "create" => resource.version,
+        "patch" if !exists && call.media_type() == apply::MEDIA_TYPE => resource.version,
+        "watch" => stored,
+        _ if exists => stored,
+        _ => return Ok(()),
+    };
+    Err(Status::unclassified(format!(
+        "conversion webhook for {}/{version}, Kind={} failed: claimcheck's API server does not call conversion webhooks: \
+         use version {stored}",
+        resource.group, kind.kind
+    )))
 }
 
 impl Call<'_> {

@@ -120,13 +120,6 @@ async fn a_terminating_namespace_deletes_custom_objects() {
 #[tokio::test]
 async fn invalid_definitions_are_rejected_and_conflicting_names_not_served() {
     let fixture = served().await;
-    let mut webhook = definition();
-    webhook["metadata"]["name"] = "others.example.com".into();
-    webhook["spec"]["names"] = json!({ "kind": "Other", "plural": "others" });
-    webhook["spec"]["conversion"] = json!({ "strategy": "Webhook" });
-    let (code, answer) = fixture.send("POST", DEFINITIONS, JSON, &webhook).await;
-    assert_eq!(code, 422);
-    assert!(answer["message"].as_str().unwrap().contains("does not call conversion webhooks"), "{answer}");
     let mut conflicting = definition();
     conflicting["metadata"]["name"] = "others.example.com".into();
     conflicting["spec"]["names"] = json!({ "kind": "Thing", "plural": "others", "singular": "other" });
@@ -138,6 +131,53 @@ async fn invalid_definitions_are_rejected_and_conflicting_names_not_served() {
     // The names are free once the other definition is deleted.
     fixture.accept("DELETE", &format!("{DEFINITIONS}/things.example.com"), JSON, &Value::Null).await;
     fetch(&fixture, "/apis/example.com/v1/others").await;
+}
+
+#[tokio::test]
+async fn objects_that_a_webhook_would_convert_are_served_as_they_are_stored() {
+    let fixture = Fixture::start().await;
+    let mut definition = definition();
+    definition["spec"]["conversion"] = json!({ "strategy": "Webhook", "webhook": {
+        "clientConfig": { "service": { "namespace": "n", "name": "s" } }, "conversionReviewVersions": ["v1"],
+    } });
+    let created = fixture.accept("POST", DEFINITIONS, JSON, &definition).await;
+    assert_eq!(created["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"], 443);
+    let beta = THINGS.replace("/v1/", "/v1beta1/");
+    assert_eq!(names(&fetch(&fixture, &beta).await), Vec::<&str>::new(), "nothing to convert");
+    fixture.accept("POST", THINGS, JSON, &thing("a", json!({ "size": 1 }))).await;
+    assert_eq!(names(&fetch(&fixture, THINGS).await), ["a"]);
+    let mut other = thing("b", json!({ "size": 1 }));
+    other["apiVersion"] = "example.com/v1beta1".into();
+    let (one, none, nothing) = (format!("{beta}/a"), format!("{beta}/none"), Value::Null);
+    for (method, path, body, code) in [
+        ("GET", &beta, &nothing, 500),
+        ("GET", &one, &nothing, 500),
+        ("DELETE", &one, &nothing, 500),
+        ("POST", &beta, &other, 500),
+        ("GET", &none, &nothing, 404),
+    ] {
+        let (status, answer) = fixture.send(method, path, JSON, body).await;
+        assert_eq!(status, code, "{method} {path}: {answer}");
+        let message = answer["message"].as_str().unwrap();
+        assert!(
+            code == 404 || message.ends_with("does not call conversion webhooks: use version v1"),
+            "{message}"
+        );
+    }
+    // Objects that are stored in two versions could not be served.
+    let path = format!("{DEFINITIONS}/things.example.com");
+    let change = json!([
+        { "op": "replace", "path": "/spec/versions/0/storage", "value": true },
+        { "op": "replace", "path": "/spec/versions/1/storage", "value": false },
+    ]);
+    let (code, answer) = fixture.send("PATCH", &path, "application/json-patch+json", &change).await;
+    assert_eq!(code, 422, "{answer}");
+    let message = answer["message"].as_str().unwrap();
+    assert!(
+        message.contains("objects may be stored in version v1, and claimcheck's API server"),
+        "{message}"
+    );
+    fixture.accept("DELETE", &path, JSON, &Value::Null).await;
 }
 
 #[tokio::test]
