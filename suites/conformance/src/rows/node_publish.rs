@@ -15,7 +15,7 @@ use crate::{
     case::{Access, Row},
     effect::{Effect, NodeEffects},
     expect::{Answer, INVALID, NO_SUCH, NOT_FOUND, status_text},
-    fixture::{Fixture, Kind, VolumeOnNode, with_mode},
+    fixture::{Fixture, Kind, Step, VolumeOnNode, with_mode},
     need::Need,
     spec,
     verdict::Breaks,
@@ -388,6 +388,9 @@ fn supported<T>(answer: Result<T, Status>) -> Result<Result<T, Status>> {
 }
 
 async fn mount_flags(f: &Fixture) -> Result<()> {
+    for step in [Step::Create, Step::Stage, Step::Publish] {
+        f.builds_on(step)?;
+    }
     let mut capability = f.capability();
     if let Some(volume_capability::AccessType::Mount(mount)) = &mut capability.access_type {
         mount.mount_flags.push(FLAG.to_owned());

@@ -11,7 +11,7 @@ use super::{CREATE, MOUNTS, case};
 use crate::{
     case::{Access, Row},
     expect::Answer,
-    fixture::Fixture,
+    fixture::{Fixture, Step},
     need::Need,
     spec,
 };
@@ -47,6 +47,9 @@ fn for_group(capability: Option<VolumeCapability>) -> Option<VolumeCapability> {
 }
 
 async fn group(f: &Fixture) -> Result<()> {
+    for step in [Step::Stage, Step::Publish] {
+        f.builds_on(step)?;
+    }
     let placed = f.attached().await?;
     if placed.staging.is_some() {
         let mut request = f.stage_request(&placed);

@@ -13,8 +13,8 @@ use crate::{
     alone::Alone,
     case::Row,
     effect::Effect,
-    expect::{Answer, NO_SUCH},
-    fixture::{Fixture, Kind, from_snapshot, from_volume},
+    expect::{Answer, INVALID, NO_SUCH},
+    fixture::{Fixture, Kind, Step, from_snapshot, from_volume},
     need::Need,
     spec,
 };
@@ -143,9 +143,7 @@ pub(super) const ROWS: &[Row] = &[
 fn harmless<T>(f: &Fixture, what: &str, answer: Result<T, Status>, may_work: bool) -> Result<()> {
     match answer {
         Ok(_) if may_work => Ok(()),
-        Err(status)
-            if matches!(status.code(), Code::InvalidArgument | Code::NotFound | Code::Unimplemented) =>
-        {
+        Err(status) if is_harmless(&status) => {
             let length = status.message().len();
             if length > REPEATED {
                 let code = code_name(status.code());
@@ -157,6 +155,10 @@ fn harmless<T>(f: &Fixture, what: &str, answer: Result<T, Status>, may_work: boo
     }
 }
 
+fn is_harmless(status: &Status) -> bool {
+    matches!(status.code(), Code::InvalidArgument | Code::NotFound | Code::Unimplemented)
+}
+
 /// Checks the result of a call with a text that callers must not send. A driver may accept it, but must not fail.
 fn too_long<T>(f: &Fixture, what: &str, answer: Result<T, Status>) -> Result<()> {
     match answer {
@@ -164,7 +166,9 @@ fn too_long<T>(f: &Fixture, what: &str, answer: Result<T, Status>) -> Result<()>
             f.warn(format!("{what} returns OK"));
             Ok(())
         }
-        refused => harmless(f, what, refused, false),
+        Err(status) if is_harmless(&status) => harmless(f, what, Err::<T, _>(status), false),
+        // The text is no id: the cause is not that of objects that do not exist.
+        refused => refused.refused(what, INVALID),
     }
 }
 
@@ -439,6 +443,7 @@ async fn relative_target(f: &Fixture) -> Result<()> {
 }
 
 async fn target_detour(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Publish)?;
     let placed = f.staged().await?;
     let parent = placed.target.parent().expect("it is below the root of the targets");
     let mut request = f.publish_request(&placed);

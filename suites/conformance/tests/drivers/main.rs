@@ -497,6 +497,30 @@ async fn a_step_that_always_fails_is_not_a_finding_about_access_modes() {
 }
 
 #[tokio::test]
+async fn a_step_that_always_fails_is_not_a_finding_about_unusual_requests() {
+    const CYCLE: &str = "a full volume lifecycle succeeds and leaves nothing behind [mount]";
+    const UNUSUAL: [&str; 2] = [
+        "node_publish::NodePublishVolume applies mount_flags",
+        "robustness::NodePublishVolume with .. in target_path succeeds or returns InvalidArgument",
+    ];
+    let failing = Traits { publishes_nothing: true, ..Traits::default() };
+    // Each error quotes the request.
+    let outcomes = run_all(failing, false, NodeEffects::Checked, &[&UNUSUAL[..], &[CYCLE]].concat()).await;
+    assert_eq!(failed(&outcomes), [CYCLE]);
+    assert_eq!(outcomes.len(), 3);
+    for case in UNUSUAL {
+        run(failing, false, case).await.fails("exit status 32");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_the_system_rejects_is_no_object_that_does_not_exist() {
+    let outcome = result(Traits::default(), "CreateVolume with an invalid name succeeds").await;
+    let CaseResult::Failed { cause, .. } = outcome.result else { panic!("{:?}", outcome.result) };
+    assert_eq!(cause.as_deref(), Some("Internal is returned where InvalidArgument is required"));
+}
+
+#[tokio::test]
 async fn a_driver_may_support_one_access_mode() {
     const CASES: &[&str] = &["lifecycle::", "controller_create::", "capabilities::a volume created"];
     let failing = |outcomes: &BTreeMap<CaseId, Outcome>| failed(outcomes).join("; ");

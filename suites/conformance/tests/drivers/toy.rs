@@ -79,6 +79,8 @@ pub struct Traits {
     pub any_mode: bool,
     /// Returns Internal from every NodeStageVolume.
     pub stages_nothing: bool,
+    /// Returns Internal from every NodePublishVolume, with the command that failed: its options and the target.
+    pub publishes_nothing: bool,
     /// The only access mode of its volumes; otherwise all but UNKNOWN.
     pub only_mode: Option<Mode>,
     /// Volumes have at least 10 GiB: smaller sizes are rounded up.
@@ -450,6 +452,19 @@ impl Node for Toy {
             return done();
         }
         let request = request.into_inner();
+        if self.traits.publishes_nothing {
+            let capability = request.volume_capability.unwrap_or_default();
+            let flags = match capability.access_type {
+                Some(AccessType::Mount(mount)) => mount.mount_flags,
+                _ => Vec::new(),
+            };
+            let command = format!(
+                "mount -o {} {}",
+                [vec!["bind".into()], flags].concat().join(","),
+                request.target_path
+            );
+            return Err(Status::internal(format!("{command}: exit status 32")));
+        }
         let staged = self.state().staged.contains(&request.volume_id);
         if self.traits.formats_when_published {
             let formatted = &mut self.state().formatted;
