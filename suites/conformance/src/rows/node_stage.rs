@@ -1,7 +1,7 @@
 //! NodeStageVolume and NodeUnstageVolume.
 
 use anyhow::{Result, ensure};
-use claimcheck_csi::{Code, v1::NodeUnstageVolumeRequest};
+use claimcheck_csi::{Code, tap::code_name, v1::NodeUnstageVolumeRequest};
 use claimcheck_engine::skip;
 
 use super::{CREATE, MOUNTS, PERSISTS, STAGE, STAGE_AGAIN, UNSTAGE_AGAIN, case};
@@ -137,20 +137,31 @@ async fn deleted(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let mut unknown = f.stage_request(&placed);
     unknown.volume_id = f.unknown_volume();
-    if f.node_stage_volume(unknown.clone()).await.is_ok() {
-        f.unstage_as(&placed, &unknown.volume_id).await;
-        return Err(skip(
-            "volumes that do not exist are staged: see node_stage::NodeStageVolume of a nonexistent volume returns \
-             NotFound",
-        ));
-    }
+    let unknown_code = match f.node_stage_volume(unknown.clone()).await {
+        Ok(_) => {
+            f.unstage_as(&placed, &unknown.volume_id).await;
+            return Err(skip(
+                "volumes that do not exist are staged: see node_stage::NodeStageVolume of a nonexistent volume returns \
+                 NotFound",
+            ));
+        }
+        Err(status) => status.code(),
+    };
     if f.attaches() {
         let request = f.detach_request(placed.id(), &f.node_info().node_id);
         f.controller_unpublish_volume(request).await.works("ControllerUnpublishVolume")?;
     }
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
-    let answer = f.node_stage_volume(f.stage_request(&placed)).await;
-    answer.refused("NodeStageVolume of a deleted volume", NOT_FOUND)
+    match f.node_stage_volume(f.stage_request(&placed)).await {
+        Err(status) if status.code() != Code::NotFound && status.code() == unknown_code => {
+            Err(skip(format!(
+                "{} is returned for all volumes that do not exist: see node_stage::NodeStageVolume of a nonexistent volume \
+             returns NotFound",
+                code_name(unknown_code)
+            )))
+        }
+        answer => answer.refused("NodeStageVolume of a deleted volume", NOT_FOUND),
+    }
 }
 
 async fn twice(f: &Fixture) -> Result<()> {

@@ -96,10 +96,13 @@ async fn run_of(
     let socket = folder.0.join("csi.sock");
     // Deep enough for a name with `../../`.
     let driver = Toy::new(traits, &folder.0.join("toy/data/volumes")).serve(&socket);
+    let parameter = traits.compares_parameters.then(|| ("type".to_owned(), "fast".to_owned()));
+    let parameters = parameter.into_iter().collect();
     let config = Config {
         access_types,
         node_effects,
         topology: BTreeMap::from([("rack".to_owned(), "1".to_owned())]),
+        volume_parameters: parameters,
         staging_dir: Some(folder.0.join("staging")),
         target_dir: Some(folder.0.join("targets")),
         ..Config::default()
@@ -211,6 +214,32 @@ async fn attached_volumes_may_be_deleted_but_not_staged_ones() {
     let staged = "DeleteVolume of a staged volume returns FailedPrecondition";
     result(attaches, staged).await.fails("that is staged on a node returned OK");
     result(Traits::default(), staged).await.warns("DeleteVolume succeeds while the volume is staged");
+}
+
+#[tokio::test]
+async fn an_error_of_all_attached_volumes_is_not_a_finding_about_staged_ones() {
+    const STAGED: &str = "DeleteVolume of a staged volume returns FailedPrecondition";
+    const ATTACHED: &str = "DeleteVolume of an attached volume succeeds or returns FailedPrecondition";
+    let keeps = Traits { attaches: true, keeps_attached: true, ..Traits::default() };
+    let outcomes = run_all(keeps, false, NodeEffects::Checked, &[STAGED, ATTACHED]).await;
+    assert_eq!(failed(&outcomes), [ATTACHED]);
+}
+
+#[tokio::test]
+async fn an_error_of_all_unknown_volumes_is_not_a_finding_about_deleted_ones() {
+    const UNKNOWN: &str = "NodeStageVolume of a nonexistent volume returns NotFound";
+    const DELETED: &str = "NodeStageVolume of a deleted volume returns NotFound";
+    let fails = Traits { fails_to_find: true, ..Traits::default() };
+    let outcomes = run_all(fails, false, NodeEffects::Checked, &[UNKNOWN, DELETED]).await;
+    assert_eq!(failed(&outcomes), [UNKNOWN]);
+}
+
+#[tokio::test]
+async fn a_driver_may_confirm_capabilities_only_with_the_parameters() {
+    const CASE: &str =
+        "ValidateVolumeCapabilities confirms the capability that a volume was created with [mount]";
+    let compares = Traits { compares_parameters: true, ..Traits::default() };
+    result(compares, CASE).await.warns("only if the parameters are passed");
 }
 
 #[tokio::test]

@@ -41,6 +41,12 @@ pub struct Traits {
     pub keeps_size: bool,
     /// Publishes an empty directory if the volume is not staged; otherwise the volume.
     pub empty_unless_staged: bool,
+    /// Attaches volumes, and returns InvalidArgument for the deletion of attached ones.
+    pub keeps_attached: bool,
+    /// Returns Internal from NodeStageVolume of a volume that does not exist.
+    pub fails_to_find: bool,
+    /// Compares the parameters of ValidateVolumeCapabilities with those of CreateVolume, which are `type: fast`.
+    pub compares_parameters: bool,
     /// Creates no more volumes; otherwise any number.
     pub full: bool,
     /// Returns tokens for pages that never end.
@@ -313,7 +319,11 @@ impl Controller for Toy {
         &self,
         request: Request<v1::DeleteVolumeRequest>,
     ) -> Answer<v1::DeleteVolumeResponse> {
-        self.state().sizes.remove(&request.into_inner().volume_id);
+        let (id, mut state) = (request.into_inner().volume_id, self.state());
+        if self.traits.keeps_attached && state.attached.contains(&id) {
+            return Err(Status::invalid_argument("the volume is in use"));
+        }
+        state.sizes.remove(&id);
         done()
     }
 
@@ -341,6 +351,19 @@ impl Controller for Toy {
         &self,
         request: Request<v1::ValidateVolumeCapabilitiesRequest>,
     ) -> Answer<v1::ValidateVolumeCapabilitiesResponse> {
+        if self.traits.compares_parameters {
+            let request = request.into_inner();
+            let is_same = request.parameters.get("type").is_some_and(|it| it == "fast");
+            let volume_capabilities = request.volume_capabilities;
+            let confirmed = v1::validate_volume_capabilities_response::Confirmed {
+                volume_capabilities,
+                ..Default::default()
+            };
+            return Ok(Response::new(v1::ValidateVolumeCapabilitiesResponse {
+                confirmed: is_same.then_some(confirmed),
+                message: "the type differs".to_owned(),
+            }));
+        }
         if !self.traits.numbers {
             return Err(Status::unimplemented("capabilities are not validated"));
         }
@@ -416,6 +439,9 @@ impl Node for Toy {
     ) -> Answer<v1::NodeStageVolumeResponse> {
         let request = request.into_inner();
         self.find(&request.volume_id)?;
+        if self.traits.fails_to_find && !self.state().sizes.contains_key(&request.volume_id) {
+            return Err(Status::internal(format!("no device of {}", request.volume_id)));
+        }
         if self.traits.stages_nothing {
             return Err(Status::internal("mount failed: exit status 32"));
         }
