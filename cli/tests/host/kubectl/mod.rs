@@ -97,7 +97,8 @@ fn commands_are_answered_as_by_a_stock_api_server() {
     let mut reports = Vec::new();
     let (alone, concurrent): (Vec<Script>, Vec<Script>) =
         scripts("api").into_iter().partition(|script| ALONE.contains(&script.name.as_str()));
-    for scripts in [concurrent, alone] {
+    let alone = alone.into_iter().map(|script| vec![script]);
+    for scripts in std::iter::once(concurrent).chain(alone) {
         let (actual, expected) = thread::scope(|scope| {
             let actual = scope.spawn(|| built_in.play(&scripts));
             let expected = stock.as_ref().map(|stock| stock.side.play(&scripts));
