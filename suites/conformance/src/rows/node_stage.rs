@@ -155,8 +155,8 @@ async fn deleted(f: &Fixture) -> Result<()> {
     match f.node_stage_volume(f.stage_request(&placed)).await {
         Err(status) if status.code() != Code::NotFound && status.code() == unknown_code => {
             Err(skip(format!(
-                "{} is returned for all volumes that do not exist: see node_stage::NodeStageVolume of a nonexistent volume \
-             returns NotFound",
+                "{} is returned for all volumes that do not exist: see node_stage::NodeStageVolume of a nonexistent \
+                 volume returns NotFound",
                 code_name(unknown_code)
             )))
         }
