@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use claimcheck_component::{HttpEndpoint, api_client, pod_namespace};
+use claimcheck_deploy::monitor::CANARY_LIMIT;
 use claimcheck_model::NAMESPACE;
 use claimcheck_monitor::{
     CanaryOptions, CanaryTopology, ClassDuration, Election, Monitor, Options, Scope, Timing, TraceOptions,
@@ -104,7 +105,7 @@ struct CanaryArgs {
     #[arg(long = "canary-topology", value_name = "KIND", value_enum, requires = "canary_classes")]
     topology: Option<TopologyKind>,
     /// The most runs at the same time, including those with objects that cannot be deleted
-    #[arg(long = "canary-limit", value_name = "N", default_value_t = 2, value_parser = at_least_one)]
+    #[arg(long = "canary-limit", value_name = "N", default_value_t = CANARY_LIMIT as usize, value_parser = at_least_one)]
     limit: usize,
     /// Requested size of each claim
     #[arg(long = "canary-size", value_name = "QUANTITY", default_value = "1Gi", value_parser = size)]

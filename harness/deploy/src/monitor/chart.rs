@@ -3,8 +3,7 @@
 //! The parameters are rendered by the code of an installation, with the name of a value instead of each value, and these
 //! become template expressions. The templates only use `{{ .Values.x | quote }}`, `{{- if .Values.x }}`, ranges over the
 //! canaries and the arguments, the limit of canaries and the quoted braces of dashboards and alerts, so the tests can
-//! render them without helm. Texts are quoted:
-//! a namespace `123` or `on` is no text in YAML otherwise.
+//! render them without helm. Texts are quoted: a namespace `123` or `on` is no text in YAML otherwise.
 
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
 
@@ -244,15 +243,14 @@ fn render(files: &BTreeMap<String, String>, values: &Value) -> BTreeMap<String, 
                     let argument = |one: &Value| format!("{prefix}{}", one.as_str().unwrap()).into();
                     all.map(|one| line.replace(expression, &quoted(&argument(one)))).collect()
                 };
-                let limit = values["canaryLimit"].as_u64().unwrap();
-                let lines = match () {
-                    () if line.contains(CANARY) => each("canary", "--canary=", CANARY),
-                    () if line.contains(ARGUMENT) => each("args", "", ARGUMENT),
-                    () => {
-                        let limit_argument = quoted(&format!("--canary-limit={limit}").into());
-                        let quota = quoted(&(2 * limit).into());
-                        vec![line.replace(LIMIT, &limit_argument).replace(QUOTA, &quota)]
-                    }
+                let lines = if line.contains(CANARY) {
+                    each("canary", "--canary=", CANARY)
+                } else if line.contains(ARGUMENT) {
+                    each("args", "", ARGUMENT)
+                } else {
+                    let limit = values["canaryLimit"].as_u64().unwrap();
+                    let argument = quoted(&format!("--canary-limit={limit}").into());
+                    vec![line.replace(LIMIT, &argument).replace(QUOTA, &quoted(&(2 * limit).into()))]
                 };
                 for mut line in lines {
                     line = line.replace(BRACES, "\u{1}");

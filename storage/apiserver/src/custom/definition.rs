@@ -56,6 +56,11 @@ pub fn storage_version(definition: &Value) -> Option<&str> {
     versions.iter().find(|version| version["storage"] == true)?["name"].as_str()
 }
 
+/// The version in which objects are stored, if only a webhook could convert them to others.
+pub fn unconverted_version(definition: &Value) -> Option<&str> {
+    storage_version(definition).filter(|_| definition["spec"]["conversion"]["strategy"] == "Webhook")
+}
+
 /// The errors of a definition.
 pub fn validate(definition: &Value) -> Vec<FieldError> {
     let spec = &definition["spec"];
@@ -115,8 +120,7 @@ pub fn warnings(definition: &Value) -> Vec<String> {
 
 /// The difference from a stock API server that the writer of a conversion webhook should know.
 fn unconverted(definition: &Value) -> Option<String> {
-    let is_called = definition["spec"]["conversion"]["strategy"] == "Webhook";
-    let storage = storage_version(definition).filter(|_| is_called)?;
+    let storage = unconverted_version(definition)?;
     Some(format!(
         "claimcheck's API server does not call conversion webhooks: objects are served in version {storage} only"
     ))

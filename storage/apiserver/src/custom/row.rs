@@ -86,8 +86,7 @@ fn other_schemas(spec: &Value, version: &Value) -> bool {
 
 /// The version that objects are stored in, if another one and only a webhook could convert them.
 fn unconverted_from(definition: &Value, version: &Value) -> Option<String> {
-    let webhook = definition["spec"]["conversion"]["strategy"] == "Webhook";
-    let storage = definition::storage_version(definition).filter(|_| webhook)?;
+    let storage = definition::unconverted_version(definition)?;
     (version["name"] != storage).then(|| storage.to_owned())
 }
 

@@ -55,8 +55,8 @@ pub fn plan_foreground(key: &ObjectKey, world: &World) -> Vec<Foreground> {
     let Some(pod) = world.pods.get(key).filter(waits) else { return Vec::new() };
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let blocks = |claim: &&Arc<PersistentVolumeClaim>| {
-        let owners = claim.metadata.owner_references.iter().flatten();
-        owners.into_iter().any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true))
+        let mut owners = claim.metadata.owner_references.iter().flatten();
+        owners.any(|owner| owner.uid == uid && owner.block_owner_deletion == Some(true))
     };
     let blocking: Vec<_> = world.claims.by(ClaimBy::Owner, uid).filter(blocks).collect();
     if blocking.is_empty() {

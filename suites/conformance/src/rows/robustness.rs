@@ -143,7 +143,17 @@ pub(super) const ROWS: &[Row] = &[
 fn harmless<T>(f: &Fixture, what: &str, answer: Result<T, Status>, may_work: bool) -> Result<()> {
     match answer {
         Ok(_) if may_work => Ok(()),
-        Err(status) if is_harmless(&status) => {
+        answer => rejected(f, what, answer, NO_SUCH),
+    }
+}
+
+/// Checks that a call returned an error that is no failure of the driver; `expected` is what another one is reported
+/// against.
+fn rejected<T>(f: &Fixture, what: &str, answer: Result<T, Status>, expected: &[Code]) -> Result<()> {
+    match answer {
+        Err(status)
+            if matches!(status.code(), Code::InvalidArgument | Code::NotFound | Code::Unimplemented) =>
+        {
             let length = status.message().len();
             if length > REPEATED {
                 let code = code_name(status.code());
@@ -151,12 +161,8 @@ fn harmless<T>(f: &Fixture, what: &str, answer: Result<T, Status>, may_work: boo
             }
             Ok(())
         }
-        answer => answer.refused(what, NO_SUCH),
+        answer => answer.refused(what, expected),
     }
-}
-
-fn is_harmless(status: &Status) -> bool {
-    matches!(status.code(), Code::InvalidArgument | Code::NotFound | Code::Unimplemented)
 }
 
 /// Checks the result of a call with a text that callers must not send. A driver may accept it, but must not fail.
@@ -166,9 +172,8 @@ fn too_long<T>(f: &Fixture, what: &str, answer: Result<T, Status>) -> Result<()>
             f.warn(format!("{what} returns OK"));
             Ok(())
         }
-        Err(status) if is_harmless(&status) => harmless(f, what, Err::<T, _>(status), false),
         // The text is no id: the cause is not that of objects that do not exist.
-        refused => refused.refused(what, INVALID),
+        answer => rejected(f, what, answer, INVALID),
     }
 }
 
