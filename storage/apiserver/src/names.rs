@@ -12,6 +12,40 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
     and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
     validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 
+/// What the names of a kind's objects are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// DNS subdomains.
+    Subdomain,
+    /// DNS subdomains, by upstream's declarative validation: only the whole name counts, not the start of a generated one.
+    DeclaredSubdomain,
+    /// DNS labels, which have no dots.
+    Label,
+    /// Segments of a path.
+    Segment,
+}
+
+impl NameRule {
+    /// Why `name` is no such name.
+    pub fn faults(self, name: &str) -> Vec<String> {
+        match self {
+            Self::Subdomain | Self::Label => Vec::from_iter(fault(name, self == Self::Label)),
+            Self::DeclaredSubdomain if name.len() > 253 => vec!["must be no more than 253 bytes".to_owned()],
+            Self::DeclaredSubdomain => Vec::from_iter(fault(name, false)),
+            Self::Segment => path_segment_faults(name),
+        }
+    }
+
+    /// Why `base` cannot be the start of a generated name.
+    pub fn base_faults(self, base: &str) -> Vec<String> {
+        match self {
+            Self::Subdomain | Self::Label => Vec::from_iter(base_fault(base, self == Self::Label)),
+            Self::DeclaredSubdomain => Vec::new(),
+            Self::Segment => forbidden_marks(base),
+        }
+    }
+}
+
 /// Why `name` is not a DNS label (`label`) or subdomain, if so.
 pub fn fault(name: &str, label: bool) -> Option<String> {
     let (limit, message) = if label { (63, LABEL) } else { (253, SUBDOMAIN) };
@@ -29,6 +63,21 @@ pub fn faults_as_label(name: &str) -> Option<String> {
     let faults: Vec<&str> =
         too_long.into_iter().chain(name.contains('.').then_some("must not contain dots")).collect();
     Some(format!("[{}]", faults.join(" ")))
+}
+
+/// Why `name` cannot be a segment of a path, as names of objects without other rules must be.
+///
+/// Mirrors `IsValidPathSegmentName` in apimachinery pkg/api/validation/path.
+pub fn path_segment_faults(name: &str) -> Vec<String> {
+    match name {
+        "." | ".." => vec![format!("may not be '{name}'")],
+        name => forbidden_marks(name),
+    }
+}
+
+fn forbidden_marks(name: &str) -> Vec<String> {
+    let contained = ['/', '%'].into_iter().filter(|mark| name.contains(*mark));
+    contained.map(|mark| format!("may not contain '{mark}'")).collect()
 }
 
 fn is_label(part: &str) -> bool {
@@ -87,6 +136,16 @@ mod tests {
         for base in ["Bad_", "-", "a--.", &"g".repeat(300)] {
             assert!(base_fault(base, false).is_some(), "{base}");
         }
+    }
+
+    #[test]
+    fn segments_of_paths() {
+        assert!(["a", "A b", "..."].iter().all(|name| path_segment_faults(name).is_empty()));
+        assert_eq!(path_segment_faults(".."), ["may not be '..'"]);
+        assert_eq!(path_segment_faults("%/"), ["may not contain '/'", "may not contain '%'"]);
+        assert!(NameRule::Segment.faults("system:a").is_empty());
+        assert!(NameRule::Segment.base_faults("..").is_empty(), "more characters follow");
+        assert_eq!(NameRule::Label.faults("a.b").len(), 1);
     }
 
     #[test]

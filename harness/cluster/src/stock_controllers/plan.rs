@@ -8,8 +8,6 @@
 //! - The scheduler watches resource claims, slices and device classes since Kubernetes 1.34, even if no plugin uses
 //!   them (`New` in `pkg/scheduler/scheduler.go`), and the gate DynamicResourceAllocation is locked since 1.35: the run
 //!   adds these kinds as CustomResourceDefinitions (`DEVICE_KINDS`).
-//! - Its plugin PodTopologySpread watches services, workloads and replication controllers, which are not served, for default
-//!   constraints only (`setListers` in `plugins/podtopologyspread/plugin.go`): it gets none.
 
 use std::path::Path;
 
@@ -55,12 +53,13 @@ const TTL_CONTROLLER: &str = "ttl-controller";
 pub(crate) const TTL_ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
 /// The controllers that create the pods of workloads, for which there are no built-in ones.
-const WORKLOADS: [&str; 6] = [
+const WORKLOADS: [&str; 7] = [
     "cronjob-controller",
     "daemonset-controller",
     "deployment-controller",
     "job-controller",
     "replicaset-controller",
+    "replicationcontroller-controller",
     "statefulset-controller",
 ];
 
@@ -103,25 +102,12 @@ pub(crate) fn scheduler_arguments(configuration: &Path) -> Vec<String> {
 
 /// The configuration of kube-scheduler; JSON is YAML, too.
 pub(crate) fn scheduler_configuration(kubeconfig: &Path) -> Value {
-    const VERSION: &str = "kubescheduler.config.k8s.io/v1";
     let [qps, burst] = CLIENT_LIMITS;
     json!({
-        "apiVersion": VERSION,
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": { "kubeconfig": kubeconfig.display().to_string(), "qps": qps, "burst": burst },
         "leaderElection": { "leaderElect": false },
-        "profiles": [{
-            "schedulerName": "default-scheduler",
-            "pluginConfig": [{
-                "name": "PodTopologySpread",
-                "args": {
-                    "apiVersion": VERSION,
-                    "kind": "PodTopologySpreadArgs",
-                    "defaultingType": "List",
-                    "defaultConstraints": [],
-                },
-            }],
-        }],
     })
 }
 
@@ -236,9 +222,6 @@ mod tests {
         let configuration = scheduler_configuration(Path::new("/cc/k"));
         assert_eq!(configuration["clientConnection"]["kubeconfig"], "/cc/k");
         assert_eq!(configuration["leaderElection"]["leaderElect"], false);
-        let profile = &configuration["profiles"][0];
-        let args = &profile["pluginConfig"][0]["args"];
-        assert_eq!((&args["defaultingType"], &args["defaultConstraints"]), (&json!("List"), &json!([])));
         let names = DEVICE_KINDS.map(|kind| kind.definition()["metadata"]["name"].clone());
         assert_eq!(
             names,

@@ -49,35 +49,36 @@ pub fn validate(endpoints: &Value) -> Vec<FieldError> {
 fn check_endpoint(path: &str, endpoint: &Value) -> Vec<FieldError> {
     let field = format!("{path}.ip");
     let address = text(endpoint, "ip");
-    let invalid = |message: &str| FieldError::invalid(&field, &address.into(), message);
     let mut errors = Vec::new();
     for (name, label) in [("hostname", true), ("nodeName", false)] {
         let fault = endpoint[name].as_str().and_then(|text| names::fault(text, label));
         errors
             .extend(fault.map(|fault| FieldError::invalid(format!("{path}.{name}"), &endpoint[name], fault)));
     }
-    match address.parse::<IpAddr>() {
-        Err(_) => {
-            errors.insert(0, invalid("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
-            errors.push(invalid("must be a valid IP address"));
-        }
-        Ok(ip) => {
-            let (local, multicast) = match ip {
-                IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
-                IpAddr::V6(ip) => (ip.is_unicast_link_local(), ip.segments()[0] & 0xff0f == 0xff02),
-            };
-            let unspecified = format!("may not be unspecified ({address})");
-            let faults = [
-                (ip.is_unspecified(), unspecified.as_str()),
-                (ip.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
-                (local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
-                (multicast, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
-            ];
-            errors
-                .extend(faults.into_iter().filter(|(fault, _)| *fault).map(|(_, message)| invalid(message)));
-        }
+    if address.parse::<IpAddr>().is_err() {
+        let message = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+        errors.insert(0, FieldError::invalid(&field, &address.into(), message));
     }
+    errors.extend(check_address(&field, address));
     errors
+}
+
+/// Mirrors `ValidateNonSpecialIP`.
+pub(super) fn check_address(field: &str, address: &str) -> Vec<FieldError> {
+    let invalid = |message: &str| FieldError::invalid(field, &address.into(), message);
+    let Ok(ip) = address.parse::<IpAddr>() else { return vec![invalid("must be a valid IP address")] };
+    let (local, multicast) = match ip {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(ip) => (ip.is_unicast_link_local(), ip.segments()[0] & 0xff0f == 0xff02),
+    };
+    let unspecified = format!("may not be unspecified ({address})");
+    let faults = [
+        (ip.is_unspecified(), unspecified.as_str()),
+        (ip.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        (local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+        (multicast, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
+    ];
+    faults.into_iter().filter(|(fault, _)| *fault).map(|(_, message)| invalid(message)).collect()
 }
 
 #[cfg(test)]

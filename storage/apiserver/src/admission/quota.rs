@@ -116,7 +116,7 @@ fn check_amounts(path: &str, amounts: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn nanos(amount: &Value) -> i128 {
+pub(super) fn nanos(amount: &Value) -> i128 {
     amount.as_str().and_then(|text| text.parse().ok()).map_or(0, Quantity::nanos)
 }
 
@@ -126,7 +126,7 @@ fn is_of_quotas(name: &str) -> bool {
 }
 
 /// Whether the name has a domain that is not one of Kubernetes.
-fn is_extended(name: &str) -> bool {
+pub(super) fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }
 
@@ -277,9 +277,18 @@ fn check_limit(path: &str, kind: &str, limit: &Value) -> Vec<FieldError> {
 
 /// `validateLimitRangeResourceName`.
 fn check_limited(path: &str, kind: &str, name: &str) -> Vec<FieldError> {
+    if matches!(kind, "Pod" | "Container") {
+        check_container_resource(path, name)
+    } else {
+        check_name(path, name)
+    }
+}
+
+/// `validateContainerResourceName`.
+pub(super) fn check_container_resource(path: &str, name: &str) -> Vec<FieldError> {
     let mut errors = check_name(path, name);
     let of_containers = OF_CONTAINERS.contains(&name) || name.starts_with("hugepages-");
-    if matches!(kind, "Pod" | "Container") && !name.contains('/') && !of_containers {
+    if !name.contains('/') && !of_containers {
         let message = "must be a standard resource for containers";
         errors.push(FieldError::invalid(path, &name.into(), message));
     }

@@ -206,15 +206,15 @@ fn check_metadata(resource: &Resource, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let base = given["generateName"].as_str().unwrap_or_default();
     if !base.is_empty() {
-        let fault = names::base_fault(base, resource.label_names);
-        errors.extend(fault.map(|fault| FieldError::invalid("metadata.generateName", &base.into(), fault)));
+        let faults = resource.names.base_faults(base).into_iter();
+        errors.extend(faults.map(|fault| FieldError::invalid("metadata.generateName", &base.into(), fault)));
     }
     let name = given["name"].as_str().unwrap_or_default();
     if name.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
     } else {
-        let fault = names::fault(name, resource.label_names);
-        errors.extend(fault.map(|fault| FieldError::invalid("metadata.name", &name.into(), fault)));
+        let faults = resource.names.faults(name).into_iter();
+        errors.extend(faults.map(|fault| FieldError::invalid("metadata.name", &name.into(), fault)));
     }
     errors.extend(metadata::validate(resource, given));
     errors

@@ -185,8 +185,8 @@ fn attempt(
 }
 
 /// What the deletion does to dependents. The garbage collection policy of events is Unsupported
-/// (pkg/registry/core/event/strategy.go); that of Jobs is to orphan them unless the options or finalizers decide
-/// (pkg/registry/batch/job/strategy.go).
+/// (pkg/registry/core/event/strategy.go); that of Jobs and ReplicationControllers is to orphan them unless the options or
+/// finalizers decide (pkg/registry/batch/job/strategy.go, pkg/registry/core/replicationcontroller/strategy.go).
 fn propagation(old: &Object, storage: Storage, options: &DeleteOptions) -> Option<Propagation> {
     let by_default = orphans_by_default(storage, options) && !old.finalizers().any(|name| name == FOREGROUND);
     let default = by_default.then_some(Propagation::Orphan);
@@ -195,12 +195,14 @@ fn propagation(old: &Object, storage: Storage, options: &DeleteOptions) -> Optio
 
 /// Whether a deletion with these options orphans dependents, though the options do not say so.
 fn orphans_by_default(storage: Storage, options: &DeleteOptions) -> bool {
-    storage == Storage::Jobs && options.propagation.is_none() && !options.collects
+    let orphans = matches!(storage, Storage::Jobs | Storage::ReplicationControllers);
+    orphans && options.propagation.is_none() && !options.collects
 }
 
 /// The warning that dependents are orphaned.
 fn warn(call: &Call<'_>, options: &DeleteOptions) {
-    if orphans_by_default(call.path.resource.storage, options) {
+    let storage = call.path.resource.storage;
+    if storage == Storage::Jobs && orphans_by_default(storage, options) {
         let warning = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
                        remove them or set propagationPolicy=Orphan to suppress this warning";
         call.warnings.add([warning.to_owned()]);

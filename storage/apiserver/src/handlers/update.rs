@@ -238,14 +238,20 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
         }
     }
     restore(&Value::Null, is, "selfLink");
+    let changes = |part: &str| old.value[part] != new[part];
     let changed = match resource.custom {
         Some(kind) => kind.changes_generation(&old.value, new),
         // As `PrepareForUpdate` in pkg/registry/apps/deployment/strategy.go.
         None if resource.storage == Storage::Deployments => {
             old.value["spec"] != new["spec"] || was["annotations"] != new["metadata"]["annotations"]
         }
-        // The configurations of webhooks have no spec.
-        None => old.value["spec"] != new["spec"] || old.value["webhooks"] != new["webhooks"],
+        // As `PrepareForUpdate` in pkg/registry/discovery/endpointslice/strategy.go.
+        None if resource.storage == Storage::EndpointSlices => {
+            was["labels"] != new["metadata"]["labels"]
+                || ["endpoints", "ports"].iter().any(|part| changes(part))
+        }
+        // The configurations of webhooks and the templates of pods have no spec.
+        None => ["spec", "webhooks", "template"].iter().any(|part| changes(part)),
     };
     if resource.generation != Generation::AsGiven && changed {
         new["metadata"]["generation"] = (was["generation"].as_i64().unwrap_or_default() + 1).into();

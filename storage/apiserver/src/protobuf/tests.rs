@@ -11,9 +11,9 @@ use crate::resources;
 use crate::schema::{Other, Scalar};
 
 /// Every built-in kind, with the first bytes of the SHA-256 of what Go encodes: the files
-/// `testdata/HEAD/<group>.v1.<kind>.pb` of kubernetes/api and apiextensions-apiserver in 1.37. `TokenRequest` is of `testdata/v1.36.0`,
+/// `testdata/HEAD/<group>.<version>.<kind>.pb` of kubernetes/api and apiextensions-apiserver in 1.37. `TokenRequest` is of `testdata/v1.36.0`,
 /// without the map of lists that is new in 1.37.
-const KINDS: [(&str, &str, &str); 51] = [
+const KINDS: [(&str, &str, &str); 57] = [
     ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "2748aaee4584a21c"),
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "c0a9a5839d89b7e3"),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "5779191cd5f99a26"),
@@ -30,12 +30,16 @@ const KINDS: [(&str, &str, &str); 51] = [
     ("authorization.k8s.io/v1", "SelfSubjectRulesReview", "c59ea06fc23558c6"),
     ("authorization.k8s.io/v1", "SubjectAccessReview", "67698e2eee1772bf"),
     ("autoscaling/v1", "Scale", "119e2b1d1d38d097"),
+    ("autoscaling/v2", "HorizontalPodAutoscaler", "9d59923454c5aa27"),
     ("batch/v1", "CronJob", "9cea972ca4e226a9"),
     ("batch/v1", "Job", "48c51f78fe5eda70"),
     ("coordination.k8s.io/v1", "Lease", "388c7d21f5a5109e"),
+    ("discovery.k8s.io/v1", "EndpointSlice", "9fa727d8bf11fbb6"),
     ("events.k8s.io/v1", "Event", "cd78bb3ba8038280"),
     ("networking.k8s.io/v1", "Ingress", "3960d66e3dec2dfc"),
+    ("networking.k8s.io/v1", "IngressClass", "b50ff7b6db809be5"),
     ("networking.k8s.io/v1", "NetworkPolicy", "6352274e1204160b"),
+    ("node.k8s.io/v1", "RuntimeClass", "80aeaf064d885866"),
     ("policy/v1", "Eviction", "1306160c4ae5218a"),
     ("policy/v1", "PodDisruptionBudget", "42b36f3cb40cfb65"),
     ("rbac.authorization.k8s.io/v1", "ClusterRole", "f7ec86bc2b035b9f"),
@@ -60,6 +64,8 @@ const KINDS: [(&str, &str, &str); 51] = [
     ("v1", "PersistentVolume", "169f1b5638c3fdfb"),
     ("v1", "PersistentVolumeClaim", "a2130d8481daac3d"),
     ("v1", "Pod", "747978b9b62fff7f"),
+    ("v1", "PodTemplate", "5f5c937c05ccabc1"),
+    ("v1", "ReplicationController", "d071c96e7fc6552c"),
     ("v1", "ResourceQuota", "70965be9949257d8"),
     ("v1", "Secret", "bdcb33a8e0c20b90"),
     ("v1", "Service", "e608d81bb3627a32"),

@@ -10,6 +10,7 @@ use super::decode::decode;
 use super::{BASE, Generation, Resource, Storage, Subresource, columns, default_to, status_of};
 use crate::admission::{class, config};
 use crate::encoding::base64;
+use crate::names::NameRule;
 use crate::status::FieldError;
 
 pub(super) fn rows() -> Vec<Resource> {
@@ -43,7 +44,7 @@ pub(super) fn rows() -> Vec<Resource> {
                 ]
             },
             returns_deleted: true,
-            label_names: true,
+            names: NameRule::Label,
             decode: decode::<Namespace>,
             default: default_namespace,
             begin: begin_namespace,

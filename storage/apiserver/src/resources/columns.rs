@@ -452,3 +452,6 @@ pub(super) const PRIORITY_CLASS: &[Column] = &[
         "preemptionPolicy is the Policy for preempting pods with lower priority. One of Never, PreemptLowerPriority. Defaults to PreemptLowerPriority if unset.",
     ),
 ];
+
+/// The columns of RuntimeClasses.
+pub(super) const RUNTIME_CLASS: &[Column] = &[NAME, string("Handler", PathOr("/handler", ""), ""), AGE];

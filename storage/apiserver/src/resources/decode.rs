@@ -243,7 +243,7 @@ fn describe<T: DeserializeOwned>(resource: &Resource, value: &Value) -> DecodeEr
         "a sequence" => "[]".to_owned(),
         "a map" => "map[string]".to_owned(),
         "struct ObjectMeta" | "ObjectMeta" => "v1.ObjectMeta".to_owned(),
-        other => format!("v1.{}", other.trim_start_matches("struct ")),
+        other => format!("{}.{}", resource.version, other.trim_start_matches("struct ")),
     };
     let path = path_at(&text, error.column());
     let owner = match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use crate::quantity;
-use crate::schema::{Scalar, Shape};
+use crate::schema::{Object, Scalar, Shape};
 use crate::time;
 
 /// The first value in `value` that is not of its type; `kind` is the name of the outermost type.
@@ -172,7 +172,7 @@ fn type_name(shape: &Shape) -> String {
         Shape::List { item, .. } => format!("[]{}", type_name(item)),
         Shape::Map { value, .. } => format!("map[string]{}", type_name(value)),
         Shape::Object { .. } | Shape::Declared(_) => {
-            format!("v1.{}", shape.object().map_or("Object", |object| object.name))
+            shape.object().map_or_else(|| "v1.Object".to_owned(), Object::go_name)
         }
         Shape::Any | Shape::Either(..) | Shape::Deduced => "interface {}".to_owned(),
     }

@@ -1,6 +1,7 @@
 //! The served kinds: one row per kind. Everything kind-specific is in its row; the handlers treat no kind
 //! specially except Namespace and Pod.
 
+mod autoscaler;
 mod cells;
 mod cluster;
 mod columns;
@@ -9,10 +10,13 @@ mod definitions;
 mod events;
 mod jobs;
 pub mod mismatch;
+mod network;
 mod node;
 mod pod;
 mod policies;
+mod replication_controller;
 mod reviews;
+mod runtime_class;
 mod service;
 mod storage;
 mod workloads;
@@ -24,6 +28,7 @@ use hyper::body::Bytes;
 use serde_json::Value;
 
 use crate::custom::{Kind, Shelf};
+use crate::names::NameRule;
 use crate::protobuf;
 use crate::status::FieldError;
 use crate::store::Object;
@@ -114,6 +119,18 @@ pub enum Storage {
     MutatingWebhooks,
     /// `validatingwebhookconfigurations`
     ValidatingWebhooks,
+    /// `replicationcontrollers`
+    ReplicationControllers,
+    /// `podtemplates`
+    PodTemplates,
+    /// `endpointslices`
+    EndpointSlices,
+    /// `ingressclasses`
+    IngressClasses,
+    /// `runtimeclasses`
+    RuntimeClasses,
+    /// `horizontalpodautoscalers`
+    Autoscalers,
     /// `customresourcedefinitions`
     Definitions,
     /// The objects of a kind that a CustomResourceDefinition brings.
@@ -166,7 +183,13 @@ impl Storage {
             Self::Endpoints => 36,
             Self::MutatingWebhooks => 37,
             Self::ValidatingWebhooks => 38,
-            Self::Definitions => 39,
+            Self::ReplicationControllers => 39,
+            Self::PodTemplates => 40,
+            Self::EndpointSlices => 41,
+            Self::IngressClasses => 42,
+            Self::RuntimeClasses => 43,
+            Self::Autoscalers => 44,
+            Self::Definitions => 45,
             Self::Custom(shelf) => shelf.index(),
         }
     }
@@ -203,6 +226,10 @@ impl Storage {
             | Self::Quotas
             | Self::LimitRanges
             | Self::Endpoints
+            | Self::ReplicationControllers
+            | Self::PodTemplates
+            | Self::EndpointSlices
+            | Self::Autoscalers
             | Self::LocalReviews => true,
             Self::Namespaces
             | Self::Nodes
@@ -218,6 +245,8 @@ impl Storage {
             | Self::Reviews
             | Self::MutatingWebhooks
             | Self::ValidatingWebhooks
+            | Self::IngressClasses
+            | Self::RuntimeClasses
             | Self::Definitions => false,
             Self::Custom(shelf) => shelf.namespaced(),
         }
@@ -310,8 +339,8 @@ pub struct Resource {
     pub retained: &'static [&'static str],
     /// What `metadata.generation` counts.
     pub generation: Generation,
-    /// Whether names are DNS labels, which have no dots.
-    pub label_names: bool,
+    /// What its names are.
+    pub names: NameRule,
     /// Decodes a body with the types of the kind: unknown fields are dropped, wrong types are errors.
     pub decode: fn(&Resource, Value) -> Result<Decoded, DecodeError>,
     /// Patterns of fields that hold quantities, e.g. `spec/capacity/*`.
@@ -361,7 +390,7 @@ pub const BASE: Resource = Resource {
     created_by_update: false,
     retained: &[],
     generation: Generation::AsGiven,
-    label_names: false,
+    names: NameRule::Subdomain,
     decode: |_, value| Ok(Decoded { value, faults: Vec::new() }),
     quantities: &[],
     default: |_| {},
@@ -488,10 +517,12 @@ static ALL: LazyLock<Vec<Resource>> = LazyLock::new(|| {
     [
         cluster::rows(),
         storage::rows(),
-        vec![node::row(), pod::row(), service::row()],
+        vec![node::row(), pod::row(), service::row(), autoscaler::row(), runtime_class::row()],
         events::rows(),
         workloads::rows(),
+        replication_controller::rows(),
         jobs::rows(),
+        network::rows(),
         policies::rows(),
         reviews::rows(),
         vec![definitions::row()],

@@ -1,24 +1,20 @@
 //! Kinds of installations on which nothing acts here: they are stored, validated and printed only. No disruption
-//! budget, network policy, quota or limit range is enforced, no webhook is called, and nothing is proxied.
+//! budget, quota or limit range is enforced, and no webhook is called.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::core::v1::{Endpoints, LimitRange, ResourceQuota};
-use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
+use k8s_openapi::api::core::v1::{LimitRange, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Map, Value, json};
 
 use super::columns::{NAME_AND_CREATED, policies as columns};
 use super::decode::decode;
 use super::{BASE, Generation, Resource, Storage, default_to, pod, status_of};
-use crate::admission::{budget, endpoints, ingress, network, quota, webhook};
+use crate::admission::{budget, quota, webhook};
 
 /// The counts of a disruption budget that Go writes even when they are not set.
 const COUNTS: [&str; 4] = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
-
-const NETWORKING: Resource =
-    Resource { group: "networking.k8s.io", namespaced: true, generation: Generation::Versions, ..BASE };
 
 const CORE: Resource = Resource { namespaced: true, ..BASE };
 
@@ -59,38 +55,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 r#""expectedPods":0}"#
             ),
             ..BASE
-        },
-        Resource {
-            storage: Storage::NetworkPolicies,
-            kind: "NetworkPolicy",
-            plural: "networkpolicies",
-            singular: "networkpolicy",
-            short_names: &["netpol"],
-            decode: decode::<NetworkPolicy>,
-            default: default_network_policy,
-            validate: network::validate_policy,
-            columns: columns::NETWORK_POLICY,
-            empty: r#","spec":{"podSelector":{}}"#,
-            ..NETWORKING
-        },
-        Resource {
-            storage: Storage::Ingresses,
-            kind: "Ingress",
-            plural: "ingresses",
-            singular: "ingress",
-            short_names: &["ing"],
-            subresources: const { &[status_of("Ingress")] },
-            decode: decode::<Ingress>,
-            default: default_ingress,
-            begin: |ingress| ingress["status"] = json!({ "loadBalancer": {} }),
-            settle_status: |_, ingress| default_to(&mut ingress["status"], "loadBalancer", json!({})),
-            validate_first: ingress::validate_new,
-            validate: ingress::validate,
-            validate_status: ingress::validate_status,
-            warnings: ingress::warnings,
-            columns: columns::INGRESS,
-            empty: r#","spec":{},"status":{"loadBalancer":{}}"#,
-            ..NETWORKING
         },
         Resource {
             storage: Storage::Quotas,
@@ -142,19 +106,6 @@ pub(super) fn rows() -> Vec<Resource> {
             ..CORE
         },
         Resource {
-            storage: Storage::Endpoints,
-            kind: "Endpoints",
-            plural: "endpoints",
-            singular: "endpoints",
-            short_names: &["ep"],
-            created_by_update: true,
-            decode: decode::<Endpoints>,
-            default: default_endpoints,
-            validate: endpoints::validate,
-            columns: columns::ENDPOINTS,
-            ..CORE
-        },
-        Resource {
             storage: Storage::MutatingWebhooks,
             kind: "MutatingWebhookConfiguration",
             plural: "mutatingwebhookconfigurations",
@@ -185,7 +136,7 @@ pub(super) fn rows() -> Vec<Resource> {
 }
 
 /// The items of a list, none if it is not set.
-fn items_mut<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> {
+pub(super) fn items_mut<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> {
     object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
@@ -196,38 +147,6 @@ fn write_counts(budget: &mut Value) {
     pod::write_times(budget, &["lastTransitionTime"]);
 }
 
-/// Mirrors `SetDefaults_NetworkPolicy` of pkg/apis/networking/v1.
-fn default_network_policy(policy: &mut Value) {
-    let spec = &mut policy["spec"];
-    default_to(spec, "podSelector", json!({}));
-    if spec["policyTypes"].is_null() {
-        let egress = spec.get("egress").map(|_| "Egress");
-        spec["policyTypes"] = ["Ingress"].into_iter().chain(egress).collect();
-    }
-    for direction in ["ingress", "egress"] {
-        for rule in items_mut(spec, direction) {
-            for port in items_mut(rule, "ports") {
-                default_to(port, "protocol", "TCP");
-            }
-        }
-    }
-}
-
-/// Go writes the port of a backend even when it is empty.
-fn default_ingress(ingress: &mut Value) {
-    let write_port = |backend: Option<&mut Value>| {
-        if let Some(service) = backend.and_then(|backend| backend.get_mut("service")) {
-            default_to(service, "port", json!({}));
-        }
-    };
-    default_to(ingress, "spec", json!({}));
-    write_port(ingress["spec"].get_mut("defaultBackend"));
-    for rule in items_mut(&mut ingress["spec"], "rules") {
-        let Some(http) = rule.get_mut("http") else { continue };
-        items_mut(http, "paths").for_each(|path| write_port(path.get_mut("backend")));
-    }
-}
-
 /// Mirrors `SetDefaults_LimitRangeItem` of pkg/apis/core/v1.
 fn default_limit_range(range: &mut Value) {
     default_to(&mut range["spec"], "limits", Value::Null);
@@ -236,13 +155,6 @@ fn default_limit_range(range: &mut Value) {
             let amounts = limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
             amounts.into_iter().for_each(|(name, amount)| default_to(&mut limit[to], &name, amount));
         }
-    }
-}
-
-/// Mirrors `SetDefaults_Endpoints` of pkg/apis/core/v1.
-fn default_endpoints(endpoints: &mut Value) {
-    for subset in items_mut(endpoints, "subsets") {
-        items_mut(subset, "ports").for_each(|port| default_to(port, "protocol", "TCP"));
     }
 }
 
@@ -264,21 +176,6 @@ fn default_webhooks(configuration: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn policies_apply_to_the_directions_that_they_have() {
-        let types = |spec: Value| {
-            let mut policy = json!({ "spec": spec });
-            default_network_policy(&mut policy);
-            policy["spec"]["policyTypes"].clone()
-        };
-        assert_eq!(types(json!({})), json!(["Ingress"]));
-        assert_eq!(types(json!({ "egress": [{}] })), json!(["Ingress", "Egress"]));
-        assert_eq!(types(json!({ "egress": [{}], "policyTypes": ["Egress"] })), json!(["Egress"]));
-        let mut policy = json!({ "spec": { "ingress": [{ "ports": [{ "port": 1 }] }] } });
-        default_network_policy(&mut policy);
-        assert_eq!(policy["spec"]["ingress"][0]["ports"][0]["protocol"], "TCP");
-    }
 
     #[test]
     fn amounts_for_containers_follow_from_each_other() {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::decode::decode;
 use super::{BASE, Resource, Storage, columns, default_to, status_of};
 use crate::admission::service;
+use crate::names::NameRule;
 
 pub(super) fn row() -> Resource {
     Resource {
@@ -22,7 +23,7 @@ pub(super) fn row() -> Resource {
         namespaced: true,
         subresources: const { &[status_of("Service")] },
         returns_deleted: true,
-        label_names: true,
+        names: NameRule::Label,
         retained: &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"],
         decode: decode::<Service>,
         default,

@@ -13,6 +13,7 @@ use super::columns::{NAME_AND_CREATED, workloads as columns};
 use super::decode::{DecodeError, Decoded, decode};
 use super::{BASE, Generation, Resource, Storage, default_to, pod, scale, status_of, storage};
 use crate::admission::{role, stateful_set, workload};
+use crate::names::NameRule;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -28,7 +29,7 @@ const APPS: Resource = Resource {
     ..BASE
 };
 
-const RBAC: Resource = Resource { group: GROUP, created_by_update: true, ..BASE };
+const RBAC: Resource = Resource { group: GROUP, created_by_update: true, names: NameRule::Segment, ..BASE };
 
 /// Fields of pod templates, and of the claim templates of a StatefulSet, that hold quantities.
 pub(super) const QUANTITIES: &[&str] = &[
@@ -45,7 +46,7 @@ pub(super) const QUANTITIES: &[&str] = &[
 /// The counts that Go writes even when they are not set.
 const SCHEDULED: &[&str] =
     &["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"];
-const OF_REPLICA_SET: &[&str] = &["replicas"];
+pub(super) const OF_REPLICA_SET: &[&str] = &["replicas"];
 const OF_STATEFUL_SET: &[&str] = &["replicas", "availableReplicas"];
 
 pub(super) fn rows() -> Vec<Resource> {
@@ -119,7 +120,7 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "statefulset",
             short_names: &["sts"],
             subresources: const { &[scale(), status_of("StatefulSet")] },
-            label_names: true,
+            names: NameRule::Label,
             decode: decode_workload::<StatefulSet>,
             quantities: QUANTITIES,
             default: default_stateful_set,
@@ -288,12 +289,12 @@ pub(super) fn default_template(spec: &mut Value) {
 
 /// A new object has the status of an empty one. A new DaemonSet has the first generation of its template, unless its
 /// writer restores another one (`PrepareForCreate` of pkg/registry/apps/daemonset).
-fn begin(set: &mut Value, counts: &[&str]) {
+pub(super) fn begin(set: &mut Value, counts: &[&str]) {
     set["status"] = json!({});
     write_counts(set, counts);
 }
 
-fn write_counts(set: &mut Value, counts: &[&str]) {
+pub(super) fn write_counts(set: &mut Value, counts: &[&str]) {
     for field in counts {
         default_to(&mut set["status"], field, 0);
     }

@@ -19,12 +19,15 @@ KINDS = {
     "authentication": "SelfSubjectReview TokenRequest TokenReview",
     "authorization": "LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview",
     "autoscaling": "Scale",
+    "autoscaling/v2": "HorizontalPodAutoscaler",
     "batch": "CronJob Job",
     "core": "Binding ConfigMap Endpoints Event LimitRange Namespace Node PersistentVolume PersistentVolumeClaim Pod "
-    "ResourceQuota Secret Service ServiceAccount",
+    "PodTemplate ReplicationController ResourceQuota Secret Service ServiceAccount",
     "coordination": "Lease",
+    "discovery": "EndpointSlice",
     "events": "Event",
-    "networking": "Ingress NetworkPolicy",
+    "networking": "Ingress IngressClass NetworkPolicy",
+    "node": "RuntimeClass",
     "policy": "Eviction PodDisruptionBudget",
     "apps": "ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet",
     "rbac": "ClusterRole ClusterRoleBinding Role RoleBinding",
@@ -140,7 +143,7 @@ class Writer:
         self.folders = {"meta": META}
         self.todo = []
         for group, kinds in KINDS.items():
-            folder = EXTENSIONS if group == "apiextensions" else f"api/{group}/v1"
+            folder = EXTENSIONS if group == "apiextensions" else f"api/{group}" if "/" in group else f"api/{group}/v1"
             self.todo += [(folder, kind) for kind in kinds.split()]
         self.todo += [(META, "DeleteOptions"), (META, "Status")]
         self.packages[META] = dict(UNDESCRIBED)

@@ -8,6 +8,7 @@
 mod text;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::LazyLock;
 
 /// The type of a value.
@@ -154,6 +155,14 @@ pub struct Object {
     pub others: Option<Shape>,
 }
 
+impl Object {
+    /// The name of the type in Go, such as `v1.PodSpec`.
+    pub fn go_name(&self) -> String {
+        let version = self.package.rsplit('.').next().unwrap_or_default();
+        format!("{version}.{}", self.name)
+    }
+}
+
 /// All types.
 #[derive(Debug)]
 pub struct Schema {
@@ -173,7 +182,13 @@ pub fn objects() -> &'static [Object] {
 pub fn of_kind(group: &str, kind: &str) -> Option<&'static Shape> {
     // Packages are called after the first part of their group's name.
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
-    SCHEMA.kinds.get(package)?.get(kind)
+    // The names of packages of other versions than v1 end with the version.
+    let of_group = |name: &str| {
+        let version = name.strip_prefix(package);
+        version.is_some_and(|version| version.is_empty() || version.starts_with('v'))
+    };
+    let versions = SCHEMA.kinds.range::<str, _>((Bound::Included(package), Bound::Unbounded));
+    versions.take_while(|(name, _)| of_group(name)).find_map(|(_, kinds)| kinds.get(kind))
 }
 
 impl Shape {

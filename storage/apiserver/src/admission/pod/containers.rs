@@ -7,8 +7,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::volumes::without_backsteps;
-use super::{check_name, environment, items};
-use crate::quantity::Quantity;
+use super::{check_name, environment, items, requirements};
 use crate::status::FieldError;
 
 /// All containers of the spec at `path`. `mountable` are the names of its valid volumes.
@@ -50,7 +49,7 @@ fn common(path: &str, container: &Value, spec: &Value, mountable: &HashSet<&str>
     errors.extend(mounts(path, container, mountable));
     errors.extend(devices(path, container, spec, mountable));
     errors.extend(policy(path, container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"]));
-    errors.extend(resources(&format!("{path}.resources"), &container["resources"]));
+    errors.extend(requirements::validate(&format!("{path}.resources"), &container["resources"]));
     errors
 }
 
@@ -124,32 +123,6 @@ fn no_life_cycle(path: &str, container: &Value) -> Vec<FieldError> {
 }
 
 /// No quantity is negative, and no request is above its limit.
-fn resources(path: &str, resources: &Value) -> Vec<FieldError> {
-    let parse = |quantity: &Value| quantity.as_str().and_then(|text| text.parse::<Quantity>().ok());
-    let mut errors = Vec::new();
-    for list in ["limits", "requests"] {
-        for (name, quantity) in resources[list].as_object().into_iter().flatten() {
-            if parse(quantity).is_some_and(|quantity| quantity.nanos() < 0) {
-                let message = "must be greater than or equal to 0";
-                errors.push(FieldError::invalid(format!("{path}.{list}[{name}]"), quantity, message));
-            }
-        }
-    }
-    for (name, request) in resources["requests"].as_object().into_iter().flatten() {
-        let limit = &resources["limits"][name];
-        let above = match (parse(request), parse(limit)) {
-            (Some(request), Some(limit)) => request.nanos() > limit.nanos(),
-            _ => false,
-        };
-        if above {
-            let limit = limit.as_str().unwrap_or_default();
-            let message = format!("must be less than or equal to {name} limit of {limit}");
-            errors.push(FieldError::invalid(format!("{path}.requests"), request, message));
-        }
-    }
-    errors
-}
-
 fn mounts(path: &str, container: &Value, mountable: &HashSet<&str>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut targets = HashSet::new();

@@ -7,6 +7,7 @@
 mod containers;
 mod environment;
 mod placement;
+mod requirements;
 mod volumes;
 
 pub use volumes::HOST_PATH_TYPES;
@@ -20,6 +21,9 @@ use crate::names;
 use crate::resources::{Resource, Storage};
 use crate::status::{FieldError, Result, Status};
 use crate::store::{Key, Object, Store};
+
+pub use placement::check_tolerations;
+pub use requirements::validate as check_resources;
 
 /// Completes a new pod, or rejects it.
 pub fn admit(store: &Store, resource: &Resource, pod: &mut Value) -> Result<()> {

@@ -18,10 +18,16 @@ pub fn validate(path: &str, spec: &Value) -> Vec<FieldError> {
         errors.extend(one_of(format!("{path}.{field}"), &spec[field], known));
     }
     errors.extend(labels::check(&format!("{path}.nodeSelector"), &spec["nodeSelector"]));
-    for (index, toleration) in items(&spec["tolerations"]).enumerate() {
-        errors.extend(check_toleration(&format!("{path}.tolerations[{index}]"), toleration));
-    }
+    errors.extend(check_tolerations(path, spec));
     errors
+}
+
+/// The tolerations of the object at `path`.
+pub fn check_tolerations(path: &str, object: &Value) -> Vec<FieldError> {
+    let tolerations = items(&object["tolerations"]).enumerate();
+    tolerations
+        .flat_map(|(index, toleration)| check_toleration(&format!("{path}.tolerations[{index}]"), toleration))
+        .collect()
 }
 
 /// Upstream lists these values unsorted.

@@ -48,8 +48,7 @@ pub(in crate::resources) fn endpoints(endpoints: &Value) -> Value {
     if list(&endpoints["subsets"]).is_empty() {
         return "<none>".into();
     }
-    let text = all[..all.len().min(SHOWN)].join(",");
-    if all.len() > SHOWN { format!("{text} + {} more...", all.len() - SHOWN) } else { text }.into()
+    first_ones(all)
 }
 
 /// `formatHosts`. Rules without a host are not shown, and counted.
@@ -83,6 +82,42 @@ pub(in crate::resources) fn address(ingress: &Value) -> Value {
 
 pub(in crate::resources) fn ingress_ports(ingress: &Value) -> Value {
     if list(&ingress["spec"]["tls"]).is_empty() { "80".into() } else { "80, 443".into() }
+}
+
+/// The kind and name of an IngressClass's parameters.
+pub(in crate::resources) fn class_parameters(class: &Value) -> Value {
+    let parameters = &class["spec"]["parameters"];
+    if parameters.is_null() {
+        return "<none>".into();
+    }
+    let text = |field: &str| parameters[field].as_str().unwrap_or_default();
+    let group = parameters["apiGroup"].as_str().map(|group| format!(".{group}")).unwrap_or_default();
+    format!("{}{group}/{}", text("kind"), text("name")).into()
+}
+
+/// `formatDiscoveryPorts`.
+pub(in crate::resources) fn slice_ports(slice: &Value) -> Value {
+    let ports = list(&slice["ports"]).iter().map(|port| match (&port["port"], port["name"].as_str()) {
+        (Value::Null, name) => name.unwrap_or("*").to_owned(),
+        (number, _) => number.to_string(),
+    });
+    first_ones(ports.collect())
+}
+
+/// `formatDiscoveryEndpoints`.
+pub(in crate::resources) fn slice_addresses(slice: &Value) -> Value {
+    let endpoints = list(&slice["endpoints"]).iter();
+    let addresses = endpoints.flat_map(|endpoint| list(&endpoint["addresses"]));
+    first_ones(addresses.map(|address| address.as_str().unwrap_or_default().to_owned()).collect())
+}
+
+/// `listWithMoreString`.
+fn first_ones(texts: Vec<String>) -> Value {
+    if texts.is_empty() {
+        return "<unset>".into();
+    }
+    let text = texts[..texts.len().min(SHOWN)].join(",");
+    if texts.len() > SHOWN { format!("{text} + {} more...", texts.len() - SHOWN) } else { text }.into()
 }
 
 #[cfg(test)]
@@ -125,6 +160,19 @@ mod tests {
         assert_eq!(rules(&[]), "*");
         assert_eq!(rules(&["a", "", "b"]), "a,b");
         assert_eq!(rules(&["a", "b", "c", "d", ""]), "a,b,c + 2 more...");
+    }
+
+    #[test]
+    fn classes_and_slices() {
+        let class = json!({ "spec": { "parameters": { "apiGroup": "a.io", "kind": "K", "name": "n" } } });
+        assert_eq!([class_parameters(&class), class_parameters(&json!({}))], ["K.a.io/n", "<none>"]);
+        let slice = json!({
+            "ports": [{ "port": 80 }, { "name": "a" }],
+            "endpoints": [{ "addresses": ["192.0.2.1", "192.0.2.2"] }, { "addresses": ["192.0.2.3", "192.0.2.4"] }],
+        });
+        assert_eq!(slice_ports(&slice), "80,a");
+        assert_eq!(slice_addresses(&slice), "192.0.2.1,192.0.2.2,192.0.2.3 + 1 more...");
+        assert_eq!(slice_ports(&json!({})), "<unset>");
     }
 
     fn hosts_of(rules: &[Value]) -> Value {

@@ -22,9 +22,13 @@ pub(in crate::resources) fn images(workload: &Value) -> Value {
     of_containers(workload, "image")
 }
 
-/// A field of each container (`layoutContainerCells`).
 fn of_containers(workload: &Value, field: &str) -> Value {
-    let containers = list(&workload["spec"]["template"]["spec"]["containers"]).iter();
+    of_template(&workload["spec"]["template"], field)
+}
+
+/// A field of each container of a pod template (`layoutContainerCells`).
+pub(in crate::resources) fn of_template(template: &Value, field: &str) -> Value {
+    let containers = list(&template["spec"]["containers"]).iter();
     let fields: Vec<&str> =
         containers.map(|container| container[field].as_str().unwrap_or_default()).collect();
     fields.join(",").into()
@@ -35,7 +39,7 @@ pub(in crate::resources) fn node_selector(workload: &Value) -> Value {
 }
 
 /// `FormatLabels` in apimachinery pkg/labels/labels.go.
-pub(super) fn format_labels(labels: &Value) -> Value {
+pub(in crate::resources) fn format_labels(labels: &Value) -> Value {
     let labels = sorted(equalities(labels));
     if labels.is_empty() { "<none>".into() } else { labels.into() }
 }
@@ -172,6 +176,71 @@ fn subjects(binding: &Value, kind: &str) -> Value {
     names.collect::<Vec<_>>().join(", ").into()
 }
 
+pub(in crate::resources) fn scale_target(autoscaler: &Value) -> Value {
+    let target = &autoscaler["spec"]["scaleTargetRef"];
+    let text = |field: &str| target[field].as_str().unwrap_or_default();
+    format!("{}/{}", text("kind"), text("name")).into()
+}
+
+pub(in crate::resources) fn least_replicas(autoscaler: &Value) -> Value {
+    autoscaler["spec"]["minReplicas"].as_i64().map_or("<unset>".into(), |least| least.to_string().into())
+}
+
+/// `formatHPAMetrics`: the current and the desired value of each metric.
+pub(in crate::resources) fn metrics(autoscaler: &Value) -> Value {
+    const SHOWN: usize = 2;
+    let wanted = list(&autoscaler["spec"]["metrics"]);
+    if wanted.is_empty() {
+        return "<none>".into();
+    }
+    let current = list(&autoscaler["status"]["currentMetrics"]);
+    let texts = wanted
+        .iter()
+        .enumerate()
+        .map(|(index, metric)| metric_text(metric, current.get(index).unwrap_or(&Value::Null)));
+    let shown: Vec<String> = texts.take(SHOWN).collect();
+    let more = wanted.len().saturating_sub(SHOWN);
+    let shown = shown.join(", ");
+    if more > 0 { format!("{shown} + {more} more...") } else { shown }.into()
+}
+
+fn metric_text(metric: &Value, status: &Value) -> String {
+    let source = match metric["type"].as_str().unwrap_or_default() {
+        "External" => "external",
+        "Pods" => "pods",
+        "Object" => "object",
+        "Resource" => "resource",
+        "ContainerResource" => "containerResource",
+        _ => return "<unknown type>".to_owned(),
+    };
+    let (target, current) = (&metric[source]["target"], &status[source]["current"]);
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let of = |field: &str, unset: &str| {
+        let (have, want) = (text(&current[field]), text(&target[field]));
+        format!(
+            "{}/{}",
+            have.unwrap_or_else(|| "<unknown>".to_owned()),
+            want.unwrap_or_else(|| unset.to_owned())
+        )
+    };
+    let average = !target["averageValue"].is_null();
+    match source {
+        "pods" => of("averageValue", "0"),
+        "external" | "object" if average => format!("{} (avg)", of("averageValue", "0")),
+        "external" | "object" => of("value", "<nil>"),
+        _ => {
+            let name = metric[source]["name"].as_str().unwrap_or_default();
+            if average {
+                return format!("{name}: {}", of("averageValue", ""));
+            }
+            let percent = |value: &Value| value.as_i64().map(|percent| format!("{percent}%"));
+            let have = percent(&current["averageUtilization"]).unwrap_or_else(|| "<unknown>".to_owned());
+            let want = percent(&target["averageUtilization"]).unwrap_or_else(|| "<auto>".to_owned());
+            format!("{name}: {have}/{want}")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -234,6 +303,29 @@ mod tests {
             ["True", "False", "<unset>"]
         );
         assert_eq!(last_schedule(&json!({})), "<none>");
+    }
+
+    #[test]
+    fn metrics_show_current_and_desired_values() {
+        let of = |target: Value| json!({ "metric": { "name": "m" }, "name": "cpu", "target": target });
+        let current = json!([
+            { "resource": { "current": { "averageUtilization": 7 } } },
+            { "external": { "current": { "averageValue": "2" } } },
+        ]);
+        let autoscaler =
+            |wanted: Value| json!({ "spec": { "metrics": wanted }, "status": { "currentMetrics": current } });
+        let percent = json!({ "type": "Resource", "resource": of(json!({ "averageUtilization": 80 })) });
+        let external = json!({ "type": "External", "external": of(json!({ "averageValue": "3" })) });
+        let object = json!({ "type": "Object", "object": of(json!({ "value": "5" })) });
+        assert_eq!(metrics(&autoscaler(json!([percent, external]))), "cpu: 7%/80%, 2/3 (avg)");
+        assert_eq!(
+            metrics(&autoscaler(json!([percent, external, object]))),
+            "cpu: 7%/80%, 2/3 (avg) + 1 more..."
+        );
+        assert_eq!(metrics(&json!({ "spec": { "metrics": [object] } })), "<unknown>/5");
+        assert_eq!(metrics(&json!({})), "<none>");
+        let target = json!({ "spec": { "scaleTargetRef": { "kind": "K", "name": "n" } } });
+        assert_eq!((scale_target(&target), least_replicas(&target)), (json!("K/n"), json!("<unset>")));
     }
 
     #[test]

@@ -210,3 +210,82 @@ pub(in crate::resources) const ROLE_BINDING: &[Column] = &[
     wide("Groups", Computed(cells::groups), "Groups in the roleBinding"),
     wide("ServiceAccounts", Computed(cells::service_accounts), "ServiceAccounts in the roleBinding"),
 ];
+
+pub(in crate::resources) const REPLICATION_CONTROLLER: &[Column] = &[
+    NAME,
+    column(
+        "Desired",
+        "integer",
+        Number("/spec/replicas"),
+        "Replicas is the number of desired replicas. This is a pointer to distinguish between explicit zero and unspecified. Defaults to 1. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicationcontroller#what-is-a-replicationcontroller",
+    ),
+    column(
+        "Current",
+        "integer",
+        Number("/status/replicas"),
+        "Replicas is the most recently observed number of replicas. More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicationcontroller#what-is-a-replicationcontroller",
+    ),
+    column(
+        "Ready",
+        "integer",
+        Number("/status/readyReplicas"),
+        "The number of ready replicas for this replication controller.",
+    ),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    wide(
+        "Selector",
+        Computed(|controller| cells::format_labels(&controller["spec"]["selector"])),
+        "Selector is a label query over pods that should match the Replicas count. If Selector is empty, it is defaulted to the labels present on the Pod template. Label keys and values that must match in order to be controlled by this replication controller, if empty defaulted to labels on Pod template. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors",
+    ),
+];
+
+pub(in crate::resources) const POD_TEMPLATE: &[Column] = &[
+    NAME,
+    string(
+        "Containers",
+        Computed(|template| cells::of_template(&template["template"], "name")),
+        "Names of each container in the template.",
+    ),
+    string(
+        "Images",
+        Computed(|template| cells::of_template(&template["template"], "image")),
+        "Images referenced by each container in the template.",
+    ),
+    string(
+        "Pod Labels",
+        Computed(|template| cells::format_labels(&template["template"]["metadata"]["labels"])),
+        "The labels for the pod template.",
+    ),
+];
+
+pub(in crate::resources) const AUTOSCALER: &[Column] = &[
+    NAME,
+    string(
+        "Reference",
+        Computed(cells::scale_target),
+        "scaleTargetRef points to the target resource to scale, and is used to the pods for which metrics should be collected, as well as to actually change the replica count.",
+    ),
+    string(
+        "Targets",
+        Computed(cells::metrics),
+        "metrics contains the specifications for which to use to calculate the desired replica count (the maximum replica count across all metrics will be used).  The desired replica count is calculated multiplying the ratio between the target value and the current value by the current number of pods.  Ergo, metrics used must decrease as the pod count is increased, and vice-versa.  See the individual metric source types for more information about how each type of metric must respond. If not set, the default metric will be set to 80% average CPU utilization.",
+    ),
+    string(
+        "MinPods",
+        Computed(cells::least_replicas),
+        "minReplicas is the lower limit for the number of replicas to which the autoscaler can scale down.  It defaults to 1 pod.  minReplicas is allowed to be 0 if the alpha feature gate HPAScaleToZero is enabled and at least one Object or External metric is configured.  Scaling is active as long as at least one metric value is available.",
+    ),
+    string(
+        "MaxPods",
+        Number("/spec/maxReplicas"),
+        "maxReplicas is the upper limit for the number of replicas to which the autoscaler can scale up. It cannot be less that minReplicas.",
+    ),
+    string(
+        "Replicas",
+        Number("/status/currentReplicas"),
+        "currentReplicas is current number of replicas of pods managed by this autoscaler, as last seen by the autoscaler.",
+    ),
+    AGE,
+];

@@ -35,7 +35,8 @@ const GENERAL: [&str; 12] = [
     "types",
     "versions",
 ];
-const GENERAL_FOR: [&str; 6] = [
+const GENERAL_FOR: [&str; 7] = [
+    "clusterroles.rbac.authorization.k8s.io",
     "configmaps",
     "events.events.k8s.io",
     "persistentvolumeclaims",

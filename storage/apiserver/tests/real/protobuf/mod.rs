@@ -65,7 +65,10 @@ impl Table {
     fn of_kind(&self, version: &str, kind: &str) -> Option<&Vec<Field>> {
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
         let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
-        let found = self.types.get(&format!("{package}.{kind}"));
+        // The names of packages of other versions than v1 end with the version.
+        let of_version =
+            || self.types.get(&format!("{package}{}.{kind}", version.rsplit('/').next().unwrap_or_default()));
+        let found = self.types.get(&format!("{package}.{kind}")).or_else(of_version);
         found.or_else(|| self.types.get(&format!("meta.{kind}"))).filter(|fields| !fields.is_empty())
     }
 }
