@@ -132,7 +132,8 @@ pub async fn dispatch(call: &Call<'_>, verb: &'static str) -> Result<Answer> {
     if formed && answer.is_ok() && !matches!(verb, "watch" | "delete") {
         call.check_form(matches!(verb, "list" | "deletecollection"))?;
     }
-    call.warnings.add(resource.custom.and_then(|kind| kind.deprecation.clone()));
+    let of_version = resource.custom.and_then(|kind| kind.deprecation.clone());
+    call.warnings.add(of_version.or(resource.deprecation.map(str::to_owned)));
     answer
 }
 

@@ -361,6 +361,8 @@ pub struct Resource {
     pub validate_update: fn(&Value, &Value) -> Vec<FieldError>,
     /// Warnings about an object that is written.
     pub warnings: fn(&Value, Write) -> Vec<String>,
+    /// The warning with which every request about the kind is answered.
+    pub deprecation: Option<&'static str>,
     /// Additional fields for selectors.
     pub fields: &'static [Field],
     /// The columns of its table, each with its cell.
@@ -401,6 +403,7 @@ pub const BASE: Resource = Resource {
     validate: |_| Vec::new(),
     validate_update: |_, _| Vec::new(),
     warnings: |_, _| Vec::new(),
+    deprecation: None,
     fields: &[],
     columns: columns::NAME_AND_AGE,
     custom: None,

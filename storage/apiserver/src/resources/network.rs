@@ -73,6 +73,7 @@ pub(super) fn rows() -> Vec<Resource> {
             decode: decode::<Endpoints>,
             default: default_endpoints,
             validate: endpoints::validate,
+            deprecation: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
             columns: columns::ENDPOINTS,
             namespaced: true,
             ..BASE

@@ -192,6 +192,16 @@ pub(super) const ROLES: &[Role] = &[
         ..ROLE
     },
     Role {
+        name: "system:controller:replication-controller",
+        permissions: &[
+            ("get list watch update", "core", "replicationcontrollers"),
+            ("update", "core", "replicationcontrollers/status replicationcontrollers/finalizers"),
+            ("list watch patch create delete", "core", "pods"),
+            EVENTS,
+        ],
+        ..ROLE
+    },
+    Role {
         name: "system:controller:statefulset-controller",
         permissions: &[
             ("get list watch create delete update patch", "core", "pods"),
