@@ -45,7 +45,7 @@ pub fn begin(definition: &mut Value) {
     let storage = storage_version(definition).map(Value::from);
     definition["status"] = json!({
         "acceptedNames": { "kind": "", "plural": "" },
-        "conditions": [],
+        "conditions": null,
         "storedVersions": storage.into_iter().collect::<Vec<_>>(),
     });
 }

@@ -1,7 +1,7 @@
 //! The CEL rules of schemas (`x-kubernetes-validations`).
 //!
 //! ```text
-//! declared: the errors and warnings of the rules of a definition
+//! declared: the errors of the rules of a definition; checker: of their expressions
 //!     rule: a rule, read from a schema
 //!         program: its compiled expressions; library: the functions of Kubernetes
 //!             budget: the limit of their cost
@@ -9,21 +9,21 @@
 //!     convert: values of CEL for those parts; evaluate: the result of an expression
 //! ```
 //!
-//! Expressions are parsed and evaluated by the crate `cel`, which has no type checker. A rule with wrong syntax, an
-//! unknown variable or surely the wrong type is rejected as upstream does, and so is one with a function or type that
-//! exists only upstream. Any other error of types, such as an unknown field,
-//! makes each object invalid, while upstream refuses the definition. Upstream's estimates of costs do not exist, and
-//! the limits differ: see `budget`.
+//! Expressions are parsed and evaluated by the crate `cel`, which has no type checker; `checker` is one. A rule with
+//! a function or type that exists only upstream is rejected, too. Upstream's estimates of costs do not exist, and the
+//! limits differ: see `budget`.
 //!
 //! Mirrors pkg/apiserver/schema/cel/validation.go.
 
 mod budget;
+mod checker;
 mod convert;
 mod declared;
 mod evaluate;
 mod field_path;
 mod library;
 mod opaque;
+mod parts;
 mod program;
 mod rule;
 #[cfg(test)]
@@ -163,7 +163,7 @@ impl Check {
         let variables = |is_optional| Variables::new(part.new, part.old, schema, part.is_root, is_optional);
         let (mut plain, mut optional) = (None, None);
         for rule in &rules.rules {
-            let Some(program) = rule.ready() else { continue };
+            let Some(program) = rule.program() else { continue };
             let is_optional = rule.optional_old == Some(true);
             // A rule about a change does not apply to a new value.
             if program.uses_old && part.old.is_none() && !is_optional {
@@ -232,7 +232,7 @@ impl Check {
             (path, None) => path.to_owned(),
             (path, Some(below)) => format!("{path}.{below}"),
         };
-        let message = rule.ready_message().map(|program| variables.message(program, &mut self.left));
+        let message = rule.message_program().map(|program| variables.message(program, &mut self.left));
         let detail = match message {
             Some(Ok(text)) if is_usable(text.trim()) => text.trim().to_owned(),
             Some(Err(Failure::Exhausted)) => {

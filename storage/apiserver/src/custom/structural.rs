@@ -3,7 +3,7 @@
 //! Mirrors pkg/apiserver/schema/validation.go and complete.go, and from pkg/apis/apiextensions/validation/validation.go what
 //! specDefinitionSchemaValidator forbids.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::pattern::Pattern;
 use super::schema::{list, texts};
@@ -21,7 +21,7 @@ enum Level {
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// What a schema inside `allOf`, `anyOf`, `oneOf` or `not` may not have: the field, and what upstream requires.
-const NOT_NESTED: [(&str, &str); 12] = [
+const NOT_NESTED: [(&str, &str); 13] = [
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
     ("default", "must be undefined to be structural"),
@@ -34,6 +34,7 @@ const NOT_NESTED: [(&str, &str); 12] = [
     ("x-kubernetes-list-map-keys", "must be empty to be structural"),
     ("x-kubernetes-list-type", "must be undefined to be structural"),
     ("x-kubernetes-map-type", "must be undefined to be structural"),
+    ("x-kubernetes-validations", "must be empty to be structural"),
 ];
 
 /// The errors of the schema at `path`, in order of their texts.
@@ -380,7 +381,7 @@ fn check_values(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
 fn check_nested(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (name, detail) in NOT_NESTED {
         let value = &schema[name];
-        if !value.is_null() && *value != false && *value != "" {
+        if ![Value::Null, false.into(), "".into(), json!([])].contains(value) {
             errors.push(FieldError::forbidden(format!("{path}.{name}"), detail));
         }
     }

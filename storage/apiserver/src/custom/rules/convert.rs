@@ -22,7 +22,7 @@ use crate::encoding::unbase64;
 pub type Owned = Box<dyn Val>;
 
 /// Identifiers of CEL that no field can have (`celReservedSymbols`).
-const RESERVED: [&str; 21] = [
+pub const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",
@@ -169,6 +169,10 @@ fn convert_object(fields: &Map<String, Value>, schema: &Schema, has_identity: bo
                     true => escape(name).unwrap_or_else(|| format!("\0{name}")),
                     false => name.clone(),
                 };
+                // `self.namespace` is `self.__namespace__`.
+                if is_declared && RESERVED.contains(&name.as_str()) {
+                    entries.insert(CelMapKey::from(name.clone()), below.clone_as_boxed());
+                }
                 entries.insert(CelMapKey::from(key), below);
             }
             None => {

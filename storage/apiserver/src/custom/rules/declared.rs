@@ -1,12 +1,14 @@
 //! The rules of a definition: which are rejected.
 //!
 //! Mirrors the part of ValidateCustomResourceDefinitionOpenAPISchema in pkg/apis/apiextensions/validation/validation.go
-//! that concerns `x-kubernetes-validations`, without the estimates of costs.
+//! that concerns `x-kubernetes-validations`, without the estimates of costs, and cel_validation.go there.
 
 use serde_json::{Value, json};
 
+use super::checker::shape::Shape;
+use super::checker::{self, Checked};
 use super::field_path;
-use super::program::Fault;
+use super::program::{Fault, Purpose};
 use super::rule::Rule;
 use crate::custom::schema::{Additional, ListType, Schema, list};
 use crate::status::FieldError;
@@ -17,14 +19,127 @@ const REASONS: [&str; 4] =
 
 /// The errors of the rules of `schema`, which `document` declares at `path`.
 pub fn validate(schema: &Schema, document: &Value, path: &str) -> Vec<FieldError> {
-    let mut rules = Vec::new();
-    collect(schema, document, path, None, &mut rules);
-    let mut errors: Vec<FieldError> = rules.iter().flat_map(Declared::check_texts).collect();
-    // As upstream, expressions are compiled once the schema is valid.
-    if errors.is_empty() {
-        errors = rules.iter().flat_map(Declared::check_programs).collect();
+    let mut errors = Errors::default();
+    let root = Part { schema, document, path: path.to_owned(), is_root: true, uncorrelatable: None };
+    root.visit(Scope::Outside, &mut errors);
+    errors.of_texts.append(&mut errors.of_expressions);
+    errors.of_texts
+}
+
+/// The errors of all rules. Those of texts come first.
+#[derive(Default)]
+struct Errors {
+    of_texts: Vec<FieldError>,
+    of_expressions: Vec<FieldError>,
+}
+
+/// What is known about the value that the rules of a part check (`CELSchemaContext`).
+#[derive(Clone, Copy)]
+enum Scope<'a> {
+    /// Expressions are not checked here.
+    Skipped,
+    /// No rule checks the whole value of which this is a part.
+    Outside,
+    /// A rule does; what it knows about the part.
+    Within(Option<&'a Shape>),
+    /// The schema declares nothing that an expression could read.
+    Unreadable,
+}
+
+impl<'a> Scope<'a> {
+    /// The scope of a part of the value.
+    fn below(self, part: impl Fn(&'a Shape) -> Option<&'a Shape>) -> Self {
+        match self {
+            Self::Within(shape) => Self::Within(shape.and_then(part)),
+            other => other,
+        }
     }
-    errors
+}
+
+/// A part of the schema.
+struct Part<'a> {
+    schema: &'a Schema,
+    document: &'a Value,
+    path: String,
+    is_root: bool,
+    /// The list around it, if its items have no identity over changes.
+    uncorrelatable: Option<&'a str>,
+}
+
+impl Part<'_> {
+    /// Checks the rules of the parts below, and then the rules here.
+    fn visit(&self, scope: Scope<'_>, errors: &mut Errors) {
+        if !self.schema.has_rules {
+            return;
+        }
+        let before = errors.of_texts.len();
+        let owned;
+        let scope = match scope {
+            Scope::Outside if self.schema.rules.is_empty() => Scope::Outside,
+            Scope::Outside | Scope::Within(None) => {
+                owned = Shape::of(self.schema, self.is_root || self.schema.embedded);
+                owned.as_ref().map_or(Scope::Unreadable, |shape| Scope::Within(Some(shape)))
+            }
+            other => other,
+        };
+        self.visit_below(scope, errors);
+        let declared = || {
+            let documents = list(&self.document["x-kubernetes-validations"]);
+            self.schema.rules.iter().zip(documents).enumerate().map(|(index, (rule, document))| Declared {
+                rule,
+                document,
+                schema: self.schema,
+                path: format!("{}.x-kubernetes-validations[{index}]", self.path),
+                uncorrelatable: self.uncorrelatable,
+            })
+        };
+        errors.of_texts.extend(declared().flat_map(|declared| declared.check_texts()));
+        // As upstream, expressions are compiled once the schema is valid.
+        if errors.of_texts.len() > before || self.schema.rules.is_empty() {
+            return;
+        }
+        match scope {
+            Scope::Within(Some(shape)) => {
+                errors.of_expressions.extend(declared().flat_map(|declared| declared.check_programs(shape)));
+            }
+            Scope::Unreadable => {
+                let detail = "internal error: failed to construct type information for x-kubernetes-validations \
+                              rules: unable to convert structural schema to CEL declarations";
+                let path = format!("{}.x-kubernetes-validations", self.path);
+                errors.of_expressions.push(FieldError::internal(path, detail));
+            }
+            Scope::Skipped | Scope::Outside | Scope::Within(None) => {}
+        }
+    }
+
+    fn visit_below(&self, scope: Scope<'_>, errors: &mut Errors) {
+        let (schema, document) = (self.schema, self.document);
+        let uncorrelatable = self.uncorrelatable;
+        let part = |schema, document, below: String| Part {
+            schema,
+            document,
+            path: format!("{}.{below}", self.path),
+            is_root: false,
+            uncorrelatable,
+        };
+        if let Additional::Schema(below) = &schema.additional {
+            let name = "additionalProperties";
+            part(below, &document[name], name.to_owned()).visit(scope.below(Shape::inner), errors);
+        }
+        for (name, below) in &schema.properties {
+            let part = part(below, &document["properties"][name], format!("properties[{name}]"));
+            part.visit(scope.below(|shape| shape.field(name)), errors);
+        }
+        for (index, below) in schema.all_of.iter().enumerate() {
+            part(below, &document["allOf"][index], format!("allOf[{index}]")).visit(Scope::Skipped, errors);
+        }
+        if let Some(below) = &schema.items {
+            let is_map = matches!(schema.list, ListType::Map(_));
+            let uncorrelatable = uncorrelatable.or((!is_map).then_some(self.path.as_str()));
+            let part = Part { uncorrelatable, ..part(below, &document["items"], "items".to_owned()) };
+            part.visit(scope.below(Shape::inner), errors);
+        }
+    }
 }
 
 /// A rule with its place.
@@ -36,47 +151,7 @@ struct Declared<'a> {
     /// The place of the rule.
     path: String,
     /// The list around it, if its items have no identity over changes.
-    uncorrelatable: Option<String>,
-}
-
-/// The rules of a schema; those of its parts come first.
-fn collect<'a>(
-    schema: &'a Schema,
-    document: &'a Value,
-    path: &str,
-    uncorrelatable: Option<&str>,
-    rules: &mut Vec<Declared<'a>>,
-) {
-    if !schema.has_rules {
-        return;
-    }
-    if let Additional::Schema(below) = &schema.additional {
-        let name = "additionalProperties";
-        collect(below, &document[name], &format!("{path}.{name}"), uncorrelatable, rules);
-    }
-    for (name, below) in &schema.properties {
-        let place = format!("{path}.properties[{name}]");
-        collect(below, &document["properties"][name], &place, uncorrelatable, rules);
-    }
-    for (index, below) in schema.all_of.iter().enumerate() {
-        let place = format!("{path}.allOf[{index}]");
-        collect(below, &document["allOf"][index], &place, uncorrelatable, rules);
-    }
-    if let Some(below) = &schema.items {
-        let is_map = matches!(schema.list, ListType::Map(_));
-        let uncorrelatable = uncorrelatable.or((!is_map).then_some(path));
-        collect(below, &document["items"], &format!("{path}.items"), uncorrelatable, rules);
-    }
-    let documents = list(&document["x-kubernetes-validations"]);
-    for (index, (rule, document)) in schema.rules.iter().zip(documents).enumerate() {
-        rules.push(Declared {
-            rule,
-            document,
-            schema,
-            path: format!("{path}.x-kubernetes-validations[{index}]"),
-            uncorrelatable: uncorrelatable.map(str::to_owned),
-        });
-    }
+    uncorrelatable: Option<&'a str>,
 }
 
 impl Declared<'_> {
@@ -123,39 +198,50 @@ impl Declared<'_> {
         errors
     }
 
-    fn check_programs(&self) -> Vec<FieldError> {
+    fn check_programs(&self, shape: &Shape) -> Vec<FieldError> {
         let rule = self.rule;
+        let is_optional = rule.optional_old == Some(true);
+        let check = |text: &str, purpose| checker::check(text, purpose, shape, is_optional);
         let mut errors = Vec::new();
-        let programs = [("rule", rule.program()), ("messageExpression", rule.message_program())];
-        for (field, program) in programs {
-            match program {
-                Some(Err(Fault::Invalid(detail))) => {
-                    errors.push(FieldError::invalid(self.at(field), &self.shown(), detail.as_str()));
+        let uses_old = match check(&rule.text, Purpose::Rule) {
+            Ok(Checked { uses_old }) => {
+                if !rule.message_text.is_empty()
+                    && let Err(fault) = check(&rule.message_text, Purpose::Message)
+                {
+                    errors.push(self.error_of("messageExpression", fault));
                 }
-                // An object that upstream rejects would be accepted here.
-                Some(Err(Fault::Unsupported(feature))) => {
-                    let detail = format!(
-                        "this API server does not evaluate {feature}: write the rule without it, or use a stock \
-                         kube-apiserver"
-                    );
-                    errors.push(FieldError::invalid(self.at(field), &self.shown(), detail));
-                }
-                Some(Ok(_)) | None => {}
+                uses_old
             }
-        }
-        let Some(program) = rule.ready() else { return errors };
-        if program.uses_old {
-            if let Some(path) = &self.uncorrelatable {
+            Err(fault @ Fault::Unsupported(_)) => return vec![self.error_of("rule", fault)],
+            Err(fault) => {
+                errors.push(self.error_of("rule", fault));
+                false
+            }
+        };
+        match (uses_old, self.uncorrelatable, rule.optional_old) {
+            (true, Some(path), _) => {
                 let detail = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {path}"
                 );
                 errors.push(FieldError::invalid(self.at("rule"), &rule.text.as_str().into(), detail));
             }
-        } else if let Some(optional) = rule.optional_old {
-            let detail = "may not be set if oldSelf is not used in rule";
-            errors.push(FieldError::invalid(self.at("optionalOldSelf"), &optional.into(), detail));
+            (false, _, Some(optional)) => {
+                let detail = "may not be set if oldSelf is not used in rule";
+                errors.push(FieldError::invalid(self.at("optionalOldSelf"), &optional.into(), detail));
+            }
+            _ => {}
         }
         errors
+    }
+
+    fn error_of(&self, field: &str, fault: Fault) -> FieldError {
+        let detail = match fault {
+            Fault::Invalid(detail) => detail,
+            Fault::Unsupported(feature) => format!(
+                "this API server does not evaluate {feature}: write the rule without it, or use a stock kube-apiserver"
+            ),
+        };
+        FieldError::invalid(self.at(field), &self.shown(), detail)
     }
 
     /// The rule as upstream prints its internal type.

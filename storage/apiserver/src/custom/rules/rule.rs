@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use super::program::{Fault, Program, Purpose, compile};
+use super::program::{Fault, Program, compile};
 
 /// A rule. Its expressions are compiled when they are first needed: at the start of a server, none is.
 #[derive(Debug)]
@@ -62,27 +62,14 @@ impl Rule {
         }
     }
 
-    /// The compiled expression; none if it is empty.
-    pub fn program(&self) -> Option<&Result<Program, Fault>> {
-        let compiled = || (!self.text.trim().is_empty()).then(|| compile(&self.text, Purpose::Rule));
-        self.program.get_or_init(compiled).as_ref()
+    /// The compiled expression; none if it is empty or cannot be evaluated.
+    pub fn program(&self) -> Option<&Program> {
+        ready(&self.program, &self.text)
     }
 
-    /// The compiled expression of the message; none if it is empty.
-    pub fn message_program(&self) -> Option<&Result<Program, Fault>> {
-        let text = &self.message_text;
-        let compiled = || (!text.trim().is_empty()).then(|| compile(text, Purpose::Message));
-        self.message_program.get_or_init(compiled).as_ref()
-    }
-
-    /// The expression, if it can be evaluated.
-    pub fn ready(&self) -> Option<&Program> {
-        self.program()?.as_ref().ok()
-    }
-
-    /// The expression of the message, if it can be evaluated.
-    pub fn ready_message(&self) -> Option<&Program> {
-        self.message_program()?.as_ref().ok()
+    /// The compiled expression of the message; see [`Self::program`].
+    pub fn message_program(&self) -> Option<&Program> {
+        ready(&self.message_program, &self.message_text)
     }
 
     /// Its name in messages (`ruleErrorString`).
@@ -97,4 +84,9 @@ impl Rule {
             false => self.name().to_owned(),
         }
     }
+}
+
+fn ready<'a>(program: &'a OnceLock<Compiled>, text: &str) -> Option<&'a Program> {
+    let compiled = || (!text.trim().is_empty()).then(|| compile(text));
+    program.get_or_init(compiled).as_ref()?.as_ref().ok()
 }

@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::common::types::{CelInt, CelList, CelMap, CelMapKey, CelString, DYN_TYPE};
 use cel::common::value::{BuiltinRef, CowVal, Val};
 use cel::parser::{Macro, MacroExprHelper};
 use cel::{DeclarationError, Env, ExecutionError, ParseError};
+
+use super::super::parts::parts_mut;
 
 /// The functions that make pairs of a list or map, and a map of pairs; CEL cannot call these names.
 const PAIRS: &str = "@pairs";
@@ -92,40 +94,12 @@ fn part_of(pair: &str, index: i64) -> Expr {
     })
 }
 
-/// The parts of an expression.
-fn parts(expression: &mut Expr) -> Vec<&mut IdedExpr> {
-    match expression {
-        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => Vec::new(),
-        Expr::Select(select) => vec![&mut *select.operand],
-        Expr::Call(call) => call.target.as_deref_mut().into_iter().chain(&mut call.args).collect(),
-        Expr::List(list) => list.elements.iter_mut().collect(),
-        Expr::Map(map) => map.entries.iter_mut().flat_map(|entry| entry_parts(&mut entry.expr)).collect(),
-        Expr::Struct(message) => {
-            message.entries.iter_mut().flat_map(|entry| entry_parts(&mut entry.expr)).collect()
-        }
-        Expr::Comprehension(inner) => vec![
-            &mut inner.iter_range,
-            &mut inner.accu_init,
-            &mut inner.loop_cond,
-            &mut inner.loop_step,
-            &mut inner.result,
-        ],
-    }
-}
-
-fn entry_parts(entry: &mut EntryExpr) -> Vec<&mut IdedExpr> {
-    match entry {
-        EntryExpr::StructField(field) => vec![&mut field.value],
-        EntryExpr::MapEntry(entry) => vec![&mut entry.key, &mut entry.value],
-    }
-}
-
 /// Replaces a variable, unless a loop in the expression has one of the same name.
 fn replace(expression: &mut IdedExpr, name: &str, by: &Expr) {
     match &mut expression.expr {
         Expr::Ident(found) if found == name => expression.expr = by.clone(),
         Expr::Comprehension(inner) if inner.iter_var == name => replace(&mut inner.iter_range, name, by),
-        other => parts(other).into_iter().for_each(|part| replace(part, name, by)),
+        other => parts_mut(other).into_iter().for_each(|part| replace(part, name, by)),
     }
 }
 
@@ -142,7 +116,7 @@ fn fill(expression: &mut IdedExpr, values: &HashMap<&str, IdedExpr>, pair: &str)
             if let Expr::Comprehension(inner) = other {
                 pair.clone_into(&mut inner.iter_var);
             }
-            parts(other).into_iter().for_each(|part| fill(part, values, pair));
+            parts_mut(other).into_iter().for_each(|part| fill(part, values, pair));
         }
     }
 }

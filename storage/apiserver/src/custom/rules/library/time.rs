@@ -125,6 +125,11 @@ impl Timestamp {
         Self::read(&format!("{text}T00:00:00Z"))
     }
 
+    /// The moment so many seconds after the start of 1970.
+    pub fn of_seconds(seconds: i64) -> Option<Self> {
+        jiff::Timestamp::from_second(seconds).ok().and_then(Self::checked)
+    }
+
     fn checked(moment: jiff::Timestamp) -> Option<Self> {
         (1..=9999).contains(&TimeZone::UTC.to_datetime(moment).year()).then_some(Self(moment))
     }
@@ -159,8 +164,7 @@ fn read_timestamp(text: &CelString<'_>) -> Result<Timestamp, ExecutionError> {
 }
 
 fn timestamp_of(seconds: &CelInt) -> Result<Timestamp, ExecutionError> {
-    let moment = jiff::Timestamp::from_second(*seconds.inner()).ok();
-    moment.and_then(Timestamp::checked).ok_or_else(|| overflow("timestamp overflow"))
+    Timestamp::of_seconds(*seconds.inner()).ok_or_else(|| overflow("timestamp overflow"))
 }
 
 fn same_timestamp(moment: &Timestamp) -> Timestamp {
