@@ -92,6 +92,8 @@ impl Warnings {
 pub async fn dispatch(call: &Call<'_>, verb: &'static str) -> Result<Answer> {
     let resource = call.path.resource;
     check_verb(call, verb)?;
+    let of_version = resource.custom.and_then(|kind| kind.deprecation.clone());
+    call.warnings.add(of_version.or(resource.deprecation.map(str::to_owned)));
     if let ("create", None, None) = (verb, &call.path.namespace, &call.path.name)
         && resource.namespaced
         && resource.custom.is_some()
@@ -132,8 +134,6 @@ pub async fn dispatch(call: &Call<'_>, verb: &'static str) -> Result<Answer> {
     if formed && answer.is_ok() && !matches!(verb, "watch" | "delete") {
         call.check_form(matches!(verb, "list" | "deletecollection"))?;
     }
-    let of_version = resource.custom.and_then(|kind| kind.deprecation.clone());
-    call.warnings.add(of_version.or(resource.deprecation.map(str::to_owned)));
     answer
 }
 
