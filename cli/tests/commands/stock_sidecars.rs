@@ -226,14 +226,24 @@ fn a_killed_run_leaves_no_token_in_the_log_of_a_program() {
 #[test]
 fn a_program_that_exits_at_once_fails_the_start_with_its_log() {
     let out = tempfile::tempdir().expect("a folder");
-    let run = out.path().join("run").display().to_string();
-    // Without a registrar the driver is not registered, so the start waits for the program.
-    let sidecar = "registrar=exec:sh -c 'echo no licence, $2 >&2; exit 1' sh --password hunter2";
-    let output = claimcheck(&["run", "volume_io::a file", "--sidecar", sidecar, "--out", &run]);
-    assert_eq!(output.status.code(), Some(3), "{}", error_of(&output));
-    let expected = ["sidecar registrar node-", "exits immediately after it is started", "no licence, ***"];
-    assert!(expected.iter().all(|words| error_of(&output).contains(words)), "{}", error_of(&output));
-    assert!(!error_of(&output).contains("hunter2"), "{}", error_of(&output));
+    let flag = "flag provided but not defined: -feature-gates";
+    let script = format!("echo {flag} >&2; printf \"Usage of csi-snapshotter:\\n  -v value\\n\" >&2; exit 2");
+    let table = [
+        // Without a registrar the driver is not registered, so the start waits for the program.
+        ("registrar=exec:sh -c 'echo no licence, $2 >&2; exit 1'".to_owned(), "no licence, ***"),
+        // Without this one it is registered.
+        (format!("snapshotter=exec:sh -c '{script}'"), flag),
+    ];
+    for (at, (sidecar, expected)) in table.into_iter().enumerate() {
+        let run = out.path().join(at.to_string()).display().to_string();
+        let sidecar = format!("{sidecar} sh --password hunter2");
+        let output = claimcheck(&["run", "volume_io::a file", "--sidecar", &sidecar, "--out", &run]);
+        let error = error_of(&output);
+        assert_eq!(output.status.code(), Some(3), "{error}");
+        let words = ["exits immediately after it is started", &format!("log:\n{expected}")];
+        assert!(words.iter().all(|words| error.contains(words)), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
 }
 
 #[test]

@@ -43,6 +43,7 @@ mod kind_image;
 mod kind_loops;
 #[cfg(test)]
 mod kind_tests;
+mod last_lines;
 mod leaks;
 mod node;
 mod node_driver;

@@ -22,7 +22,9 @@ use serde_json::json;
 
 use super::{
     control_plane::{NODE_GROUP, NODE_USER},
-    denials, supervisor,
+    denials,
+    last_lines::last_lines,
+    supervisor,
 };
 use claimcheck_component::client::{ClientError, client};
 use claimcheck_deploy::install::{self, accounts};
@@ -204,7 +206,7 @@ impl Stock {
             _ = stock.apiserver.wait() => apiserver,
             () = tokio::time::sleep(READY) => apiserver,
         };
-        let last_lines = supervisor::last_lines(&failed.log);
+        let last_lines = last_lines(&failed.log);
         Err(StockError::NotReady { program: failed.name, log: failed.log, last_lines })
     }
 

@@ -12,11 +12,11 @@ use nix::sys::signal::Signal;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinHandle,
-    time::Instant,
+    time::{Instant, timeout},
 };
 use tracing::{info, warn};
 
-use super::secrets::Secrets;
+use super::{last_lines::last_lines, secrets::Secrets};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -25,8 +25,9 @@ const HEALTHY: Duration = Duration::from_secs(10);
 /// The grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How many log lines are quoted for a component that is not running.
-const LAST_LINES: usize = 5;
+/// How long a component must run at first before the cluster is ready: the time in which a program with a flag that it
+/// does not have, or without a file that it requires, exits even on a busy machine.
+const STEADY: Duration = Duration::from_millis(500);
 
 /// A disruption of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +118,17 @@ impl Supervised {
         if failures.wait_for(|failures| *failures >= times).await.is_err() {
             // It is no longer supervised, so it will not be restarted.
             std::future::pending().await
+        }
+    }
+
+    /// Resolves once the component has run for [`STEADY`].
+    pub async fn is_steady(&self) {
+        let mut failures = self.failures.clone();
+        while let Ok(changed) = timeout(STEADY, failures.changed()).await {
+            if changed.is_err() {
+                // It is no longer supervised, so it will not be restarted.
+                std::future::pending().await
+            }
         }
     }
 
@@ -287,19 +299,12 @@ fn quoted(word: String) -> String {
     if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{word}'") }
 }
 
-/// The last lines of output of a component that is not running; empty without output.
-pub(super) fn last_lines(log: &Path) -> String {
-    let log = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
-}
-
 /// SIGTERM, and SIGKILL after the grace period.
 pub(crate) async fn stop(process: &mut Process) {
     // A stopped process would not handle it.
     process.signal(Signal::SIGCONT);
     process.signal(Signal::SIGTERM);
-    if tokio::time::timeout(GRACE, process.wait()).await.is_err() {
+    if timeout(GRACE, process.wait()).await.is_err() {
         process.signal(Signal::SIGKILL);
         let _ = process.wait().await;
     }
@@ -313,17 +318,7 @@ mod tests {
     async fn an_exited_component_is_reported_without_secrets_and_restarted() {
         let folder = tempfile::tempdir().unwrap();
         let script = "echo \"cannot log in with $2\" >&2; exit 3";
-        let spec = ProcessSpec {
-            name: "driver node-1".to_owned(),
-            program: "sh".into(),
-            args: ["-c", script, "sh", "--password", "hunter2"].map(Into::into).to_vec(),
-            env: Vec::new(),
-            log: folder.path().join("driver-node-1.log"),
-            filter: None,
-            namespace: None,
-            run_directory: None,
-            capabilities: claimcheck_substrate::Capabilities::All,
-        };
+        let spec = shell(folder.path(), script);
         let (sender, mut ends) = mpsc::unbounded_channel();
         let component = Supervised::start(spec, sender).unwrap();
         component.has_failed(2).await;
@@ -334,5 +329,35 @@ mod tests {
         }
         assert!(component.command_line().ends_with("sh --password ***"), "{}", component.command_line());
         assert!(!component.last_lines().contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn a_component_that_exits_is_not_steady() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = |script: &str| {
+            let (sender, ends) = mpsc::unbounded_channel();
+            (Supervised::start(shell(folder.path(), script), sender).unwrap(), ends)
+        };
+        let (component, _ends) = start("exec sleep 600");
+        component.is_steady().await;
+        let (component, _ends) = start("exit 3");
+        tokio::select! {
+            () = component.is_steady() => panic!("it exits immediately"),
+            () = component.has_failed(3) => {}
+        }
+    }
+
+    fn shell(folder: &Path, script: &str) -> ProcessSpec {
+        ProcessSpec {
+            name: "driver node-1".to_owned(),
+            program: "sh".into(),
+            args: ["-c", script, "sh", "--password", "hunter2"].map(Into::into).to_vec(),
+            env: Vec::new(),
+            log: folder.join("driver-node-1.log"),
+            filter: None,
+            namespace: None,
+            run_directory: None,
+            capabilities: claimcheck_substrate::Capabilities::All,
+        }
     }
 }

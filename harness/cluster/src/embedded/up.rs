@@ -19,7 +19,7 @@ use claimcheck_driver::host::LoopHolder;
 use claimcheck_informer::Kind;
 use claimcheck_model::{Capability, ComponentEnd, Denial, ObjectKey, Stamp};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
-use futures::future::{select_all, try_join_all};
+use futures::future::{join_all, select_all, try_join_all};
 use k8s_openapi::{
     api::{
         core::v1::Namespace,
@@ -244,8 +244,12 @@ impl Cluster {
             _refreshed: refreshed,
             _loop_holder: loop_holder,
         };
+        let ready = async {
+            let sidecars = join_all(embedded.sidecars.servers().map(Supervised::is_steady));
+            tokio::join!(embedded.registered(&observer, &driver_name), sidecars).0
+        };
         tokio::select! {
-            registered = embedded.registered(&observer, &driver_name) => registered?,
+            ready = ready => ready?,
             error = embedded.process_fails() => return Err(error.with_denials(&embedded.denials(&client).await)),
         }
         // Topology keys alone have no effect: the driver must declare VOLUME_ACCESSIBILITY_CONSTRAINTS.
