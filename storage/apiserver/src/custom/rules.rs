@@ -9,15 +9,17 @@
 //!     convert: values of CEL for those parts; evaluate: the result of an expression
 //! ```
 //!
-//! Expressions are parsed and evaluated by the crate `cel`, which has no type checker; `checker` is one. A rule with
-//! a function or type that exists only upstream is rejected, too. Upstream's estimates of costs do not exist, and the
-//! limits differ: see `budget`.
+//! Expressions are parsed and evaluated by the crate `cel`, which has no type checker and no costs; `checker` has both.
+//! A rule with a function or type that exists only upstream is rejected, too. The limits of an evaluation differ from
+//! upstream's: see `budget`.
 //!
 //! Mirrors pkg/apiserver/schema/cel/validation.go.
 
 mod budget;
 mod checker;
 mod convert;
+#[cfg(test)]
+mod cost_tests;
 mod declared;
 mod evaluate;
 mod field_path;

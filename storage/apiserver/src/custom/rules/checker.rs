@@ -5,12 +5,14 @@
 //! shape: what a schema declares about `self`; types: of expressions; signatures: of functions
 //! expression: the types of the parts; unify: type parameters
 //!     literals, format, constants: what surely fails when it is evaluated
+//!     cost: its estimated cost
 //! ```
 //!
 //! Mirrors compileRule in apiextensions-apiserver pkg/apiserver/schema/cel/compilation.go, and cel-go checker and
 //! cel/env.go.
 
 mod constants;
+mod cost;
 mod expression;
 mod format;
 mod literals;
@@ -37,6 +39,8 @@ const MOST_ERRORS: usize = 100;
 pub struct Checked {
     /// Whether it reads `oldSelf`.
     pub uses_old: bool,
+    /// The most that it can cost.
+    pub cost: u64,
 }
 
 /// Checks `text`. `shape` is that of `self`; `is_optional`: `oldSelf` is an optional value.
@@ -81,7 +85,8 @@ fn check_here(text: &str, purpose: Purpose, shape: &Shape, is_optional: bool) ->
     if let Some(fault) = constants::fault(&checker, &expression) {
         return Err(Fault::Invalid(format!("{instantiation}: {fault}")));
     }
-    Ok(Checked { uses_old: checker.uses_old })
+    let cost = cost::estimate(&checker, &expression, shape);
+    Ok(Checked { uses_old: checker.uses_old, cost })
 }
 
 /// The name of the type of `self`, which upstream changes so that no expression can contain it.

@@ -1,29 +1,34 @@
 //! The rules of a definition: which are rejected.
 //!
 //! Mirrors the part of ValidateCustomResourceDefinitionOpenAPISchema in pkg/apis/apiextensions/validation/validation.go
-//! that concerns `x-kubernetes-validations`, without the estimates of costs, and cel_validation.go there.
+//! that concerns `x-kubernetes-validations`, and cel_validation.go there.
 
 use serde_json::{Value, json};
 
-use super::checker::shape::Shape;
+use super::checker::shape::{LARGEST_REQUEST, Shape};
 use super::checker::{self, Checked};
 use super::field_path;
 use super::program::{Fault, Purpose};
 use super::rule::Rule;
-use crate::custom::schema::{Additional, ListType, Schema, list};
+use crate::custom::schema::{Additional, Limits, ListType, Schema, list};
 use crate::status::FieldError;
 
 /// Valid reasons.
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
+/// The cost that a rule may have, and all rules of a schema.
+const MOST_PER_RULE: u64 = 10_000_000;
+const MOST_PER_SCHEMA: u64 = 100_000_000;
+
 /// The errors of the rules of `schema`, which `document` declares at `path`.
 pub fn validate(schema: &Schema, document: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Errors::default();
-    let root = Part { schema, document, path: path.to_owned(), is_root: true, uncorrelatable: None };
+    let root =
+        Part { schema, document, path: path.to_owned(), is_root: true, uncorrelatable: None, count: Some(1) };
     root.visit(Scope::Outside, &mut errors);
-    errors.of_texts.append(&mut errors.of_expressions);
-    errors.of_texts
+    let of_costs = errors.costs.errors(path);
+    errors.of_texts.into_iter().chain(errors.of_expressions).chain(of_costs).collect()
 }
 
 /// The errors of all rules. Those of texts come first.
@@ -31,6 +36,50 @@ pub fn validate(schema: &Schema, document: &Value, path: &str) -> Vec<FieldError
 struct Errors {
     of_texts: Vec<FieldError>,
     of_expressions: Vec<FieldError>,
+    costs: Costs,
+}
+
+/// The costs of all expressions (`TotalCost`).
+#[derive(Default)]
+struct Costs {
+    total: u64,
+    /// The most expensive ones with their places, in descending order.
+    most: Vec<(String, u64)>,
+}
+
+impl Costs {
+    fn add(&mut self, path: String, cost: u64) {
+        self.total = self.total.saturating_add(cost);
+        if cost >= MOST_PER_SCHEMA / 100 {
+            self.most.push((path, cost));
+            self.most.sort_by_key(|(_, cost)| std::cmp::Reverse(*cost));
+            self.most.truncate(4);
+        }
+    }
+
+    fn errors(self, path: &str) -> Vec<FieldError> {
+        if self.total <= MOST_PER_SCHEMA {
+            return Vec::new();
+        }
+        let contributed =
+            "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        let most = self.most.into_iter().map(|(path, _)| FieldError::forbidden(path, contributed));
+        most.chain([FieldError::forbidden(path, excess(what, self.total, MOST_PER_SCHEMA))]).collect()
+    }
+}
+
+/// The message about a cost above a limit (`getCostErrorMessage`).
+fn excess(what: &str, cost: u64, limit: u64) -> String {
+    let factor = match cost as f64 / limit as f64 {
+        factor if factor > 100.0 => "more than 100x".to_owned(),
+        factor if factor < 1.5 => format!("{factor:.6}x"),
+        factor => format!("{factor:.1}x"),
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
+         maxLength where arrays, maps, and strings are declared)"
+    )
 }
 
 /// What is known about the value that the rules of a part check (`CELSchemaContext`).
@@ -64,6 +113,8 @@ struct Part<'a> {
     is_root: bool,
     /// The list around it, if its items have no identity over changes.
     uncorrelatable: Option<&'a str>,
+    /// How many of its values an object can have; none if that is not limited.
+    count: Option<u64>,
 }
 
 impl Part<'_> {
@@ -100,7 +151,9 @@ impl Part<'_> {
         }
         match scope {
             Scope::Within(Some(shape)) => {
-                errors.of_expressions.extend(declared().flat_map(|declared| declared.check_programs(shape)));
+                // A value has a comma after it.
+                let count = self.count.unwrap_or(LARGEST_REQUEST / (shape.least_size + 1));
+                declared().for_each(|declared| declared.check_programs(shape, count, errors));
             }
             Scope::Unreadable => {
                 let detail = "internal error: failed to construct type information for x-kubernetes-validations \
@@ -115,12 +168,21 @@ impl Part<'_> {
     fn visit_below(&self, scope: Scope<'_>, errors: &mut Errors) {
         let (schema, document) = (self.schema, self.document);
         let uncorrelatable = self.uncorrelatable;
+        let limit = |limits: &Limits| limits.max.map(|most| most as u64);
+        let factor = match (schema.kind.as_str(), &schema.additional) {
+            ("object", Additional::None) => Some(1),
+            ("object", Additional::Any | Additional::Schema(_)) => limit(&schema.fields),
+            ("array", _) => limit(&schema.count),
+            _ => Some(1),
+        };
+        let count = self.count.zip(factor).map(|(count, factor)| count.saturating_mul(factor));
         let part = |schema, document, below: String| Part {
             schema,
             document,
             path: format!("{}.{below}", self.path),
             is_root: false,
             uncorrelatable,
+            count,
         };
         if let Additional::Schema(below) = &schema.additional {
             let name = "additionalProperties";
@@ -198,23 +260,30 @@ impl Declared<'_> {
         errors
     }
 
-    fn check_programs(&self, shape: &Shape) -> Vec<FieldError> {
+    /// Adds the errors of the expressions, of which the rule is evaluated `count` times.
+    fn check_programs(&self, shape: &Shape, count: u64, errors: &mut Errors) {
         let rule = self.rule;
         let is_optional = rule.optional_old == Some(true);
         let check = |text: &str, purpose| checker::check(text, purpose, shape, is_optional);
-        let mut errors = Vec::new();
         let uses_old = match check(&rule.text, Purpose::Rule) {
-            Ok(Checked { uses_old }) => {
-                if !rule.message_text.is_empty()
-                    && let Err(fault) = check(&rule.message_text, Purpose::Message)
-                {
-                    errors.push(self.error_of("messageExpression", fault));
+            Ok(Checked { uses_old, cost }) => {
+                self.add_cost("rule", "estimated rule cost", cost.saturating_mul(count), errors);
+                let message = &rule.message_text;
+                match (!message.is_empty()).then(|| check(message, Purpose::Message)) {
+                    None => {}
+                    Some(Ok(Checked { cost, .. })) => {
+                        self.add_cost("messageExpression", "estimated messageExpression cost", cost, errors);
+                    }
+                    Some(Err(fault)) => errors.of_expressions.push(self.error_of("messageExpression", fault)),
                 }
                 uses_old
             }
-            Err(fault @ Fault::Unsupported(_)) => return vec![self.error_of("rule", fault)],
             Err(fault) => {
-                errors.push(self.error_of("rule", fault));
+                let is_unsupported = matches!(fault, Fault::Unsupported(_));
+                errors.of_expressions.push(self.error_of("rule", fault));
+                if is_unsupported {
+                    return;
+                }
                 false
             }
         };
@@ -223,15 +292,24 @@ impl Declared<'_> {
                 let detail = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {path}"
                 );
-                errors.push(FieldError::invalid(self.at("rule"), &rule.text.as_str().into(), detail));
+                let value = rule.text.as_str().into();
+                errors.of_expressions.push(FieldError::invalid(self.at("rule"), &value, detail));
             }
             (false, _, Some(optional)) => {
                 let detail = "may not be set if oldSelf is not used in rule";
-                errors.push(FieldError::invalid(self.at("optionalOldSelf"), &optional.into(), detail));
+                let error = FieldError::invalid(self.at("optionalOldSelf"), &optional.into(), detail);
+                errors.of_expressions.push(error);
             }
             _ => {}
         }
-        errors
+    }
+
+    fn add_cost(&self, field: &str, what: &str, cost: u64, errors: &mut Errors) {
+        if cost > MOST_PER_RULE {
+            let detail = excess(what, cost, MOST_PER_RULE);
+            errors.of_expressions.push(FieldError::forbidden(self.at(field), detail));
+        }
+        errors.costs.add(self.at(field), cost);
     }
 
     fn error_of(&self, field: &str, fault: Fault) -> FieldError {

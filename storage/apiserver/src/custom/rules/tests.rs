@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::program::Program;
+use super::checker::{self, shape::Shape};
+use super::program::{Program, Purpose};
 use super::{check, check_within, convert, validate};
 use crate::custom::schema::Schema;
 
@@ -164,8 +165,9 @@ fn functions_of_kubernetes_are_evaluated() {
         "[1, 2].transformMap(i, v, i > 0, v + 1) == {1: 3}",
         "[[1, 2], [3]].all(i, l, l.all(j, v, v == [[1, 2], [3]][i][j] && [v].all(v, v > 0)))",
     ];
+    let shape = Shape::of(&Schema::read(&json!({ "type": "string" })), false).unwrap();
     for rule in table {
-        assert_eq!(declared(json!({ "type": "string" }), json!({ "rule": rule })), NONE, "{rule}");
+        assert_eq!(checker::check(rule, Purpose::Rule, &shape, false).err(), None, "{rule}");
         assert_eq!(
             of_field(json!({ "type": "string" }), json!([{ "rule": rule }]), json!("x")),
             NONE,
@@ -426,9 +428,9 @@ fn wrong_rules_are_refused() {
     }
     let message = declared(object(), json!({ "rule": "true", "messageExpression": "1" }));
     assert!(message[0].ends_with(": messageExpression must evaluate to a string"), "{message:?}");
-    let item = ruled(json!({ "type": "string" }), json!([{ "rule": "self == oldSelf" }]));
+    let item = ruled(json!({ "type": "string", "maxLength": 3 }), json!([{ "rule": "self == oldSelf" }]));
     assert_eq!(
-        declared(json!({ "type": "array", "items": item }), json!({ "rule": "true" })),
+        declared(json!({ "type": "array", "maxItems": 3, "items": item }), json!({ "rule": "true" })),
         [
             "s.properties[f].items.x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": oldSelf \
              cannot be used on the uncorrelatable portion of the schema within s.properties[f]"

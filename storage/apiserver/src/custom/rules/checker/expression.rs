@@ -173,23 +173,16 @@ impl<'a> Checker<'a> {
             return self.known.apply(&found);
         }
         let mut types: Vec<Type<'a>> = call.args.iter().map(|arg| self.visit(arg)).collect();
-        let Some(target) = &call.target else {
-            let Some(function) = overloads(name) else { return self.undeclared(id, name) };
-            self.support(name, false, &types);
-            return self.resolve(id, call, function, types);
-        };
-        // A call of `b` on `a` is a call of the function `a.b`, if that exists.
-        if let Some(whole) = qualified(&target.expr).map(|prefix| format!("{prefix}.{name}"))
-            && let Some(function) = overloads(&whole)
-        {
-            self.support(&whole, false, &types);
-            let call = CallExpr { func_name: whole, target: None, args: call.args.clone() };
-            return self.resolve(id, &call, function, types);
+        let (name, target) = callee(call);
+        if let Some(target) = target {
+            types.insert(0, self.visit(target));
         }
-        types.insert(0, self.visit(target));
-        let Some(function) = overloads(name) else { return self.undeclared(id, name) };
-        self.support(name, true, &types);
-        self.resolve(id, call, function, types)
+        let Some(function) = overloads(&name) else { return self.undeclared(id, &name) };
+        self.support(&name, target.is_some(), &types);
+        match name.as_str() {
+            operators::LOGICAL_AND | operators::LOGICAL_OR => self.resolve_logic(id, call, function, &types),
+            _ => self.resolve(id, &name, target.is_some(), function, &types),
+        }
     }
 
     /// Checks that the interpreter has the function.
@@ -209,14 +202,11 @@ impl<'a> Checker<'a> {
     fn resolve(
         &mut self,
         id: u64,
-        call: &CallExpr,
+        name: &str,
+        is_method: bool,
         function: &'static [Overload],
-        types: Vec<Type<'a>>,
+        types: &[Type<'a>],
     ) -> Type<'a> {
-        let is_method = call.target.is_some();
-        if matches!(call.func_name.as_str(), operators::LOGICAL_AND | operators::LOGICAL_OR) {
-            return self.resolve_logic(id, call, function, &types);
-        }
         let mut result: Option<Type<'a>> = None;
         let mut found = Vec::new();
         for overload in function.iter().filter(|overload| overload.is_method == is_method) {
@@ -224,7 +214,7 @@ impl<'a> Checker<'a> {
             let expected: Vec<Type<'a>> =
                 overload.arguments.iter().map(|kind| self.instantiate(kind, &mut letters)).collect();
             let returned = self.instantiate(&overload.result, &mut letters);
-            if !self.known.are_assignable(&types, &expected) {
+            if !self.known.are_assignable(types, &expected) {
                 continue;
             }
             found.push(overload.id);
@@ -241,7 +231,6 @@ impl<'a> Checker<'a> {
                 (true, Some((target, arguments))) => format!("{target}.({})", arguments.join(", ")),
                 _ => format!("({})", types.join(", ")),
             };
-            let name = &call.func_name;
             return self.fault(id, format!("found no matching overload for '{name}' applied to '{applied}'"));
         };
         self.overloads.insert(id, found);
@@ -381,6 +370,18 @@ fn type_of<'a>(literal: &LiteralValue) -> Type<'a> {
         LiteralValue::Null => Type::Null,
         LiteralValue::String(_) => Type::String,
         LiteralValue::UInt(_) => Type::Uint,
+    }
+}
+
+/// The name of the function that is called, and on what. A call of `b` on `a` is a call of the function `a.b`, if that
+/// exists.
+pub fn callee(call: &CallExpr) -> (String, Option<&IdedExpr>) {
+    let target = call.target.as_deref();
+    let prefix = target.and_then(|target| qualified(&target.expr));
+    let whole = prefix.map(|prefix| format!("{prefix}.{}", call.func_name));
+    match whole.filter(|whole| overloads(whole).is_some()) {
+        Some(whole) => (whole, None),
+        None => (call.func_name.clone(), target),
     }
 }
 

@@ -31,7 +31,6 @@ pub type Fields = BTreeMap<String, Shape>;
 pub struct Shape {
     pub kind: Kind,
     /// The most items, fields or bytes; 0 if that is not limited by a number.
-    #[expect(dead_code, reason = "an estimate of costs requires it")]
     pub most: u64,
     /// The least size of its JSON.
     pub least_size: u64,
