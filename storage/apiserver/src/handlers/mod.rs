@@ -92,8 +92,6 @@ impl Warnings {
 pub async fn dispatch(call: &Call<'_>, verb: &'static str) -> Result<Answer> {
     let resource = call.path.resource;
     check_verb(call, verb)?;
-    let of_version = resource.custom.and_then(|kind| kind.deprecation.clone());
-    call.warnings.add(of_version.or(resource.deprecation.map(str::to_owned)));
     if let ("create", None, None) = (verb, &call.path.namespace, &call.path.name)
         && resource.namespaced
         && resource.custom.is_some()
@@ -105,6 +103,8 @@ pub async fn dispatch(call: &Call<'_>, verb: &'static str) -> Result<Answer> {
     if formed {
         call.negotiate()?;
     }
+    let of_version = resource.custom.and_then(|kind| kind.deprecation.clone());
+    call.warnings.add(of_version.or(resource.deprecation.map(str::to_owned)));
     options::check_write(&call.query, verb, call.media_type() == apply::MEDIA_TYPE)?;
     if verb == "watch" {
         call.check_table()?;
