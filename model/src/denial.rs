@@ -59,15 +59,12 @@ impl Denial {
 
     /// The namespace and name of the service account, if the user is one.
     pub fn account(&self) -> Option<(&str, &str)> {
-        self.user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
+        account(&self.user)
     }
 
     /// Who lacks the right: `ServiceAccount ns/name`, or the user.
     pub fn subject(&self) -> String {
-        match self.account() {
-            Some((namespace, name)) => format!("ServiceAccount {namespace}/{name}"),
-            None => format!("user {}", self.user),
-        }
+        subject(&self.user)
     }
 
     /// What the verb is applied to: `pods/status in namespace ns`.
@@ -118,6 +115,18 @@ impl Denial {
             Some(_) => format!("add the rule {rule} to {}", self.roles.join(" or ")),
             None => format!("bind a role with the rule {rule} to it"),
         }
+    }
+}
+
+fn account(user: &str) -> Option<(&str, &str)> {
+    user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')
+}
+
+/// A user as a subject: `ServiceAccount ns/name`, or `user jane`.
+pub(crate) fn subject(user: &str) -> String {
+    match account(user) {
+        Some((namespace, name)) => format!("ServiceAccount {namespace}/{name}"),
+        None => format!("user {user}"),
     }
 }
 

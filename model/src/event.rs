@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ApiWrite, CaseId, CaseResult, ComponentEnd, Denial, FailureDump, LoadEvent, PhaseSample, RpcMethod,
-    RunInfo, Stamp, StockMetrics,
+    RunInfo, Stamp, StockMetrics, Unserved,
 };
 
 /// An event and the time at which the reporter received it.
@@ -93,6 +93,8 @@ pub enum Event {
     },
     /// RBAC does not permit a verb that a program requested.
     Denied(Denial),
+    /// A program requested a resource that the API server does not serve.
+    Unserved(Unserved),
     /// An object, mount or device was leaked.
     Leak(Leak),
     /// The time that a change of a probe object took to reach the harness' own watch.

@@ -28,6 +28,7 @@ mod stamp;
 mod stock;
 mod storage_operation;
 mod suggest;
+mod unserved;
 pub mod volume_populator;
 
 pub use api_write::{ApiWrite, LifecycleObject, LifecycleObjectKind};
@@ -50,3 +51,4 @@ pub use stamp::Stamp;
 pub use stock::{StockComponent, StockMetrics, StockOperation, StockState};
 pub use storage_operation::StorageOperation;
 pub use suggest::nearest;
+pub use unserved::Unserved;

@@ -196,6 +196,38 @@ fn missing_rights_are_reported_with_their_remedy() {
     }
 }
 
+/// As csi-provisioner before v3.2 does with `--enable-capacity`, of which the pods of the run would only show that no node
+/// has enough capacity.
+#[test]
+fn versions_of_apis_that_kubernetes_has_removed_are_reported_with_those_that_are_served() {
+    let out = tempfile::tempdir().expect("a folder");
+    let run = out.path().join("run");
+    let path = "/apis/storage.k8s.io/v1beta1/namespaces/default/csistoragecapacities";
+    let sidecar =
+        format!("old=exec:sh -c 'kubectl --kubeconfig {{kubeconfig}} get --raw {path}; exec sleep 600'");
+    let folder = run.display().to_string();
+    let output = claimcheck(&["run", "volume_io::a file", "--sidecar", &sidecar, "--out", &folder]);
+    assert_eq!(output.status.code(), Some(0), "{}", error_of(&output));
+    let text = fs::read_to_string(run.join("summary.json")).expect("a summary");
+    let summary: Value = serde_json::from_str(&text).expect("JSON");
+    let request = json!({
+        "user": "system:serviceaccount:kube-system:claimcheck-sidecar-old",
+        "version": "storage.k8s.io/v1beta1",
+        "resource": "csistoragecapacities",
+        "served": ["storage.k8s.io/v1"],
+    });
+    assert_eq!(summary["unserved"], json!([request]));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "requested csistoragecapacities of storage.k8s.io/v1beta1, which this version of Kubernetes does not serve",
+        "use a version of the program that requests storage.k8s.io/v1",
+        "1 unserved APIs",
+    ] {
+        assert!(printed.contains(part), "{part:?} is not in {printed}");
+    }
+}
+
 /// Nothing removes secrets from its log afterwards.
 #[test]
 fn a_killed_run_leaves_no_token_in_the_log_of_a_program() {

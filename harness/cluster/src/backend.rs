@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use claimcheck_csi::tap::{FaultAction, FaultRule, KnownSecrets};
-use claimcheck_model::{Denial, Leak, Log};
+use claimcheck_model::{Denial, Leak, Log, Unserved};
 use kube::Client;
 
 use super::{
@@ -85,6 +85,14 @@ impl Backend {
     pub(crate) async fn denials(&self, client: &Client) -> Vec<Denial> {
         match self {
             Self::Embedded(embedded) => embedded.denials(client).await,
+            Self::Kind(_) | Self::Existing(_) => Vec::new(),
+        }
+    }
+
+    /// See [`Cluster::unserved`](super::Cluster::unserved).
+    pub(crate) async fn unserved(&self, client: &Client) -> Vec<Unserved> {
+        match self {
+            Self::Embedded(embedded) => embedded.unserved(client).await,
             Self::Kind(_) | Self::Existing(_) => Vec::new(),
         }
     }

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use claimcheck_csi::tap::{FaultRule, KnownSecrets, TapRecord};
-use claimcheck_model::{ApiWrite, ComponentEnd, Denial, Leak, Log, Rule, Stamp};
+use claimcheck_model::{ApiWrite, ComponentEnd, Denial, Leak, Log, Rule, Stamp, Unserved};
 use kube::Client;
 use tokio::sync::mpsc;
 
@@ -72,6 +72,11 @@ impl Cluster {
     /// What RBAC did not permit programs so far: the rules that are missing in a vendor's roles. Known on virtual nodes only.
     pub async fn denials(&self) -> Vec<Denial> {
         self.backend.denials(&self.client).await
+    }
+
+    /// What programs requested so far in versions that the API server does not serve. Known on virtual nodes only.
+    pub async fn unserved(&self) -> Vec<Unserved> {
+        self.backend.unserved(&self.client).await
     }
 
     /// Its abilities in addition to the API.

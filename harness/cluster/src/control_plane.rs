@@ -8,7 +8,7 @@ use std::{
 
 use claimcheck_apiserver::{self as apiserver, kubeconfig};
 use claimcheck_deploy::install::{NAMESPACE, accounts};
-use claimcheck_model::Denial;
+use claimcheck_model::{Denial, Unserved};
 use kube::Client;
 
 use super::{
@@ -202,6 +202,14 @@ impl ControlPlane {
         match self {
             Self::Builtin { server, .. } => server.denials(),
             Self::Stock(stock) => stock.denials(),
+        }
+    }
+
+    /// What programs requested in versions that are not served.
+    pub(super) fn unserved(&self) -> Vec<Unserved> {
+        match self {
+            Self::Builtin { server, .. } => server.unserved(),
+            Self::Stock(stock) => stock.unserved(),
         }
     }
 

@@ -62,6 +62,7 @@ mod stock;
 mod stock_controllers;
 mod supervisor;
 mod unregistered;
+mod unserved;
 pub mod usage;
 
 pub use additional_driver::{AdditionalDriver, DeployError, DriverLease};

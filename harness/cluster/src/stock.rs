@@ -14,7 +14,7 @@ use std::{
 
 use claimcheck_apiserver::{Certificates, TlsError, kubeconfig};
 use claimcheck_controllers::Name;
-use claimcheck_model::Denial;
+use claimcheck_model::{Denial, Unserved};
 use claimcheck_substrate::{Capabilities, Process, ProcessSpec, STATE_DIR, SpawnError};
 use http::Request;
 use kube::Client;
@@ -24,7 +24,7 @@ use super::{
     control_plane::{NODE_GROUP, NODE_USER},
     denials,
     last_lines::last_lines,
-    supervisor,
+    supervisor, unserved,
 };
 use claimcheck_component::client::{ClientError, client};
 use claimcheck_deploy::install::{self, accounts};
@@ -247,6 +247,11 @@ impl Stock {
     pub(super) fn denials(&self) -> Vec<Denial> {
         // Without audited users there is no log.
         denials::of_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
+    }
+
+    /// What the audited users requested in versions that are not served.
+    pub(super) fn unserved(&self) -> Vec<Unserved> {
+        unserved::of_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
     }
 
     /// The program with upstream's controllers, if requested.

@@ -40,6 +40,7 @@ pub(super) fn render(summary: &Summary) -> String {
     parts.extend(failures(summary));
     parts.extend(leaks(summary));
     parts.extend(denials(summary));
+    parts.extend(unserved(summary));
     parts.extend(slos(summary));
     parts.extend(phases(summary));
     parts.extend(counts(summary));
@@ -66,6 +67,7 @@ fn verdict(summary: &Summary) -> String {
         (failed, failed_with.as_str()),
         (cases.skipped, "skipped"),
         (summary.denials.len() as u64, "missing rights"),
+        (summary.unserved.len() as u64, "unserved APIs"),
         (summary.leaks.len() as u64, "leaked"),
         (summary.violations.values().sum(), "calls out of order"),
         (summary.unmet_slos().count() as u64, "thresholds not met"),
@@ -144,6 +146,15 @@ fn denials(summary: &Summary) -> Option<String> {
     let lines: String =
         lines.map(|rule| format!("- {}: {}\n", html(&rule.what), html(&rule.remedy))).collect();
     (!lines.is_empty()).then(|| format!("### Missing rights (403 Forbidden)\n\n{lines}"))
+}
+
+/// Requests for APIs that are not served, each with the remedy.
+fn unserved(summary: &Summary) -> Option<String> {
+    let requests = summary.unserved.iter();
+    let lines: String = requests
+        .map(|request| format!("- {}: {}\n", html(&request.to_string()), html(&request.remedy())))
+        .collect();
+    (!lines.is_empty()).then(|| format!("### Unserved APIs (404 Not Found)\n\n{lines}"))
 }
 
 fn slos(summary: &Summary) -> Option<String> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use claimcheck_model::{
     CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Denial, Event, Leak, LoadEvent, Outcome,
-    Phase, Rule, RunInfo, StockComponent, StockState, TransitionKind, read_environment,
+    Phase, Rule, RunInfo, StockComponent, StockState, TransitionKind, Unserved, read_environment,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub struct Summary {
     /// What RBAC did not permit programs: the rules that are missing in a vendor's roles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denials: Vec<Denial>,
+    /// What programs requested in versions that the API server does not serve.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unserved: Vec<Unserved>,
     /// Leaked objects.
     pub leaks: Vec<Leak>,
     /// The capability matrix: declared, detected, exercised, skipped and why.
@@ -275,6 +278,7 @@ impl Tally {
                 summary.warnings.push(CaseWarning { case: case.clone(), text: text.clone() });
             }
             Event::Denied(denial) => summary.denials.push(denial.clone()),
+            Event::Unserved(request) => summary.unserved.push(request.clone()),
             Event::Leak(leak) => summary.leaks.push(leak.clone()),
             Event::Clock(clock) => drop(summary.clocks.insert(clock.node.clone(), clock.state.clone())),
             Event::Stock(stock) => drop(summary.stock.insert(stock.component, stock.state.clone())),

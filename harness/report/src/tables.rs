@@ -103,6 +103,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     parts.extend(slos(summary, style));
     parts.extend(warnings(summary, paint));
     parts.extend(denials(summary, paint));
+    parts.extend(unserved(summary, paint));
     parts.extend(violations(summary, paint));
     parts.extend(restarts(summary, paint));
     parts.extend(leaks(summary, paint));
@@ -320,10 +321,20 @@ fn warnings(summary: &Summary, paint: Paint) -> Option<String> {
 
 /// Missing rules of roles, each with the remedy.
 fn denials(summary: &Summary, paint: Paint) -> Option<String> {
-    let lines = missing_rules(&summary.denials).into_iter().map(|rule| {
-        format!("{}\n{}", wrap(&rule.what, "  ").trim_start(), paint.dim(&wrap(&rule.remedy, "      ")))
-    });
+    let lines =
+        missing_rules(&summary.denials).into_iter().map(|rule| with_remedy(&rule.what, &rule.remedy, paint));
     section(paint.with("1;33", "Missing rights (requests answered with 403 Forbidden)"), lines)
+}
+
+/// Requests for APIs that are not served, each with the remedy.
+fn unserved(summary: &Summary, paint: Paint) -> Option<String> {
+    let requests = summary.unserved.iter();
+    let lines = requests.map(|request| with_remedy(&request.to_string(), &request.remedy(), paint));
+    section(paint.with("1;33", "Unserved APIs (requests answered with 404 Not Found)"), lines)
+}
+
+fn with_remedy(what: &str, remedy: &str, paint: Paint) -> String {
+    format!("{}\n{}", wrap(what, "  ").trim_start(), paint.dim(&wrap(remedy, "      ")))
 }
 
 fn violations(summary: &Summary, paint: Paint) -> Option<String> {
@@ -388,6 +399,7 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
         (cases.skipped, "skipped".to_owned()),
         (summary.warnings.len() as u64, "warnings".to_owned()),
         (summary.denials.len() as u64, "missing rights".to_owned()),
+        (summary.unserved.len() as u64, "unserved APIs".to_owned()),
         (summary.leaks.len() as u64, "leaked".to_owned()),
         (summary.unmet_slos().count() as u64, "thresholds not met".to_owned()),
     ];

@@ -107,6 +107,7 @@ impl Progress {
             | Event::Stock(_)
             | Event::Warning { .. }
             | Event::Denied(_)
+            | Event::Unserved(_)
             | Event::WatchLag { .. } => {}
         }
     }

@@ -4,7 +4,7 @@ use super::*;
 use claimcheck_model::{
     Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, ControllersUsage, Denial,
     Leak, LeakKind, LoadPlan, Outcome, Phase, PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds,
-    Transition, TransitionKind, Usage, VolumeStep,
+    Transition, TransitionKind, Unserved, Usage, VolumeStep,
 };
 use jiff::Timestamp;
 
@@ -236,6 +236,20 @@ fn missing_rights_are_reported_everywhere_and_fail_nothing() {
         );
         assert!(text.contains("resources: [nodes], verbs: [list]} to ClusterRole runner"), "{text}");
         assert!(text.contains("missing rights"), "{text}");
+    }
+}
+
+#[test]
+fn unserved_apis_are_reported_everywhere_and_fail_nothing() {
+    let request = Unserved::example();
+    let summary = summary_of(&[Event::Unserved(request.clone())]);
+    assert_eq!((summary.ending(), &summary.unserved), (Ending::Passed, &vec![request]));
+    let text = render(&summary, Style { color: false }, None);
+    for text in [text, markdown::render(&summary)] {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("requested csistoragecapacities of storage.k8s.io/v1beta1"), "{text}");
+        assert!(text.contains("use a version of the program that requests storage.k8s.io/v1"), "{text}");
+        assert!(text.contains("1 unserved APIs"), "{text}");
     }
 }
 

@@ -260,6 +260,9 @@ impl Session {
         for denial in self.cluster.denials().await {
             self.emit(Event::Denied(denial));
         }
+        for request in self.cluster.unserved().await {
+            self.emit(Event::Unserved(request));
+        }
         let real_nodes = self.real_nodes.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(real_nodes) = real_nodes {
             real_nodes.finish().await;

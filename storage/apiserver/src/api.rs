@@ -22,6 +22,7 @@ use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::Store;
 use crate::tokens::Signer;
+use crate::unserved::UnservedRequests;
 use crate::{bootstrap, discovery, health, openapi, pretty};
 
 /// Maximum size of a body; upstream allows 3 MiB.
@@ -41,6 +42,8 @@ pub struct Api {
     pub auth: Auth,
     /// What RBAC did not permit.
     pub denials: Denials,
+    /// What service accounts requested in versions that are not served.
+    pub unserved: UnservedRequests,
     /// The CA that clients trust.
     pub ca_pem: String,
     address: SocketAddr,
@@ -80,6 +83,7 @@ impl Api {
         Self {
             auth: Auth::new(store.clone()),
             denials: Denials::default(),
+            unserved: UnservedRequests::default(),
             store,
             stop,
             faults: Faults::default(),
@@ -179,8 +183,14 @@ impl Api {
                 call.warnings.write(&mut answer);
                 Ok(answer)
             }
-            Target::UnknownResource => Err(Status::unknown_resource()),
-            Target::Unknown => Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n")),
+            Target::UnknownResource => {
+                self.unserved.record(&user.name, head.uri.path());
+                Err(Status::unknown_resource())
+            }
+            Target::Unknown => {
+                self.unserved.record(&user.name, head.uri.path());
+                Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n"))
+            }
             _ if head.method != Method::GET => Err(Status::method_not_allowed()),
             Target::Version => Ok(response::json(StatusCode::OK, &self.version())),
             Target::KeySet => Ok(response::json(StatusCode::OK, &self.signer.key_set())),

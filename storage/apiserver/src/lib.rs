@@ -69,6 +69,7 @@ mod table;
 mod time;
 mod tls;
 mod tokens;
+mod unserved;
 
 pub use audit::RequestCount;
 pub use auth::IssueError;

@@ -14,7 +14,7 @@ use claimcheck_csi::{
     tap::{FaultControl, FaultRule, KnownSecrets},
 };
 use claimcheck_driver::host::LoopHolder;
-use claimcheck_model::{Denial, Leak, Log};
+use claimcheck_model::{Denial, Leak, Log, Unserved};
 use futures::future::join_all;
 use kube::Client;
 use tokio::sync::Mutex;
@@ -36,6 +36,7 @@ use super::{
     observer::Observer,
     sidecars::{Refresh, Sidecars},
     supervisor::Supervised,
+    unserved,
 };
 use crate::faults::{self, FaultSpec};
 
@@ -161,6 +162,11 @@ impl Embedded {
     /// What RBAC did not permit programs so far, with their roles.
     pub async fn denials(&self, client: &Client) -> Vec<Denial> {
         denials::with_roles(client, self.control_plane.denials()).await
+    }
+
+    /// What programs requested in versions that are not served, with those that are.
+    pub async fn unserved(&self, client: &Client) -> Vec<Unserved> {
+        unserved::with_served(client, self.control_plane.unserved()).await
     }
 
     /// The ids of the processes of controllers: of the built-in ones, of the stock programs that replace them, and of

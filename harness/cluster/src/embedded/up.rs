@@ -17,7 +17,7 @@ use claimcheck_csi::{
 };
 use claimcheck_driver::host::LoopHolder;
 use claimcheck_informer::Kind;
-use claimcheck_model::{Capability, ComponentEnd, Denial, ObjectKey, Stamp};
+use claimcheck_model::{Capability, ComponentEnd, Denial, ObjectKey, Stamp, Unserved};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
 use futures::future::{join_all, select_all, try_join_all};
 use k8s_openapi::{
@@ -123,15 +123,20 @@ pub enum UpError {
 }
 
 impl UpError {
-    /// With the rights that programs lack, which may be why one exits.
-    fn with_denials(mut self, denials: &[Denial]) -> Self {
-        if let Self::Driver { log, .. } = &mut self
-            && !denials.is_empty()
-        {
+    /// With the rights that programs lack and the APIs that are not served, which may be why one exits.
+    fn with_rejections(mut self, denials: &[Denial], unserved: &[Unserved]) -> Self {
+        let Self::Driver { log, .. } = &mut self else { return self };
+        if !denials.is_empty() {
             log.push_str("\nmissing rights (403 Forbidden):");
-            for denial in denials {
-                log.push_str(&format!("\n{denial}: {}", denial.remedy(&denial.verb)));
-            }
+        }
+        for denial in denials {
+            log.push_str(&format!("\n{denial}: {}", denial.remedy(&denial.verb)));
+        }
+        if !unserved.is_empty() {
+            log.push_str("\nunserved APIs (404 Not Found):");
+        }
+        for request in unserved {
+            log.push_str(&format!("\n{request}: {}", request.remedy()));
         }
         self
     }
@@ -250,7 +255,10 @@ impl Cluster {
         };
         tokio::select! {
             ready = ready => ready?,
-            error = embedded.process_fails() => return Err(error.with_denials(&embedded.denials(&client).await)),
+            error = embedded.process_fails() => {
+                let (denials, unserved) = (embedded.denials(&client).await, embedded.unserved(&client).await);
+                return Err(error.with_rejections(&denials, &unserved));
+            }
         }
         // Topology keys alone have no effect: the driver must declare VOLUME_ACCESSIBILITY_CONSTRAINTS.
         let reachable_nodes = match declared.capabilities.get(&Capability::Topology) {
@@ -426,17 +434,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_start_names_the_missing_rights() {
+    fn a_failed_start_names_missing_rights_and_unserved_apis() {
         let failed = || {
             let text = |text: &str| text.to_owned();
             let (component, command, log) = (text("sidecar registrar"), text("r"), text("exit"));
             UpError::Driver { component, what: KEEPS_ENDING, command, log }
         };
-        assert!(failed().with_denials(&[]).to_string().ends_with("log:\nexit"));
-        let expected = "log:\nexit\nmissing rights (403 Forbidden):\nServiceAccount storage/driver may not list nodes at the \
+        assert!(failed().with_rejections(&[], &[]).to_string().ends_with("log:\nexit"));
+        let denials = "log:\nexit\nmissing rights (403 Forbidden):\nServiceAccount storage/driver may not list nodes at the \
                         cluster scope: add the rule {apiGroups: [\"\"], resources: [nodes], verbs: [list]} to ClusterRole \
-                        runner";
-        assert!(failed().with_denials(&[Denial::example()]).to_string().ends_with(expected));
+                       runner";
+        assert!(failed().with_rejections(&[Denial::example()], &[]).to_string().ends_with(denials));
+        let unserved = "log:\nexit\nunserved APIs (404 Not Found):\nServiceAccount storage/driver requested \
+                        csistoragecapacities of storage.k8s.io/v1beta1, which this version of Kubernetes does not serve: \
+                        use a version of the program that requests storage.k8s.io/v1";
+        assert!(failed().with_rejections(&[], &[Unserved::example()]).to_string().ends_with(unserved));
     }
 
     /// The report crate knows the folder by its name alone, since it depends on no component.

@@ -50,6 +50,7 @@ pub(super) fn header(summary: &Summary, started: u64, has_trend: bool) -> Markup
         ("skipped", cases.skipped, "dim"),
         ("leaked", summary.leaks.len() as u64, "bad"),
         ("missing rights", summary.denials.len() as u64, "warn"),
+        ("unserved APIs", summary.unserved.len() as u64, "warn"),
         ("calls out of order", disorder, "bad"),
         ("thresholds not met", summary.unmet_slos().count() as u64, "bad"),
     ];
@@ -309,6 +310,10 @@ pub(super) fn counts(summary: &Summary) -> Markup {
                 h3.bad { "Missing rights (requests answered with 403 Forbidden)" }
                 ul { @for rule in missing_rules(&summary.denials) { li { (rule.what) br; span.dim { (rule.remedy) } } } }
             }
+            @if !summary.unserved.is_empty() {
+                h3.bad { "Unserved APIs (requests answered with 404 Not Found)" }
+                ul { @for request in &summary.unserved { li { (request) br; span.dim { (request.remedy()) } } } }
+            }
             @if summary.leaks.is_empty() { p.good { "No leaked objects." } } @else {
                 h3.bad { "Leaked objects" }
                 ul.leaks { @for leak in &summary.leaks { li { (leak.kind.name()) " " code { (leak.name) }
@@ -405,7 +410,7 @@ pub(super) fn environment(summary: &Summary) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_model::Denial;
+    use claimcheck_model::{Denial, Unserved};
 
     use super::*;
 
@@ -417,5 +422,14 @@ mod tests {
                         ClusterRole runner</span></li>";
         assert!(page.contains(expected), "{page}");
         assert!(!counts(&Summary::default()).into_string().contains("Missing rights"));
+    }
+
+    #[test]
+    fn unserved_apis_are_listed_with_their_remedy() {
+        let page =
+            counts(&Summary { unserved: vec![Unserved::example()], ..Summary::default() }).into_string();
+        let expected = "<br><span class=\"dim\">use a version of the program that requests storage.k8s.io/v1</span></li>";
+        assert!(page.contains(expected), "{page}");
+        assert!(!counts(&Summary::default()).into_string().contains("Unserved APIs"));
     }
 }

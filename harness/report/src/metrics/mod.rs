@@ -102,6 +102,7 @@ impl Metrics {
             Event::CaseStarted { .. }
             | Event::Warning { .. }
             | Event::Denied(_)
+            | Event::Unserved(_)
             | Event::Rpc(_)
             | Event::ApiWrite(_)
             | Event::Load(_)

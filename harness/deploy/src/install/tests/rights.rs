@@ -97,6 +97,8 @@ fn upstreams_sidecars_have_the_rights_of_their_version() {
             "snapshot-controller",
             "v8.6.0",
             vec![
+                // A comment in upstream's manifest, for --enable-distributed-snapshotting.
+                ("", "nodes", &LOOK),
                 ("", "persistentvolumes", &LOOK),
                 ("", "persistentvolumeclaims", &["get", "list", "update", "watch"]),
                 (snapshot, "volumesnapshotclasses", &LOOK),
