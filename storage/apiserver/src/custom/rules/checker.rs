@@ -39,6 +39,8 @@ const MOST_ERRORS: usize = 100;
 pub struct Checked {
     /// Whether it reads `oldSelf`.
     pub uses_old: bool,
+    /// Why it cannot be evaluated, although its types are right.
+    pub fault: Option<String>,
     /// The most that it can cost.
     pub cost: u64,
 }
@@ -82,11 +84,9 @@ fn check_here(text: &str, purpose: Purpose, shape: &Shape, is_optional: bool) ->
     if checker.decided(expression.id) != expected {
         return Err(Fault::Invalid(noun.to_owned()));
     }
-    if let Some(fault) = constants::fault(&checker, &expression) {
-        return Err(Fault::Invalid(format!("{instantiation}: {fault}")));
-    }
-    let cost = cost::estimate(&checker, &expression, shape);
-    Ok(Checked { uses_old: checker.uses_old, cost })
+    let fault = constants::fault(&checker, &expression).map(|fault| format!("{instantiation}: {fault}"));
+    let cost = if fault.is_none() { cost::estimate(&checker, &expression, shape) } else { 0 };
+    Ok(Checked { uses_old: checker.uses_old, fault, cost })
 }
 
 /// The name of the type of `self`, which upstream changes so that no expression can contain it.

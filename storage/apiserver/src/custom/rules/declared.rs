@@ -265,43 +265,37 @@ impl Declared<'_> {
         let rule = self.rule;
         let is_optional = rule.optional_old == Some(true);
         let check = |text: &str, purpose| checker::check(text, purpose, shape, is_optional);
-        let uses_old = match check(&rule.text, Purpose::Rule) {
-            Ok(Checked { uses_old, cost }) => {
-                self.add_cost("rule", "estimated rule cost", cost.saturating_mul(count), errors);
-                let message = &rule.message_text;
-                match (!message.is_empty()).then(|| check(message, Purpose::Message)) {
-                    None => {}
-                    Some(Ok(Checked { cost, .. })) => {
-                        self.add_cost("messageExpression", "estimated messageExpression cost", cost, errors);
-                    }
-                    Some(Err(fault)) => errors.of_expressions.push(self.error_of("messageExpression", fault)),
+        let checked = check(&rule.text, Purpose::Rule);
+        if let Ok(Checked { fault: None, cost, .. }) = checked {
+            self.add_cost("rule", "estimated rule cost", cost.saturating_mul(count), errors);
+            let message = &rule.message_text;
+            match (!message.is_empty()).then(|| check(message, Purpose::Message)) {
+                Some(Ok(Checked { fault: None, cost, .. })) => {
+                    self.add_cost("messageExpression", "estimated messageExpression cost", cost, errors);
                 }
-                uses_old
+                Some(checked) => self.add_fault("messageExpression", &checked, errors),
+                None => {}
             }
-            Err(fault) => {
-                let is_unsupported = matches!(fault, Fault::Unsupported(_));
-                errors.of_expressions.push(self.error_of("rule", fault));
-                if is_unsupported {
-                    return;
-                }
-                false
-            }
-        };
-        match (uses_old, self.uncorrelatable, rule.optional_old) {
+        }
+        self.add_fault("rule", &checked, errors);
+        if matches!(checked, Err(Fault::Unsupported(_))) {
+            return;
+        }
+        let uses_old = checked.is_ok_and(|checked| checked.uses_old);
+        let error = match (uses_old, self.uncorrelatable, rule.optional_old) {
             (true, Some(path), _) => {
                 let detail = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {path}"
                 );
-                let value = rule.text.as_str().into();
-                errors.of_expressions.push(FieldError::invalid(self.at("rule"), &value, detail));
+                FieldError::invalid(self.at("rule"), &rule.text.as_str().into(), detail)
             }
             (false, _, Some(optional)) => {
                 let detail = "may not be set if oldSelf is not used in rule";
-                let error = FieldError::invalid(self.at("optionalOldSelf"), &optional.into(), detail);
-                errors.of_expressions.push(error);
+                FieldError::invalid(self.at("optionalOldSelf"), &optional.into(), detail)
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        errors.of_expressions.push(error);
     }
 
     fn add_cost(&self, field: &str, what: &str, cost: u64, errors: &mut Errors) {
@@ -312,14 +306,16 @@ impl Declared<'_> {
         errors.costs.add(self.at(field), cost);
     }
 
-    fn error_of(&self, field: &str, fault: Fault) -> FieldError {
-        let detail = match fault {
-            Fault::Invalid(detail) => detail,
-            Fault::Unsupported(feature) => format!(
+    /// Adds the error of an expression that is refused.
+    fn add_fault(&self, field: &str, checked: &Result<Checked, Fault>, errors: &mut Errors) {
+        let detail = match checked {
+            Ok(Checked { fault: None, .. }) => return,
+            Ok(Checked { fault: Some(detail), .. }) | Err(Fault::Invalid(detail)) => detail.clone(),
+            Err(Fault::Unsupported(feature)) => format!(
                 "this API server does not evaluate {feature}: write the rule without it, or use a stock kube-apiserver"
             ),
         };
-        FieldError::invalid(self.at(field), &self.shown(), detail)
+        errors.of_expressions.push(FieldError::invalid(self.at(field), &self.shown(), detail));
     }
 
     /// The rule as upstream prints its internal type.

@@ -5,8 +5,10 @@
 
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
 
+use super::super::library::time::Duration;
 use super::super::parts::parts;
 use super::expression::Checker;
+use super::literals::is_timestamp;
 use super::types::Type;
 use crate::custom::pattern;
 
@@ -18,7 +20,7 @@ const TYPES: [&str; 11] =
 pub fn fault(checker: &Checker<'_>, part: &IdedExpr) -> Option<String> {
     let below = parts(&part.expr).into_iter().find_map(|part| fault(checker, part));
     below.or_else(|| match &part.expr {
-        Expr::Call(call) => fault_of_call(call),
+        Expr::Call(call) => fault_of_pattern(call).or_else(|| value(part).err()),
         Expr::Ident(name) => {
             let is_type = matches!(checker.decided(part.id), Type::Kind(_));
             // Upstream looks for a type of this name, even if it is a variable of which the value is a type.
@@ -29,44 +31,68 @@ pub fn fault(checker: &Checker<'_>, part: &IdedExpr) -> Option<String> {
     })
 }
 
-fn fault_of_call(call: &CallExpr) -> Option<String> {
-    let Expr::Literal(literal) = &call.args.first()?.expr else { return None };
-    let inconvertible =
-        |from: &str| Some(format!("type conversion error from '{from}' to '{}'", call.func_name));
-    let overflow = |is_signed: bool| {
-        let kind = if is_signed { "integer" } else { "unsigned integer" };
-        Some(format!("{kind} overflow"))
+fn fault_of_pattern(call: &CallExpr) -> Option<String> {
+    let is_search = matches!(call.func_name.as_str(), "find" | "findAll") && call.target.is_some();
+    let Expr::Literal(LiteralValue::String(text)) = &call.args.first().filter(|_| is_search)?.expr else {
+        return None;
     };
-    match (call.func_name.as_str(), call.target.is_some(), literal) {
-        ("find" | "findAll", true, LiteralValue::String(text)) => {
-            let error = pattern::compile(text.inner()).err()?;
-            Some(format!("error parsing regexp: {error}"))
-        }
-        ("int", false, LiteralValue::String(text)) if text.inner().parse::<i64>().is_err() => {
-            inconvertible("string")
-        }
-        ("uint", false, LiteralValue::String(text))
-            if text.inner().starts_with('+') || text.inner().parse::<u64>().is_err() =>
-        {
-            inconvertible("string")
-        }
-        ("double", false, LiteralValue::String(text)) if !is_number(text.inner()) => inconvertible("string"),
-        ("bool", false, LiteralValue::String(text)) if !is_truth(text.inner()) => inconvertible("string"),
-        ("uint", false, LiteralValue::Int(number)) if *number.inner() < 0 => overflow(false),
-        ("int", false, LiteralValue::Double(number)) if !fits(*number.inner(), -TWO_TO_63, TWO_TO_63) => {
-            overflow(true)
-        }
-        ("uint", false, LiteralValue::Double(number)) if !fits(*number.inner(), -1.0, 2.0 * TWO_TO_63) => {
-            overflow(false)
-        }
-        ("int", false, LiteralValue::UInt(number)) if i64::try_from(*number.inner()).is_err() => {
-            overflow(true)
-        }
-        ("string", false, LiteralValue::Bytes(bytes)) if std::str::from_utf8(bytes.inner()).is_err() => {
-            Some("invalid UTF-8 in bytes, cannot convert to string".to_owned())
-        }
-        _ => None,
+    pattern::compile(text.inner()).err().map(|error| format!("error parsing regexp: {error}"))
+}
+
+/// The value of a literal, or of conversions of one, if it is known.
+fn value(part: &IdedExpr) -> Result<Option<LiteralValue>, String> {
+    match &part.expr {
+        Expr::Literal(literal) => Ok(Some(literal.clone())),
+        Expr::Call(CallExpr { func_name, target: None, args }) if args.len() == 1 => match value(&args[0])? {
+            Some(literal) => convert(func_name, literal),
+            None => Ok(None),
+        },
+        _ => Ok(None),
     }
+}
+
+fn convert(function: &str, literal: LiteralValue) -> Result<Option<LiteralValue>, String> {
+    use LiteralValue::{Boolean, Bytes, Double, Int, String as Text, UInt};
+    let overflow = || "integer overflow".to_owned();
+    let unsigned_overflow = || "unsigned integer overflow".to_owned();
+    let inconvertible = |to: &str| format!("type conversion error from 'string' to '{to}'");
+    Ok(Some(match (function, literal) {
+        ("dyn", literal) => literal,
+        ("int", literal @ Int(_)) | ("uint", literal @ UInt(_)) | ("string", literal @ Text(_)) => literal,
+        ("int", Text(text)) => Int(text.inner().parse::<i64>().map_err(|_| inconvertible("int"))?.into()),
+        ("int", Double(number)) if !fits(*number.inner(), -TWO_TO_63, TWO_TO_63) => return Err(overflow()),
+        ("int", Double(number)) => Int((*number.inner() as i64).into()),
+        ("int", UInt(number)) => Int(i64::try_from(*number.inner()).map_err(|_| overflow())?.into()),
+        ("uint", Text(text)) => {
+            let number = text.inner().parse::<u64>().ok().filter(|_| !text.inner().starts_with('+'));
+            UInt(number.ok_or_else(|| inconvertible("uint"))?.into())
+        }
+        ("uint", Double(number)) if !fits(*number.inner(), -1.0, 2.0 * TWO_TO_63) => {
+            return Err(unsigned_overflow());
+        }
+        ("uint", Double(number)) => UInt((*number.inner() as u64).into()),
+        ("uint", Int(number)) => {
+            UInt(u64::try_from(*number.inner()).map_err(|_| unsigned_overflow())?.into())
+        }
+        ("double", Text(text)) if !is_number(text.inner()) => return Err(inconvertible("double")),
+        ("double", Int(number)) => Double((*number.inner() as f64).into()),
+        ("double", UInt(number)) => Double((*number.inner() as f64).into()),
+        ("bool", Text(text)) if !is_truth(text.inner()) => return Err(inconvertible("bool")),
+        ("duration", Text(text)) if Duration::read(text.inner()).is_none() => {
+            return Err(inconvertible("google.protobuf.Duration"));
+        }
+        ("timestamp", Text(text)) if !is_timestamp(text.inner()) => {
+            return Err(inconvertible("google.protobuf.Timestamp"));
+        }
+        ("string", Int(number)) => Text(number.inner().to_string().into()),
+        ("string", UInt(number)) => Text(number.inner().to_string().into()),
+        ("string", Boolean(truth)) => Text(truth.inner().to_string().into()),
+        ("string", Bytes(bytes)) => match std::str::from_utf8(bytes.inner()) {
+            Ok(text) => Text(text.to_owned().into()),
+            Err(_) => return Err("invalid UTF-8 in bytes, cannot convert to string".to_owned()),
+        },
+        _ => return Ok(None),
+    }))
 }
 
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;

@@ -56,7 +56,7 @@ fn is_wrong(call: &CallExpr, argument: &IdedExpr) -> bool {
 }
 
 /// Whether Go reads the text as a timestamp. The last two days of the year 9999 are unknown here.
-fn is_timestamp(text: &str) -> bool {
+pub fn is_timestamp(text: &str) -> bool {
     let is_last = ["9999-12-30T", "9999-12-31T"].iter().any(|day| text.starts_with(day));
     is_last || (!text.contains(['t', 'z']) && Timestamp::read(text).is_some())
 }

@@ -27,6 +27,7 @@ fn rules_have_the_answers_of_kube_apiserver() {
             expected.push(line.trim_start());
         }
         let found = match check(rule, Purpose::Rule, &shape, false) {
+            Ok(Checked { fault: Some(fault), .. }) => fault,
             Ok(Checked { cost, .. }) => format!("cost {cost}"),
             Err(Fault::Invalid(detail)) => summary(&detail),
             Err(Fault::Unsupported(feature)) => feature,
