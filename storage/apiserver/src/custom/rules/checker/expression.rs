@@ -178,7 +178,7 @@ impl<'a> Checker<'a> {
             types.insert(0, self.visit(target));
         }
         let Some(function) = overloads(&name) else { return self.undeclared(id, &name) };
-        self.support(&name, target.is_some(), &types);
+        self.support(&name, target.is_some());
         match name.as_str() {
             operators::LOGICAL_AND | operators::LOGICAL_OR => self.resolve_logic(id, call, function, &types),
             _ => self.resolve(id, &name, target.is_some(), function, &types),
@@ -186,14 +186,10 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks that the interpreter has the function.
-    fn support(&mut self, name: &str, is_method: bool, arguments: &[Type<'a>]) {
-        // The interpreter expands these loops in another way.
-        let is_supported = match name {
-            "cel.@mapInsert" => arguments.len() == 3,
-            _ => !name.starts_with(char::is_alphabetic) || is_declared(name, is_method),
-        };
-        if !is_supported {
-            let name = if name == "cel.@mapInsert" { "transformMapEntry" } else { name };
+    fn support(&mut self, name: &str, is_method: bool) {
+        // The interpreter has other expansions of macros.
+        let is_own = name == "cel.@mapInsert" || !name.starts_with(char::is_alphabetic);
+        if !is_own && !is_declared(name, is_method) {
             self.unsupport(format!("the function {name}"));
         }
     }

@@ -1,10 +1,11 @@
 //! Functions of lists, and of lists that are used as sets.
 //!
-//! Mirrors apiserver pkg/cel/library/lists.go, and ext/sets.go of cel-go.
+//! Mirrors apiserver pkg/cel/library/lists.go, and of cel-go ext/sets.go and the functions for lists with optional
+//! values in cel/library.go that the interpreter lacks.
 
 use std::cmp::Ordering;
 
-use cel::common::types::{CelBool, CelInt, DYN_TYPE, LIST_TYPE};
+use cel::common::types::{CelBool, CelInt, CelList, CelOptional, DYN_TYPE, LIST_TYPE};
 use cel::common::value::{CowVal, Val};
 use cel::{DeclarationError, Env, ExecutionError};
 
@@ -25,6 +26,10 @@ pub fn declare(env: &mut Env) -> Result<(), DeclarationError> {
         vec![DYN_TYPE],
         last_index_of,
     )?;
+    env.add_member_overload("first", "list_first", LIST_TYPE, vec![], first)?;
+    env.add_member_overload("last", "list_last", LIST_TYPE, vec![], last)?;
+    env.add_overload("optional.unwrap", "optional_unwrap", vec![LIST_TYPE], unwrap)?;
+    env.add_member_overload("unwrapOpt", "optional_unwrapOpt", LIST_TYPE, vec![], unwrap)?;
     let two = || vec![LIST_TYPE, LIST_TYPE];
     env.add_overload("sets.contains", "list_sets_contains_list", two(), contains)?;
     env.add_overload("sets.equivalent", "list_sets_equivalent_list", two(), equivalent)?;
@@ -110,6 +115,35 @@ fn last_index_of<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
 fn index<'b, 'v>(position: Option<usize>) -> CowVal<'b, 'v> {
     let position = position.and_then(|position| i64::try_from(position).ok());
     CowVal::owned(CelInt::from(position.unwrap_or(-1)))
+}
+
+fn first<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
+    let [list] = take(args)?;
+    Ok(optional(items(list.as_ref())?.first().copied()))
+}
+
+fn last<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
+    let [list] = take(args)?;
+    Ok(optional(items(list.as_ref())?.last().copied()))
+}
+
+fn optional<'b, 'v>(item: Option<&(dyn Val + 'v)>) -> CowVal<'b, 'v> {
+    let found = item.map_or_else(CelOptional::none, |item| CelOptional::of(item.clone_as_boxed()));
+    CowVal::Owned(Box::new(found))
+}
+
+/// The values of the optionals that have one.
+fn unwrap<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
+    let [list] = take(args)?;
+    let mut values: Vec<Box<dyn Val + 'v>> = Vec::new();
+    for item in items(list.as_ref())? {
+        let Some(item) = item.downcast_ref::<CelOptional>() else {
+            let kind = item.get_type().name().to_owned();
+            return Err(ExecutionError::no_such_overload("unwrap", vec![kind]));
+        };
+        values.extend(item.option().map(Val::clone_as_boxed));
+    }
+    Ok(CowVal::Owned(Box::new(CelList::from(values))))
 }
 
 fn has(list: &[&dyn Val], value: &dyn Val) -> bool {

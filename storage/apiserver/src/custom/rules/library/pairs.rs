@@ -1,6 +1,6 @@
 //! Loops over the keys and values of maps, and the indexes and items of lists.
 //!
-//! Mirrors cel-go ext/comprehensions.go, without `transformMapEntry`. The interpreter knows loops with one variable, so
+//! Mirrors cel-go ext/comprehensions.go. The interpreter knows loops with one variable, so
 //! that a loop over `i` and `v` becomes one over pairs, and `i` and `v` become the parts of a pair.
 
 use std::collections::HashMap;
@@ -14,12 +14,13 @@ use cel::{DeclarationError, Env, ExecutionError, ParseError};
 
 use super::super::parts::parts_mut;
 
-/// The functions that make pairs of a list or map, and a map of pairs; CEL cannot call these names.
+/// The functions that make pairs of a list or map, and a map of pairs or of maps; CEL cannot call these names.
 const PAIRS: &str = "@pairs";
 const MAP: &str = "@map";
+const MERGE: &str = "@merge";
 
 /// The loops, each with what it becomes. A call with one more argument has a filter before the last.
-const LOOPS: [(&str, usize, &str); 8] = [
+const LOOPS: [(&str, usize, &str); 10] = [
     ("all", 3, "range.all(pair, body)"),
     ("exists", 3, "range.exists(pair, body)"),
     ("exists_one", 3, "range.exists_one(pair, body)"),
@@ -28,6 +29,8 @@ const LOOPS: [(&str, usize, &str); 8] = [
     ("transformList", 4, "range.map(pair, filter, body)"),
     ("transformMap", 3, "range.map(pair, [pair[0], body])"),
     ("transformMap", 4, "range.map(pair, filter, [pair[0], body])"),
+    ("transformMapEntry", 3, "range.map(pair, body)"),
+    ("transformMapEntry", 4, "range.map(pair, filter, body)"),
 ];
 
 static STANDARD: LazyLock<Env> = LazyLock::new(Env::stdlib);
@@ -35,11 +38,17 @@ static STANDARD: LazyLock<Env> = LazyLock::new(Env::stdlib);
 pub fn declare(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_overload(PAIRS, "pairs_dyn", vec![DYN_TYPE], pairs)?;
     env.add_overload(MAP, "map_dyn", vec![DYN_TYPE], map)?;
+    env.add_overload(MERGE, "merge_dyn", vec![DYN_TYPE], merge)?;
     for (name, arguments, template) in LOOPS {
         let expand = move |helper: &mut MacroExprHelper<'_>,
                            target: &mut Option<IdedExpr>,
                            args: &mut Vec<IdedExpr>| {
-            expand(helper, target, args, template, name == "transformMap")
+            let collect = match name {
+                "transformMap" => Some(MAP),
+                "transformMapEntry" => Some(MERGE),
+                _ => None,
+            };
+            expand(helper, target, args, template, collect)
         };
         env.add_macro(Macro::receiver(name, arguments, expand))?;
     }
@@ -51,7 +60,7 @@ fn expand(
     target: &mut Option<IdedExpr>,
     args: &mut Vec<IdedExpr>,
     template: &str,
-    is_map: bool,
+    collect: Option<&str>,
 ) -> Result<Option<IdedExpr>, ParseError> {
     let Some(range) = target.take() else { return Ok(None) };
     let mut rest = args.split_off(2);
@@ -78,9 +87,9 @@ fn expand(
     let parsed = STANDARD.parser().parse_with_source_info(template);
     let (mut whole, _) = parsed.expect("a test compiles each of these loops");
     fill(&mut whole, &values, &pair);
-    Ok(Some(match is_map {
-        true => helper.next_expr(called(MAP, whole)),
-        false => whole,
+    Ok(Some(match collect {
+        Some(function) => helper.next_expr(called(function, whole)),
+        None => whole,
     }))
 }
 
@@ -145,17 +154,44 @@ fn map<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionErr
         let [key, value] = super::items(pair)?[..] else {
             return Err(ExecutionError::no_such_overload("transformMap", vec![]));
         };
-        let key = if let Some(text) = key.downcast_ref::<CelString>() {
-            CelMapKey::from(text.inner().to_owned())
-        } else if let Some(number) = key.downcast_ref::<CelInt>() {
-            CelMapKey::from(*number.inner())
-        } else {
-            return Err(ExecutionError::no_such_overload(
-                "transformMap",
-                vec![key.get_type().name().to_owned()],
-            ));
-        };
-        entries.insert(key, value.clone_as_boxed());
+        entries.insert(key_of(key)?, value.clone_as_boxed());
     }
     Ok(CowVal::Owned(Box::new(CelMap::from(entries))))
+}
+
+/// The entries of all maps in a list. No key may occur twice.
+fn merge<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let [list] = super::take(args)?;
+    let mut entries: HashMap<CelMapKey<'v>, Box<dyn Val + 'v>> = HashMap::new();
+    for item in super::items(list.as_ref())? {
+        let Some(values) = item.as_indexer() else {
+            let kind = item.get_type().name().to_owned();
+            return Err(ExecutionError::no_such_overload("transformMapEntry", vec![kind]));
+        };
+        for key in super::items(item)? {
+            let key_of_entry = key_of(key)?;
+            if entries.contains_key(&key_of_entry) {
+                let message = format!("insert failed: key {} already exists", shown(key));
+                return Err(ExecutionError::function_error("transformMapEntry", message));
+            }
+            entries.insert(key_of_entry, values.get(key)?.into_owned());
+        }
+    }
+    Ok(CowVal::Owned(Box::new(CelMap::from(entries))))
+}
+
+fn shown(key: &dyn Val) -> String {
+    let number = key.downcast_ref::<CelInt>().map(|number| number.inner().to_string());
+    let text = || key.downcast_ref::<CelString>().map(|text| text.inner().to_owned());
+    number.or_else(text).unwrap_or_default()
+}
+
+fn key_of<'v>(key: &(dyn Val + 'v)) -> Result<CelMapKey<'v>, ExecutionError> {
+    if let Some(text) = key.downcast_ref::<CelString>() {
+        Ok(CelMapKey::from(text.inner().to_owned()))
+    } else if let Some(number) = key.downcast_ref::<CelInt>() {
+        Ok(CelMapKey::from(*number.inner()))
+    } else {
+        Err(ExecutionError::no_such_overload("transformMap", vec![key.get_type().name().to_owned()]))
+    }
 }
