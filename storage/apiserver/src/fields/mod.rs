@@ -15,11 +15,11 @@ use serde_json::Value;
 pub use check::check;
 pub use owners::{Manager, Operation, Owners};
 pub use set::Set;
-pub use values::set_of;
+pub use values::{Changes, set_of};
 
 use crate::schema::Shape;
 use owners::{Holding, strip};
-use values::{Changes, with_ancestors, without};
+use values::{with_ancestors, without};
 
 /// The manager of all fields that an object had before its owners were tracked.
 const BEFORE: &str = "before-first-apply";
@@ -102,7 +102,12 @@ impl WriteContext<'_> {
             None => merged,
         };
         let changes = Changes::between(live, &new, self.shape);
-        let gained = changes.gained();
+        // Fields that are reset change nothing, so that nobody can be in conflict about them.
+        let without_reset = |mut set: Set| {
+            self.reset.iter().for_each(|path| set.cut(path));
+            set
+        };
+        let gained = without_reset(changes.gained());
         let conflicts = owners.iter().filter(|(manager, _)| **manager != self.manager);
         let conflicts: Vec<Conflict> = conflicts
             .flat_map(|(manager, holding)| {
@@ -114,12 +119,11 @@ impl WriteContext<'_> {
         if !force && !conflicts.is_empty() {
             return Err(conflicts);
         }
-        let changed = gained.union(&changes.removed);
-        if changed.is_empty() {
+        if changes.gained().is_empty() && changes.removed.is_empty() {
             // managedfieldsupdater.go: the time is that of the last apply with a change.
             owners.set(self.manager.clone(), Holding { time: last_time.unwrap_or_default(), ..holding });
         }
-        owners.take(&changed, &self.manager);
+        owners.take(&gained.union(&without_reset(changes.removed)), &self.manager);
         Ok((new, owners))
     }
 }

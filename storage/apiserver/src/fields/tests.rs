@@ -128,6 +128,18 @@ fn a_different_value_for_a_field_of_another_manager_is_a_conflict() {
 }
 
 #[test]
+fn nobody_is_in_conflict_about_fields_that_are_reset() {
+    let mut world = World::new();
+    world.object = json!({"status": {"phase": "Running"}});
+    world.owners = World::write_context(Operation::Update, "u", |context| {
+        context.before_tracking(&json!({}), &world.object)
+    });
+    let owners = world.owners.clone();
+    world.try_apply("a", &json!({"status": {"phase": "Other"}}), false).unwrap();
+    assert_eq!(world.owners, owners);
+}
+
+#[test]
 fn the_same_value_is_shared() {
     let world = World::new().apply("a", labels(json!({"x": "1"}))).apply("b", labels(json!({"x": "1"})));
     assert_eq!(world.owned(Operation::Apply, "a"), world.owned(Operation::Apply, "b"));

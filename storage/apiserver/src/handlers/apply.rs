@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::update::{Change, WriteOutcome, write};
 use super::{Call, create, metadata};
-use crate::fields::{self, Conflict, Operation, Owners};
+use crate::fields::{self, Changes, Conflict, Operation, Owners};
 use crate::response::Answer;
 use crate::schema::Shape;
 use crate::status::{Result, Status};
@@ -105,7 +105,8 @@ fn change(
     }
     let write_context = call.write_context(Operation::Apply, shape);
     let owners = Owners::read(&old.value["metadata"]["managedFields"]).unwrap_or_default();
-    let owners = match owners.is_empty() {
+    let is_untouched = owners.is_empty();
+    let owners = match is_untouched {
         true => write_context.before_tracking(&call.empty(), &live),
         false => owners,
     };
@@ -115,7 +116,9 @@ fn change(
     if applied["metadata"].is_null() && held.is_some_and(|fields| fields["f:metadata"].is_object()) {
         return Err(Status::undeterminable_name(call.name()?));
     }
-    let forced = call.query.get("force") == Some("true") || call.query.get("force") == Some("1");
+    let forced = matches!(call.query.get("force"), Some("true" | "1"))
+        // Vendors' manifests contain the definitions that exist here from the start.
+        || (is_untouched && create::is_preinstalled(call, call.name()?));
     let outcome = write_context.apply(owners.clone(), &live, applied, forced).or_else(|conflicts| {
         // What client-side apply wrote is kubectl's own.
         let mut own = fields::Set::default();
@@ -163,10 +166,13 @@ fn update_last_applied(annotations: &mut Value, applied: &Value) {
     }
 }
 
-/// The fields of the last client-side apply.
+/// The fields of the last client-side apply, without those that have another value now
+/// (`allowedConflictsFromLastApplied`). An atomic list in which defaults were set has another value.
 fn last_applied(live: &Value, shape: &Shape) -> fields::Set {
     let text = live["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap_or_default();
-    serde_json::from_str(text).map(|value: Value| fields::set_of(&value, shape)).unwrap_or_default()
+    let Ok(applied) = serde_json::from_str::<Value>(text) else { return fields::Set::default() };
+    let changes = Changes::between(&applied, live, shape);
+    fields::set_of(&applied, shape).difference(&changes.gained().union(&changes.removed))
 }
 
 fn create_from(
@@ -217,6 +223,25 @@ fn refuse(conflicts: &[Conflict]) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_client_side_apply_has_set_is_kubectls_unless_it_has_another_value_now() {
+        let shape = crate::schema::of_kind("", "Pod").unwrap();
+        let spec =
+            |volumes: Value| json!({ "nodeName": "n", "volumes": [{ "name": "v", "downwardAPI": volumes }] });
+        let field =
+            |version: &str| json!({ "fieldRef": { "apiVersion": version, "fieldPath": "metadata.name" } });
+        let item = |version: &str| json!({ "items": [field(version)] });
+        let own = |live: Value| {
+            let applied = json!({ "spec": spec(item("v1")) }).to_string();
+            let live = json!({ "metadata": { "annotations": { LAST_APPLIED: applied } }, "spec": live });
+            last_applied(&live, shape).paths()
+        };
+        let (node, items) = (".spec.nodeName", ".spec.volumes[name=\"v\"].downwardAPI.items");
+        let has = |own: &[String]| [node, items].map(|field| own.contains(&field.to_owned()));
+        assert_eq!(has(&own(spec(item("v1")))), [true, true]);
+        assert_eq!(has(&own(spec(item("v2")))), [true, false], "an atomic list with a default");
+    }
 
     #[test]
     fn the_annotation_of_client_side_apply_follows_kubectl() {

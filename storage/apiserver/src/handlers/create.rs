@@ -56,7 +56,7 @@ fn create(call: &Call<'_>) -> Result<Answer> {
 }
 
 /// Whether the object is a definition that exists from the start.
-fn is_preinstalled(call: &Call<'_>, name: &str) -> bool {
+pub(super) fn is_preinstalled(call: &Call<'_>, name: &str) -> bool {
     call.path.resource.storage == Storage::Definitions && custom::is_preinstalled(name)
 }
 
