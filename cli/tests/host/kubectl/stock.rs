@@ -156,7 +156,7 @@ fn apiserver_arguments(
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--service-account-key-file={}", file("tls.crt")),
         format!("--service-account-signing-key-file={}", file("tls.key")),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
         "--allow-privileged=true".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
         "--enable-priority-and-fairness=false".to_owned(),

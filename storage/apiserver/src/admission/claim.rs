@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::labels;
 use super::volume::{check_access_modes, check_class_name, check_mode};
+use super::{labels, pod, volume};
 use crate::quantity::Quantity;
 use crate::resources::{Resource, Storage};
 use crate::status::{FieldError, Result, Status};
@@ -151,4 +151,11 @@ fn capacity(claim: &Value) -> Option<i128> {
 
 fn nanos(quantity: &Value) -> Option<i128> {
     quantity.as_str()?.parse().ok().map(Quantity::nanos)
+}
+
+/// Warnings about a claim (`GetWarningsForPersistentVolumeClaim`).
+pub fn warnings(claim: &Value) -> Vec<String> {
+    let mut warnings = volume::class_annotation(&claim["metadata"]["annotations"]);
+    warnings.extend(pod::warnings::of_claim("spec", &claim["spec"]));
+    warnings
 }

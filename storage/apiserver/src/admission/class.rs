@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::labels;
+use super::{items, labels, pod, text};
 use crate::status::FieldError;
 
 /// The highest value that is not reserved for the system.
@@ -84,10 +84,6 @@ fn check_topologies(terms: &Value) -> Vec<FieldError> {
         former.push(keys);
     }
     errors
-}
-
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 /// Validates a Lease.
@@ -195,4 +191,17 @@ pub fn validate_priority_update(old: &Value, new: &Value) -> Vec<FieldError> {
         errors.push(FieldError::immutable("preemptionPolicy", &new["preemptionPolicy"]));
     }
     errors
+}
+
+/// Deprecated labels in the topologies of a StorageClass (`GetWarningsForStorageClass`).
+pub fn warnings(class: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (index, topology) in items(&class["allowedTopologies"]).enumerate() {
+        for (place, expression) in items(&topology["matchLabelExpressions"]).enumerate() {
+            let path = format!("allowedTopologies[{index}].matchLabelExpressions[{place}].key");
+            let warning = pod::warnings::of_label(text(expression, "key"));
+            warnings.extend(warning.map(|warning| format!("{path}: {warning}")));
+        }
+    }
+    warnings
 }

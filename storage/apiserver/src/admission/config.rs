@@ -112,6 +112,17 @@ fn check_size(field: &str, size: usize) -> Option<FieldError> {
     (size > LIMIT).then(|| FieldError::too_long(field, LIMIT))
 }
 
+/// The deprecated annotation of a service account (`WarningsOnCreate` of pkg/registry/core/serviceaccount).
+pub fn account_warnings(account: &Value) -> Vec<String> {
+    let key = "kubernetes.io/enforce-mountable-secrets";
+    let text = format!(
+        "metadata.annotations[{key}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted \
+         secrets"
+    );
+    let given = !account["metadata"]["annotations"][key].is_null();
+    given.then_some(text).into_iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

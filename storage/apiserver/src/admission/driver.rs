@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::labels;
+use super::{items, labels, pod};
 use crate::names;
 use crate::quantity::Quantity;
 use crate::resources::Write;
@@ -64,7 +64,7 @@ pub fn validate(driver: &Value) -> Vec<FieldError> {
 pub fn warnings(driver: &Value, write: Write) -> Vec<String> {
     let spec = &driver["spec"];
     let requests_tokens = items(&spec["tokenRequests"]).next().is_some();
-    if write == Write::Update || !requests_tokens || !spec["serviceAccountTokenInSecrets"].is_null() {
+    if write != Write::Create || !requests_tokens || !spec["serviceAccountTokenInSecrets"].is_null() {
         return Vec::new();
     }
     let text = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent \
@@ -171,6 +171,11 @@ pub(super) fn check_name(name: &Value, path: &str) -> Option<FieldError> {
     }
 }
 
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
+/// Deprecated labels in the topology of a CSIStorageCapacity (`GetWarningsForNodeSelector`).
+pub fn capacity_warnings(capacity: &Value) -> Vec<String> {
+    let (path, topology) = ("nodeTopology", &capacity["nodeTopology"]);
+    let labels = topology["matchLabels"].as_object().into_iter().flat_map(|labels| labels.keys());
+    let labels = labels.filter_map(|key| Some((key, pod::warnings::of_label(key)?)));
+    let of_labels = labels.map(|(key, warning)| format!("{path}.matchLabels.{key}: {warning}"));
+    pod::warnings::of_expressions(path, topology).chain(of_labels).collect()
 }

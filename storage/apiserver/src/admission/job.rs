@@ -5,9 +5,10 @@
 
 use serde_json::{Value, json};
 
-use super::workload::{counts, not_negative_in, not_selected};
+use super::workload::{counts, name_warnings, not_negative_in, not_selected};
 use super::{items, labels, pod, text};
 use crate::names;
+use crate::resources::Write;
 use crate::status::FieldError;
 
 /// The label with the uid of a Job, which its pods have.
@@ -341,6 +342,34 @@ fn range_fault(range: &str, (least, most): (u32, u32), names: &[&str]) -> Option
         }
         (Ok(_), Ok(_)) => None,
     }
+}
+
+/// Warnings about a Job: its name, and its spec.
+pub fn warnings(job: &Value, write: Write) -> Vec<String> {
+    let of_spec = spec_warnings("spec", &job["spec"], write);
+    name_warnings(job, write).into_iter().chain(of_spec).collect()
+}
+
+/// Warnings about a CronJob: its name, and the spec of its Jobs.
+pub fn cron_job_warnings(job: &Value, write: Write) -> Vec<String> {
+    let of_spec = spec_warnings("spec.jobTemplate.spec", &job["spec"]["jobTemplate"]["spec"], write);
+    name_warnings(job, write).into_iter().chain(of_spec).collect()
+}
+
+/// Mirrors `WarningsForJobSpec` of pkg/api/job.
+fn spec_warnings(path: &str, spec: &Value, write: Write) -> Vec<String> {
+    if write == Write::UpdateOfMetadata {
+        return Vec::new();
+    }
+    let above = |field: &str, limit: i64| spec[field].as_i64().is_some_and(|count| count > limit);
+    let is_large =
+        spec["completionMode"] == "Indexed" && above("completions", 100_000) && above("parallelism", 10_000);
+    let large = format!(
+        "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+         Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+    );
+    let of_template = pod::warnings::of_pod(&format!("{path}.template"), &spec["template"]);
+    is_large.then_some(large).into_iter().chain(of_template).collect()
 }
 
 #[cfg(test)]

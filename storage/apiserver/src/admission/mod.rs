@@ -1,6 +1,7 @@
 //! Admission: plain functions that complete or reject an object, in addition to its kind's own validation. Each
 //! file contains the rules of one kind.
 
+pub mod addresses;
 pub mod attachment;
 pub mod autoscaler;
 pub mod budget;
@@ -14,6 +15,7 @@ pub mod endpoints;
 pub mod event;
 pub mod ingress;
 pub mod ingress_class;
+mod ip;
 pub mod job;
 pub mod labels;
 pub mod network;
@@ -64,6 +66,7 @@ pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()
         }
         Storage::Volumes => protect(object, "kubernetes.io/pv-protection"),
         Storage::AttributesClasses => protect(object, "kubernetes.io/vac-protection"),
+        Storage::Services => addresses::allocate(store, path.resource, &Value::Null, object)?,
         Storage::Pods => pod::admit(store, path.resource, object)?,
         Storage::Custom(shelf) if shelf.is_closing() => {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();

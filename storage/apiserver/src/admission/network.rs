@@ -3,10 +3,9 @@
 //! Mirrors `ValidateNetworkPolicy` in pkg/apis/networking/validation. Warnings about addresses that are not in canonical
 //! form are left out.
 
-use std::net::IpAddr;
-
 use serde_json::Value;
 
+use super::ip::{self, Range};
 use super::{items, labels, text};
 use crate::status::FieldError;
 
@@ -123,48 +122,18 @@ fn check_block(path: &str, block: &Value) -> Vec<FieldError> {
     if cidr.is_empty() {
         return vec![FieldError::required(format!("{path}.cidr"), "")];
     }
-    let message = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-    let Some(whole) = Network::read(cidr) else {
-        return vec![FieldError::invalid(format!("{path}.cidr"), &cidr.into(), message)];
-    };
-    let mut errors = Vec::new();
+    let mut errors: Vec<FieldError> =
+        ip::check_range(&format!("{path}.cidr"), &block["cidr"]).into_iter().collect();
+    let Some(whole) = Range::read(cidr) else { return errors };
     for (index, except) in items(&block["except"]).enumerate() {
         let path = format!("{path}.except[{index}]");
-        match Network::read(except.as_str().unwrap_or_default()) {
-            None => errors.push(FieldError::invalid(path, except, message)),
-            Some(part) if whole.contains(&part) => {}
-            Some(_) => {
-                errors.push(FieldError::invalid(path, except, "must be a strict subset of `cidr`"));
-            }
+        errors.extend(ip::check_range(&path, except));
+        let part = Range::read(except.as_str().unwrap_or_default());
+        if part.is_some_and(|part| !whole.contains(&part)) {
+            errors.push(FieldError::invalid(path, except, "must be a strict subset of `cidr`"));
         }
     }
     errors
-}
-
-/// A range of addresses.
-struct Network {
-    address: u128,
-    is_v6: bool,
-    length: u32,
-}
-
-impl Network {
-    fn read(text: &str) -> Option<Self> {
-        let (address, length) = text.split_once('/')?;
-        let (address, is_v6) = match address.parse::<IpAddr>().ok()? {
-            IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, false),
-            IpAddr::V6(address) => (address.to_bits(), true),
-        };
-        let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
-        let length: u32 = length.parse().ok().filter(|_| digits)?;
-        (length <= if is_v6 { 128 } else { 32 }).then_some(Self { address, is_v6, length })
-    }
-
-    /// Whether `part` is in it, and smaller.
-    fn contains(&self, part: &Self) -> bool {
-        let start = |address: u128| address.checked_shr(128 - self.length).unwrap_or_default();
-        self.is_v6 == part.is_v6 && self.length < part.length && start(self.address) == start(part.address)
-    }
 }
 
 #[cfg(test)]

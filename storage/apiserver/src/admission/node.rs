@@ -2,21 +2,16 @@
 //!
 //! Mirrors ValidateNode and ValidateNodeUpdate in pkg/apis/core/validation.
 
-use std::net::IpAddr;
-
 use serde_json::{Value, json};
 
-use super::labels;
+use super::{ip, items, labels};
 use crate::status::FieldError;
 
 /// Validates a node.
 pub fn validate(node: &Value) -> Vec<FieldError> {
     let mut errors = check_taints(&node["spec"]["taints"]);
     for (index, range) in items(&node["spec"]["podCIDRs"]).enumerate() {
-        if !is_range(range.as_str().unwrap_or_default()) {
-            let message = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            errors.push(FieldError::invalid(format!("spec.podCIDRs[{index}]"), range, message));
-        }
+        errors.extend(ip::check_range(&format!("spec.podCIDRs[{index}]"), range));
     }
     errors
 }
@@ -75,15 +70,11 @@ fn check_taints(taints: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// An address and the length of its prefix, as Go's `netip.ParsePrefix` reads them.
-fn is_range(text: &str) -> bool {
-    let Some((address, bits)) = text.split_once('/') else { return false };
-    let Ok(address) = address.parse::<IpAddr>() else { return false };
-    bits.parse::<u8>().is_ok_and(|bits| bits <= if address.is_ipv4() { 32 } else { 128 })
-}
-
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
+/// A field that nothing reads (`fieldIsDeprecatedWarnings` in pkg/registry/core/node).
+pub fn warnings(node: &Value) -> Vec<String> {
+    let given = node["spec"]["externalID"].as_str().is_some_and(|id| !id.is_empty());
+    let text = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+    given.then(|| text.to_owned()).into_iter().collect()
 }
 
 #[cfg(test)]

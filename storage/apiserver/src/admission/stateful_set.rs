@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::workload::{
     always_restarts, at_most, count_or_percent, counts, no_deadline, not_negative_in, not_selected,
+    template_warnings,
 };
 use super::{claim, items, labels, pod, text};
 use crate::names;
@@ -161,11 +162,17 @@ pub fn validate_status(set: &Value) -> Vec<FieldError> {
 }
 
 /// A limit of the history that has no effect.
-pub fn warnings(set: &Value, _: Write) -> Vec<String> {
+pub fn warnings(set: &Value, write: Write) -> Vec<String> {
+    let mut warnings = template_warnings(set, write);
+    for (index, claim) in items(&set["spec"]["volumeClaimTemplates"]).enumerate() {
+        warnings
+            .extend(pod::warnings::of_claim(&format!("spec.volumeClaimTemplates[{index}]"), &claim["spec"]));
+    }
     let negative = set["spec"]["revisionHistoryLimit"].as_i64().is_some_and(|limit| limit < 0);
     let warning = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \
                    recommended";
-    negative.then(|| warning.to_owned()).into_iter().collect()
+    warnings.extend(negative.then(|| warning.to_owned()));
+    warnings
 }
 
 #[cfg(test)]

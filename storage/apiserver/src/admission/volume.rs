@@ -4,7 +4,8 @@
 
 use serde_json::Value;
 
-use super::{difference, labels, pod::HOST_PATH_TYPES};
+use super::pod::{self, HOST_PATH_TYPES};
+use super::{difference, items, labels};
 use crate::names;
 use crate::quantity::Quantity;
 use crate::status::FieldError;
@@ -122,8 +123,26 @@ const SECRETS: [&str; 4] = [
 pub fn warnings(volume: &Value) -> Vec<String> {
     let text = "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
                 approach is to use dynamic provisioning.";
-    let recycles = volume["spec"]["persistentVolumeReclaimPolicy"] == "Recycle";
-    recycles.then(|| text.to_owned()).into_iter().collect()
+    let (spec, annotations) = (&volume["spec"], &volume["metadata"]["annotations"]);
+    let mut warnings = class_annotation(annotations);
+    warnings.extend((spec["persistentVolumeReclaimPolicy"] == "Recycle").then(|| text.to_owned()));
+    for (index, term) in items(&spec["nodeAffinity"]["required"]["nodeSelectorTerms"]).enumerate() {
+        let path = format!("spec.nodeAffinity.required.nodeSelectorTerms[{index}]");
+        warnings.extend(pod::warnings::of_expressions(&path, term));
+    }
+    let has_no_warning = ["flocker", "quobyte"].iter().any(|source| !spec[*source].is_null());
+    warnings.extend(pod::warnings::of_source("spec", spec).filter(|_| !has_no_warning));
+    warnings
+}
+
+/// The annotation with the class of a volume or claim, which a field has replaced.
+pub fn class_annotation(annotations: &Value) -> Vec<String> {
+    let key = "volume.beta.kubernetes.io/storage-class";
+    let text = format!(
+        "metadata.annotations[{key}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+    );
+    let given = !annotations[key].is_null();
+    given.then_some(text).into_iter().collect()
 }
 
 /// The source and the mode of a volume are immutable.

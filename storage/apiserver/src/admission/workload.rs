@@ -68,6 +68,21 @@ pub fn validate_revision_update(old: &Value, new: &Value) -> Vec<FieldError> {
     if same { Vec::new() } else { vec![FieldError::immutable("data", &new["data"])] }
 }
 
+/// Warnings about a workload of which the pods are named after it: its name, and its template.
+pub fn warnings(workload: &Value, write: Write) -> Vec<String> {
+    name_warnings(workload, write).into_iter().chain(template_warnings(workload, write)).collect()
+}
+
+/// Warnings about the template of pods, when it is new or may have changed.
+pub fn template_warnings(workload: &Value, write: Write) -> Vec<String> {
+    match write {
+        Write::Create | Write::Update => {
+            pod::warnings::of_pod("spec.template", &workload["spec"]["template"])
+        }
+        Write::UpdateOfMetadata => Vec::new(),
+    }
+}
+
 /// A name that is no DNS label. It is a subdomain, which is validated.
 pub fn name_warnings(workload: &Value, write: Write) -> Vec<String> {
     let name = workload["metadata"]["name"].as_str().unwrap_or_default();

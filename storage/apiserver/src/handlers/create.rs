@@ -6,13 +6,14 @@ use serde_json::{Value, json};
 
 use super::update::{Change, WriteOutcome, warn, write};
 use super::{Call, Warnings, evict, metadata, ownership, token};
+use crate::admission::{self, addresses};
 use crate::quote::quote;
 use crate::request::ObjectPath;
 use crate::resources::{Generation, Resource, Storage, Write};
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::{CreateError, Key};
-use crate::{admission, bootstrap, custom, names, time};
+use crate::{bootstrap, custom, names, time};
 
 /// Maximum number of attempts to generate an unused name.
 const GENERATE_ATTEMPTS: usize = 8;
@@ -37,6 +38,7 @@ fn create(call: &Call<'_>) -> Result<Answer> {
     let base = object["metadata"]["generateName"].as_str().map(str::to_owned).filter(|base| !base.is_empty());
     let given = object["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty());
     let mut attempts = if given || base.is_none() { 1 } else { GENERATE_ATTEMPTS };
+    let _addresses = addresses::lock(call.path.resource);
     loop {
         attempts -= 1;
         if let (false, Some(base)) = (given, &base) {
@@ -78,11 +80,13 @@ fn update_definition(call: &Call<'_>, name: &str, object: &Value) -> Result<Answ
 
 /// Stores an applied object with known owners; `None` if it exists by now.
 pub(super) fn apply(call: &Call<'_>, object: Value, owners: Value) -> Result<Option<WriteOutcome>> {
+    let _addresses = addresses::lock(call.path.resource);
     store_missing(call, prepare(call, object, Some(owners))?)
 }
 
 /// Stores the object of an update; `None` if it exists by now.
 pub(super) fn update(call: &Call<'_>, object: Value) -> Result<Option<WriteOutcome>> {
+    let _addresses = addresses::lock(call.path.resource);
     store_missing(call, prepare(call, object, None)?)
 }
 

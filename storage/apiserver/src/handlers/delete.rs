@@ -120,7 +120,19 @@ pub fn delete(store: &Store, resource: &Resource, key: &Key, options: &DeleteOpt
         if propagation(&old, resource.storage, options) == Some(Propagation::Orphan) && !options.dry_run {
             orphan_dependents(store, resource, &old);
         }
+        if let (Outcome::Removed(_), Storage::Services, false) = (&outcome, resource.storage, options.dry_run)
+        {
+            remove_endpoints(store, key);
+        }
         return Ok(outcome);
+    }
+}
+
+/// A deleted service takes its Endpoints with it (`afterDelete` in pkg/registry/core/service/storage).
+fn remove_endpoints(store: &Store, service: &Key) {
+    if let Some(endpoints) = store.get(Storage::Endpoints, service) {
+        // Stale: somebody writes them, as if they had been created after the deletion.
+        store.remove(Storage::Endpoints, &endpoints, endpoints.value.clone()).ok();
     }
 }
 

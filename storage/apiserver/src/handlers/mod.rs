@@ -61,6 +61,12 @@ pub struct Call<'a> {
     pub warnings: Warnings,
 }
 
+/// Maximum number of characters of all warnings of a response; beyond that, each is shortened.
+const WARNINGS_LIMIT: usize = 4096;
+
+/// Maximum number of characters of a warning that is shortened.
+const WARNING_LIMIT: usize = 256;
+
 /// The warnings of a response, each once.
 #[derive(Debug, Default)]
 pub struct Warnings(Mutex<Vec<String>>);
@@ -76,10 +82,19 @@ impl Warnings {
         }
     }
 
-    /// Moves them into the response.
+    /// Moves them into the response, as upstream shortened if they are too long together.
     pub fn write(&self, answer: &mut Answer) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for warning in all.drain(..) {
+        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let lengths = all.iter().map(|warning| warning.chars().count());
+        let is_long = lengths.sum::<usize>() > WARNINGS_LIMIT;
+        let mut written = 0;
+        for warning in all {
+            if is_long && written >= WARNINGS_LIMIT {
+                break;
+            }
+            let warning: String =
+                warning.chars().take(if is_long { WARNING_LIMIT } else { usize::MAX }).collect();
+            written += warning.chars().count();
             let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
                 answer.headers_mut().append(WARNING, value);

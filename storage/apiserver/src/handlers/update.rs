@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::create::check_namespace;
 use super::{Call, apply, create, metadata, ownership};
-use crate::admission;
+use crate::admission::{self, addresses};
 use crate::quote::quote;
 use crate::resources::{Generation, Storage, Write, validate_ephemeral_containers};
 use crate::response::Answer;
@@ -100,6 +100,7 @@ impl WriteOutcome {
 /// the latest; otherwise the change is repeated on the newer object.
 pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Result<WriteOutcome> {
     let resource = call.path.resource;
+    let _addresses = addresses::lock(resource);
     loop {
         let old = call.object()?;
         let (mut new, applied) = match change(&old)? {
@@ -118,6 +119,9 @@ pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Res
         if ownership::same(&old.value, &new) {
             warn(call, &old.value, &new, Write::Update);
             return Ok(WriteOutcome::Stored(old));
+        }
+        if resource.storage == Storage::Services && call.path.subresource.is_none() {
+            addresses::allocate(call.store(), resource, &old.value, &mut new)?;
         }
         check(call, &old, &new)?;
         warn(call, &old.value, &new, Write::Update);
@@ -164,7 +168,13 @@ fn check_version(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
 /// Adds the warnings about an object that becomes `new`; a new one was null.
 pub(super) fn warn(call: &Call<'_>, old: &Value, new: &Value, write: Write) {
     let resource = call.path.resource;
-    if call.path.subresource.is_none() {
+    if matches!(call.path.subresource.as_deref(), None | Some("scale")) {
+        let is_same = match resource.storage {
+            // It counts its templates, too (`TemplateGeneration`).
+            Storage::DaemonSets => old["spec"]["template"] == new["spec"]["template"],
+            _ => old["metadata"]["generation"] == new["metadata"]["generation"],
+        };
+        let write = if write == Write::Update && is_same { Write::UpdateOfMetadata } else { write };
         call.warnings.add((resource.warnings)(new, write));
         if resource.custom.is_some() {
             call.warnings.add(metadata::finalizer_warnings(&old["metadata"], &new["metadata"]));
@@ -183,6 +193,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
                     restore(&old.value["spec"], &mut new["spec"], field);
                 }
             }
+            (resource.settle)(&old.value, new);
             if resource.has_status() {
                 restore(&old.value, new, "status");
             }

@@ -89,6 +89,7 @@ pub(super) fn rows() -> Vec<Resource> {
             },
             returns_deleted: true,
             decode: decode::<ServiceAccount>,
+            warnings: |account, _| config::account_warnings(account),
             ..BASE
         },
         Resource {

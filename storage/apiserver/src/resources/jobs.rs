@@ -7,7 +7,7 @@ use super::columns::workloads as columns;
 use super::decode::decode;
 use super::workloads::{QUANTITIES, default_template};
 use super::{BASE, Field, Generation, Resource, Storage, default_to, pod, status_of};
-use crate::admission::{job, workload};
+use crate::admission::job;
 
 const BATCH: Resource = Resource {
     group: "batch",
@@ -37,7 +37,7 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: job::validate,
             validate_status: job::validate_status,
             validate_update: job::validate_update,
-            warnings: workload::name_warnings,
+            warnings: job::warnings,
             fields: &[Field { name: "status.successful", pointers: &["/status/succeeded"], unset: "0" }],
             columns: columns::JOB,
             empty: r#","spec":{"template":{"metadata":{},"spec":{"containers":null}}},"status":{}"#,
@@ -62,7 +62,7 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_cron_job,
             validate: job::validate_cron_job,
             validate_update: job::validate_cron_job_update,
-            warnings: workload::name_warnings,
+            warnings: job::cron_job_warnings,
             columns: columns::CRON_JOB,
             empty: concat!(
                 r#","spec":{"schedule":"","jobTemplate":{"metadata":{},"spec":{"template":{"metadata":{},"#,

@@ -303,7 +303,10 @@ pub enum Generation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     Create,
+    /// Of the spec: the generation changes.
     Update,
+    /// Of something else.
+    UpdateOfMetadata,
 }
 
 /// A kind of object, with its kind-specific code.
@@ -349,6 +352,8 @@ pub struct Resource {
     pub default: fn(&mut Value),
     /// Sets the initial status of a new object.
     pub begin: fn(&mut Value),
+    /// Completes a changed object, from the old one to the new one.
+    pub settle: fn(&Value, &mut Value),
     /// Completes a new status, from the old object to the new one.
     pub settle_status: fn(&Value, &mut Value),
     /// Validates a new status, of the object with it.
@@ -397,6 +402,7 @@ pub const BASE: Resource = Resource {
     quantities: &[],
     default: |_| {},
     begin: |_| {},
+    settle: |_, _| {},
     settle_status: |_, _| {},
     validate_status: |_| Vec::new(),
     validate_first: |_| Vec::new(),

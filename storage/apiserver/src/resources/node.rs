@@ -21,6 +21,7 @@ pub(super) fn row() -> Resource {
         default,
         settle_status: |_, node| default(node),
         validate: node::validate,
+        warnings: |node, _| node::warnings(node),
         validate_update: node::validate_update,
         fields: &[Field { name: "spec.unschedulable", pointers: &["/spec/unschedulable"], unset: "false" }],
         columns: columns::NODE,

@@ -83,8 +83,8 @@ pub(super) fn row() -> Resource {
     }
 }
 
-/// A name that is no DNS label (`podWarnings` in pkg/registry/core/pod/strategy.go). The name is a subdomain, which is
-/// validated.
+/// A name that is no DNS label, and warnings about the spec of a new pod (`WarningsOnCreate` in
+/// pkg/registry/core/pod/strategy.go). The name is a subdomain, which is validated.
 fn warnings(pod: &Value, write: Write) -> Vec<String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let faults = names::faults_as_label(name).filter(|_| write == Write::Create);
@@ -94,7 +94,11 @@ fn warnings(pod: &Value, write: Write) -> Vec<String> {
              is recommended: {faults}"
         )
     });
-    warning.into_iter().collect()
+    let others = match write {
+        Write::Create => admission::pod::warnings::of_pod("", pod),
+        Write::Update | Write::UpdateOfMetadata => Vec::new(),
+    };
+    warning.into_iter().chain(others).collect()
 }
 
 /// A subresource that is a connection to a container or a port.
@@ -114,7 +118,7 @@ fn default(pod: &mut Value) {
     }
     // What the admission plug-ins ServiceAccount and DefaultTolerationSeconds add.
     default_to(spec, "serviceAccountName", "default");
-    spec["serviceAccount"] = spec["serviceAccountName"].clone();
+    copy_service_account(spec);
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         tolerate(spec, key);
     }
@@ -136,6 +140,7 @@ pub(super) fn default_spec(spec: &mut Value) {
     default_to(spec, "dnsPolicy", "ClusterFirst");
     default_to(spec, "securityContext", json!({}));
     default_to(spec, "schedulerName", "default-scheduler");
+    copy_service_account(spec);
     for volume in items_mut(spec, "volumes") {
         default_volume(volume);
     }
@@ -143,6 +148,18 @@ pub(super) fn default_spec(spec: &mut Value) {
         for container in items_mut(spec, list) {
             default_container(container);
         }
+    }
+}
+
+/// The name of the account has a second, deprecated field (`Convert_core_PodSpec_To_v1_PodSpec`).
+fn copy_service_account(spec: &mut Value) {
+    let deprecated = spec["serviceAccount"].clone();
+    if !deprecated.is_null() {
+        default_to(spec, "serviceAccountName", deprecated);
+    }
+    match spec.get("serviceAccountName").cloned() {
+        Some(name) => spec["serviceAccount"] = name,
+        None => remove(spec, "serviceAccount"),
     }
 }
 
@@ -166,10 +183,8 @@ fn default_container(container: &mut Value) {
     default_to(container, "resources", json!({}));
     default_to(container, "terminationMessagePath", "/dev/termination-log");
     default_to(container, "terminationMessagePolicy", "File");
-    let image = container["image"].as_str().unwrap_or_default();
-    let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
-    let latest = !image.contains('@') && tag.is_none_or(|tag| tag == "latest");
-    default_to(container, "imagePullPolicy", if latest { "Always" } else { "IfNotPresent" });
+    let policy = pull_policy(container["image"].as_str().unwrap_or_default());
+    default_to(container, "imagePullPolicy", policy);
     for port in items_mut(container, "ports") {
         default_to(port, "protocol", "TCP");
     }
@@ -204,6 +219,13 @@ fn default_container(container: &mut Value) {
     }
 }
 
+/// An image without a tag has the tag `latest`.
+fn pull_policy(image: &str) -> &'static str {
+    let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
+    let latest = !image.contains('@') && tag.is_none_or(|tag| tag == "latest");
+    if latest { "Always" } else { "IfNotPresent" }
+}
+
 /// Mirrors `SetDefaults_HTTPGetAction`.
 fn default_action(handler: &mut Value) {
     if let Some(action) = handler.get_mut("httpGet") {
@@ -229,6 +251,7 @@ fn default_pod_container(container: &mut Value, host_network: bool) {
     }
 }
 
+/// Mirrors `SetDefaults_Volume` and the functions for the sources of volumes.
 fn default_volume(volume: &mut Value) {
     let sources = ["configMap", "secret", "projected", "downwardAPI"];
     for source in sources {
@@ -236,23 +259,63 @@ fn default_volume(volume: &mut Value) {
             default_to(source, "defaultMode", 420);
         }
     }
+    default_source(volume);
+    if let Some(image) = volume.get_mut("image") {
+        let policy = pull_policy(image["reference"].as_str().unwrap_or_default());
+        default_to(image, "pullPolicy", policy);
+    }
     if let Some(template) = volume.pointer_mut("/ephemeral/volumeClaimTemplate") {
         // Go writes it even when it is empty.
         default_to(template, "metadata", json!({}));
         default_to(&mut template["spec"], "volumeMode", "Filesystem");
     }
-    if let Some(path) = volume.get_mut("hostPath") {
-        default_to(path, "type", "");
-    }
     // A volume that names no source is an empty directory.
     if volume.as_object().is_some_and(|fields| fields.keys().all(|name| name == "name")) {
         volume["emptyDir"] = json!({});
+    }
+    if let Some(source) = volume.get_mut("downwardAPI") {
+        default_items(source);
     }
     if let Some(projected) = volume.get_mut("projected") {
         for source in items_mut(projected, "sources") {
             if let Some(token) = source.get_mut("serviceAccountToken") {
                 default_to(token, "expirationSeconds", 3600);
             }
+            if let Some(source) = source.get_mut("downwardAPI") {
+                default_items(source);
+            }
+        }
+    }
+}
+
+/// Fields of the sources of volumes with a text as default.
+const DEFAULTS_OF_SOURCES: &[(&str, &[(&str, &str)])] = &[
+    ("hostPath", &[("type", "")]),
+    ("iscsi", &[("iscsiInterface", "default")]),
+    ("rbd", &[("pool", "rbd"), ("user", "admin"), ("keyring", "/etc/ceph/keyring")]),
+    ("azureDisk", &[("cachingMode", "ReadWrite"), ("kind", "Shared"), ("fsType", "ext4")]),
+    ("scaleIO", &[("storageMode", "ThinProvisioned"), ("fsType", "xfs")]),
+];
+
+/// The defaults of a source that pods and PersistentVolumes have.
+pub(super) fn default_source(volume: &mut Value) {
+    for (source, fields) in DEFAULTS_OF_SOURCES {
+        if let Some(source) = volume.get_mut(source) {
+            for (field, value) in *fields {
+                default_to(source, field, *value);
+            }
+        }
+    }
+    if let Some(disk) = volume.get_mut("azureDisk") {
+        default_to(disk, "readOnly", false);
+    }
+}
+
+/// The version of the fields that files of a downward API volume have.
+fn default_items(source: &mut Value) {
+    for item in items_mut(source, "items") {
+        if let Some(reference) = item.get_mut("fieldRef") {
+            default_to(reference, "apiVersion", "v1");
         }
     }
 }

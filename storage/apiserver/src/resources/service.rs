@@ -1,15 +1,15 @@
-//! Services. They are stored only: no addresses are allocated, and no node forwards connections to one. The one
-//! of the API server exists because clients read it: e2e.test, before its first spec, to learn the IP family.
+//! Services. They are stored only: no node forwards connections to one. The one of the API server exists because clients
+//! read it: e2e.test, before its first spec, to learn the IP family. Addresses and node ports: `admission/addresses.rs`.
 //!
-//! Mirrors pkg/apis/core/v1/defaults.go, `SetDefaults_Service`, and of services without an address what
-//! pkg/registry/core/service/storage/alloc.go sets.
+//! Mirrors pkg/apis/core/v1/defaults.go, `SetDefaults_Service`.
 
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::decode::decode;
 use super::{BASE, Resource, Storage, columns, default_to, status_of};
-use crate::admission::service;
+use crate::admission::addresses::{needs_address, needs_health_port, needs_node_ports};
+use crate::admission::{items, service, text};
 use crate::names::NameRule;
 
 pub(super) fn row() -> Resource {
@@ -24,31 +24,100 @@ pub(super) fn row() -> Resource {
         subresources: const { &[status_of("Service")] },
         returns_deleted: true,
         names: NameRule::Label,
-        retained: &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"],
         decode: decode::<Service>,
         default,
-        begin: |service| {
-            set_families(&mut service["spec"]);
-            service["status"] = json!({ "loadBalancer": {} });
-        },
+        begin: |service| service["status"] = json!({ "loadBalancer": {} }),
+        settle,
         settle_status: |_, service| default_to(&mut service["status"], "loadBalancer", json!({})),
         validate: service::validate,
         validate_status: service::validate_status,
-        validate_update: |_, service| service::validate(service),
+        validate_update: service::validate_update,
+        warnings: |service, _| service::warnings(service),
         columns: columns::SERVICE,
         empty: r#","spec":{},"status":{"loadBalancer":{}}"#,
         ..BASE
     }
 }
 
-/// The addresses and families of a service without an address of its own.
-fn set_families(spec: &mut Value) {
-    if spec["clusterIP"] != "None" || spec["type"] == "ExternalName" {
-        return;
+/// What was allocated remains where the new service does not have it, and is removed where its type does not need it.
+///
+/// Mirrors `patchAllocatedValues`, `normalizeClusterIPs` and `dropTypeDependentFields` of pkg/registry/core/service.
+fn settle(old: &Value, new: &mut Value) {
+    let (was, is) = (&old["spec"], &mut new["spec"]);
+    if needs_address(was) && needs_address(is) {
+        let is_cleared = text(is, "clusterIP").is_empty();
+        if is_cleared {
+            copy(was, is, "clusterIP");
+        }
+        if is["clusterIPs"].is_null() && is["clusterIP"] == was["clusterIP"] {
+            copy(was, is, "clusterIPs");
+        }
+        let is_other = is["clusterIP"] != was["clusterIP"] && is["clusterIPs"] == was["clusterIPs"];
+        if is_other && !text(is, "clusterIP").is_empty() {
+            is["clusterIPs"] = json!([is["clusterIP"]]);
+        }
+        for field in ["ipFamilies", "ipFamilyPolicy"] {
+            if is[field].is_null() {
+                copy(was, is, field);
+            }
+        }
     }
-    default_to(spec, "clusterIPs", json!(["None"]));
-    default_to(spec, "ipFamilies", json!(["IPv4"]));
-    default_to(spec, "ipFamilyPolicy", "SingleStack");
+    if needs_node_ports(was) && needs_node_ports(is) {
+        keep_node_ports(was, is);
+    }
+    if needs_health_port(was) && needs_health_port(is) && is["healthCheckNodePort"].is_null() {
+        copy(was, is, "healthCheckNodePort");
+    }
+    let drop = |is: &mut Value, field: &str| {
+        if let (true, Value::Object(fields)) = (is[field] == was[field], is) {
+            fields.shift_remove(field);
+        }
+    };
+    if needs_address(was) && !needs_address(is) {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            drop(is, field);
+        }
+    }
+    if needs_node_ports(was) && !needs_node_ports(is) && node_ports(was) == node_ports(is) {
+        for port in is["ports"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            port.shift_remove("nodePort");
+        }
+    }
+    if needs_health_port(was) && !needs_health_port(is) {
+        drop(is, "healthCheckNodePort");
+    }
+    if was["type"] == "LoadBalancer" && is["type"] != "LoadBalancer" {
+        drop(is, "allocateLoadBalancerNodePorts");
+        drop(is, "loadBalancerClass");
+    }
+    if service::is_external(was) && !service::is_external(is) {
+        drop(is, "externalTrafficPolicy");
+    }
+    if is["type"] == "ExternalName" {
+        drop(is, "internalTrafficPolicy");
+    }
+}
+
+fn copy(from: &Value, to: &mut Value, field: &str) {
+    if let Some(value) = from.get(field) {
+        to[field] = value.clone();
+    }
+}
+
+fn node_ports(spec: &Value) -> Vec<&Value> {
+    items(&spec["ports"]).map(|port| &port["nodePort"]).collect()
+}
+
+/// A port keeps the node port of the one with its name, unless another one has that now.
+fn keep_node_ports(was: &Value, is: &mut Value) {
+    let taken: Vec<Value> = node_ports(is).into_iter().filter(|port| !port.is_null()).cloned().collect();
+    for port in is["ports"].as_array_mut().into_iter().flatten() {
+        let before = items(&was["ports"]).find(|before| before["name"] == port["name"]);
+        let before = before.map(|before| &before["nodePort"]).filter(|number| !number.is_null());
+        if let Some(number) = before.filter(|number| port["nodePort"].is_null() && !taken.contains(number)) {
+            port["nodePort"] = number.clone();
+        }
+    }
 }
 
 fn default(service: &mut Value) {
@@ -62,7 +131,7 @@ fn default(service: &mut Value) {
     if kind != "ExternalName" {
         default_to(spec, "internalTrafficPolicy", "Cluster");
     }
-    if kind == "NodePort" || kind == "LoadBalancer" {
+    if service::is_external(spec) {
         default_to(spec, "externalTrafficPolicy", "Cluster");
     }
     if kind == "LoadBalancer" {

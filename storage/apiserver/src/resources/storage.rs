@@ -7,7 +7,7 @@ use k8s_openapi::api::storage::v1::{
 use serde_json::{Value, json};
 
 use super::decode::{DecodeError, Decoded, decode};
-use super::{BASE, Field, Generation, Resource, Storage, columns, default_to, status_of};
+use super::{BASE, Field, Generation, Resource, Storage, columns, default_to, pod, status_of};
 use crate::admission::{attachment, claim, class, driver, volume};
 use crate::status::FieldError;
 use crate::time;
@@ -35,6 +35,7 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_claim,
             begin: |claim| claim["status"] = json!({ "phase": "Pending" }),
             validate: claim::validate,
+            warnings: |claim, _| claim::warnings(claim),
             settle_status: |_, claim| default_to(&mut claim["status"], "phase", "Pending"),
             validate_update: |old, new| {
                 preceded_by(|| claim::validate(new), claim::validate_update(old, new))
@@ -56,7 +57,14 @@ pub(super) fn rows() -> Vec<Resource> {
             default: |volume| {
                 default_to(&mut volume["spec"], "persistentVolumeReclaimPolicy", "Retain");
                 default_to(&mut volume["spec"], "volumeMode", "Filesystem");
-                omit_empty_references(&mut volume["spec"]["csi"]);
+                pod::default_source(&mut volume["spec"]);
+                if let Some(source) = volume.pointer_mut("/spec/azureFile") {
+                    // Go writes it even when it is not set.
+                    default_to(source, "secretNamespace", Value::Null);
+                }
+                if let Some(source) = volume.pointer_mut("/spec/csi") {
+                    omit_empty_references(source);
+                }
             },
             begin: |volume| {
                 volume["status"] = json!({ "phase": "Pending", "lastPhaseTransitionTime": time::now() });
@@ -116,6 +124,7 @@ pub(super) fn rows() -> Vec<Resource> {
             decode: decode::<CSIStorageCapacity>,
             quantities: &["capacity", "maximumVolumeSize"],
             validate: driver::validate_capacity,
+            warnings: |capacity, _| driver::capacity_warnings(capacity),
             validate_update: |old, new| {
                 preceded_by(|| driver::validate_capacity(new), driver::validate_capacity_update(old, new))
             },
@@ -135,6 +144,7 @@ pub(super) fn rows() -> Vec<Resource> {
                 default_to(class, "volumeBindingMode", "Immediate");
             },
             validate: class::validate,
+            warnings: |class, _| class::warnings(class),
             validate_update: |old, new| {
                 preceded_by(|| class::validate(new), class::validate_update(old, new))
             },

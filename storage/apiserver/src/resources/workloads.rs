@@ -62,8 +62,10 @@ pub(super) fn rows() -> Vec<Resource> {
             quantities: QUANTITIES,
             default: default_daemon_set,
             begin: |set| begin(set, SCHEDULED),
+            settle: count_templates,
             settle_status: |_, set| write_counts(set, SCHEDULED),
             validate: workload::validate_daemon_set,
+            warnings: workload::template_warnings,
             validate_update: workload::validate_daemon_set_update,
             columns: columns::DAEMON_SET,
             empty: concat!(
@@ -86,7 +88,7 @@ pub(super) fn rows() -> Vec<Resource> {
             settle_status: settle_deployment,
             validate: workload::validate_deployment,
             validate_update: workload::validate_deployment_update,
-            warnings: workload::name_warnings,
+            warnings: workload::warnings,
             columns: columns::DEPLOYMENT,
             ..APPS
         },
@@ -108,7 +110,7 @@ pub(super) fn rows() -> Vec<Resource> {
             validate: workload::validate_replica_set,
             validate_status: workload::validate_replica_set_status,
             validate_update: workload::validate_replica_set_update,
-            warnings: workload::name_warnings,
+            warnings: workload::warnings,
             columns: columns::REPLICA_SET,
             empty: r#","spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{"replicas":0}"#,
             ..APPS
@@ -252,6 +254,14 @@ fn default_daemon_set(set: &mut Value) {
     default_template(spec);
 }
 
+/// Counts the templates of a DaemonSet (`PrepareForUpdate` of pkg/registry/apps/daemonset).
+fn count_templates(old: &Value, new: &mut Value) {
+    let before = &old["metadata"]["annotations"][GENERATION];
+    let before: i64 = before.as_str().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let is_changed = old["spec"]["template"] != new["spec"]["template"];
+    new["metadata"]["annotations"][GENERATION] = (before + i64::from(is_changed)).to_string().into();
+}
+
 /// Mirrors `SetDefaults_StatefulSet` of pkg/apis/apps/v1.
 fn default_stateful_set(set: &mut Value) {
     let spec = &mut set["spec"];
@@ -311,6 +321,7 @@ fn settle_deployment(old: &Value, new: &mut Value) {
         (None, _) => {}
     }
     default_to(new, "status", json!({}));
+    pod::write_times(new, &["lastTransitionTime", "lastUpdateTime"]);
 }
 
 /// Mirrors pkg/apis/rbac/v1/defaults.go.
@@ -372,6 +383,15 @@ mod tests {
             set["metadata"]["annotations"][GENERATION].clone()
         };
         assert_eq!([generation("7"), generation("-7"), generation("x")], ["7", "1", "1"]);
+        let with = |template: &str, generation: &str| {
+            let annotations = json!({ "annotations": { GENERATION: generation } });
+            json!({ "metadata": annotations, "spec": { "template": template } })
+        };
+        for (template, expected) in [("a", "4"), ("b", "5")] {
+            let mut new = with(template, "1");
+            count_templates(&with("a", "4"), &mut new);
+            assert_eq!(new, with(template, expected), "the writer does not count");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod environment;
 mod placement;
 mod requirements;
 mod volumes;
+pub mod warnings;
 
 pub use volumes::HOST_PATH_TYPES;
 
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::items;
 use crate::names;
 use crate::resources::{Resource, Storage};
 use crate::status::{FieldError, Result, Status};
@@ -37,6 +39,12 @@ pub fn admit(store: &Store, resource: &Resource, pod: &mut Value) -> Result<()> 
     if lives && store.get(Storage::ServiceAccounts, &Key::new(&namespace, &account)).is_none() {
         let missing = format!("serviceaccount \"{account}\" not found");
         return refuse(format!("error looking up service account {namespace}/{account}: {missing}"));
+    }
+    // The plug-in RuntimeClass.
+    let has_overhead = pod["spec"]["overhead"].as_object().is_some_and(|overhead| !overhead.is_empty());
+    if has_overhead && text(&pod["spec"]["runtimeClassName"]).is_empty() {
+        let reason = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+        return refuse(reason.to_owned());
     }
     let asked = text(&pod["spec"]["priorityClassName"]);
     let class = match asked.is_empty() {
@@ -115,11 +123,6 @@ fn check_name<'a>(path: &str, named: &'a Value, seen: &mut HashSet<&'a str>) -> 
     } else {
         (!seen.insert(name)).then(|| FieldError::duplicate(path, value))
     }
-}
-
-/// The items of a list that may be missing.
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list.as_array().into_iter().flatten()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The cells of Services: `printService` in pkg/printers/internalversion/printers.go.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{joined, list, workloads};
@@ -10,18 +12,18 @@ pub(in crate::resources) fn cluster_ip(service: &Value) -> Value {
 
 pub(in crate::resources) fn external_ip(service: &Value) -> Value {
     let spec = &service["spec"];
-    let texts = |values: &Value, field: Option<&str>| -> Vec<String> {
-        let text = |value: &Value| field.map_or(value, |field| &value[field]).as_str().map(str::to_owned);
-        list(values).iter().filter_map(text).collect()
-    };
-    let given = texts(&spec["externalIPs"], None);
+    let given: Vec<String> =
+        list(&spec["externalIPs"]).iter().filter_map(|value| value.as_str().map(str::to_owned)).collect();
     let or = |addresses: Vec<String>, unset: &str| {
         joined(&addresses.iter().map(String::as_str).collect::<Vec<_>>(), unset)
     };
     match spec["type"].as_str() {
         Some("ClusterIP" | "NodePort") => or(given, "<none>"),
         Some("LoadBalancer") => {
-            let balancer = texts(&service["status"]["loadBalancer"]["ingress"], Some("ip"));
+            let address =
+                |entry: &Value| entry["ip"].as_str().or(entry["hostname"].as_str()).map(str::to_owned);
+            let ingress = list(&service["status"]["loadBalancer"]["ingress"]);
+            let balancer: BTreeSet<String> = ingress.iter().filter_map(address).collect();
             or(balancer.into_iter().chain(given).collect(), "<pending>")
         }
         Some("ExternalName") => spec["externalName"].clone(),
