@@ -382,7 +382,7 @@ mod tests {
             (node_port(80), "The range of valid ports is 30000-32767"),
         ];
         for (spec, expected) in table {
-            let refused = allocated(&[other.clone()], &Value::Null, spec.clone()).unwrap_err();
+            let refused = allocated(std::slice::from_ref(&other), &Value::Null, spec.clone()).unwrap_err();
             assert!(refused.contains(expected), "{spec}: {refused}");
         }
         let old = service(

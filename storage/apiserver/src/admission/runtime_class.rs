@@ -29,6 +29,14 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     validate(new).into_iter().chain(immutable).collect()
 }
 
+/// Deprecated labels of nodes (`GetWarningsForRuntimeClass`).
+pub fn warnings(class: &Value) -> Vec<String> {
+    let selector = class["scheduling"]["nodeSelector"].as_object();
+    let keys = selector.into_iter().flat_map(|selector| selector.keys());
+    let deprecated = keys.filter_map(|key| pod::warnings::of_label(key));
+    deprecated.map(|warning| format!("scheduling.nodeSelector: {warning}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::tests::check, *};

@@ -73,6 +73,15 @@ pub fn warnings(workload: &Value, write: Write) -> Vec<String> {
     name_warnings(workload, write).into_iter().chain(template_warnings(workload, write)).collect()
 }
 
+/// Warnings about a ReplicationController: its name, and its template, of which the path has no `spec`.
+pub fn controller_warnings(workload: &Value, write: Write) -> Vec<String> {
+    let template = match write {
+        Write::Create | Write::Update => pod::warnings::of_pod("template", &workload["spec"]["template"]),
+        Write::UpdateOfMetadata => Vec::new(),
+    };
+    name_warnings(workload, write).into_iter().chain(template).collect()
+}
+
 /// Warnings about the template of pods, when it is new or may have changed.
 pub fn template_warnings(workload: &Value, write: Write) -> Vec<String> {
     match write {

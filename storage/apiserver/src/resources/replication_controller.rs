@@ -31,7 +31,7 @@ pub(super) fn rows() -> Vec<Resource> {
             settle_status: |_, controller| write_counts(controller, OF_REPLICA_SET),
             validate: replication_controller::validate,
             validate_status: workload::validate_replica_set_status,
-            warnings: workload::name_warnings,
+            warnings: workload::controller_warnings,
             fields: &[super::Field { name: "status.replicas", pointers: &["/status/replicas"], unset: "0" }],
             columns: columns::REPLICATION_CONTROLLER,
             empty: r#","spec":{},"status":{"replicas":0}"#,

@@ -19,6 +19,7 @@ pub(super) fn row() -> Resource {
         decode: decode::<RuntimeClass>,
         quantities: &["overhead/podFixed/*"],
         validate: runtime_class::validate,
+        warnings: |class, _| runtime_class::warnings(class),
         validate_update: runtime_class::validate_update,
         columns: columns::RUNTIME_CLASS,
         empty: r#","handler":"""#,

@@ -247,8 +247,10 @@ fn hidden_variables(path: &str, container: &Value) -> Vec<String> {
 
 /// Ports that several containers have, and names of ports, of which the first is found.
 fn ports(path: &str, spec: &Value) -> Vec<String> {
+    // By number and protocol: paths, and addresses and ports of the host.
+    type Known<'a> = Vec<(String, &'a str, i64)>;
     let mut warnings = Vec::new();
-    let mut numbers: BTreeMap<(i64, &str), Vec<(String, &str, i64)>> = BTreeMap::new();
+    let mut numbers: BTreeMap<(i64, &str), Known<'_>> = BTreeMap::new();
     let all = || {
         containers(path, spec).flat_map(|(path, container)| {
             let ports = items(&container["ports"]).enumerate();
