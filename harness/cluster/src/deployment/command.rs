@@ -68,7 +68,16 @@ impl Part<'_> {
     /// The program that the manifest starts in place of the image's.
     pub(super) fn entrypoint(&self) -> Option<String> {
         let first = self.container.command.as_ref().and_then(|command| command.first());
-        first.map(|first| self.variables.expand(first))
+        first.map(|first| self.variables.expand(first)).or_else(|| self.program_in_arguments())
+    }
+
+    /// The program of an image without an entrypoint, as the first argument: a path that ends with the image's name.
+    fn program_in_arguments(&self) -> Option<String> {
+        let has_command = self.container.command.as_ref().is_some_and(|command| !command.is_empty());
+        let first = self.container.args.as_ref().and_then(|args| args.first()).filter(|_| !has_command)?;
+        let path = Path::new(first).is_absolute().then(|| Path::new(first))?;
+        let is_program = path.file_name().is_some_and(|name| name == last_component(self.image));
+        is_program.then(|| first.clone())
     }
 
     /// The program, if it is known, and its arguments, with the container's own paths. Upstream:
@@ -86,6 +95,9 @@ impl Part<'_> {
             }
         }
         let is_image = self.unpacked.is_some();
+        if !is_image && self.program_in_arguments().is_some() {
+            command.push(args.remove(0));
+        }
         let mut words = command.into_iter();
         let program = words.next();
         let mut rest = words.chain(args);
@@ -160,7 +172,10 @@ pub(super) fn reference(part: &Part<'_>, sockets: &BTreeSet<Location>) -> Refere
     let arguments = part.arguments();
     let mentions = |text: &str| paths(text).any(|path| sockets.contains(&part.mounts.locate(path)));
     let calls = |word: &String| word.contains("unix-connect:");
+    // Ceph's images probe the driver with the driver's own program.
+    let is_probe = part.container.name.contains("liveness");
     let is_client = part.kind.is_some()
+        || is_probe
         || CLIENTS.contains(&last_component(part.image))
         || arguments.iter().any(calls)
         || flags::value(&arguments, "csi-address").is_some_and(mentions);

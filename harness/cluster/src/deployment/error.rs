@@ -82,7 +82,8 @@ pub enum PlanError {
     /// No container is the driver.
     #[error(
         "--deployment: no container listens on a CSI socket: add the file with the driver's DaemonSet, or pass the \
-         socket to the driver's container in its arguments or variables (--endpoint=unix:///csi/csi.sock)"
+         socket to the driver's container in its arguments or variables (--endpoint=unix:///csi/csi.sock); of an operator, \
+         which creates the driver's workloads in a cluster, pass these (kubectl get deployments,daemonsets -o yaml)"
     )]
     NoDriver,
     /// The node service is missing.
@@ -215,11 +216,7 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoImage => f.write_str("the container has no image: add it to the manifest"),
-            Self::NoStandIn { image } => write!(
-                f,
-                "nothing stands for {image}: add --image-rootfs {image}=docker if docker has the image, {image}=DIR \
-                 with its root file system, {image}=exec:PROGRAM, or {image}=none to leave the container out"
-            ),
+            Self::NoStandIn { image } => write!(f, "nothing stands for {image}: add --image-rootfs for it"),
             Self::NoProgram { folder, program } => write!(
                 f,
                 "{} has no {program}: check the folder, or use --image-rootfs IMAGE=exec:PROGRAM",

@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     path::PathBuf,
     str::FromStr,
 };
 
-use claimcheck_node::image_reference::closest;
+use claimcheck_node::image_reference::{closest, last_component};
 
 use crate::driver_command::split_words;
 
@@ -81,6 +82,17 @@ pub enum ImageError {
     /// Two options for one image.
     #[error("--image-rootfs {0} is given twice: one folder or program stands for an image")]
     Twice(String),
+    /// Nothing stands for these images.
+    #[error(
+        "--deployment: nothing stands for these images:{}\nadd{}, each with docker if docker has the image, the folder of \
+         its root file system, exec:PROGRAM, or none to leave its containers out",
+        images.iter().map(ToString::to_string).collect::<String>(),
+        options_for(images)
+    )]
+    Missing {
+        /// Those, each once.
+        images: Vec<Missing>,
+    },
     /// No container has the image.
     #[error("--image-rootfs {image}: no container of the --deployment files uses it; they use {}", images.join(", "))]
     Unused {
@@ -97,6 +109,44 @@ pub enum ImageError {
         /// The images that it matches.
         images: Vec<String>,
     },
+}
+
+/// An image for which no option stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The shortest form for an option.
+    name: String,
+    image: String,
+    containers: Vec<String>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\n  {}: {}", self.image, self.containers.join(", "))
+    }
+}
+
+/// Fails with all images of these containers, for which no option stands.
+pub(super) fn check_missing<'a>(
+    containers: impl Iterator<Item = (&'a str, String)>,
+    images: &BTreeSet<&str>,
+) -> Result<(), ImageError> {
+    let mut missing: Vec<Missing> = Vec::new();
+    for (image, container) in containers {
+        if let Some(known) = missing.iter_mut().find(|known| known.image == image) {
+            known.containers.push(container);
+            continue;
+        }
+        let short = last_component(image);
+        let is_unique = images.iter().filter(|other| last_component(other) == short).count() == 1;
+        let name = if is_unique { short } else { image }.to_owned();
+        missing.push(Missing { name, image: image.to_owned(), containers: vec![container] });
+    }
+    if missing.is_empty() { Ok(()) } else { Err(ImageError::Missing { images: missing }) }
+}
+
+fn options_for(missing: &[Missing]) -> String {
+    missing.iter().map(|missing| format!(" --image-rootfs {}=..", missing.name)).collect()
 }
 
 /// What stands for each of these images: the option that matches it most closely.

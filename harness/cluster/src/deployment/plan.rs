@@ -124,7 +124,12 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
         controller.map(|controller| account(parts[controller].workload, &accounts)).transpose()?;
     let (class_parameters, csi_driver) = (class_parameters(manifests, &mut idle), csi_driver(manifests)?);
     let every_part: Vec<&Part<'_>> = parts.iter().chain(&init_parts).collect();
-    let volumes = volumes(&every_part, &sockets, world.exists, &mut idle);
+    // Only drivers and init containers have directories with the secrets of their pods.
+    let drivers = [Some(driver), controller].map(|at| at.map(|at| parts[at].workload));
+    let has_secrets = |part: &Part<'_>| {
+        part.is_init || drivers.into_iter().flatten().any(|workload| std::ptr::eq(workload, part.workload))
+    };
+    let volumes = volumes(&every_part, &sockets, world.exists, &has_secrets, &mut idle);
     Ok(DriverDeployment {
         driver: exec(driver)?,
         controller: controller.map(exec).transpose()?,
@@ -176,11 +181,13 @@ fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanErr
     let images = containers.iter().map(|(_, _, image, _)| *image).collect();
     let chosen = image::choose(world.images, &images)?;
     let mut parts = Vec::new();
+    let missing = containers.iter().filter(|(_, _, image, _)| !chosen.contains_key(image));
+    let missing = missing.map(|(workload, container, image, _)| {
+        (*image, format!("container {} of {}", container.name, workload.title()))
+    });
+    image::check_missing(missing, &images)?;
     for (workload, container, image, is_init) in containers {
-        let Some(stand_in) = chosen.get(image).copied() else {
-            let problem = Problem::NoStandIn { image: image.to_owned() };
-            return Err(unsupported(workload, container, "image", problem));
-        };
+        let Some(stand_in) = chosen.get(image).copied() else { continue };
         if *stand_in == StandIn::Nothing {
             continue;
         }
@@ -374,8 +381,10 @@ fn volumes(
     parts: &[&Part<'_>],
     sockets: &BTreeSet<Location>,
     exists: &dyn Fn(&Path) -> bool,
+    has_secrets: &dyn Fn(&Part<'_>) -> bool,
     idle: &mut Idle,
 ) -> DeploymentObjects {
+    const NO_PATH: &str = "a volume at a path that no argument contains and that cannot be created";
     let mut objects = DeploymentObjects::default();
     let has_socket = |folder: &str| {
         sockets.iter().any(|socket| match socket {
@@ -406,9 +415,13 @@ fn volumes(
                 continue;
             }
             if let Some(below) = SECRETS.iter().find_map(|folder| link.at.strip_prefix(folder)) {
-                let link = Link { at: below.to_owned(), to: link.to };
-                if !objects.secret_links.contains(&link) {
-                    objects.secret_links.push(link);
+                let below = Link { at: below.to_owned(), to: link.to };
+                let other = objects.secret_links.iter().find(|other| other.at == below.at);
+                match other {
+                    Some(other) if other.to == below.to => {}
+                    None if has_secrets(part) => objects.secret_links.push(below),
+                    Some(_) | None if part.mentions(&link.at) => {}
+                    Some(_) | None => idle.add(NO_PATH, format!("{} of {}", link.at, part.title())),
                 }
                 continue;
             }
@@ -419,13 +432,7 @@ fn volumes(
                 Some(other) if other.to == link.to => {}
                 None if is_free => objects.links.push(link),
                 Some(_) | None if part.mentions(&link.at) => {}
-                Some(_) | None => {
-                    let place = format!("{} of {}", link.at, part.title());
-                    idle.add(
-                        "a volume at a path that no argument contains and that cannot be created",
-                        place,
-                    );
-                }
+                Some(_) | None => idle.add(NO_PATH, format!("{} of {}", link.at, part.title())),
             }
         }
     }

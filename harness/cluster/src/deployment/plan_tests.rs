@@ -309,6 +309,63 @@ fn pods_without_an_account_have_the_default_one_and_a_node_deployment_remains() 
     assert_eq!(plan.sidecars.commands(), expected);
 }
 
+/// As in the manifests of Ceph, where a container of the driver's image probes the driver.
+#[test]
+fn a_container_that_probes_the_driver_is_not_the_driver() {
+    let args = "args: ['--endpoint=unix:///csi/csi.sock'";
+    let pod = format!(
+        "containers: [{{name: c, image: acme/driver, {args}]}}, {{name: liveness-prometheus, image: acme/driver, {args}, \
+         --type=liveness]}}]"
+    );
+    let plan = planned(&workload("DaemonSet", "d", &pod), &["driver=exec:/opt/d"]).unwrap();
+    assert_eq!(words(&plan.driver), "/opt/d --endpoint=unix://{socket}");
+    let probe = "liveness-prometheus (ns/default): /opt/d --endpoint=unix://{socket} --type=liveness";
+    assert_eq!(plan.sidecars.commands(), [probe]);
+}
+
+/// As in the manifests of Cinder, of which the image has no entrypoint.
+#[test]
+fn the_first_argument_may_be_the_program_of_the_image() {
+    let pod = "containers: [{name: c, image: 'acme/driver:v1', args: [/bin/driver, '--endpoint=unix:///csi/csi.sock']}]";
+    for (stand_in, program) in [("driver=exec:/opt/d", "/opt/d"), ("driver=/rootfs", "/rootfs/bin/driver")] {
+        let plan = planned(&workload("DaemonSet", "d", pod), &[stand_in]).unwrap();
+        assert_eq!(words(&plan.driver), format!("{program} --endpoint=unix://{{socket}}"));
+    }
+    let other = pod.replace("/bin/driver,", "/bin/data,");
+    let plan = planned(&workload("DaemonSet", "d", &other), &["driver=exec:/opt/d"]).unwrap();
+    assert_eq!(words(&plan.driver), "/opt/d /bin/data --endpoint=unix://{socket}");
+}
+
+/// As in the manifests of vSphere, where two webhooks have different certificates at the same path.
+#[test]
+fn secrets_of_other_pods_are_not_linked_into_the_directory_of_the_driver() {
+    let secret = |name: &str| {
+        format!(
+            "---\n{{apiVersion: v1, kind: Secret, metadata: {{name: {name}, namespace: ns}}, stringData: {{k: v}}}}\n"
+        )
+    };
+    let pod = |name: &str, image: &str, args: &str| {
+        format!(
+            "volumes: [{{name: v, secret: {{secretName: {name}}}}}], containers: [{{name: {name}, image: {image}, {args} \
+             volumeMounts: [{{name: v, mountPath: /run/secrets/tls}}]}}]"
+        )
+    };
+    let driver = pod("d", "acme/driver", "args: ['--endpoint=unix:///csi/csi.sock'],");
+    let yaml = [
+        secret("d"),
+        secret("a"),
+        secret("b"),
+        workload("DaemonSet", "d", &driver),
+        workload("Deployment", "a", &pod("a", "acme/webhook", "")),
+        workload("Deployment", "b", &pod("b", "acme/webhook", "")),
+    ];
+    let plan = planned(&yaml.concat(), &["driver=exec:/opt/d", "webhook=exec:/opt/w"]).unwrap();
+    let links = [Link { at: "tls".into(), to: "daemonset-ns-d-v".into() }];
+    assert_eq!(plan.objects.secret_links, links);
+    let warning = plan.warning.unwrap();
+    assert!(warning.contains("/run/secrets/tls of container a of Deployment ns/a"), "{warning}");
+}
+
 #[test]
 fn the_program_is_looked_up_in_the_folder_of_the_image() {
     let driver = |command: &str| {
@@ -350,7 +407,7 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
         (
             pod(&format!("initContainers: [{{name: i, image: busybox}}], containers: [{driver}]")),
             &one,
-            "DaemonSet ns/d, container i, image: nothing stands for busybox".into(),
+            "nothing stands for these images:\n  busybox: container i of DaemonSet ns/d\nadd --image-rootfs busybox=..".into(),
         ),
         (projected("{podCertificate: {}}"), &one, format!("{place}volumeMounts v: podCertificate is not supported")),
         (
@@ -378,7 +435,13 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
             &one,
             format!("{place}volumeMounts v: subPath \"$(NODE)\" is not supported"),
         ),
-        (with(""), &[], format!("{place}image: nothing stands for acme/driver: add --image-rootfs acme/driver=docker")),
+        (
+            pod(&format!("containers: [{driver}, {provisioner}]")),
+            &[],
+            "nothing stands for these images:\n  acme/driver: container c of DaemonSet ns/d\n  k/csi-provisioner: container \
+             p of DaemonSet ns/d\nadd --image-rootfs driver=.. --image-rootfs csi-provisioner=.., each with docker"
+                .into(),
+        ),
         (with(""), &["driver=none"], "no container listens on a CSI socket".into()),
         (with(""), &["driver=exec:/no/such"], format!("{place}image: --image-rootfs acme/driver=exec:/no/such")),
         (with(""), &["d=exec:/opt/d"], "--image-rootfs d: no container".into()),

@@ -10,6 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::command::Sidecar;
+use super::yaml::documents;
 
 /// The kinds that are applied, each with its API version and whether it is in a namespace. A vendor's file may contain
 /// others, such as the Deployment of the program.
@@ -122,14 +123,9 @@ pub(crate) fn read_roles(path: &Path) -> Result<Vec<Value>, RbacFileError> {
     parse(&text, path)
 }
 
-/// The documents of a YAML file as kubectl reads them: `0755` is octal (YAML 1.1).
-pub(crate) fn documents(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
-    serde_saphyr::from_multiple_with_options(text, serde_saphyr::options! { legacy_octal_numbers: true })
-}
-
 /// The objects of this text that are applied; `path` is its file.
 fn parse(text: &str, path: &Path) -> Result<Vec<Value>, RbacFileError> {
-    let documents: Vec<Value> = documents(text)
+    let documents = documents(text)
         .map_err(|source| RbacFileError::Yaml { path: path.to_owned(), source: Box::new(source) })?;
     let mut objects = Vec::new();
     for document in documents {

@@ -14,6 +14,7 @@ mod credentials;
 mod init;
 pub(crate) mod plan;
 mod run;
+mod yaml;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +26,7 @@ use serde_json::Value;
 
 use self::plan::Replaceable;
 
-pub(crate) use account::{Account, DEFAULT_NAMESPACE, accounts, documents, read_roles, with_namespace};
+pub(crate) use account::{Account, DEFAULT_NAMESPACE, accounts, read_roles, with_namespace};
 pub use account::{AccountChoiceError, RbacFileError, SidecarAccount, SidecarAccountError};
 pub use apply::ApplyError as ApplyObjectError;
 pub use command::{Sidecar, SidecarError, SidecarList};
@@ -34,6 +35,7 @@ pub(crate) use credentials::{Credentials, Issuer, Refresh, TokenFile, keep};
 pub(crate) use init::{Init, InitError, InitProgram};
 pub use run::StartSidecarsError;
 pub(crate) use run::{Sidecars, Target};
+pub(crate) use yaml::documents;
 
 /// The stock programs of a cluster, with their service accounts and roles.
 #[derive(Clone, Debug, Default, PartialEq)]
