@@ -18,6 +18,9 @@ use crate::store::Store;
 /// The first two numbers of all addresses, as in kind's default range (10.96.0.0/16).
 const NETWORK: [u8; 2] = [10, 96];
 const NODE_PORTS: RangeInclusive<i64> = 30_000..=32_767;
+/// The first of them are left for requests of a certain port (`calculateRangeOffset` in
+/// pkg/registry/core/service/portallocator), as are the first addresses.
+const RANDOM_NODE_PORTS: RangeInclusive<i64> = 30_086..=32_767;
 /// An attempt finds a free address or port at random.
 const ATTEMPTS: usize = 10_000;
 
@@ -248,7 +251,7 @@ fn set_ports(others: &[&Value], was: &Value, spec: &mut Value) -> std::result::R
         used.contains(&port).then(|| "provided port is already allocated".to_owned())
     };
     let choose = |used: &HashSet<i64>| {
-        let mut random = (0..ATTEMPTS).map(|_| fastrand::i64(NODE_PORTS));
+        let mut random = (0..ATTEMPTS).map(|_| fastrand::i64(RANDOM_NODE_PORTS));
         random.find(|port| !used.contains(port)).unwrap_or_default()
     };
     if needs_node_ports(spec) {

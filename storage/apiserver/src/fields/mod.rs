@@ -102,7 +102,7 @@ impl WriteContext<'_> {
             None => merged,
         };
         let changes = Changes::between(live, &new, self.shape);
-        // Fields that are reset change nothing, so that nobody can be in conflict about them.
+        // Fields that are reset change nothing, so that they cause no conflict.
         let without_reset = |mut set: Set| {
             self.reset.iter().for_each(|path| set.cut(path));
             set

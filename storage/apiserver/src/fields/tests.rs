@@ -128,7 +128,7 @@ fn a_different_value_for_a_field_of_another_manager_is_a_conflict() {
 }
 
 #[test]
-fn nobody_is_in_conflict_about_fields_that_are_reset() {
+fn fields_that_are_reset_cause_no_conflict() {
     let mut world = World::new();
     world.object = json!({"status": {"phase": "Running"}});
     world.owners = World::write_context(Operation::Update, "u", |context| {

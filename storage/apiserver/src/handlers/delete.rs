@@ -131,7 +131,7 @@ pub fn delete(store: &Store, resource: &Resource, key: &Key, options: &DeleteOpt
 /// A deleted service takes its Endpoints with it (`afterDelete` in pkg/registry/core/service/storage).
 fn remove_endpoints(store: &Store, service: &Key) {
     if let Some(endpoints) = store.get(Storage::Endpoints, service) {
-        // Stale: somebody writes them, as if they had been created after the deletion.
+        // Stale: another client writes them, as if they had been created after the deletion.
         store.remove(Storage::Endpoints, &endpoints, endpoints.value.clone()).ok();
     }
 }
