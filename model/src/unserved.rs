@@ -53,11 +53,7 @@ impl Unserved {
 impl fmt::Display for Unserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { user, version, resource, .. } = self;
-        write!(
-            f,
-            "{} requested {resource} of {version}, which this version of Kubernetes does not serve",
-            subject(user)
-        )
+        write!(f, "{} requested {resource} of {version}, which the API server does not serve", subject(user))
     }
 }
 
@@ -70,8 +66,8 @@ mod tests {
         let removed = Unserved::example();
         assert_eq!(
             removed.to_string(),
-            "ServiceAccount storage/driver requested csistoragecapacities of storage.k8s.io/v1beta1, which this version \
-             of Kubernetes does not serve"
+            "ServiceAccount storage/driver requested csistoragecapacities of storage.k8s.io/v1beta1, which the API \
+             server does not serve"
         );
         assert_eq!(removed.remedy(), "use a version of the program that requests storage.k8s.io/v1");
         let unknown = Unserved { version: "v1".to_owned(), served: Vec::new(), ..removed.clone() };

@@ -220,7 +220,7 @@ fn versions_of_apis_that_kubernetes_has_removed_are_reported_with_those_that_are
     let printed = String::from_utf8_lossy(&output.stdout);
     let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
-        "requested csistoragecapacities of storage.k8s.io/v1beta1, which this version of Kubernetes does not serve",
+        "requested csistoragecapacities of storage.k8s.io/v1beta1, which the API server does not serve",
         "use a version of the program that requests storage.k8s.io/v1",
         "1 unserved APIs",
     ] {

@@ -446,7 +446,7 @@ mod tests {
                        runner";
         assert!(failed().with_rejections(&[Denial::example()], &[]).to_string().ends_with(denials));
         let unserved = "log:\nexit\nunserved APIs (404 Not Found):\nServiceAccount storage/driver requested \
-                        csistoragecapacities of storage.k8s.io/v1beta1, which this version of Kubernetes does not serve: \
+                        csistoragecapacities of storage.k8s.io/v1beta1, which the API server does not serve: \
                         use a version of the program that requests storage.k8s.io/v1";
         assert!(failed().with_rejections(&[], &[Unserved::example()]).to_string().ends_with(unserved));
     }
