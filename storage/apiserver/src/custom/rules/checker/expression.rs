@@ -16,7 +16,7 @@ use super::signatures::{Overload, named_type, overloads};
 use super::types::Type;
 use super::unify::{Substitutions, most_general};
 
-/// Types that are unknown here, and that upstream knows, as it knows some whose names start with `google.`.
+/// Types that are unknown here, and that upstream knows, as it knows some with names that start with `google.`.
 const FOREIGN: [&str; 2] = ["net.CIDR", "net.IP"];
 
 /// Finds the types of an expression.
