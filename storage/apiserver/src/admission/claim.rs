@@ -55,8 +55,8 @@ pub fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
         }
         None => errors.push(FieldError::required(storage_path, "")),
     }
-    errors.extend(check_mode(spec, path));
     errors.extend(check_class_name(spec, path, "storageClassName"));
+    errors.extend(check_mode(spec, path));
     errors.extend(check_class_name(spec, path, "volumeAttributesClassName"));
     for field in ["dataSource", "dataSourceRef"] {
         errors.extend(check_data_source(&spec[field], &format!("{path}.{field}")));

@@ -31,6 +31,7 @@ pub const SYSTEM_PRIORITIES: [(&str, i64, &str); 2] = [
 /// Validates a StorageClass.
 pub fn validate(class: &Value) -> Vec<FieldError> {
     let mut errors = check_provisioner(class, "provisioner");
+    errors.extend(check_parameters(class));
     for (field, known) in [
         ("reclaimPolicy", ["Delete", "Retain"]),
         ("volumeBindingMode", ["Immediate", "WaitForFirstConsumer"]),
@@ -39,7 +40,6 @@ pub fn validate(class: &Value) -> Vec<FieldError> {
             errors.push(FieldError::not_supported(field, &class[field], &known));
         }
     }
-    errors.extend(check_parameters(class));
     errors.extend(check_topologies(&class["allowedTopologies"]));
     errors
 }

@@ -64,6 +64,11 @@ pub(super) fn row() -> Resource {
                 pod["status"]["qosClass"] = class.clone();
             }
             write_times(pod, &["lastProbeTime", "lastTransitionTime"]);
+            // `Convert_v1_PodStatus_To_core_PodStatus`.
+            let address = pod["status"]["podIP"].as_str().filter(|address| !address.is_empty());
+            if let (Some(address), true) = (address.map(str::to_owned), pod["status"]["podIPs"].is_null()) {
+                pod["status"]["podIPs"] = json!([{ "ip": address }]);
+            }
         },
         validate: admission::pod::validate,
         validate_update,

@@ -36,7 +36,10 @@ pub(super) fn rows() -> Vec<Resource> {
             begin: |claim| claim["status"] = json!({ "phase": "Pending" }),
             validate: claim::validate,
             warnings: |claim, _| claim::warnings(claim),
-            settle_status: |_, claim| default_to(&mut claim["status"], "phase", "Pending"),
+            settle_status: |_, claim| {
+                default_to(&mut claim["status"], "phase", "Pending");
+                pod::write_times(claim, &["lastProbeTime", "lastTransitionTime"]);
+            },
             validate_update: |old, new| {
                 preceded_by(|| claim::validate(new), claim::validate_update(old, new))
             },
