@@ -2,8 +2,9 @@
 //!
 //! kubectl uses it to explain fields, to check whether a kind's patches support `fieldValidation` and `dryRun`
 //! before it relies on them, and to merge lists. Upstream's documents (apiserver pkg/endpoints/openapi,
-//! kube-openapi) also have descriptions of fields, and additional verbs; neither is needed for that.
+//! kube-openapi) also have additional verbs, which are not needed for that.
 
+mod descriptions;
 pub mod v2;
 
 use http::StatusCode;
@@ -25,27 +26,10 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const FIELDS_V1: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
 const JSON: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON";
 
-/// The descriptions of fields that all custom objects have: those of TypeMeta and PartialObjectMetadata, as of
-/// buildKubeNative in apiextensions-apiserver, pkg/controller/openapi/builder/builder.go.
-const ENVELOPE: [(&str, &str); 3] = [
-    (
-        "apiVersion",
-        "APIVersion defines the versioned schema of this representation of an object. Servers should convert \
-         recognized schemas to the latest internal value, and may reject unrecognized values. More info: \
-         https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
-    ),
-    (
-        "kind",
-        "Kind is a string value representing the REST resource this object represents. Servers may infer \
-         this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
-         https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
-    ),
-    (
-        "metadata",
-        "Standard object's metadata. More info: \
-         https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
-    ),
-];
+/// A kind of which the descriptions of the fields `ENVELOPE` are those of all custom objects, as of buildKubeNative in
+/// apiextensions-apiserver, pkg/controller/openapi/builder/builder.go.
+const PLAIN: &str = "io.k8s.api.core.v1.ConfigMap";
+const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The options of writes that kubectl checks.
 const WRITE_OPTIONS: [(&str, &str); 4] =
@@ -95,8 +79,10 @@ fn parts(rows: &[&'static Resource]) -> (Map<String, Value>, Map<String, Value>)
         let metadata = schema::of_kind(META, "ObjectMeta");
         let metadata = metadata.map_or(Value::Null, describe_shape);
         let mut described = custom::openapi::schema(row, kind, metadata);
-        for (field, description) in ENVELOPE {
-            described["properties"][field]["description"] = description.into();
+        let texts = descriptions::of(PLAIN);
+        for field in ENVELOPE {
+            let text = texts.and_then(|texts| texts.fields.get(field));
+            described["properties"][field]["description"] = text.cloned().into();
         }
         schemas.insert(custom::openapi::name(row), described);
     }
@@ -167,10 +153,19 @@ fn describe_object(object: &'static Object, rows: &[&Resource]) -> Value {
 
 /// An object with its fields.
 fn describe_fields(object: &Object) -> Value {
-    let fields = object.fields.values();
-    let properties: Map<String, Value> =
-        fields.map(|field| (field.name.to_owned(), describe_field(field))).collect();
+    let texts = descriptions::of(&name_of(object));
+    let describe = |field: &Field| {
+        let mut described = describe_field(field);
+        if let Some(text) = texts.and_then(|texts| texts.fields.get(field.name)) {
+            described["description"] = text.as_str().into();
+        }
+        (field.name.to_owned(), described)
+    };
+    let properties: Map<String, Value> = object.fields.values().map(describe).collect();
     let mut described = json!({ "type": "object" });
+    if let Some(texts) = texts {
+        described["description"] = texts.whole.as_str().into();
+    }
     let required: Vec<&str> =
         object.fields.values().filter(|field| field.required).map(|field| field.name).collect();
     if !required.is_empty() {
