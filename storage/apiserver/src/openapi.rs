@@ -192,6 +192,11 @@ fn describe_field(field: &Field) -> Value {
     if let Some(default) = field.default {
         described["default"] = default.into();
     }
+    if let Some(values) = field.values {
+        let place =
+            if matches!(field.shape, Shape::List { .. }) { &mut described["items"] } else { &mut described };
+        place["enum"] = values.split(',').collect();
+    }
     match field.patch {
         Patch::Replace => {}
         Patch::Merge => described["x-kubernetes-patch-strategy"] = "merge".into(),

@@ -25,7 +25,7 @@ pub fn of_kind(schema: &Schema, package: &str, kind: &str) -> &'static Shape {
 }
 
 fn field(name: &'static str, shape: Shape, default: Option<&'static str>) -> Field {
-    Field { name, shape, required: false, patch: Patch::Replace, default, number: None }
+    Field { name, shape, required: false, patch: Patch::Replace, default, values: None, number: None }
 }
 
 fn fields_of(schema: &Schema) -> BTreeMap<&'static str, Field> {

@@ -11,6 +11,7 @@ below add the missing information.
 
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT, GO = Path(sys.argv[1]), Path(sys.argv[2])
@@ -99,7 +100,8 @@ HEADER = """# The fields of everything that is served, as of Kubernetes 1.37. Ma
 # A type's fields stand under it; `!` marks those that must be there; [x] is a list, {x} a map. Lists are
 # replaced as a whole unless they are a `set`, or a `map` by the keys named; `patch` names the key by which
 # strategic merge patches find an item, `retain` that they may say what of it stays, `default` what a key is
-# that is left out. An `atomic` type or map is replaced as a whole too, but not where it is `granular`. #3 is the
+# that is left out, and `enum` the values of a string, or of the items of a list. An `atomic` type or map is
+# replaced as a whole too, but not where it is `granular`. #3 is the
 # number of a field in protobuf, #2.3 a number in the message at #2, which JSON inlines; with `?` the zero value means
 # that it is not set. The kind and apiVersion of an object have no number, since the envelope contains them. x|bool is
 # an x or a boolean, x|[] an x or a list of x, x|[string] an x or a list of strings."""
@@ -113,6 +115,7 @@ def source(folder, rust_name):
     return path.read_text()
 
 
+@cache
 def go_structs(folder):
     """By struct of a Go package, of each field: whether it is a pointer or list, the type, the JSON tag, the number."""
     structs = {}
@@ -121,6 +124,31 @@ def go_structs(folder):
             structs[name] = re.findall(
                 r'^\t(?:\w+ +)?([*[]?)([^\s`]+) +`json:"([^",]*)([^"]*)"[^`]*?protobuf:"\w+,(\d+),', body, re.M)
     return structs
+
+
+@cache
+def enums(folder):
+    """By type of a Go package with `+enum`: its values."""
+    values = {}
+    text = "\n".join(path.read_text() for path in (GO / folder.replace("_", "-")).glob("types.go"))
+    for match in re.finditer(r"^type (\w+) string$", text, re.M):
+        name, comment = match[1], text[:match.start()].rpartition("\n\n")[2]
+        # Values that are constants of other packages are left out, and so all of that type.
+        if re.search(r"^// ?\+enum$", comment, re.M) and not re.search(rf"= {name}\([^\"]", text):
+            pattern = rf'^[ \t]*(?:const )?\w+[ \t]+(?:{name}[ \t]*=[ \t]*|=[ \t]+{name}\()"([^"]*)"'
+            values[name] = sorted(set(re.findall(pattern, text, re.M)))
+    return values
+
+
+def enum_fields(folder, name):
+    """By JSON name of the fields of a Go struct with values of such a type: the values."""
+    known = enums(folder) | {f"v1.{name}": values for name, values in enums("api/core/v1").items()}
+    fields = {}
+    for _, go, json, _, _ in go_structs(folder).get(name, []):
+        found = known.get(go.removeprefix("]"))
+        if found and json:
+            fields[json] = found
+    return fields
 
 
 def numbers(folder, name):
@@ -181,7 +209,7 @@ class Writer:
         json = dict((field, name) for name, field in re.findall(r'"([^"]+)" => Field::Key_(\w+)', text))
         merge = re.search(r"impl crate::DeepMerge.*?\n\}", text, re.S)[0]
         lines = []
-        places = numbers(folder, name)
+        places, values = numbers(folder, name), enum_fields(folder, name)
         if "impl crate::Resource for" in text:
             lines += ["  apiVersion string", "  kind string"]
         for field, rust in re.findall(r"^    pub (\w+): (.*),$", body[1] if body else "", re.M):
@@ -220,6 +248,8 @@ class Writer:
                 words.append("atomic")
             if (name, name_) in GRANULAR:
                 words.append("granular")
+            if values.get(name_):
+                words.append(f"enum={','.join(values[name_])}")
             if (name, name_) in DEFAULTS:
                 words.append(f"default={DEFAULTS[name, name_]}")
             place = places.get(name_)

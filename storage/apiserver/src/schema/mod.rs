@@ -136,6 +136,8 @@ pub struct Field {
     pub patch: Patch,
     /// Its default value, if it is part of a key.
     pub default: Option<&'static str>,
+    /// The values of a string, or of the items of a list, with commas between them.
+    pub values: Option<&'static str>,
     /// Its place in protobuf; `None` for the kinds of CRDs.
     pub number: Option<Number>,
 }

@@ -60,7 +60,7 @@ fn read_field(line: &'static str, package: &'static str, places: &Places) -> Fie
     let mut words = line.split(' ');
     let name = words.next().unwrap_or_default();
     let mut shape = read_shape(words.next().unwrap_or_default(), package, places);
-    let (mut patch, mut default, mut number) = (Patch::Replace, None, None);
+    let (mut patch, mut default, mut number, mut values) = (Patch::Replace, None, None, None);
     for word in words {
         if let Some(place) = word.strip_prefix('#') {
             number = Some(read_number(place));
@@ -81,10 +81,12 @@ fn read_field(line: &'static str, package: &'static str, places: &Places) -> Fie
                 }
             }
             (("default", value), _) => default = Some(value),
+            (("enum", text), _) => values = Some(text),
             _ => panic!("{line} has a word that is not understood"),
         }
     }
-    Field { name: name.trim_end_matches('!'), shape, required: name.ends_with('!'), patch, default, number }
+    let (name, required) = (name.trim_end_matches('!'), name.ends_with('!'));
+    Field { name, shape, required, patch, default, values, number }
 }
 
 /// A place in protobuf, such as `3`, `3?` or `2.3`.
