@@ -124,7 +124,7 @@ impl Supervised {
         }
     }
 
-    /// Resolves once the component has run for [`STEADY`], or for [`STEADY_AGAIN`] if it has exited.
+    /// Resolves once the component has run for half a second, or for two seconds if it has exited before.
     pub async fn is_steady(&self) {
         let (mut failures, mut enough) = (self.failures.clone(), STEADY);
         while let Ok(changed) = timeout(enough, failures.changed()).await {
