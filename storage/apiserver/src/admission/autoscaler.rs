@@ -4,9 +4,9 @@
 
 use serde_json::Value;
 
+use super::quota::nanos;
 use super::workload::not_negative_in;
-use super::{check_segment, items, text};
-use crate::quantity::Quantity;
+use super::{check_reference, check_segment, items, text};
 use crate::status::FieldError;
 
 const SOURCES: [(&str, &str); 5] = [
@@ -16,7 +16,6 @@ const SOURCES: [(&str, &str); 5] = [
     ("Resource", "resource"),
     ("ContainerResource", "containerResource"),
 ];
-const SOURCE_TYPES: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
 const POSITIVE: &str = "must be greater than 0";
 
 /// Validates a HorizontalPodAutoscaler.
@@ -56,18 +55,6 @@ pub fn validate_status(autoscaler: &Value) -> Vec<FieldError> {
     not_negative_in("status", &autoscaler["status"], &["currentReplicas", "desiredReplicas"])
 }
 
-fn check_reference(path: &str, reference: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for field in ["kind", "name"] {
-        let at = format!("{path}.{field}");
-        match text(reference, field) {
-            "" => errors.push(FieldError::required(at, "")),
-            name => errors.extend(check_segment(&at, name)),
-        }
-    }
-    errors
-}
-
 /// Only ReplicationControllers have no group.
 fn check_scaled(path: &str, version: &str, kind: &str) -> Option<FieldError> {
     let without_group = !version.contains('/') && kind != "ReplicationController";
@@ -81,9 +68,10 @@ fn check_metric(path: &str, metric: &Value) -> Vec<FieldError> {
     if kind.is_empty() {
         errors.push(FieldError::required(&at, "must specify a metric source type"));
     }
+    let unknown = || FieldError::not_supported(&at, &kind.into(), &SOURCES.map(|(source, _)| source));
     let field = SOURCES.iter().find(|(source, _)| *source == kind).map(|(_, field)| *field);
     if field.is_none() {
-        errors.push(FieldError::not_supported(&at, &kind.into(), &SOURCE_TYPES));
+        errors.push(unknown());
     }
     let present: Vec<&str> =
         SOURCES.iter().map(|(_, field)| *field).filter(|field| !metric[*field].is_null()).collect();
@@ -96,7 +84,7 @@ fn check_metric(path: &str, metric: &Value) -> Vec<FieldError> {
             errors.push(FieldError::required(format!("{path}.{field}"), message));
         }
         Some(_) => {}
-        None => errors.push(FieldError::not_supported(&at, &kind.into(), &SOURCE_TYPES)),
+        None => errors.push(unknown()),
     }
     if present.len() != 1 {
         for other in present.iter().filter(|other| Some(**other) != field) {
@@ -186,8 +174,7 @@ fn check_target(path: &str, target: &Value) -> Vec<FieldError> {
         errors.push(FieldError::invalid(at("type"), &kind.into(), message));
     }
     for field in ["value", "averageValue"] {
-        let amount = target[field].as_str().map(|text| text.parse().map_or(0, Quantity::nanos));
-        if amount.is_some_and(|nanos| nanos <= 0) {
+        if target[field].is_string() && nanos(&target[field]) <= 0 {
             errors.push(FieldError::invalid(at(field), &target[field], "must be positive"));
         }
     }
@@ -243,8 +230,7 @@ fn check_rules(path: &str, rules: &Value) -> Vec<FieldError> {
             }
         }
     }
-    let tolerance = rules["tolerance"].as_str().map(|text| text.parse().map_or(0, Quantity::nanos));
-    if tolerance.is_some_and(|nanos| nanos < 0) {
+    if nanos(&rules["tolerance"]) < 0 {
         let message = "must be greater than or equal to 0";
         errors.push(FieldError::invalid(format!("{path}.tolerance"), &rules["tolerance"], message));
     }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::network::check_protocol;
-use super::{endpoints, items, labels, text};
+use super::{endpoints, ip, items, labels, text};
 use crate::names;
 use crate::resources::Write;
 use crate::status::FieldError;
@@ -122,8 +122,7 @@ fn check_address(list: &str, index: usize, kind: &str, address: &Value) -> Vec<F
     match (kind, given.parse::<IpAddr>()) {
         ("FQDN", _) => check_domain(&path, given),
         ("IPv4" | "IPv6", Err(_)) => {
-            let message = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            vec![FieldError::invalid(path, address, message)]
+            vec![FieldError::invalid(path, address, ip::INVALID)]
         }
         ("IPv4", Ok(IpAddr::V6(_))) => vec![FieldError::invalid(list, address, "must be an IPv4 address")],
         ("IPv6", Ok(IpAddr::V4(_))) => vec![FieldError::invalid(list, address, "must be an IPv6 address")],

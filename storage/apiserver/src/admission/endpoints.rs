@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::network::{check_number, check_protocol};
-use super::{items, labels, text};
+use super::{ip, items, labels, text};
 use crate::names;
 use crate::status::FieldError;
 
@@ -56,8 +56,7 @@ fn check_endpoint(path: &str, endpoint: &Value) -> Vec<FieldError> {
             .extend(fault.map(|fault| FieldError::invalid(format!("{path}.{name}"), &endpoint[name], fault)));
     }
     if address.parse::<IpAddr>().is_err() {
-        let message = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-        errors.insert(0, FieldError::invalid(&field, &address.into(), message));
+        errors.insert(0, FieldError::invalid(&field, &address.into(), ip::INVALID));
     }
     errors.extend(check_address(&field, address));
     errors

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::network::{check_number, check_port_name};
-use super::{items, text};
+use super::{ip, items, text};
 use crate::names;
 use crate::resources::Write;
 use crate::status::FieldError;
@@ -199,8 +199,7 @@ pub fn validate_status(ingress: &Value) -> Vec<FieldError> {
 
 fn check_address(path: String, address: &Value) -> Option<FieldError> {
     let text = address.as_str().filter(|text| !text.is_empty())?;
-    let message = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-    text.parse::<IpAddr>().is_err().then(|| FieldError::invalid(path, address, message))
+    text.parse::<IpAddr>().is_err().then(|| FieldError::invalid(path, address, ip::INVALID))
 }
 
 /// The annotation that a field has replaced.

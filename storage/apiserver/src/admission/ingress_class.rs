@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::{check_segment, text};
+use super::{check_reference, text};
 use crate::names;
 use crate::status::FieldError;
 
@@ -62,12 +62,7 @@ fn check_parameters(path: &str, parameters: &Value) -> Vec<FieldError> {
         let fault = names::fault(group, false);
         errors.extend(fault.map(|fault| FieldError::invalid(at("apiGroup"), &group.into(), fault)));
     }
-    for field in ["kind", "name"] {
-        match text(parameters, field) {
-            "" => errors.push(FieldError::required(at(field), "")),
-            name => errors.extend(check_segment(&at(field), name)),
-        }
-    }
+    errors.extend(check_reference(path, parameters));
     let namespace = &parameters["namespace"];
     match (parameters["scope"].as_str(), namespace.as_str()) {
         (None, _) => errors.push(FieldError::required(at("scope"), "")),

@@ -8,13 +8,16 @@ use serde_json::Value;
 
 use crate::status::FieldError;
 
+/// The fault of a text that is no address.
+pub const INVALID: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+
 /// The fault of an address at `path`.
 pub fn check_address(path: &str, address: &str) -> Option<FieldError> {
     let fault = match address.parse::<IpAddr>() {
         Ok(address) if is_mapped(address) => "must not be an IPv4-mapped IPv6 address",
         Ok(_) => return None,
         Err(_) if without_zeros(address).parse::<IpAddr>().is_ok() => "must not have leading 0s",
-        Err(_) => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        Err(_) => INVALID,
     };
     Some(FieldError::invalid(path, &address.into(), fault))
 }

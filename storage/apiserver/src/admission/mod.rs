@@ -57,6 +57,19 @@ fn check_segment(path: &str, name: &str) -> Vec<FieldError> {
     faults.map(|fault| FieldError::invalid(path, &name.into(), fault)).collect()
 }
 
+/// The kind and the name of a reference at `path`, which are required.
+fn check_reference(path: &str, reference: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for field in ["kind", "name"] {
+        let at = format!("{path}.{field}");
+        match text(reference, field) {
+            "" => errors.push(FieldError::required(at, "")),
+            name => errors.extend(check_segment(&at, name)),
+        }
+    }
+    errors
+}
+
 /// Rules for a new object, in this order.
 pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()> {
     match path.resource.storage {

@@ -11,7 +11,7 @@ use crate::quantity::Quantity;
 use crate::resources::Write;
 use crate::status::FieldError;
 
-const UNIT: i128 = 1_000_000_000;
+pub(super) const UNIT: i128 = 1_000_000_000;
 /// Names of resources without a domain: those of a container, the other ones that are amounts, and numbers of objects.
 const OF_CONTAINERS: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const AMOUNTS: [&str; 7] = [

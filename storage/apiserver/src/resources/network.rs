@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::columns::policies as columns;
 use super::decode::decode;
-use super::policies::items_mut;
+use super::pod::items_mut;
 use super::{BASE, Generation, Resource, Storage, default_to, status_of};
 use crate::admission::{endpoint_slice, endpoints, ingress, ingress_class, network};
 
@@ -126,7 +126,7 @@ fn default_ingress(ingress: &mut Value) {
     write_port(ingress["spec"].get_mut("defaultBackend"));
     for rule in items_mut(&mut ingress["spec"], "rules") {
         let Some(http) = rule.get_mut("http") else { continue };
-        items_mut(http, "paths").for_each(|path| write_port(path.get_mut("backend")));
+        items_mut(http, "paths").iter_mut().for_each(|path| write_port(path.get_mut("backend")));
     }
 }
 
@@ -141,7 +141,7 @@ fn default_ingress_class(class: &mut Value) {
 /// Mirrors `SetDefaults_Endpoints` of pkg/apis/core/v1.
 fn default_endpoints(endpoints: &mut Value) {
     for subset in items_mut(endpoints, "subsets") {
-        items_mut(subset, "ports").for_each(|port| default_to(port, "protocol", "TCP"));
+        items_mut(subset, "ports").iter_mut().for_each(|port| default_to(port, "protocol", "TCP"));
     }
 }
 

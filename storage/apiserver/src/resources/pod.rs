@@ -448,7 +448,8 @@ fn remove(object: &mut Value, field: &str) {
     }
 }
 
-fn items_mut<'a>(object: &'a mut Value, list: &str) -> &'a mut [Value] {
+/// The items of a list, none if it is not set.
+pub(super) fn items_mut<'a>(object: &'a mut Value, list: &str) -> &'a mut [Value] {
     match object.get_mut(list) {
         Some(Value::Array(items)) => items,
         _ => &mut [],

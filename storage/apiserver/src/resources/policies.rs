@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::columns::{NAME_AND_CREATED, policies as columns};
 use super::decode::decode;
+use super::pod::items_mut;
 use super::{BASE, Generation, Resource, Storage, default_to, pod, status_of};
 use crate::admission::{budget, quota, webhook};
 
@@ -135,11 +136,6 @@ pub(super) fn rows() -> Vec<Resource> {
     ]
 }
 
-/// The items of a list, none if it is not set.
-pub(super) fn items_mut<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> {
-    object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
-}
-
 fn write_counts(budget: &mut Value) {
     for field in COUNTS {
         default_to(&mut budget["status"], field, 0);
@@ -150,7 +146,9 @@ fn write_counts(budget: &mut Value) {
 /// Mirrors `SetDefaults_LimitRangeItem` of pkg/apis/core/v1.
 fn default_limit_range(range: &mut Value) {
     default_to(&mut range["spec"], "limits", Value::Null);
-    for limit in items_mut(&mut range["spec"], "limits").filter(|limit| limit["type"] == "Container") {
+    for limit in
+        items_mut(&mut range["spec"], "limits").iter_mut().filter(|limit| limit["type"] == "Container")
+    {
         for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
             let amounts = limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
             amounts.into_iter().for_each(|(name, amount)| default_to(&mut limit[to], &name, amount));
@@ -169,7 +167,7 @@ fn default_webhooks(configuration: &mut Value) {
         if let Some(service) = webhook["clientConfig"].get_mut("service") {
             default_to(service, "port", 443);
         }
-        items_mut(webhook, "rules").for_each(|rule| default_to(rule, "scope", "*"));
+        items_mut(webhook, "rules").iter_mut().for_each(|rule| default_to(rule, "scope", "*"));
     }
 }
 

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::admission::quota::{check_container_resource, is_extended, nanos};
+use crate::admission::quota::{UNIT, check_container_resource, is_extended, nanos};
 use crate::status::FieldError;
 
 const HUGE: &str = "hugepages-";
@@ -33,7 +33,6 @@ fn amounts(list: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 fn check_amount(path: &str, name: &str, amount: &Value) -> Vec<FieldError> {
-    const UNIT: i128 = 1_000_000_000;
     let mut errors = check_container_resource(path, name);
     let nanos = nanos(amount);
     if nanos < 0 {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use crate::admission::{items, text};
+use crate::admission::{items, quota::UNIT, text};
 use crate::quantity::Quantity;
 
 /// Labels of nodes that others have replaced.
@@ -218,7 +218,7 @@ fn fractions(path: &str, resources: &Value, kinds: &[&str], fields: &[&str]) -> 
     let mut warnings = Vec::new();
     for (field, kind) in fields.iter().flat_map(|field| kinds.iter().map(move |kind| (field, kind))) {
         let amount = text(&resources[*field], kind);
-        let is_whole = amount.parse::<Quantity>().is_ok_and(|amount| amount.nanos() % 1_000_000_000 == 0);
+        let is_whole = amount.parse::<Quantity>().is_ok_and(|amount| amount.nanos() % UNIT == 0);
         if !amount.is_empty() && !is_whole {
             warnings.push(format!(
                 "{path}.{field}[{kind}]: fractional byte value {amount:?} is invalid, must be an integer"

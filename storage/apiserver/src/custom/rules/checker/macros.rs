@@ -249,13 +249,8 @@ fn exists_one(make: &mut Maker<'_, '_>, range: IdedExpr, mut args: Vec<IdedExpr>
     Ok(make.repeat(Loop { range, variables, init, condition, step }, is_one))
 }
 
-fn map(make: &mut Maker<'_, '_>, range: IdedExpr, mut args: Vec<IdedExpr>) -> Expanded {
-    let body = body(&mut args);
-    let filter = args.drain(1..).next();
-    let variables = make.names(&args, NO_IDENTIFIER)?;
-    let step = make.append(body);
-    let step = make.filtered(filter, step);
-    Ok(make.collect(range, variables, step))
+fn map(make: &mut Maker<'_, '_>, range: IdedExpr, args: Vec<IdedExpr>) -> Expanded {
+    list(make, range, args, 1, NO_IDENTIFIER)
 }
 
 fn filter(make: &mut Maker<'_, '_>, range: IdedExpr, mut args: Vec<IdedExpr>) -> Expanded {
@@ -266,10 +261,22 @@ fn filter(make: &mut Maker<'_, '_>, range: IdedExpr, mut args: Vec<IdedExpr>) ->
     Ok(make.collect(range, variables, step))
 }
 
-fn transform_list(make: &mut Maker<'_, '_>, range: IdedExpr, mut args: Vec<IdedExpr>) -> Expanded {
+fn transform_list(make: &mut Maker<'_, '_>, range: IdedExpr, args: Vec<IdedExpr>) -> Expanded {
+    list(make, range, args, 2, SIMPLE_NAME)
+}
+
+/// A list of the last argument for the items that the one before it accepts, if there is one. The first `count` arguments
+/// are variables; `fault` is the error about one that is no name.
+fn list(
+    make: &mut Maker<'_, '_>,
+    range: IdedExpr,
+    mut args: Vec<IdedExpr>,
+    count: usize,
+    fault: &str,
+) -> Expanded {
     let body = body(&mut args);
-    let filter = args.drain(2..).next();
-    let variables = make.names(&args, SIMPLE_NAME)?;
+    let filter = args.drain(count..).next();
+    let variables = make.names(&args, fault)?;
     let step = make.append(body);
     let step = make.filtered(filter, step);
     Ok(make.collect(range, variables, step))
