@@ -3,7 +3,7 @@
 use std::{fmt::Debug, path::Path, time::Duration};
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_controllers::{Name, NodeDeployment, Options, Provisioning};
+use claimcheck_controllers::{Accounts, Name, NodeDeployment, Options, Provisioning};
 use claimcheck_csi::Server;
 use claimcheck_informer::{
     Informer, KindSet, World,
@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::{
+    accounts,
     fake::{Fake, ZONE},
     process::services,
 };
@@ -44,9 +45,16 @@ pub struct Cluster {
     /// The metrics of the controllers.
     pub notes: Notes,
     informer: Informer,
+    accounts: (Accounts, Client),
     running: JoinSet<()>,
     directory: tempfile::TempDir,
-    _server: apiserver::Server,
+    server: apiserver::Server,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        accounts::expect_no_denials(&self.server);
+    }
 }
 
 impl Cluster {
@@ -75,7 +83,8 @@ impl Cluster {
         let informer = Informer::start(client.clone(), KindSet::all(), &Default::default());
         informer.synced().await;
         let notes = Notes::default();
-        let cluster = Self { client, driver, notes, informer, running, directory, _server: server };
+        let accounts = accounts::create(&server, &client).await;
+        let cluster = Self { client, driver, notes, informer, accounts, running, directory, server };
         for name in ["a", "b"] {
             let mut node = testing::node(name);
             testing::annotate(&mut node.metadata, CONTROLLER_MANAGED_ATTACH, "true");
@@ -127,8 +136,9 @@ impl Cluster {
 
     /// Starts these controllers, with the driver at another socket.
     pub fn run_at<const N: usize>(&mut self, path: &Path, names: [Name; N], options: Options) {
-        let (client, options) =
-            (self.client.clone(), Options { csi_address: Some(path.to_owned()), ..options });
+        let (accounts, client) = self.accounts.clone();
+        let (csi_address, accounts) = (Some(path.to_owned()), Some(accounts));
+        let options = Options { csi_address, accounts, ..options };
         self.running.spawn(async move {
             claimcheck_controllers::run(&names, client, &options, std::future::pending()).await.unwrap();
         });
@@ -144,12 +154,26 @@ impl Cluster {
         node_deployment: Option<NodeDeployment>,
         cross_namespace_sources: bool,
     ) {
-        let (client, csi_address) = (self.client.clone(), Some(self.directory.path().join(SOCKET)));
+        let csi_address = Some(self.directory.path().join(SOCKET));
         let meter = Meter::new(self.notes.clone());
+        // No role grants the read of ReferenceGrants on virtual nodes, which have no other namespaces as sources.
+        let (client, accounts) = match (cross_namespace_sources, self.accounts.clone()) {
+            (true, _) => (self.client.clone(), None),
+            (false, (accounts, client)) => (client, Some(accounts)),
+        };
         self.running.spawn(async move {
             let provisioning =
                 Provisioning { enable_capacity: true, cross_namespace_sources, ..Provisioning::default() };
-            let options = Options { csi_address, provisioning, node_deployment, meter, ..Options::default() };
+            let options = Options {
+                csi_address,
+                provisioning,
+                node_deployment,
+                meter,
+                accounts,
+                // Where its role permits it to publish capacities.
+                capacity_namespace: Some(claimcheck_model::NAMESPACE.to_owned()),
+                ..Options::default()
+            };
             let forever = std::future::pending();
             claimcheck_controllers::run(names, client, &options, forever).await.unwrap();
         });

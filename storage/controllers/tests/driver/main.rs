@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
+#[path = "../shells/accounts.rs"]
+mod accounts;
 mod attaching;
 mod cluster;
 mod cross_namespace;

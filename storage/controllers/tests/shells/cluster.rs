@@ -3,7 +3,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_controllers::{Name, Options, run};
+use claimcheck_controllers::{Accounts, Name, Options, run};
 use k8s_openapi::api::{
     core::v1::{Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
@@ -18,6 +18,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::timeout};
 
+use crate::accounts;
+
 /// Longer than anything takes, also on a machine that has much else to do.
 pub const LONG: Duration = Duration::from_secs(60);
 
@@ -25,7 +27,14 @@ pub const LONG: Duration = Duration::from_secs(60);
 pub struct Cluster {
     pub server: apiserver::Server,
     pub client: Client,
+    accounts: (Accounts, Client),
     controllers: JoinSet<()>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        accounts::expect_no_denials(&self.server);
+    }
 }
 
 impl Cluster {
@@ -39,7 +48,8 @@ impl Cluster {
             let namespace = serde_json::from_value(json!({"metadata": {"name": "default"}})).unwrap();
             namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         }
-        Self { server, client, controllers: JoinSet::new() }
+        let accounts = accounts::create(&server, &client).await;
+        Self { server, client, accounts, controllers: JoinSet::new() }
     }
 
     /// Starts the server, and these controllers on it.
@@ -54,9 +64,15 @@ impl Cluster {
         self.run_with(names, Options::default()).await;
     }
 
-    /// The same, with additional options of the controllers.
+    /// The same, with additional options of the controllers. Those without a role on virtual nodes run as the
+    /// administrator.
     pub async fn run_with(&mut self, names: &'static [Name], options: Options) {
-        let client = connect(&self.server).await;
+        let has_role = |name: &Name| Name::ALL.contains(name) || *name == Name::Garbage;
+        let (client, accounts) = match names.iter().all(has_role) {
+            true => (self.accounts.1.clone(), Some(self.accounts.0.clone())),
+            false => (connect(&self.server).await, None),
+        };
+        let options = Options { accounts, ..options };
         self.controllers.spawn(async move {
             run(names, client, &options, std::future::pending()).await.expect("the controllers go on");
         });

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
+mod accounts;
 mod cluster;
 mod data_source_validator;
 mod leader;
