@@ -154,7 +154,9 @@ pub const ALL: &[Decision] = &[
         name: "provisioner: source",
         decide: |world, _, name| {
             let source = DataSource::Claim(key(name));
-            usize::from(provisioner::cloning::plan::plan(&source, world, Provisioning::default()).is_some())
+            usize::from(
+                provisioner::cloning::plan::plan(&source, world, Provisioning::default(), || false).is_some(),
+            )
         },
     },
     Decision {
@@ -346,7 +348,9 @@ fn capacity_at(place: &Place, world: &World, segments: &DriverSegments, settings
 }
 
 fn keys_of_source(change: &Change, world: &World) -> usize {
-    provisioner::cloning::Sources::new(Provisioning::default()).map_to_keys(change, world).len()
+    provisioner::cloning::Sources::new(Provisioning::default(), provisioner::create::Calls::default())
+        .map_to_keys(change, world)
+        .len()
 }
 
 fn keys_of_scheduler(change: &Change, world: &World) -> usize {

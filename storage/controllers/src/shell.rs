@@ -21,7 +21,7 @@ use std::{
 use claimcheck_informer::{Backoff, Change, KindSet, Outcome, Queue, World};
 use claimcheck_model::metric::{RECONCILE_DURATION, RESYNC_REPAIRS};
 use jiff::Timestamp;
-use tokio::time::sleep;
+use tokio::{sync::mpsc::UnboundedReceiver, time::sleep};
 use tracing::{Instrument as _, Span, debug, error, info_span, warn};
 
 use crate::{
@@ -99,6 +99,11 @@ pub trait Controller: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Keys with a reason to be planned that no object shows.
+    fn signals(&self) -> Option<UnboundedReceiver<Self::Key>> {
+        None
+    }
+
     /// Plans a key.
     fn plan(&self, key: &Self::Key, world: &World, now: Timestamp) -> Plan<Self::Action>;
 
@@ -120,6 +125,7 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     let queue = Queue::<C::Key>::new(backoff).metered(C::NAME, &context.meter);
     let causes = Arc::new(Causes::<C::Key>::default());
     let mut changes = context.informer.subscribe(C::kinds());
+    let signals = controller.signals();
     for key in controller.initial_keys() {
         causes.enqueue(&key);
         queue.add(key);
@@ -131,6 +137,13 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
                 causes.enqueue(&key);
                 queue.add(key);
             }
+        }
+    };
+    let signalled = async {
+        let Some(mut signals) = signals else { return };
+        while let Some(key) = signals.recv().await {
+            causes.enqueue(&key);
+            queue.add(key);
         }
     };
     let worker = {
@@ -152,7 +165,7 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     };
     let resyncs = resyncs(&*controller, &context, &queue, &causes);
     let workers = context.tuning.workers.unwrap_or(C::WORKERS);
-    tokio::join!(waking, resyncs, queue.run(workers, worker));
+    tokio::join!(waking, signalled, resyncs, queue.run(workers, worker));
 }
 
 /// Adds the keys of everything in the cache, as at a start, again and again.

@@ -158,7 +158,7 @@ async fn provision(context: &Context, driver: &Driver, settings: Settings, calls
     tokio::join!(
         shell::run(claims, context.clone()),
         shell::run(volumes, context.clone()),
-        shell::run(cloning::Sources::new(options), cloning),
+        shell::run(cloning::Sources::new(options, calls.clone()), cloning),
         capacities
     );
 }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use claimcheck_informer::DataSource;
 use claimcheck_model::{CLONE_PROTECTION, RESTORE_PROTECTION, snapshot::VolumeSnapshot};
 use k8s_openapi::{api::core::v1::PersistentVolumeClaim, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
@@ -45,5 +46,14 @@ impl SourceObject {
             Self::Claim(claim) => &claim.metadata,
             Self::Snapshot(snapshot) => &snapshot.metadata,
         }
+    }
+}
+
+/// The object that may have a finalizer, wherever it is.
+pub fn object(source: DataSource) -> Option<DataSource> {
+    match source {
+        DataSource::Claim(_) | DataSource::Snapshot(_) => Some(source),
+        DataSource::Elsewhere { source, .. } => object(*source),
+        DataSource::Other { .. } => None,
     }
 }

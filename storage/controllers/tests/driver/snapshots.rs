@@ -95,6 +95,39 @@ async fn a_snapshot_is_made_restored_and_deleted_by_one_call_each() {
     );
 }
 
+/// A claim from a source is deleted, and then the source, while it is unknown whether CreateVolume has succeeded; `method`
+/// deletes the source in the driver.
+async fn stays_while_in_doubt(kind: &str, source: &str, method: &str) {
+    let cluster = with_claim("Delete").await;
+    cluster.create_in_namespace(testing::snapshot("s", "data", "snap")).await;
+    ready(&cluster, "s").await;
+    // The deletions come before the last of these.
+    for _ in 0..5 {
+        cluster.driver.fail("CreateVolume", Status::deadline_exceeded("still working"));
+    }
+    cluster.create_in_namespace(claim_from("new", kind, source)).await;
+    cluster.events("ProvisioningFailed", 1).await;
+    cluster.delete_claim("new").await;
+    delete_snapshot(&cluster, "s").await;
+    cluster.delete_claim("data").await;
+    snapshots_gone(&cluster).await;
+    cluster.nothing_left().await;
+    let calls = cluster.driver.state().calls.clone();
+    let created = calls.iter().rposition(|(called, _)| *called == "CreateVolume");
+    let deleted = calls.iter().position(|(called, _)| *called == method);
+    assert!(deleted > created, "{calls:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_stays_until_the_outcome_of_its_restore_is_known() {
+    stays_while_in_doubt("VolumeSnapshot", "s", "DeleteSnapshot").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_stays_until_the_outcome_of_its_clone_is_known() {
+    stays_while_in_doubt("PersistentVolumeClaim", "data", "DeleteVolume").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_is_not_ready_is_asked_for_until_it_is() {
     let cluster = with_claim("Delete").await;

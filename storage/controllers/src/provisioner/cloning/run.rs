@@ -4,25 +4,27 @@ use claimcheck_informer::{Change, DataSource, Kind, KindSet, World, data_source}
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::info;
 
 use super::plan::plan;
 use crate::{
     Failure, Provisioning,
     context::Context,
-    provisioner::{SourceObject, grant},
+    provisioner::{SourceObject, create::Calls, grant, source_object::object},
     shell::{About, ActionOutcome, Controller, Plan},
 };
 
 /// The controller that removes the sources' finalizers.
 pub struct Sources {
     options: Provisioning,
+    calls: Calls,
 }
 
 impl Sources {
-    /// With these options of the provisioner.
-    pub fn new(options: Provisioning) -> Self {
-        Self { options }
+    /// With these options and calls of the provisioner.
+    pub fn new(options: Provisioning, calls: Calls) -> Self {
+        Self { options, calls }
     }
 }
 
@@ -58,8 +60,14 @@ impl Controller for Sources {
         objects.chain([DataSource::Claim(change.key.clone())]).collect()
     }
 
+    /// The claim of a call that was in doubt need not exist any more, so that nothing else changes.
+    fn signals(&self) -> Option<UnboundedReceiver<DataSource>> {
+        Some(self.calls.settled())
+    }
+
     fn plan(&self, source: &DataSource, world: &World, _: Timestamp) -> Plan<SourceObject> {
-        Vec::from_iter(plan(source, world, self.options)).into()
+        let may_be_read = || self.calls.may_read(source);
+        Vec::from_iter(plan(source, world, self.options, may_be_read)).into()
     }
 
     async fn act(
@@ -88,15 +96,6 @@ impl Controller for Sources {
     }
 }
 
-/// The object that may have a finalizer, wherever it is.
-fn object(source: DataSource) -> Option<DataSource> {
-    match source {
-        DataSource::Claim(_) | DataSource::Snapshot(_) => Some(source),
-        DataSource::Elsewhere { source, .. } => object(*source),
-        DataSource::Other { .. } => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use claimcheck_informer::testing;
@@ -114,7 +113,7 @@ mod tests {
             namespace: Some("there".into()),
             api_group: None,
         });
-        let sources = Sources::new(Provisioning::default());
+        let sources = Sources::new(Provisioning::default(), Calls::default());
         let mut world = World::default();
         let source = DataSource::Claim(ObjectKey::new("there", "data"));
         let change = world.apply(clone).expect("a change");

@@ -1,8 +1,9 @@
 //! Creates volumes for claims. `plan.rs` decides whether and how, `request.rs` builds the driver's request and
 //! the PersistentVolume from its response, `secrets.rs`, `source.rs` and `topology.rs` are parts of that;
 //! `go_format.rs` prints topology in errors; `ownership.rs` delays the attempts to own a claim with `--node-deployment`;
-//! `registration.rs` enqueues the claims that wait for the driver on a node; `run.rs` calls the driver.
+//! `calls.rs` has the calls of unknown outcome; `registration.rs` enqueues the claims that wait for the driver on a node; `run.rs` calls the driver.
 
+mod calls;
 mod go_format;
 mod ownership;
 pub(crate) mod plan;
@@ -20,4 +21,5 @@ mod node_tests;
 #[cfg(test)]
 mod plan_tests;
 
-pub use run::{Calls, Claims};
+pub use calls::Calls;
+pub use run::Claims;

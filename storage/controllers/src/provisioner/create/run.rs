@@ -1,8 +1,7 @@
 //! Calls CreateVolume and creates PersistentVolume objects.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -18,6 +17,7 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use super::{
+    Calls,
     ownership::Attempts,
     plan::{Action, Known, Next, SLOW, after_failure, plan_known},
     registration,
@@ -42,11 +42,6 @@ pub struct ClaimId {
 
 /// How often the deletion of a volume that cannot be used is tried (upstream: `deleteVolumeRetryCount`).
 const CLEANUP_TRIES: usize = 5;
-
-/// The last calls, by the claim's uid. Clones are the same: the calls of a controller are known to its successor,
-/// which begins when the driver has other capabilities.
-#[derive(Clone, Default)]
-pub struct Calls(Arc<Mutex<HashMap<String, Known>>>);
 
 /// The controller that creates volumes.
 pub struct Claims {
@@ -122,16 +117,12 @@ impl Controller for Claims {
 
     /// A call in doubt is repeated although no change is about its claim, or the claim does not exist any more.
     fn initial_keys(&self) -> Vec<ClaimId> {
-        let in_doubt = |known: &Known| match known {
-            Known::InDoubt(job) => Some(id(&job.claim)),
-            Known::Infeasible { .. } => None,
-        };
-        self.known().values().filter_map(in_doubt).collect()
+        self.calls.in_doubt().iter().map(|claim| id(claim)).collect()
     }
 
     fn plan(&self, id: &ClaimId, world: &World, now: Timestamp) -> Plan<Action> {
         let claim = world.claims.get(&id.key).filter(|claim| claim.metadata.uid.as_deref() == Some(&id.uid));
-        let known = self.known().get(&id.uid).cloned();
+        let known = self.calls.of(&id.uid);
         let planned = plan_known(claim, known.as_ref(), world, &self.settings, now);
         let mut attempts = self.attempts();
         let (action, requeue_after) = match (planned, &self.settings.local) {
@@ -145,7 +136,7 @@ impl Controller for Claims {
             }
         };
         if action.is_none() && requeue_after.is_none() {
-            self.known().remove(&id.uid);
+            self.calls.set(&id.uid, None);
         }
         Plan { actions: Vec::from_iter(action), requeue_after }
     }
@@ -201,7 +192,7 @@ impl Claims {
     /// After these calls. Another driver process may succeed where the last one found a request infeasible.
     pub fn new(driver: Driver, settings: Settings, calls: Calls) -> Self {
         let this = Self { driver, settings, calls, attempts: Mutex::default() };
-        this.known().retain(|_, known| matches!(known, Known::InDoubt(_)));
+        this.calls.retain_in_doubt();
         this
     }
 
@@ -227,7 +218,7 @@ impl Claims {
         request.secrets = secrets.clone();
         // From here on a volume may exist, and is not to be lost sight of until it has its object: not even if the
         // controller ends during the call.
-        self.known().insert(id.uid.clone(), Known::InDoubt(Box::new(job.clone())));
+        self.calls.set(&id.uid, Some(Known::InDoubt(Box::new(job.clone()))));
         let answer = match self.driver.controller().create_volume(request).await {
             Ok(answer) => answer.into_inner().volume.unwrap_or_default(),
             Err(status) => return self.not_created(context, id, job, status.into()).await,
@@ -260,7 +251,7 @@ impl Claims {
                 return Err(Failure::Transient(error));
             }
         }
-        self.known().remove(&id.uid);
+        self.calls.set(&id.uid, None);
         meter::provisioned(&context.meter, &job.claim, began.elapsed());
         info!(claim = %id.key, handle, "provisioned");
         let message = format!("Successfully provisioned volume {}", job.request.name);
@@ -284,20 +275,20 @@ impl Claims {
         failed(context, &job.claim, &message);
         match after_failure(failure.certainty, job.may_reschedule) {
             Next::RepeatTillCertain => {
-                self.known().insert(id.uid.clone(), Known::InDoubt(Box::new(job.clone())));
+                self.calls.set(&id.uid, Some(Known::InDoubt(Box::new(job.clone()))));
                 Err(failure.into())
             }
             Next::RetrySlowly => {
                 let until = Timestamp::now() + self.settings.slow_retry.unwrap_or(SLOW);
-                self.known().insert(id.uid.clone(), Known::Infeasible { job: Box::new(job.clone()), until });
+                self.calls.set(&id.uid, Some(Known::Infeasible { job: Box::new(job.clone()), until }));
                 Err(failure.into())
             }
             Next::Retry => {
-                self.known().remove(&id.uid);
+                self.calls.set(&id.uid, None);
                 Err(failure.into())
             }
             Next::Reschedule => {
-                self.known().remove(&id.uid);
+                self.calls.set(&id.uid, None);
                 reschedule(context, &job.claim).await
             }
         }
@@ -352,11 +343,6 @@ impl Claims {
     // Its methods cannot leave it half changed.
     fn attempts(&self) -> MutexGuard<'_, Attempts> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    // Nothing panics while it is locked, so a poisoned one is whole.
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.calls.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use claimcheck_informer::{ClaimBy, ContentBy, DataSource, World};
 use claimcheck_model::{
-    ObjectKey, SNAPSHOT_BEING_DELETED, SNAPSHOT_BOUND_PROTECTION, SNAPSHOT_IN_GROUP_PROTECTION,
-    SNAPSHOT_SOURCE_PROTECTION,
+    ObjectKey, RESTORE_PROTECTION, SNAPSHOT_BEING_DELETED, SNAPSHOT_BOUND_PROTECTION,
+    SNAPSHOT_IN_GROUP_PROTECTION, SNAPSHOT_SOURCE_PROTECTION,
     group_snapshot::owning_group,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
     snapshot_content_name,
@@ -91,8 +91,13 @@ fn content_of<'w>(
     content.filter(|content| content.is_bound_to(snapshot))
 }
 
-/// Whether a claim that existed before the snapshot's deletion is still being provisioned from it.
+/// Whether a claim that existed before the snapshot's deletion is still being provisioned from it, or a provisioner
+/// reports by its finalizer that the driver may still read it: a call of unknown outcome is repeated also if the claim is
+/// deleted. Upstream looks at the claims alone (`isSnapshotBeingUsed`, external-provisioner#1449).
 fn is_source(key: &ObjectKey, snapshot: &VolumeSnapshot, world: &World) -> bool {
+    if has(&snapshot.metadata, RESTORE_PROTECTION) {
+        return true;
+    }
     let source = DataSource::Snapshot(key.clone()).to_string();
     world.claims.by(ClaimBy::Source, &source).any(|claim| precedes_deletion(claim, snapshot))
 }

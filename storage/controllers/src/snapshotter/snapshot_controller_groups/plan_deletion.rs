@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use claimcheck_informer::{ClaimBy, DataSource, SnapshotBy, World, key_of};
 use claimcheck_model::{
-    GROUP_SNAPSHOT_BEING_DELETED, GROUP_SNAPSHOT_BOUND_PROTECTION, ObjectKey,
+    GROUP_SNAPSHOT_BEING_DELETED, GROUP_SNAPSHOT_BOUND_PROTECTION, ObjectKey, RESTORE_PROTECTION,
     group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotContent, owning_group},
     group_snapshot_content_name,
     snapshot::VolumeSnapshot,
@@ -64,8 +64,12 @@ fn content_of<'w>(
     content.filter(|content| content.is_bound_to(group))
 }
 
-/// Whether a claim that existed before the group's deletion is still being provisioned from a member.
+/// Whether a claim that existed before the group's deletion is still being provisioned from a member, or the driver may
+/// still read it, see `snapshot_controller/plan_deletion.rs`.
 fn is_source(member: &VolumeSnapshot, group: &VolumeGroupSnapshot, world: &World) -> bool {
+    if has(&member.metadata, RESTORE_PROTECTION) {
+        return true;
+    }
     let source = DataSource::Snapshot(key_of(member)).to_string();
     world.claims.by(ClaimBy::Source, &source).any(|claim| precedes_deletion(claim, group))
 }
