@@ -15,6 +15,7 @@ use crate::store::{Key, Store};
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const DEFAULT_CLASS_BETA: &str = "storageclass.beta.kubernetes.io/is-default-class";
 const CLASS_BETA: &str = "volume.beta.kubernetes.io/storage-class";
+const ATTRIBUTES_CLASS: &str = "volumeAttributesClassName";
 
 /// Sets the default class on a claim without one; of several the newest, and by name among equals.
 pub fn set_default_class(store: &Store, claim: &mut Value) {
@@ -57,7 +58,7 @@ pub fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
     }
     errors.extend(check_class_name(spec, path, "storageClassName"));
     errors.extend(check_mode(spec, path));
-    errors.extend(check_class_name(spec, path, "volumeAttributesClassName"));
+    errors.extend(check_class_name(spec, path, ATTRIBUTES_CLASS));
     for field in ["dataSource", "dataSourceRef"] {
         errors.extend(check_data_source(&spec[field], &format!("{path}.{field}")));
     }
@@ -103,9 +104,7 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
         if !is["resources"]["requests"].is_null() {
             allowed["resources"]["requests"] = is["resources"]["requests"].clone();
         }
-        if !is["volumeAttributesClassName"].is_null() {
-            allowed["volumeAttributesClassName"] = is["volumeAttributesClassName"].clone();
-        }
+        set(&mut allowed, ATTRIBUTES_CLASS, &is[ATTRIBUTES_CLASS]);
     }
     let mut errors = Vec::new();
     if allowed != *is {
@@ -122,7 +121,31 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     if was["volumeMode"] != is["volumeMode"] {
         errors.push(FieldError::immutable("volumeMode", &is["volumeMode"]));
     }
+    // A class that was never applied can be removed again (KEP-3751), also the empty one.
+    if was[ATTRIBUTES_CLASS] != is[ATTRIBUTES_CLASS]
+        && !old["status"]["currentVolumeAttributesClassName"].is_null()
+        && let Some(removed) = match is[ATTRIBUTES_CLASS].as_str() {
+            None => Some("nil"),
+            Some("") => Some("empty string"),
+            Some(_) => None,
+        }
+    {
+        let message = format!(
+            "update to {removed} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        );
+        errors.push(FieldError::forbidden(format!("spec.{ATTRIBUTES_CLASS}"), message));
+    }
     errors
+}
+
+/// Sets a field of an object, or removes it if it is null.
+fn set(object: &mut Value, field: &str, value: &Value) {
+    if let Some(fields) = object.as_object_mut() {
+        match value.is_null() {
+            true => drop(fields.remove(field)),
+            false => drop(fields.insert(field.to_owned(), value.clone())),
+        }
+    }
 }
 
 /// A claim may only be expanded if its class permits it.

@@ -15,7 +15,32 @@ pub fn scenarios(kind: &Kind) -> Vec<Scenario> {
     if kind.has("scale") {
         all.push(scale(kind));
     }
+    if kind.plural == "persistentvolumeclaims" {
+        all.push(attributes_class(kind));
+    }
     all
+}
+
+/// Changes of the VolumeAttributesClass of a claim, before and after it is bound, and one is applied.
+fn attributes_class(kind: &Kind) -> Scenario {
+    let mut script = Script::new(kind, "attributes-class");
+    script.create("a", "");
+    let status = format!("{}/status", script.path("a"));
+    for (title, step) in [
+        ("unbound", None),
+        ("bound", Some(json!({ "phase": "Bound" }))),
+        ("applied", Some(json!({ "currentVolumeAttributesClassName": "gold" }))),
+    ] {
+        if let Some(step) = step {
+            script.patch("a", "", MERGE, &json!({ "status": step })).path.clone_from(&status);
+        }
+        for class in [json!("bad"), json!(null), json!(""), json!(null), json!("gold")] {
+            let patch = json!({ "spec": { "volumeAttributesClassName": class } });
+            script.patch("a", "", MERGE, &patch).titled(&format!("{title}: {class}"));
+            script.update("a", "dryRun=All", &patch).titled(&format!("{title}: {class}"));
+        }
+    }
+    script.finish()
 }
 
 fn update(kind: &Kind) -> Scenario {
