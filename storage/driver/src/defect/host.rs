@@ -122,6 +122,7 @@ impl Host for DefectiveHost {
         entry(path: &Path) -> Option<Entry>;
         resolve(path: &Path) -> PathBuf;
         mounted(path: &Path) -> Option<Mounted>;
+        deleted_at(path: &Path) -> Vec<PathBuf>;
         read_file(path: &Path) -> Option<Vec<u8>>;
         list_dir(path: &Path) -> Vec<String>;
         raw_loops(image: &Path) -> Vec<RawLoop>;

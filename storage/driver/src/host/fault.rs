@@ -177,6 +177,10 @@ impl<H: Host> Host for FaultHost<H> {
         self.inner.mounted(path)
     }
 
+    fn deleted_at(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        self.inner.deleted_at(path)
+    }
+
     fn read_file(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         self.inner.read_file(path)
     }

@@ -108,7 +108,11 @@ pub(super) struct Status {
 }
 
 /// The loop devices for raw use backed by `image`, which has the identity `file`.
-pub(super) fn raw(image: &Path, file: FileId, holder: Option<&HolderClient>) -> io::Result<Vec<RawLoop>> {
+pub(super) fn raw(
+    image: &Path,
+    file: Option<FileId>,
+    holder: Option<&HolderClient>,
+) -> io::Result<Vec<RawLoop>> {
     let mut raw = Vec::new();
     for (number, flags) in attached(image, file)? {
         if is_raw(number, flags, holder)? {
@@ -121,7 +125,7 @@ pub(super) fn raw(image: &Path, file: FileId, holder: Option<&HolderClient>) -> 
 /// The loop devices below mounts backed by `image`, which has the identity `file`.
 pub(super) fn below_mounts(
     image: &Path,
-    file: FileId,
+    file: Option<FileId>,
     holder: Option<&HolderClient>,
 ) -> io::Result<Vec<PathBuf>> {
     let mut mounted = Vec::new();
@@ -142,25 +146,38 @@ fn is_raw(number: u32, flags: u32, holder: Option<&HolderClient>) -> io::Result<
     }
 }
 
-/// The numbers of all loop devices of an image, with their flags.
+/// The numbers of all loop devices of an image, with their flags. One that is attached to an image that was deleted, or
+/// replaced by another file, is still the image's: nothing else will detach it.
 ///
 /// Candidates come from sysfs, so that unrelated devices are not opened: an open descriptor prevents their
 /// automatic clearing for that moment. The kernel names files from the root of the mount they were opened in,
 /// which may be another mount namespace, so only the end of the path can be compared.
-fn attached(image: &Path, file: FileId) -> io::Result<Vec<(u32, u32)>> {
+fn attached(image: &Path, file: Option<FileId>) -> io::Result<Vec<(u32, u32)>> {
     let tail: PathBuf = image.iter().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
     let mut found = Vec::new();
     for (number, backing) in backing_files()? {
-        if !backing.ends_with(&tail) {
+        let deleted = without_deleted(&backing).is_some_and(|backing| backing.ends_with(&tail));
+        if !deleted && !backing.ends_with(&tail) {
             continue;
         }
         if let Some(status) = status_of(number)?
-            && status.file == file
+            && (deleted || Some(status.file) == file)
         {
             found.push((number, status.flags));
         }
     }
     Ok(found)
+}
+
+/// The name of the backing file of a loop device, if it was deleted.
+pub(super) fn deleted_file(number: u32) -> io::Result<Option<PathBuf>> {
+    let mut backing = backing_files()?.into_iter().filter(|(other, _)| *other == number);
+    Ok(backing.find_map(|(_, file)| without_deleted(&file)))
+}
+
+/// The name of a file without the suffix that the kernel appends once it is deleted (`d_path` in fs/d_path.c).
+fn without_deleted(file: &Path) -> Option<PathBuf> {
+    file.to_str()?.strip_suffix(" (deleted)").map(PathBuf::from)
 }
 
 /// The numbers of the attached loop devices, and the kernel's names of their backing files.

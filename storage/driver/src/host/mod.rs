@@ -222,15 +222,18 @@ pub trait Host: Send + Sync {
     fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
     /// The mount with its root at `path`; `None` if nothing is mounted exactly there.
     fn mounted(&self, path: &Path) -> io::Result<Option<Mounted>>;
+    /// What is mounted at `path` and has been deleted since: the kernel's names of the file below a loop device, and of
+    /// the mount's root, each from the root of the mount in which it was opened.
+    fn deleted_at(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
     /// The content of a file; `None` if it does not exist.
     fn read_file(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
     /// Names in a directory, unsorted; empty if it does not exist.
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>>;
     /// The file system found in `image`; `None` if the image is blank.
     fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>>;
-    /// The loop devices attached to `image` for raw use.
+    /// The loop devices attached to `image` for raw use, also if the image was deleted.
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>>;
-    /// The loop devices attached to `image` below mounts.
+    /// The loop devices attached to `image` below mounts, also if the image was deleted.
     fn mounted_loops(&self, image: &Path) -> io::Result<Vec<PathBuf>>;
     /// The current state of a file or directory.
     fn stamp(&self, path: &Path) -> io::Result<Stamp>;

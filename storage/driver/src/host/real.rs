@@ -220,6 +220,13 @@ impl Host for RealHost {
         Ok(Some(Mounted { root: id, read_only, backing }))
     }
 
+    fn deleted_at(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let backing = self.mounted(path)?.and_then(|mounted| mounted.backing);
+        let file = backing.map(|backing| loops::deleted_file(backing.loop_number)).transpose()?.flatten();
+        let table = fs::read_to_string("/proc/thread-self/mountinfo")?;
+        Ok(file.into_iter().chain(deleted_root(&table, path)).collect())
+    }
+
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         // The longest part that exists, and the rest as it is written.
         for ancestor in path.ancestors() {
@@ -232,10 +239,7 @@ impl Host for RealHost {
     }
 
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
-        match self.file_id(image)? {
-            Some(file) => loops::raw(image, file, self.holder.as_ref()),
-            None => Ok(Vec::new()),
-        }
+        loops::raw(image, self.file_id(image)?, self.holder.as_ref())
     }
 
     fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
@@ -259,10 +263,7 @@ impl Host for RealHost {
     }
 
     fn mounted_loops(&self, image: &Path) -> io::Result<Vec<PathBuf>> {
-        match self.file_id(image)? {
-            Some(file) => loops::below_mounts(image, file, self.holder.as_ref()),
-            None => Ok(Vec::new()),
-        }
+        loops::below_mounts(image, self.file_id(image)?, self.holder.as_ref())
     }
 
     fn stamp(&self, path: &Path) -> io::Result<Stamp> {
@@ -328,6 +329,21 @@ impl Host for RealHost {
             OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path),
         )
     }
+}
+
+/// The root of the topmost mount at `target` in a table of mounts, if it was deleted: the kernel appends `//deleted` to
+/// its name (`dentry_path` in fs/d_path.c). The table has spaces, tabs, newlines and backslashes in octal.
+fn deleted_root(table: &str, target: &Path) -> Option<PathBuf> {
+    let target = target.to_str()?.replace('\\', "\\134");
+    let target = [(' ', "\\040"), ('\t', "\\011"), ('\n', "\\012")]
+        .iter()
+        .fold(target, |text, (character, octal)| text.replace(*character, octal));
+    let mut mounts = table.lines().rev().map(|line| line.split(' ').skip(3));
+    let root = mounts.find_map(|mut fields| {
+        let root = fields.next()?;
+        (fields.next()? == target).then_some(root)
+    })?;
+    root.strip_suffix("//deleted").map(PathBuf::from)
 }
 
 /// An empty file that only its owner can read, also if it existed with another mode.

@@ -8,7 +8,7 @@ mod publish;
 mod stage;
 mod stats;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use claimcheck_csi::v1::{
     NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
@@ -109,16 +109,22 @@ impl Node for Driver {
 // What staging and publishing share: recognising, making and undoing mounts of a volume.
 impl Driver {
     /// The mount at `path`, if it is this volume; any other mount there is an error, since mounting over it or
-    /// unmounting it would disrupt its user.
+    /// unmounting it would disrupt its user. A mount stays the volume's if its content is deleted below it.
     pub(crate) fn mounted_volume(&self, volume: &Volume, path: &Path) -> Result<Option<Mounted>> {
         let Some(mounted) = self.host.mounted(path).doing("look at", path)? else { return Ok(None) };
-        let content = self.store.content(&volume.id, volume.kind);
-        let content = self.host.file_id(&content).doing("look at", &content)?;
+        let name = self.store.content(&volume.id, volume.kind);
+        let content = self.host.file_id(&name).doing("look at", &name)?;
         let shown = match volume.kind {
             Kind::Directory => Some(mounted.root),
             Kind::Image => mounted.backing.map(|backing| backing.file),
         };
         if shown.is_some() && shown == content {
+            return Ok(Some(mounted));
+        }
+        // The kernel's names may begin in another mount namespace, so only their ends can be compared.
+        let tail: PathBuf = name.components().skip(name.components().count().saturating_sub(2)).collect();
+        let deleted = self.host.deleted_at(path).doing("look at", path)?;
+        if deleted.iter().any(|deleted| deleted.ends_with(&tail)) {
             return Ok(Some(mounted));
         }
         Err(Error::Precondition(format!(

@@ -7,6 +7,7 @@ mod cancelled;
 mod copies;
 mod crash;
 mod crash_copies;
+mod deleted;
 mod expansion;
 mod filesystems;
 mod fuzz;

@@ -52,6 +52,8 @@ struct Kernel {
     loops: Vec<(FileId, Option<LoopUse>)>,
     /// The image behind each loop device, which the real tools reach through the device.
     images: Vec<PathBuf>,
+    /// The directories that were bind mounted, by the identity of their content.
+    directories: Vec<(FileId, PathBuf)>,
     /// Mounts by path, the topmost last.
     mounts: BTreeMap<PathBuf, Vec<Mounted>>,
     /// Images with file systems that have no writers.
@@ -201,6 +203,7 @@ impl Host for FakeHost {
             return self.push(target, Mounted { root, read_only: false, backing });
         }
         let root = self.file_id(source)?.ok_or(io::ErrorKind::NotFound)?;
+        self.kernel.lock().unwrap().directories.push((root, source.to_owned()));
         let below = self.mounted(source)?;
         let (read_only, backing) = below.map_or((false, None), |below| (below.read_only, below.backing));
         self.push(target, Mounted { root, read_only, backing })
@@ -283,6 +286,22 @@ impl Host for FakeHost {
         Ok(self.kernel.lock().unwrap().mounts.get(path).and_then(|stack| stack.last().copied()))
     }
 
+    fn deleted_at(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let Some(mounted) = self.mounted(path)? else { return Ok(Vec::new()) };
+        let kernel = self.kernel.lock().unwrap();
+        let image = mounted
+            .backing
+            .map(|backing| (backing.file, kernel.images[backing.loop_number as usize].clone()));
+        let directory = kernel.directories.iter().find(|(root, _)| *root == mounted.root).cloned();
+        let mut deleted = Vec::new();
+        for (id, name) in image.into_iter().chain(directory) {
+            if RealHost::default().file_id(&name)? != Some(id) {
+                deleted.push(name);
+            }
+        }
+        Ok(deleted)
+    }
+
     fn read_file(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         RealHost::default().read_file(path)
     }
@@ -304,9 +323,8 @@ impl Host for FakeHost {
     }
 
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
-        let Some(file) = RealHost::default().file_id(image)? else { return Ok(Vec::new()) };
         let kernel = self.kernel.lock().unwrap();
-        let attached = kernel.loops.iter().enumerate().filter(|(_, (backing, _))| *backing == file);
+        let attached = kernel.loops.iter().enumerate().filter(|(number, _)| kernel.images[*number] == image);
         Ok(attached
             .filter_map(|(number, (_, wanted))| match wanted {
                 Some(LoopUse::Raw { read_only }) => {
