@@ -139,10 +139,11 @@ pub fn plan(
             return due.first([Operation::Attach]).map_or_else(|| due.later(), Decision::Run);
         }
         // An operation that may be tried again later must not be slept through for what others do.
+        // Upstream, too, looks for the driver only once the volume is attached: a missing driver is no news before.
         let blocked = [
-            (facts.reachable, Wait::Driver),
             (facts.attached, due.next.map_or(Wait::Attach, Wait::Until)),
             (facts.in_use, Wait::InUse),
+            (facts.reachable, Wait::Driver),
             (facts.content, Wait::Content),
         ];
         if let Some((_, wait)) = blocked.into_iter().find(|(holds, _)| !holds) {

@@ -73,6 +73,13 @@ fn one_step_at_a_time() {
         ("not yet attached is a wait, not a failure", "a", "", detached, Waits(Wait::Attach)),
         ("never mounted before the promise", "a", "", unpromised, Waits(Wait::InUse)),
         ("no driver yet", "a", "", driverless, Waits(Wait::Driver)),
+        (
+            "attached before its driver is missed",
+            "a",
+            "",
+            Facts { attached: false, ..driverless },
+            Waits(Wait::Attach),
+        ),
         ("an uncertain device is staged again", "a", "device?", READY, Run(MountDevice)),
         ("staged: publish", "a", "device", READY, Run(MountPod(pod("a")))),
         ("an uncertain mount is published again", "a", "device a?", READY, Run(MountPod(pod("a")))),
