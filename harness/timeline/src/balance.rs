@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use claimcheck_model::{CsiMethod, LeakKind, Phase, SubjectIds};
 use serde::Serialize;
 
-use super::calls::Handle;
+use super::calls::{CallCounts, Handle};
 use super::objects::Claim;
 use super::phases::SubjectKey;
 use super::sets::Counts;
@@ -24,6 +24,9 @@ pub struct Balance {
     /// The number of calls of each method for their volumes, including failed ones; those that an
     /// injected fault made fail are excluded.
     pub calls: BTreeMap<CsiMethod, u64>,
+    /// The number of calls in addition to these that were repeated since their callers got no answer (DeadlineExceeded,
+    /// Cancelled, Unavailable, or a lost process): CSI requires the repetition.
+    pub given_up: BTreeMap<CsiMethod, u64>,
 }
 
 /// A phase that started and has not ended.
@@ -36,6 +39,11 @@ pub struct OpenPhase {
 }
 
 impl Balance {
+    /// The number of calls of a method, with those that were given up.
+    pub fn all_calls(&self, method: CsiMethod) -> u64 {
+        [&self.calls, &self.given_up].into_iter().filter_map(|calls| calls.get(&method)).sum()
+    }
+
     /// Whether nothing is left, and nothing is in progress.
     pub fn is_clean(&self) -> bool {
         self.left.is_empty() && self.open.is_empty()
@@ -149,8 +157,11 @@ impl Timeline {
     }
 
     fn add_calls(&self, handle: &Handle, balance: &mut Balance) {
-        for method in self.calls.methods(handle) {
-            *balance.calls.entry(method).or_default() += 1;
+        let CallCounts { calls, given_up } = self.calls.count(handle);
+        for (counts, sums) in [(calls, &mut balance.calls), (given_up, &mut balance.given_up)] {
+            for (method, count) in counts {
+                *sums.entry(method).or_default() += count;
+            }
         }
     }
 

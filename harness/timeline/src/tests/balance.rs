@@ -31,6 +31,48 @@ fn the_balance_of_a_claim_is_clean_only_when_everything_is_gone() {
 }
 
 #[test]
+fn repetitions_without_an_answer_are_counted_apart_and_those_after_a_success_are_not() {
+    let publish = |node: &str, ms, code: Option<Code>| -> Observation {
+        call(CsiMethod::ControllerPublishVolume, node, "", ms, code.map(|code| (ms + 1, code))).into()
+    };
+    use Code::{Aborted, Cancelled, DeadlineExceeded, Internal, Ok, Unavailable};
+    // The calls to attach a volume to a node, and how many count.
+    for (codes, calls, given_up) in [
+        (&[Some(Ok)][..], 1, 0),
+        (&[Some(DeadlineExceeded), Some(Ok)], 1, 1),
+        (&[Some(Cancelled), Some(Aborted), Some(Unavailable), Some(Ok)], 1, 3),
+        // Its process was killed.
+        (&[None, Some(Ok)], 1, 1),
+        // Never repeated.
+        (&[Some(DeadlineExceeded)], 1, 0),
+        // The answer was received.
+        (&[Some(Ok), Some(Ok)], 2, 0),
+        (&[Some(Ok), Some(DeadlineExceeded), Some(Ok)], 2, 1),
+        (&[Some(Internal), Some(Ok)], 2, 0),
+        (&[Some(Aborted), Some(Ok)], 2, 0),
+    ] {
+        let mut timeline = Timeline::new(Tap::Present);
+        bound().iter().for_each(|it| drop(timeline.feed(it)));
+        // Records may arrive in any order.
+        for (number, code) in codes.iter().enumerate().rev() {
+            timeline.feed(&publish("n1", 20 + 2 * number as u64, *code));
+        }
+        let balance = timeline.balance(["cu1"]);
+        let method = CsiMethod::ControllerPublishVolume;
+        let of =
+            |counts: &std::collections::BTreeMap<_, u64>| counts.get(&method).copied().unwrap_or_default();
+        assert_eq!((of(&balance.calls), of(&balance.given_up)), (calls, given_up), "{codes:?}");
+        assert_eq!(balance.all_calls(method), codes.len() as u64);
+    }
+    // Another node is no repetition.
+    let mut timeline = Timeline::new(Tap::Present);
+    bound().iter().for_each(|it| drop(timeline.feed(it)));
+    timeline.feed(&publish("n1", 20, Some(DeadlineExceeded)));
+    timeline.feed(&publish("n2", 30, Some(Ok)));
+    assert_eq!(timeline.balance(["cu1"]).calls[&CsiMethod::ControllerPublishVolume], 2);
+}
+
+#[test]
 fn an_attachment_that_is_left_names_a_deleted_volume_and_its_mount() {
     let mounted = |ms, mounted| {
         let place = KubeletPath::of(Path::new(&target("p1"))).unwrap();
