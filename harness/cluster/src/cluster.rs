@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use claimcheck_csi::tap::{FaultRule, KnownSecrets, TapRecord};
+use claimcheck_csi::tap::{Barrier, FaultRule, KnownSecrets, TapRecord};
 use claimcheck_model::{ApiWrite, ComponentEnd, Denial, Leak, Log, Rule, Stamp, Unserved};
 use kube::Client;
 use tokio::sync::mpsc;
@@ -45,7 +45,7 @@ pub(super) struct DriverUnderTest {
 #[derive(Default)]
 pub(super) struct Streams {
     pub ends: Option<mpsc::UnboundedReceiver<ComponentEnd>>,
-    pub records: Option<mpsc::UnboundedReceiver<TapRecord>>,
+    pub records: Option<(mpsc::UnboundedReceiver<TapRecord>, Barrier)>,
     pub writes: Option<mpsc::UnboundedReceiver<ApiWrite>>,
 }
 
@@ -149,8 +149,8 @@ impl Cluster {
         self.streams.ends.take()
     }
 
-    /// The tap's records; can be taken once, if a tap exists.
-    pub fn take_records(&mut self) -> Option<mpsc::UnboundedReceiver<TapRecord>> {
+    /// The tap's records, and what waits for those of all processes; can be taken once, if a tap exists.
+    pub fn take_records(&mut self) -> Option<(mpsc::UnboundedReceiver<TapRecord>, Barrier)> {
         self.streams.records.take()
     }
 

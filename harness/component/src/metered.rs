@@ -53,7 +53,10 @@ impl DriverArgs {
             meters.follow(records, &CSI_PLUGIN_OPERATIONS);
             tap
         });
-        let ready = || meters.meter().ready();
+        let ready = |newest| {
+            meters.records_lines(newest);
+            meters.meter().ready();
+        };
         claimcheck_driver::run_measured(self.driver, calls, ready, ended.cancelled_owned())
             .await
             .context("the driver failed")

@@ -3,12 +3,12 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use claimcheck_csi::tap::{TapRecord, code_name};
+use claimcheck_csi::tap::{NEWEST_LINE, NewestLine, TapRecord, code_name};
 use claimcheck_model::{
     Meter,
     meter::{Collector, Recorder},
@@ -38,6 +38,8 @@ struct Inner {
     collected: tokio::sync::Mutex<BTreeSet<&'static str>>,
     /// It is ready, or waits as a candidate.
     ready: AtomicBool,
+    /// Of the calls on its standard output, if it writes them there.
+    newest_line: OnceLock<NewestLine>,
 }
 
 #[derive(Clone)]
@@ -120,6 +122,23 @@ impl Meters {
         self.0.ready.store(!leads, Ordering::Relaxed);
     }
 
+    /// Serves the newest of the lines with its calls, if it writes any.
+    pub(super) fn records_lines(&self, newest: Option<NewestLine>) {
+        if let Some(newest) = newest {
+            // A process has one standard output.
+            let _ = self.0.newest_line.set(newest);
+        }
+    }
+
+    /// The newest line, with which the harness compares how far it has read the log.
+    async fn newest_line(&self) -> Option<Page> {
+        let newest = self.0.newest_line.get()?.get().await;
+        Some(match newest {
+            Some(line) => Page::json(&serde_json::json!(line)),
+            None => Page::unavailable("no call is recorded yet\n"),
+        })
+    }
+
     /// A meter that records into these.
     pub(super) fn meter(&self) -> Meter {
         Meter::new(self.clone())
@@ -158,6 +177,7 @@ impl Site for Meters {
                 self.0.collect_gauges().await;
                 Some(Page::ok(text(&self.0.registry)))
             }
+            NEWEST_LINE => self.newest_line().await,
             _ => None,
         }
     }
@@ -222,6 +242,21 @@ mod tests {
         meters.meter().ready();
         assert!(ready(&meters).await);
         assert_eq!(page(&meters, "/nothing").await, None);
+    }
+
+    #[tokio::test]
+    async fn the_newest_line_of_calls_is_served_where_lines_are_written() {
+        let meters = Meters::new();
+        let newest = async || page(&meters, NEWEST_LINE).await;
+        assert_eq!(newest().await, None);
+        let (records, received) = mpsc::unbounded_channel();
+        let (writer, line) = claimcheck_csi::tap::LineWriter::new(received);
+        tokio::spawn(writer.write(tokio::io::sink()));
+        meters.records_lines(Some(line));
+        assert_eq!(newest().await, Some(Page::unavailable("no call is recorded yet\n")));
+        records.send(call(None)).unwrap();
+        let text = format!("{:?}", newest().await);
+        assert!(text.contains("\\\"seq\\\":0"), "{text}");
     }
 
     #[tokio::test]

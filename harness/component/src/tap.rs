@@ -5,12 +5,12 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Context, Result, bail};
 use claimcheck_csi::{
     Driver, Endpoint, NO_DEADLINE, Server, proxy,
-    tap::{Tap, write_lines},
+    tap::{LineWriter, Tap},
     v1::GetPluginInfoRequest,
 };
 use clap::Args;
 
-use super::termination;
+use super::{HttpArgs, meters::Meters, termination};
 
 /// How long a driver may take to become ready before a warning is logged.
 const A_WORD: Duration = Duration::from_secs(60);
@@ -36,6 +36,8 @@ pub struct TapArgs {
     /// Numeric id of the group that may call in addition to root
     #[arg(long, value_name = "GID")]
     socket_group: Option<u32>,
+    #[command(flatten)]
+    http: HttpArgs,
 }
 
 impl TapArgs {
@@ -51,7 +53,11 @@ impl TapArgs {
         }
         let component = self.component.unwrap_or_else(|| format!("node/{}", self.node_name));
         let driver = Driver::new(self.connect, tap, component).with_deadline(NO_DEADLINE);
-        let writing = tokio::spawn(write_lines(records, tokio::io::stdout()));
+        let (writer, newest) = LineWriter::new(records);
+        let writing = tokio::spawn(writer.write(tokio::io::stdout()));
+        let meters = Meters::new();
+        meters.records_lines(Some(newest));
+        let _served = self.http.serve(meters.clone()).await?;
         let serve = async {
             learn_name(&driver).await?;
             // Only now: a client that can connect to the socket reaches a ready driver with a known name.
@@ -59,6 +65,7 @@ impl TapArgs {
             if let Some(group) = self.socket_group {
                 server = server.share_with(group)?;
             }
+            meters.meter().ready();
             proxy(server, &driver, ended.cancelled()).await?;
             anyhow::Ok(())
         };

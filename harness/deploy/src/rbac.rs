@@ -142,7 +142,16 @@ pub const RULES: &[Rule] = &[
     rule("", "nodes/proxy", &["get"], Need::StockMetrics, "kubelets' own storage metrics, as a cross-check"),
     Rule { scope: OBSERVERS, ..rule("", "pods", LOOK, Need::Observers, "finding the observers") },
     Rule { scope: OBSERVERS, ..rule("", "pods/log", &["get"], Need::Observers, "records of the observers") },
-    Rule { scope: OBSERVERS, ..rule("", "pods/proxy", &["get"], Need::Observers, "clocks of the nodes") },
+    Rule {
+        scope: OBSERVERS,
+        ..rule(
+            "",
+            "pods/proxy",
+            &["get"],
+            Need::Observers,
+            "clocks of the nodes, and how far calls are recorded",
+        )
+    },
     Rule {
         scope: CONTROL_PLANE,
         ..rule("", "pods", &["list"], Need::StockMetrics, "finding the controller manager")
@@ -274,7 +283,8 @@ pub fn manifest(options: &RoleOptions) -> String {
         text.push_str(&one_right(PULL, namespace, "the image pull secret, to be copied", &right));
     }
     if let Some(namespace) = &options.tap {
-        text.push_str(&one_right(TAP, namespace, "records of the taps", "resources: [\"pods/log\"]"));
+        let right = "resources: [\"pods/log\", \"pods/proxy\"]";
+        text.push_str(&one_right(TAP, namespace, "records of the taps, and how far they are written", right));
     }
     text
 }
@@ -302,7 +312,7 @@ fn role<'a>(text: &mut String, scope: Scope, rules: impl Iterator<Item = &'a Rul
     }
 }
 
-/// A role in a user-provided namespace, with the permission to get one resource.
+/// A role in a user-provided namespace, with the permission to get some resources.
 fn one_right(role: &str, namespace: &str, reason: &str, right: &str) -> String {
     format!(
         r#"---

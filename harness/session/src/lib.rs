@@ -17,4 +17,4 @@ mod session;
 
 pub use claimcheck_substrate::{Privilege, STATE_DIR, share};
 pub use entry::{Entry, entry};
-pub use session::Session;
+pub use session::{LeftoversError, Session};

@@ -13,9 +13,10 @@ use std::{
 
 use claimcheck_csi::tap::{FaultRule, KnownSecrets};
 use claimcheck_informer::Kind;
-use claimcheck_model::{CaseId, CaseResult, Event, Leak, ObjectKey, Stamp, Usage};
+use claimcheck_model::{CaseId, CaseResult, Event, Leak, LeakKind, ObjectKey, Stamp, Usage};
 use claimcheck_substrate::Privilege;
 use tokio::{sync::mpsc, task::JoinHandle};
+use tracing::warn;
 
 use claimcheck_cluster::usage;
 use claimcheck_cluster::{
@@ -25,12 +26,23 @@ use claimcheck_cluster::{
 use claimcheck_component::client::AGENT;
 use claimcheck_component::writes::{ApiWriteRecorder, recording_client};
 use claimcheck_timeline as timeline;
-use claimcheck_timeline::evidence;
+use claimcheck_timeline::{Balance, Closed, evidence};
 
 use crate::redact::redact;
 
 /// How long a probe object may take to be observed.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The leftovers of claims are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum LeftoversError {
+    /// Calls may be missing.
+    #[error(transparent)]
+    NoEvidence(#[from] evidence::NoEvidence),
+    /// The run is over.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+}
 
 /// A cluster under observation.
 pub struct Session {
@@ -45,6 +57,7 @@ pub struct Session {
     failed: AtomicBool,
     timeline: timeline::Handle,
     in_flight: evidence::InFlight,
+    up_to_now: evidence::UpToNow,
     measuring: JoinHandle<()>,
     /// Stops the watches when dropped.
     /// Those that stock programs pass to the driver.
@@ -69,9 +82,9 @@ impl Session {
         let timeline = timeline::Timeline::new(tap).with_repeats_of(cluster.repeatable_calls());
         let (timeline, measuring) = timeline::start(timeline, events.clone());
         let in_flight = evidence::InFlight::default();
-        if let Some(records) = records {
-            tokio::spawn(evidence::calls(records, in_flight.clone(), timeline.evidence()));
-        }
+        let local = records.map(|(records, barrier)| {
+            evidence::LocalCalls::follow(records, barrier, in_flight.clone(), timeline.evidence())
+        });
         if let Some(mut ends) = cluster.take_ends() {
             let (events, secrets) = (events.clone(), cluster.known_secrets());
             tokio::spawn(async move {
@@ -93,6 +106,8 @@ impl Session {
         } else {
             None
         };
+        let logs = real_nodes.as_ref().filter(|_| tapped).map(|nodes| nodes.taps().clone());
+        let up_to_now = evidence::UpToNow::new(local, logs);
         let real_nodes = Mutex::new(real_nodes);
         let (failed, client) = (AtomicBool::new(false), cluster.client());
         let secrets = cluster.known_secrets();
@@ -106,6 +121,7 @@ impl Session {
             failed,
             timeline,
             in_flight,
+            up_to_now,
             measuring,
             watches,
             real_nodes,
@@ -163,6 +179,52 @@ impl Session {
     /// The measurements so far.
     pub fn timeline(&self) -> &timeline::Handle {
         &self.timeline
+    }
+
+    /// Waits until the timeline knows all CSI calls that ended before now, so that they can be counted. On clusters where
+    /// no case counts calls, it returns at once.
+    ///
+    /// # Errors
+    /// A source of calls does not confirm that: their number is not known.
+    pub async fn calls_recorded(&self) -> Result<(), evidence::NoEvidence> {
+        if self.cluster.cluster_capabilities().tap { self.up_to_now.reach().await } else { Ok(()) }
+    }
+
+    /// What is left of these claims, by uid, after all calls up to now: returns as soon as nothing is, or after
+    /// `settling`.
+    ///
+    /// # Errors
+    /// A source of calls does not confirm that all of them are recorded, or the timeline has ended.
+    pub async fn leftovers(
+        &self,
+        claims: Vec<String>,
+        settling: Duration,
+    ) -> Result<Balance, LeftoversError> {
+        loop {
+            let settled = self.timeline.settled(claims.clone(), settling).await?;
+            // Also if nothing seems to be left: an earlier call may still be on its way.
+            self.calls_recorded().await?;
+            let balance = self.timeline.balance(claims.clone()).await?;
+            if balance.is_clean() || !settled.is_clean() {
+                return Ok(self.with_evidence(balance).await);
+            }
+        }
+    }
+
+    /// On an existing cluster, where taps need not respond, without what only calls show as left.
+    async fn with_evidence(&self, mut balance: Balance) -> Balance {
+        let of_calls = |kind: LeakKind| {
+            use LeakKind::{Attached, BackendSnapshot, Mounted, Staged};
+            matches!(kind, Attached | BackendSnapshot | Mounted | Staged)
+        };
+        if !self.cluster.cluster_capabilities().tap
+            && balance.left.iter().any(|(kind, _)| of_calls(*kind))
+            && let Err(error) = self.up_to_now.reach().await
+        {
+            warn!(%error, "leaks that only CSI calls show are not reported");
+            balance.left.retain(|(kind, _)| !of_calls(*kind));
+        }
+        balance
     }
 
     /// The CSI calls in progress.
@@ -263,11 +325,15 @@ impl Session {
         for request in self.cluster.unserved().await {
             self.emit(Event::Unserved(request));
         }
+        let recorded = self.up_to_now.reach().await;
+        if let Err(error) = &recorded {
+            warn!(%error, "calls out of order are not reported");
+        }
         let real_nodes = self.real_nodes.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(real_nodes) = real_nodes {
             real_nodes.finish().await;
         }
-        self.timeline.finish();
+        self.timeline.finish(recorded.is_ok());
         // A cancelled case may hold the session for a moment. Then the processes end with
         // the namespace instead.
         if let Ok(Self { cluster, failed, measuring, watches, .. }) = Arc::try_unwrap(self) {

@@ -28,7 +28,10 @@ pub enum Input {
     /// These claims, by uid, will not be queried again, and nothing of them is left.
     Forget(Vec<String>),
     /// No more evidence will arrive.
-    Finish,
+    Finish {
+        /// All calls are recorded, so that their order can be judged.
+        complete: bool,
+    },
 }
 
 impl From<Observation> for Input {
@@ -78,10 +81,11 @@ impl Handle {
         let _ = self.input.send(Input::Forget(claims));
     }
 
-    /// Ends the timeline: it reports aborted and unobserved phases.
-    pub fn finish(&self) {
+    /// Ends the timeline: it reports aborted and unobserved phases, and if all calls are recorded (`complete`), those out
+    /// of order that a call which arrived late may have justified.
+    pub fn finish(&self, complete: bool) {
         // A task that has ended is finished already.
-        let _ = self.input.send(Input::Finish);
+        let _ = self.input.send(Input::Finish { complete });
     }
 }
 
@@ -120,7 +124,10 @@ async fn run(
                 waiting.push(Waiting { claims, deadline, answer });
             }
             Some(Some(Input::Forget(claims))) => forgotten.push_back((Instant::now(), claims)),
-            Some(Some(Input::Finish) | None) => {
+            Some(finish @ (Some(Input::Finish { .. }) | None)) => {
+                if let Some(Input::Finish { complete: false }) = finish {
+                    timeline.sets.dismiss_suspects();
+                }
                 for event in timeline.finish() {
                     // Without listeners the event is dropped.
                     let _ = events.send(event);

@@ -218,6 +218,11 @@ impl Sets {
         }
     }
 
+    /// Removes the suspects, since evidence is missing.
+    pub fn dismiss_suspects(&mut self) {
+        self.suspects.clear();
+    }
+
     /// Decides the remaining suspects: no more evidence will arrive.
     pub fn finish(&mut self) -> Vec<Event> {
         let judged =

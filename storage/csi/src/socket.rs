@@ -3,9 +3,12 @@
 use std::{
     fs::Permissions,
     io,
-    os::unix::{
-        fs::{FileTypeExt, PermissionsExt, chown},
-        net,
+    os::{
+        fd::AsFd,
+        unix::{
+            fs::{FileTypeExt, PermissionsExt, chown},
+            net,
+        },
     },
     path::{Path, PathBuf},
     pin::Pin,
@@ -85,6 +88,20 @@ impl Listener {
     /// The next connection.
     pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
         self.inner.accept().await.map(|(stream, _)| stream)
+    }
+
+    /// A connection that a client has made already; none if there is no more. Past tokio, which learns of a connection
+    /// some time after it was made.
+    pub(crate) fn accept_pending(&self) -> io::Result<Option<UnixStream>> {
+        let listener = net::UnixListener::from(self.inner.as_fd().try_clone_to_owned()?);
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(true)?;
+                UnixStream::from_std(stream).map(Some)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use claimcheck_csi::{
     BindError, ServeError, Server, Services, serve_tapped,
-    tap::{Tap, write_lines},
+    tap::{LineWriter, NewestLine, Tap},
     v1::{
         controller_server::{Controller, ControllerServer},
         group_controller_server::{GroupController, GroupControllerServer},
@@ -14,7 +14,7 @@ use claimcheck_csi::{
     },
 };
 use thiserror::Error;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::JoinHandle};
 use tracing::{info, warn};
 
 use crate::{
@@ -69,23 +69,23 @@ pub enum RunError {
 /// # Errors
 /// [`RunError`] if the driver cannot start, listen or go on serving. Failed calls are answered, not returned.
 pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
-    run_measured(args, None, || (), shutdown).await
+    run_measured(args, None, |_| (), shutdown).await
 }
 
 /// The same, for a process that reports its health: if `calls` is given, each call is recorded there, and
-/// `ready` is called as soon as clients can connect.
+/// `ready` is called as soon as clients can connect, with the newest line of `--record-calls`.
 ///
 /// # Errors
 /// As [`run`].
 pub async fn run_measured(
     args: Args,
     calls: Option<Tap>,
-    ready: impl FnOnce(),
+    ready: impl FnOnce(Option<NewestLine>),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     if let Some(seed) = args.hostile {
         let server = Server::listen(&args.endpoint).await?;
-        ready();
+        ready(None);
         let hostile = Hostile::new(seed, (args.driver_name, args.node_id.to_string()), args.gentle);
         // Without grace: some of its calls never end.
         return tokio::select! {
@@ -127,7 +127,16 @@ pub async fn run_measured(
         server = server.share_with(group)?;
     }
     info!(endpoint = %server.endpoint(), %node, state_dir = %path.display(), "serving");
-    ready();
+    let (calls, written) = match record_calls {
+        true => {
+            let (tap, records) = calls.unwrap_or_else(Tap::none).tee();
+            let (writer, newest) = LineWriter::new(records);
+            (Some(tap), Some((tokio::spawn(writer.write(tokio::io::stdout())), newest)))
+        }
+        false => (calls, None),
+    };
+    let (lines, newest) = written.unzip();
+    ready(newest);
     let (stopping, stopped) = oneshot::channel();
     let shutdown = async {
         shutdown.await;
@@ -141,7 +150,7 @@ pub async fn run_measured(
         }
     };
     tokio::select! {
-        served = serve(server, services, (calls, record_calls), (format!("node/{node}"), name), shutdown) => served?,
+        served = serve(server, services, (calls, lines), (format!("node/{node}"), name), shutdown) => served?,
         () = overdue => warn!(?grace, "calls are still in progress after the grace period; abandoning them"),
     }
     info!(%endpoint, "stopped");
@@ -161,24 +170,19 @@ where
         .with(NodeServer::new(driver))
 }
 
-/// Serves until the end. Calls are recorded under a component's and the driver's name: into the tap and on
-/// standard output, if requested.
+/// Serves until the end. Calls are recorded under a component's and the driver's name: into the tap, from which a task
+/// may write lines.
 async fn serve(
     server: Server,
     services: Services,
-    (calls, record): (Option<Tap>, bool),
+    (calls, lines): (Option<Tap>, Option<JoinHandle<io::Result<()>>>),
     (component, name): (String, String),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let (tap, lines) = match (calls, record) {
-        (None, false) => return Ok(server.serve(services, shutdown).await?),
-        (Some(calls), false) => (calls, None),
-        (calls, true) => {
-            let (tap, records) = calls.unwrap_or_else(Tap::none).tee();
-            (tap, Some(tokio::spawn(write_lines(records, tokio::io::stdout()))))
-        }
-    };
-    serve_tapped(server, services, tap, component, name, shutdown).await?;
+    match calls {
+        Some(tap) => serve_tapped(server, services, tap, component, name, shutdown).await?,
+        None => server.serve(services, shutdown).await?,
+    }
     if let Some(lines) = lines {
         // The tap is gone with the last call, so that this ends.
         lines.await.map_err(RunError::Defect)?.map_err(RunError::Calls)?;

@@ -180,7 +180,7 @@ impl Cluster {
         fs::create_dir_all(&state_dir).map_err(writing(&state_dir))?;
         options.deployment.prepare(&state_dir)?;
         let loop_holder = LoopHolder::start(&common.loop_holder).map_err(writing(&common.loop_holder))?;
-        let Telemetry { records, writes, faults } = tap::listen(&common.tap)?;
+        let Telemetry { records, writes, faults, barrier } = tap::listen(&common.tap)?;
         let writes = common.writes.is_some().then_some(writes);
         let client = client(&control_plane.kubeconfig()).await?;
         let replaced = options.sidecars.replaced();
@@ -272,7 +272,7 @@ impl Cluster {
             reachable_nodes,
             nodes_without_driver: Vec::new(),
         };
-        let streams = Streams { ends: Some(ends), records: Some(records), writes };
+        let streams = Streams { ends: Some(ends), records: Some((records, barrier)), writes };
         let backend = Backend::Embedded(Box::new(embedded));
         let (properties, api_server) = (backend.properties(), Some(api_server));
         Ok(Self { client, observer, driver, properties, streams, api_server, backend })

@@ -3,6 +3,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use claimcheck_csi::tap::LineId;
 use claimcheck_model::{Backoff, Stamp};
 use futures::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -13,6 +14,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use tokio::{
+    sync::watch,
     task::JoinSet,
     time::{Instant, timeout},
 };
@@ -95,13 +97,17 @@ enum End {
 
 impl Log {
     /// Passes each record written after `started` to `take`, until that returns false or the pod
-    /// is deleted. An interrupted log is reread from a little earlier.
-    pub async fn follow<L: Line>(&self, started: Instant, mut take: impl FnMut(L) -> bool) {
-        let mut newest = Newest::default();
+    /// is deleted. An interrupted log is reread from a little earlier. `read` is how far it has been read.
+    pub async fn follow<L: Line>(
+        &self,
+        started: Instant,
+        read: &watch::Sender<Newest>,
+        mut take: impl FnMut(L) -> bool,
+    ) {
         let mut since = started;
         let mut failures = 0;
         loop {
-            match self.read(&mut since, &mut newest, &mut take).await {
+            match self.read(&mut since, read, &mut take).await {
                 Ok(End::ForEver) => return,
                 Ok(End::ForNow) => failures = 0,
                 Err(error) => {
@@ -124,9 +130,10 @@ impl Log {
     async fn read<L: Line>(
         &self,
         since: &mut Instant,
-        newest: &mut Newest,
+        read: &watch::Sender<Newest>,
         take: &mut impl FnMut(L) -> bool,
     ) -> kube::Result<End> {
+        let mut newest = *read.borrow();
         let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
         // In seconds of the kubelet's clock, which may be wrong.
         let ago = i64::try_from((since.elapsed() + OVERLAP).as_secs()).unwrap_or(i64::MAX);
@@ -153,21 +160,30 @@ impl Log {
                 }
                 continue;
             };
-            if newest.advance(record.written(), record.seq()) && !take(record) {
-                return Ok(End::ForEver);
+            if newest.advance(record.written(), record.seq()) {
+                if !take(record) {
+                    return Ok(End::ForEver);
+                }
+                // Only now is the record evidence.
+                read.send_replace(newest);
             }
         }
     }
 }
 
 /// The newest processed record. A reread log repeats some.
-#[derive(Debug, Default)]
-struct Newest {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Newest {
     at: Stamp,
     seq: u64,
 }
 
 impl Newest {
+    /// Whether this line, or a later one, has been processed.
+    pub(super) fn includes(mut self, line: LineId) -> bool {
+        !self.advance(line.written, line.seq)
+    }
+
     /// Whether a record is new. Both clocks are compared: the wall clock may be set back, and the monotonic
     /// one restarts when the node reboots.
     fn advance(&mut self, at: Stamp, seq: u64) -> bool {
@@ -194,5 +210,18 @@ mod tests {
         assert!(!new(49, 999, 5), "an older one, of an earlier process");
         assert!(new(60, 900, 2), "the wall clock was set back");
         assert!(new(3, 5000, 0), "the node was rebooted");
+    }
+
+    #[test]
+    fn a_log_is_read_up_to_its_lines_and_those_of_earlier_processes() {
+        let line = |mono_ns, seq| LineId { written: Stamp { mono_ns, wall_ns: mono_ns }, seq };
+        assert!(!Newest::default().includes(line(1, 0)), "nothing is read");
+        let mut read = Newest::default();
+        read.advance(line(50, 7).written, 7);
+        for (line, expected) in
+            [(line(50, 7), true), (line(40, 9), true), (line(50, 8), false), (line(60, 0), false)]
+        {
+            assert_eq!(read.includes(line), expected, "{line:?}");
+        }
     }
 }

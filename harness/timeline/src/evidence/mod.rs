@@ -18,6 +18,7 @@ mod scope;
 mod stock;
 mod tap;
 mod taps;
+mod up_to_now;
 mod watch;
 
 pub use in_flight::InFlight;
@@ -25,8 +26,9 @@ pub use mount::Observers;
 pub use real_nodes::RealNodes;
 pub use scope::Scope;
 pub use stock::{Stock, scrape};
-pub use tap::calls;
-pub use taps::is_tapped;
+pub use tap::LocalCalls;
+pub use taps::{TapLogs, is_tapped};
+pub use up_to_now::{NoEvidence, UpToNow};
 pub use watch::watch;
 
 use claimcheck_csi::tap::TapRecord;

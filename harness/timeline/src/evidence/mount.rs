@@ -8,7 +8,7 @@ use claimcheck_observe::{CLOCK_PATH, Change, ELSEWHERE, Record};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use tokio::{
-    sync::mpsc::UnboundedSender,
+    sync::{mpsc::UnboundedSender, watch},
     time::{Instant, timeout},
 };
 
@@ -109,8 +109,9 @@ impl Observer {
             Some(mount) => evidence.send(Observation::Mount(mount).into()).is_ok(),
             None => true,
         };
+        let read = watch::Sender::default();
         tokio::select! {
-            () = self.log.follow(started, take) => {}
+            () = self.log.follow(started, &read, take) => {}
             () = self.ask_on(&events) => {}
         }
     }

@@ -7,9 +7,11 @@ use claimcheck_model::{ClockState, Event, NodeClock};
 use kube::Client;
 use tokio::{sync::mpsc::UnboundedSender, task::JoinSet};
 
-use super::{InFlight, Observation, Observers, Stock, clock::Clocks, mount::mounts, scrape, taps::taps};
+use super::{
+    InFlight, Observation, Observers, Stock, TapLogs, clock::Clocks, mount::mounts, scrape, taps::taps,
+};
 
-/// The maximum latency of the last records at the end of a run.
+/// The maximum latency of the last mounts at the end of a run: no verdict depends on them.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
 
 /// Nodes under observation. Dropping it stops the observation.
@@ -19,6 +21,7 @@ pub struct RealNodes {
     driver: String,
     before: Stock,
     events: UnboundedSender<Event>,
+    taps: TapLogs,
     following: JoinSet<()>,
 }
 
@@ -44,10 +47,16 @@ impl RealNodes {
         }
         let clocks = Clocks::default();
         let mut following = JoinSet::new();
-        following.spawn(taps(client.clone(), clocks.clone(), in_flight, evidence.clone()));
+        let logs = TapLogs::new(client.clone());
+        following.spawn(taps(logs.clone(), clocks.clone(), in_flight, evidence.clone()));
         following.spawn(mounts(client.clone(), Observers::default(), clocks, evidence, events.clone()));
         let before = scrape(&client, &names, &driver).await;
-        Self { client, names, driver, before, events, following }
+        Self { client, names, driver, before, events, taps: logs, following }
+    }
+
+    /// The logs of the taps.
+    pub fn taps(&self) -> &TapLogs {
+        &self.taps
     }
 
     /// Stops observing, after the last case, and reports the metrics of upstream components since the start.

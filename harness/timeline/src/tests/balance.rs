@@ -112,7 +112,7 @@ async fn a_balance_is_returned_once_everything_is_deleted_or_at_its_deadline() {
     assert!(asked.await.unwrap().is_clean());
     assert_eq!(before.elapsed(), std::time::Duration::ZERO);
 
-    handle.finish();
+    handle.finish(true);
     task.await.unwrap();
     assert!(handle.balance(Vec::new()).await.is_err());
     let mut phases = Vec::new();

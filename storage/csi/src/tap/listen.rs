@@ -1,11 +1,11 @@
-//! The listener of the tap socket: collects the records of all processes, CSI calls and API writes, and sends them
-//! fault plans.
+//! The listener of the tap socket: collects the records of all processes, CSI calls and API writes, sends them fault
+//! plans, and waits until all records up to a moment have arrived.
 
 use std::{
     collections::VecDeque,
     io,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -17,7 +17,8 @@ use tokio::{
         UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::mpsc,
+    sync::{mpsc, oneshot},
+    time::{Instant, timeout_at},
 };
 use tracing::{debug, warn};
 
@@ -27,11 +28,21 @@ use crate::socket::{BindError, Listener};
 /// How long a process may take to put a plan in force.
 const ARM_LIMIT: Duration = Duration::from_secs(5);
 
-/// A process's confirmation that the last plan is in force.
+/// A process's confirmation that it has carried out the last order; its earlier records precede it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FaultsArmed {
-    pub(super) armed: bool,
+pub(super) struct Confirmed {
+    pub(super) confirmed: bool,
+}
+
+/// A line to a process.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Order {
+    /// Put this plan in force.
+    Faults(FaultPlan),
+    /// Only confirm this line.
+    Confirm,
 }
 
 /// A line from a process.
@@ -40,7 +51,7 @@ pub(super) struct FaultsArmed {
 enum Line {
     Record(Box<TapRecord>),
     Write(Box<ApiWrite>),
-    Armed(FaultsArmed),
+    Confirmed(Confirmed),
 }
 
 /// The listening end of the tap socket.
@@ -52,6 +63,8 @@ pub struct Telemetry {
     pub writes: mpsc::UnboundedReceiver<ApiWrite>,
     /// Sets the faults of all processes.
     pub faults: FaultControl,
+    /// Waits for the records of all processes.
+    pub barrier: Barrier,
 }
 
 /// The senders to both receivers of a [`Telemetry`].
@@ -82,8 +95,43 @@ pub fn listen(path: &Path) -> Result<Telemetry, BindError> {
     let (to_records, records) = mpsc::unbounded_channel();
     let (to_writes, writes) = mpsc::unbounded_channel();
     let faults = FaultControl::default();
-    tokio::spawn(accept(listener, Senders { records: to_records, writes: to_writes }, faults.clone()));
-    Ok(Telemetry { records, writes, faults })
+    let (queries, queried) = mpsc::unbounded_channel();
+    let senders = Senders { records: to_records, writes: to_writes };
+    tokio::spawn(accept(listener, senders, faults.clone(), queried));
+    Ok(Telemetry { records, writes, faults, barrier: Barrier(queries) })
+}
+
+/// Waits until all records have arrived that processes had written at a moment; clones wait for the same.
+#[derive(Clone, Debug)]
+pub struct Barrier(mpsc::UnboundedSender<oneshot::Sender<Vec<Awaited>>>);
+
+/// A process that is to confirm that its earlier records precede the confirmation.
+#[derive(Debug)]
+struct Awaited {
+    process: Peer,
+    confirmation: mpsc::Receiver<()>,
+}
+
+impl Barrier {
+    /// Returns once all records are in [`Telemetry::records`] that any process had written before this call: each
+    /// confirms it in its stream of records. The stream of a process that has exited is read to its end.
+    ///
+    /// # Errors
+    /// The processes that did not confirm in time.
+    pub async fn reach(&self, timeout: Duration) -> Result<(), Vec<String>> {
+        let deadline = Instant::now() + timeout;
+        let (query, processes) = oneshot::channel();
+        // Without a listener, no record is written any more.
+        let (Ok(()), Ok(processes)) = (self.0.send(query), processes.await) else { return Ok(()) };
+        let mut missing = Vec::new();
+        for Awaited { process, mut confirmation } in processes {
+            // Nothing is ever sent: it returns when the sender is dropped.
+            if timeout_at(deadline, confirmation.recv()).await.is_err() {
+                missing.push(process.describe());
+            }
+        }
+        if missing.is_empty() { Ok(()) } else { Err(missing) }
+    }
 }
 
 /// Sets the faults of all processes at the tap socket; clones control the same.
@@ -93,13 +141,38 @@ pub struct FaultControl(Arc<Mutex<Control>>);
 #[derive(Debug, Default)]
 struct Control {
     plan: FaultPlan,
-    connections: Vec<mpsc::UnboundedSender<Command>>,
+    connections: Vec<Connection>,
 }
 
-/// A plan on its way to one process. `done` is dropped when it is in force there, or the process has exited.
-#[derive(Clone, Debug)]
+/// A connected process.
+#[derive(Debug)]
+struct Connection {
+    process: Peer,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+/// How a process is named in messages.
+#[derive(Clone, Debug, Default)]
+struct Peer {
+    pid: Option<i32>,
+    /// The component of its first record.
+    component: Arc<OnceLock<String>>,
+}
+
+impl Peer {
+    fn describe(&self) -> String {
+        let pid = self.pid.map_or_else(String::new, |pid| format!("process {pid}"));
+        match self.component.get() {
+            Some(component) => format!("{component} ({pid})"),
+            None => pid,
+        }
+    }
+}
+
+/// An order on its way to one process. `done` is dropped when it is confirmed, or the process has exited.
+#[derive(Debug)]
 struct Command {
-    plan: FaultPlan,
+    order: Order,
     done: mpsc::Sender<()>,
 }
 
@@ -114,9 +187,12 @@ impl FaultControl {
         {
             let mut control = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             control.plan = plan.clone();
-            let command = Command { plan, done };
-            control.connections.retain(|connection| connection.send(command.clone()).is_ok());
+            control.connections.retain(|connection| {
+                let (order, done) = (Order::Faults(plan.clone()), done.clone());
+                connection.commands.send(Command { order, done }).is_ok()
+            });
         }
+        drop(done);
         // Nothing is ever sent: it answers when the last sender is gone.
         if tokio::time::timeout(ARM_LIMIT, all_done.recv()).await.is_err() {
             warn!("a process did not confirm its fault plan within {ARM_LIMIT:?}");
@@ -129,37 +205,78 @@ impl FaultControl {
     }
 
     /// A new process: its commands from now on, the first of which is the plan in force, if any.
-    fn register(&self) -> mpsc::UnboundedReceiver<Command> {
-        let (sender, receiver) = mpsc::unbounded_channel();
+    fn register(&self, process: Peer) -> mpsc::UnboundedReceiver<Command> {
+        let (commands, receiver) = mpsc::unbounded_channel();
         let mut control = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !control.plan.rules.is_empty() {
-            let command = Command { plan: control.plan.clone(), done: mpsc::channel(1).0 };
-            sender.send(command).expect("the receiver is held here");
+            let command = Command { order: Order::Faults(control.plan.clone()), done: mpsc::channel(1).0 };
+            commands.send(command).expect("the receiver is held here");
         }
-        control.connections.push(sender);
+        control.connections.push(Connection { process, commands });
         receiver
+    }
+
+    /// Requests a confirmation of every connected process. One that has exited is awaited, too, as long as its stream is
+    /// not read to the end.
+    fn confirmations(&self) -> Vec<Awaited> {
+        let mut control = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut awaited = Vec::new();
+        control.connections.retain(|Connection { process, commands }| {
+            let (done, confirmation) = mpsc::channel(1);
+            let sent = commands.send(Command { order: Order::Confirm, done }).is_ok();
+            if sent {
+                awaited.push(Awaited { process: process.clone(), confirmation });
+            }
+            sent
+        });
+        awaited
     }
 }
 
-async fn accept(mut listener: Listener, senders: Senders, control: FaultControl) {
+async fn accept(
+    mut listener: Listener,
+    senders: Senders,
+    control: FaultControl,
+    mut queries: mpsc::UnboundedReceiver<oneshot::Sender<Vec<Awaited>>>,
+) {
+    let begin = |accepted: io::Result<UnixStream>| match accepted {
+        Ok(stream) => {
+            let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+            let process = Peer { pid, ..Peer::default() };
+            let commands = control.register(process.clone());
+            tokio::spawn(attend(stream, senders.clone(), process, commands));
+        }
+        Err(error) => warn!(%error, "a process could not connect to the tap"),
+    };
     loop {
         tokio::select! {
             () = senders.closed() => return,
-            accepted = listener.accept() => match accepted {
-                Ok(stream) => {
-                    let commands = control.register();
-                    tokio::spawn(attend(stream, senders.clone(), commands));
+            accepted = listener.accept() => begin(accepted),
+            Some(query) = queries.recv() => {
+                // A process may have connected and recorded calls that is not accepted yet.
+                while let Some(accepted) = listener.accept_pending().transpose() {
+                    let failed = accepted.is_err();
+                    begin(accepted);
+                    if failed {
+                        break;
+                    }
                 }
-                Err(error) => warn!(%error, "a process could not connect to the tap"),
-            },
+                // The caller may have given up.
+                let _ = query.send(control.confirmations());
+            }
         }
     }
 }
 
 /// One process, from its connection to its end.
-async fn attend(stream: UnixStream, senders: Senders, commands: mpsc::UnboundedReceiver<Command>) {
+async fn attend(
+    stream: UnixStream,
+    senders: Senders,
+    process: Peer,
+    commands: mpsc::UnboundedReceiver<Command>,
+) {
     let (read, write) = stream.into_split();
-    if let Err(error) = exchange(read, write, &senders, commands).await {
+    if let Err(error) = exchange(read, write, &senders, &process, commands).await {
         debug!(%error, "a process disconnected from the tap");
     }
 }
@@ -168,6 +285,7 @@ async fn exchange(
     read: OwnedReadHalf,
     mut write: OwnedWriteHalf,
     senders: &Senders,
+    process: &Peer,
     mut commands: mpsc::UnboundedReceiver<Command>,
 ) -> io::Result<()> {
     let mut lines = BufReader::new(read).lines();
@@ -176,17 +294,23 @@ async fn exchange(
         tokio::select! {
             () = senders.closed() => return Ok(()),
             Some(command) = commands.recv() => {
-                let mut line = serde_json::to_vec(&command.plan)?;
+                let mut line = serde_json::to_vec(&command.order)?;
                 line.push(b'\n');
-                write.write_all(&line).await?;
+                // A process that has exited reads nothing, but what it wrote before remains to be read.
+                if let Err(error) = write.write_all(&line).await {
+                    debug!(%error, "a process reads no orders");
+                }
                 unconfirmed.push_back(command.done);
             }
             line = lines.next_line() => {
                 let Some(line) = line? else { return Ok(()) };
                 match serde_json::from_str(&line) {
-                    Ok(Line::Record(record)) => drop(senders.records.send(*record)),
+                    Ok(Line::Record(record)) => {
+                        process.component.get_or_init(|| record.component.clone());
+                        drop(senders.records.send(*record));
+                    }
                     Ok(Line::Write(write)) => drop(senders.writes.send(*write)),
-                    Ok(Line::Armed(FaultsArmed { .. })) => drop(unconfirmed.pop_front()),
+                    Ok(Line::Confirmed(Confirmed { .. })) => drop(unconfirmed.pop_front()),
                     Err(error) => debug!(%error, "ignoring a partial line from a process"),
                 }
             }

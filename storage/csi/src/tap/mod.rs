@@ -14,7 +14,9 @@
 //!
 //! A call is recorded twice, when it starts and when it ends; the second record contains the first. It is in the sink
 //! before the caller sees the result. So when a write to the API server that follows from an RPC is observed, the
-//! record of the RPC is on its way already.
+//! record of the RPC is on its way already. It may still arrive later than the write: counts of calls are complete once
+//! a marker has arrived that came the same way, a confirmation in the socket ([`Barrier`]) or the newest line of a log
+//! ([`NewestLine`]).
 
 mod body;
 mod code;
@@ -50,8 +52,8 @@ pub use code::{code_from_name, code_name};
 pub use fault::{FaultAction, FaultPlan, FaultRule, Faults};
 pub use fault_file::write_faults;
 pub use known_secrets::KnownSecrets;
-pub use line::{TapLine, write_lines};
-pub use listen::{FaultControl, Telemetry, listen};
+pub use line::{LineId, LineWriter, NEWEST_LINE, NewestLine, TapLine};
+pub use listen::{Barrier, FaultControl, Telemetry, listen};
 pub use no_response::NoResponse;
 pub use record::{CallEnd, CallId, TapRecord};
 pub use redact::{without_secrets, without_tokens};

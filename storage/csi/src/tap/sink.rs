@@ -14,7 +14,11 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use super::{fault::Faults, listen::FaultsArmed, record::TapRecord};
+use super::{
+    fault::Faults,
+    listen::{Confirmed, Order},
+    record::TapRecord,
+};
 
 /// How long a write may block on a reader that does not read, before the component continues without a tap.
 const WRITE_LIMIT: Duration = Duration::from_secs(2);
@@ -71,8 +75,8 @@ impl Socket {
         let socket = Arc::new(Self { stream: Mutex::new(Some(stream)) });
         let weak = Arc::downgrade(&socket);
         std::thread::Builder::new()
-            .name("tap-faults".to_owned())
-            .spawn(move || receive_plans(reader, &weak, &faults))?;
+            .name("tap-orders".to_owned())
+            .spawn(move || receive_orders(reader, &weak, &faults))?;
         Ok(socket)
     }
 
@@ -99,18 +103,20 @@ impl Drop for Socket {
     }
 }
 
-/// Puts every received plan in force and acknowledges it, until the connection ends.
-fn receive_plans(reader: UnixStream, socket: &Weak<Socket>, faults: &Faults) {
+/// Carries out every received order and confirms it, until the connection ends.
+fn receive_orders(reader: UnixStream, socket: &Weak<Socket>, faults: &Faults) {
     for line in BufReader::new(reader).lines() {
         let Ok(line) = line else { return };
         match serde_json::from_str(&line) {
-            Ok(plan) => faults.set(plan),
+            Ok(Order::Faults(plan)) => faults.set(plan),
+            Ok(Order::Confirm) => {}
             Err(error) => {
-                debug!(%error, "ignoring an invalid fault plan");
+                debug!(%error, "ignoring an invalid order");
                 continue;
             }
         }
         let Some(socket) = socket.upgrade() else { return };
-        socket.write_line(&FaultsArmed { armed: true });
+        // After the records so far, since they are written before their calls go on.
+        socket.write_line(&Confirmed { confirmed: true });
     }
 }

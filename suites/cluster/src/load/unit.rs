@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use claimcheck_cluster::{Check, Trigger};
-use claimcheck_harness::Session;
+use claimcheck_harness::{LeftoversError, Session};
 use claimcheck_informer::Kind;
 use claimcheck_model::{Event, Leak, LoadEvent, ObjectKey, VolumeStep};
 use futures::future::try_join_all;
@@ -89,11 +89,15 @@ impl LoadContext {
             Ok(()) => {}
             Err(error) => self.failed(&mut unit, &error),
         }
-        // The timeline ends only at the end of the whole run.
-        if let Ok(balance) = self.session.timeline().settled(unit.uids.clone(), SETTLE).await {
-            for (kind, name) in balance.left {
-                self.session.emit(Event::Leak(Leak { kind, name, case: None }));
+        match self.session.leftovers(unit.uids.clone(), SETTLE).await {
+            Ok(balance) => {
+                for (kind, name) in balance.left {
+                    self.session.emit(Event::Leak(Leak { kind, name, case: None }));
+                }
             }
+            // The timeline ends only at the end of the whole run.
+            Err(LeftoversError::Closed(_)) => {}
+            Err(error @ LeftoversError::NoEvidence(_)) => self.failed(&mut unit, &error.into()),
         }
         self.session.timeline().forget(std::mem::take(&mut unit.uids));
         unit
