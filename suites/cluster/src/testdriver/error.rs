@@ -8,6 +8,8 @@ use std::{
 use claimcheck_model::nearest;
 use serde_saphyr::Error as Yaml;
 
+use super::names::Node;
+
 /// The reason why a driver file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TestDriverError {
@@ -40,35 +42,21 @@ pub enum TestDriverError {
     },
 }
 
-/// Names that are often misplaced, and the fields that they belong to.
-const ELSEWHERE: [(&str, &str); 4] = [
-    ("NumSnapshots", "VolumeSnapshotStressTestOptions or VolumeGroupSnapshotStressTestOptions"),
-    ("FromName", "StorageClass, SnapshotClass and GroupSnapshotClass"),
-    ("Capabilities", "DriverInfo"),
-    ("SupportedFsType", "DriverInfo"),
-];
-
 /// The parser's error as a message for the author of the file.
-pub(super) fn form(path: &Path, error: &Yaml) -> TestDriverError {
+pub(super) fn form(path: &Path, error: &Yaml, document: Option<&Node>) -> TestDriverError {
     let error = error.without_snippet();
     let line = error.location().map_or(0, |location| location.line());
+    let field = document.and_then(|document| document.field_at(line)).map(|field| format!("{field}: "));
     let what = match error {
-        Yaml::SerdeUnknownField { field, expected, .. } => unknown("field", field, expected),
         Yaml::SerdeUnknownVariant { variant, expected, .. } => unknown("name", variant, expected),
         other => other.to_string(),
     };
-    TestDriverError::Form { path: path.to_owned(), line, what }
+    TestDriverError::Form { path: path.to_owned(), line, what: field.unwrap_or_default() + &what }
 }
 
 fn unknown(kind: &str, name: &str, known: &[&str]) -> String {
-    let all = known.join(", ");
-    let meant = match (
-        nearest(name, known.iter().copied()),
-        ELSEWHERE.iter().find(|(misplaced, _)| *misplaced == name),
-    ) {
-        (Some(nearest), _) => format!("did you mean {nearest}?"),
-        (None, Some((_, home))) => format!("it belongs to {home}; known here are {all}"),
-        (None, None) => format!("known are {all}"),
-    };
-    format!("unknown {kind} {name}: {meant}")
+    match nearest(name, known.iter().copied()) {
+        Some(nearest) => format!("unknown {kind} {name}: did you mean {nearest}?"),
+        None => format!("unknown {kind} {name}: known are {}", known.join(", ")),
+    }
 }

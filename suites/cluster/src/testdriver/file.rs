@@ -1,8 +1,8 @@
 //! The fields of a driver file, spelled as upstream spells them.
 //!
 //! Upstream: `driverDefinition` in `test/e2e/storage/external/external.go`, `DriverInfo` and what it holds in
-//! `test/e2e/storage/framework/testdriver.go`, `SizeRange` in `test/e2e/framework/volume/fixtures.go`. Upstream
-//! ignores unknown fields; here each is an error, since an ignored field may silently disable cases.
+//! `test/e2e/storage/framework/testdriver.go`, `SizeRange` in `test/e2e/framework/volume/fixtures.go`. Which other
+//! names are accepted is decided in `names.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::timeouts::Timeout;
 
 /// A driver file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct File {
     /// The source of storage classes.
     pub storage_class: ClassSource,
@@ -37,7 +37,7 @@ pub struct File {
 
 /// The source of a class; all fields empty means none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct ClassSource {
     /// Created from the driver's name, without parameters.
     pub from_name: bool,
@@ -49,7 +49,7 @@ pub struct ClassSource {
 
 /// The source of a VolumeAttributesClass: the driver's name is not sufficient.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct AttributesSource {
     /// An object in a file.
     pub from_file: String,
@@ -59,7 +59,7 @@ pub struct AttributesSource {
 
 /// A CSI inline volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct InlineVolume {
     /// The volume context for the driver.
     pub attributes: BTreeMap<String, String>,
@@ -71,7 +71,7 @@ pub struct InlineVolume {
 
 /// Properties of the driver.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct DriverInfo {
     /// Its name, as returned by GetPluginInfo.
     pub name: String,
@@ -111,12 +111,11 @@ pub struct DriverInfo {
 
 /// A member of a Go set in YAML: `ext4: {}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
 pub struct Empty {}
 
 /// Volume sizes, as Kubernetes quantities; empty means unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct SizeRange {
     /// The maximum.
     pub max: String,
@@ -142,7 +141,7 @@ pub enum AccessMode {
 
 /// The scale of stress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct StressTestOptions {
     /// How many pods, each with a volume.
     pub num_pods: usize,
@@ -152,7 +151,7 @@ pub struct StressTestOptions {
 
 /// The scale of stress with snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct SnapshotStressTestOptions {
     /// How many pods, each with a volume.
     pub num_pods: usize,
@@ -162,7 +161,7 @@ pub struct SnapshotStressTestOptions {
 
 /// The scale of stress with modifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct ModifyStressTestOptions {
     /// How many pods, each with a volume.
     pub num_pods: usize,
@@ -170,7 +169,7 @@ pub struct ModifyStressTestOptions {
 
 /// Expected performance.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct PerformanceTestOptions {
     /// Expected performance of provisioning.
     pub provisioning_options: Option<ProvisioningOptions>,
@@ -178,7 +177,7 @@ pub struct PerformanceTestOptions {
 
 /// Expected performance of provisioning.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct ProvisioningOptions {
     /// The size of each volume.
     pub volume_size: String,
@@ -190,7 +189,7 @@ pub struct ProvisioningOptions {
 
 /// Expected latency and throughput of provisioning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct ExpectedMetrics {
     /// In nanoseconds, the numeric form of a Go duration.
     pub avg_latency: i64,

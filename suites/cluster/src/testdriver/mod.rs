@@ -2,16 +2,17 @@
 //! (`-storage.testdriver`), and how the cases use it.
 //!
 //! ```text
-//! text ──file──> File (strict) ──TestDriver::parse──> checked values ──> plan: which rows run
-//!                                                                    └─> fixture: classes, claims, pods
+//! text ──names, file──> File ──TestDriver::parse──> checked values ──> plan: which rows run
+//!                                                                  └─> fixture: classes, claims, pods
 //! ```
 //!
-//! Every field affects cases, or [`TestDriver::without_effect`] lists it. [`draft`] generates such a file from the
+//! Every field affects cases, or [`TestDriver::without_effect`] or [`TestDriver::ignored`] lists it. [`draft`] generates such a file from the
 //! capabilities that a driver declares.
 
 mod builtin;
 mod error;
 mod file;
+mod names;
 #[cfg(test)]
 mod tests;
 mod timeouts;
@@ -30,6 +31,8 @@ use claimcheck_informer::quantity;
 use claimcheck_model::Capability;
 use k8s_openapi::{api::storage::v1::StorageClass, apimachinery::pkg::api::resource::Quantity};
 
+use names::Node;
+
 pub use builtin::Content;
 pub use error::TestDriverError;
 pub use file::{AccessMode, ClassSource, File, InlineVolume, StressTestOptions};
@@ -46,6 +49,7 @@ pub struct TestDriver {
     smallest: i64,
     largest: Option<i64>,
     timeout: Option<Duration>,
+    ignored: Vec<String>,
 }
 
 /// The source of the driver's storage classes.
@@ -85,8 +89,22 @@ impl TestDriver {
         text: &str,
         read_class: impl Fn(&str) -> Result<(PathBuf, String), TestDriverError>,
     ) -> Result<Self, TestDriverError> {
-        let file: File = serde_saphyr::from_str(text).map_err(|error| error::form(path, &error))?;
+        let document: Node = serde_saphyr::from_str(text).map_err(|error| error::form(path, &error, None))?;
+        let names::Known { value, ignored } = names::known(&document).map_err(|slip| {
+            TestDriverError::Form { path: path.to_owned(), line: slip.line, what: slip.what }
+        })?;
+        let file: File = serde_json::from_value(value).map_err(|error| {
+            // The same error with its line.
+            match serde_saphyr::from_str::<File>(text) {
+                Err(error) => error::form(path, &error, Some(&document)),
+                Ok(_) => TestDriverError::Value { path: path.to_owned(), what: error.to_string() },
+            }
+        })?;
         let value = |what: String| TestDriverError::Value { path: path.to_owned(), what };
+        let at = |field: &[&str], what: String| match document.line(field) {
+            Some(line) => TestDriverError::Form { path: path.to_owned(), line, what },
+            None => TestDriverError::Value { path: path.to_owned(), what },
+        };
         if file.driver_info.name.is_empty() {
             return Err(value(
                 "DriverInfo.Name is missing: set it to the name that GetPluginInfo returns".into(),
@@ -97,7 +115,7 @@ impl TestDriver {
             ClassSource { from_file, .. } if !from_file.is_empty() => {
                 let (path, text) = read_class(from_file)?;
                 let class: StorageClass =
-                    serde_saphyr::from_str(&text).map_err(|error| error::form(&path, &error))?;
+                    serde_saphyr::from_str(&text).map_err(|error| error::form(&path, &error, None))?;
                 if class.provisioner != file.driver_info.name {
                     let what = format!(
                         "its provisioner is {:?}, but the driver is {:?}",
@@ -116,7 +134,9 @@ impl TestDriver {
         let size = |field: &str, text: &str| {
             let bytes = quantity::bytes(&Quantity(text.to_owned())).filter(|bytes| *bytes > 0);
             bytes.ok_or_else(|| {
-                value(format!("SupportedSizeRange.{field} {text:?} is not a quantity: use for example 1Gi"))
+                let what =
+                    format!("SupportedSizeRange.{field} {text:?} is not a quantity: use for example 1Gi");
+                at(&["DriverInfo", "SupportedSizeRange", field], what)
             })
         };
         let no_range = range.min.is_empty() && range.max.is_empty();
@@ -127,16 +147,27 @@ impl TestDriver {
         };
         let largest = (!range.max.is_empty()).then(|| size("Max", &range.max)).transpose()?;
         if largest.is_some_and(|largest| largest < smallest) {
-            return Err(value(format!("SupportedSizeRange: Min {} is above Max {}", range.min, range.max)));
+            let what = format!("SupportedSizeRange: Min {} is above Max {}", range.min, range.max);
+            return Err(at(&["DriverInfo", "SupportedSizeRange", "Min"], what));
         }
         let mut timeout = None;
         for (name, text) in &file.timeouts {
             let time = timeouts::duration(text).ok_or_else(|| {
-                value(format!("Timeouts: {text:?} is not a Go duration: use for example 5m"))
+                let name = serde_json::to_value(name).ok();
+                let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
+                at(
+                    &["Timeouts", name],
+                    format!("Timeouts.{name} {text:?} is not a Go duration: use for example 5m"),
+                )
             })?;
             timeout = timeout.max(name.is_waited().then_some(time));
         }
-        Ok(Self { file, class, smallest, largest, timeout })
+        Ok(Self { file, class, smallest, largest, timeout, ignored })
+    }
+
+    /// The fields that upstream does not know either, with their lines.
+    pub fn ignored(&self) -> &[String] {
+        &self.ignored
     }
 
     /// The driver's name.

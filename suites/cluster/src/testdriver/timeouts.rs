@@ -37,6 +37,31 @@ pub enum Timeout {
 }
 
 impl Timeout {
+    /// All of them.
+    pub(super) const ALL: [Self; 21] = [
+        Self::Poll,
+        Self::PodStart,
+        Self::PodStartShort,
+        Self::PodStartSlow,
+        Self::PodDelete,
+        Self::ClaimProvision,
+        Self::DataSourceProvision,
+        Self::ClaimProvisionShort,
+        Self::ClaimBound,
+        Self::PvReclaim,
+        Self::PvBound,
+        Self::PvCreate,
+        Self::PvDelete,
+        Self::PvDeleteSlow,
+        Self::SnapshotCreate,
+        Self::SnapshotDelete,
+        Self::SnapshotControllerMetrics,
+        Self::SystemPodsStartup,
+        Self::NodeSchedulable,
+        Self::SystemDaemonsetStartup,
+        Self::NodeNotReady,
+    ];
+
     /// Whether a case uses this timeout. Cases neither poll nor wait for the cluster itself.
     pub(super) fn is_waited(self) -> bool {
         match self {
