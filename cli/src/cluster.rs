@@ -73,11 +73,12 @@ impl Up {
             Ok(place) => place,
             Err(error) => return Ok(crate::invalid_target(&error)),
         };
-        let kind = place.kind();
+        let (kind, notice) = (place.kind(), place.startup_notice());
         let folder = || RunFolder::choose(self.out.as_deref(), "runs".as_ref(), kind);
         match place {
             ClusterTarget::Embedded { api, nodes, driver } => {
                 let folder = folder()?;
+                crate::print(notice);
                 let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
                 let options = driver.on(api, nodes, listen, &folder)?;
                 foreground(&options).await

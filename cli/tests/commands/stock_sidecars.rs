@@ -272,7 +272,7 @@ fn a_program_that_exits_at_once_fails_the_start_with_its_log() {
         let output = claimcheck(&["run", "volume_io::a file", "--sidecar", &sidecar, "--out", &run]);
         let error = error_of(&output);
         assert_eq!(output.status.code(), Some(3), "{error}");
-        let words = ["exits immediately after it is started", &format!("log:\n{expected}")];
+        let words = ["exits immediately after it is started", &format!(".log:\n{expected}")];
         assert!(words.iter().all(|words| error.contains(words)), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     }

@@ -36,6 +36,7 @@ pub struct Cluster {
 pub(super) struct DriverUnderTest {
     pub name: String,
     pub class_parameters: BTreeMap<String, String>,
+    pub class_mount_options: Vec<String>,
     pub declared: DriverCapabilities,
     pub reachable_nodes: ReachableNodes,
     pub nodes_without_driver: Vec<String>,
@@ -117,6 +118,11 @@ impl Cluster {
     /// The parameters of the driver's classes, in addition to those of a case.
     pub fn class_parameters(&self) -> BTreeMap<String, String> {
         self.driver.class_parameters.clone()
+    }
+
+    /// The mount options of the driver's classes.
+    pub fn class_mount_options(&self) -> &[String] {
+        &self.driver.class_mount_options
     }
 
     /// The driver's capabilities, as far as available.

@@ -75,7 +75,8 @@ pub use claimcheck_driver::host::{LOOP_HOLDER_ENV, LoopHolder};
 pub use cluster::{ApiServer, Cluster};
 pub use control_plane::{Api, ControlPlaneError};
 pub use deployment::{
-    DeploymentError, DeploymentObjects, DriverDeployment, ImageError, ImageRootfs, ImageRootfsError,
+    DeploymentError, DeploymentObjects, DeploymentOptions, DeploymentSidecar, DeploymentSidecarError,
+    DriverDeployment, ImageError, ImageRootfs, ImageRootfsError, MissingSecret,
     PlanError as DeploymentPlanError, PrepareDeploymentError, UnpackError,
     Unsupported as UnsupportedInDeployment,
 };
@@ -93,8 +94,9 @@ pub use properties::ClusterCapabilities;
 pub use reachable_nodes::ReachableNodes;
 pub use real::{ClassChoice, RealError, Target};
 pub use sidecars::{
-    AccountChoiceError, ApplyObjectError, CredentialsError, RbacFileError, Sidecar, SidecarAccount,
-    SidecarAccountError, SidecarError, SidecarList, StartSidecarsError, StockSidecars, StockSidecarsError,
+    AbsentSidecars, AccountChoiceError, ApplyObjectError, CredentialsError, RbacFileError, Sidecar,
+    SidecarAccount, SidecarAccountError, SidecarError, SidecarList, StartSidecarsError, StockSidecars,
+    StockSidecarsError,
 };
 pub use stock::{Assets, AssetsError, StockError};
 pub use stock_controllers::ControllerPrograms;

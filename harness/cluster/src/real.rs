@@ -136,6 +136,7 @@ impl Real {
             let driver = DriverUnderTest {
                 name: class.provisioner.clone(),
                 class_parameters: class.parameters.clone().unwrap_or_default(),
+                class_mount_options: class.mount_options.clone().unwrap_or_default(),
                 declared: declared(world, &class),
                 reachable_nodes: ReachableNodes::of(world, &class.provisioner, &usable, None),
                 nodes_without_driver: without.collect(),

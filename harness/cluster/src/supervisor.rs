@@ -90,7 +90,9 @@ impl Supervised {
     pub fn command_line(&self) -> String {
         let words = std::iter::once(self.spec.program.display().to_string())
             .chain(self.spec.args.iter().map(|word| word.display().to_string()));
-        hidden(&self.spec).hide(&words.map(quoted).collect::<Vec<_>>().join(" "))
+        let line = hidden(&self.spec).hide(&words.map(quoted).collect::<Vec<_>>().join(" "));
+        // A variable may have a secret under any name.
+        self.spec.filter.as_ref().map_or(line.clone(), |filter| filter.apply(&line))
     }
 
     /// The last lines of its output, with the secrets of its command line redacted; empty without output.

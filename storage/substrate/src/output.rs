@@ -30,6 +30,11 @@ impl LineFilter {
     pub fn new(filter: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         Self(Arc::new(filter))
     }
+
+    /// The line as it is written.
+    pub fn apply(&self, line: &str) -> String {
+        (self.0)(line)
+    }
 }
 
 impl fmt::Debug for LineFilter {

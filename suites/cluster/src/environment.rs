@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_cluster::{ClusterCapabilities, SupportedCalls};
+use claimcheck_cluster::{AbsentSidecars, ClusterCapabilities, SupportedCalls};
 use claimcheck_model::Capability;
 
 use crate::{case::FsType, pod_security::PodSecurity};
@@ -30,8 +30,49 @@ pub struct Environment {
     pub pod_security: PodSecurity,
     /// What the cluster supports in addition to its API.
     pub cluster_capabilities: ClusterCapabilities,
+    /// The sidecars that the driver's deployment lacks.
+    pub absent_sidecars: AbsentSidecars,
     /// The file systems that volumes can have.
     pub file_systems: FileSystems,
+}
+
+/// A skip reason that is a defect of the driver's deployment: one case fails with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeploymentDefect {
+    /// The skip reason of the other cases.
+    pub skip: &'static str,
+    /// What the one case reports.
+    pub text: &'static str,
+}
+
+pub(crate) const NO_PROVISIONER: &str = "the deployment runs no csi-provisioner";
+pub(crate) const NO_ATTACHER: &str = "the deployment runs no csi-attacher";
+pub(crate) const NO_RESIZER: &str = "the deployment runs no csi-resizer";
+pub(crate) const NO_SNAPSHOTTER: &str = "the deployment runs no csi-snapshotter";
+
+impl Environment {
+    /// What the driver's deployment lacks although the driver requires it. A resizer or snapshotter may be left out
+    /// deliberately.
+    pub fn deployment_defects(&self) -> impl Iterator<Item = DeploymentDefect> {
+        let AbsentSidecars { provisioner, attacher, .. } = self.absent_sidecars;
+        let no_provisioner = DeploymentDefect {
+            skip: NO_PROVISIONER,
+            text: "the deployment runs no csi-provisioner, although the driver declares CREATE_DELETE_VOLUME: no claim gets \
+                   a volume. Add the file with the container that runs it to --deployment; if a container with another \
+                   image, program and name does its work, pass --deployment-sidecar CONTAINER=provisioner",
+        };
+        let no_attacher = DeploymentDefect {
+            skip: NO_ATTACHER,
+            text: "the deployment runs no csi-attacher, and no CSIDriver object with attachRequired: false: pods wait \
+                   for their VolumeAttachments without end. Add the file with the attacher or with the object to \
+                   --deployment; if a container with another image, program and name attaches volumes, pass \
+                   --deployment-sidecar CONTAINER=attacher",
+        };
+        let provisioner = provisioner && self.supported_calls.create;
+        [(provisioner, no_provisioner), (attacher, no_attacher)]
+            .into_iter()
+            .filter_map(|(is_absent, defect)| is_absent.then_some(defect))
+    }
 }
 
 /// Support for each file system and for raw block volumes, or the reason why it is missing.

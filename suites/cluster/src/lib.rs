@@ -28,7 +28,7 @@ pub mod testdriver;
 mod workload;
 
 pub use case::{Binding, Case, Details, FsType, Pattern, Planned};
-pub use environment::{Environment, FileSystems};
+pub use environment::{DeploymentDefect, Environment, FileSystems};
 pub use need::Need;
 pub use rows::catalogue;
 pub use runner::Runner;

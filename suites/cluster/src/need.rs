@@ -1,10 +1,11 @@
 //! What a case requires, and the skip reason if the environment does not meet it.
 
+use claimcheck_cluster::AbsentSidecars;
 use claimcheck_model::Capability;
 
 use crate::{
     case::{FsType, Provisioning},
-    environment::Environment,
+    environment::{Environment, NO_ATTACHER, NO_PROVISIONER, NO_RESIZER, NO_SNAPSHOTTER},
     fixture::Variant,
 };
 
@@ -93,7 +94,12 @@ impl claimcheck_engine::Need for Need {
     }
 
     fn unmet(&self, environment: &Environment) -> Option<String> {
-        let Environment { cluster_capabilities: cluster, supported_calls: calls, .. } = environment;
+        let Environment {
+            cluster_capabilities: cluster,
+            supported_calls: calls,
+            absent_sidecars: absent,
+            ..
+        } = environment;
         match *self {
             Self::Nodes(count) => (count > environment.nodes).then(|| match &environment.topology_keys {
                 Some(keys) => format!(
@@ -137,10 +143,14 @@ impl claimcheck_engine::Need for Need {
             ),
             Self::Provisioning(Provisioning::Dynamic) => {
                 let creates = declared(calls.create, "does not create volumes", "CREATE_DELETE_VOLUME");
-                creates.or_else(|| environment.classes.err().map(str::to_owned))
+                creates
+                    .or_else(|| environment.classes.err().map(str::to_owned))
+                    .or_else(|| unless(!absent.provisioner, NO_PROVISIONER))
+                    .or_else(|| unless(!absent.attacher, NO_ATTACHER))
             }
             Self::Provisioning(Provisioning::Inline) => environment.inline.err().map(str::to_owned),
-            Self::Provisioning(Provisioning::PreProvisioned | Provisioning::PodLocal) => None,
+            Self::Provisioning(Provisioning::PreProvisioned) => unless(!absent.attacher, NO_ATTACHER),
+            Self::Provisioning(Provisioning::PodLocal) => None,
             Self::FileMiB(size) => environment
                 .largest_file
                 .is_some_and(|largest| largest < size << 20)
@@ -148,9 +158,41 @@ impl claimcheck_engine::Need for Need {
             Self::Attach => declared(calls.attach, "does not attach volumes", "PUBLISH_UNPUBLISH_VOLUME"),
             Self::Stage => declared(calls.stage, "does not stage volumes", "STAGE_UNSTAGE_VOLUME"),
             Self::Capability(capability) => (environment.declared.get(&capability) == Some(&false))
-                .then(|| format!("the driver does not declare {capability}")),
+                .then(|| format!("the driver does not declare {capability}"))
+                .or_else(|| without_sidecar(capability, *absent)),
             Self::FileSystem(fs) => environment.file_systems.of(fs).err().map(str::to_owned),
         }
+    }
+}
+
+/// The sidecar that exercises a capability, if it is absent.
+fn without_sidecar(capability: Capability, absent: AbsentSidecars) -> Option<String> {
+    match capability {
+        Capability::SnapshotDataSource | Capability::GroupSnapshot => {
+            unless(!absent.snapshotter, NO_SNAPSHOTTER)
+        }
+        Capability::ControllerExpansion
+        | Capability::NodeExpansion
+        | Capability::OfflineExpansion
+        | Capability::OnlineExpansion => unless(!absent.resizer, NO_RESIZER),
+        Capability::Persistence
+        | Capability::Block
+        | Capability::FsGroup
+        | Capability::VolumeMountGroup
+        | Capability::Exec
+        | Capability::PvcDataSource
+        | Capability::Multipods
+        | Capability::Rwx
+        | Capability::VolumeLimits
+        | Capability::SingleNodeVolume
+        | Capability::Topology
+        | Capability::FsResizeFromSourceNotSupported
+        | Capability::ReadWriteOncePod
+        | Capability::MultiplePvsSameId
+        | Capability::CapReadOnlyMany
+        | Capability::SeLinuxMount
+        | Capability::SnapshotMetadata
+        | Capability::Capacity => None,
     }
 }
 
@@ -183,6 +225,7 @@ mod tests {
         declared: BTreeMap::new(),
         pod_security: PodSecurity::Privileged,
         cluster_capabilities: ClusterCapabilities::EMBEDDED,
+        absent_sidecars: AbsentSidecars::NONE,
         file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
     };
 
@@ -203,6 +246,7 @@ mod tests {
     #[test]
     fn every_lack_is_a_reason() {
         let with = |file_systems| Environment { file_systems, ..ALL };
+        let lacks = |absent_sidecars| Environment { absent_sidecars, ..ALL };
         let lacks = [
             (Environment { nodes: 1, ..ALL }, "needs 2 nodes, the cluster has 1"),
             (
@@ -291,6 +335,10 @@ mod tests {
                 "does not stage volumes",
             ),
             (Environment { classes: Err("no classes"), ..ALL }, "no classes"),
+            (lacks(AbsentSidecars { provisioner: true, ..AbsentSidecars::NONE }), "no csi-provisioner"),
+            (lacks(AbsentSidecars { attacher: true, ..AbsentSidecars::NONE }), "no csi-attacher"),
+            (lacks(AbsentSidecars { resizer: true, ..AbsentSidecars::NONE }), "no csi-resizer"),
+            (lacks(AbsentSidecars { snapshotter: true, ..AbsentSidecars::NONE }), "no csi-snapshotter"),
             (Environment { inline: Err("no inline"), ..ALL }, "no inline"),
             (Environment { largest_file: Some(1 << 20), ..ALL }, "writes a file of 100 MiB"),
             (

@@ -73,6 +73,9 @@ impl Runner {
         if let Some(reason) = planned.skip_now(&self.interrupted) {
             return self.finished(case, CaseResult::Skipped { reason }, Duration::ZERO);
         }
+        if let Some(reason) = &planned.fail {
+            return self.finished(case, CaseResult::failed(reason.clone()), Duration::ZERO);
+        }
         let (_together, _alone);
         if planned.case.schedule() == Schedule::Serial {
             _alone = self.alone.write().await;

@@ -113,7 +113,7 @@ mod tests {
             }
         }
         let (interrupted, dropped) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
-        let planned = Planned { case: (), skip: None };
+        let planned = Planned { case: (), skip: None, fail: None };
         assert_eq!(planned.skip_now(&interrupted), None);
         let guard = Guard(dropped.clone());
         interrupted.cancel();
@@ -125,7 +125,7 @@ mod tests {
         assert!(ended.unwrap_err().is::<Skip>());
         assert!(dropped.load(Ordering::Relaxed));
         assert_eq!(planned.skip_now(&interrupted).as_deref(), Some("the run was interrupted"));
-        let planned = Planned { case: (), skip: Some("no loop devices".to_owned()) };
+        let planned = Planned { case: (), skip: Some("no loop devices".to_owned()), fail: None };
         assert_eq!(planned.skip_now(&interrupted).as_deref(), Some("no loop devices"));
     }
 }

@@ -71,6 +71,63 @@ pub enum Level {
     Calls,
 }
 
+/// What a run found, as a first list for `--expect`.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    /// The name that GetPluginInfo returns.
+    pub driver: &'a str,
+    /// The number of passed cases.
+    pub passed: u64,
+    /// The number of skipped cases.
+    pub skipped: u64,
+    /// The failed cases, and why.
+    pub failed: Vec<(String, String)>,
+    /// Parts of the descriptions of leaks and violations, which do not differ from run to run.
+    pub leaked: Vec<String>,
+}
+
+impl Draft<'_> {
+    /// The file for this level. The run's arguments are not known to be free of secrets, and are left to the author, as are
+    /// the driver's version and source.
+    pub fn yaml(&self, level: Level) -> String {
+        let text = |text: &str| serde_json::Value::from(text).to_string();
+        let indent = match level {
+            Level::Cluster => "",
+            Level::Calls => "  ",
+        };
+        let list = |name: &str, key: &str, entries: &[(&str, &str)]| -> String {
+            let entry = |(what, defect): &(&str, &str)| {
+                format!("{indent}  - {key}: {}\n{indent}    defect: {}\n", text(what), text(defect))
+            };
+            match entries.is_empty() {
+                true => format!("{indent}{name}: []\n"),
+                false => format!("{indent}{name}:\n{}", entries.iter().map(entry).collect::<String>()),
+            }
+        };
+        let failed: Vec<(&str, &str)> =
+            self.failed.iter().map(|(case, reason)| (case.as_str(), first_line(reason))).collect();
+        let findings = list("findings", "case", &failed);
+        let header = format!(
+            "# Findings of a run: check each, and replace the text of `defect` by one sentence about the driver.\n\
+             driver: {}\nversion: unknown\nsource: unknown\n",
+            text(self.driver)
+        );
+        let counts = format!("{indent}run: []\n{indent}passed: {}\n", self.passed);
+        match level {
+            Level::Cluster => {
+                let leaked: Vec<(&str, &str)> =
+                    self.leaked.iter().map(|what| (what.as_str(), "unknown")).collect();
+                header + &counts + &findings + &list("leaked", "what", &leaked)
+            }
+            Level::Calls => format!("{header}csi:\n{counts}{indent}skipped: {}\n{findings}", self.skipped),
+        }
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
 /// The exact set of findings that a run must have.
 #[derive(Debug)]
 pub struct Expected {
@@ -185,6 +242,32 @@ mod tests {
         let cluster = Expected::parse(FILE, Level::Cluster).unwrap();
         assert_eq!(compare(&cluster, &[], &[]).exit_code(), ExitCode::SUCCESS);
         assert_eq!(compare(&cluster, &["list::pages"], &[]).unexpected, ["list::pages"]);
+    }
+
+    #[test]
+    fn a_draft_is_the_list_of_its_run() {
+        let draft = Draft {
+            driver: "d.example.com",
+            passed: 3,
+            skipped: 2,
+            failed: vec![("list::\"pages\": [block]".into(), "it stops\nhere".into())],
+            leaked: vec!["left behind by list::pages: pod".into()],
+        };
+        for level in [Level::Cluster, Level::Calls] {
+            let expected = Expected::parse(&draft.yaml(level), level).unwrap();
+            assert_eq!(expected.findings[0].defect, "it stops");
+            let leaks: &[&str] = match level {
+                Level::Cluster => &["left behind by list::pages: pod cc-1234"],
+                Level::Calls => &[],
+            };
+            let same = compare(&expected, &["list::\"pages\": [block]"], leaks);
+            assert_eq!(same.exit_code(), ExitCode::SUCCESS, "{same}");
+        }
+        let none = Draft { failed: Vec::new(), leaked: Vec::new(), ..draft };
+        for level in [Level::Cluster, Level::Calls] {
+            let expected = Expected::parse(&none.yaml(level), level).unwrap();
+            assert_eq!(compare(&expected, &[], &[]).exit_code(), ExitCode::SUCCESS);
+        }
     }
 
     #[test]

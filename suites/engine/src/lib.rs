@@ -21,7 +21,7 @@ mod schedule;
 
 pub use attempt::{Skip, Stopped, bounded, skip};
 pub use case::{Case, Need};
-pub use findings::{Difference, Expected, Level};
+pub use findings::{Difference, Draft, Expected, Level};
 pub use listed::Listed;
-pub use plan::{NoMatch, Planned, plan};
+pub use plan::{NoMatch, Planned, fail_once, plan};
 pub use schedule::{Phase, Schedule, phases};

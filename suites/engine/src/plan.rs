@@ -13,6 +13,16 @@ pub struct Planned<C> {
     pub case: C,
     /// The skip reason; `None` if the case runs.
     pub skip: Option<String>,
+    /// The case fails without running, since it is the first with this reason, which is a defect.
+    pub fail: Option<String>,
+}
+
+/// Lets the first case with this skip reason fail with a text: the reason is a defect, which one case reports.
+pub fn fail_once<C>(planned: &mut [Planned<C>], skip: &str, text: &str) {
+    if let Some(first) = planned.iter_mut().find(|planned| planned.skip.as_deref() == Some(skip)) {
+        first.skip = None;
+        first.fail = Some(text.to_owned());
+    }
 }
 
 /// The cases with a name that contains one of `filters` (all cases without filters); without an environment none is
@@ -28,7 +38,7 @@ pub fn plan<C: Case + Clone>(
     };
     let planned = |case: &C| {
         let skip = environment.and_then(|environment| case.skip(environment));
-        Planned { case: case.clone(), skip }
+        Planned { case: case.clone(), skip, fail: None }
     };
     cases.iter().filter(selected).map(planned).collect()
 }
@@ -85,6 +95,17 @@ mod tests {
         assert_eq!(skips(&[], Some(&2)), [None, needs(3)]);
         assert_eq!(skips(&[], Some(&3)), [None, None]);
         assert_eq!(skips(&[], None), [None, None]);
+    }
+
+    #[test]
+    fn a_defect_fails_the_first_case_that_it_would_skip() {
+        let mut planned = plan(&CASES, &[], Some(&1));
+        planned.extend(plan(&CASES, &[], Some(&1)));
+        fail_once(&mut planned, "needs size 2, not 1", "too small");
+        fail_once(&mut planned, "another reason", "other");
+        let fails: Vec<_> = planned.iter().map(|planned| planned.fail.as_deref()).collect();
+        assert_eq!(fails, [None, Some("too small"), None, None]);
+        assert_eq!((planned[1].skip.as_deref(), planned[3].skip.is_some()), (None, true));
     }
 
     #[test]

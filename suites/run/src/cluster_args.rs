@@ -1,7 +1,7 @@
 //! Arguments that select the cluster of a run: flags of `claimcheck run` and `load`, and environment variables of
 //! `cargo test --test e2e`.
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use claimcheck_cluster::{Api, Assets, ControllerPrograms, DriverCommand};
 use claimcheck_kind::{Controllers, KindOptions};
@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use crate::cluster_target::{ClusterTarget, Driver, choice};
 use crate::component_args::ComponentArgs;
 use crate::deployment_args::DeploymentArgs;
+use crate::duration::positive_duration;
 use crate::existing_target::ExistingArgs;
 use crate::kind_target::KindTarget;
 use crate::sidecar_args::SidecarArgs;
@@ -34,9 +35,13 @@ pub struct ClusterArgs {
     /// Parameter of the driver's storage classes; can be repeated
     #[arg(long = "driver-param", value_name = "KEY=VALUE", value_parser = parameter)]
     driver_params: Vec<(String, String)>,
-    /// Test driver file as accepted by upstream's e2e suite (-storage.testdriver), parsed strictly
+    /// Test driver file as accepted by upstream's e2e suite (-storage.testdriver); misspelt and misplaced fields are
+    /// errors, others that upstream does not know are listed
     #[arg(long, value_name = "FILE", conflicts_with = "fs_types", env = "CLAIMCHECK_DRIVER_CONFIG")]
     driver_config: Option<PathBuf>,
+    /// How long the driver may take to start and to be registered, for example 90s; embedded and envtest [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, env = "CLAIMCHECK_START_TIMEOUT")]
+    start_timeout: Option<Duration>,
     /// Number of nodes; on kind in addition to one control plane node [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
     nodes: Option<u16>,
@@ -197,7 +202,8 @@ pub enum ClusterArgsError {
     Config(#[from] claimcheck_suites::testdriver::TestDriverError),
     /// The driver file names an existing class on a cluster that is yet to be created.
     #[error(
-        "StorageClass.FromExistingClassName {0}: clusters with virtual nodes start without classes: use FromFile or FromName"
+        "StorageClass.FromExistingClassName {0}: clusters with virtual nodes start without classes: add the file that \
+         creates it with --deployment FILE, or use FromFile or FromName"
     )]
     NoClassYet(String),
     /// The driver is given twice.
@@ -206,9 +212,18 @@ pub enum ClusterArgsError {
         /// The other argument.
         argument: &'static str,
     },
-    /// Images without manifests.
-    #[error("--image-rootfs is for the images of --deployment FILE: add one")]
-    OnlyImages,
+    /// An argument about manifests without these.
+    #[error("{argument} is for the manifests of --deployment FILE: add one")]
+    NoManifests {
+        /// The argument.
+        argument: &'static str,
+    },
+    /// The manifests have no driver, and none is given.
+    #[error(
+        "the --deployment files have no workload: add the file with the driver's DaemonSet, or the driver with --driver \
+         exec:COMMAND"
+    )]
+    NoWorkload,
     /// The manifests cannot be used.
     #[error(transparent)]
     Deployment(#[from] claimcheck_cluster::DeploymentError),
@@ -218,6 +233,14 @@ pub enum ClusterArgsError {
     /// The stock programs are missing.
     #[error(transparent)]
     Assets(#[from] claimcheck_cluster::AssetsError),
+}
+
+/// The existing class that a driver file names.
+fn existing_class(config: Option<&TestDriver>) -> Option<&str> {
+    match config?.class() {
+        Class::Existing(name) => Some(name),
+        Class::None | Class::Name | Class::Object(_) => None,
+    }
 }
 
 fn file_systems(kinds: &[FsKind]) -> Vec<FsType> {
@@ -236,7 +259,8 @@ impl ClusterArgsError {
             | Self::Config(_)
             | Self::NoClassYet(_)
             | Self::TwoDrivers { .. }
-            | Self::OnlyImages
+            | Self::NoManifests { .. }
+            | Self::NoWorkload
             | Self::Deployment(_)
             | Self::Sidecars(_) => ExitCode::from(2),
             Self::Assets(_) => ExitCode::from(3),
@@ -272,9 +296,11 @@ impl ClusterArgs {
     pub fn place(self) -> Result<ClusterTarget, ClusterArgsError> {
         self.fit()?;
         let config = self.driver_config.as_deref().map(TestDriver::read).transpose()?.map(Arc::new);
-        let class = config.as_deref().map(TestDriver::class);
-        if let (true, Some(Class::Existing(name))) = (self.is_virtual(), class) {
-            return Err(ClusterArgsError::NoClassYet(name.clone()));
+        if let Some(name) = existing_class(config.as_deref())
+            && self.is_virtual()
+            && !self.deployment.has_files()
+        {
+            return Err(ClusterArgsError::NoClassYet(name.to_owned()));
         }
         let nodes = usize::from(self.nodes.unwrap_or(NODES));
         let controllers = Controllers::from(self.controllers.unwrap_or_default());
@@ -307,33 +333,51 @@ impl ClusterArgs {
 
     fn virtual_driver(self, config: Option<Arc<TestDriver>>) -> Result<Driver, ClusterArgsError> {
         let of_file = match config.as_deref().map(TestDriver::class) {
-            Some(Class::Object(class)) => class.parameters.clone().unwrap_or_default(),
-            Some(Class::None | Class::Name | Class::Existing(_)) | None => BTreeMap::new(),
+            Some(Class::Object(class)) => Some(&**class),
+            Some(Class::None | Class::Name | Class::Existing(_)) | None => None,
         };
+        let parameters = of_file.and_then(|class| class.parameters.clone()).unwrap_or_default();
+        let mount_options = of_file.and_then(|class| class.mount_options.clone());
         let file_systems = file_systems(&self.fs_types);
-        let Some(deployment) = self.deployment.read(self.sidecars.roles())? else {
+        let class = existing_class(config.as_deref());
+        let Some(deployment) = self.deployment.read(self.sidecars.roles(), class)? else {
             return Ok(Driver {
                 command: self.driver,
                 controller: self.driver_controller,
-                class_parameters: of_file.into_iter().chain(self.driver_params).collect(),
+                class_parameters: parameters.into_iter().chain(self.driver_params).collect(),
+                class_mount_options: mount_options.unwrap_or_default(),
                 file_systems,
                 sidecars: self.sidecars.read(None)?,
                 config,
                 pod_images: self.pod_images,
+                start_timeout: self.start_timeout,
                 ..Driver::default()
             });
         };
-        let parameters = deployment.class_parameters.into_iter().chain(of_file).chain(self.driver_params);
+        let (command, controller) = match (deployment.driver, self.driver) {
+            (Some(_), DriverCommand::Exec(_) | DriverCommand::Ourselves(_)) => {
+                return Err(ClusterArgsError::TwoDrivers { argument: "--driver" });
+            }
+            (Some(_), DriverCommand::Builtin) if self.driver_controller.is_some() => {
+                return Err(ClusterArgsError::TwoDrivers { argument: "--driver-controller" });
+            }
+            (Some(driver), DriverCommand::Builtin) => (driver, deployment.controller),
+            (None, DriverCommand::Builtin) => return Err(ClusterArgsError::NoWorkload),
+            (None, driver) => (driver, self.driver_controller),
+        };
+        let parameters = deployment.class_parameters.into_iter().chain(parameters).chain(self.driver_params);
         Ok(Driver {
-            command: deployment.driver,
-            controller: deployment.controller,
+            command,
+            controller,
             class_parameters: parameters.collect(),
+            class_mount_options: mount_options.unwrap_or(deployment.class_mount_options),
             file_systems,
             sidecars: self.sidecars.read(Some(deployment.sidecars))?,
             config,
             deployment: Box::new(deployment.objects),
-            deployment_notice: deployment.warning,
+            deployment_notice: deployment.notice,
             pod_images: self.pod_images,
+            start_timeout: self.start_timeout,
         })
     }
 
@@ -353,6 +397,7 @@ impl ClusterArgs {
             ("--driver", of_command, self.is_virtual(), "embedded"),
             ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
             ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
+            ("--start-timeout", self.start_timeout.is_some(), self.is_virtual(), "embedded or envtest"),
             ("--pod-image", !self.pod_images.is_empty(), self.is_virtual(), "embedded or envtest"),
             ("--controllers", self.controllers.is_some(), !existing, "embedded, envtest or kind"),
         ];
@@ -372,12 +417,8 @@ impl ClusterArgs {
         };
         match wrong_cluster.or(of_virtual).or(of_existing).or(of_kind).or(of_either) {
             Some((argument, wanted)) => Err(ClusterArgsError::WrongCluster { argument, wanted, given }),
-            None if self.deployment.lacks_files() => Err(ClusterArgsError::OnlyImages),
-            None if self.deployment.has_files() && of_command => {
-                Err(ClusterArgsError::TwoDrivers { argument: "--driver" })
-            }
-            None if self.deployment.has_files() && self.driver_controller.is_some() => {
-                Err(ClusterArgsError::TwoDrivers { argument: "--driver-controller" })
+            None if let Some(argument) = self.deployment.lacks_files() => {
+                Err(ClusterArgsError::NoManifests { argument })
             }
             None if self.existing.disrupts_others() => Err(ClusterArgsError::DisruptsOthers),
             None if self.existing.installs() && !self.components.names_image() => {

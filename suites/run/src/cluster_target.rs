@@ -1,11 +1,11 @@
 //! The cluster of a run: which kind, how it is started, and its capabilities.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{
-    Api, ClassChoice, Cluster, ClusterCapabilities, DeploymentObjects, DriverCommand, DriverPolicy,
-    Instrumentation, Options, StockSidecars, SupportedCalls,
+    AbsentSidecars, Api, ClassChoice, Cluster, ClusterCapabilities, DeploymentObjects, DriverCommand,
+    DriverPolicy, Instrumentation, Options, StockSidecars, SupportedCalls,
 };
 use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
@@ -19,6 +19,9 @@ use crate::kind_target::KindTarget;
 use claimcheck_suites::FsType;
 use claimcheck_suites::pod_security::PodSecurity;
 use claimcheck_suites::{Environment, FileSystems};
+
+/// How long a driver on virtual nodes may take to start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The cluster of a run.
 #[derive(Clone, Debug)]
@@ -57,6 +60,8 @@ pub struct Driver {
     pub controller: Option<DriverCommand>,
     /// The parameters of its storage classes.
     pub class_parameters: BTreeMap<String, String>,
+    /// Their mount options.
+    pub class_mount_options: Vec<String>,
     /// The file systems that it supports, if it is user-provided.
     pub file_systems: Vec<FsType>,
     /// The stock programs in place of built-in sidecars, or in addition to them.
@@ -65,10 +70,12 @@ pub struct Driver {
     pub config: Option<Arc<TestDriver>>,
     /// What `--deployment` adds apart from programs.
     pub deployment: Box<DeploymentObjects>,
-    /// What of `--deployment` has no effect.
+    /// What of `--deployment` has no effect, and which sidecars it lacks.
     pub deployment_notice: Option<String>,
     /// What stands for images in pods.
     pub pod_images: Vec<String>,
+    /// How long it may take to start.
+    pub start_timeout: Option<Duration>,
 }
 
 impl Driver {
@@ -102,10 +109,12 @@ impl Driver {
             driver: self.command.clone(),
             controller: self.controller.clone(),
             class_parameters: self.class_parameters.clone(),
+            class_mount_options: self.class_mount_options.clone(),
             policy: self.policy(),
             sidecars: self.sidecars.clone(),
             deployment: (*self.deployment).clone(),
             pod_images: self.pod_images.clone(),
+            start_timeout: self.start_timeout.unwrap_or(START_TIMEOUT),
             api,
             logs: folder.cluster_dir()?,
             listen,
@@ -164,7 +173,11 @@ impl ClusterTarget {
             Self::Existing { place, .. } => place.startup_notice(),
             Self::Embedded { driver, .. } => driver.deployment_notice.clone(),
         };
-        let lines: Vec<String> = idle.into_iter().chain(wait).collect();
+        let ignored = self.config().map(|config| config.ignored()).filter(|fields| !fields.is_empty());
+        let ignored = ignored.map(|fields| {
+            format!("fields of --driver-config that are ignored, as upstream: {}", fields.join(", "))
+        });
+        let lines: Vec<String> = idle.into_iter().chain(ignored).chain(wait).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
@@ -233,6 +246,7 @@ impl ClusterTarget {
         match self {
             Self::Embedded { api, nodes, driver } => {
                 let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+                driver.deployment.check_class(&driver.class_parameters)?;
                 let options = Options { instrumentation, ..driver.on(api.clone(), *nodes, listen, folder)? };
                 // Boxed: bringing up a cluster is a large future, and is awaited once.
                 Box::pin(Cluster::embedded(&options)).await.with_context(failed)
@@ -283,7 +297,16 @@ impl ClusterTarget {
                     ..ClusterCapabilities::EMBEDDED
                 };
                 let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
-                Environment { nodes: *nodes, builtin, inline, cluster_capabilities, file_systems, ..UNKNOWN }
+                let absent_sidecars = driver.sidecars.absent();
+                Environment {
+                    nodes: *nodes,
+                    builtin,
+                    inline,
+                    cluster_capabilities,
+                    absent_sidecars,
+                    file_systems,
+                    ..UNKNOWN
+                }
             }
             Self::Kind { place, .. } => Environment {
                 nodes: place.workers(),
@@ -366,6 +389,7 @@ const UNKNOWN: Environment = Environment {
     inline: Err(NO_INLINE),
     largest_file: None,
     cluster_capabilities: ClusterCapabilities::EXISTING,
+    absent_sidecars: AbsentSidecars::NONE,
     file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
 };
 

@@ -10,6 +10,7 @@ mod cluster_args;
 mod cluster_target;
 mod component_args;
 mod deployment_args;
+mod duration;
 pub mod e2e;
 mod existing_target;
 mod history_args;
@@ -24,6 +25,7 @@ mod sidecar_args;
 
 pub use cluster_args::{ClusterArgs, ClusterArgsError};
 pub use cluster_target::{ClusterTarget, Driver};
+pub use duration::positive_duration;
 pub use history_args::{HistoryArgs, HistoryFile};
 pub use kind_target::KindTarget;
 pub use otlp_args::OtlpError;

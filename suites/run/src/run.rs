@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 use anyhow::{Context, Result};
 use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_cluster::{DriverCapabilities, Instrumentation};
-use claimcheck_engine::plan;
+use claimcheck_engine::{fail_once, plan};
 use claimcheck_harness::{Privilege, Session};
 use claimcheck_model::{Capability, CapabilityPlan, CaseResult, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::{
@@ -118,7 +118,11 @@ pub fn planned(options: &Options, privilege: Privilege) -> Vec<Planned> {
 fn cases(options: &Options, environment: &Environment) -> Vec<Planned> {
     let environment = Environment { pod_security: options.workload.security, ..environment.clone() };
     let once = plan(&catalogue(), &options.filters, Some(&environment));
-    (0..options.repeat.max(1)).flat_map(|_| once.clone()).collect()
+    let mut planned: Vec<Planned> = (0..options.repeat.max(1)).flat_map(|_| once.clone()).collect();
+    for defect in environment.deployment_defects() {
+        fail_once(&mut planned, defect.skip, defect.text);
+    }
+    planned
 }
 
 /// The driver's capabilities, and the cases that exercise each.

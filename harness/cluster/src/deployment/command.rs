@@ -10,7 +10,7 @@ use claimcheck_node::image_reference::last_component;
 use k8s_openapi::api::core::v1::Container;
 
 use super::{
-    environment::Variables,
+    environment::{Variable, Variables},
     error::{Place, Problem, Unsupported},
     flags,
     image::StandIn,
@@ -18,7 +18,7 @@ use super::{
     paths::{Location, Mounts, is_below, paths},
     unpack::Unpacked,
 };
-use crate::{secrets::Secrets, sidecars::plan::Replaceable};
+use crate::sidecars::plan::Replaceable;
 
 /// The socket that upstream's sidecars call by default (`RegisterCommonFlags` in csi-lib-utils/standardflags).
 const DEFAULT_ADDRESS: &str = "/run/csi/socket";
@@ -38,12 +38,25 @@ pub(super) struct Part<'a> {
     pub stand_in: &'a StandIn,
     /// The image itself, if the container engine provides it.
     pub unpacked: Option<&'a Unpacked>,
-    /// The sidecar, by the name of its image.
+    /// The sidecar, if it is one.
     pub kind: Option<Replaceable>,
+    /// It has the flags of upstream's sidecar.
+    pub is_upstream: bool,
+    /// Where it runs.
+    pub service: Service,
     /// Whether it ends before the other containers of its pod start.
     pub is_init: bool,
     pub variables: Variables,
     pub mounts: Mounts,
+}
+
+/// The place of a driver's process, and of the containers of its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Service {
+    /// On every node.
+    Node,
+    /// Once.
+    Controller,
 }
 
 /// How a container that is no known sidecar refers to the CSI socket.
@@ -125,12 +138,12 @@ impl Part<'_> {
 
 /// The CSI sockets: those that sidecars call, and the endpoints of the other containers. Of several endpoints of a service
 /// only those that its sidecars call are CSI sockets, if there are any: a driver may have further ones.
-pub(super) fn sockets<S: Ord>(parts: &[Part<'_>], service: impl Fn(&Part<'_>) -> S) -> BTreeSet<Location> {
-    let (mut called, mut endpoints_of) = (BTreeSet::new(), BTreeMap::<S, BTreeSet<Location>>::new());
+pub(super) fn sockets(parts: &[Part<'_>]) -> BTreeSet<Location> {
+    let (mut called, mut endpoints_of) = (BTreeSet::new(), BTreeMap::<Service, BTreeSet<Location>>::new());
     for part in parts {
         let arguments = part.arguments();
         let locate = |path: &str| part.mounts.locate(path);
-        match part.kind {
+        match part.kind.filter(|_| part.is_upstream) {
             Some(Replaceable::SnapshotController) => {}
             Some(
                 Replaceable::Provisioner
@@ -147,7 +160,7 @@ pub(super) fn sockets<S: Ord>(parts: &[Part<'_>], service: impl Fn(&Part<'_>) ->
                 let is_socket = |path: &&str| path.ends_with(".sock") || path.ends_with("/socket");
                 let of_part = endpoints(part, &arguments).filter(|(name, _)| is_endpoint(name));
                 let found = of_part.flat_map(|(_, value)| paths(value).filter(is_socket).map(locate));
-                endpoints_of.entry(service(part)).or_default().extend(found);
+                endpoints_of.entry(part.service).or_default().extend(found);
             }
         }
     }
@@ -163,7 +176,7 @@ fn endpoints<'a>(part: &'a Part<'_>, arguments: &'a [String]) -> impl Iterator<I
     flags::named(arguments).into_iter().chain(variables)
 }
 
-fn is_endpoint(name: &str) -> bool {
+pub(super) fn is_endpoint(name: &str) -> bool {
     name.to_ascii_lowercase().contains("endpoint")
 }
 
@@ -203,17 +216,10 @@ pub(super) fn words(
     let arguments = part.arguments();
     let mut arguments: Vec<String> =
         arguments.iter().map(|word| part.mounts.replace(word, sockets)).collect();
-    let mut variables = Vec::new();
-    for variable in &part.variables.set {
-        let value = part.mounts.replace(&variable.value, sockets);
-        let word = format!("{}={value}", variable.name);
-        let is_visible = !value.is_empty() && Secrets::of([word.as_str()]).hide(&value) == value;
-        if variable.is_secret && is_visible {
-            return Err(part.fail(&format!("env {}", variable.name), Problem::VisibleSecret));
-        }
-        variables.push(word);
-    }
-    match part.kind {
+    let variables: Vec<String> = (part.variables.set.iter())
+        .map(|Variable { name, value, .. }| format!("{name}={}", part.mounts.replace(value, sockets)))
+        .collect();
+    match part.kind.filter(|_| part.is_upstream) {
         Some(kind) => flags::adapt(kind, &mut arguments),
         None => flags::free_ports(&mut arguments),
     }

@@ -32,10 +32,19 @@ pub enum DeploymentError {
         source: Box<serde_saphyr::Error>,
     },
     /// An object does not have the fields of its kind.
-    #[error("--deployment {}: {title} is invalid", path.display())]
+    #[error(
+        "--deployment {}{}: {title} is invalid at {field}: write a value of the expected type; a number or boolean that is a \
+         text is quoted",
+        path.display(),
+        line.map(|line| format!(":{line}")).unwrap_or_default()
+    )]
     Invalid {
         /// The file.
         path: PathBuf,
+        /// The line of the field, if it is known.
+        line: Option<usize>,
+        /// The path of the field.
+        field: String,
         /// Its kind and name.
         title: String,
         /// The cause.
@@ -106,7 +115,10 @@ pub enum PlanError {
         place: &'static str,
     },
     /// Two containers are the same sidecar.
-    #[error("--deployment: {first} and {second} both are the {sidecar}: remove one from the files")]
+    #[error(
+        "--deployment: {first} and {second} both are the {sidecar}: remove one from the files, or leave its image out with \
+         --image-rootfs IMAGE=none"
+    )]
     TwoSidecars {
         /// One of them.
         first: String,
@@ -127,6 +139,30 @@ pub enum PlanError {
         first: String,
         /// A container with another command.
         second: String,
+    },
+    /// The class that a test driver file names is not in the files.
+    #[error(
+        "StorageClass.FromExistingClassName {wanted}: the --deployment files have no such class{}: add the file with it, \
+         or use FromFile or FromName",
+        if classes.is_empty() { String::new() } else { format!(", but {}", classes.join(", ")) }
+    )]
+    NoClass {
+        /// The name of the class.
+        wanted: String,
+        /// The classes of the files.
+        classes: Vec<String>,
+    },
+    /// A declared sidecar that is not in the files.
+    #[error(
+        "--deployment-sidecar {container}=..: no workload of the --deployment files has a container of this name; they \
+         have {}",
+        containers.join(", ")
+    )]
+    NoContainer {
+        /// The container.
+        container: String,
+        /// Those of the files.
+        containers: Vec<String>,
     },
     /// Two CSIDriver objects.
     #[error("--deployment: the files have CSIDriver {0} and {1}: a run has one driver, remove the other one")]
@@ -184,8 +220,6 @@ pub(super) enum Problem {
     NoSecret(String),
     /// A key that the object does not have.
     AbsentKey { of: String, key: String },
-    /// A secret in a variable that logs would show.
-    VisibleSecret,
     /// A variable of a file that an init container writes.
     FileKeyRef,
     /// A field of a pod that virtual nodes do not have.
@@ -233,10 +267,6 @@ impl fmt::Display for Problem {
             Self::NoConfigMap(name) => write!(f, "no file has ConfigMap {name}: add it with --deployment FILE"),
             Self::NoSecret(name) => write!(f, "no file has Secret {name}: add it with --deployment FILE"),
             Self::AbsentKey { of, key } => write!(f, "{of} has no key {key} with text: add it"),
-            Self::VisibleSecret => f.write_str(
-                "logs would show this value of a Secret, since the name of the variable does not mark it as one: mount \
-                 the Secret as a volume, or use a name with PASSWORD, TOKEN or SECRET",
-            ),
             Self::FileKeyRef => f.write_str(
                 "fileKeyRef has no value before the init containers run, and the commands of virtual nodes are known before \
                  that: write the value, use a ConfigMap or Secret, or set optional: true to leave the variable out",

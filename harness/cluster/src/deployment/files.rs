@@ -2,6 +2,7 @@
 //! ConfigMaps and Secrets, and links from the paths of containers; and the CSIDriver object.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, Permissions},
     io,
     os::unix::fs::{PermissionsExt, symlink},
@@ -11,7 +12,10 @@ use std::{
 use claimcheck_files::write_private;
 use k8s_openapi::api::storage::v1::CSIDriver;
 
-use super::manifests::Contents;
+use super::{
+    class_secrets::{self, MissingSecret},
+    manifests::{Contents, Data, Key},
+};
 use crate::{
     node::Common,
     sidecars::{Account, Credentials, CredentialsError, Init, InitProgram, Issuer, Refresh, TokenFile, keep},
@@ -65,6 +69,8 @@ pub struct DeploymentObjects {
     pub(super) driver_account: Option<Account>,
     pub(super) controller_account: Option<Account>,
     pub(super) init: Vec<InitProgram>,
+    /// The Secrets of the files: logs, errors and reports do not show their values, whatever variable has one.
+    pub(super) secrets: BTreeMap<Key, Data>,
 }
 
 /// What `--deployment` provides cannot be created.
@@ -159,6 +165,25 @@ impl DeploymentObjects {
             refreshed.push(keep(issuer, "a projected volume", token).await?);
         }
         Ok(refreshed)
+    }
+
+    /// The values of Secrets that are text.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let values = self.secrets.values().flat_map(BTreeMap::values);
+        values.filter_map(|contents| String::from_utf8(contents.0.clone()).ok()).collect()
+    }
+
+    /// Whether the cluster will have the Secrets that a storage class names.
+    ///
+    /// # Errors
+    /// It will not: volumes of the class would wait without end.
+    pub fn check_class(&self, parameters: &BTreeMap<String, String>) -> Result<(), MissingSecret> {
+        class_secrets::missing(parameters, &self.secrets.keys().cloned().collect())
+    }
+
+    /// Whether there are manifests of workloads.
+    pub(crate) fn is_given(&self) -> bool {
+        self.driver_account.is_some()
     }
 
     /// The service accounts of the driver and of init containers.

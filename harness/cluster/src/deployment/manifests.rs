@@ -14,7 +14,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
 
 use super::error::DeploymentError;
@@ -172,16 +172,17 @@ impl Manifests {
             match document["items"].as_array() {
                 Some(items) => {
                     for item in items {
-                        self.put(item.clone(), path)?;
+                        self.put(item.clone(), File { path, text })?;
                     }
                 }
-                None => self.put(document, path)?,
+                None => self.put(document, File { path, text })?,
             }
         }
         Ok(())
     }
 
-    fn put(&mut self, object: Value, path: &Path) -> Result<(), DeploymentError> {
+    fn put(&mut self, mut object: Value, file: File<'_>) -> Result<(), DeploymentError> {
+        let path = file.path;
         let Some(kind) = object["kind"].as_str().map(str::to_owned) else { return Ok(()) };
         if kind == "Kustomization" {
             return Err(DeploymentError::Kustomization { path: path.to_owned() });
@@ -190,40 +191,41 @@ impl Manifests {
         let name =
             object["metadata"]["name"].as_str().filter(|name| !name.is_empty()).ok_or_else(nameless)?;
         let title = format!("{kind} {name}");
+        fill_texts(&mut object);
         match kind.as_str() {
             "Deployment" => {
-                let Deployment { metadata, spec, .. } = typed(object, path, title)?;
+                let Deployment { metadata, spec, .. } = typed(object, file, title)?;
                 let template = Some(spec.template);
                 self.workloads.push(workload(WorkloadKind::Deployment, metadata, template));
             }
             "StatefulSet" => {
-                let StatefulSet { metadata, spec, .. } = typed(object, path, title)?;
+                let StatefulSet { metadata, spec, .. } = typed(object, file, title)?;
                 let template = Some(spec.template);
                 self.workloads.push(workload(WorkloadKind::StatefulSet, metadata, template));
             }
             "DaemonSet" => {
-                let DaemonSet { metadata, spec, .. } = typed(object, path, title)?;
+                let DaemonSet { metadata, spec, .. } = typed(object, file, title)?;
                 let template = Some(spec.template);
                 self.workloads.push(workload(WorkloadKind::DaemonSet, metadata, template));
             }
             "ConfigMap" => {
                 self.applied.push(object.clone());
-                let map: ConfigMap = typed(object, path, title)?;
+                let map: ConfigMap = typed(object, file, title)?;
                 let text = map.data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes()));
                 let binary = map.binary_data.into_iter().flatten().map(|(key, bytes)| (key, bytes.0));
                 self.config_maps.insert(key(map.metadata), data(text.chain(binary)));
             }
             "Secret" => {
                 self.applied.push(object.clone());
-                let secret: Secret = typed(object, path, title)?;
+                let secret: Secret = typed(object, file, title)?;
                 let bytes = secret.data.into_iter().flatten().map(|(key, bytes)| (key, bytes.0));
                 // As in the API, `stringData` takes precedence.
                 let text =
                     secret.string_data.into_iter().flatten().map(|(key, text)| (key, text.into_bytes()));
                 self.secrets.insert(key(secret.metadata), data(bytes.chain(text)));
             }
-            "CSIDriver" => self.csi_drivers.push(typed(object, path, title)?),
-            "StorageClass" => self.classes.push(typed(object, path, title)?),
+            "CSIDriver" => self.csi_drivers.push(typed(object, file, title)?),
+            "StorageClass" => self.classes.push(typed(object, file, title)?),
             // The namespaces of applied objects are created before them.
             "Namespace" => {}
             other if NOT_APPLIED.contains(&other) => self.others.push(title),
@@ -233,13 +235,132 @@ impl Manifests {
     }
 }
 
+/// A file, and its text.
+#[derive(Clone, Copy)]
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+/// Makes null an empty text in maps of texts, as the API server does: `zone:` without a value in a ConfigMap is the empty
+/// one, since Go decodes null into a map's value as its zero value. Elsewhere null is an absent field.
+fn fill_texts(object: &mut Value) {
+    const MAPS: [&str; 8] = [
+        "/data",
+        "/stringData",
+        "/binaryData",
+        "/parameters",
+        "/metadata/labels",
+        "/metadata/annotations",
+        "/spec/template/metadata/labels",
+        "/spec/template/metadata/annotations",
+    ];
+    for map in MAPS {
+        let Some(map) = object.pointer_mut(map).and_then(Value::as_object_mut) else { continue };
+        map.values_mut().filter(|value| value.is_null()).for_each(|value| *value = "".into());
+    }
+}
+
 /// An object of its kind.
-fn typed<T: DeserializeOwned>(object: Value, path: &Path, title: String) -> Result<T, DeploymentError> {
-    serde_json::from_value(object).map_err(|source| DeploymentError::Invalid {
-        path: path.to_owned(),
-        title,
-        source,
+fn typed<T: DeserializeOwned>(object: Value, file: File<'_>, title: String) -> Result<T, DeploymentError> {
+    serde_json::from_value(object.clone()).map_err(|source| {
+        // The reason quotes the value.
+        let source = match title.starts_with("Secret ") {
+            true => serde_json::Error::custom("it has a value of another type"),
+            false => source,
+        };
+        let mut path = Vec::new();
+        wrong::<T>(&mut object.clone(), &object, &mut path);
+        DeploymentError::Invalid {
+            path: file.path.to_owned(),
+            line: line(file.text, &title, &path, &object),
+            field: path.join("."),
+            title,
+            source,
+        }
     })
+}
+
+/// Finds the innermost field that is the reason why an object does not have the fields of its kind: without it the object is
+/// valid, or invalid for another reason. `of` is the part of the object at `path`.
+fn wrong<T: DeserializeOwned>(object: &mut Value, of: &Value, path: &mut Vec<String>) -> bool {
+    let reason =
+        |object: &Value| serde_json::from_value::<T>(object.clone()).err().map(|error| error.to_string());
+    let steps: Vec<(String, &Value)> = match of {
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), value)).collect(),
+        Value::Array(items) => items.iter().enumerate().map(|(at, item)| (at.to_string(), item)).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return false,
+    };
+    for (step, value) in steps {
+        path.push(step);
+        if wrong::<T>(object, value, path) {
+            return true;
+        }
+        let mut changed = object.clone();
+        if let Some((last, parents)) = path.split_last()
+            && let Some(parent) = changed.pointer_mut(&pointer(parents))
+        {
+            match parent {
+                Value::Object(fields) => drop(fields.remove(last)),
+                // Another element would have its place.
+                Value::Array(items) => {
+                    last.parse().ok().and_then(|at: usize| items.get_mut(at)).into_iter().for_each(|item| {
+                        *item = if item.is_object() { serde_json::json!({}) } else { "".into() };
+                    })
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            }
+        }
+        if reason(&changed) != reason(object) {
+            return true;
+        }
+        path.pop();
+    }
+    false
+}
+
+/// A path as a JSON pointer.
+fn pointer(path: &[String]) -> String {
+    path.iter().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect()
+}
+
+/// The line of a field in the document of the object with this kind and name, if it is written on a line of its own.
+fn line(text: &str, title: &str, path: &[String], object: &Value) -> Option<usize> {
+    let key = path.last()?;
+    let value = match object.pointer(&pointer(path))? {
+        Value::String(text) => text.clone(),
+        Value::Object(_) | Value::Array(_) => String::new(),
+        other => other.to_string(),
+    };
+    let is_item = key.parse::<usize>().is_ok();
+    let is_field = |line: &str| {
+        let line = line.trim().trim_start_matches("- ");
+        let given = if is_item {
+            Some(line)
+        } else {
+            line.strip_prefix(key.as_str()).and_then(|rest| rest.strip_prefix(':'))
+        };
+        given.is_some_and(|given| given.trim().trim_matches(['"', '\'']).starts_with(&value))
+    };
+    let (mut first, mut document) = (0, Vec::new());
+    for (at, line) in text.lines().chain(["---"]).enumerate() {
+        if !line.starts_with("---") {
+            document.push(line);
+            continue;
+        }
+        let objects = sidecars::documents(&document.join("\n")).unwrap_or_default();
+        let is_titled = |object: &Value| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            format!("{} {name}", object["kind"].as_str().unwrap_or_default()) == title
+        };
+        if objects.iter().any(is_titled) {
+            let mut fields = document.iter().enumerate().filter(|(_, line)| is_field(line));
+            return fields.next().map(|(at, _)| first + at + 1);
+        }
+        document.clear();
+        first = at + 1;
+    }
+    None
 }
 
 fn key(metadata: ObjectMeta) -> Key {
@@ -291,6 +412,23 @@ mod tests {
     }
 
     #[test]
+    fn a_key_without_a_value_has_the_empty_text() {
+        let manifests = parse(
+            "{kind: ConfigMap, metadata: {name: c, labels: {a: }}, data: {zone: }}\n---\n\
+             {kind: Secret, metadata: {name: s}, data: {k: }, stringData: {t: }}\n---\n\
+             {kind: StorageClass, metadata: {name: s}, provisioner: d, parameters: {pool: }}\n",
+        )
+        .unwrap();
+        let empty =
+            |data: &Data| data.iter().map(|(key, value)| (key.clone(), value.0.len())).collect::<Vec<_>>();
+        let key = |name: &str| ("default".to_owned(), name.to_owned());
+        assert_eq!(empty(&manifests.config_maps[&key("c")]), [("zone".to_owned(), 0)]);
+        assert_eq!(empty(&manifests.secrets[&key("s")]), [("k".to_owned(), 0), ("t".to_owned(), 0)]);
+        assert_eq!(manifests.classes[0].parameters.as_ref().unwrap()["pool"], "");
+        assert_eq!(manifests.applied[0]["data"]["zone"], "");
+    }
+
+    #[test]
     fn unusable_files_are_errors_with_their_name() {
         let table = [
             ("a: [", "helm template"),
@@ -299,7 +437,17 @@ mod tests {
                 "kubectl kustomize",
             ),
             ("{kind: DaemonSet, metadata: {}}", "a DaemonSet has no metadata.name"),
-            ("{kind: DaemonSet, metadata: {name: d}, spec: []}", "DaemonSet d is invalid"),
+            ("{kind: DaemonSet, metadata: {name: d}, spec: []}", ": DaemonSet d is invalid at spec: write"),
+            (
+                "{kind: Service, metadata: {name: s}}\n---\nkind: ConfigMap\nmetadata:\n  name: c\ndata:\n  a: b\n  \
+                 port: 8080\n",
+                ":8: ConfigMap c is invalid at data.port: write",
+            ),
+            (
+                "{kind: DaemonSet, metadata: {name: d}, spec: {template: {spec: {containers: [{name: a}, \
+                 {name: b, args: ['-v', 5]}]}}}}",
+                ": DaemonSet d is invalid at spec.template.spec.containers.1.args.1: write",
+            ),
         ];
         for (text, expected) in table {
             let error = parse(text).unwrap_err().to_string();

@@ -10,6 +10,7 @@
 //! No container is started: the programs run on a virtual node as those of `--driver` and `--sidecar` do, so that the
 //! paths of a container become placeholders.
 
+mod class_secrets;
 mod command;
 mod environment;
 mod error;
@@ -17,6 +18,7 @@ mod files;
 pub(crate) mod flags;
 mod idle;
 mod image;
+mod kinds;
 mod manifests;
 mod paths;
 mod plan;
@@ -37,26 +39,46 @@ use crate::{
     sidecars::{self, StockSidecars},
 };
 
+pub use class_secrets::MissingSecret;
 pub use error::{DeploymentError, PlanError, Unsupported};
 pub use files::{DeploymentObjects, PrepareDeploymentError};
 pub use image::{ImageError, ImageRootfs, ImageRootfsError};
+pub use kinds::{DeploymentSidecar, DeploymentSidecarError};
 pub use unpack::UnpackError;
+
+/// `--deployment` and the options for it.
+#[derive(Clone, Copy, Debug)]
+pub struct DeploymentOptions<'a> {
+    /// The files.
+    pub files: &'a [PathBuf],
+    /// What stands for images.
+    pub images: &'a [ImageRootfs],
+    /// The containers that are declared to be sidecars.
+    pub sidecars: &'a [DeploymentSidecar],
+    /// The files of `--sidecar-rbac`.
+    pub roles: &'a [PathBuf],
+    /// The name of the storage class to use (`StorageClass.FromExistingClassName` of a test driver file).
+    pub class: Option<&'a str>,
+}
 
 /// What a vendor's manifests start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriverDeployment {
-    /// The driver's command on every node.
-    pub driver: DriverCommand,
+    /// The driver's command on every node; none if the files have no workloads, but only objects for a driver of
+    /// `--driver`.
+    pub driver: Option<DriverCommand>,
     /// The command of its controller, if that is a separate process.
     pub controller: Option<DriverCommand>,
     /// The sidecars and additional programs, with their accounts and roles.
     pub sidecars: StockSidecars,
     /// The parameters of its storage class.
     pub class_parameters: BTreeMap<String, String>,
+    /// The mount options of its storage class.
+    pub class_mount_options: Vec<String>,
     /// What else the cluster gets.
     pub objects: DeploymentObjects,
-    /// What has no effect, if anything.
-    pub warning: Option<String>,
+    /// What has no effect, what runs in place of absent containers, and which sidecars are absent.
+    pub notice: Option<String>,
 }
 
 impl DriverDeployment {
@@ -66,11 +88,8 @@ impl DriverDeployment {
     /// # Errors
     /// [`DeploymentError`]: a file cannot be read, contains something that cannot run on virtual nodes, or an image
     /// cannot be unpacked.
-    pub fn read(
-        files: &[PathBuf],
-        images: &[ImageRootfs],
-        roles: &[PathBuf],
-    ) -> Result<Self, DeploymentError> {
+    pub fn read(options: DeploymentOptions<'_>) -> Result<Self, DeploymentError> {
+        let DeploymentOptions { files, images, sidecars, roles, class } = options;
         let manifests = Manifests::read(files)?;
         let mut objects = Vec::new();
         for file in roles {
@@ -85,6 +104,8 @@ impl DriverDeployment {
         let world = plan::World {
             manifests: &manifests,
             images,
+            sidecars,
+            class,
             unpacked: &unpacked,
             roles: &objects,
             allocatable: &allocatable,

@@ -5,7 +5,6 @@ use std::{
     path::Path,
 };
 
-use claimcheck_node::image_reference::last_component;
 use k8s_openapi::api::{
     core::v1::Container,
     storage::v1::{CSIDriver, StorageClass},
@@ -14,12 +13,13 @@ use serde_json::{Value, json};
 
 use super::{
     DeploymentObjects, DriverDeployment,
-    command::{self, Part},
+    command::{self, Part, Service},
     environment::{self, Resources},
     error::{Place, PlanError, Problem, Unsupported},
     files::Link,
     idle::Idle,
     image::{self, ImageRootfs, StandIn},
+    kinds::{self, DeploymentSidecar, Known},
     manifests::{Manifests, Workload, WorkloadKind},
     paths::{Location, Mounts, is_below},
     unpack::Unpacked,
@@ -40,6 +40,10 @@ const DEFAULT_ACCOUNT: &str = "default";
 pub(super) struct World<'a> {
     pub manifests: &'a Manifests,
     pub images: &'a [ImageRootfs],
+    /// The containers that are declared to be sidecars.
+    pub sidecars: &'a [DeploymentSidecar],
+    /// The storage class to use.
+    pub class: Option<&'a str>,
     /// The images of the container engine, by reference.
     pub unpacked: &'a BTreeMap<String, Unpacked>,
     /// The objects of `--sidecar-rbac`.
@@ -50,15 +54,6 @@ pub(super) struct World<'a> {
     pub exists: &'a dyn Fn(&Path) -> bool,
 }
 
-/// The place of a driver's process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Service {
-    /// On every node.
-    Node,
-    /// Once.
-    Controller,
-}
-
 /// Plans the run of a vendor's manifests.
 ///
 /// # Errors
@@ -67,11 +62,18 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
     let manifests = world.manifests;
     let mut idle = Idle::default();
     idle.of_manifests(manifests);
-    let all = parts(world, &mut idle)?;
+    check_sidecars(world)?;
+    if manifests.workloads.is_empty() && world.images.is_empty() {
+        return objects_alone(world, idle);
+    }
+    let Parts { parts: all, left_out } = parts(world, &mut idle)?;
     one_program_per_image(&all)?;
     let (init_parts, parts): (Vec<_>, Vec<_>) = all.into_iter().partition(|part| part.is_init);
-    let sockets = command::sockets(&parts, |part| service(part.workload));
-    let (driver, controller) = drivers(&parts, &sockets)?;
+    let sockets = command::sockets(&parts);
+    let Drivers { node: driver, controller, repeated } = drivers(&parts, &sockets)?;
+    for at in &repeated {
+        idle.add("a second process of the driver's controller", parts[*at].title());
+    }
     let words = |part: &Part<'_>| command::words(part, &sockets, world.exists);
     let exec = |at: usize| words(&parts[at]).map(DriverCommand::Exec);
 
@@ -82,7 +84,7 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
     let mut names: BTreeSet<String> = Replaceable::ALL.map(|known| known.name().to_owned()).into();
     let mut programs = Vec::new();
     for (at, part) in parts.iter().enumerate() {
-        if at == driver || Some(at) == controller {
+        if at == driver || Some(at) == controller || repeated.contains(&at) {
             continue;
         }
         if let Some(kind) = part.kind
@@ -112,7 +114,7 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
     for part in &init_parts {
         let name = format!("init-{}", additional_name(&part.container.name, &names));
         names.insert(name.trim_start_matches("init-").to_owned());
-        let placement = match service(part.workload) {
+        let placement = match part.service {
             Service::Node => Placement::EveryNode,
             Service::Controller => Placement::FirstNode,
         };
@@ -122,7 +124,7 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
     let driver_account = account(parts[driver].workload, &accounts)?;
     let controller_account =
         controller.map(|controller| account(parts[controller].workload, &accounts)).transpose()?;
-    let (class_parameters, csi_driver) = (class_parameters(manifests, &mut idle), csi_driver(manifests)?);
+    let (class, csi_driver) = (class(world, &mut idle)?, csi_driver(manifests)?);
     let every_part: Vec<&Part<'_>> = parts.iter().chain(&init_parts).collect();
     // Only drivers and init containers have directories with the secrets of their pods.
     let drivers = [Some(driver), controller].map(|at| at.map(|at| parts[at].workload));
@@ -130,20 +132,109 @@ pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
         part.is_init || drivers.into_iter().flatten().any(|workload| std::ptr::eq(workload, part.workload))
     };
     let volumes = volumes(&every_part, &sockets, world.exists, &has_secrets, &mut idle);
+    let served = parts
+        .iter()
+        .flat_map(|part| part.kind.into_iter().chain(kinds::declared(world.sidecars, &part.container.name)));
+    let shipped = Shipped::new(served.collect(), left_out, csi_driver.as_ref());
     Ok(DriverDeployment {
-        driver: exec(driver)?,
+        driver: Some(exec(driver)?),
         controller: controller.map(exec).transpose()?,
-        sidecars: StockSidecars::planned(programs, objects),
-        class_parameters,
+        sidecars: StockSidecars::planned(programs, objects, shipped.absent.clone()),
+        class_parameters: class.parameters.unwrap_or_default(),
+        class_mount_options: class.mount_options.unwrap_or_default(),
         objects: DeploymentObjects {
             csi_driver,
             driver_account: Some(driver_account),
             controller_account,
             init,
+            secrets: manifests.secrets.clone(),
             ..volumes
         },
-        warning: idle.warning(),
+        notice: notice(&shipped, idle),
     })
+}
+
+/// What files without workloads add to a driver of `--driver`, next to which built-in sidecars run.
+fn objects_alone(world: World<'_>, mut idle: Idle) -> Result<DriverDeployment, PlanError> {
+    let manifests = world.manifests;
+    let class = class(world, &mut idle)?;
+    let objects: Vec<Value> = manifests.applied.iter().chain(world.roles).cloned().collect();
+    Ok(DriverDeployment {
+        driver: None,
+        controller: None,
+        sidecars: StockSidecars::planned(Vec::new(), objects, BTreeSet::new()),
+        class_parameters: class.parameters.unwrap_or_default(),
+        class_mount_options: class.mount_options.unwrap_or_default(),
+        objects: DeploymentObjects {
+            csi_driver: csi_driver(manifests)?,
+            secrets: manifests.secrets.clone(),
+            ..DeploymentObjects::default()
+        },
+        notice: idle.warning(),
+    })
+}
+
+/// Checks that the files have the declared sidecars.
+fn check_sidecars(world: World<'_>) -> Result<(), PlanError> {
+    let workloads = world.manifests.workloads.iter();
+    let names: BTreeSet<String> =
+        workloads.flat_map(Workload::containers).map(|container| container.name.clone()).collect();
+    match world.sidecars.iter().find(|option| !names.contains(&option.container)) {
+        Some(option) => Err(PlanError::NoContainer {
+            container: option.container.clone(),
+            containers: names.into_iter().collect(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// What a deployment consists of, compared with what Kubernetes requires of one.
+struct Shipped {
+    /// The sidecars of the files that the options leave out: built-in ones run in their place.
+    left_out: BTreeSet<Replaceable>,
+    /// Those that no container is.
+    absent: BTreeSet<Replaceable>,
+    has_csi_driver: bool,
+}
+
+impl Shipped {
+    fn new(
+        served: BTreeSet<Replaceable>,
+        left_out: BTreeSet<Replaceable>,
+        csi_driver: Option<&CSIDriver>,
+    ) -> Self {
+        let attaches = csi_driver.is_none_or(|object| object.spec.attach_required != Some(false));
+        let is_required = |kind: &Replaceable| match kind {
+            Replaceable::Attacher => attaches,
+            Replaceable::Provisioner
+            | Replaceable::Resizer
+            | Replaceable::Snapshotter
+            | Replaceable::Registrar => true,
+            // A component of the cluster, and one that no node here calls.
+            Replaceable::SnapshotController | Replaceable::LivenessProbe => false,
+        };
+        let absent = Replaceable::ALL.into_iter().filter(|kind| !served.contains(kind));
+        let absent = absent.filter(|kind| !left_out.contains(kind)).filter(is_required).collect();
+        Self { left_out, absent, has_csi_driver: csi_driver.is_some() }
+    }
+}
+
+/// What a user should know before the run.
+fn notice(shipped: &Shipped, idle: Idle) -> Option<String> {
+    let names = |kinds: &BTreeSet<Replaceable>| {
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.program()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let left_out = names(&shipped.left_out).map(|names| {
+        format!("--deployment: built-in ones run in place of images that are set to none: {names}")
+    });
+    let absent = names(&shipped.absent)
+        .map(|names| format!("--deployment: the files have no {names}, and nothing runs in place of those"));
+    let object = (!shipped.has_csi_driver).then(|| {
+        "--deployment: the files have no CSIDriver object, so that Kubernetes attaches the driver's volumes".to_owned()
+    });
+    let lines: Vec<String> = left_out.into_iter().chain(absent).chain(object).chain(idle.warning()).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// The containers, with their images, and whether they run before the others of their pods.
@@ -175,12 +266,19 @@ pub(super) fn of_engine<'a>(
     Ok(images.iter().copied().filter(is_of_engine).collect())
 }
 
-/// The containers that have a program, with their variables and mounts.
-fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanError> {
+/// The containers of the files.
+struct Parts<'a> {
+    /// Those that have a program, with their variables and mounts.
+    parts: Vec<Part<'a>>,
+    /// The sidecars among the others.
+    left_out: BTreeSet<Replaceable>,
+}
+
+fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Parts<'a>, PlanError> {
     let containers = containers(world.manifests)?;
     let images = containers.iter().map(|(_, _, image, _)| *image).collect();
     let chosen = image::choose(world.images, &images)?;
-    let mut parts = Vec::new();
+    let (mut parts, mut left_out) = (Vec::new(), BTreeSet::new());
     let missing = containers.iter().filter(|(_, _, image, _)| !chosen.contains_key(image));
     let missing = missing.map(|(workload, container, image, _)| {
         (*image, format!("container {} of {}", container.name, workload.title()))
@@ -188,20 +286,39 @@ fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Vec<Part<'a>>, PlanErr
     image::check_missing(missing, &images)?;
     for (workload, container, image, is_init) in containers {
         let Some(stand_in) = chosen.get(image).copied() else { continue };
+        let unpacked = world.unpacked.get(image).filter(|_| *stand_in == StandIn::Engine);
+        let program = match stand_in {
+            StandIn::Program(words) => words.first(),
+            StandIn::Engine => unpacked.and_then(|image| image.entrypoint.first()),
+            StandIn::Folder(_) | StandIn::Nothing => None,
+        };
+        let known = kinds::of(container, program.map(String::as_str), world.sidecars).filter(|_| !is_init);
+        let kind = known.map(|known| known.kind);
         if *stand_in == StandIn::Nothing {
+            left_out.extend(kind);
             continue;
         }
         let mut variables = environment::variables(world.manifests, world.allocatable, workload, container)?;
-        let unpacked = world.unpacked.get(image).filter(|_| *stand_in == StandIn::Engine);
         if let Some(unpacked) = unpacked {
             variables.add_of_image(&unpacked.variables);
         }
         let mounts = Mounts::of((world.manifests, world.allocatable), workload, container, &variables)?;
         idle.of_container(workload, container);
-        let kind = Replaceable::of_image(last_component(image)).filter(|_| !is_init);
-        parts.push(Part { workload, container, image, stand_in, unpacked, kind, is_init, variables, mounts });
+        parts.push(Part {
+            workload,
+            container,
+            image,
+            stand_in,
+            unpacked,
+            kind,
+            is_upstream: known.is_some_and(|known: Known| known.is_upstream),
+            service: service(workload, world.sidecars),
+            is_init,
+            variables,
+            mounts,
+        });
     }
-    Ok(parts)
+    Ok(Parts { parts, left_out })
 }
 
 fn unsupported(workload: &Workload, container: &Container, field: &str, problem: Problem) -> PlanError {
@@ -231,7 +348,10 @@ fn one_program_per_image(parts: &[Part<'_>]) -> Result<(), PlanError> {
 
 /// The drivers: of the nodes, and the separate controller, if any. In each workload it is the container that passes the
 /// CSI socket to its program as an endpoint, else the one that mentions the socket, except for clients.
-fn drivers(parts: &[Part<'_>], sockets: &BTreeSet<Location>) -> Result<(usize, Option<usize>), PlanError> {
+///
+/// A sidecar in a pod of its own, such as Synology's snapshotter, has a second process of the driver next to it; here it
+/// calls the first one.
+fn drivers(parts: &[Part<'_>], sockets: &BTreeSet<Location>) -> Result<Drivers, PlanError> {
     use command::Reference::{Endpoint, Mention};
     let found = |wanted: command::Reference, workload: &Workload| -> Vec<usize> {
         let is_wanted = |part: &Part<'_>| {
@@ -240,7 +360,7 @@ fn drivers(parts: &[Part<'_>], sockets: &BTreeSet<Location>) -> Result<(usize, O
         (0..parts.len()).filter(|at| is_wanted(&parts[*at])).collect()
     };
     let (mut node, mut controller): (Option<usize>, Option<usize>) = (None, None);
-    let mut seen: Vec<&Workload> = Vec::new();
+    let (mut seen, mut repeated): (Vec<&Workload>, Vec<usize>) = (Vec::new(), Vec::new());
     for part in parts {
         if seen.iter().any(|workload| std::ptr::eq(*workload, part.workload)) {
             continue;
@@ -250,13 +370,16 @@ fn drivers(parts: &[Part<'_>], sockets: &BTreeSet<Location>) -> Result<(usize, O
         if candidates.is_empty() {
             candidates = found(Mention, part.workload);
         }
-        let service = service(part.workload);
         for at in candidates {
-            let (slot, place) = match service {
+            let (slot, place) = match part.service {
                 Service::Node => (&mut node, "of the nodes"),
                 Service::Controller => (&mut controller, "of the controller"),
             };
             if let Some(first) = *slot {
+                if is_repeated(&parts[first], &parts[at]) {
+                    repeated.push(at);
+                    continue;
+                }
                 let (first, second) = (parts[first].title(), parts[at].title());
                 return Err(PlanError::TwoDrivers { first, second, place });
             }
@@ -264,17 +387,33 @@ fn drivers(parts: &[Part<'_>], sockets: &BTreeSet<Location>) -> Result<(usize, O
         }
     }
     match (node, controller) {
-        (Some(node), controller) => Ok((node, controller)),
+        (Some(node), controller) => Ok(Drivers { node, controller, repeated }),
         (None, Some(controller)) => Err(PlanError::NoNodeDriver(parts[controller].title())),
         (None, None) => Err(PlanError::NoDriver),
     }
 }
 
+/// The containers that are the driver.
+struct Drivers {
+    node: usize,
+    /// The separate controller.
+    controller: Option<usize>,
+    /// Further processes of the controller, which do not run.
+    repeated: Vec<usize>,
+}
+
+/// Whether a driver's controller runs in another workload, too.
+fn is_repeated(first: &Part<'_>, second: &Part<'_>) -> bool {
+    second.service == Service::Controller
+        && !std::ptr::eq(first.workload, second.workload)
+        && first.image == second.image
+        && first.entrypoint() == second.entrypoint()
+}
+
 /// What the driver of a workload serves: a pod with a registrar is one of a node.
-fn service(workload: &Workload) -> Service {
+fn service(workload: &Workload, sidecars: &[DeploymentSidecar]) -> Service {
     let is_registrar = |container: &Container| {
-        let name = last_component(container.image.as_deref().unwrap_or_default());
-        Replaceable::of_image(name) == Some(Replaceable::Registrar)
+        kinds::of(container, None, sidecars).is_some_and(|known| known.kind == Replaceable::Registrar)
     };
     match workload.kind {
         WorkloadKind::DaemonSet => Service::Node,
@@ -291,7 +430,7 @@ fn service(workload: &Workload) -> Service {
 /// Whether a sidecar runs: of those that run on every node, that of the controller's pod does not if the pods of nodes
 /// have one.
 fn runs(part: &Part<'_>, kind: Replaceable, parts: &[Part<'_>], idle: &mut Idle) -> Result<bool, PlanError> {
-    let of_node = |part: &Part<'_>| service(part.workload) == Service::Node;
+    let of_node = |part: &Part<'_>| part.service == Service::Node;
     let others = || {
         let same = parts.iter().filter(|other| other.kind == Some(kind));
         same.filter(|other| !std::ptr::eq(*other, part))
@@ -345,21 +484,33 @@ fn default_accounts<'a>(parts: impl Iterator<Item = &'a Part<'a>>) -> Vec<Value>
     namespaces.into_iter().map(account).collect()
 }
 
-/// The parameters of the default class, else of the first one.
-fn class_parameters(manifests: &Manifests, idle: &mut Idle) -> BTreeMap<String, String> {
+/// The wanted class, else the default one, else the first one.
+fn class(world: World<'_>, idle: &mut Idle) -> Result<StorageClass, PlanError> {
     let is_default = |class: &&StorageClass| {
         let annotations = class.metadata.annotations.as_ref();
         annotations
             .and_then(|all| all.get(claimcheck_model::DEFAULT_CLASS))
             .is_some_and(|text| text == "true")
     };
-    let classes = &manifests.classes;
-    let Some(chosen) = classes.iter().find(is_default).or(classes.first()) else { return BTreeMap::new() };
+    let classes = &world.manifests.classes;
+    let name = |class: &StorageClass| class.metadata.name.clone().unwrap_or_default();
+    let chosen = match world.class {
+        Some(wanted) => {
+            let found = classes.iter().find(|class| name(class) == wanted);
+            found.ok_or_else(|| PlanError::NoClass {
+                wanted: wanted.to_owned(),
+                classes: classes.iter().map(name).collect(),
+            })?
+        }
+        None => match classes.iter().find(is_default).or(classes.first()) {
+            Some(class) => class,
+            None => return Ok(StorageClass::default()),
+        },
+    };
     for other in classes.iter().filter(|class| !std::ptr::eq(*class, chosen)) {
-        let name = other.metadata.name.as_deref().unwrap_or_default();
-        idle.add("a second StorageClass", format!("StorageClass {name}"));
+        idle.add("a second StorageClass", format!("StorageClass {}", name(other)));
     }
-    chosen.parameters.clone().unwrap_or_default()
+    Ok(chosen.clone())
 }
 
 fn csi_driver(manifests: &Manifests) -> Result<Option<CSIDriver>, PlanError> {

@@ -9,6 +9,7 @@ use super::{
     error::PlanError,
     files::{Link, ProjectedToken},
     image::ImageRootfs,
+    kinds::DeploymentSidecar,
     manifests::{Contents, Manifests},
     plan::{World, plan},
     unpack::Unpacked,
@@ -16,16 +17,27 @@ use super::{
 use crate::{
     driver_command::DriverCommand,
     sidecars::{
-        Account,
+        AbsentSidecars, Account,
         plan::{Placement, Role},
     },
 };
 
 /// The plan of these manifests on a machine with the directory `/etc`, and the files below `/opt` and `/rootfs/bin`.
 fn planned(yaml: &str, images: &[&str]) -> Result<DriverDeployment, PlanError> {
+    planned_with(yaml, images, &[], None)
+}
+
+/// The same with containers that are declared to be sidecars, and the name of a storage class.
+fn planned_with(
+    yaml: &str,
+    images: &[&str],
+    sidecars: &[&str],
+    class: Option<&str>,
+) -> Result<DriverDeployment, PlanError> {
     let mut manifests = Manifests::default();
     manifests.add(yaml, Path::new("m.yaml")).unwrap();
     let images: Vec<ImageRootfs> = images.iter().map(|text| text.parse().unwrap()).collect();
+    let sidecars: Vec<DeploymentSidecar> = sidecars.iter().map(|text| text.parse().unwrap()).collect();
     let exists = |path: &Path| {
         path == Path::new("/etc")
             || path.starts_with("/opt")
@@ -36,6 +48,8 @@ fn planned(yaml: &str, images: &[&str]) -> Result<DriverDeployment, PlanError> {
     plan(World {
         manifests: &manifests,
         images: &images,
+        sidecars: &sidecars,
+        class,
         unpacked: &images_of_engine(),
         roles: &[],
         allocatable: &allocatable,
@@ -85,7 +99,7 @@ fn the_layout_of_the_hostpath_driver_is_planned() {
     let images: Vec<&str> = SIDECARS.into_iter().chain(others).collect();
     let plan = planned(include_str!("hostpath.yaml"), &images).unwrap();
     assert_eq!(
-        words(&plan.driver),
+        words(plan.driver.as_ref().unwrap()),
         "env CSI_ENDPOINT=unix://{socket} KUBE_NODE_NAME={node_id} /opt/hostpathplugin \
          --drivername=hostpath.csi.k8s.io --v=5 --endpoint=unix://{socket} --nodeid={node_id}"
     );
@@ -111,7 +125,7 @@ fn the_layout_of_the_hostpath_driver_is_planned() {
     assert_eq!(plan.objects.folders, [data]);
     assert_eq!(plan.objects.links, [Link { at: "/csi-data-dir".into(), to: data.into() }]);
     assert_eq!(
-        plan.warning.as_deref(),
+        plan.notice.as_deref(),
         Some(
             "--deployment: these have no effect on virtual nodes: livenessProbe (container hostpath of StatefulSet \
              default/csi-hostpathplugin); other objects (VolumeSnapshotClass csi-hostpath-snapclass)"
@@ -166,7 +180,7 @@ fn a_controller_with_an_empty_dir_is_a_separate_process() {
     ];
     let plan = planned(&yaml, &images).unwrap();
     assert_eq!(
-        words(&plan.driver),
+        words(plan.driver.as_ref().unwrap()),
         "env POD_IP=127.0.0.1 /opt/driver node --config=/etc/acme/driver.yaml --id=127.0.0.1 --endpoint=unix:{socket}"
             .replace("/etc/acme", "{state_dir}/daemonset-ns-node-c")
     );
@@ -193,9 +207,11 @@ fn a_controller_with_an_empty_dir_is_a_separate_process() {
         [("daemonset-ns-node-c/driver.yaml", contents("a: 1")), ("daemonset-ns-node-c/zone", contents("z1"))]
     );
     assert_eq!(
-        plan.warning.as_deref(),
+        plan.notice.as_deref(),
         Some(
-            "--deployment: these have no effect on virtual nodes: a second sidecar of a kind (container liveness of \
+            "--deployment: the files have no csi-attacher, csi-resizer, csi-snapshotter, and nothing runs in place of \
+             those\n--deployment: the files have no CSIDriver object, so that Kubernetes attaches the driver's volumes\n\
+             --deployment: these have no effect on virtual nodes: a second sidecar of a kind (container liveness of \
              Deployment ns/controller)"
         )
     );
@@ -232,7 +248,7 @@ fn projected_volumes_have_files_and_tokens_of_the_account() {
     let plan = planned(&yaml, &["driver=exec:/opt/d"]).unwrap();
     let folder = "daemonset-ns-d-p";
     let expected = format!("/opt/d --endpoint=unix://{{socket}} --token={{state_dir}}/{folder}/token");
-    assert_eq!(words(&plan.driver), expected);
+    assert_eq!(words(plan.driver.as_ref().unwrap()), expected);
     let files: Vec<(String, String)> = plan
         .objects
         .files
@@ -273,7 +289,7 @@ fn resources_are_those_of_the_container_or_of_the_node() {
     );
     let plan = planned(&workload("DaemonSet", "d", &pod), &["driver=exec:/opt/d"]).unwrap();
     let expected = "env CPUS=4 MEMORY=64 REQUESTED=64 DISK=100 /opt/d --endpoint=unix://{socket}";
-    assert_eq!(words(&plan.driver), expected);
+    assert_eq!(words(plan.driver.as_ref().unwrap()), expected);
     let [file] = plan.objects.files.as_slice() else { panic!("{:?}", plan.objects.files) };
     assert_eq!((file.contents.0.as_slice(), file.mode), (b"250".as_slice(), 0o400));
 }
@@ -318,7 +334,7 @@ fn a_container_that_probes_the_driver_is_not_the_driver() {
          --type=liveness]}}]"
     );
     let plan = planned(&workload("DaemonSet", "d", &pod), &["driver=exec:/opt/d"]).unwrap();
-    assert_eq!(words(&plan.driver), "/opt/d --endpoint=unix://{socket}");
+    assert_eq!(words(plan.driver.as_ref().unwrap()), "/opt/d --endpoint=unix://{socket}");
     let probe = "liveness-prometheus (ns/default): /opt/d --endpoint=unix://{socket} --type=liveness";
     assert_eq!(plan.sidecars.commands(), [probe]);
 }
@@ -329,11 +345,11 @@ fn the_first_argument_may_be_the_program_of_the_image() {
     let pod = "containers: [{name: c, image: 'acme/driver:v1', args: [/bin/driver, '--endpoint=unix:///csi/csi.sock']}]";
     for (stand_in, program) in [("driver=exec:/opt/d", "/opt/d"), ("driver=/rootfs", "/rootfs/bin/driver")] {
         let plan = planned(&workload("DaemonSet", "d", pod), &[stand_in]).unwrap();
-        assert_eq!(words(&plan.driver), format!("{program} --endpoint=unix://{{socket}}"));
+        assert_eq!(words(plan.driver.as_ref().unwrap()), format!("{program} --endpoint=unix://{{socket}}"));
     }
     let other = pod.replace("/bin/driver,", "/bin/data,");
     let plan = planned(&workload("DaemonSet", "d", &other), &["driver=exec:/opt/d"]).unwrap();
-    assert_eq!(words(&plan.driver), "/opt/d /bin/data --endpoint=unix://{socket}");
+    assert_eq!(words(plan.driver.as_ref().unwrap()), "/opt/d /bin/data --endpoint=unix://{socket}");
 }
 
 /// As in the manifests of vSphere, where two webhooks have different certificates at the same path.
@@ -362,7 +378,7 @@ fn secrets_of_other_pods_are_not_linked_into_the_directory_of_the_driver() {
     let plan = planned(&yaml.concat(), &["driver=exec:/opt/d", "webhook=exec:/opt/w"]).unwrap();
     let links = [Link { at: "tls".into(), to: "daemonset-ns-d-v".into() }];
     assert_eq!(plan.objects.secret_links, links);
-    let warning = plan.warning.unwrap();
+    let warning = plan.notice.unwrap();
     assert!(warning.contains("/run/secrets/tls of container a of Deployment ns/a"), "{warning}");
 }
 
@@ -371,7 +387,8 @@ fn the_program_is_looked_up_in_the_folder_of_the_image() {
     let driver = |command: &str| {
         let args = "args: ['--endpoint=unix:///csi/csi.sock']";
         let pod = format!("containers: [{{name: c, image: 'acme/driver:v1', {command}{args}}}]");
-        planned(&workload("DaemonSet", "d", &pod), &["driver=/rootfs"]).map(|plan| words(&plan.driver))
+        planned(&workload("DaemonSet", "d", &pod), &["driver=/rootfs"])
+            .map(|plan| words(plan.driver.as_ref().unwrap()))
     };
     let table = [
         ("", "/rootfs/bin/driver"),
@@ -403,7 +420,7 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
     let one = ["driver=exec:/opt/d"];
     let place = "DaemonSet ns/d, container c, ";
     let projected = |source: &str| volume(&format!("projected: {{sources: [{source}]}}"));
-    let table: [(String, &[&str], String); 28] = [
+    let table: [(String, &[&str], String); 27] = [
         (
             pod(&format!("initContainers: [{{name: i, image: busybox}}], containers: [{driver}]")),
             &one,
@@ -508,17 +525,10 @@ fn what_is_not_supported_is_an_error_with_its_place_and_remedy() {
             &one,
             "the files have CSIDriver a and b".into(),
         ),
-        (
-            format!(
-                "{}---\n{{kind: Secret, metadata: {{name: s, namespace: ns}}, stringData: {{k: v}}}}\n",
-                with("env: [{name: URL, valueFrom: {secretKeyRef: {name: s, key: k}}}]")
-            ),
-            &one,
-            format!("{place}env URL: logs would show this value"),
-        ),
     ];
     for (yaml, images, expected) in table {
-        let error = planned(&yaml, images).map(|plan| words(&plan.driver)).unwrap_err().to_string();
+        let error =
+            planned(&yaml, images).map(|plan| words(plan.driver.as_ref().unwrap())).unwrap_err().to_string();
         assert!(error.contains(&expected), "{yaml}{error}");
     }
 }
@@ -542,7 +552,7 @@ fn containers_are_recognised_by_how_they_use_the_socket() {
         let images = images(names);
         let images: Vec<&str> = images.iter().map(String::as_str).collect();
         let plan = planned(&yaml, &images).unwrap();
-        assert_eq!(words(&plan.driver), expected);
+        assert_eq!(words(plan.driver.as_ref().unwrap()), expected);
         assert_eq!(plan.sidecars.commands().len(), names.len() - 1);
     }
 }
@@ -561,7 +571,10 @@ fn an_endpoint_that_no_sidecar_calls_is_not_the_csi_socket() {
     let images = ["helper=exec:/opt/h", "driver=exec:/opt/d", "csi-node-driver-registrar=exec:/opt/r"];
     let plan = planned(&yaml, &images).unwrap();
     let own = "{state_dir}/daemonset-ns-d-own/helper.sock";
-    assert_eq!(words(&plan.driver), format!("/opt/d --endpoint={{socket}} --helperEndpoint={own}"));
+    assert_eq!(
+        words(plan.driver.as_ref().unwrap()),
+        format!("/opt/d --endpoint={{socket}} --helperEndpoint={own}")
+    );
     assert!(
         plan.sidecars
             .commands()
@@ -582,7 +595,7 @@ fn an_image_of_the_container_engine_has_its_own_entrypoint_arguments_and_variabl
              volumeMounts: [{{name: s, mountPath: /csi}}]}}]"
         );
         let plan = planned(&workload("DaemonSet", "node", &pod), &["acme/driver=docker"]).unwrap();
-        words(&plan.driver)
+        words(plan.driver.as_ref().unwrap())
     };
     let env = "env MODE=image CSI_ENDPOINT=unix://{socket} ZONE=z1";
     let table = [
@@ -594,4 +607,165 @@ fn an_image_of_the_container_engine_has_its_own_entrypoint_arguments_and_variabl
     for (fields, expected) in table {
         assert_eq!(driver(fields), format!("{env} {expected}"), "{fields}");
     }
+}
+
+/// A DaemonSet with the driver and these containers, and its CSIDriver object.
+fn node_with(containers: &[&str]) -> String {
+    let driver = DRIVER.replace(", MORE", "");
+    let containers = [&[driver.as_str()], containers].concat().join(", ");
+    format!(
+        "{}---\n{{kind: CSIDriver, metadata: {{name: d}}}}\n",
+        workload("DaemonSet", "d", &format!("containers: [{containers}]"))
+    )
+}
+
+const ALL_ABSENT: AbsentSidecars =
+    AbsentSidecars { provisioner: true, attacher: true, resizer: true, snapshotter: true };
+
+#[test]
+fn what_a_deployment_lacks_is_not_replaced() {
+    let one = ["driver=exec:/opt/d"];
+    let plan = planned(&node_with(&[]), &one).unwrap();
+    assert_eq!(plan.sidecars.absent(), ALL_ABSENT);
+    assert!(plan.sidecars.lacks_registrar());
+    let expected = "--deployment: the files have no csi-provisioner, csi-attacher, csi-resizer, csi-snapshotter, \
+        csi-node-driver-registrar, and nothing runs in place of those";
+    assert_eq!(plan.notice.as_deref(), Some(expected));
+
+    // Only for images that are left out, built-in sidecars run.
+    let others = [
+        "{name: r, image: k/csi-node-driver-registrar, args: [--csi-address=/csi/csi.sock]}",
+        "{name: p, image: k/csi-provisioner, args: [--csi-address=/csi/csi.sock]}",
+        "{name: s, image: k/csi-snapshotter, args: [--csi-address=/csi/csi.sock]}",
+    ];
+    let images = [one[0], SIDECARS[0], "csi-provisioner=none", SIDECARS[5]];
+    let plan = planned(&node_with(&others), &images).unwrap();
+    let expected = AbsentSidecars { provisioner: false, snapshotter: false, ..ALL_ABSENT };
+    assert_eq!((plan.sidecars.absent(), plan.sidecars.lacks_registrar()), (expected, false));
+    let notice = plan.notice.unwrap();
+    let left_out = "built-in ones run in place of images that are set to none: csi-provisioner";
+    assert!(
+        notice.contains(left_out) && notice.contains("have no csi-attacher, csi-resizer, and"),
+        "{notice}"
+    );
+    let sidecars = plan.sidecars.description().unwrap();
+    assert!(sidecars.ends_with("attacher: absent, resizer: absent"), "{sidecars}");
+
+    // A driver that needs no attacher.
+    let yaml =
+        node_with(&[]).replace("metadata: {name: d}}", "metadata: {name: d}, spec: {attachRequired: false}}");
+    let plan = planned(&yaml, &one).unwrap();
+    assert!(!plan.sidecars.absent().attacher && plan.sidecars.absent().provisioner);
+    // Without a CSIDriver object, Kubernetes attaches.
+    let yaml = node_with(&[]).replace("kind: CSIDriver", "kind: Service");
+    let plan = planned(&yaml, &one).unwrap();
+    assert!(plan.sidecars.absent().attacher);
+    assert!(plan.notice.unwrap().contains("the files have no CSIDriver object"));
+}
+
+#[test]
+fn containers_that_are_declared_to_be_sidecars_are_not_absent() {
+    let maker = "{name: maker, image: acme/maker, args: [--socket=/csi/csi.sock, --all]}";
+    let images = ["driver=exec:/opt/d", "maker=exec:/opt/m"];
+    let declared = ["maker=provisioner", "maker=csi-attacher", "c=resizer"];
+    let plan = planned_with(&node_with(&[maker]), &images, &declared, None).unwrap();
+    let expected = AbsentSidecars { snapshotter: true, ..AbsentSidecars::NONE };
+    assert_eq!(plan.sidecars.absent(), expected);
+    // It has its own flags, and is disrupted together with the controllers.
+    assert_eq!(plan.sidecars.commands(), ["provisioner (ns/default): /opt/m --socket={socket} --all"]);
+    assert!(plan.sidecars.replace_controllers());
+    assert_eq!(words(plan.driver.as_ref().unwrap()), "/opt/d --endpoint=unix://{socket}");
+
+    // A program or a container of upstream's name needs no declaration.
+    let renamed = "{name: csi-attacher, image: acme/all, args: [--csi-address=/csi/csi.sock]}";
+    let plan = planned(&node_with(&[renamed]), &["driver=exec:/opt/d", "all=exec:/opt/all"]).unwrap();
+    assert!(!plan.sidecars.absent().attacher);
+    let plan =
+        planned(&node_with(&[maker]), &["driver=exec:/opt/d", "maker=exec:/opt/csi-provisioner"]).unwrap();
+    assert!(!plan.sidecars.absent().provisioner);
+
+    let error = planned_with(&node_with(&[maker]), &images, &["mker=provisioner"], None).unwrap_err();
+    let expected = "--deployment-sidecar mker=..: no workload of the --deployment files has a container of this name; they \
+        have c, maker";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_variable_with_the_value_of_a_secret_may_have_any_name() {
+    let env = "env: [{name: API_USER, valueFrom: {secretKeyRef: {name: s, key: k}}}]";
+    let yaml = format!(
+        "{}---\n{{kind: Secret, metadata: {{name: s, namespace: ns}}, stringData: {{k: hidden-value}}}}\n",
+        workload("DaemonSet", "d", &format!("containers: [{}]", DRIVER.replace("MORE", env)))
+    );
+    let plan = planned(&yaml, &["driver=exec:/opt/d"]).unwrap();
+    let expected = "env API_USER=hidden-value /opt/d --endpoint=unix://{socket}";
+    assert_eq!(words(plan.driver.as_ref().unwrap()), expected);
+    assert_eq!(plan.objects.secrets(), ["hidden-value"]);
+}
+
+#[test]
+fn the_class_that_a_driver_file_names_is_used() {
+    let class = |name: &str, more: &str| {
+        format!(
+            "---\n{{kind: StorageClass, metadata: {{name: {name}{more}}}, provisioner: d, parameters: {{tier: {name}}}, \
+             mountOptions: [{name}]}}\n"
+        )
+    };
+    let default = ", annotations: {storageclass.kubernetes.io/is-default-class: 'true'}";
+    let yaml = [node_with(&[]), class("slow", ""), class("fast", default)].concat();
+    for (wanted, expected) in [(None, "fast"), (Some("slow"), "slow"), (Some("fast"), "fast")] {
+        let plan = planned_with(&yaml, &["driver=exec:/opt/d"], &[], wanted).unwrap();
+        assert_eq!(plan.class_parameters["tier"], expected);
+        assert_eq!(plan.class_mount_options, [expected]);
+    }
+    let error = planned_with(&yaml, &["driver=exec:/opt/d"], &[], Some("other")).unwrap_err().to_string();
+    let expected = "FromExistingClassName other: the --deployment files have no such class, but slow, fast: add the file";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn files_without_workloads_are_for_a_driver_of_its_own_command() {
+    let yaml = "{kind: Secret, apiVersion: v1, metadata: {name: s, namespace: ns}, stringData: {k: hidden-value}}\n---\n\
+         {kind: StorageClass, metadata: {name: c}, provisioner: d, parameters: \
+         {csi.storage.k8s.io/provisioner-secret-name: s, csi.storage.k8s.io/provisioner-secret-namespace: ns}}\n";
+    let plan = planned(yaml, &[]).unwrap();
+    assert_eq!((&plan.driver, plan.sidecars.absent()), (&None, AbsentSidecars::NONE));
+    assert!(!plan.sidecars.lacks_registrar());
+    assert_eq!(plan.objects.check_class(&plan.class_parameters), Ok(()));
+    let other = [
+        ("csi.storage.k8s.io/provisioner-secret-name", "t"),
+        ("csi.storage.k8s.io/provisioner-secret-namespace", "ns"),
+    ];
+    let other = other.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let error = plan.objects.check_class(&other).unwrap_err().to_string();
+    assert!(error.contains("no file has Secret ns/t: add it with --deployment FILE"), "{error}");
+}
+
+/// As in the manifests of Synology.
+#[test]
+fn a_sidecar_in_a_pod_with_a_second_process_of_the_driver_calls_the_first_one() {
+    let pod = |sidecar: &str, image: &str| {
+        format!(
+            "volumes: [{{name: s, emptyDir: }}], containers: [{{name: plugin, image: {image}, \
+             args: ['--endpoint=unix:///csi/csi.sock'], volumeMounts: [{{name: s, mountPath: /csi}}]}}, \
+             {{name: {sidecar}, image: k/{sidecar}, args: [--csi-address=/csi/csi.sock], \
+             volumeMounts: [{{name: s, mountPath: /csi}}]}}]"
+        )
+    };
+    let yaml = |image: &str| {
+        [
+            node_with(&[]),
+            workload("StatefulSet", "a", &pod("csi-provisioner", "acme/driver")),
+            workload("StatefulSet", "b", &pod("csi-snapshotter", image)),
+        ]
+        .concat()
+    };
+    let images = ["driver=exec:/opt/d", SIDECARS[3], SIDECARS[5]];
+    let plan = planned(&yaml("acme/driver"), &images).unwrap();
+    assert_eq!(plan.sidecars.commands().len(), 2);
+    let expected = "a second process of the driver's controller (container plugin of StatefulSet ns/b)";
+    assert!(plan.notice.unwrap().contains(expected));
+    let images = [&images[..], &["other=exec:/opt/o"]].concat();
+    let error = planned(&yaml("acme/other"), &images).unwrap_err().to_string();
+    assert!(error.contains("both are the driver of the controller"), "{error}");
 }

@@ -215,7 +215,7 @@ impl Embedded {
             let mut deployed = self.additional_drivers.lock().await;
             if !deployed.contains_key(wanted.name) {
                 let additional = RunningDriver::start(&self.common, &self.nodes, client, wanted).await?;
-                self.registered(observer, wanted.name).await?;
+                self.registered(observer, wanted.name, up::REGISTERED).await?;
                 deployed.insert(wanted.name, additional);
             }
             deployed.get(wanted.name).map(RunningDriver::lease).expect("it has just been put there")

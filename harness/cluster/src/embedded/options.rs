@@ -1,6 +1,6 @@
 //! The options of an embedded cluster.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use k8s_openapi::api::storage::v1::CSIDriver;
 use serde_json::json;
@@ -20,6 +20,8 @@ pub struct Options {
     pub controller: Option<DriverCommand>,
     /// The parameters of the driver's storage classes.
     pub class_parameters: BTreeMap<String, String>,
+    /// Their mount options.
+    pub class_mount_options: Vec<String>,
     /// The settings of its CSIDriver object that the driver itself does not declare.
     pub policy: DriverPolicy,
     /// Stock programs in place of built-in sidecars, or in addition to them.
@@ -28,6 +30,8 @@ pub struct Options {
     pub deployment: DeploymentObjects,
     /// `IMAGE=PROGRAM`, with an absolute path: what stands for images in pods.
     pub pod_images: Vec<String>,
+    /// How long the driver may take to start, and to be registered.
+    pub start_timeout: Duration,
     /// The API server.
     pub api: Api,
     /// An existing directory for the components' logs and the API server's audit log.

@@ -52,8 +52,8 @@ use claimcheck_component::client::client;
 use claimcheck_deploy::install::{DriverSecrets, InstallError};
 use claimcheck_report::metrics::Components;
 
-/// The timeout until all nodes are ready.
-const READY: Duration = Duration::from_secs(30);
+/// The timeout until an additional driver is registered on all nodes.
+pub(super) const REGISTERED: Duration = Duration::from_secs(30);
 
 /// A driver that exits this often before its first response is considered broken.
 const GIVE_UP: u32 = 3;
@@ -98,7 +98,7 @@ pub enum UpError {
     #[error(transparent)]
     Deployment(#[from] PrepareDeploymentError),
     /// The driver does not respond.
-    #[error("{component} {what}; its command line:\n  {command}\nlast lines of its log:\n{log}")]
+    #[error("{component} {what}; its command line:\n  {command}\nlast lines of its log, {}:\n{log}", path.display())]
     Driver {
         /// The process: `driver node-1`.
         component: String,
@@ -106,7 +106,9 @@ pub enum UpError {
         what: &'static str,
         /// Its command line, without secrets.
         command: String,
-        /// The last lines of the driver's log.
+        /// Its log.
+        path: PathBuf,
+        /// The last lines of its log.
         log: String,
     },
     /// The two processes belong to different drivers.
@@ -120,6 +122,12 @@ pub enum UpError {
     /// The nodes do not become ready.
     #[error(transparent)]
     NotReady(#[from] WaitError),
+    /// Nothing registers the driver.
+    #[error(
+        "the --deployment files have no csi-node-driver-registrar, and the driver does not register itself: add the \
+         container to its DaemonSet, or name it with --deployment-sidecar CONTAINER=registrar"
+    )]
+    NoRegistrar(#[source] WaitError),
 }
 
 impl UpError {
@@ -183,7 +191,7 @@ impl Cluster {
         let Telemetry { records, writes, faults, barrier } = tap::listen(&common.tap)?;
         let writes = common.writes.is_some().then_some(writes);
         let client = client(&control_plane.kubeconfig()).await?;
-        let replaced = options.sidecars.replaced();
+        let replaced = options.sidecars.without_builtin();
         let programs = (&replaced, &options.sidecars.without_account());
         // The built-in driver requires no Secrets. Which ones the classes of users name for another driver is not known
         // yet.
@@ -219,19 +227,25 @@ impl Cluster {
         let at = |socket| DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
         let on_node = at(common.plugin.socket(&first.paths));
         let driver = at(common.plugin.controller_socket(&first.paths));
-        let driver_name = name_of(&on_node, &first.driver.process).await?;
+        let driver_name = name_of(&on_node, &first.driver.process, options.start_timeout).await?;
         if let Some(process) = &driver_controller {
-            let controller = name_of(&driver, process).await?;
+            let controller = name_of(&driver, process, options.start_timeout).await?;
             if controller != driver_name {
                 return Err(UpError::Names { controller, node: driver_name });
             }
         }
-        let declared = capabilities::declared(&driver, &on_node).await;
+        let mut declared = capabilities::declared(&driver, &on_node).await;
         let object = match options.deployment.csi_driver(&driver_name)? {
             Some(given) => given.clone(),
-            None => options.policy.object(&driver_name, declared.supported_calls.attach),
+            // Kubernetes attaches the volumes of a driver that is deployed without such an object.
+            None => {
+                let attach = declared.supported_calls.attach || options.deployment.is_given();
+                options.policy.object(&driver_name, attach)
+            }
         };
-        install(&client, &object, &options.class_parameters).await?;
+        declared.supported_calls.attach &= object.spec.attach_required != Some(false);
+        let class = (&options.class_parameters, options.class_mount_options.as_slice());
+        install(&client, &object, class).await?;
         let target = Target { common: &common, nodes: &nodes, issuer: &issuer, driver: &driver_name };
         let sidecars = Sidecars::start(target, &options.sidecars).await?;
         let embedded = Embedded {
@@ -251,10 +265,13 @@ impl Cluster {
         };
         let ready = async {
             let sidecars = join_all(embedded.sidecars.servers().map(Supervised::is_steady));
-            tokio::join!(embedded.registered(&observer, &driver_name), sidecars).0
+            tokio::join!(embedded.registered(&observer, &driver_name, options.start_timeout), sidecars).0
         };
         tokio::select! {
-            ready = ready => ready?,
+            ready = ready => ready.map_err(|error| match options.sidecars.lacks_registrar() {
+                true => UpError::NoRegistrar(error),
+                false => UpError::NotReady(error),
+            })?,
             error = embedded.process_fails() => {
                 let (denials, unserved) = (embedded.denials(&client).await, embedded.unserved(&client).await);
                 return Err(error.with_rejections(&denials, &unserved));
@@ -268,6 +285,7 @@ impl Cluster {
         let driver = DriverUnderTest {
             name: driver_name,
             class_parameters: options.class_parameters.clone(),
+            class_mount_options: options.class_mount_options.clone(),
             declared,
             reachable_nodes,
             nodes_without_driver: Vec::new(),
@@ -294,7 +312,12 @@ impl Embedded {
     }
 
     /// Returns once a driver is registered on all nodes.
-    pub(super) async fn registered(&self, observer: &Observer, driver: &str) -> Result<(), WaitError> {
+    pub(super) async fn registered(
+        &self,
+        observer: &Observer,
+        driver: &str,
+        timeout: Duration,
+    ) -> Result<(), WaitError> {
         let names = self.nodes();
         let on: Vec<Trigger> = names
             .iter()
@@ -304,7 +327,7 @@ impl Embedded {
             .collect();
         let what = format!("driver {driver} to be registered on all nodes");
         observer
-            .until(&what, READY, &on, |world| {
+            .until(&what, timeout, &on, |world| {
                 let registered = |name: &String| {
                     let node = world.csi_nodes.get(&ObjectKey::cluster(name));
                     node.is_some_and(|node| {
@@ -326,6 +349,8 @@ fn common(
     ends: mpsc::UnboundedSender<ComponentEnd>,
 ) -> Common {
     let state = Path::new(STATE_DIR);
+    let known_secrets = KnownSecrets::default();
+    known_secrets.add(&options.deployment.secrets());
     Common {
         // The link, not its target: a program that was rebuilt meanwhile has no path.
         ourselves: "/proc/self/exe".into(),
@@ -336,7 +361,7 @@ fn common(
             controller: options.controller.clone(),
             // Unique to this run: every run sees the loop devices of all runs on the host.
             state_dir: state.join(format!("d-{:.8}", uuid::Uuid::new_v4().simple().to_string())),
-            registrar: match options.sidecars.replaced().contains(&Replaceable::Registrar) {
+            registrar: match options.sidecars.without_builtin().contains(&Replaceable::Registrar) {
                 true => Registrar::Stock,
                 false => Registrar::Builtin,
             },
@@ -344,7 +369,7 @@ fn common(
         },
         kubeconfig: state.join("kubeconfig"),
         pod_images: options.pod_images.clone(),
-        known_secrets: KnownSecrets::default(),
+        known_secrets,
         init: Vec::new(),
         accounts: ControllerAccounts::new(),
         client_ca: control_plane.client_ca().map(Path::to_owned),
@@ -367,13 +392,16 @@ const KEEPS_ENDING: &str = "exits immediately after it is started";
 
 fn failed(process: &Supervised, what: &'static str) -> UpError {
     let (component, command) = (process.name().to_owned(), process.command_line());
-    UpError::Driver { component, what, command, log: process.last_lines() }
+    UpError::Driver { component, what, command, path: process.log().to_owned(), log: process.last_lines() }
 }
 
 /// The driver's name, once it responds.
-async fn name_of(driver: &DriverClient, process: &Supervised) -> Result<String, UpError> {
+async fn name_of(driver: &DriverClient, process: &Supervised, timeout: Duration) -> Result<String, UpError> {
     let answered = async {
-        driver.wait_ready(READY).await.map_err(|_| failed(process, "does not respond at its socket"))?;
+        driver.wait_ready(timeout).await.map_err(|_| {
+            let what = "does not respond at its socket; if it only starts slowly, use --start-timeout";
+            failed(process, what)
+        })?;
         let info = driver.identity().get_plugin_info(GetPluginInfoRequest {}).await;
         info.map(|info| info.into_inner().name).map_err(|_| failed(process, "fails GetPluginInfo"))
     };
@@ -387,7 +415,7 @@ async fn name_of(driver: &DriverClient, process: &Supervised) -> Result<String, 
 async fn install(
     client: &Client,
     csi_driver: &CSIDriver,
-    parameters: &BTreeMap<String, String>,
+    (parameters, mount_options): (&BTreeMap<String, String>, &[String]),
 ) -> Result<(), UpError> {
     let name = csi_driver.metadata.name.as_deref().unwrap_or_default();
     let create = PostParams::default();
@@ -419,6 +447,7 @@ async fn install(
             },
             "provisioner": name,
             "parameters": parameters,
+            "mountOptions": mount_options,
             "volumeBindingMode": binding,
         }))
         .expect("a StorageClass");
@@ -438,14 +467,14 @@ mod tests {
         let failed = || {
             let text = |text: &str| text.to_owned();
             let (component, command, log) = (text("sidecar registrar"), text("r"), text("exit"));
-            UpError::Driver { component, what: KEEPS_ENDING, command, log }
+            UpError::Driver { component, what: KEEPS_ENDING, command, path: "/l".into(), log }
         };
-        assert!(failed().with_rejections(&[], &[]).to_string().ends_with("log:\nexit"));
-        let denials = "log:\nexit\nmissing rights (403 Forbidden):\nServiceAccount storage/driver may not list nodes at the \
+        assert!(failed().with_rejections(&[], &[]).to_string().ends_with("log, /l:\nexit"));
+        let denials = "log, /l:\nexit\nmissing rights (403 Forbidden):\nServiceAccount storage/driver may not list nodes at the \
                         cluster scope: add the rule {apiGroups: [\"\"], resources: [nodes], verbs: [list]} to ClusterRole \
                        runner";
         assert!(failed().with_rejections(&[Denial::example()], &[]).to_string().ends_with(denials));
-        let unserved = "log:\nexit\nunserved APIs (404 Not Found):\nServiceAccount storage/driver requested \
+        let unserved = "log, /l:\nexit\nunserved APIs (404 Not Found):\nServiceAccount storage/driver requested \
                         csistoragecapacities of storage.k8s.io/v1beta1, which the API server does not serve: \
                         use a version of the program that requests storage.k8s.io/v1";
         assert!(failed().with_rejections(&[], &[Unserved::example()]).to_string().ends_with(unserved));

@@ -43,6 +43,26 @@ pub struct StockSidecars {
     programs: Vec<Program>,
     /// Service accounts, roles and bindings, in the order of the files; with `--deployment` other objects, too.
     objects: Vec<Value>,
+    /// The sidecars that no container of `--deployment` is, which are not replaced by built-in ones.
+    absent: BTreeSet<Replaceable>,
+}
+
+/// The sidecars of a driver's controller that a deployment lacks: nothing makes their calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AbsentSidecars {
+    /// Nothing creates volumes for claims.
+    pub provisioner: bool,
+    /// Nothing attaches volumes, which the driver's CSIDriver object requires.
+    pub attacher: bool,
+    /// Nothing expands volumes.
+    pub resizer: bool,
+    /// Nothing makes snapshots.
+    pub snapshotter: bool,
+}
+
+impl AbsentSidecars {
+    /// None is absent.
+    pub const NONE: Self = Self { provisioner: false, attacher: false, resizer: false, snapshotter: false };
 }
 
 /// A program with its service account.
@@ -139,13 +159,17 @@ impl StockSidecars {
             Ok(Program { sidecar, account })
         };
         let programs = sidecars.into_iter().map(program).collect::<Result<_, _>>()?;
-        Ok(Self { programs, objects })
+        Ok(Self { programs, objects, absent: BTreeSet::new() })
     }
 
-    /// The programs of `--deployment` with their accounts, and the objects to apply.
-    pub(crate) fn planned(programs: Vec<(Sidecar, Option<Account>)>, objects: Vec<Value>) -> Self {
+    /// The programs of `--deployment` with their accounts, the objects to apply, and the sidecars that it lacks.
+    pub(crate) fn planned(
+        programs: Vec<(Sidecar, Option<Account>)>,
+        objects: Vec<Value>,
+        absent: BTreeSet<Replaceable>,
+    ) -> Self {
         let program = |(sidecar, account)| Program { sidecar, account };
-        Self { programs: programs.into_iter().map(program).collect(), objects }
+        Self { programs: programs.into_iter().map(program).collect(), objects, absent }
     }
 
     /// These programs of `--deployment`, and those of `--sidecar`.
@@ -159,6 +183,8 @@ impl StockSidecars {
         }
         self.programs.extend(others.programs);
         self.objects.extend(others.objects);
+        let replaced = self.replaced();
+        self.absent.retain(|sidecar| !replaced.contains(sidecar));
         Ok(self)
     }
 
@@ -182,8 +208,29 @@ impl StockSidecars {
         self.programs.is_empty()
     }
 
+    /// The built-in components that do not run: those that they replace, and those that stand for nothing of a deployment.
+    pub(crate) fn without_builtin(&self) -> BTreeSet<Replaceable> {
+        &self.replaced() | &self.absent
+    }
+
+    /// Whether nothing registers the driver with the kubelets, unless it does so itself.
+    pub(crate) fn lacks_registrar(&self) -> bool {
+        self.absent.contains(&Replaceable::Registrar)
+    }
+
+    /// The sidecars of the driver's controller that the deployment lacks.
+    pub fn absent(&self) -> AbsentSidecars {
+        let is_absent = |sidecar| self.absent.contains(&sidecar);
+        AbsentSidecars {
+            provisioner: is_absent(Replaceable::Provisioner),
+            attacher: is_absent(Replaceable::Attacher),
+            resizer: is_absent(Replaceable::Resizer),
+            snapshotter: is_absent(Replaceable::Snapshotter),
+        }
+    }
+
     /// The built-in components that they replace.
-    pub(crate) fn replaced(&self) -> BTreeSet<Replaceable> {
+    fn replaced(&self) -> BTreeSet<Replaceable> {
         let replaced = |program: &Program| match program.sidecar.role() {
             plan::Role::Replaces(replaced) => Some(replaced),
             plan::Role::Additional(_) => None,
@@ -210,7 +257,8 @@ impl StockSidecars {
     pub fn description(&self) -> Option<String> {
         let describe =
             |program: &Program| format!("{}: {}", program.sidecar.name(), program.sidecar.program());
-        let programs: Vec<String> = self.programs.iter().map(describe).collect();
+        let absent = self.absent.iter().map(|absent| format!("{}: absent", absent.name()));
+        let programs: Vec<String> = self.programs.iter().map(describe).chain(absent).collect();
         (!programs.is_empty()).then(|| programs.join(", "))
     }
 }

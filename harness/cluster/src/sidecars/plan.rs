@@ -64,27 +64,44 @@ impl Replaceable {
         }
     }
 
-    /// The sidecar with an image of this name: upstream's, or a copy with a prefix
-    /// (`mirrored-sig-storage-csi-provisioner`).
+    /// The sidecar with an image, a program or a container of this name: upstream's, or a copy with a prefix or the
+    /// platform behind it (`mirrored-sig-storage-csi-provisioner`, `ose-csi-external-provisioner-rhel9`).
     pub(crate) fn of_image(name: &str) -> Option<Self> {
         let others = [Self::SnapshotController, Self::LivenessProbe]
             .map(|replaceable| (replaceable.name(), replaceable));
         let mut known = UPSTREAM.into_iter().chain(others);
+        let name = match name.rsplit_once('-') {
+            Some((name, platform)) if is_platform(platform) => name,
+            Some(_) | None => name,
+        };
         let is_of = |known: &str| {
             name.strip_suffix(known).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('-'))
         };
         known.find(|(known, _)| is_of(known)).map(|(_, replaceable)| replaceable)
     }
 
+    /// The name of upstream's program.
+    pub(crate) fn program(self) -> &'static str {
+        match self {
+            Self::Provisioner => "csi-provisioner",
+            Self::Attacher => "csi-attacher",
+            Self::Resizer => "csi-resizer",
+            Self::Snapshotter => "csi-snapshotter",
+            Self::SnapshotController => "snapshot-controller",
+            Self::Registrar => "csi-node-driver-registrar",
+            Self::LivenessProbe => "livenessprobe",
+        }
+    }
+
     /// The component of `manifests/rbac` with the rights that upstream's program requires; none without requests to the
     /// API server.
     pub(crate) fn component(self) -> Option<&'static str> {
         match self {
-            Self::Provisioner => Some("csi-provisioner"),
-            Self::Attacher => Some("csi-attacher"),
-            Self::Resizer => Some("csi-resizer"),
-            Self::Snapshotter => Some("csi-snapshotter"),
-            Self::SnapshotController => Some("snapshot-controller"),
+            Self::Provisioner
+            | Self::Attacher
+            | Self::Resizer
+            | Self::Snapshotter
+            | Self::SnapshotController => Some(self.program()),
             Self::Registrar | Self::LivenessProbe => None,
         }
     }
@@ -100,6 +117,14 @@ impl Replaceable {
             Self::Registrar | Self::LivenessProbe => None,
         }
     }
+}
+
+/// Whether the end of an image's name is a platform: `amd64`, `rhel9`, `ubi8`.
+fn is_platform(name: &str) -> bool {
+    const PROCESSORS: [&str; 6] = ["amd64", "arm", "arm64", "ppc64le", "s390x", "riscv64"];
+    let is_numbered =
+        |base: &str| name.strip_prefix(base).is_some_and(|version| version.parse::<u8>().is_ok());
+    PROCESSORS.contains(&name) || is_numbered("rhel") || is_numbered("ubi")
 }
 
 /// What a program does.
@@ -311,6 +336,9 @@ mod tests {
         let table = [
             ("csi-provisioner", Some(Provisioner)),
             ("mirrored-sig-storage-csi-provisioner", Some(Provisioner)),
+            ("ose-csi-external-provisioner-rhel9", Some(Provisioner)),
+            ("csi-provisioner-arm64", Some(Provisioner)),
+            ("csi-provisioner-webhook", None),
             ("csi-node-driver-registrar", Some(Registrar)),
             ("livenessprobe", Some(LivenessProbe)),
             ("snapshot-controller", Some(SnapshotController)),
