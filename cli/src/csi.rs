@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -23,7 +24,7 @@ use tokio::sync::{Mutex, mpsc};
 use crate::{
     csi_args::{Args, Format},
     findings, list,
-    local_driver::{self, LocalDriver, READY_TIMEOUT},
+    local_driver::{self, LocalDriver},
 };
 
 /// The node IDs of a driver started by this command.
@@ -47,6 +48,11 @@ pub fn run(args: Args, privilege: Option<Privilege>, run_start: Stamp) -> Result
         Ok(expected) => expected,
         Err(error) => return Ok(crate::unreadable(&error)),
     };
+    if let Some(path) = args.write_expect.as_deref()
+        && let Err(error) = findings::is_new(path)
+    {
+        return Ok(crate::unreadable(&error));
+    }
     if plan(&catalogue(), &args.filter, None).is_empty() {
         return Ok(no_case(&args.filter));
     }
@@ -102,7 +108,8 @@ async fn attempt(
     if args.list {
         let scratch = Path::new(STATE_DIR).join("driver.log");
         let started = start(&args, &mut config, scratch)?;
-        let (driver, _emitting) = connect(config, &started, mpsc::unbounded_channel().0).await?;
+        let (driver, _emitting) =
+            connect(config, &started, args.start_timeout, mpsc::unbounded_channel().0).await?;
         print(&plan(&catalogue(), &args.filter, Some(driver.capabilities())), args.format)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -114,7 +121,7 @@ async fn attempt(
     };
     let (events, reporting) = reporter.in_ci().remembering(args.history.path()).start();
     let connected = tokio::select! {
-        connected = connect(config, &started, events.clone()) => connected,
+        connected = connect(config, &started, args.start_timeout, events.clone()) => connected,
         () = interrupted.cancelled() => return Ok(ExitCode::from(INTERRUPTED)),
     };
     let (driver, emitting) = connected?;
@@ -135,6 +142,9 @@ async fn attempt(
     match args.format {
         Format::Json => println!("{}", serde_json::to_string_pretty(&summary)?),
         Format::Text => println!("{}", times(&summary.results, summary.elapsed_s)),
+    }
+    if let Some(path) = args.write_expect.as_deref().filter(|_| !interrupted.is_cancelled()) {
+        eprintln!("claimcheck: {}", findings::write(path, &summary, Level::Calls)?);
     }
     if let Some(expected) = expected.filter(|_| !interrupted.is_cancelled()) {
         let difference = findings::compare(&expected, &summary);
@@ -171,11 +181,12 @@ fn times(results: &[CaseLine], elapsed_s: f64) -> String {
 async fn connect(
     config: Config,
     started: &Started,
+    timeout: Duration,
     events: mpsc::UnboundedSender<Event>,
 ) -> Result<(Arc<DriverUnderTest>, tokio::task::JoinHandle<()>)> {
     let restart = started.restart.clone();
     let connected =
-        DriverUnderTest::connect(config, started.endpoints.clone(), restart, READY_TIMEOUT, events).await;
+        DriverUnderTest::connect(config, started.endpoints.clone(), restart, timeout, events).await;
     connected.map_err(|error| local_driver::last_words(error.into(), started.log.as_deref()))
 }
 

@@ -1,14 +1,16 @@
 //! Arguments of `claimcheck csi`: the driver's address and the test settings, as flags that override a file.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 use claimcheck_cluster::DriverCommand;
 use claimcheck_conformance::{Access, Config, NodeEffects, PathCommands, Secrets};
 use claimcheck_csi::Endpoint;
 use claimcheck_harness::Privilege;
-use claimcheck_run::HistoryArgs;
+use claimcheck_run::{HistoryArgs, positive_duration};
 use clap::{ArgGroup, ValueEnum};
+
+use crate::local_driver::READY_TIMEOUT;
 
 /// Arguments of `csi`.
 #[derive(Debug, clap::Args)]
@@ -35,6 +37,9 @@ pub struct Args {
     /// Number of nodes to start the driver for, with a shared {state_dir} [default: 2 for builtin, else 1]
     #[arg(long, value_name = "N", requires = "driver", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub nodes: Option<u8>,
+    /// How long the driver may take to start, for example 90s
+    #[arg(long, value_name = "DURATION", default_value = READY_TIMEOUT, value_parser = positive_duration)]
+    pub start_timeout: Duration,
     /// List the cases with the specification rule, the equivalent csi-sanity test and, with a driver, skip reasons
     #[arg(long)]
     pub list: bool,
@@ -56,6 +61,9 @@ pub struct Args {
     /// A list of known findings (see ci/findings): exit with 0 only if exactly these cases fail
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     pub expect: Option<PathBuf>,
+    /// Write the cases that fail to a new file, as a first list for --expect
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "expect", "explain"])]
+    pub write_expect: Option<PathBuf>,
     #[command(flatten)]
     pub history: HistoryArgs,
     /// YAML file with the settings below, under the same names; flags override it

@@ -5,7 +5,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -14,8 +13,8 @@ use claimcheck_conformance::{DriverProcess, Endpoints};
 use claimcheck_csi::Endpoint;
 use claimcheck_harness::{STATE_DIR, share};
 
-/// The timeout for a driver to start listening.
-pub const READY_TIMEOUT: Duration = Duration::from_secs(20);
+/// The default timeout for a driver to start listening.
+pub const READY_TIMEOUT: &str = "20s";
 /// The number of lines of a driver's output that are shown when it fails to start.
 const LAST_WORDS: usize = 10;
 
@@ -84,10 +83,9 @@ pub fn last_words(error: anyhow::Error, log: Option<&Path>) -> anyhow::Error {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n  ");
-    if last.is_empty() {
-        error
-    } else {
-        error.context(format!("last lines of the driver's output:\n  {last}\n"))
+    match last.is_empty() {
+        true => error.context(format!("the driver printed nothing to its log, {}", log.display())),
+        false => error.context(format!("last lines of the driver's log, {}:\n  {last}\n", log.display())),
     }
 }
 

@@ -32,6 +32,9 @@ pub struct Args {
     /// A list of known findings (see ci/findings): exit with 0 only if exactly these cases fail
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
+    /// Write the cases that fail, and what is leaked, to a new file, as a first list for --expect
+    #[arg(long, value_name = "FILE", conflicts_with = "expect")]
+    write_expect: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -53,6 +56,11 @@ impl Args {
             Ok(expected) => expected,
             Err(error) => return Ok(crate::unreadable(&error)),
         };
+        if let Some(path) = self.write_expect.as_deref()
+            && let Err(error) = findings::is_new(path)
+        {
+            return Ok(crate::unreadable(&error));
+        }
         let options = Options {
             filters: self.filter,
             place,
@@ -75,11 +83,15 @@ impl Args {
             eprintln!("claimcheck: {error}: see `claimcheck list`");
             return Ok(ExitCode::from(2));
         }
-        crate::runtime()?.block_on(run(&options, expected, privilege))
+        crate::runtime()?.block_on(run(&options, (expected, self.write_expect), privilege))
     }
 }
 
-async fn run(options: &Options, expected: Option<Expected>, privilege: Privilege) -> Result<ExitCode> {
+async fn run(
+    options: &Options,
+    (expected, write_expect): (Option<Expected>, Option<PathBuf>),
+    privilege: Privilege,
+) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
     crate::print(options.place.startup_notice());
     // Until everything is up, an interrupt needs no orderly shutdown.
@@ -90,6 +102,9 @@ async fn run(options: &Options, expected: Option<Expected>, privilege: Privilege
     run.run_all().await;
     let outcome = run.finish(options.started).await?;
     crate::print(options.place.shutdown_notice());
+    if let Some(path) = write_expect.filter(|_| !interrupted.is_cancelled()) {
+        crate::print(Some(findings::write(&path, &outcome.summary, Level::Cluster)?));
+    }
     if let Some(expected) = expected.filter(|_| !interrupted.is_cancelled() && outcome.keeps_thresholds()) {
         let difference = findings::compare(&expected, &outcome.summary);
         crate::print(Some(difference.to_string()));

@@ -6,6 +6,7 @@ use std::{
     io::{ErrorKind, Write},
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -14,7 +15,7 @@ use claimcheck_conformance::Endpoints;
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
 use claimcheck_harness::STATE_DIR;
 use claimcheck_model::Capability;
-use claimcheck_run::interrupt;
+use claimcheck_run::{interrupt, positive_duration};
 use claimcheck_suites::load::bytes;
 use claimcheck_suites::testdriver::{ClassOption, Content, DriverOptions, Origin, class, draft};
 use clap::ArgGroup;
@@ -45,6 +46,9 @@ pub struct Args {
     /// Endpoint of the driver's controller service, if separate
     #[arg(long, value_name = "URL", requires = "endpoint")]
     controller_endpoint: Option<Endpoint>,
+    /// How long the driver may take to start, for example 90s
+    #[arg(long, value_name = "DURATION", default_value = READY_TIMEOUT, value_parser = positive_duration)]
+    start_timeout: Duration,
     /// File to write, which must not exist yet [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -157,21 +161,21 @@ impl Args {
         let Some(command) = &self.driver else {
             let node = self.endpoint.clone().context("either --endpoint or --driver is required")?;
             let controller = self.controller_endpoint.clone();
-            return reach(Endpoints { node, controller, second: None }).await;
+            return reach(Endpoints { node, controller, second: None }, self.start_timeout).await;
         };
         let log = Path::new(STATE_DIR).join("driver.log");
         let local = LocalDriver::start(command, self.driver_controller.as_ref(), &[NODE], &log)?;
-        let description = reach(local.endpoints).await;
+        let description = reach(local.endpoints, self.start_timeout).await;
         description.map_err(|error| local_driver::last_words(error, Some(&log)))
     }
 }
 
-async fn reach(endpoints: Endpoints) -> Result<DriverDescription> {
+async fn reach(endpoints: Endpoints, timeout: Duration) -> Result<DriverDescription> {
     let to = |endpoint| Driver::new(endpoint, Tap::none(), "testdriver");
     let node = to(endpoints.node);
     let controller = endpoints.controller.map_or_else(|| node.clone(), to);
     for driver in [&node, &controller] {
-        driver.wait_ready(READY_TIMEOUT).await?;
+        driver.wait_ready(timeout).await?;
     }
     Ok(describe_driver(&controller, &node).await?)
 }
@@ -220,7 +224,7 @@ fn absolute(path: &Path) -> Result<String> {
 }
 
 /// Writes a file, unless it exists.
-fn create(path: &Path, text: &str) -> Result<bool> {
+pub(crate) fn create(path: &Path, text: &str) -> Result<bool> {
     let failed =
         || format!("cannot write {}: check that its directory exists and is writable", path.display());
     let mut file = match OpenOptions::new().write(true).create_new(true).open(path) {
