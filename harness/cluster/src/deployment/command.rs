@@ -68,6 +68,8 @@ pub(super) enum Reference {
     Endpoint,
     /// In any other argument or variable.
     Mention,
+    /// As the address that upstream's sidecars call (`--csi-address`); some drivers listen on it.
+    Address,
     /// Not at all.
     Absent,
 }
@@ -190,13 +192,15 @@ pub(super) fn reference(part: &Part<'_>, sockets: &BTreeSet<Location>) -> Refere
     let is_client = part.kind.is_some()
         || is_probe
         || CLIENTS.contains(&last_component(part.image))
-        || arguments.iter().any(calls)
-        || flags::value(&arguments, "csi-address").is_some_and(mentions);
+        || arguments.iter().any(calls);
     if is_client {
         return Reference::Client;
     }
     if endpoints(part, &arguments).any(|(name, value)| is_endpoint(name) && mentions(value)) {
         return Reference::Endpoint;
+    }
+    if flags::value(&arguments, "csi-address").is_some_and(mentions) {
+        return Reference::Address;
     }
     let is_mentioned = arguments.iter().any(|word| mentions(word))
         || part.variables.set.iter().any(|variable| mentions(&variable.value));

@@ -259,7 +259,8 @@ impl fmt::Display for Problem {
             Self::Shell { image, shell } => write!(
                 f,
                 "the container starts {shell}, for which the program of --image-rootfs {image}=exec: cannot stand: \
-                 give the folder of the image's root file system, or replace the script in the manifest"
+                 give the folder of the image's root file system, leave its containers out with {image}=none, or replace the \
+                 script in the manifest"
             ),
             Self::NoHostProgram { image, program } => {
                 write!(f, "--image-rootfs {image}=exec:{program}: there is no such file: check the path")

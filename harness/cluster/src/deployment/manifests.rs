@@ -266,7 +266,7 @@ fn typed<T: DeserializeOwned>(object: Value, file: File<'_>, title: String) -> R
     serde_json::from_value(object.clone()).map_err(|source| {
         // The reason quotes the value.
         let source = match title.starts_with("Secret ") {
-            true => serde_json::Error::custom("it has a value of another type"),
+            true => serde_json::Error::custom("values of data are base64, those of stringData are texts"),
             false => source,
         };
         let mut path = Vec::new();
@@ -442,6 +442,10 @@ mod tests {
                 "{kind: Service, metadata: {name: s}}\n---\nkind: ConfigMap\nmetadata:\n  name: c\ndata:\n  a: b\n  \
                  port: 8080\n",
                 ":8: ConfigMap c is invalid at data.port: write",
+            ),
+            (
+                "kind: Secret\nmetadata: {name: s}\ndata:\n  key: <id>\n",
+                ":4: Secret s is invalid at data.key: write",
             ),
             (
                 "{kind: DaemonSet, metadata: {name: d}, spec: {template: {spec: {containers: [{name: a}, \

@@ -347,12 +347,13 @@ fn one_program_per_image(parts: &[Part<'_>]) -> Result<(), PlanError> {
 }
 
 /// The drivers: of the nodes, and the separate controller, if any. In each workload it is the container that passes the
-/// CSI socket to its program as an endpoint, else the one that mentions the socket, except for clients.
+/// CSI socket to its program as an endpoint, else the one that mentions the socket, else the one that has it as the address
+/// of sidecars (Carina), except for clients.
 ///
 /// A sidecar in a pod of its own, such as Synology's snapshotter, has a second process of the driver next to it; here it
 /// calls the first one.
 fn drivers(parts: &[Part<'_>], sockets: &BTreeSet<Location>) -> Result<Drivers, PlanError> {
-    use command::Reference::{Endpoint, Mention};
+    use command::Reference::{Address, Endpoint, Mention};
     let found = |wanted: command::Reference, workload: &Workload| -> Vec<usize> {
         let is_wanted = |part: &Part<'_>| {
             std::ptr::eq(part.workload, workload) && command::reference(part, sockets) == wanted
@@ -366,10 +367,9 @@ fn drivers(parts: &[Part<'_>], sockets: &BTreeSet<Location>) -> Result<Drivers, 
             continue;
         }
         seen.push(part.workload);
-        let mut candidates = found(Endpoint, part.workload);
-        if candidates.is_empty() {
-            candidates = found(Mention, part.workload);
-        }
+        let kinds = [Endpoint, Mention, Address].into_iter();
+        let mut candidates = kinds.map(|kind| found(kind, part.workload)).filter(|found| !found.is_empty());
+        let candidates = candidates.next().unwrap_or_default();
         for at in candidates {
             let (slot, place) = match part.service {
                 Service::Node => (&mut node, "of the nodes"),
@@ -428,7 +428,7 @@ fn service(workload: &Workload, sidecars: &[DeploymentSidecar]) -> Service {
 }
 
 /// Whether a sidecar runs: of those that run on every node, that of the controller's pod does not if the pods of nodes
-/// have one.
+/// have one; of the others, that of the pods of nodes does not if the controller's pod has one.
 fn runs(part: &Part<'_>, kind: Replaceable, parts: &[Part<'_>], idle: &mut Idle) -> Result<bool, PlanError> {
     let of_node = |part: &Part<'_>| part.service == Service::Node;
     let others = || {
@@ -446,7 +446,12 @@ fn runs(part: &Part<'_>, kind: Replaceable, parts: &[Part<'_>], idle: &mut Idle)
             }
         }
         Placement::FirstNode => {
-            if let Some(other) = others().next() {
+            // As in the manifests of Hammerspace, where the pods of nodes have a resizer, too.
+            if of_node(part) && others().any(|other| !of_node(other)) {
+                idle.add("a second sidecar of a kind", part.title());
+                return Ok(false);
+            }
+            if let Some(other) = others().find(|other| of_node(other) == of_node(part)) {
                 return Err(two_sidecars(part, other, kind));
             }
         }

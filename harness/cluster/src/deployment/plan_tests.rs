@@ -542,7 +542,10 @@ fn containers_are_recognised_by_how_they_use_the_socket() {
     let images = |names: &[&str]| -> Vec<String> {
         names.iter().map(|name| format!("{name}=exec:/opt/{name}")).collect()
     };
-    let table: [(&[&str], &[&str], &str); 3] = [
+    let address = "{name: a, image: acme/address, args: [--csi-address=/csi/csi.sock]}";
+    let table: [(&[&str], &[&str], &str); 5] = [
+        (&[probe, address], &["livenessprobe", "address"], "/opt/address --csi-address={socket}"),
+        (&[address, endpoint], &["address", "driver"], "/opt/driver --csi-endpoint {socket}"),
         (&[client, mention, endpoint], &["x", "m", "driver"], "/opt/driver --csi-endpoint {socket}"),
         (&[client, mention, probe], &["x", "m", "livenessprobe"], "env SOCKET={socket} /opt/m"),
         (&[probe, endpoint], &["livenessprobe", "driver"], "/opt/driver --csi-endpoint {socket}"),
@@ -768,4 +771,24 @@ fn a_sidecar_in_a_pod_with_a_second_process_of_the_driver_calls_the_first_one() 
     let images = [&images[..], &["other=exec:/opt/o"]].concat();
     let error = planned(&yaml("acme/other"), &images).unwrap_err().to_string();
     assert!(error.contains("both are the driver of the controller"), "{error}");
+}
+
+/// As in the manifests of Hammerspace.
+#[test]
+fn of_two_sidecars_of_a_kind_that_of_the_controller_runs() {
+    let resizer = |name: &str| {
+        format!("{{name: {name}, image: k/csi-resizer, args: [--csi-address=/csi/csi.sock, --of={name}]}}")
+    };
+    let yaml = [
+        workload("StatefulSet", "a", &format!("containers: [{}]", resizer("controller"))),
+        node_with(&[&resizer("node")]),
+    ];
+    for yaml in [yaml.concat(), [yaml[1].as_str(), &yaml[0]].concat()] {
+        let plan = planned(&yaml, &["driver=exec:/opt/d", SIDECARS[4]]).unwrap();
+        let expected = "resizer (ns/default): /opt/csi-resizer --csi-address={socket} --of=controller";
+        assert_eq!(plan.sidecars.commands(), [expected]);
+        assert!(
+            plan.notice.unwrap().contains("a second sidecar of a kind (container node of DaemonSet ns/d)")
+        );
+    }
 }

@@ -66,7 +66,8 @@ pub enum Class {
 }
 
 impl TestDriver {
-    /// Reads a driver file and the files that it names; relative paths are resolved against its directory.
+    /// Reads a driver file and the files that it names. A relative path is one below its directory, or below one of those
+    /// above it: upstream resolves them against the root of a repository (`--repo-root`).
     ///
     /// # Errors
     /// [`TestDriverError`] contains the position of the mistake and a suggestion.
@@ -75,7 +76,9 @@ impl TestDriver {
             fs::read_to_string(path).map_err(|source| TestDriverError::Read { path: path.to_owned(), source })
         };
         Self::parse(path, &read(path)?, |name| {
-            let path = path.parent().unwrap_or(Path::new("")).join(name);
+            let paths: Vec<PathBuf> = path.ancestors().skip(1).map(|folder| folder.join(name)).collect();
+            let found = paths.iter().find(|path| path.is_file()).or(paths.first()).cloned();
+            let path = found.unwrap_or_else(|| name.into());
             Ok((path.clone(), read(&path)?))
         })
     }

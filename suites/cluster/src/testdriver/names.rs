@@ -173,6 +173,7 @@ fn meant(name: &str, siblings: &Map<String, Value>, path: &str, every: &Value) -
     }
     let mut homes = Vec::new();
     find(name, every, "", &mut homes);
+    homes.sort();
     (!homes.is_empty()).then(|| {
         let place = if path.is_empty() { "the top level" } else { path };
         format!("it belongs to {}, not to {place}", homes.join(" or "))
@@ -225,7 +226,7 @@ fn compared(
         }
         (document, _) => return Ok(document.value()),
     };
-    let mut kept = Map::new();
+    let mut accepted = Map::new();
     for (key, node) in fields {
         // The names of timeouts are decoded by encoding/json, which disregards case (`GetTimeouts`).
         let is_same = |known: &&String| match path {
@@ -239,13 +240,13 @@ fn compared(
         let inner = &known[name];
         let value = compared(node, inner, &joined(path, name), unknown)?;
         match (value.is_null(), inner) {
-            (false, _) => drop(kept.insert(name.clone(), value)),
+            (false, _) => drop(accepted.insert(name.clone(), value)),
             // A capability is false then, and not absent.
-            (true, Value::Bool(_)) => drop(kept.insert(name.clone(), false.into())),
+            (true, Value::Bool(_)) => drop(accepted.insert(name.clone(), false.into())),
             (true, _) => {}
         }
     }
-    Ok(kept.into())
+    Ok(accepted.into())
 }
 
 /// A document with every field that upstream knows.
@@ -284,7 +285,7 @@ mod tests {
     fn names_that_resemble_nothing_are_ignored_as_upstream_does() {
         let known = names(
             "ShortName: x\nStorageClass: {FromName: true, Comment: c}\nDriverInfo:\n  Name: d\n  FeatureTag: '[F]'\n  \
-             Capabilities: {volumeStats: true, block: true, exec: }\nTimeouts: {podstart: 5m, Reboot: 1m}\n\
+             Capabilities: {replication: true, block: true, exec: }\nTimeouts: {podstart: 5m, Reboot: 1m}\n\
              InlineVolumes:\n- {Attributes: {a: }, Kind: k}\n",
         )
         .unwrap();
@@ -292,7 +293,7 @@ mod tests {
             "ShortName (line 1)",
             "StorageClass.Comment (line 2)",
             "DriverInfo.FeatureTag (line 5)",
-            "DriverInfo.Capabilities.volumeStats (line 6)",
+            "DriverInfo.Capabilities.replication (line 6)",
             "Timeouts.Reboot (line 7)",
             "InlineVolumes.Kind (line 9)",
         ];

@@ -136,10 +136,6 @@ fn mistakes_are_reported_with_line_and_suggestion() {
             "driver.yaml:3: SupportedSizeRange: Min 2Gi is above Max 1Gi",
         ),
         (
-            format!("{NAME}  Capabilities: {{block: 'yes'}}\n"),
-            "driver.yaml:3: DriverInfo.Capabilities.block: ",
-        ),
-        (
             "StorageClass: {FromFile: class.yaml}\nDriverInfo: {Name: other}\n".to_owned(),
             "class.yaml: its provisioner is \"d.example.com\", but the driver is \"other\"",
         ),
@@ -164,4 +160,23 @@ fn fields_that_upstream_ignores_are_accepted_and_listed() {
     assert_eq!(driver.ignored(), ["ShortName (line 1)", "DriverInfo.FeatureTag (line 4)"]);
     assert_eq!((driver.class(), driver.name()), (&Class::Name, "d"));
     assert_eq!(parse(NAME).unwrap().ignored(), [""; 0]);
+}
+
+/// As in the files of Alibaba Cloud and of EBS.
+#[test]
+fn files_are_named_relative_to_the_file_or_to_the_root_of_its_repository() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("test/e2e");
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("driver.yaml");
+    let class = "provisioner: d.example.com\nparameters: {pool: a}\n";
+    fs::write(folder.join("class.yaml"), class).unwrap();
+    for name in ["class.yaml", "test/e2e/class.yaml"] {
+        fs::write(&path, format!("StorageClass: {{FromFile: {name}}}\n{NAME}")).unwrap();
+        let driver = TestDriver::read(&path).unwrap();
+        assert!(matches!(driver.class(), Class::Object(_)), "{name}");
+    }
+    fs::write(&path, format!("StorageClass: {{FromFile: other.yaml}}\n{NAME}")).unwrap();
+    let error = TestDriver::read(&path).unwrap_err().to_string();
+    assert!(error.contains("test/e2e/other.yaml"), "{error}");
 }
