@@ -83,13 +83,14 @@ impl Driver {
         if request.node_id.is_empty() {
             volume.nodes.values_mut().for_each(|usage| usage.attached = None);
         } else {
-            let node_id = fields::node_id(&request.node_id)?;
-            match volume.nodes.get_mut(&node_id) {
-                Some(usage) => usage.attached = None,
-                None if self.store.node(&node_id)?.is_none() => {
-                    return Err(Error::NoNode(node_id.to_string()));
+            match fields::node_id(&request.node_id) {
+                // Nor is it on a node that does not exist: csi-attacher would repeat the call after an error without end.
+                Err(Error::NoNode(_)) => {}
+                node_id => {
+                    if let Some(usage) = volume.nodes.get_mut(&node_id?) {
+                        usage.attached = None;
+                    }
                 }
-                None => {}
             }
         }
         volume.prune();

@@ -52,7 +52,7 @@ fn run<H: Host + 'static>(
         match call(&driver, place) {
             Ok(()) => {}
             // Taken back before it was there: nothing to do, as Kubernetes sees it.
-            Err(Error::NoVolume(_) | Error::NoNode(_)) if index >= scenario.does.len() => {}
+            Err(Error::NoVolume(_)) if index >= scenario.does.len() => {}
             // Said as it should be; the volume grows with its next staging.
             Err(Error::OnlineGrowth { .. }) => {}
             Err(error) => return Err((index, error)),
