@@ -128,6 +128,11 @@ const PACKS: &[Pack] = &[
     pack(Devices, &[MetadataUntracked], &["metadata::"]),
     pack(Directories, &[GroupsOfOneVolume], &["groups::", "VolumeGroupSnapshot"]),
     pack(Directories, &[SnapshotsOfUnusedVolumes], &["snapshots::", "metadata::"]),
+    pack(
+        Directories,
+        &[SnapshotsOfUsedVolumes],
+        &["snapshots::", "CreateSnapshot", "groups::", "VolumeGroupSnapshot"],
+    ),
     pack(Devices, &[MetadataFixedBlocks, MetadataSingleBlocks, MetadataEmptyMessages], &["metadata::"]),
     pack(Directories, &[Slow, ReadyLate], &["lifecycle::", "interruptions::"]),
     pack(Directories, &[SlowResponses, SerialCalls], &["lifecycle::", "concurrency::"]),

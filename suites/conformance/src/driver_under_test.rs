@@ -136,6 +136,10 @@ pub(crate) struct Known {
     pub traces: BTreeMap<Trace, CaseId>,
     /// Why the driver makes no group snapshots of the volumes of cases, which it may decide.
     pub ungrouped: Option<String>,
+    /// The driver cuts snapshots only of volumes that are published.
+    pub snapshots_of_used: bool,
+    /// Errors that a call returned however often it was repeated, without what differs between volumes.
+    pub persistent: BTreeSet<String>,
     /// Effects that are absent.
     pub absent_effects: AbsentEffects,
     /// Calls with errors that contained a secret.

@@ -28,7 +28,7 @@ use crate::{
     driver::Driver,
     error::Result as Outcome,
     fields,
-    volume::{Source, Volume, VolumeId},
+    volume::{NodeId, Source, Volume, VolumeId},
 };
 
 /// The size of which all sizes are multiples, with [`Variant::SizesInGibibytes`].
@@ -192,7 +192,11 @@ async fn controller_unpublish_volume(
     d: &Varied,
     request: ControllerUnpublishVolumeRequest,
 ) -> Answer<ControllerUnpublishVolumeResponse> {
-    let gone = d.gone(&request.volume_id);
+    let mut gone = d.gone(&request.volume_id);
+    if gone.is_ok() && d.has(Variant::NotFoundWhenGone) && !request.node_id.is_empty() {
+        let node = NodeId::parse(&request.node_id).and_then(|id| d.sound.store.node(&id).ok().flatten());
+        gone = node.map(drop).ok_or_else(|| Status::not_found("the node does not exist"));
+    }
     let answer = d.sound.controller_unpublish_volume(Request::new(request)).await?;
     gone?;
     Ok(answer)
@@ -273,7 +277,19 @@ pub(super) fn of_snapshot(d: &Varied, snapshot: Option<&mut v1::Snapshot>, reply
     }
 }
 
+impl Varied {
+    /// `FailedPrecondition` for a volume that no node uses, if snapshots require that.
+    pub(super) fn must_be_used(&self, volume_id: &str) -> Result<(), Status> {
+        let volume = fields::volume_id(volume_id).and_then(|id| self.sound.volume(&id));
+        if self.has(Variant::SnapshotsOfUsedVolumes) && volume.is_ok_and(|volume| volume.in_use().is_none()) {
+            return Err(Status::failed_precondition("no node uses the volume"));
+        }
+        Ok(())
+    }
+}
+
 async fn create_snapshot(d: &Varied, request: CreateSnapshotRequest) -> Answer<CreateSnapshotResponse> {
+    d.must_be_used(&request.source_volume_id)?;
     let source = fields::volume_id(&request.source_volume_id).and_then(|id| d.sound.volume(&id));
     if d.has(Variant::SnapshotsOfUnusedVolumes) && source.is_ok_and(|volume| volume.in_use().is_some()) {
         return Err(Status::failed_precondition("a node uses the volume"));

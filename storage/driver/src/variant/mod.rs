@@ -143,7 +143,7 @@ pub enum Variant {
     ExpandSmallerRefused,
     /// ControllerExpandVolume always requires NodeExpandVolume
     NodeExpansionRequired,
-    /// Calls that undo something return NotFound for a volume that does not exist
+    /// Calls that undo something return NotFound for a volume or node that does not exist
     NotFoundWhenGone,
     /// Snapshots have no size_bytes
     SnapshotSizeUnknown,
@@ -169,6 +169,8 @@ pub enum Variant {
     GroupsOfOneVolume,
     /// CreateSnapshot returns FailedPrecondition for a volume that a node uses
     SnapshotsOfUnusedVolumes,
+    /// CreateSnapshot and CreateVolumeGroupSnapshot return FailedPrecondition for a volume that no node uses
+    SnapshotsOfUsedVolumes,
     /// NodeGetVolumeStats returns no usage
     StatsUnset,
     /// NodeGetVolumeStats returns bytes only
@@ -297,6 +299,7 @@ impl Variant {
             | Self::MetadataUntracked
             | Self::GroupsOfOneVolume
             | Self::SnapshotsOfUnusedVolumes
+            | Self::SnapshotsOfUsedVolumes
             | Self::StatsUnset
             | Self::StatsOfBytes
             | Self::StatsOfInodes

@@ -240,7 +240,7 @@ impl Variant {
                 "Indicates that the specified volumes cannot be snapshotted together because the volumes are not \
                  configured properly based on requirements from the SP.",
             ),
-            Self::SnapshotsOfUnusedVolumes => permit(
+            Self::SnapshotsOfUnusedVolumes | Self::SnapshotsOfUsedVolumes => permit(
                 "CreateSnapshot",
                 "If an error occurs before a snapshot is cut, `CreateSnapshot` SHOULD return a corresponding gRPC error \
                  code that reflects the error condition.",

@@ -116,6 +116,7 @@ async fn create_volume_group_snapshot(
     if d.has(Variant::GroupsOfOneVolume) && request.source_volume_ids.len() > 1 {
         return Err(Status::failed_precondition("the volumes are not in one consistency group"));
     }
+    request.source_volume_ids.iter().try_for_each(|id| d.must_be_used(id))?;
     let mut answer = d.sound.create_volume_group_snapshot(Request::new(request)).await?;
     of_group(d, answer.get_mut().group_snapshot.as_mut(), Reply::Create);
     Ok(answer)

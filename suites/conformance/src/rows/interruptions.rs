@@ -190,6 +190,7 @@ async fn node_expand(f: &Fixture) -> Result<()> {
 async fn snapshot(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Snapshot)?;
     let request = f.snapshot_request(&f.volume().await?.volume_id);
+    f.publish_unused_if_required(std::slice::from_ref(&request.source_volume_id)).await;
     let taken = interrupted(f, "CreateSnapshot", || f.create_snapshot(request.clone())).await?;
     // A call that was cancelled may be executed after the one that succeeded, and keep the snapshot busy.
     let again =
@@ -210,6 +211,7 @@ async fn delete_snapshot(f: &Fixture) -> Result<()> {
 async fn group(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Group)?;
     let request = f.group_request(vec![f.volume().await?.volume_id]);
+    f.publish_unused_if_required(&request.source_volume_ids).await;
     let call = || f.create_volume_group_snapshot(request.clone());
     interrupted(f, "CreateVolumeGroupSnapshot", call).await?;
     Ok(())
