@@ -58,6 +58,8 @@ struct Ended {
     end: Option<End>,
     /// What the case left behind, if that is its only failure.
     left: Vec<Finding>,
+    /// The case found what is only a warning.
+    is_violation: bool,
 }
 
 /// Whether cases of this phase or a later one may establish effects.
@@ -149,7 +151,8 @@ impl Runner {
         let serially = Phase { schedule: phase.schedule, cases, parallel: 1 };
         let mut all = serially.run(|planned| self.run_serial(planned)).await;
         for (again, ended) in again.iter().zip(&mut all) {
-            if let Some(failed) = again.failed.filter(|_| ended.result == CaseResult::Passed) {
+            let passed = ended.result == CaseResult::Passed && !ended.is_violation;
+            if let Some(failed) = again.failed.filter(|_| passed) {
                 ended.warnings.push(format!(
                     "{failed} failed while other cases ran in parallel, but not when the case was run alone"
                 ));
@@ -254,7 +257,8 @@ impl Runner {
         if let Some(reason) = self.skip(planned) {
             let result = CaseResult::Skipped { reason };
             let (warnings, left) = (Vec::new(), Vec::new());
-            return Ok(Ended { case, result, seconds: 0.0, warnings, end: None, left });
+            let (seconds, is_violation) = (0.0, false);
+            return Ok(Ended { case, result, seconds, warnings, end: None, left, is_violation });
         }
         let began = Instant::now();
         self.send(Event::CaseStarted { case: case.clone(), namespace: String::new() });
@@ -329,9 +333,10 @@ impl Runner {
             // At least the cases of one row, with different access types, have one cause.
             cause.get_or_insert_with(|| planned.case.row.name.to_owned());
         }
+        let (is_violation, seconds) = (violation.is_some(), began.elapsed().as_secs_f64());
         let warnings = warnings.chain(violation).collect();
         let left = if early { failures } else { Vec::new() };
-        Ok(Ended { case, result, seconds: began.elapsed().as_secs_f64(), warnings, end: own, left })
+        Ok(Ended { case, result, seconds, warnings, end: own, left, is_violation })
     }
 
     /// The outcome of a case with calls without a response, which is reported once per call.

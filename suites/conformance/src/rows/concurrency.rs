@@ -192,11 +192,14 @@ where
     loop {
         match call().await {
             Err(status) if status.code() == Code::Aborted && Instant::now() < limit => sleep(pause).await,
-            Err(status) if status.code() != Code::Aborted && retries < RETRIES.0 => {
+            Err(status) if status.code() != Code::Aborted && retries < f.attempts(&status, RETRIES.0) => {
                 (odd, retries) = (Some(status), retries + 1);
                 sleep(pause).await;
             }
             answer => {
+                if let Some(status) = answer.as_ref().err().filter(|_| retries == RETRIES.0) {
+                    f.persists(status);
+                }
                 if let Some(odd) = odd.filter(|_| answer.is_ok()) {
                     f.warn(format!(
                         "a call that succeeded after retries first returned {}",
