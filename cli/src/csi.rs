@@ -227,6 +227,9 @@ fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: O
     if capabilities.node_effects == NodeEffects::None {
         environment.insert("node_effects".to_owned(), NodeEffects::None.name().to_owned());
     }
+    if !capabilities.restarts {
+        environment.insert("restarts".to_owned(), "excluded".to_owned());
+    }
     RunInfo {
         cases: planned.len(),
         cluster: ClusterKind::Csi,

@@ -93,6 +93,9 @@ struct Settings {
     /// service, which mounts nothing [default: checked]
     #[arg(long, value_name = "WHICH", value_parser = node_effects)]
     node_effects: Option<NodeEffects>,
+    /// Do not kill and restart the driver in cases: for one with a fake back end, which loses its volumes with its process
+    #[arg(long)]
+    no_restarts: bool,
     /// File system type [default: the driver's choice]
     #[arg(long, value_name = "NAME")]
     fs_type: Option<String>,
@@ -258,6 +261,7 @@ impl Settings {
         over(&mut config.call_timeout, &self.call_timeout);
         over(&mut config.attach_limit, &self.attach_limit);
         config.marker_secret &= !self.no_marker_secret;
+        config.restarts &= !self.no_restarts;
         config.tokens_in_secrets |= self.tokens_in_secrets;
         if !self.access_type.is_empty() {
             config.access_types.clone_from(&self.access_type);

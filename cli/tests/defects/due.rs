@@ -33,10 +33,12 @@ pub(crate) struct Due {
     pub(crate) as_what: As,
     /// The maximum number of failing cases: most defects affect few.
     pub(crate) most: usize,
+    /// The capabilities without which the driver runs: with them, another case finds the defect, or nothing shows it.
+    pub(crate) without: &'static [&'static str],
 }
 
 const fn due(volumes: Volumes, case: &'static str, words: &'static str, most: usize) -> Due {
-    Due { volumes, case, words, as_what: As::Failure, most }
+    Due { volumes, case, words, as_what: As::Failure, most, without: &[] }
 }
 
 /// The expected result of each defect.
@@ -53,6 +55,24 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "controller_create::CreateVolume called twice with the same name and size returns the same volume [mount]",
             "created two volumes",
             4,
+        ),
+        Defect::CreateRepeatRemakes => due(
+            Directories,
+            "lifecycle::CreateVolume called again keeps the data of the volume [mount]",
+            "after CreateVolume was called again: the data is missing or differs",
+            1,
+        ),
+        Defect::RestoreRepeats => due(
+            Directories,
+            "snapshots::CreateVolume from a snapshot called again keeps the data of the volume [mount]",
+            "after CreateVolume was called again: the data is missing or differs",
+            1,
+        ),
+        Defect::CloneRepeats => due(
+            Directories,
+            "clones::CreateVolume from a volume called again keeps the data of the clone [mount]",
+            "after CreateVolume was called again: the data is missing or differs",
+            1,
         ),
         Defect::CreateConflictAccepted => due(
             Directories,
@@ -94,6 +114,15 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "the data is missing or differs",
             6,
         ),
+        Defect::UndeclaredSourceIgnored => Due {
+            without: &["CLONE_VOLUME"],
+            ..due(
+                Directories,
+                "controller_create::CreateVolume from a kind of source that is not declared returns InvalidArgument",
+                "a volume without the data of the source, expected InvalidArgument",
+                1,
+            )
+        },
         Defect::SecretInError => due(
             Directories,
             "robustness::error messages of the whole run contain no secrets",
@@ -111,6 +140,35 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "controller_delete::DeleteVolume of a staged volume returns FailedPrecondition",
             "that is staged on a node returned OK",
             3,
+        ),
+        // A controller that neither attaches nor stages may not know what is in use, so it is not a failure.
+        Defect::DeletePublished => Due {
+            as_what: As::CaseWarning,
+            without: &["PUBLISH_UNPUBLISH_VOLUME", "STAGE_UNSTAGE_VOLUME"],
+            ..due(
+                Directories,
+                "controller_delete::DeleteVolume of a published volume keeps its data or returns FailedPrecondition [mount]",
+                "returned OK and deletes its data while it is mounted",
+                0,
+            )
+        },
+        Defect::DeleteByPrefix => due(
+            Directories,
+            "controller_delete::DeleteVolume leaves other volumes unchanged [mount]",
+            "after DeleteVolume of another one: the volume cannot be published",
+            1,
+        ),
+        Defect::CloneDeleteEmptiesSource => due(
+            Directories,
+            "clones::DeleteVolume of a clone leaves its source unchanged [mount]",
+            "in the source, after its clone was deleted: the data is missing or differs",
+            1,
+        ),
+        Defect::RestoreDeleteEmptiesSource => due(
+            Directories,
+            "snapshots::DeleteVolume of a restored volume leaves the snapshot and its source unchanged [mount]",
+            "in the source, after a volume that was restored from its snapshot was deleted: the data is missing",
+            1,
         ),
         Defect::DeleteRepeatFails => due(
             Directories,
@@ -130,6 +188,25 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "to a node that does not exist returned OK",
             2,
         ),
+        // The call SHOULD return OK, so it is not a failure.
+        Defect::DetachVolumeNotFound => Due {
+            as_what: As::CaseWarning,
+            ..due(
+                Directories,
+                "controller_publish::ControllerUnpublishVolume of a nonexistent volume succeeds or returns NotFound",
+                "ControllerUnpublishVolume of a volume that does not exist returned NotFound",
+                0,
+            )
+        },
+        Defect::DetachNodeNotFound => Due {
+            as_what: As::CaseWarning,
+            ..due(
+                Directories,
+                "controller_publish::ControllerUnpublishVolume from a nonexistent node succeeds or returns NotFound",
+                "ControllerUnpublishVolume from a node that does not exist returned NotFound",
+                0,
+            )
+        },
         Defect::LimitOffByOne => due(
             Directories,
             "controller_publish::ControllerPublishVolume beyond max_volumes_per_node returns ResourceExhausted",
@@ -172,6 +249,24 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "ListSnapshots of the source_volume_id",
             3,
         ),
+        Defect::SnapshotSourceGoneIgnored => due(
+            Directories,
+            "snapshots::ListSnapshots of a nonexistent source_volume_id returns no entries",
+            "ListSnapshots of a source_volume_id that does not exist returns",
+            1,
+        ),
+        Defect::SnapshotIdGoneIgnored => due(
+            Directories,
+            "snapshots::ListSnapshots of a nonexistent snapshot_id returns no entries",
+            "ListSnapshots of a snapshot_id that does not exist returns",
+            1,
+        ),
+        Defect::SnapshotPageNegative => due(
+            Directories,
+            "snapshots::ListSnapshots with negative max_entries succeeds or returns InvalidArgument",
+            "ListSnapshots with max_entries -1 returned Internal",
+            1,
+        ),
         Defect::NeverReady => due(
             Directories,
             "lifecycle::CreateSnapshot and DeleteSnapshot succeed",
@@ -207,6 +302,12 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "snapshots::ListSnapshots includes a new snapshot and omits a deleted one",
             "is still in ListSnapshots",
             2,
+        ),
+        Defect::SnapshotDeleteEmptiesSource => due(
+            Directories,
+            "snapshots::DeleteSnapshot leaves its source unchanged [mount]",
+            "in the source, after its snapshot was deleted: the data is missing or differs",
+            1,
         ),
         Defect::GroupLacksMember => due(
             Directories,
@@ -262,6 +363,12 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "NodeUnstageVolume called again returned Internal",
             4,
         ),
+        Defect::UnstageEmptiesByPrefix => due(
+            Directories,
+            "lifecycle::unpublishing a volume keeps its data, and that of volumes with similar names [mount]",
+            "after NodeUnpublishVolume and NodeUnstageVolume of volumes with similar names: the data is missing",
+            1,
+        ),
         Defect::PublishWithoutStage => due(
             Directories,
             "node_publish::NodePublishVolume of a volume that is not staged returns FailedPrecondition [mount]",
@@ -310,6 +417,12 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "the target path still exists",
             1,
         ),
+        Defect::UnpublishEmptiesInline => due(
+            Directories,
+            "lifecycle::unpublishing a volume keeps its data, and that of volumes with similar names [mount]",
+            "after NodeUnpublishVolume and NodeUnstageVolume of volumes with similar names: the data is missing",
+            1,
+        ),
         Defect::UnpublishRepeatFails => due(
             Directories,
             "node_publish::NodeUnpublishVolume called twice succeeds [mount]",
@@ -320,6 +433,22 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             Images,
             "node_stats::NodeGetVolumeStats at the path of another volume returns NotFound",
             "at the path of another volume returned OK",
+            1,
+        ),
+        // The specification does not limit totals, so it is not a failure.
+        Defect::InodesUnlimited => Due {
+            as_what: As::CaseWarning,
+            ..due(
+                Directories,
+                "node_stats::NodeGetVolumeStats returns consistent usage [mount]",
+                "NodeGetVolumeStats returns a total of 2^63-1 INODES",
+                0,
+            )
+        },
+        Defect::ForgetsVolumes => due(
+            Directories,
+            "replays::a volume survives a driver restart",
+            "a volume that was created before a driver restart no longer exists after it",
             1,
         ),
         Defect::InternalForNotFound => due(

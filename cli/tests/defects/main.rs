@@ -47,7 +47,7 @@ impl Trial {
         // A case that checks a whole run needs other cases.
         let only = ["robustness::", due.case];
         let only = if due.case.starts_with("robustness::") { &only[..] } else { &only[1..] };
-        let found = try_driver(Some(defect), due.volumes, if whole { &[] } else { only });
+        let found = try_driver(Some((defect, due.without)), due.volumes, if whole { &[] } else { only });
         let missed = missed(&due, &found, if whole { due.most + SLACK } else { usize::MAX });
         Self { defect, found, missed }
     }
@@ -75,11 +75,15 @@ impl Due {
     }
 }
 
-/// Runs cases (all, if none are given) against a driver with or without a defect.
-fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<Finding> {
+/// Runs cases (all, if none are given) against a driver with or without a defect, which lacks these capabilities.
+fn try_driver(defect: Option<(Defect, &[&str])>, volumes: Volumes, cases: &[&str]) -> Vec<Finding> {
     // Hanging calls run into the timeout repeatedly.
-    let timeout = if defect == Some(Defect::HangInCall) { "3" } else { "30" };
-    let flag = defect.map(|defect| format!("--defect {}", defect.name())).unwrap_or_default();
+    let timeout = if defect.is_some_and(|(defect, _)| defect == Defect::HangInCall) { "3" } else { "30" };
+    let flag = |(defect, without): (Defect, &[&str])| {
+        let disabled = without.iter().map(|capability| format!(" --disable {capability}"));
+        format!("--defect {}{}", defect.name(), disabled.collect::<String>())
+    };
+    let flag = defect.map(flag).unwrap_or_default();
     let summary = summary(&flag, volumes, &["--ready-timeout", "2", "--call-timeout", timeout], cases);
     let lines = |key| summary[key].as_array().into_iter().flatten();
     let finding = |line: &Value, as_what, message| {

@@ -67,13 +67,14 @@ pub(crate) fn ratio(trials: &[Trial]) -> String {
 
 /// The part of a row of the page that does not depend on a run.
 fn fixed(defect: Defect) -> String {
-    let Due { volumes, case, .. } = due_of(defect);
+    let Due { volumes, case, without, .. } = due_of(defect);
     let of = match volumes {
         Directories => "",
         Images => " (images)",
         Devices => " (raw block)",
     };
-    format!("| `{}` | {}{of} | {case} |", defect.name(), defect.effect())
+    let lacks = if without.is_empty() { String::new() } else { format!(" (without {})", without.join(", ")) };
+    format!("| `{}` | {}{of}{lacks} | {case} |", defect.name(), defect.effect())
 }
 
 /// Escapes text for a table cell.

@@ -185,6 +185,11 @@ const ADVICE: &[Advice] = &[
          hexadecimal), which removes limits of length, case and alphabet, and store the original next to it.",
     ),
     (
+        &[spec::SOURCE_UNUSABLE],
+        "Read volume_content_source in every CreateVolume, also if the driver declares neither snapshots nor clones, and \
+         return InvalidArgument for a source that it cannot copy.",
+    ),
+    (
         &[spec::MUTABLE],
         "Apply mutable_parameters of CreateVolume with the code that serves ControllerModifyVolume.",
     ),
@@ -281,7 +286,14 @@ const ADVICE: &[Advice] = &[
          host name that labels do not permit.",
     ),
     (
-        &[spec::FAILS, spec::GROUP_LEAKS, spec::GROUP_ERROR, spec::SNAPSHOT_ERROR],
+        &[
+            spec::FAILS,
+            spec::SNAPSHOT_UNCOMPLETED,
+            spec::SNAPSHOT_ERROR,
+            spec::GROUP_UNCOMPLETED,
+            spec::GROUP_LEAKS,
+            spec::GROUP_ERROR,
+        ],
         "Validate the whole request before the first effect, return the error with its code, and undo what was created \
          before a later step failed.",
     ),
@@ -290,7 +302,6 @@ const ADVICE: &[Advice] = &[
             spec::SOURCE_GONE,
             spec::ATTACH_GONE,
             spec::ATTACH_NO_NODE,
-            spec::DETACH_GONE,
             spec::VALIDATE_GONE,
             spec::GET_GONE,
             spec::MODIFY_GONE,
@@ -328,7 +339,7 @@ const ADVICE: &[Advice] = &[
          and return FailedPrecondition without changing the volume.",
     ),
     (
-        &[spec::DELETE_IN_USE, spec::DROP_IN_USE],
+        &[spec::DELETE_IN_USE, spec::DELETE_MOUNTED, spec::DROP_IN_USE],
         "Query the back end for attachments, clones and mounts of the object before deleting it, and map its `in use` to \
          FailedPrecondition.",
     ),
@@ -371,8 +382,15 @@ const ADVICE: &[Advice] = &[
          limit error of the back end to ResourceExhausted.",
     ),
     (
-        &[spec::DETACH_TWICE, spec::DETACH_DONE, spec::DETACH_UNKNOWN],
-        "Return OK if the back end has no such attachment, volume or node.",
+        &[
+            spec::DETACH_TWICE,
+            spec::DETACH_DONE,
+            spec::DETACH_UNKNOWN,
+            spec::DETACH_GONE,
+            spec::DETACH_NO_NODE,
+        ],
+        "Return OK if the back end has no such attachment, volume or node, and NotFound only if the volume may still be \
+         attached to it.",
     ),
     (&[spec::DETACH_ALL], "Accept an empty node_id: list the attachments of the volume, and remove each."),
     (&[spec::VALIDATE_TWICE], "Compute the answer from the volume alone; the call changes nothing."),

@@ -37,8 +37,10 @@ pub struct DriverCapabilities {
     pub files: bool,
     /// Whether effects on the driver's paths are checked.
     pub node_effects: NodeEffects,
-    /// The driver can be restarted.
+    /// The driver can be restarted, and may be.
     pub restart: bool,
+    /// Cases may restart the driver.
+    pub restarts: bool,
     /// The controller has a separate endpoint.
     pub two_endpoints: bool,
     /// Mutable parameters that the driver accepts are configured.

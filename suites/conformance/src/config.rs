@@ -25,6 +25,8 @@ pub struct Config {
     pub access_types: Vec<Access>,
     /// Whether mounts, target paths and data on this machine are checked.
     pub node_effects: NodeEffects,
+    /// Whether cases may kill and restart the driver: not one with a fake back end, which loses its state.
+    pub restarts: bool,
     /// The file system; the driver's default, if empty.
     pub fs_type: String,
     /// Mount flags for every volume.
@@ -161,6 +163,7 @@ impl Default for Config {
             volume_limit: 0,
             access_types: Vec::new(),
             node_effects: NodeEffects::Checked,
+            restarts: true,
             fs_type: String::new(),
             mount_flags: Vec::new(),
             volume_parameters: Map::new(),
@@ -301,6 +304,7 @@ mod tests {
         assert_eq!(config.secrets.node_stage_volume["a"], "b");
         assert_eq!(config.name_length, 128);
         assert_eq!(config.node_effects, NodeEffects::Checked);
+        assert!(config.restarts && !Config::parse("restarts: false\n").unwrap().restarts);
         assert_eq!(Config::parse("node-effects: none\n").unwrap().node_effects, NodeEffects::None);
         config.check().unwrap();
     }

@@ -202,7 +202,8 @@ impl DriverUnderTest {
             (below(&config.staging_dir, "staging"), below(&config.target_dir, "targets"));
         capabilities.node_effects = config.node_effects;
         capabilities.files = config.paths.is_none() && config.node_effects == NodeEffects::Checked;
-        capabilities.restart = restart.is_some();
+        capabilities.restart = restart.is_some() && config.restarts;
+        capabilities.restarts = config.restarts;
         capabilities.two_endpoints = two_endpoints;
         capabilities.mutable = !config.mutable_parameters.is_empty();
         capabilities.tokens = !config.token_audience.is_empty();

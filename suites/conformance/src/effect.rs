@@ -39,6 +39,8 @@ impl NodeEffects {
 pub enum Effect {
     /// CreateVolume called again returns the same volume.
     CreateAgain,
+    /// CreateVolume called again keeps the data of the volume.
+    CreateKeepsData,
     /// DeleteVolume called again succeeds.
     DeleteAgain,
     /// ControllerPublishVolume called again returns the same publish_context.
@@ -89,12 +91,15 @@ pub enum Effect {
     SnapshotsAtOnce,
     /// Concurrent NodePublishVolume calls mount the volume once.
     PublishAtOnce,
+    /// Volumes still exist after a restart of the driver.
+    VolumesSurvive,
 }
 
 impl Effect {
     #[cfg(test)]
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 28] = [
         Self::CreateAgain,
+        Self::CreateKeepsData,
         Self::DeleteAgain,
         Self::AttachAgain,
         Self::StageAgain,
@@ -120,12 +125,14 @@ impl Effect {
         Self::AnyName,
         Self::SnapshotsAtOnce,
         Self::PublishAtOnce,
+        Self::VolumesSurvive,
     ];
 
     /// What holds for a driver without the effect.
     const fn absence(self) -> &'static str {
         match self {
             Self::CreateAgain => "CreateVolume called again does not return the same volume",
+            Self::CreateKeepsData => "CreateVolume called again loses the data of the volume",
             Self::DeleteAgain => "DeleteVolume called again fails",
             Self::AttachAgain => "ControllerPublishVolume called again fails, or changes the publish_context",
             Self::StageAgain => "NodeStageVolume called again fails, or mounts again",
@@ -151,6 +158,7 @@ impl Effect {
             Self::AnyName => "CreateVolume fails for names that the specification allows",
             Self::SnapshotsAtOnce => "concurrent calls for one snapshot fail, other than with Aborted",
             Self::PublishAtOnce => "concurrent NodePublishVolume calls fail, or mount several times",
+            Self::VolumesSurvive => "the driver forgets its volumes at a restart",
         }
     }
 
@@ -158,6 +166,7 @@ impl Effect {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::CreateAgain => "repeatable CreateVolume",
+            Self::CreateKeepsData => "data of volumes that are created again",
             Self::DeleteAgain => "repeatable DeleteVolume",
             Self::AttachAgain => "repeatable ControllerPublishVolume",
             Self::StageAgain => "repeatable NodeStageVolume",
@@ -183,6 +192,7 @@ impl Effect {
             Self::AnyName => "volumes of any name",
             Self::SnapshotsAtOnce => "concurrent calls for one snapshot",
             Self::PublishAtOnce => "concurrent NodePublishVolume calls",
+            Self::VolumesSurvive => "volumes that survive a restart",
         }
     }
 }
@@ -314,7 +324,14 @@ mod tests {
             assert!(establishing.peek().is_some(), "no case establishes {effect}");
             for case in establishing {
                 let early = matches!(case.row.schedule, Schedule::First | Schedule::Parallel);
-                assert!(early, "{} runs too late for the cases that depend on it", case.id());
+                // Those of a serial phase wait for it.
+                let mut dependent = cases.iter().filter(|case| needs(case, effect));
+                let late = |case: &Case| matches!(case.row.schedule, Schedule::Serial | Schedule::Last);
+                assert!(
+                    early || dependent.all(late),
+                    "{} runs too late for the cases that depend on it",
+                    case.id()
+                );
                 // A violated SHOULD would be a warning, to which skip reasons cannot refer.
                 assert!(case.row.rule.strength.fails(false), "{}", case.id());
             }

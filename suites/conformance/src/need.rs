@@ -134,6 +134,7 @@ impl Need {
             Self::Files => {
                 "the driver's paths are not accessible here (path commands are configured)".to_owned()
             }
+            Self::Restart if !capabilities.restarts => "restarts are excluded (--no-restarts)".to_owned(),
             Self::Restart => {
                 "the driver cannot be restarted: set --restart-command, or let --driver start it".to_owned()
             }
@@ -208,6 +209,16 @@ mod tests {
         assert_eq!(reason(NodeEffects::None, false).as_deref(), Some(not_checked));
         assert!(reason(NodeEffects::Checked, false).is_some_and(|reason| reason.contains("path commands")));
         assert_eq!(reason(NodeEffects::Checked, true), None);
+    }
+
+    #[test]
+    fn a_driver_with_a_fake_is_not_restarted() {
+        let reason = |restarts| {
+            let capabilities = DriverCapabilities { restarts, ..DriverCapabilities::default() };
+            claimcheck_engine::Need::unmet(&Need::Restart, &capabilities)
+        };
+        assert_eq!(reason(false).as_deref(), Some("restarts are excluded (--no-restarts)"));
+        assert!(reason(true).is_some_and(|reason| reason.contains("--restart-command")));
     }
 
     #[test]

@@ -30,6 +30,19 @@ impl Pages {
         Self { call, tokens: HashSet::new(), entries: 0, bytes: 0 }
     }
 
+    /// Whether no page has been read.
+    pub(crate) fn is_first(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// The call for the next page, for messages: the driver has chosen the token of every page but the first.
+    pub(crate) fn call(&self) -> String {
+        match self.tokens.len() {
+            0 => self.call.to_owned(),
+            read => format!("{} with the next_token that it returned with page {read}", self.call),
+        }
+    }
+
     /// Adds a page with entries of these sizes; returns the token of the next page, unless the list ends.
     ///
     /// # Errors
@@ -82,6 +95,15 @@ mod tests {
     fn a_list_that_ends_is_read_to_its_end() {
         let token = |number| if number < 50_000 { format!("{number}") } else { String::new() };
         assert_eq!(read(token, 100).unwrap(), 50_000);
+    }
+
+    #[test]
+    fn an_error_of_a_later_page_is_about_a_token_of_the_driver() {
+        let mut pages = Pages::of("ListVolumes");
+        assert_eq!((pages.call().as_str(), pages.is_first()), ("ListVolumes", true));
+        pages.next([1], "a".to_owned()).unwrap();
+        let second = "ListVolumes with the next_token that it returned with page 1";
+        assert_eq!((pages.call().as_str(), pages.is_first()), (second, false));
     }
 
     #[test]

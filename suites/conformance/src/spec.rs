@@ -117,6 +117,9 @@ const CALLED: &str =
     "Kubernetes makes the calls of every declared capability; what requires a call that fails stays pending.";
 const REPEATED: &str = "Callers repeat a call until they receive a response. If the repetition fails or has another effect, a lost response leaves a volume stuck, or leaks one.";
 const FINAL: &str = "The code decides whether a caller gives up, cleans up or retries. With a wrong code it retries forever, or gives up on what would succeed.";
+const UNCOMPLETED: &str = "A caller believes an OK: a failure that is reported as success leaves it with an object that does not exist, and an error after a success leaks the object.";
+const UNDONE: &str = "The kubelet repeats the call until it succeeds, whatever the error: users see from the code why a pod stays Terminating.";
+const DETACHED: &str = "csi-attacher repeats the call until it succeeds, whatever the error: the VolumeAttachment stays, with `attached: true`. An error is for a volume that may still be attached.";
 const GONE: &str = "NotFound ends the work on an object that was deleted. With another code, callers retry forever; if the call succeeds, a pod starts without its volume.";
 const FIELD: &str = "Kubernetes stores the field, and makes later calls with it.";
 const IDENTITY_OF: &str = "Two objects with one identity are one object: a write to one claim appears in the other, and both are deleted at once.";
@@ -284,9 +287,9 @@ sentences! {
         VALUE_CHARACTERS: Must, "Each string MUST be 63 characters or less and begin and end with an alphanumeric character with '-', '_', '.', or alphanumerics in between.", Why(LABELS);
     }
     "CreateVolume Errors" {
-        FAILS: Must, "If the plugin is unable to complete the CreateVolume call successfully, it MUST return a non-ok gRPC code in the gRPC status.", Why("A caller believes an OK: a failure that is reported as success leaves it with an object that does not exist, and an error after a success leaks the object.");
+        FAILS: Must, "If the plugin is unable to complete the CreateVolume call successfully, it MUST return a non-ok gRPC code in the gRPC status.", Why(UNCOMPLETED);
         CREATE_CODES: Must, "If the conditions defined below are encountered, the plugin MUST return the specified gRPC error code.", Why(FINAL);
-        SOURCE_UNUSABLE: Must, "Source incompatible or not supported: 3 INVALID_ARGUMENT", Untested("Which sources a driver does not support is its own decision.");
+        SOURCE_UNUSABLE: Must, "Source incompatible or not supported: 3 INVALID_ARGUMENT", Why("A driver that ignores the source returns an empty volume where a user expects a copy.");
         SOURCE_MESSAGE: Should, "More human-readable information SHOULD be provided in the gRPC `status.message` field if the problem is the source.", Untested("Which sources a driver does not support is its own decision.");
         SOURCE_GONE: Must, "Source does not exist: 5 NOT_FOUND", Why(GONE);
         EXISTS: Must, "Volume already exists but is incompatible: 6 ALREADY_EXISTS", Why("A claim that receives a volume of another size, kind or content uses it without notice.");
@@ -303,6 +306,7 @@ sentences! {
     }
     "DeleteVolume Errors" {
         DELETE_IN_USE: Must, "Volume in use: 9 FAILED_PRECONDITION", Why("A running pod loses its data if its volume is deleted.");
+        DELETE_MOUNTED: May, "Indicates that the volume corresponding to the specified `volume_id` could not be deleted because it is in use by another resource.", Why("A pod that was deleted by force may still run, and its claim is deleted meanwhile. A controller that does not attach volumes may be unable to know; one that does not delete what is mounted protects the pod's data.");
     }
     "ControllerPublishVolume" {
         ATTACH: Must, "A Controller Plugin MUST implement this RPC call if it has `PUBLISH_UNPUBLISH_VOLUME` controller capability.", Why(CALLED);
@@ -335,8 +339,8 @@ sentences! {
         DETACH_ALL: Must, "If the value is unset, the SP MUST unpublish the volume from all nodes it is published to.", Why("A volume that stays attached is not deleted.");
     }
     "ControllerUnpublishVolume Errors" {
-        DETACH_GONE: Must, "Volume does not exist and volume not assumed ControllerUnpublished from node: 5 NOT_FOUND", Why(GONE);
-        DETACH_NO_NODE: Must, "Node does not exist and volume not assumed ControllerUnpublished from node: 5 NOT_FOUND", Untested("What a driver assumes about a node that it does not know is its own decision.");
+        DETACH_GONE: Must, "Volume does not exist and volume not assumed ControllerUnpublished from node: 5 NOT_FOUND", Why(DETACHED);
+        DETACH_NO_NODE: Must, "Node does not exist and volume not assumed ControllerUnpublished from node: 5 NOT_FOUND", Why(DETACHED);
     }
     "ValidateVolumeCapabilities" {
         VALIDATE: Must, "A Controller Plugin MUST implement this RPC call.", Why(CALLED);
@@ -431,6 +435,7 @@ sentences! {
         MEMBER_GROUP: Must, "If this message is inside a VolumeGroupSnapshot message, the value MUST be the same as the group_snapshot_id in that message.", Why("external-snapshotter finds the members of a group by this field.");
     }
     "CreateSnapshot Errors" {
+        SNAPSHOT_UNCOMPLETED: Must, "If the plugin is unable to complete the CreateSnapshot call successfully, it MUST return a non-ok gRPC code in the gRPC status.", Why(UNCOMPLETED);
         SNAPSHOT_EXISTS: Must, "Snapshot already exists but is incompatible: 6 ALREADY_EXISTS", Why("A backup of the wrong volume is noticed when it is restored.");
         SNAPSHOT_FULL: Must, "Not enough space to create snapshot: 13 RESOURCE_EXHAUSTED", Untested(FAULT);
     }
@@ -504,7 +509,7 @@ sentences! {
         UNSTAGE_DONE: Must, "If the volume corresponding to the `volume_id` is not staged to the `staging_target_path`, the Plugin MUST reply `0 OK`.", Why("A pod stays Terminating until its volumes are unstaged.");
     }
     "NodeUnstageVolume Errors" {
-        UNSTAGE_GONE: Must, "Volume does not exist: 5 NOT_FOUND", Why(GONE);
+        UNSTAGE_GONE: Must, "Volume does not exist: 5 NOT_FOUND", Why(UNDONE);
     }
     "NodePublishVolume" {
         PUBLISH_HERE: Must, "The Plugin SHALL assume that this RPC will be executed on the node where the volume will be used.", Untested(EVERYWHERE);
@@ -533,7 +538,7 @@ sentences! {
         UNPUBLISH_REMOVES: Must, "The SP MUST delete the file or directory it created at this path.", Why("A pod stays Terminating until its directories can be removed.");
     }
     "NodeUnpublishVolume Errors" {
-        UNPUBLISH_GONE: Must, "Volume does not exist: 5 NOT_FOUND", Why(GONE);
+        UNPUBLISH_GONE: Must, "Volume does not exist: 5 NOT_FOUND", Why(UNDONE);
     }
     "NodeGetVolumeStats" {
         STATS: Must, "A Node plugin MUST implement this RPC call if it has GET_VOLUME_STATS node capability or VOLUME_CONDITION node capability.", Why(CALLED);
@@ -602,6 +607,7 @@ sentences! {
         GROUP_READY: Should, "If all of the snapshots in the list of snapshots in this message have ready_to_use set to true, the SP SHOULD set this field to true.", Why("A group that never becomes ready cannot be restored.");
     }
     "CreateVolumeGroupSnapshot Errors" {
+        GROUP_UNCOMPLETED: Must, "If the plugin is unable to complete the CreateVolumeGroupSnapshot call successfully, it MUST return a non-ok gRPC code in the gRPC status.", Why(UNCOMPLETED);
         GROUP_EXISTS: Must, "Group snapshot already exists but is incompatible: 6 ALREADY_EXISTS", Why("A backup of the wrong volumes is noticed when it is restored.");
         GROUP_IMPOSSIBLE: Must, "Cannot snapshot multiple volumes together: 9 FAILED_PRECONDITION", Untested("Which volumes cannot be snapshotted together is their driver's decision.");
         GROUP_FULL: Must, "Not enough space to create group snapshot: 13 RESOURCE_EXHAUSTED", Untested(FAULT);

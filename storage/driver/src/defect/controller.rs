@@ -4,14 +4,15 @@ use claimcheck_csi::v1::{
     self, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
     ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
     ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
-    ControllerPublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest,
-    CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
-    DeleteVolumeResponse, GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest,
-    ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest,
-    ValidateVolumeCapabilitiesResponse,
+    ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
+    CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse,
+    DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse,
+    GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest,
+    ListVolumesResponse, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
     controller_server::Controller,
     controller_service_capability::{Type, rpc},
     validate_volume_capabilities_response::Confirmed,
+    volume_content_source::Type as Source,
 };
 use tonic::{Code, Request, Response, Status};
 
@@ -19,7 +20,11 @@ use super::{
     Defect, Defective,
     service::{Answer, done, serve},
 };
-use crate::id::{SnapshotId, VolumeId};
+use crate::{
+    capability::Capability,
+    id::{SnapshotId, VolumeId},
+    volume::{NodeId, Source as Origin, Volume},
+};
 
 serve! { Controller {
     altered {
@@ -27,6 +32,7 @@ serve! { Controller {
         create_volume(CreateVolumeRequest) -> CreateVolumeResponse;
         delete_volume(DeleteVolumeRequest) -> DeleteVolumeResponse;
         controller_publish_volume(ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse;
+        controller_unpublish_volume(ControllerUnpublishVolumeRequest) -> ControllerUnpublishVolumeResponse;
         validate_volume_capabilities(ValidateVolumeCapabilitiesRequest) -> ValidateVolumeCapabilitiesResponse;
         list_volumes(ListVolumesRequest) -> ListVolumesResponse;
         create_snapshot(CreateSnapshotRequest) -> CreateSnapshotResponse;
@@ -38,7 +44,6 @@ serve! { Controller {
         controller_modify_volume(ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;
     }
     sound {
-        controller_unpublish_volume(ControllerUnpublishVolumeRequest) -> v1::ControllerUnpublishVolumeResponse;
         get_capacity(GetCapacityRequest) -> v1::GetCapacityResponse;
     }
 } }
@@ -60,7 +65,21 @@ async fn controller_get_capabilities(
 }
 
 async fn create_volume(d: &Defective, mut request: CreateVolumeRequest) -> Answer<CreateVolumeResponse> {
-    let there = d.sound.volume(&VolumeId::from_name(&request.name)).is_ok();
+    let present = d.sound.volume(&VolumeId::from_name(&request.name)).ok();
+    let there = present.is_some();
+    let source = request.volume_content_source.as_ref().and_then(|source| source.r#type.as_ref());
+    let from_volume = matches!(source, Some(Source::Volume(_)));
+    let remakes = match d.defect {
+        Defect::CreateRepeatRemakes => true,
+        Defect::RestoreRepeats => matches!(source, Some(Source::Snapshot(_))),
+        Defect::CloneRepeats => from_volume,
+        _ => false,
+    };
+    if let Some(volume) = present.filter(|volume| remakes && volume.in_use().is_none()) {
+        // Unless the volume is not compatible with the request.
+        d.sound.create_volume(Request::new(request.clone())).await?;
+        d.forget(&volume);
+    }
     let mut forgotten = None;
     match d.defect {
         Defect::CreateRepeatRefused if there => {
@@ -71,6 +90,7 @@ async fn create_volume(d: &Defective, mut request: CreateVolumeRequest) -> Answe
             request.capacity_range.iter_mut().for_each(|range| range.limit_bytes = 0);
         }
         Defect::SourceIgnored => forgotten = request.volume_content_source.take(),
+        Defect::UndeclaredSourceIgnored if from_volume && !d.clones() => request.volume_content_source = None,
         _ => {}
     }
     let answer = d.sound.create_volume(Request::new(request.clone())).await;
@@ -99,18 +119,54 @@ async fn create_volume(d: &Defective, mut request: CreateVolumeRequest) -> Answe
     Ok(answer)
 }
 
+impl Defective {
+    fn clones(&self) -> bool {
+        self.sound.config.capabilities.has(Capability::CloneVolume)
+    }
+
+    /// Triggers the defects of the deletion of one volume that affect others.
+    fn deleted(&self, volume: &Volume) {
+        let source = match (self.defect, &volume.source) {
+            (Defect::CloneDeleteEmptiesSource, Some(Origin::Volume(id))) => self.volume(id.as_str()),
+            (Defect::RestoreDeleteEmptiesSource, Some(Origin::Snapshot(id))) => {
+                let snapshot = self.sound.store.load(id).ok().flatten();
+                snapshot.and_then(|snapshot| self.volume(snapshot.source.as_str()))
+            }
+            _ => None,
+        };
+        source.iter().for_each(|source| self.empty(source));
+        if self.defect == Defect::DeleteByPrefix {
+            self.longer_names(volume).iter().for_each(|other| self.forget(other));
+        }
+    }
+}
+
 async fn delete_volume(d: &Defective, request: DeleteVolumeRequest) -> Answer<DeleteVolumeResponse> {
     let id = request.volume_id.clone();
+    let volume = d.volume(&id);
     if d.defect == Defect::DeleteRepeatFails && !id.is_empty() && d.volume(&id).is_none() {
         return Err(Status::not_found("the volume does not exist"));
     }
     match d.sound.delete_volume(Request::new(request)).await {
-        Err(status) if d.defect == Defect::DeleteInUse && status.code() == Code::FailedPrecondition => {
+        Err(status)
+            if matches!(d.defect, Defect::DeleteInUse | Defect::DeletePublished)
+                && status.code() == Code::FailedPrecondition =>
+        {
             let Some(volume) = d.volume(&id) else { return Err(status) };
-            d.sound.store.remove(&volume.id).map_err(Status::from)?;
+            if d.defect == Defect::DeleteInUse {
+                d.sound.store.remove(&volume.id).map_err(Status::from)?;
+            } else {
+                // Its directory contains a mount, and cannot be removed.
+                d.empty(&volume);
+            }
             Ok(Response::new(DeleteVolumeResponse {}))
         }
-        answer => answer,
+        answer => {
+            if let Some(volume) = volume.filter(|_| answer.is_ok()) {
+                d.deleted(&volume);
+            }
+            answer
+        }
     }
 }
 
@@ -126,6 +182,24 @@ async fn controller_publish_volume(
         (Defect::UnknownNodeAccepted, Code::NotFound) if there => done(),
         _ => answer,
     }
+}
+
+async fn controller_unpublish_volume(
+    d: &Defective,
+    request: ControllerUnpublishVolumeRequest,
+) -> Answer<ControllerUnpublishVolumeResponse> {
+    let there = d.volume(&request.volume_id).is_some();
+    let node = NodeId::parse(&request.node_id).and_then(|node| d.sound.store.node(&node).ok().flatten());
+    match d.defect {
+        Defect::DetachVolumeNotFound if !there && !request.volume_id.is_empty() => {
+            return Err(Status::not_found("the volume does not exist"));
+        }
+        Defect::DetachNodeNotFound if there && node.is_none() && !request.node_id.is_empty() => {
+            return Err(Status::not_found("the node does not exist"));
+        }
+        _ => {}
+    }
+    d.sound.controller_unpublish_volume(Request::new(request)).await
 }
 
 async fn validate_volume_capabilities(
@@ -208,12 +282,29 @@ async fn delete_snapshot(d: &Defective, request: DeleteSnapshotRequest) -> Answe
     if d.defect == Defect::SnapshotDeleteForgotten && !request.snapshot_id.is_empty() {
         return done();
     }
-    Controller::delete_snapshot(&d.sound, Request::new(request)).await
+    let snapshot =
+        SnapshotId::parse(&request.snapshot_id).and_then(|id| d.sound.store.load(&id).ok().flatten());
+    let answer = Controller::delete_snapshot(&d.sound, Request::new(request)).await?;
+    if let (Defect::SnapshotDeleteEmptiesSource, Some(snapshot)) = (d.defect, snapshot) {
+        d.volume(snapshot.source.as_str()).iter().for_each(|source| d.empty(source));
+    }
+    Ok(answer)
 }
 
 async fn list_snapshots(d: &Defective, mut request: ListSnapshotsRequest) -> Answer<ListSnapshotsResponse> {
-    if d.defect == Defect::SnapshotFilterIgnored {
-        request.source_volume_id.clear();
+    let exists = |id: SnapshotId| d.sound.store.load(&id).ok().flatten().is_some();
+    match d.defect {
+        Defect::SnapshotFilterIgnored => request.source_volume_id.clear(),
+        Defect::SnapshotSourceGoneIgnored if d.volume(&request.source_volume_id).is_none() => {
+            request.source_volume_id.clear();
+        }
+        Defect::SnapshotIdGoneIgnored if !SnapshotId::parse(&request.snapshot_id).is_some_and(exists) => {
+            request.snapshot_id.clear();
+        }
+        Defect::SnapshotPageNegative if request.max_entries < 0 => {
+            return Err(Status::internal("slice bounds out of range"));
+        }
+        _ => {}
     }
     let mut answer = Controller::list_snapshots(&d.sound, Request::new(request)).await?;
     answer.get_mut().entries.iter_mut().for_each(|entry| distort(d, entry.snapshot.as_mut()));

@@ -24,6 +24,12 @@ pub enum Defect {
     CreateRepeatRefused,
     /// CreateVolume creates a second volume for the name of an existing one
     CreateRepeatMakesAnother,
+    /// CreateVolume deletes an existing volume and creates it again
+    CreateRepeatRemakes,
+    /// CreateVolume of an existing volume restores the snapshot again
+    RestoreRepeats,
+    /// CreateVolume of an existing volume copies its source again
+    CloneRepeats,
     /// CreateVolume returns the existing volume for a known name, even if the requested size differs
     CreateConflictAccepted,
     /// CreateVolume returns capacity_bytes 0
@@ -36,18 +42,32 @@ pub enum Defect {
     TopologyOfAnotherNode,
     /// CreateVolume ignores the content source and creates an empty volume
     SourceIgnored,
+    /// CreateVolume ignores a volume as content source, and creates an empty volume, if CLONE_VOLUME is not declared
+    UndeclaredSourceIgnored,
     /// CreateVolume returns an error that contains the request's secrets
     SecretInError,
     /// DeleteVolume keeps the data, which reappears in the next volume of that name
     DeleteKeepsData,
     /// DeleteVolume deletes volumes in use
     DeleteInUse,
+    /// DeleteVolume deletes the data of published volumes, if volumes are neither attached nor staged
+    DeletePublished,
+    /// DeleteVolume also deletes all volumes with names that begin with the name of the volume
+    DeleteByPrefix,
+    /// DeleteVolume of a clone deletes the data of its source
+    CloneDeleteEmptiesSource,
+    /// DeleteVolume of a restored volume deletes the data of the source of its snapshot
+    RestoreDeleteEmptiesSource,
     /// DeleteVolume returns NotFound for a deleted volume
     DeleteRepeatFails,
     /// ControllerPublishVolume attaches a single-node volume to two nodes
     TwoNodesAtOnce,
     /// ControllerPublishVolume attaches to nodes that do not exist
     UnknownNodeAccepted,
+    /// ControllerUnpublishVolume returns NotFound for volumes that do not exist
+    DetachVolumeNotFound,
+    /// ControllerUnpublishVolume returns NotFound for nodes that do not exist
+    DetachNodeNotFound,
     /// A node accepts one volume more than max_volumes_per_node of NodeGetInfo
     LimitOffByOne,
     /// ValidateVolumeCapabilities confirms every request
@@ -62,6 +82,12 @@ pub enum Defect {
     ListForgetsNodes,
     /// ListSnapshots ignores source_volume_id
     SnapshotFilterIgnored,
+    /// ListSnapshots ignores a source_volume_id that does not exist
+    SnapshotSourceGoneIgnored,
+    /// ListSnapshots ignores a snapshot_id that does not exist
+    SnapshotIdGoneIgnored,
+    /// ListSnapshots returns Internal for negative max_entries
+    SnapshotPageNegative,
     /// Snapshots never become ready_to_use
     NeverReady,
     /// Creation times of snapshots are in milliseconds, where the message has seconds
@@ -74,6 +100,8 @@ pub enum Defect {
     CloneSharesBlocks,
     /// DeleteSnapshot returns OK and keeps the snapshot
     SnapshotDeleteForgotten,
+    /// DeleteSnapshot deletes the data of the source
+    SnapshotDeleteEmptiesSource,
     /// A group snapshot lacks the snapshot of the last volume
     GroupLacksMember,
     /// GetMetadataDelta omits the last changed block
@@ -92,6 +120,8 @@ pub enum Defect {
     MountLeftAfterUnstage,
     /// NodeUnstageVolume fails for a volume that is no longer staged
     UnstageRepeatFails,
+    /// NodeUnstageVolume deletes the data of other volumes with names that begin with the name of the volume
+    UnstageEmptiesByPrefix,
     /// NodePublishVolume succeeds without NodeStageVolume and provides an empty directory
     PublishWithoutStage,
     /// NodePublishVolume returns one second before the mount exists
@@ -108,10 +138,16 @@ pub enum Defect {
     MountLeftAfterUnpublish,
     /// NodeUnpublishVolume leaves the target path
     TargetLeft,
+    /// NodeUnpublishVolume deletes the data of volumes with names that begin with "csi", as if they were inline volumes
+    UnpublishEmptiesInline,
     /// NodeUnpublishVolume fails for a volume that is no longer published
     UnpublishRepeatFails,
     /// NodeGetVolumeStats returns the statistics of any volume at the path
     StatsOfAnotherVolume,
+    /// NodeGetVolumeStats returns 2^63-1 as the number of inodes
+    InodesUnlimited,
+    /// The driver forgets its volumes when it is restarted
+    ForgetsVolumes,
     /// All calls return Internal where NotFound is required
     InternalForNotFound,
     /// All calls take 200 ms after the first 300
@@ -161,6 +197,10 @@ impl Defect {
 
     /// The services with this defect.
     pub(crate) fn before(self, driver: Driver) -> Defective {
-        Defective::new(driver, self)
+        let defective = Defective::new(driver, self);
+        if self == Self::ForgetsVolumes {
+            defective.volumes().iter().for_each(|volume| defective.forget(volume));
+        }
+        defective
     }
 }

@@ -119,6 +119,9 @@ async fn node_unstage_volume(
         return Err(Status::internal(format!("unmount {path}: not mounted")));
     }
     let answer = d.sound.node_unstage_volume(Request::new(request)).await?;
+    if let (Defect::UnstageEmptiesByPrefix, Some(volume)) = (d.defect, &volume) {
+        d.longer_names(volume).iter().for_each(|other| d.empty(other));
+    }
     if let (Defect::MountLeftAfterUnstage, Some(Some(staging)), Some(volume)) = (d.defect, staged, volume)
         && !staging.access.is_block()
     {
@@ -185,7 +188,7 @@ async fn node_unpublish_volume(
     request: NodeUnpublishVolumeRequest,
 ) -> Answer<NodeUnpublishVolumeResponse> {
     let path = request.target_path.clone();
-    let usage = d.usage(&request.volume_id);
+    let (volume, usage) = (d.volume(&request.volume_id), d.usage(&request.volume_id));
     let grant = usage.as_ref().and_then(|usage| usage.published.get(Path::new(&path)));
     if d.defect == Defect::UnpublishRepeatFails && usage.is_some() && grant.is_none() {
         return Err(Status::internal(format!("unmount {path}: not mounted")));
@@ -196,6 +199,9 @@ async fn node_unpublish_volume(
         Defect::MountLeftAfterUnpublish if directory => {
             let staged = usage.and_then(|usage| usage.staged).map(|staging| staging.path);
             d.stand_again(&path, staged.as_deref());
+        }
+        Defect::UnpublishEmptiesInline => {
+            volume.iter().filter(|volume| volume.name.starts_with("csi")).for_each(|volume| d.empty(volume));
         }
         Defect::TargetLeft if directory => d.stand_again(&path, None),
         _ => {}
@@ -221,7 +227,17 @@ async fn node_get_volume_stats(
             _ => {}
         }
     }
-    let answer = d.sound.node_get_volume_stats(Request::new(request)).await;
+    let mut answer = d.sound.node_get_volume_stats(Request::new(request)).await;
+    if let (Defect::InodesUnlimited, Ok(answer)) = (d.defect, &mut answer) {
+        let usages = &mut answer.get_mut().usage;
+        usages.retain(|usage| usage.unit() != Unit::Inodes);
+        usages.push(VolumeUsage {
+            unit: Unit::Inodes.into(),
+            total: i64::MAX,
+            used: 1,
+            available: i64::MAX - 1,
+        });
+    }
     if d.defect != Defect::StatsOfAnotherVolume || answer.is_ok() || !there || path.is_empty() {
         return answer;
     }

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fmt::Display,
+    fs::{self, File},
+    io,
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -12,6 +15,7 @@ use std::{
 
 use claimcheck_csi::v1::list_volumes_response::Entry;
 use tonic::{Code, Response, Status};
+use tracing::warn;
 
 use super::Defect;
 use crate::{
@@ -32,6 +36,22 @@ pub(super) type Answer<T> = Result<Response<T>, Status>;
 /// The response of a defect that reports success without doing the work.
 pub(super) fn done<T: Default>() -> Answer<T> {
     Ok(Response::new(T::default()))
+}
+
+/// Logs that a defect has no effect.
+fn untriggered<E: Display>(done: Result<(), E>) {
+    if let Err(error) = done {
+        warn!(%error, "the defect cannot be triggered");
+    }
+}
+
+/// Removes what a directory contains.
+fn clear(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+    }
+    Ok(())
 }
 
 /// A driver with a defect in its services.
@@ -81,6 +101,37 @@ impl Defective {
     /// The record of a volume, if there is one of this id.
     pub(super) fn volume(&self, id: &str) -> Option<Volume> {
         self.sound.volume(&VolumeId::parse(id)?).ok()
+    }
+
+    /// The records of all volumes.
+    pub(super) fn volumes(&self) -> Vec<Volume> {
+        let ids = self.sound.store.ids::<VolumeId>().unwrap_or_default();
+        ids.iter().filter_map(|id| self.sound.volume(id).ok()).collect()
+    }
+
+    /// The other volumes with names that begin with the name of this one, unless they are in use.
+    pub(super) fn longer_names(&self, volume: &Volume) -> Vec<Volume> {
+        let mut all = self.volumes();
+        all.retain(|other| other.id != volume.id && other.name.starts_with(&volume.name));
+        all.retain(|other| other.in_use().is_none());
+        all
+    }
+
+    /// Deletes a volume.
+    pub(super) fn forget(&self, volume: &Volume) {
+        untriggered(self.sound.store.remove(&volume.id));
+    }
+
+    /// Deletes the data of a volume.
+    pub(super) fn empty(&self, volume: &Volume) {
+        let content = self.sound.store.content(&volume.id, volume.kind);
+        untriggered(match volume.kind {
+            Kind::Directory => clear(&content),
+            Kind::Image => File::options()
+                .write(true)
+                .open(content)
+                .and_then(|file| file.set_len(0).and_then(|()| file.set_len(volume.capacity_bytes))),
+        });
     }
 
     /// Attaches an image a second time, to leak the device.

@@ -7,7 +7,7 @@ use claimcheck_csi::{
 };
 use claimcheck_engine::Schedule;
 
-use super::{CLONE, CLONES, CREATE, CREATE_AGAIN, MOUNTS, PERSISTS, case};
+use super::{CLONE, CLONES, CREATE, CREATE_AGAIN, MOUNTS, PERSISTS, SAME_DATA, case};
 use crate::{
     case::Row,
     effect::Effect,
@@ -27,6 +27,11 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume from a volume copies its data", spec::CLONE, case!(content)).needs(&[CLONE, CREATE, Need::Files, MOUNTS, PERSISTS]).establishes(&[Effect::CloneCopies]).each(),
     Row::new("a write to a clone or to its source does not change the other", spec::CLONE, case!(no_alias)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("a clone keeps its data after its source is deleted", spec::CLONE, case!(outlives)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
+    Row::new("DeleteVolume of a clone leaves its source unchanged", spec::VOLUME_UNIQUE, case!(deleted)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
+    Row::new("CreateVolume from a volume called again keeps the data of the clone", spec::CREATE_SAME, case!(created_again))
+        .also(&[spec::CREATE_TWICE])
+        .needs(&[CLONE, CREATE, Need::Files, CLONES, CREATE_AGAIN, SAME_DATA])
+        .each(),
     Row::new("CreateVolume from a clone copies its data", spec::CLONE, case!(of_a_clone)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("CreateVolume from a volume with a larger size succeeds or returns OutOfRange", spec::LARGER_COPY, case!(larger)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("CreateVolume from a volume with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(smaller)).needs(&[CLONE, CREATE]),
@@ -69,56 +74,61 @@ async fn same_again(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Creates a volume that contains `text`, and unpublishes it: a source need not be in use.
-async fn with_text(f: &Fixture, text: &str) -> Result<VolumeOnNode> {
-    let source = f.up().await?;
-    f.write(&source, 0, text).await?;
-    f.withdraw(&source).await?;
-    Ok(source)
-}
-
 async fn cloned(f: &Fixture, source: &str) -> Result<VolumeOnNode> {
     f.publish_all(f.make(f.create_from(from_volume(source))).await?).await
 }
 
 async fn content(f: &Fixture) -> Result<()> {
-    let source = with_text(f, "of the source").await?;
-    f.must_hold(&cloned(f, source.id()).await?, 0, "of the source", "in a clone").await
+    let source = f.holding("of the source").await?;
+    f.must_hold(&cloned(f, &source.volume_id).await?, 0, "of the source", "in a clone").await
 }
 
 async fn no_alias(f: &Fixture) -> Result<()> {
-    let source = with_text(f, "shared").await?;
-    let clone = cloned(f, source.id()).await?;
+    let source = f.holding("shared").await?;
+    let clone = cloned(f, &source.volume_id).await?;
     f.write(&clone, 0, "of the clone").await?;
-    let source = f.publish_all(source.volume).await?;
+    let source = f.publish_all(source).await?;
     f.must_hold(&source, 0, "shared", "in the source, after a write to its clone").await?;
     f.write(&source, 0, "of the source").await?;
     f.must_hold(&clone, 0, "of the clone", "in the clone, after a write to its source").await
 }
 
 async fn outlives(f: &Fixture) -> Result<()> {
-    let source = with_text(f, "outlives").await?;
-    let clone = cloned(f, source.id()).await?;
-    let deleted = f.delete_volume(f.delete_request(source.id())).await;
+    let source = f.holding("outlives").await?;
+    let clone = f.make(f.create_from(from_volume(&source.volume_id))).await?;
+    let deleted = f.delete_volume(f.delete_request(&source.volume_id)).await;
     // "in use by another resource"
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
         f.warn("volumes cannot be deleted while clones of them exist");
         return Ok(());
     }
     deleted.works("DeleteVolume of a cloned volume")?;
-    f.must_hold(&clone, 0, "outlives", "in the clone, after its source was deleted").await
+    f.must_still_hold(&clone, "outlives", "in the clone, after its source was deleted").await
+}
+
+async fn deleted(f: &Fixture) -> Result<()> {
+    let source = f.holding("of the source").await?;
+    let clone = f.make(f.create_from(from_volume(&source.volume_id))).await?;
+    f.delete_volume(f.delete_request(&clone.volume_id)).await.works("DeleteVolume of a clone")?;
+    f.must_still_hold(&source, "of the source", "in the source, after its clone was deleted").await
+}
+
+async fn created_again(f: &Fixture) -> Result<()> {
+    let source = f.holding("of the source").await?;
+    let request = f.create_from(from_volume(&source.volume_id));
+    f.keeps_its_data(request).await
 }
 
 async fn of_a_clone(f: &Fixture) -> Result<()> {
-    let source = with_text(f, "handed on").await?;
-    let clone = f.make(f.create_from(from_volume(source.id()))).await?;
+    let source = f.holding("handed on").await?;
+    let clone = f.make(f.create_from(from_volume(&source.volume_id))).await?;
     f.must_hold(&cloned(f, &clone.volume_id).await?, 0, "handed on", "in a clone of a clone").await
 }
 
 async fn larger(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Clone)?;
-    let source = with_text(f, "in a larger one").await?;
-    let mut request = f.create_from(from_volume(source.id()));
+    let source = f.holding("in a larger one").await?;
+    let mut request = f.create_from(from_volume(&source.volume_id));
     request.capacity_range = Some(f.driver().range(f.config().grown()));
     match f.create_volume(request).await {
         Err(status) if status.code() == Code::OutOfRange => {

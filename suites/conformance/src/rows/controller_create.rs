@@ -11,7 +11,8 @@ use claimcheck_csi::{
 use claimcheck_engine::skip;
 
 use super::{
-    ANY_NAME, CLONE, CREATE, CREATE_AGAIN, MODIFY, SIZE, SNAPSHOT, SNAPSHOT_USED, TOPOLOGY, VOLUME_USED, case,
+    ANY_NAME, CLONE, CREATE, CREATE_AGAIN, MODIFY, MOUNTS, PERSISTS, SIZE, SNAPSHOT, SNAPSHOT_USED, TOPOLOGY,
+    VOLUME_USED, case,
 };
 use crate::{
     alone::Alone,
@@ -84,6 +85,9 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::SIZE_HONORED])
         .needs(&[CREATE, SIZE]),
     Row::new("CreateVolume with an impossible size returns OutOfRange", spec::CREATE_RANGE, case!(impossible)).needs(&[CREATE]),
+    Row::new("CreateVolume from a kind of source that is not declared returns InvalidArgument", spec::SOURCE_UNUSABLE, case!(undeclared_source))
+        .needs(&[CREATE, MOUNTS, PERSISTS])
+        .establishes(&[Effect::CloneCopies]),
     Row::new("CreateVolume with an empty volume_content_source succeeds or returns InvalidArgument", spec::INVALID, case!(no_kind_of_source)).needs(&[CREATE]),
     Row::new("CreateVolume from a nonexistent snapshot returns NotFound", spec::SOURCE_GONE, case!(missing_snapshot))
         .needs(&[CREATE, SNAPSHOT, SNAPSHOT_USED])
@@ -397,12 +401,63 @@ async fn impossible(f: &Fixture) -> Result<()> {
     }
 }
 
+async fn undeclared_source(f: &Fixture) -> Result<()> {
+    let (volumes, snapshots) = (f.has(CLONE), f.has(SNAPSHOT));
+    if volumes && snapshots {
+        return Err(skip("the driver declares all kinds of sources"));
+    }
+    if !volumes {
+        undeclared_clone(f).await?;
+    }
+    if !snapshots {
+        undeclared_snapshot(f).await?;
+    }
+    Ok(())
+}
+
+/// A driver may copy a volume although it does not declare that.
+async fn undeclared_clone(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "of the source";
+    let what = "CreateVolume from a volume, without CLONE_VOLUME,";
+    let source = f.volume().await?;
+    let made = match f.create_volume(f.create_from(from_volume(&source.volume_id))).await {
+        Ok(made) => made.volume.unwrap_or_default(),
+        refused => return refused.refused(what, INVALID),
+    };
+    let (is_copy, sign) = if f.has(Need::Files) {
+        let source = f.put(source, TEXT).await?;
+        let copy = f.make(f.create_from(from_volume(&source.volume_id))).await?;
+        (f.holds(&f.publish_all(copy).await?, 0, TEXT).await?, "the data of the source")
+    } else {
+        (made.content_source.is_some(), "a content_source")
+    };
+    ensure!(
+        is_copy,
+        "{what} returned OK and a volume without {sign}, expected InvalidArgument: \
+         volume_content_source is ignored"
+    );
+    f.warn(
+        "CreateVolume copies volumes, but the controller does not declare CLONE_VOLUME: no caller uses it",
+    );
+    Ok(())
+}
+
+async fn undeclared_snapshot(f: &Fixture) -> Result<()> {
+    let request = f.create_from(from_snapshot(&f.unknown_snapshot()));
+    f.create_volume(request)
+        .await
+        .refused("CreateVolume from a snapshot, without CREATE_DELETE_SNAPSHOT,", NO_SUCH)
+}
+
 async fn no_kind_of_source(f: &Fixture) -> Result<()> {
     if f.create_volume(f.create_from(from_volume(&f.unknown_volume()))).await.is_ok() {
-        return Err(skip(
-            "CreateVolume ignores volume_content_source: see robustness::a source volume_id with path \
-             traversal or control characters is rejected",
-        ));
+        let case = match f.has(CLONE) {
+            true => "a nonexistent volume returns NotFound",
+            false => "a kind of source that is not declared returns InvalidArgument",
+        };
+        return Err(skip(format!(
+            "CreateVolume ignores volume_content_source: see controller_create::CreateVolume from {case}"
+        )));
     }
     let mut request = f.create_request();
     request.volume_content_source = Some(VolumeContentSource { r#type: None });

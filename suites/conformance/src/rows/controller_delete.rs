@@ -4,18 +4,22 @@ use anyhow::{Result, ensure};
 use claimcheck_csi::{
     Code,
     tap::code_name,
-    v1::{ValidateVolumeCapabilitiesRequest, Volume, volume_capability::access_mode::Mode},
+    v1::{
+        CreateVolumeRequest, ValidateVolumeCapabilitiesRequest, Volume, volume_capability::access_mode::Mode,
+    },
 };
 use claimcheck_engine::skip;
 
-use super::{ATTACH, CREATE, DELETE_AGAIN, STAGE, case};
+use super::{ATTACH, CREATE, DELETE_AGAIN, MOUNTS, PERSISTS, STAGE, case};
 use crate::{
     alone::Alone,
     case::Row,
     effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, with_mode},
+    need::Need,
     spec,
+    verdict::Breaks,
 };
 
 pub(super) const ROWS: &[Row] = &[
@@ -33,7 +37,11 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("Controller Service [Controller Server] DeleteVolume should return appropriate values (no optional values added)"),
     Row::new("DeleteVolume of an attached volume succeeds or returns FailedPrecondition", spec::DELETE_IN_USE, case!(attached)).needs(&[CREATE, ATTACH]),
     Row::new("DeleteVolume of a staged volume returns FailedPrecondition", spec::DELETE_IN_USE, case!(staged)).needs(&[CREATE, STAGE]),
-    Row::new("DeleteVolume leaves other volumes unchanged", spec::VOLUME_UNIQUE, case!(another)).needs(&[CREATE]),
+    Row::new("DeleteVolume of a published volume keeps its data or returns FailedPrecondition", spec::DELETE_MOUNTED, case!(published))
+        .also(&[spec::DELETE_IN_USE])
+        .needs(&[CREATE, Need::Files, MOUNTS, PERSISTS])
+        .each(),
+    Row::new("DeleteVolume leaves other volumes unchanged", spec::VOLUME_UNIQUE, case!(another)).needs(&[CREATE, MOUNTS, PERSISTS]).each(),
     Row::new("ValidateVolumeCapabilities without a volume_id returns InvalidArgument", spec::MISSING, case!(validate_no_id))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] ValidateVolumeCapabilities should fail when no volume id is provided"),
@@ -131,10 +139,71 @@ async fn staged(f: &Fixture) -> Result<()> {
     }
 }
 
+/// The specification has a code for a volume in use, but a controller that neither attaches nor stages may not know what
+/// nodes have mounted: only a driver that attaches volumes must return it.
+async fn published(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "in use";
+    let placed = f.up().await?;
+    f.write(&placed, 0, TEXT).await?;
+    let what = "DeleteVolume of a published volume";
+    let reported = |state| {
+        Err(skip(format!(
+            "volumes in use are not handled as required: see controller_delete::DeleteVolume of {state}"
+        )))
+    };
+    let staged = "a staged volume returns FailedPrecondition";
+    match f.delete_volume(f.delete_request(placed.id())).await {
+        Ok(_) => {
+            let remains = f.holds(&placed, 0, TEXT).await.unwrap_or(false);
+            f.abandon(&placed).await;
+            if f.attaches() && placed.staging.is_some() {
+                return reported(staged);
+            }
+            let lost =
+                ensure_that(remains, &format!("{what} returned OK and deletes its data while it is mounted"));
+            if f.attaches() { lost.breaks(spec::DELETE_IN_USE) } else { lost }
+        }
+        Err(status) if status.code() == Code::FailedPrecondition => {
+            f.withdraw(&placed).await?;
+            let what = format!("after {what} returned FailedPrecondition");
+            f.must_still_hold(&placed.volume, TEXT, &what).await.breaks(spec::DELETE_IN_USE)
+        }
+        Err(_) if f.attaches() => reported("an attached volume succeeds or returns FailedPrecondition"),
+        Err(_) if placed.staging.is_some() => reported(staged),
+        refused => refused.refused(what, &[Code::FailedPrecondition]).breaks(spec::DELETE_IN_USE),
+    }
+}
+
+fn ensure_that(holds: bool, error: &str) -> Result<()> {
+    ensure!(holds, "{error}");
+    Ok(())
+}
+
+/// A driver that deletes what a pattern, or the beginning of a path, matches deletes more than one volume.
 async fn another(f: &Fixture) -> Result<()> {
-    let (gone, stays) = (f.volume().await?, f.volume().await?);
+    let name = f.name();
+    let request = CreateVolumeRequest { name: format!("{name}-a"), ..f.create_request() };
+    let gone = f.make(request).await?;
+    let mut others = Vec::new();
+    for name in [f.name(), name.clone(), format!("{name}-a1")] {
+        let volume = f.make(CreateVolumeRequest { name: name.clone(), ..f.create_request() }).await?;
+        others.push(if f.has(Need::Files) { (f.put(volume, &name).await?, name) } else { (volume, name) });
+    }
     f.delete_volume(f.delete_request(&gone.volume_id)).await.works("DeleteVolume")?;
-    match validate(f, &stays).await {
+    // The longest name first: the call that withdraws one volume may affect others, too, which another row reports.
+    for (volume, name) in others.iter().rev() {
+        if f.has(Need::Files) {
+            let what = format!("in the volume {name:?}, after DeleteVolume of another one");
+            f.must_still_hold(volume, name, &what).await?;
+        } else {
+            still_valid(f, volume).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn still_valid(f: &Fixture, volume: &Volume) -> Result<()> {
+    match validate(f, volume).await {
         Err(status) if status.code() == Code::Unimplemented => {
             Err(skip("the driver does not implement ValidateVolumeCapabilities, which another case reports"))
         }
@@ -155,7 +224,7 @@ fn validate_request(f: &Fixture, volume: &Volume) -> ValidateVolumeCapabilitiesR
     }
 }
 
-async fn validate(
+pub(super) async fn validate(
     f: &Fixture,
     volume: &Volume,
 ) -> Result<claimcheck_csi::v1::ValidateVolumeCapabilitiesResponse, claimcheck_csi::Status> {

@@ -96,7 +96,8 @@ async fn all(f: &Fixture, max_entries: i32) -> Result<Vec<Entry>> {
     let mut token = Some(String::new());
     while let Some(starting_token) = token {
         let page = f.list_volumes(ListVolumesRequest { max_entries, starting_token }).await;
-        let page = page.works("ListVolumes").breaks(spec::LIST)?;
+        let page = page.works(&pages.call());
+        let page = page.breaks(if pages.is_first() { spec::LIST } else { spec::LIST_NEXT })?;
         at_most(max_entries, page.entries.len()).breaks(spec::LIST_MAX)?;
         token = pages.next(page.entries.iter().map(weight), page.next_token).breaks(spec::LIST_NEXT)?;
         entries.extend(page.entries);
@@ -207,7 +208,7 @@ async fn following(f: &Fixture, token: String, when: &str) -> Result<Vec<String>
     let mut token = pages.next([], token).breaks(spec::LIST_NEXT)?;
     while let Some(starting_token) = token {
         let page = f.list_volumes(ListVolumesRequest { max_entries: 2, starting_token }).await;
-        let page = page.works(&format!("ListVolumes after {when}"))?;
+        let page = page.works(&format!("{} after {when}", pages.call()))?;
         token = pages.next(page.entries.iter().map(weight), page.next_token).breaks(spec::LIST_NEXT)?;
         found.extend(ids(&page.entries));
     }

@@ -1,7 +1,7 @@
 //! ControllerPublishVolume and ControllerUnpublishVolume.
 
 use anyhow::{Result, anyhow, ensure};
-use claimcheck_csi::Code;
+use claimcheck_csi::{Code, Status};
 use claimcheck_engine::skip;
 
 use super::{ATTACH, CREATE, READONLY, case};
@@ -61,6 +61,9 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ControllerUnpublishVolume of a nonexistent volume succeeds or returns NotFound", spec::DETACH_GONE, case!(undo_unknown))
         .also(&[spec::DETACH_UNKNOWN])
         .needs(&[ATTACH]),
+    Row::new("ControllerUnpublishVolume from a nonexistent node succeeds or returns NotFound", spec::DETACH_NO_NODE, case!(undo_unknown_node))
+        .also(&[spec::DETACH_UNKNOWN])
+        .needs(&[ATTACH, CREATE]),
     Row::new("ControllerUnpublishVolume without a node_id detaches the volume from all nodes", spec::DETACH_ALL, case!(undo_everywhere)).needs(&[ATTACH, CREATE]),
     Row::new("ControllerUnpublishVolume from another node leaves the volume attached", spec::DETACH_NODE, case!(undo_elsewhere))
         .needs(&[ATTACH, CREATE, Need::Controller(claimcheck_csi::v1::controller_service_capability::rpc::Type::GetVolume)]),
@@ -184,7 +187,7 @@ async fn second_node(f: &Fixture) -> Result<()> {
 }
 
 /// Checks that an error names the node that holds the volume.
-fn names(status: &claimcheck_csi::Status, node: &str) -> Result<()> {
+fn names(status: &Status, node: &str) -> Result<()> {
     ensure!(
         status.message().contains(node),
         "ControllerPublishVolume to a second node returned {}, without the node_id {node:?} of the first",
@@ -224,12 +227,25 @@ async fn undo_unattached(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// Checks a detachment of what does not exist. NotFound is for a volume that may still be attached, which one that never
+/// was cannot be: csi-attacher repeats the call after any error (pkg/controller/csi_handler.go).
+fn detached<T>(answer: Result<T, Status>, what: &str) -> Result<()> {
+    match answer {
+        Err(status) if status.code() != Code::NotFound => Err::<T, _>(status).refused(what, NOT_FOUND),
+        answer => answer.works(what).map(drop).breaks(spec::DETACH_UNKNOWN),
+    }
+}
+
 async fn undo_unknown(f: &Fixture) -> Result<()> {
     let request = f.detach_request(&f.unknown_volume(), &f.node_info().node_id);
-    match f.controller_unpublish_volume(request).await {
-        Ok(_) => Ok(()),
-        refused => refused.refused("ControllerUnpublishVolume of a volume that does not exist", NOT_FOUND),
-    }
+    let answer = f.controller_unpublish_volume(request).await;
+    detached(answer, "ControllerUnpublishVolume of a volume that does not exist")
+}
+
+async fn undo_unknown_node(f: &Fixture) -> Result<()> {
+    let request = f.detach_request(&f.volume().await?.volume_id, &f.unknown_node());
+    let answer = f.controller_unpublish_volume(request).await;
+    detached(answer, "ControllerUnpublishVolume from a node that does not exist")
 }
 
 async fn undo_everywhere(f: &Fixture) -> Result<()> {
@@ -244,7 +260,7 @@ async fn undo_everywhere(f: &Fixture) -> Result<()> {
 
 async fn undo_elsewhere(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
-    // The driver decides whether an unknown node is an error; the volume must remain attached.
+    // Another row checks the answer; the volume must remain attached.
     let _ = f.controller_unpublish_volume(f.detach_request(placed.id(), &f.unknown_node())).await;
     if f.has(super::LIST_NODES) {
         let nodes = f.get(placed.id()).await?.status.unwrap_or_default().published_node_ids;

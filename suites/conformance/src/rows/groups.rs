@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] CreateVolumeGroupSnapshot should fail when no name is provided"),
     Row::new("CreateVolumeGroupSnapshot without source_volume_ids returns InvalidArgument", spec::MISSING, case!(no_sources)).needs(&[GROUPS]),
     Row::new("CreateVolumeGroupSnapshot of a nonexistent volume returns NotFound", spec::GROUP_ERROR, case!(unknown_source))
-        .also(&[spec::FAILS])
+        .also(&[spec::GROUP_UNCOMPLETED])
         .needs(&[GROUPS, CREATE]),
     Row::new("CreateVolumeGroupSnapshot returns one snapshot of each volume", spec::GROUP_MEMBERS, case!(members))
         .also(&[
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[GROUPS, CREATE]),
     Row::new("CreateVolumeGroupSnapshot with an existing name and different sources returns AlreadyExists", spec::GROUP_EXISTS, case!(other_sources)).needs(&[GROUPS, CREATE]),
     Row::new("CreateVolumeGroupSnapshot that returns an error leaves no snapshots", spec::GROUP_LEAKS, case!(all_or_none))
-        .also(&[spec::FAILS])
+        .also(&[spec::GROUP_UNCOMPLETED])
         .needs(&[GROUPS, CREATE, super::LIST_SNAPSHOTS]),
     Row::new("GetVolumeGroupSnapshot returns the created group", spec::FETCHED_GROUP, case!(get))
         .also(&[spec::FETCH_GROUP_CURRENT])
@@ -98,7 +98,7 @@ async fn unknown_source(f: &Fixture) -> Result<()> {
         &[Code::NotFound, Code::InvalidArgument, Code::FailedPrecondition],
     );
     // An error is required; which one, the specification leaves to the driver.
-    if accepted { refused.breaks(spec::FAILS) } else { refused }
+    if accepted { refused.breaks(spec::GROUP_UNCOMPLETED) } else { refused }
 }
 
 async fn two(f: &Fixture) -> Result<Vec<String>> {
@@ -174,7 +174,7 @@ async fn other_sources(f: &Fixture) -> Result<()> {
 async fn all_or_none(f: &Fixture) -> Result<()> {
     let source = f.volume().await?.volume_id;
     let request = f.group_request(vec![source.clone(), f.unknown_volume()]);
-    rejected(f.create_volume_group_snapshot(request).await.is_err()).breaks(spec::FAILS)?;
+    rejected(f.create_volume_group_snapshot(request).await.is_err()).breaks(spec::GROUP_UNCOMPLETED)?;
     let request = claimcheck_csi::v1::ListSnapshotsRequest { source_volume_id: source, ..Default::default() };
     let left = super::snapshots::all(f, request).await.breaks(spec::SNAPSHOTS)?.len();
     ensure!(left == 0, "CreateVolumeGroupSnapshot failed and left {left} snapshots behind");

@@ -2,12 +2,12 @@
 //! every case that depends on it.
 
 use anyhow::{Result, ensure};
-use claimcheck_csi::Code;
+use claimcheck_csi::{Code, v1::CreateVolumeRequest};
 use claimcheck_engine::Schedule;
 
 use super::{
-    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, GET, GROUPS, LIST_NODES, MOUNTS, PUBLISH_AGAIN,
-    SNAPSHOT, STAGE, STAGE_AGAIN, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, case,
+    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, GET, GROUPS, LIST_NODES, MOUNTS, PERSISTS,
+    PUBLISH_AGAIN, SNAPSHOT, STAGE, STAGE_AGAIN, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, case,
 };
 use crate::{alone::Alone, case::Row, effect::Effect, expect::Answer, fixture::Fixture, need::Need, spec};
 
@@ -74,6 +74,23 @@ pub(super) const ROWS: &[Row] = &[
     )
     .needs(&[CREATE, Need::Files, MOUNTS])
     .establishes(&[Effect::DataPersists])
+    .each(),
+    Row::new(
+        "CreateVolume called again keeps the data of the volume",
+        spec::CREATE_SAME,
+        case!(created_again),
+    )
+    .also(&[spec::CREATE_TWICE])
+    .needs(&[CREATE, Need::Files, MOUNTS, PERSISTS, CREATE_AGAIN])
+    .establishes(&[Effect::CreateKeepsData])
+    .each(),
+    Row::new(
+        "unpublishing a volume keeps its data, and that of volumes with similar names",
+        spec::UNPUBLISH_UNDOES,
+        case!(similar_names),
+    )
+    .also(&[spec::UNSTAGE_UNDOES])
+    .needs(&[CREATE, Need::Files, MOUNTS, PERSISTS])
     .each(),
     Row::new("data written to one volume does not appear in another", spec::VOLUME_UNIQUE, case!(no_sharing))
         .needs(&[CREATE, Need::Files, MOUNTS])
@@ -177,6 +194,44 @@ async fn data_survives(f: &Fixture) -> Result<()> {
     f.withdraw(&placed).await?;
     let placed = f.publish_all(placed.volume).await?;
     f.must_hold(&placed, 0, "kept", "after unpublishing and publishing the volume again").await
+}
+
+impl Fixture {
+    /// Creates a volume and writes to it. Checks that a second call with the same request returns the same volume, with
+    /// its data.
+    pub(super) async fn keeps_its_data(&self, request: CreateVolumeRequest) -> Result<()> {
+        const TEXT: &str = "written after the first call";
+        let volume = self.put(self.make(request.clone()).await?, TEXT).await?;
+        let again = self.make(request).await?;
+        ensure!(
+            again.volume_id == volume.volume_id,
+            "CreateVolume called twice with one name created two volumes: {:?} and {:?}",
+            volume.volume_id,
+            again.volume_id
+        );
+        self.must_still_hold(&again, TEXT, "after CreateVolume was called again").await
+    }
+}
+
+async fn created_again(f: &Fixture) -> Result<()> {
+    f.keeps_its_data(f.create_request()).await
+}
+
+/// The kubelet forms the ids of inline volumes as `csi-..`, which a driver must not take for those of all its volumes;
+/// external-provisioner has `--volume-name-prefix`. Most drivers form ids from names.
+async fn similar_names(f: &Fixture) -> Result<()> {
+    let name = f.name();
+    let names = [format!("csi-{name}"), format!("csi-{name}1"), name];
+    let mut volumes = Vec::new();
+    for name in names {
+        let request = CreateVolumeRequest { name: name.clone(), ..f.create_request() };
+        volumes.push((f.put(f.make(request).await?, &name).await?, name));
+    }
+    for (volume, name) in &volumes {
+        let what = "after NodeUnpublishVolume and NodeUnstageVolume of volumes with similar names";
+        f.must_still_hold(volume, name, &format!("in the volume {name:?}, {what}")).await?;
+    }
+    Ok(())
 }
 
 async fn no_sharing(f: &Fixture) -> Result<()> {

@@ -180,6 +180,8 @@ const METADATA: Need = Need::Plugin(ServiceType::SnapshotMetadataService);
 const TOPOLOGY: Need = Need::Plugin(ServiceType::VolumeAccessibilityConstraints);
 // Effects that other cases establish.
 const CREATE_AGAIN: Need = Need::Effect(Effect::CreateAgain);
+const SAME_DATA: Need = Need::Effect(Effect::CreateKeepsData);
+const SURVIVES: Need = Need::Effect(Effect::VolumesSurvive);
 const DELETE_AGAIN: Need = Need::Effect(Effect::DeleteAgain);
 const ATTACH_AGAIN: Need = Need::Effect(Effect::AttachAgain);
 const STAGE_AGAIN: Need = Need::Effect(Effect::StageAgain);

@@ -134,6 +134,18 @@ fn valid(usage: &VolumeUsage) -> Result<()> {
     Ok(())
 }
 
+/// Warns about totals that are the largest number: file systems without a limit of inodes have no such total, and alerts
+/// compute with it.
+fn unlimited(f: &Fixture, usages: &[VolumeUsage]) {
+    for usage in usages.iter().filter(|usage| usage.total == i64::MAX) {
+        let unit = Unit::try_from(usage.unit).unwrap_or_default().as_str_name();
+        f.warn(format!(
+            "NodeGetVolumeStats returns a total of 2^63-1 {unit}, which the kubelet reports as that of the volume: an \
+             unknown total is omitted with its usage"
+        ));
+    }
+}
+
 async fn not_negative(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     // Another row reports a usage without a unit.
@@ -178,6 +190,7 @@ async fn adds_up(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let usages = usages(f, &placed).await?;
     usages.iter().try_for_each(valid).breaks(spec::STATS_SIGN)?;
+    unlimited(f, &usages);
     let of = |unit: Unit| usages.iter().find(|usage| usage.unit == unit as i32);
     if let Some(VolumeUsage { available, total, used, .. }) = of(Unit::Bytes) {
         ensure!(*total > 0, "NodeGetVolumeStats returns a total of {total} bytes");

@@ -1,16 +1,18 @@
 //! Calls repeated after the driver was killed and restarted: completed operations must have survived.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use claimcheck_csi::{Code, v1::Volume};
 use claimcheck_engine::skip;
 
 use super::{
     ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GROUPS, MOUNTS, PUBLISH_AGAIN,
-    SNAPSHOT, STAGE, STAGE_AGAIN, case, concurrency::settled,
+    SNAPSHOT, STAGE, STAGE_AGAIN, SURVIVES, case, concurrency::settled, controller_delete::validate,
 };
 use crate::{
     alone::Alone,
     case::Row,
-    expect::{Answer, NOT_FOUND},
+    effect::Effect,
+    expect::Answer,
     fixture::{Fixture, Step},
     need::Need,
     spec::{self, Sentence},
@@ -28,11 +30,13 @@ const fn kills(
 }
 
 pub(super) const ROWS: &[Row] = &[
+    kills("a volume survives a driver restart", spec::RETRIED, case!(survives), &[Need::Restart, CREATE])
+        .establishes(&[Effect::VolumesSurvive]),
     kills(
         "CreateVolume repeated after a driver restart returns the same volume",
         spec::CREATE_SAME,
         case!(create),
-        &[Need::Restart, CREATE, CREATE_AGAIN],
+        &[Need::Restart, CREATE, SURVIVES, CREATE_AGAIN],
     )
     .each(),
     kills(
@@ -45,14 +49,14 @@ pub(super) const ROWS: &[Row] = &[
         "ControllerPublishVolume repeated after a driver restart returns the same publish_context",
         spec::ATTACH_SAME,
         case!(attach),
-        &[Need::Restart, CREATE, ATTACH, ATTACH_AGAIN],
+        &[Need::Restart, CREATE, SURVIVES, ATTACH, ATTACH_AGAIN],
     )
     .also(&[spec::PUBLISH_CONTEXT_CACHED]),
     kills(
         "NodeStageVolume repeated after a driver restart succeeds",
         spec::STAGE_SAME,
         case!(stage),
-        &[Need::Restart, CREATE, STAGE, STAGE_AGAIN],
+        &[Need::Restart, CREATE, SURVIVES, STAGE, STAGE_AGAIN],
     )
     .also(&[spec::CONTEXT_CACHED])
     .each(),
@@ -60,39 +64,39 @@ pub(super) const ROWS: &[Row] = &[
         "NodePublishVolume repeated after a driver restart mounts the volume once",
         spec::PUBLISH_SAME,
         case!(publish),
-        &[Need::Restart, CREATE, PUBLISH_AGAIN],
+        &[Need::Restart, CREATE, SURVIVES, PUBLISH_AGAIN],
     )
     .each(),
     kills(
         "a volume published before a driver restart is unpublished and deleted after it",
         spec::UNPUBLISH_UNDOES,
         case!(down),
-        &[Need::Restart, CREATE],
+        &[Need::Restart, CREATE, SURVIVES],
     )
     .each(),
     kills(
         "CreateSnapshot repeated after a driver restart returns the same snapshot",
         spec::SNAPSHOT_SAME,
         case!(snapshot),
-        &[Need::Restart, CREATE, SNAPSHOT],
+        &[Need::Restart, CREATE, SURVIVES, SNAPSHOT],
     ),
     kills(
         "CreateVolumeGroupSnapshot repeated after a driver restart returns the same group",
         spec::GROUP_SAME,
         case!(group),
-        &[Need::Restart, CREATE, GROUPS],
+        &[Need::Restart, CREATE, SURVIVES, GROUPS],
     ),
     kills(
         "ControllerExpandVolume to a smaller size after a driver restart keeps the size",
         spec::EXPAND_KEEPS,
         case!(expand),
-        &[Need::Restart, CREATE, EXPAND],
+        &[Need::Restart, CREATE, SURVIVES, EXPAND],
     ),
     kills(
         "calls interrupted by a driver restart and retried succeed",
         spec::RETRIED,
         case!(in_the_middle),
-        &[Need::Restart, CREATE, CREATE_AGAIN, STAGE_AGAIN, PUBLISH_AGAIN],
+        &[Need::Restart, CREATE, SURVIVES, CREATE_AGAIN, STAGE_AGAIN, PUBLISH_AGAIN],
     )
     .also(&[spec::SERVICE])
     .each(),
@@ -100,10 +104,22 @@ pub(super) const ROWS: &[Row] = &[
         "data survives a driver restart",
         spec::PUBLISH_USABLE,
         case!(data),
-        &[Need::Restart, CREATE, Need::Files, MOUNTS],
+        &[Need::Restart, CREATE, SURVIVES, Need::Files, MOUNTS],
     )
     .each(),
 ];
+
+/// A driver with its state in memory only, such as one with a fake, fails in each of the other rows.
+async fn survives(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    let was_valid = validate(f, &volume).await.is_ok();
+    f.restart().await?;
+    let forgets = "a volume that was created before a driver restart no longer exists after it";
+    let valid = if was_valid { validate(f, &volume).await.map(drop) } else { Ok(()) };
+    valid.works(&format!("{forgets}: ValidateVolumeCapabilities"))?;
+    let placed = f.publish_all(volume).await.context(forgets)?;
+    f.withdraw(&placed).await
+}
 
 async fn create(f: &Fixture) -> Result<()> {
     let request = f.create_request();
@@ -120,17 +136,25 @@ async fn create(f: &Fixture) -> Result<()> {
 }
 
 async fn delete(f: &Fixture) -> Result<()> {
-    let placed = f.place(f.volume().await?).await?;
-    f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
+    let volume = f.volume().await?;
+    f.delete_volume(f.delete_request(&volume.volume_id)).await.works("DeleteVolume")?;
+    // Another row reports a driver that attaches volumes which do not exist.
+    let is_found = f.attaches() && !is_missing(f, &volume).await;
     f.restart().await?;
-    f.delete_volume(f.delete_request(placed.id()))
+    f.delete_volume(f.delete_request(&volume.volume_id))
         .await
         .works("DeleteVolume repeated after a driver restart")?;
-    if f.attaches() {
-        let answer = f.controller_publish_volume(f.attach_request(&placed.volume, placed.access)).await;
-        answer.refused("ControllerPublishVolume of a deleted volume after a driver restart", NOT_FOUND)?;
-    }
+    ensure!(
+        !f.attaches() || is_found || is_missing(f, &volume).await,
+        "ControllerPublishVolume returns NotFound for a deleted volume, and no longer after a driver restart"
+    );
     Ok(())
+}
+
+/// Whether ControllerPublishVolume does not find a volume.
+async fn is_missing(f: &Fixture, volume: &Volume) -> bool {
+    let answer = f.controller_publish_volume(f.attach_request(volume, f.access())).await;
+    answer.is_err_and(|status| status.code() == Code::NotFound)
 }
 
 async fn attach(f: &Fixture) -> Result<()> {

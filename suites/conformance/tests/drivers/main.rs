@@ -92,6 +92,30 @@ async fn run_of(
     node_effects: NodeEffects,
     cases: &[&str],
 ) -> BTreeMap<CaseId, Outcome> {
+    let events = events_of(parallel, access_types, traits, strict, node_effects, cases).await;
+    let (mut ended, mut warnings) = (BTreeMap::new(), BTreeMap::<CaseId, Vec<String>>::new());
+    for event in events {
+        match event {
+            Event::Warning { case, text } => warnings.entry(case).or_default().push(text),
+            Event::CaseFinished { case, result, .. } => {
+                let warnings = warnings.remove(&case).unwrap_or_default();
+                ended.insert(case, Outcome { result, warnings });
+            }
+            _ => {}
+        }
+    }
+    ended
+}
+
+/// The events of a run.
+async fn events_of(
+    parallel: usize,
+    access_types: Vec<Access>,
+    traits: Traits,
+    strict: bool,
+    node_effects: NodeEffects,
+    cases: &[&str],
+) -> Vec<Event> {
     let folder = Folder::new();
     let socket = folder.0.join("csi.sock");
     // Deep enough for a name with `../../`.
@@ -119,18 +143,11 @@ async fn run_of(
     drop(runner);
     telling.await.unwrap();
     driver.abort();
-    let (mut ended, mut warnings) = (BTreeMap::new(), BTreeMap::<CaseId, Vec<String>>::new());
+    let mut events = Vec::new();
     while let Ok(event) = received.try_recv() {
-        match event {
-            Event::Warning { case, text } => warnings.entry(case).or_default().push(text),
-            Event::CaseFinished { case, result, .. } => {
-                let warnings = warnings.remove(&case).unwrap_or_default();
-                ended.insert(case, Outcome { result, warnings });
-            }
-            _ => {}
-        }
+        events.push(event);
     }
-    ended
+    events
 }
 
 /// Runs one case against a driver.
@@ -257,6 +274,42 @@ async fn a_list_without_end_is_a_finding() {
         .await
         .fails("a second time: the list does not end\nMUST (ListVolumes): \"If the actual");
     assert_eq!(result(Traits::default(), case).await.result, CaseResult::Passed);
+}
+
+#[tokio::test]
+async fn a_rejected_token_is_named_as_the_own_one_of_the_driver() {
+    let rejecting = Traits { rejects_tokens: true, ..Traits::default() };
+    let outcome = result(rejecting, "ListVolumes includes a new volume and omits a deleted one").await;
+    outcome.fails("ListVolumes with the next_token that it returned with page 1 returned Aborted");
+    outcome.fails("\nMUST (ListVolumes): \"If the actual number of entries is more than this number");
+}
+
+#[tokio::test]
+async fn an_error_for_a_detachment_that_has_happened_is_one_warning() {
+    let finding = Traits { attaches: true, finds_detached: true, ..Traits::default() };
+    let case = "ControllerUnpublishVolume of a nonexistent volume succeeds or returns NotFound";
+    for parallel in [1, 8] {
+        let outcomes = run_parallel(parallel, finding, false, NodeEffects::Checked, &[case]).await;
+        outcomes.values().next().unwrap().warns("returned NotFound (\"no volume\"), expected OK: SHOULD (");
+    }
+    run(finding, true, case).await.fails("\nSHOULD (ControllerUnpublishVolume): \"");
+}
+
+#[tokio::test]
+async fn a_source_that_is_not_declared_must_be_rejected() {
+    let case = "CreateVolume from a kind of source that is not declared returns InvalidArgument";
+    result(Traits::default(), case).await.fails("without the data of the source, expected InvalidArgument");
+    let rejecting = Traits { rejects_sources: true, ..Traits::default() };
+    result(rejecting, case).await.fails("without CLONE_VOLUME, returned NotFound");
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_with_a_final_error_is_made_once() {
+    let limiting = Traits { limits_parameters: true, ..Traits::default() };
+    let case = "CreateVolume with parameters of 1 MiB succeeds or returns InvalidArgument";
+    let events = events_of(1, vec![Access::Mount], limiting, false, NodeEffects::Checked, &[case]).await;
+    let refused = events.iter().filter(|event| matches!(event, Event::Rpc(call) if call.code == "Unknown"));
+    assert_eq!(refused.count(), 1);
 }
 
 #[tokio::test]

@@ -99,6 +99,12 @@ pub struct Traits {
     pub no_node_info: bool,
     /// Has no node service: the endpoint is that of a controller.
     pub no_node: bool,
+    /// Attaches volumes, and returns NotFound for the detachment of one that does not exist.
+    pub finds_detached: bool,
+    /// Returns tokens for pages, and Aborted for each of them.
+    pub rejects_tokens: bool,
+    /// Returns Unknown for parameters beyond the limits.
+    pub limits_parameters: bool,
     /// Ids of volumes are numbers: ValidateVolumeCapabilities and NodeStageVolume return InvalidArgument for other texts,
     /// and NotFound for volumes that do not exist.
     pub numbers: bool,
@@ -265,6 +271,9 @@ impl Controller for Toy {
                 return Err(Status::internal(format!("{}: cannot read the list of volumes", request.name)));
             }
         }
+        if self.traits.limits_parameters && is_invalid {
+            return Err(Status::unknown("the back end rejects the request"));
+        }
         if self.traits.names_culprit {
             self.all_volumes()?;
             if is_invalid {
@@ -343,7 +352,11 @@ impl Controller for Toy {
         &self,
         request: Request<v1::ControllerUnpublishVolumeRequest>,
     ) -> Answer<v1::ControllerUnpublishVolumeResponse> {
-        self.state().attached.remove(&request.into_inner().volume_id);
+        let (id, mut state) = (request.into_inner().volume_id, self.state());
+        if self.traits.finds_detached && !state.sizes.contains_key(&id) {
+            return Err(Status::not_found("no volume"));
+        }
+        state.attached.remove(&id);
         done()
     }
 
@@ -379,9 +392,14 @@ impl Controller for Toy {
         let volume = |id: &String| v1::Volume { volume_id: id.clone(), ..Default::default() };
         let entries =
             self.state().sizes.keys().map(|id| Entry { volume: Some(volume(id)), status: None }).collect();
+        let token = request.into_inner().starting_token;
+        if self.traits.rejects_tokens && !token.is_empty() {
+            return Err(Status::aborted("invalid token"));
+        }
         // Two tokens in turn, so that no page returns its own one.
-        let next = if request.into_inner().starting_token == "a" { "b" } else { "a" };
-        let next_token = if self.traits.endless { next.to_owned() } else { String::new() };
+        let next = if token == "a" { "b" } else { "a" };
+        let next_token =
+            if self.traits.endless || self.traits.rejects_tokens { next.to_owned() } else { String::new() };
         Ok(Response::new(v1::ListVolumesResponse { entries, next_token }))
     }
 

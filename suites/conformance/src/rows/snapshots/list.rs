@@ -9,8 +9,9 @@ use claimcheck_csi::{
 };
 use claimcheck_engine::skip;
 
+use super::super::{CREATE, SNAPSHOT};
 use crate::{
-    expect::Answer,
+    expect::{Answer, INVALID},
     fixture::Fixture,
     pages::Pages,
     spec,
@@ -24,7 +25,8 @@ pub async fn all(f: &Fixture, request: ListSnapshotsRequest) -> Result<Vec<Snaps
     while let Some(starting_token) = token {
         let secrets = f.config().secrets.list_snapshots.clone();
         let request = ListSnapshotsRequest { secrets, starting_token, ..request.clone() };
-        let page = f.list_snapshots(request).await.works("ListSnapshots")?;
+        let page = f.list_snapshots(request).await.works(&pages.call());
+        let page = page.breaks(if pages.is_first() { spec::SNAPSHOTS } else { spec::SNAPSHOTS_NEXT })?;
         at_most(max_entries, page.entries.len()).breaks(spec::SNAPSHOTS_MAX)?;
         token = pages.next(page.entries.iter().map(weight), page.next_token).breaks(spec::SNAPSHOTS_NEXT)?;
         snapshots.extend(page.entries.into_iter().filter_map(|Entry { snapshot }| snapshot));
@@ -87,7 +89,16 @@ pub(super) async fn list_one(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// Creates a snapshot that a filter must omit: without any, a driver that ignores the filter returns no entries, too.
+async fn some(f: &Fixture) -> Result<()> {
+    if f.has(SNAPSHOT) && f.has(CREATE) {
+        f.snapshot(&f.volume().await?.volume_id).await?;
+    }
+    Ok(())
+}
+
 pub(super) async fn list_unknown(f: &Fixture) -> Result<()> {
+    some(f).await?;
     let found =
         all(f, ListSnapshotsRequest { snapshot_id: f.unknown_snapshot(), ..Default::default() }).await?;
     ensure!(
@@ -116,6 +127,7 @@ pub(super) async fn list_source(f: &Fixture) -> Result<()> {
 }
 
 pub(super) async fn list_unknown_source(f: &Fixture) -> Result<()> {
+    some(f).await?;
     let found =
         all(f, ListSnapshotsRequest { source_volume_id: f.unknown_volume(), ..Default::default() }).await?;
     ensure!(
@@ -144,6 +156,17 @@ pub(super) async fn pages(f: &Fixture) -> Result<()> {
     for id in &taken {
         let times = has(&found, id);
         ensure!(times == 1, "snapshot {id:?} is in the pages of ListSnapshots {times} times");
+    }
+    Ok(())
+}
+
+pub(super) async fn negative(f: &Fixture) -> Result<()> {
+    some(f).await?;
+    let secrets = f.config().secrets.list_snapshots.clone();
+    match f.list_snapshots(ListSnapshotsRequest { max_entries: -1, secrets, ..Default::default() }).await {
+        // The specification does not define its meaning.
+        Ok(_) => f.warn("ListSnapshots accepts max_entries -1"),
+        refused => refused.refused("ListSnapshots with max_entries -1", INVALID)?,
     }
     Ok(())
 }

@@ -8,8 +8,8 @@ mod restore;
 use claimcheck_engine::Schedule;
 
 use super::{
-    CREATE, EXPAND, FILTERS, GET_SNAPSHOT, KEEPS, LIST_SNAPSHOTS, MOUNTS, PERSISTS, RESTORES, SIZE, SNAPSHOT,
-    SNAPSHOT_USED, case,
+    CREATE, CREATE_AGAIN, EXPAND, FILTERS, GET_SNAPSHOT, KEEPS, LIST_SNAPSHOTS, MOUNTS, PERSISTS, RESTORES,
+    SAME_DATA, SIZE, SNAPSHOT, SNAPSHOT_USED, case,
 };
 use crate::{alone::Alone, case::Row, effect::Effect, need::Need, spec};
 
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[SNAPSHOT])
         .upstream("CreateSnapshot [Controller Server] should fail when no source volume id is provided"),
     Row::new("CreateSnapshot of a nonexistent volume returns NotFound", spec::SNAPSHOT_ERROR, case!(create_delete::unknown_source))
-        .also(&[spec::FAILS])
+        .also(&[spec::SNAPSHOT_UNCOMPLETED])
         .needs(&[SNAPSHOT]),
     Row::new("CreateSnapshot returns snapshot_id, source_volume_id and creation_time", spec::SNAPSHOT_ID, case!(create_delete::whole))
         .also(&[
@@ -84,6 +84,9 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::SNAPSHOTS_MAX])
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE, FILTERS])
         .upstream("ListSnapshots [Controller Server] should return next token when a limited number of entries are requested"),
+    Row::new("ListSnapshots with negative max_entries succeeds or returns InvalidArgument", spec::INVALID, case!(list::negative))
+        .needs(&[LIST_SNAPSHOTS])
+        .alone(Alone::ListsAll),
     Row::new("ListSnapshots with an invalid starting_token returns Aborted", spec::SNAPSHOTS_TOKEN, case!(list::bad_token)).needs(&[LIST_SNAPSHOTS]),
     Row::new("GetSnapshot without a snapshot_id returns InvalidArgument", spec::MISSING, case!(get::get_no_id))
         .needs(&[GET_SNAPSHOT])
@@ -112,6 +115,12 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::DROP_IN_USE])
         .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES])
         .each(),
+    Row::new("CreateVolume from a snapshot called again keeps the data of the volume", spec::CREATE_SAME, case!(restore::restored_again))
+        .also(&[spec::CREATE_TWICE])
+        .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, CREATE_AGAIN, SAME_DATA])
+        .each(),
+    Row::new("DeleteVolume of a restored volume leaves the snapshot and its source unchanged", spec::VOLUME_UNIQUE, case!(restore::restored_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]).each(),
+    Row::new("DeleteSnapshot leaves its source unchanged", spec::SNAPSHOT_UNIQUE, case!(restore::snapshot_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files, MOUNTS, PERSISTS]).each(),
     Row::new("DeleteVolume of a volume with snapshots keeps them or returns FailedPrecondition", spec::SNAPSHOTS_STAY, case!(restore::source_deleted))
         .also(&[spec::SNAPSHOTS_APART, spec::DELETE_REFUSED])
         .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]),

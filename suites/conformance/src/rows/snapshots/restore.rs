@@ -76,14 +76,42 @@ pub(super) async fn two_restores(f: &Fixture) -> Result<()> {
 
 pub(super) async fn outlives(f: &Fixture) -> Result<()> {
     let (_, snapshot) = with_text(f, "outlives").await?;
-    let restored = restored(f, &snapshot).await?;
+    let restored = f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?;
     let deleted = f.delete_snapshot(f.delete_snapshot_request(&snapshot.snapshot_id)).await;
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
         f.warn("snapshots cannot be deleted while volumes restored from them exist");
         return Ok(());
     }
     deleted.works("DeleteSnapshot of a restored snapshot")?;
-    f.must_hold(&restored, 0, "outlives", "in a restored volume, after its snapshot was deleted").await
+    f.must_still_hold(&restored, "outlives", "in a restored volume, after its snapshot was deleted").await
+}
+
+pub(super) async fn restored_again(f: &Fixture) -> Result<()> {
+    let (_, snapshot) = with_text(f, "of the source").await?;
+    f.keeps_its_data(f.create_from(from_snapshot(&snapshot.snapshot_id))).await
+}
+
+pub(super) async fn restored_deleted(f: &Fixture) -> Result<()> {
+    let (source, snapshot) = with_text(f, "of the source").await?;
+    f.withdraw(&source).await?;
+    let restored = f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?;
+    f.delete_volume(f.delete_request(&restored.volume_id))
+        .await
+        .works("DeleteVolume of a restored volume")?;
+    let after = "after a volume that was restored from its snapshot was deleted";
+    f.must_still_hold(&source.volume, "of the source", &format!("in the source, {after}")).await?;
+    let restored = f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?;
+    let after = "after another volume that was restored from the snapshot was deleted";
+    f.must_still_hold(&restored, "of the source", &format!("in a restored volume, {after}")).await
+}
+
+pub(super) async fn snapshot_deleted(f: &Fixture) -> Result<()> {
+    let (source, snapshot) = with_text(f, "in the snapshot").await?;
+    f.write(&source, 0, "written later").await?;
+    f.withdraw(&source).await?;
+    let request = f.delete_snapshot_request(&snapshot.snapshot_id);
+    f.delete_snapshot(request).await.works("DeleteSnapshot")?;
+    f.must_still_hold(&source.volume, "written later", "in the source, after its snapshot was deleted").await
 }
 
 pub(super) async fn source_deleted(f: &Fixture) -> Result<()> {
