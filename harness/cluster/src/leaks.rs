@@ -117,8 +117,15 @@ impl Listing {
     }
 }
 
+/// Whether a path contains one of the names, not merely as a part of another name: a driver's volume ids may be numbers.
 fn named(text: &str, of: &[String]) -> bool {
-    of.is_empty() || of.iter().any(|name| text.contains(name.as_str()))
+    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
+    let contains = |name: &String| {
+        text.match_indices(name.as_str()).any(|(start, name)| {
+            !text[..start].ends_with(is_of_name) && !text[start + name.len()..].starts_with(is_of_name)
+        })
+    };
+    of.is_empty() || of.iter().any(contains)
 }
 
 fn leak(kind: LeakKind, name: &str) -> Leak {
@@ -137,6 +144,14 @@ mod tests {
         assert!(named("/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount", &of));
         assert!(!named("/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-2/mount", &of));
         assert!(named("anything", &[]));
+        for (path, expected) in [
+            ("/cc/d-1/volumes/12.img", true),
+            ("/cc/d-1/volumes/12/data", true),
+            ("/cc/d-1/volumes/112.img", false),
+            ("/var/lib/kubelet/pods/0f12a3-12-4/volumes/kubernetes.io~csi/pvc-12/mount", false),
+        ] {
+            assert_eq!(named(path, &["12".to_owned()]), expected, "{path}");
+        }
     }
 
     /// A page with these volumes.

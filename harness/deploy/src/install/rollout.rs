@@ -101,7 +101,7 @@ pub(crate) async fn ready(
                 None => unreachable!("a watcher never ends"),
             },
             _ = ticks.tick() => {
-                let text = describe(&rollout.waits(&wanted), &rollout.blockers());
+                let text = describe(&rollout.waits(&wanted), &rollout.blockers(&wanted));
                 if text != last_warning {
                     warn!("components are not ready yet: {text}");
                     last_warning = text;
@@ -110,12 +110,12 @@ pub(crate) async fn ready(
             () = sleep_until(started + timeout) => return Err(rollout.not_ready(&pods, &wanted).await),
         }
         if rollout.waits(&wanted).is_empty() {
-            for (node, why) in rollout.all_without() {
+            for (node, why) in rollout.all_without(&wanted) {
                 warn!(node, "{why}: the components do not run on it");
             }
             return Ok(());
         }
-        if rollout.blockers().iter().any(|blocker| blocker.fatal) {
+        if rollout.blockers(&wanted).iter().any(|blocker| blocker.fatal) {
             return Err(rollout.not_ready(&pods, &wanted).await);
         }
     }
@@ -173,8 +173,13 @@ impl Rollout {
     }
 
     /// All such nodes.
-    fn all_without(&self) -> BTreeSet<(&str, &'static str)> {
-        self.pods.values().filter_map(|pod| self.is_lost(pod)).collect()
+    fn all_without(&self, wanted: &BTreeSet<String>) -> BTreeSet<(&str, &'static str)> {
+        self.pods_of(wanted).filter_map(|pod| self.is_lost(pod)).collect()
+    }
+
+    /// The pods of the awaited workloads: others of the same installation have other reasons to restart.
+    fn pods_of(&self, wanted: &BTreeSet<String>) -> impl Iterator<Item = &Pod> {
+        self.pods.values().filter(|pod| workload_of(pod).is_some_and(|workload| wanted.contains(&workload)))
     }
 
     /// The node of an unavailable pod, if the node is the cause; with the reason.
@@ -186,19 +191,33 @@ impl Rollout {
         (!is_ready).then_some((name, why))
     }
 
-    fn blockers(&self) -> Vec<Blocker> {
-        let pods = self.pods.values().filter(|pod| self.is_lost(pod).is_none());
+    fn blockers(&self, wanted: &BTreeSet<String>) -> Vec<Blocker> {
+        let pods = self.pods_of(wanted).filter(|pod| self.is_lost(pod).is_none());
         self.reasons.explain(&self.namespace, pods.flat_map(blockers).collect())
     }
 
     async fn not_ready(&self, pods: &Api<Pod>, wanted: &BTreeSet<String>) -> InstallError {
-        let mut blockers = self.blockers();
+        let mut blockers = self.blockers(wanted);
         for blocker in &mut blockers {
             if let Some(container) = &blocker.container {
                 blocker.log = log(pods, &blocker.pod, container, blocker.crashed).await;
             }
         }
         InstallError::NotReady { waited: self.started.elapsed(), waits: self.waits(wanted), blockers }
+    }
+}
+
+/// The title of the workload that a pod belongs to. The pods of a Deployment are owned by a ReplicaSet, which is named
+/// after it and the hash of its pod template (`getNewReplicaSet` of pkg/controller/deployment/sync.go).
+fn workload_of(pod: &Pod) -> Option<String> {
+    let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    match owner.kind.as_str() {
+        "ReplicaSet" => {
+            let name = owner.name.strip_suffix(pod.labels().get("pod-template-hash")?)?.strip_suffix('-')?;
+            Some(format!("Deployment {namespace}/{name}"))
+        }
+        kind => Some(format!("{kind} {namespace}/{}", owner.name)),
     }
 }
 
@@ -387,7 +406,7 @@ mod tests {
         for (number, (ready, node)) in nodes.iter().enumerate() {
             let status = |is: bool| if is { "True" } else { "False" };
             let pod = json!({
-                "metadata": { "name": format!("p{number}"), "ownerReferences": [{
+                "metadata": { "name": format!("p{number}"), "namespace": "n", "ownerReferences": [{
                     "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true,
                 }]},
                 "spec": { "nodeName": format!("n{number}"), "containers": [] },
@@ -430,9 +449,39 @@ mod tests {
         let late = rollout(&[(true, "True"), (false, "False")]);
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(late.waits(&wanted).is_empty());
-        assert_eq!(late.all_without(), BTreeSet::from([("n1", "is not ready")]));
+        assert_eq!(late.all_without(&wanted), BTreeSet::from([("n1", "is not ready")]));
         // The last state of a node without heartbeats is not final.
-        let blockers = |nodes: &[(bool, &str)]| rollout(nodes).blockers().len();
+        let blockers = |nodes: &[(bool, &str)]| rollout(nodes).blockers(&wanted).len();
         assert_eq!(blockers(&[(false, "True"), (false, "Unknown")]), 1);
+    }
+
+    #[tokio::test]
+    async fn a_pod_of_another_workload_that_keeps_exiting_does_not_end_the_wait() {
+        let mut rollout = rollout(&[(true, "True"), (false, "True")]);
+        let crashing = |name: &str, kind: &str, owner: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {
+                    "name": name, "namespace": "n", "labels": { "pod-template-hash": "5d4f" },
+                    "ownerReferences": [{ "apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": "x", "controller": true }],
+                },
+                "spec": { "nodeName": "n0", "containers": [] },
+                "status": { "containerStatuses": [{
+                    "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 9,
+                    "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+                }] },
+            }))
+            .unwrap()
+        };
+        for pod in [crashing("a", "ReplicaSet", "controllers-5d4f"), crashing("b", "DaemonSet", "other")] {
+            rollout.see(RolloutEvent::Pod(Box::new(pod)));
+        }
+        let fatal = |workload: &str| {
+            let wanted = BTreeSet::from([workload.to_owned()]);
+            let blockers = rollout.blockers(&wanted).into_iter().filter(|blocker| blocker.fatal);
+            blockers.map(|blocker| blocker.pod).collect::<Vec<_>>()
+        };
+        assert_eq!(fatal("DaemonSet n/d"), ["p1"]);
+        assert_eq!(fatal("Deployment n/controllers"), ["a"]);
+        assert!(fatal("Deployment n/others").is_empty());
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use claimcheck_apiserver as apiserver;
 use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment},
+    apps::v1::{DaemonSet, Deployment, ReplicaSet},
     core::v1::{Event, Namespace, Pod},
     rbac::v1::{ClusterRole, RoleBinding},
     storage::v1::StorageClass,
 };
 use kube::{
-    Api, Config,
+    Api, Config, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
     client::Body,
     config::{KubeConfigOptions, Kubeconfig},
@@ -142,11 +142,36 @@ async fn an_installation_ends_when_its_workloads_are_complete() {
     tokio::time::timeout(Duration::from_secs(60), install).await.unwrap().unwrap().unwrap();
 }
 
-/// A pod of the installation, as its kubelet sees it.
-async fn failing_pod(client: &Client, name: &str, container: &str, status: Value) {
+/// A pod of a workload of the installation, as its kubelet sees it.
+async fn failing_pod(
+    client: &Client,
+    (kind, owner, name): (&str, &str, &str),
+    container: &str,
+    status: Value,
+) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let uid = match kind {
+        "DaemonSet" => {
+            Api::<DaemonSet>::namespaced(client.clone(), NAMESPACE).get(owner).await.unwrap().uid()
+        }
+        _ => {
+            let set = json!({
+                "metadata": { "name": owner },
+                "spec": {
+                    "selector": { "matchLabels": { "a": "b" } },
+                    "template": { "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [{ "name": "c", "image": "i" }] } },
+                },
+            });
+            let sets: Api<ReplicaSet> = Api::namespaced(client.clone(), NAMESPACE);
+            sets.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await.unwrap().uid()
+        }
+    };
     let pod = json!({
-        "metadata": { "name": name, "labels": { "app.kubernetes.io/part-of": "claimcheck" } },
+        "metadata": {
+            "name": name,
+            "labels": { "app.kubernetes.io/part-of": "claimcheck", "pod-template-hash": "5d4f" },
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": uid, "controller": true }],
+        },
         "spec": { "containers": [{ "name": container, "image": "claimcheck:dev" }] },
     });
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
@@ -172,7 +197,7 @@ async fn the_blocker_of_an_installation_is_named() {
         "name": "driver", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
         "state": { "waiting": { "reason": "ErrImageNeverPull", "message": "image \"claimcheck:dev\" is not present" } },
     }]});
-    failing_pod(&client, "claimcheck-node-x", "driver", waiting).await;
+    failing_pod(&client, ("DaemonSet", NODE, "claimcheck-node-x"), "driver", waiting).await;
     // It cannot succeed, so there is no waiting.
     let options = Options { timeout: Duration::from_secs(300), ..options };
     let failed = tokio::time::timeout(Duration::from_secs(60), install(&client, &options)).await.unwrap();
@@ -236,7 +261,8 @@ async fn a_container_that_keeps_ending_has_the_last_word() {
         "state": { "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 40s" } },
         "lastState": { "terminated": { "exitCode": 3 } },
     }]});
-    failing_pod(&client, "claimcheck-controllers-x", "controllers", crashing).await;
+    let pod = ("ReplicaSet", "claimcheck-controllers-5d4f", "claimcheck-controllers-x");
+    failing_pod(&client, pod, "controllers", crashing).await;
     let failed = tokio::time::timeout(Duration::from_secs(60), install(&client, &options)).await.unwrap();
     let error = failed.unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().map(str::trim).collect();
