@@ -101,6 +101,12 @@ async fn foreground(options: &Options) -> Result<ExitCode> {
     let url = cluster.api_server().map_or("", |api| api.url.as_str());
     println!("{} nodes with driver {} at {url}", options.nodes.max(1), cluster.driver_name());
     println!("export KUBECONFIG={}", options.kubeconfig.display());
+    if !options.permits_inline() {
+        println!(
+            "The CSIDriver does not permit inline volumes in pods (volumeLifecycleModes without Ephemeral): use \
+             --driver-config with InlineVolumes, or --deployment with a CSIDriver."
+        );
+    }
     println!("Ctrl-C deletes the cluster.");
     interrupted.cancelled().await;
     cluster.down(false).await;

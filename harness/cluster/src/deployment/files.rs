@@ -56,7 +56,7 @@ pub(super) struct ProjectedToken {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeploymentObjects {
     /// The CSIDriver object of the files.
-    pub(super) csi_driver: Option<CSIDriver>,
+    pub(crate) csi_driver: Option<CSIDriver>,
     pub(super) files: Vec<File>,
     /// Paths that do not exist on this machine.
     pub(super) links: Vec<Link>,

@@ -44,6 +44,16 @@ pub struct Options {
     pub instrumentation: Instrumentation,
 }
 
+impl Options {
+    /// Whether the driver's CSIDriver object permits CSI inline volumes.
+    pub fn permits_inline(&self) -> bool {
+        let given = self.deployment.csi_driver.as_ref();
+        given.map_or(self.policy.inline, |given| {
+            given.spec.volume_lifecycle_modes.iter().flatten().any(|mode| mode == "Ephemeral")
+        })
+    }
+}
+
 /// The instrumentation of components, in addition to recording CSI calls. Each has a small cost, and is opt-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instrumentation {
