@@ -88,10 +88,11 @@ impl Properties {
 
     /// Those of a cluster with real nodes and the built-in driver.
     ///
-    /// A restarted real kubelet stages and publishes volumes that it finds mounted; upstream's attacher decides by a
-    /// cache that may be stale. A real kubelet checks mounted ConfigMaps every minute or two, and some backoffs of
-    /// Kubernetes grow to two minutes. An upstream control plane detaches a volume only after the kubelet has reported
-    /// it as unused, which it does each 10 s by default, and sidecars wait longer after each failure.
+    /// A restarted kubelet stages and publishes volumes that it finds mounted, and records that are made next to the
+    /// driver do not show that it is another process; upstream's attacher decides by a cache that may be stale. A real
+    /// kubelet checks mounted ConfigMaps every minute or two, and some backoffs of Kubernetes grow to two minutes. An
+    /// upstream control plane detaches a volume only after the kubelet has reported it as unused, which it does each
+    /// 10 s by default, and sidecars wait longer after each failure.
     pub(crate) fn real(capabilities: ClusterCapabilities) -> Self {
         const BY_KUBELETS: [Rule; 2] = [Rule::StageTwice, Rule::PublishTwice];
         const BY_SIDECARS_TOO: [Rule; 3] = [Rule::StageTwice, Rule::PublishTwice, Rule::AttachTwice];

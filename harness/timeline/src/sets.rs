@@ -12,6 +12,9 @@ use super::calls::{Handle, handle_of};
 /// The number of transitions of each kind.
 pub type Counts = BTreeMap<TransitionKind, u64>;
 
+/// The kind of an entry of the sets, its volume and node; of a mount also its target path.
+type EntryKey = (TransitionKind, Handle, String, String);
+
 /// The sets.
 #[derive(Debug, Default)]
 pub(super) struct Sets {
@@ -24,7 +27,10 @@ pub(super) struct Sets {
     /// Transitions so far, by volume.
     pub counts: BTreeMap<Handle, Counts>,
     /// Entries that a failed call may have undone: repeating the call is permitted, regardless of the sets.
-    doubts: BTreeSet<(TransitionKind, Handle, String, String)>,
+    doubts: BTreeSet<EntryKey>,
+    /// The process that made an entry. Another one, such as a restarted node agent, may repeat the call: it cannot know
+    /// whether all that follows the call was done.
+    callers: BTreeMap<EntryKey, u32>,
     /// Drivers with STAGE_UNSTAGE_VOLUME.
     stagers: BTreeSet<String>,
     /// Calls that may be repeated although the first one succeeded.
@@ -124,11 +130,14 @@ impl Sets {
     }
 
     fn entered(&mut self, step: &mut Step<'_>, entered: bool, kind: TransitionKind, twice: Rule) {
-        let doubted = self.doubts.remove(&doubt(kind, step.rpc));
+        let key = entry_key(kind, step.rpc);
+        let doubted = self.doubts.remove(&key);
+        let caller = step.rpc.id.pid;
+        let by_another = self.callers.insert(key, caller).is_some_and(|before| before != caller);
         if entered {
             let node = step.rpc.node();
             self.transition(step, kind, node);
-        } else if !doubted && !self.repeatable.contains(&twice) {
+        } else if !doubted && !by_another && !self.repeatable.contains(&twice) {
             let republished = twice == Rule::PublishTwice && self.republished.contains(step.rpc.driver());
             if !republished {
                 step.broke(twice);
@@ -144,13 +153,15 @@ impl Sets {
             Some(CsiMethod::NodeUnpublishVolume) => TransitionKind::Mount,
             _ => return,
         };
-        self.doubts.insert(doubt(undone, rpc));
+        self.doubts.insert(entry_key(undone, rpc));
     }
 
     fn left(&mut self, step: &mut Step<'_>, left: bool, kind: TransitionKind, node: &str) {
         if left {
             if let Some(done) = kind.undoes() {
-                self.doubts.remove(&doubt(done, step.rpc));
+                let key = entry_key(done, step.rpc);
+                self.doubts.remove(&key);
+                self.callers.remove(&key);
             }
             self.transition(step, kind, node);
             let clears = |suspect: &Suspect| {
@@ -241,8 +252,8 @@ fn is_inline(volume: &str) -> bool {
     digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// The entry of a call. Only for mounts the target path is part of the key.
-fn doubt(kind: TransitionKind, rpc: &TapRecord) -> (TransitionKind, Handle, String, String) {
+/// The entry of a call.
+fn entry_key(kind: TransitionKind, rpc: &TapRecord) -> EntryKey {
     let target = if kind == TransitionKind::Mount { rpc.target().to_owned() } else { String::new() };
     (kind, handle_of(rpc), rpc.node().to_owned(), target)
 }

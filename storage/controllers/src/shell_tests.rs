@@ -85,13 +85,18 @@ impl Run {
     }
 
     async fn with(tuning: Tuning) -> Self {
+        Self::with_cache_of(KindSet::default(), tuning).await
+    }
+
+    /// With a cache that also has kinds of other controllers, none of which can ever be listed.
+    async fn with_cache_of(others: KindSet, tuning: Tuning) -> Self {
         let nowhere = service_fn(|_: http::Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::other("no API server"))
         });
         let client = Client::new(nowhere, "default");
-        let informer = Informer::start(client.clone(), KindSet::default(), &Options::default());
+        let informer = Informer::start(client.clone(), others, &Options::default());
         let (notes, controller) = (Notes::default(), Forgetful::default());
-        let context = Context::new(client, informer.clone(), "tester");
+        let context = Context::new(client, informer.for_user_of(Forgetful::kinds()), "tester");
         let context = context.with_meter(Meter::new(notes.clone())).with_tuning(tuning);
         let mut running = tokio::task::JoinSet::new();
         running.spawn(shell::run(controller.clone(), context));
@@ -127,6 +132,14 @@ impl Run {
         let world = self.informer.read();
         world.volumes.get(&key_of(&volume(name, "", "1Gi"))).map(|volume| phase(volume).to_owned()).unwrap()
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_of_another_controller_that_cannot_be_listed_is_not_waited_for() {
+    let run = Run::with_cache_of(KindSet::of(&[Kind::Claim]), Tuning::default()).await;
+    run.enter("new", "Pending");
+    run.settle().await;
+    assert_eq!(run.acted(), ["new"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -258,6 +258,16 @@ pub enum Error {
     },
 }
 
+/// The kinds of objects that a controller uses with these options.
+fn reads(name: Name, options: &Options) -> KindSet {
+    let more: &[Kind] = match name {
+        Name::SnapshotController if options.distributed_snapshotting => &[Kind::Node],
+        Name::Provisioner if options.provisioning.cross_namespace_sources => &[Kind::ReferenceGrant],
+        _ => &[],
+    };
+    name.reads().union(KindSet::of(more))
+}
+
 /// Runs these controllers until `shutdown` resolves.
 ///
 /// # Errors
@@ -272,13 +282,7 @@ pub async fn run(
     if let Some(name) = names.iter().find(|name| name.needs_driver() && options.csi_address.is_none()) {
         return Err(Error::NoDriver { name: *name });
     }
-    let mut reads = names.iter().fold(KindSet::default(), |kinds, name| kinds.union(name.reads()));
-    if options.distributed_snapshotting && names.contains(&Name::SnapshotController) {
-        reads = reads.union(KindSet::of(&[Kind::Node]));
-    }
-    if options.provisioning.cross_namespace_sources && names.contains(&Name::Provisioner) {
-        reads = reads.union(KindSet::of(&[Kind::ReferenceGrant]));
-    }
+    let reads = names.iter().fold(KindSet::default(), |kinds, name| kinds.union(reads(*name, options)));
     let agent = format!("{CACHE_AGENT}/{}", env!("CARGO_PKG_VERSION"));
     let of_cache = match &options.accounts {
         Some(accounts) => accounts.of_cache(&client),
@@ -302,7 +306,9 @@ pub async fn run(
             false => Tuning { resync, ..Tuning::default() },
         };
         let context = |component: &str| {
-            let context = Context::new(client.clone(), informer.clone(), component);
+            // A kind that cannot be listed must not prevent the work of controllers that do not use it.
+            let informer = informer.for_user_of(self::reads(*name, options));
+            let context = Context::new(client.clone(), informer, component);
             context.with_meter(options.meter.clone()).with_tuning(tuning)
         };
         start(*name, context, Options { calls, ..options.clone() }, &mut running);

@@ -38,6 +38,7 @@ use tracing::{debug, info, warn};
 use crate::{
     Backoff,
     reflector::{Event, Reflector},
+    response,
     world::{Cached, Change, Kind, KindSet, World},
 };
 
@@ -62,10 +63,15 @@ impl Options {
     }
 }
 
+/// The kinds without a complete first list, with the error of the last attempt; empty during the first.
+pub type Pending = BTreeMap<Kind, String>;
+
 /// A handle to the shared cache; clones are the same cache. The watchers end with the last handle.
 #[derive(Clone)]
 pub struct Informer {
     shared: Arc<Shared>,
+    /// The kinds that [`Informer::synced`] waits for.
+    used: KindSet,
     /// Dropping it ends the watchers. A mutex only because a join set is not `Sync`-shared.
     _watchers: Arc<Mutex<JoinSet<()>>>,
 }
@@ -73,8 +79,7 @@ pub struct Informer {
 struct Shared {
     world: RwLock<World>,
     subscribers: Mutex<Vec<Subscriber>>,
-    /// The kinds without a complete first list.
-    pending: watch::Sender<usize>,
+    pending: watch::Sender<Pending>,
     /// The kinds that were listed.
     listed: watch::Sender<KindSet>,
 }
@@ -91,7 +96,7 @@ impl Informer {
         let shared = Arc::new(Shared {
             world: RwLock::default(),
             subscribers: Mutex::default(),
-            pending: watch::Sender::new(kinds.iter().count()),
+            pending: watch::Sender::new(kinds.iter().map(|kind| (kind, String::new())).collect()),
             listed: watch::Sender::new(KindSet::default()),
         });
         let mut watchers = JoinSet::new();
@@ -128,7 +133,14 @@ impl Informer {
                 Kind::Populator => watchers.spawn(follow::<VolumePopulator>(client, fields, shared)),
             };
         }
-        Self { shared, _watchers: Arc::new(Mutex::new(watchers)) }
+        Self { shared, used: kinds, _watchers: Arc::new(Mutex::new(watchers)) }
+    }
+
+    /// The same cache for a user of these kinds alone: [`Informer::synced`] waits for no other kind, which might never
+    /// be listed for lack of a permission.
+    #[must_use]
+    pub fn for_user_of(&self, kinds: KindSet) -> Self {
+        Self { used: kinds, ..self.clone() }
     }
 
     /// The current world. The guard blocks updates, and cannot be held across an await: plan, then drop it.
@@ -168,9 +180,14 @@ impl Informer {
 
     /// Returns once the first list of every served kind is in the world.
     pub async fn synced(&self) {
-        let mut pending = self.shared.pending.subscribe();
+        let mut pending = self.pending();
         // The sender is part of `self`, so waiting cannot fail.
-        let _ = pending.wait_for(|pending| *pending == 0).await;
+        let _ = pending.wait_for(|pending| !pending.keys().any(|kind| self.used.contains(*kind))).await;
+    }
+
+    /// The kinds that [`Informer::synced`] of a user of all kinds waits for, and the reason.
+    pub fn pending(&self) -> watch::Receiver<Pending> {
+        self.shared.pending.subscribe()
     }
 
     /// Returns once the objects of this kind have been listed: if it is one of a CRD, not before the API server serves
@@ -195,6 +212,21 @@ impl Shared {
 
     fn subscribers(&self) -> std::sync::MutexGuard<'_, Vec<Subscriber>> {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn no_longer_pending(&self, kind: Kind) {
+        self.pending.send_if_modified(|pending| pending.remove(&kind).is_some());
+    }
+
+    /// Records why the kind is still pending, if it is.
+    fn still_pending(&self, kind: Kind, reason: String) {
+        self.pending.send_if_modified(|pending| match pending.get_mut(&kind) {
+            Some(known) if *known != reason => {
+                *known = reason;
+                true
+            }
+            Some(_) | None => false,
+        });
     }
 
     /// Changes the world and notifies the subscribers, in the order in which the changes were made.
@@ -233,10 +265,8 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
                     *kinds = before.union(KindSet::of(&[K::CACHED_AS]));
                     *kinds != before
                 });
-                if !synced {
-                    synced = true;
-                    shared.pending.send_modify(|pending| *pending -= 1);
-                }
+                shared.no_longer_pending(K::CACHED_AS);
+                synced = true;
                 debug!(kind = K::CACHED_AS.name(), objects = K::store(&shared.read()).len(), "listed");
             }
             Ok(Event::Applied(object)) => shared.change(|world| world.apply(slim(object))),
@@ -245,9 +275,10 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
                 let dispensable = is_unserved(&error) || (is_recent(K::CACHED_AS) && is_forbidden(&error));
                 if !dispensable {
                     warn!(kind = K::CACHED_AS.name(), %error, "the watch failed and will be restarted");
+                    shared.still_pending(K::CACHED_AS, response::of_watch(&error));
                 } else if !synced {
                     synced = true;
-                    shared.pending.send_modify(|pending| *pending -= 1);
+                    shared.no_longer_pending(K::CACHED_AS);
                     info!(
                         kind = K::CACHED_AS.name(),
                         %error,

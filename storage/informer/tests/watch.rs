@@ -127,6 +127,36 @@ async fn what_was_missed_in_a_gap_is_made_up_for() {
 }
 
 #[tokio::test]
+async fn a_kind_that_cannot_be_listed_is_waited_for_only_by_its_users() {
+    let (server, client) = cluster().await;
+    // An informer that cannot list through a watch requests a plain list.
+    let rule = |verb: &str| FaultRule {
+        verb: Some(verb.to_owned()),
+        resource: Some("persistentvolumeclaims".to_owned()),
+        fault: Fault::InternalError,
+        rate: Rate::ALWAYS,
+        count: None,
+    };
+    server.faults().set(["watch", "list"].map(rule).into());
+    let kinds = KindSet::of(&[Kind::Claim, Kind::Node]);
+    let informer = Informer::start(client.clone(), kinds, &Options::default());
+    let of_nodes = informer.for_user_of(KindSet::of(&[Kind::Node]));
+    timeout(Duration::from_secs(10), of_nodes.synced()).await.expect("nodes can be listed");
+    let mut pending = informer.pending();
+    let failed =
+        pending.wait_for(|pending| pending.get(&Kind::Claim).is_some_and(|reason| !reason.is_empty()));
+    let failed =
+        timeout(Duration::from_secs(10), failed).await.expect("the reason is known").unwrap().clone();
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    let everything = informer.synced();
+    tokio::pin!(everything);
+    assert!(futures::poll!(&mut everything).is_pending(), "claims are not listed");
+    server.faults().set(Vec::new());
+    timeout(Duration::from_secs(60), everything).await.expect("claims can be listed again");
+    assert!(informer.pending().borrow().is_empty());
+}
+
+#[tokio::test]
 async fn a_write_through_is_notified_once() {
     let (_server, client) = cluster().await;
     let informer = Informer::start(client.clone(), KindSet::of(&[Kind::Claim]), &Options::default());

@@ -19,9 +19,8 @@ pub enum Mounted {
     /// A call ended without a definite result: the mount may exist, or may still appear. It is retried while it
     /// is desired, and undone when it is not.
     Uncertain,
-    /// The same, left by a previous agent: its record exists, but no mount is visible. Unlike with
-    /// [`Self::Uncertain`] not even a final error of a new call determines the result of the previous agent's
-    /// last call.
+    /// The same, left by a previous agent, mounted or not. Unlike with [`Self::Uncertain`] not even a final error of a
+    /// new call determines the result of the previous agent's last call.
     Found,
 }
 

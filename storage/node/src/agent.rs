@@ -11,12 +11,15 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{Change, EventRecorder, Informer, Kind, KindSet, Options};
+use claimcheck_informer::{Change, EventRecorder, Informer, Kind, KindSet, Options, Pending};
 use claimcheck_model::{Meter, Stamp, metric::RECONSTRUCT_VOLUMES};
 use claimcheck_runtime::{Runtime, RuntimeError, State};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, config::KubeconfigError};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 use crate::{
     effects::Host,
@@ -27,7 +30,7 @@ use crate::{
     pods::{self, Backoff, ContainerId, Done, PodImage, PodManager},
     populator::uid_of,
     reconciler::{InUse, Moment, Notice, Start, VolumeManager},
-    reconstruct::{self, ReconstructError},
+    reconstruct::{self, Found, ReconstructError},
     registration::{self, Dial, NodeInfo, PluginEvent},
     server::{Credentials, ListenError, Logs, Server},
     survey::{self, Question},
@@ -125,6 +128,8 @@ pub struct Agent<R, H> {
 /// An event of the loop.
 enum Event {
     World(Change),
+    /// The kinds that have not been listed, or the reasons, have changed.
+    Pending,
     Container(String, State),
     Volume(Notice),
     Pod(Done),
@@ -144,14 +149,8 @@ impl<R: Runtime, H: Host> Agent<R, H> {
         let layout = Layout::new(prepare(&config.root)?);
         let informer = Informer::start(client.clone(), watched(), &selected(&config.name));
         let server = Server::listen(&config.name, &config.ip, config.credentials.clone()).await?;
-        let registering = node_object::register(&client, &config, server.port());
-        let (node, ()) = tokio::join!(registering, informer.synced());
-        let node = node?;
-        let in_use =
-            node.status.as_ref().and_then(|status| status.volumes_in_use.clone()).unwrap_or_default();
+        let node = node_object::register(&client, &config, server.port()).await?;
         informer.apply(node.clone());
-
-        let found = reconstruct::reconstruct(&*host, &layout, &informer.read())?;
         // Listening before listing, so that no exit falls in between.
         let containers = runtime.events();
         let listed = runtime.list().await?;
@@ -161,6 +160,64 @@ impl<R: Runtime, H: Host> Agent<R, H> {
                 clock.watch(&layout.container_log(&pod, &container, attempt));
             }
         }
+        let logs = Logs { informer: informer.clone(), runtime: runtime.clone(), layout: layout.clone() };
+        let node_info = Arc::new(NodeInfo::new(client.clone(), &config.name));
+        let (plugin, plugins) = mpsc::unbounded_channel();
+        let registry = layout.plugins_registry();
+        let managed = Managed {
+            config,
+            client: client.clone(),
+            runtime,
+            host,
+            meter,
+            layout,
+            informer: informer.clone(),
+            clock: clock.clone(),
+            node_info: node_info.clone(),
+            in_use: node.status.as_ref().and_then(|status| status.volumes_in_use.clone()).unwrap_or_default(),
+        };
+        // What does not depend on the kinds that the agent lists works from the start: a kind that cannot be listed
+        // stops only the pods that need it.
+        tokio::select! {
+            ended = managed.run(containers, listed, plugins) => ended,
+            watched = registration::run(&registry, dial, node_info, plugin) => {
+                watched.map_err(|source| AgentError::Plugins { path: registry.clone(), source })
+            }
+            () = node_object::keep_alive(client, node, informer) => Ok(()),
+            () = server.run(logs) => Ok(()),
+            error = clock.run() => Err(AgentError::Logs(error)),
+            () = shutdown => Ok(()),
+        }
+    }
+}
+
+/// The parts of the pods' and volumes' management.
+struct Managed<R, H> {
+    config: Config,
+    client: Client,
+    runtime: Arc<R>,
+    host: Arc<H>,
+    meter: Meter,
+    layout: Layout,
+    informer: Informer,
+    clock: LogClock,
+    node_info: Arc<NodeInfo>,
+    /// `volumesInUse` of the node's status.
+    in_use: Vec<String>,
+}
+
+impl<R: Runtime, H: Host> Managed<R, H> {
+    /// Manages pods and volumes, once the pods of the node have been listed.
+    async fn run(
+        self,
+        containers: mpsc::UnboundedReceiver<(String, State)>,
+        listed: Vec<(String, State)>,
+        plugins: mpsc::UnboundedReceiver<PluginEvent>,
+    ) -> Result<(), AgentError> {
+        let Self { config, client, runtime, host, meter, layout, informer, clock, node_info, in_use } = self;
+        // All existing pods are known before anything found on the node is considered orphaned.
+        informer.for_user_of(KindSet::of(&[Kind::Pod])).synced().await;
+        let found = found(&*host, &layout, &informer).await?;
         let recorder = EventRecorder::new(client.clone(), "kubelet");
         let executor = Executor {
             layout: layout.clone(),
@@ -171,19 +228,16 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             node: config.name.clone(),
             meter: meter.clone(),
         };
-        let node_info = Arc::new(NodeInfo::new(client.clone(), &config.name));
         let (notice, notices) = mpsc::unbounded_channel();
         let (done, dones) = mpsc::unbounded_channel();
-        let (plugin, plugins) = mpsc::unbounded_channel();
         let questions = survey::begin(&meter);
         meter.record(&RECONSTRUCT_VOLUMES, &[], found.actual.iter().count() as f64);
-        let logs = Logs { informer: informer.clone(), runtime: runtime.clone(), layout: layout.clone() };
         let pod_node = pods::Node {
             runtime,
             host,
-            layout: layout.clone(),
-            clock: clock.clone(),
-            client: client.clone(),
+            layout,
+            clock,
+            client,
             informer: informer.clone(),
             recorder,
             name: config.name.clone(),
@@ -195,38 +249,49 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             actual: found.actual,
             in_use: InUse::from_status(in_use),
             controller_attaches: config.controller_attach_detach,
-            node_info: node_info.clone(),
+            node_info,
         };
         let volumes = VolumeManager::new(executor, notice, start);
         let mut state = Loop {
-            node: config.name.clone(),
+            node: config.name,
             volumes,
             pods: PodManager::new(pod_node, done),
             due: BTreeSet::new(),
             clock: Clock::start(),
             next_turn: None,
         };
-        let mut sources =
-            Sources { world: informer.subscribe(watched()), containers, notices, dones, plugins, questions };
-        // All existing pods are known before anything found on the node is considered orphaned.
+        let mut sources = Sources {
+            pending: informer.pending(),
+            world: informer.subscribe(watched()),
+            containers,
+            notices,
+            dones,
+            plugins,
+            questions,
+        };
         while let Ok(change) = sources.world.try_recv() {
             state.take(Event::World(change));
         }
         state.adopt(found.pods, listed);
         state.settle();
         meter.ready();
+        state.run(&mut sources).await
+    }
+}
 
-        let registry = layout.plugins_registry();
-        tokio::select! {
-            ended = state.run(&mut sources) => ended,
-            watched = registration::run(&registry, dial, node_info, plugin) => {
-                watched.map_err(|source| AgentError::Plugins { path: registry.clone(), source })
-            }
-            () = node_object::keep_alive(client, node, informer) => Ok(()),
-            () = server.run(logs) => Ok(()),
-            error = clock.run() => Err(AgentError::Logs(error)),
-            () = shutdown => Ok(()),
+/// What the previous agent has left. Where a record does not identify a volume, the volumes must have been listed.
+async fn found<H: Host>(host: &H, layout: &Layout, informer: &Informer) -> Result<Found, AgentError> {
+    loop {
+        let listed = !informer.pending().borrow().contains_key(&Kind::Volume);
+        let found = match listed {
+            true => reconstruct::reconstruct(host, layout, Some(&informer.read())),
+            false => reconstruct::reconstruct(host, layout, None),
+        };
+        if let Some(found) = found? {
+            return Ok(found);
         }
+        tracing::warn!("waiting for the list of PersistentVolumes, to identify a directory of a volume");
+        informer.for_user_of(KindSet::of(&[Kind::Volume])).synced().await;
     }
 }
 
@@ -254,6 +319,7 @@ fn prepare(root: &Path) -> Result<PathBuf, AgentError> {
 }
 
 struct Sources {
+    pending: watch::Receiver<Pending>,
     world: mpsc::UnboundedReceiver<Change>,
     containers: mpsc::UnboundedReceiver<(String, State)>,
     notices: mpsc::UnboundedReceiver<Notice>,
@@ -273,6 +339,7 @@ impl Sources {
         };
         tokio::select! {
             Some(change) = self.world.recv() => Some(Event::World(change)),
+            Ok(()) = self.pending.changed() => Some(Event::Pending),
             Some(notice) = self.notices.recv() => Some(Event::Volume(notice)),
             Some(done) = self.dones.recv() => Some(Event::Pod(done)),
             Some(plugin) = self.plugins.recv() => Some(Event::Plugin(plugin)),
@@ -357,6 +424,7 @@ impl<R: Runtime, H: Host> Loop<R, H> {
         let now = self.clock.now();
         match event {
             Event::World(change) => self.changed(&change, now),
+            Event::Pending => self.due.extend(self.pods.uids().cloned()),
             Event::Container(id, state) => self.due.extend(self.pods.learn(&id, state)),
             Event::Volume(notice) => self.volumes.notice(notice, moment(now)),
             Event::Pod(done) => drop(self.due.insert(self.pods.done(done, now))),

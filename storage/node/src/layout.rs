@@ -59,6 +59,12 @@ impl Layout {
         self.pod(uid).join("volumes")
     }
 
+    /// The file that shows that an emptyDir of a pod was completed. Upstream: `getMetaDir` in
+    /// `pkg/volume/emptydir/empty_dir.go`, `SetReady` in `pkg/volume/util/util.go`.
+    pub fn empty_dir_ready(&self, uid: &PodUid, name: &str) -> PathBuf {
+        self.pod(uid).join("plugins").join(Plugin::EmptyDir.directory()).join(name).join("ready")
+    }
+
     /// The directory of one container of a pod: termination messages and logs.
     pub fn container(&self, uid: &PodUid, container: &str) -> PathBuf {
         self.pod(uid).join("containers").join(container)

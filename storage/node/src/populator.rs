@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_informer::{World, key_of, pod_claims};
+use claimcheck_informer::{Kind, Pending, World, key_of, pod_claims};
 use claimcheck_model::ObjectKey;
 use k8s_openapi::{
     api::core::v1::{
@@ -35,6 +35,8 @@ pub struct Problem {
     pub message: String,
     /// Waiting may help: an object is missing or not bound yet. Otherwise the pod will never start.
     pub waiting: bool,
+    /// A kind of object that it depends on cannot be listed: reported at once, though waiting may help.
+    pub unlisted: bool,
 }
 
 /// The volumes of a pod.
@@ -49,8 +51,9 @@ pub struct Population {
 /// The volumes that `pod` uses on this node.
 ///
 /// A volume that was resolved `before` stays as it was: the claim of a running pod may be deleted, and
-/// nothing is unmounted under it for that (upstream: `processedPods`).
-pub fn populate(pod: &Pod, world: &World, before: Option<&Population>) -> Population {
+/// nothing is unmounted under it for that (upstream: `processedPods`). One that depends on a kind of object that is
+/// still `pending` waits: what the cache lacks may exist.
+pub fn populate(pod: &Pod, world: &World, pending: &Pending, before: Option<&Population>) -> Population {
     let mut population = Population {
         wanted: before.map(|before| before.wanted.clone()).unwrap_or_default(),
         problems: Vec::new(),
@@ -68,7 +71,7 @@ pub fn populate(pod: &Pod, world: &World, before: Option<&Population>) -> Popula
     // A volume that no container mounts is not mounted either.
     let volumes = spec.volumes.iter().flatten().filter(|volume| used.contains(&volume.name));
     for volume in volumes.filter(|volume| !resolved.contains(&volume.name)) {
-        match resolve(pod, volume, &used, world) {
+        match unlisted(pod, volume, pending).map_or_else(|| resolve(pod, volume, &used, world), Err) {
             Err(problem) => population.problems.push(problem),
             Ok(wanted) => match index.get(&wanted.key) {
                 // Published once; writable if one of the pod's two names is.
@@ -136,8 +139,31 @@ fn volumes_of_variables(container: &Container) -> impl Iterator<Item = &str> {
     sources.filter_map(|source| source.file_key_ref.as_ref()).map(|file| file.volume_name.as_str())
 }
 
+/// The kinds of objects that a volume of a claim, and one of a CSI driver in a pod's spec, depend on.
+const OF_CLAIMS: &[Kind] = &[Kind::Claim, Kind::Volume, Kind::CsiDriver, Kind::Attachment, Kind::Node];
+const OF_INLINE: &[Kind] = &[Kind::CsiDriver];
+
+/// The problem of a volume that depends on a kind of object that has not been listed.
+fn unlisted(pod: &Pod, volume: &Volume, pending: &Pending) -> Option<Problem> {
+    let kinds = match &volume.csi {
+        Some(_) => OF_INLINE,
+        None if pod_claims(pod).any(|claim| claim.volume == volume.name) => OF_CLAIMS,
+        None => return None,
+    };
+    let waits = |kind: &Kind| Some((kind.name(), pending.get(kind)?));
+    let (kind, reason) = kinds.iter().find_map(waits)?;
+    let message = match reason.as_str() {
+        "" => format!("{kind} objects have not been listed yet"),
+        reason => format!("{kind} objects cannot be listed: {reason}"),
+    };
+    Some(Problem { volume: volume.name.clone(), message, waiting: true, unlisted: !reason.is_empty() })
+}
+
 fn resolve(pod: &Pod, volume: &Volume, used: &UsedNames<'_>, world: &World) -> Result<VolumeUse, Problem> {
-    let problem = |waiting: bool, message: String| Problem { volume: volume.name.clone(), message, waiting };
+    let problem = |waiting: bool, message: String| {
+        let volume = volume.name.clone();
+        Problem { volume, message, waiting, unlisted: false }
+    };
     if let Some(by) = pod_claims(pod).find(|claim| claim.volume == volume.name) {
         let source =
             Source { pod, volume, claim: &by.claim, ephemeral: by.ephemeral, read_only: by.read_only };

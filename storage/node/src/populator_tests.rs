@@ -63,17 +63,17 @@ fn a_volume_with_a_file_of_variables_is_mounted_though_no_container_mounts_it() 
         ..Volume::default()
     };
     let mut pod = pod(&[], vec![scratch], &[]);
-    assert_eq!(populate(&pod, &world(Vec::new()), None).wanted.len(), 0);
+    assert_eq!(populate(&pod, &world(Vec::new()), &Pending::new(), None).wanted.len(), 0);
     let reference = json!({"fileKeyRef": {"volumeName": "scratch", "path": "env", "key": "K"}});
     let variable = json!([{"name": "A", "valueFrom": reference}]);
     pod.spec.as_mut().unwrap().containers[0].env = Some(serde_json::from_value(variable).unwrap());
-    assert_eq!(populate(&pod, &world(Vec::new()), None).wanted.len(), 1);
+    assert_eq!(populate(&pod, &world(Vec::new()), &Pending::new(), None).wanted.len(), 1);
 }
 
 #[test]
 fn a_bound_claim_is_a_csi_volume() {
     let world = world(vec![bound("a"), bound("b")]);
-    let population = populate(&pod(&["a", "b"], vec![], &["a"]), &world, None);
+    let population = populate(&pod(&["a", "b"], vec![], &["a"]), &world, &Pending::new(), None);
     assert_eq!(keys(&population), [VolumeKey::csi(DRIVER, "handle-pv-a")], "b is not mounted by anyone");
     let mount = &population.wanted[0].mount;
     assert_eq!((mount.directory.as_str(), mount.read_only), ("pv-a", false));
@@ -86,35 +86,39 @@ fn what_is_not_there_yet_is_waited_for() {
     let pod = pod(&["a"], vec![], &["a"]);
     let mut some = World::default();
     assert_eq!(
-        problem(&populate(&pod, &some, None)),
+        problem(&populate(&pod, &some, &Pending::new(), None)),
         (true, "error processing PVC default/a: the claim does not exist")
     );
     let mut pending = claim.clone();
     pending.status.get_or_insert_default().phase = Some("Pending".into());
     some.apply(pending);
     assert_eq!(
-        problem(&populate(&pod, &some, None)),
+        problem(&populate(&pod, &some, &Pending::new(), None)),
         (true, "error processing PVC default/a: PVC is not bound")
     );
     some.apply(claim);
-    assert!(problem(&populate(&pod, &some, None)).0);
+    assert!(problem(&populate(&pod, &some, &Pending::new(), None)).0);
     let mut taken = volume.clone();
     taken.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some("other".into());
     some.apply(taken);
-    assert!(problem(&populate(&pod, &some, None)).1.ends_with("PV pv-a is bound to another claim"));
+    assert!(
+        problem(&populate(&pod, &some, &Pending::new(), None))
+            .1
+            .ends_with("PV pv-a is bound to another claim")
+    );
     some.apply(volume);
-    assert_eq!(keys(&populate(&pod, &some, None)).len(), 1);
+    assert_eq!(keys(&populate(&pod, &some, &Pending::new(), None)).len(), 1);
 }
 
 #[test]
 fn what_was_resolved_stays_while_the_pod_runs() {
     let (claim, volume) = bound("a");
     let pod = pod(&["a"], vec![], &["a"]);
-    let before = populate(&pod, &world(vec![(claim.clone(), volume.clone())]), None);
+    let before = populate(&pod, &world(vec![(claim.clone(), volume.clone())]), &Pending::new(), None);
     let deleted = world(vec![(testing::deleting(claim, &["kubernetes.io/pvc-protection"]), volume)]);
-    assert_eq!(populate(&pod, &deleted, Some(&before)), before);
+    assert_eq!(populate(&pod, &deleted, &Pending::new(), Some(&before)), before);
     assert_eq!(
-        problem(&populate(&pod, &deleted, None)),
+        problem(&populate(&pod, &deleted, &Pending::new(), None)),
         (false, "error processing PVC default/a: PVC is being deleted")
     );
 }
@@ -126,7 +130,7 @@ fn a_claim_used_twice_is_published_once() {
     let volumes = pod.spec.as_mut().unwrap().volumes.as_mut().unwrap();
     volumes[0].persistent_volume_claim.as_mut().unwrap().read_only = Some(true);
     volumes[1].name = "again".into();
-    let population = populate(&pod, &world, None);
+    let population = populate(&pod, &world, &Pending::new(), None);
     assert_eq!(population.wanted.len(), 1);
     assert_eq!(population.wanted[0].mount.names, ["a", "again"]);
     assert!(!population.wanted[0].mount.read_only, "one of the two may write");
@@ -151,7 +155,7 @@ fn volumes_of_the_node_and_volumes_that_it_lacks() {
     let other = volume("other");
     let names = ["empty", "huge", "host", "secret", "inline", "other"];
     let pod = pod(&[], vec![empty, huge, host, secret, inline, other], &names);
-    let population = populate(&pod, &World::default(), None);
+    let population = populate(&pod, &World::default(), &Pending::new(), None);
     let of = |name: &str| population.wanted.iter().find(|wanted| wanted.mount.names == [name]).unwrap();
     let local = |plugin, name: &str| VolumeKey::Local { plugin, pod: uid_of(&pod), name: name.into() };
     assert_eq!(of("empty").key, local(Plugin::EmptyDir, "empty"));
@@ -175,14 +179,14 @@ fn an_ephemeral_claim_must_be_the_pods_own() {
     let pod = pod(&[], vec![serde_json::from_value(ephemeral).unwrap()], &["v"]);
     volume.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().name = Some("p-v".into());
     let foreign = world(vec![(claim.clone(), volume.clone())]);
-    assert!(!problem(&populate(&pod, &foreign, None)).0, "it will never be the pod's");
-    assert!(problem(&populate(&pod, &World::default(), None)).0, "it is about to be made");
+    assert!(!problem(&populate(&pod, &foreign, &Pending::new(), None)).0, "it will never be the pod's");
+    assert!(problem(&populate(&pod, &World::default(), &Pending::new(), None)).0, "it is about to be made");
     claim.metadata.owner_references = Some(vec![OwnerReference {
         controller: Some(true),
         uid: pod.metadata.uid.clone().unwrap(),
         ..OwnerReference::default()
     }]);
-    let population = populate(&pod, &world(vec![(claim, volume)]), None);
+    let population = populate(&pod, &world(vec![(claim, volume)]), &Pending::new(), None);
     assert_eq!(keys(&population), [VolumeKey::csi(DRIVER, "handle-pv-p-v")]);
 }
 
@@ -200,7 +204,8 @@ fn a_claim_may_be_a_path_of_the_node() {
         spec.as_object_mut().unwrap().remove("csi");
         spec.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
         volume.spec = serde_json::from_value(spec).unwrap();
-        let population = populate(&pod(&["a"], vec![], &["a"]), &world(vec![(claim, volume)]), None);
+        let population =
+            populate(&pod(&["a"], vec![], &["a"]), &world(vec![(claim, volume)]), &Pending::new(), None);
         let specs: Vec<&VolumeSpec> = population.wanted.iter().map(|wanted| &wanted.spec).collect();
         match kind {
             Some(kind) => assert_eq!(specs, [&VolumeSpec::HostPath(HostPath { path: "/x".into(), kind })]),
@@ -218,7 +223,7 @@ fn the_pod_and_not_the_pv_makes_a_volume_read_only() {
         let mut pod = pod(&["a"], vec![], &["a"]);
         let volumes = pod.spec.as_mut().unwrap().volumes.as_mut().unwrap();
         volumes[0].persistent_volume_claim.as_mut().unwrap().read_only = Some(claim);
-        let population = populate(&pod, &world(vec![(bound_claim, bound_volume)]), None);
+        let population = populate(&pod, &world(vec![(bound_claim, bound_volume)]), &Pending::new(), None);
         assert_eq!(population.wanted[0].mount.read_only, expected, "claim {claim}, volume {volume}");
     }
 }
@@ -233,7 +238,7 @@ fn a_group_comes_with_its_policy() {
             fs_group_change_policy: policy.map(str::to_owned),
             ..PodSecurityContext::default()
         });
-        let population = populate(&pod, &world(vec![bound("a")]), None);
+        let population = populate(&pod, &world(vec![bound("a")]), &Pending::new(), None);
         assert_eq!(population.wanted[0].mount.fs_group, Some(FsGroup { gid: 7, on_root_mismatch }));
     }
 }
@@ -245,14 +250,14 @@ fn the_mode_must_fit_its_use() {
     let block = world(vec![(claim, volume)]);
     let mounts = pod(&["a"], vec![], &["a"]);
     assert_eq!(
-        problem(&populate(&mounts, &block, None)),
+        problem(&populate(&mounts, &block, &Pending::new(), None)),
         (false, "volume a has volumeMode Block, but is specified in volumeMounts")
     );
     let mut devices = pod(&["a"], vec![], &[]);
     devices.spec.as_mut().unwrap().containers[0].volume_devices =
         Some(vec![VolumeDevice { name: "a".into(), device_path: "/dev/a".into() }]);
     assert_eq!(
-        problem(&populate(&devices, &world(vec![bound("a")]), None)),
+        problem(&populate(&devices, &world(vec![bound("a")]), &Pending::new(), None)),
         (false, "volume a has volumeMode Filesystem, but is specified in volumeDevices")
     );
 }

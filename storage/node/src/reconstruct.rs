@@ -1,8 +1,9 @@
-//! Reconstruction after a restart: the mounts of the previous agent become the actual state, so that nothing is
-//! staged or published twice, and orphaned mounts are unmounted.
+//! Reconstruction after a restart: what the previous agent has left becomes the actual state, so that orphaned mounts
+//! are unmounted, and those that are desired are completed.
 //!
-//! Upstream: `pkg/kubelet/volumemanager/reconciler/reconstruct.go`, which marks all of them as uncertain and
-//! mounts them again; here a mount in the mount table is accepted as it is.
+//! All of it is uncertain: a mount shows neither that the driver's call has ended, nor that what follows it has: the
+//! ownership of files, an expansion. So desired volumes are staged and published again before their pods' containers
+//! are started. Upstream: `pkg/kubelet/volumemanager/reconciler/reconstruct.go`.
 
 use std::{
     collections::BTreeSet,
@@ -43,13 +44,17 @@ pub struct ReconstructError {
     source: io::Error,
 }
 
-/// Scans the node. Where a record is missing or damaged, the volumes of `world` help to identify a directory.
+/// Scans the node. Where a record is missing or damaged, the volumes of `world` help to identify a directory; without a
+/// world, the result is `None` in such a case, and nothing is removed.
 ///
 /// # Errors
-/// If the directories or the mount table cannot be read.
-pub fn reconstruct<H: Host>(host: &H, layout: &Layout, world: &World) -> Result<Found, ReconstructError> {
-    let mounts = host.mount_points().map_err(at(Path::new("/proc/self/mountinfo")))?;
-    let mut scan = Scan { host, layout, world, mounts, found: Found::default() };
+/// If the directories cannot be read.
+pub fn reconstruct<H: Host>(
+    host: &H,
+    layout: &Layout,
+    world: Option<&World>,
+) -> Result<Option<Found>, ReconstructError> {
+    let mut scan = Scan { host, layout, world, unidentified: false, found: Found::default() };
     let devices = layout.block_devices();
     for driver in scan.list(&layout.csi())?.into_iter().filter(|path| *path != devices) {
         for device in scan.list(&driver)? {
@@ -63,7 +68,7 @@ pub fn reconstruct<H: Host>(host: &H, layout: &Layout, world: &World) -> Result<
     for pod in scan.list(&layout.pods())? {
         scan.pod(PodUid::from(file_name(&pod)))?;
     }
-    Ok(scan.found)
+    Ok((!scan.unidentified).then_some(scan.found))
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> ReconstructError {
@@ -74,27 +79,25 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> ReconstructError {
 struct Scan<'a, H> {
     host: &'a H,
     layout: &'a Layout,
-    world: &'a World,
-    mounts: BTreeSet<PathBuf>,
+    world: Option<&'a World>,
+    /// The volume of a directory is unknown for lack of a world.
+    unidentified: bool,
     found: Found,
 }
 
-impl<H: Host> Scan<'_, H> {
+impl<'a, H: Host> Scan<'a, H> {
     fn list(&self, path: &Path) -> Result<Vec<PathBuf>, ReconstructError> {
         self.host.list(path).map_err(at(path))
     }
 
-    /// One volume's device directory. Without a mount the previous agent was interrupted between creating the
-    /// directory and the driver's response, or the driver does not mount there.
+    /// One volume's device directory.
     fn device(&mut self, directory: &Path) -> Result<(), ReconstructError> {
         let mount_point = directory.join("globalmount");
         let recorded = self.vol_data::<DeviceData>(directory)?;
         let key = recorded.map(|data| VolumeKey::csi(data.driver_name, data.volume_handle));
         match key.or_else(|| self.volume_at(directory)) {
-            Some(key) => {
-                let mounted = self.state(&mount_point);
-                self.found.actual.adopt(&key, None, mounted);
-            }
+            Some(key) => self.found.actual.adopt(&key, None, Mounted::Found),
+            None if self.world.is_none() => {}
             // A call to the driver needs the volume's id, which is lost.
             None => {
                 tracing::warn!(path = %directory.display(), "removing a directory of an unknown volume");
@@ -107,25 +110,25 @@ impl<H: Host> Scan<'_, H> {
         Ok(())
     }
 
-    /// One block volume. Its driver need not mount anything to stage it; a pod's device shows that it is
-    /// staged.
+    /// One block volume.
     fn block_device(&mut self, directory: &Path) -> Result<(), ReconstructError> {
         let pv = file_name(directory);
         let Some(key) = self.block_key(&pv)? else {
+            if self.world.is_none() {
+                return Ok(());
+            }
             tracing::warn!(path = %directory.display(), "removing a directory of an unknown volume");
             if let Err(error) = self.host.remove_tree(directory) {
                 tracing::warn!(path = %directory.display(), %error, "not removed");
             }
             return Ok(());
         };
-        let published = self.layout.block_publish(&pv);
-        let used = self.mounts.iter().any(|mount| mount.parent() == Some(&published));
-        self.found.actual.adopt(&key, None, if used { Mounted::Yes } else { Mounted::Found });
+        self.found.actual.adopt(&key, None, Mounted::Found);
         self.found.actual.set_form(&key, Form::Block { pv });
         Ok(())
     }
 
-    fn block_key(&self, pv: &str) -> Result<Option<VolumeKey>, ReconstructError> {
+    fn block_key(&mut self, pv: &str) -> Result<Option<VolumeKey>, ReconstructError> {
         let record = self.layout.block_devices().join(pv).join("data");
         let recorded = self.vol_data::<DeviceData>(&record)?;
         let key = recorded.map(|data| VolumeKey::csi(data.driver_name, data.volume_handle));
@@ -144,33 +147,28 @@ impl<H: Host> Scan<'_, H> {
                     VolumeKey::Inline { driver, handle }
                 }
             });
-            let mounted = self.state(&directory.join("mount"));
             let unknown = || VolumeKey::Local { plugin: Plugin::Csi, pod: uid.clone(), name: name.clone() };
             let key = recorded.or_else(|| self.volume_named(&name)).unwrap_or_else(unknown);
-            self.found.actual.adopt(&key, Some((&uid, &name)), mounted);
-            // A driver may stage without a mount of its own: a pod has the volume, so it was staged.
-            let device = self.found.actual.get(&key).and_then(|volume| volume.device);
-            if (device, mounted) == (Some(Mounted::Found), Mounted::Yes) {
-                self.found.actual.adopt(&key, None, Mounted::Yes);
-            }
+            self.found.actual.adopt(&key, Some((&uid, &name)), Mounted::Found);
         }
         for link in self.list(&self.layout.pod_devices(&uid))? {
             let pv = file_name(&link);
             if let Some(key) = self.block_key(&pv)? {
-                let mounted = self.state(&self.layout.block_published(&uid, &pv));
-                self.found.actual.adopt(&key, Some((&uid, &pv)), mounted);
+                self.found.actual.adopt(&key, Some((&uid, &pv)), Mounted::Found);
                 self.found.actual.set_form(&key, Form::Block { pv });
             }
         }
         for plugin in Plugin::OF_CONTENT.into_iter().chain([Plugin::EmptyDir]) {
             for directory in self.list(&volumes.join(plugin.directory()))? {
+                let name = file_name(&directory);
+                let key = VolumeKey::Local { plugin, pod: uid.clone(), name: name.clone() };
                 let mounted = match plugin {
-                    Plugin::EmptyDir => Mounted::Yes,
+                    // Never made again: its users may have changed its mode since.
+                    Plugin::EmptyDir if self.is_ready(&uid, &name)? => Mounted::Yes,
+                    // Its files appear all at once, with their group.
                     _ if self.list(&directory)?.contains(&directory.join(DATA)) => Mounted::Outdated,
                     _ => Mounted::Found,
                 };
-                let name = file_name(&directory);
-                let key = VolumeKey::Local { plugin, pod: uid.clone(), name: name.clone() };
                 self.found.actual.adopt(&key, Some((&uid, &name)), mounted);
             }
         }
@@ -178,8 +176,10 @@ impl<H: Host> Scan<'_, H> {
         Ok(())
     }
 
-    fn state(&self, mount_point: &Path) -> Mounted {
-        if self.mounts.contains(mount_point) { Mounted::Yes } else { Mounted::Found }
+    /// Whether an emptyDir was completed.
+    fn is_ready(&self, pod: &PodUid, name: &str) -> Result<bool, ReconstructError> {
+        let path = self.layout.empty_dir_ready(pod, name);
+        Ok(self.host.read(&path).map_err(at(&path))?.is_some())
     }
 
     /// The volume of the directory. Without a record it was being created or removed, or is damaged.
@@ -196,8 +196,8 @@ impl<H: Host> Scan<'_, H> {
     }
 
     /// The volume of this device directory. A linear search is acceptable: it is rare.
-    fn volume_at(&self, directory: &Path) -> Option<VolumeKey> {
-        let keys = self.world.volumes.iter().filter_map(|volume| key_of_volume(volume));
+    fn volume_at(&mut self, directory: &Path) -> Option<VolumeKey> {
+        let keys = self.known_volumes()?.volumes.iter().filter_map(|volume| key_of_volume(volume));
         let mut keys = keys.filter(|key| match key {
             VolumeKey::Csi { driver, handle } => self.layout.device(driver, handle) == directory,
             VolumeKey::Inline { .. } | VolumeKey::Local { .. } => false,
@@ -206,8 +206,13 @@ impl<H: Host> Scan<'_, H> {
     }
 
     /// The volume named by a pod's directory.
-    fn volume_named(&self, name: &str) -> Option<VolumeKey> {
-        self.world.volumes.named(name).and_then(|volume| key_of_volume(volume))
+    fn volume_named(&mut self, name: &str) -> Option<VolumeKey> {
+        self.known_volumes()?.volumes.named(name).and_then(|volume| key_of_volume(volume))
+    }
+
+    fn known_volumes(&mut self) -> Option<&'a World> {
+        self.unidentified |= self.world.is_none();
+        self.world
     }
 }
 
@@ -254,11 +259,10 @@ mod tests {
         host.mount(device.join("globalmount"));
         host.mount(published.join("mount"));
 
-        let found = reconstruct(&host, &layout, &World::default()).unwrap();
+        let found = reconstruct(&host, &layout, Some(&World::default())).unwrap().unwrap();
         assert_eq!(found.pods, BTreeSet::from([pod.clone()]));
         let volume = found.actual.get(&key).unwrap();
-        assert_eq!(volume.device, Some(Mounted::Yes));
-        assert!(found.actual.is_mounted(&key, &pod));
+        assert_eq!((volume.device, volume.pods[&pod].mounted), (Some(Mounted::Found), Mounted::Found));
         // A publication that was interrupted may yet have happened.
         let other = found.actual.get(&VolumeKey::csi("d", "other")).unwrap();
         assert_eq!((other.device, other.pods[&pod].mounted), (None, Mounted::Found));
@@ -268,29 +272,23 @@ mod tests {
         assert_eq!(found.actual.of_pod(&pod).count(), 4);
     }
 
+    /// Its directory may lack the tmpfs, the mode or the group.
     #[test]
-    fn a_volume_that_a_pod_has_is_staged_though_its_driver_mounts_nothing_there() {
+    fn an_empty_dir_counts_once_it_was_completed() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path());
-        let host = FakeHost::default();
         let pod = PodUid::from("u");
-        for handle in ["in-use", "unused"] {
-            let device = layout.device("d", handle);
-            let data = DeviceData { driver_name: "d".into(), volume_handle: handle.into() };
-            RealHost.make_dir(&device.join("globalmount")).unwrap();
-            RealHost.write(&device.join(VOL_DATA), &vol_data::encode(&data)).unwrap();
+        let key =
+            |name: &str| VolumeKey::Local { plugin: Plugin::EmptyDir, pod: pod.clone(), name: name.into() };
+        for name in ["begun", "made"] {
+            RealHost.make_dir(&layout.pod_volume(&pod, &key(name), name)).unwrap();
         }
-        let key = VolumeKey::csi("d", "in-use");
-        let published = layout.pod_volume(&pod, &key, "pv");
-        let data = r#"{"driverName":"d","volumeHandle":"in-use","nodeName":"n","attachmentID":"",
-            "specVolID":"pv","volumeLifecycleMode":"Persistent"}"#;
-        RealHost.make_dir(&published.join("mount")).unwrap();
-        RealHost.write(&published.join(VOL_DATA), data.as_bytes()).unwrap();
-        host.mount(published.join("mount"));
-
-        let found = reconstruct(&host, &layout, &World::default()).unwrap();
-        let device = |handle: &str| found.actual.get(&VolumeKey::csi("d", handle)).unwrap().device;
-        assert_eq!((device("in-use"), device("unused")), (Some(Mounted::Yes), Some(Mounted::Found)));
+        let ready = layout.empty_dir_ready(&pod, "made");
+        RealHost.make_dir(ready.parent().unwrap()).unwrap();
+        RealHost.write(&ready, b"").unwrap();
+        let found = reconstruct(&FakeHost::default(), &layout, None).unwrap().unwrap();
+        let mounted = |name: &str| found.actual.get(&key(name)).unwrap().pods[&pod].mounted;
+        assert_eq!((mounted("begun"), mounted("made")), (Mounted::Found, Mounted::Yes));
     }
 
     #[test]
@@ -311,9 +309,11 @@ mod tests {
         RealHost.write(&known.join(VOL_DATA), b"{\"driverName\":").unwrap();
         RealHost.write(&unknown.join(VOL_DATA), b"").unwrap();
 
-        let found = reconstruct(&host, &layout, &world).unwrap();
+        let unlisted = reconstruct(&host, &layout, None).unwrap();
+        assert!(unlisted.is_none() && unknown.exists(), "it may be a volume that has not been listed");
+        let found = reconstruct(&host, &layout, Some(&world)).unwrap().unwrap();
         let volume = found.actual.get(&key).unwrap();
-        assert_eq!((volume.device, volume.pods[&pod].mounted), (Some(Mounted::Yes), Mounted::Yes));
+        assert_eq!((volume.device, volume.pods[&pod].mounted), (Some(Mounted::Found), Mounted::Found));
         assert!(!unknown.exists() && known.exists());
         assert_eq!(found.actual.iter().count(), 1);
     }
@@ -338,7 +338,7 @@ mod tests {
             RealHost.make_dir(&layout.pod_volume(&pod, &key(name), name).join(file)).unwrap();
         }
 
-        let found = reconstruct(&FakeHost::default(), &layout, &World::default()).unwrap();
+        let found = reconstruct(&FakeHost::default(), &layout, None).unwrap().unwrap();
         let mounted = |key: &VolumeKey| found.actual.get(key).unwrap().pods[&pod].mounted;
         assert_eq!(mounted(&inline), Mounted::Found);
         assert_eq!((mounted(&key("written")), mounted(&key("begun"))), (Mounted::Outdated, Mounted::Found));
@@ -348,7 +348,7 @@ mod tests {
     fn an_empty_node_has_nothing() {
         let root = tempfile::tempdir().unwrap();
         let layout = Layout::new(root.path().join("none"));
-        let found = reconstruct(&FakeHost::default(), &layout, &World::default()).unwrap();
+        let found = reconstruct(&FakeHost::default(), &layout, None).unwrap().unwrap();
         assert!(found.pods.is_empty() && found.actual.iter().next().is_none());
     }
 }

@@ -44,6 +44,16 @@ fn rules_are_judged_by_time_not_by_arrival() {
     assert_eq!(broken(&[driver, s.clone(), p.clone(), p.clone()]), [], "the driver requires it");
     assert_eq!(broken(&[s.clone(), p.clone(), up, us.clone(), p.clone()]), [Rule::PublishBeforeStage]);
 
+    // A restarted node agent is another process, which completes what it finds; but once.
+    let restarted = |call: &Observation| {
+        let Observation::Rpc(rpc) = call else { panic!("{call:?}") };
+        let id = claimcheck_csi::tap::CallId { pid: rpc.id.pid + 1, ..rpc.id };
+        Observation::from(TapRecord { id, ..(**rpc).clone() })
+    };
+    let again = [s.clone(), p.clone(), restarted(&s), restarted(&p)];
+    assert_eq!(broken(&again), []);
+    assert_eq!(broken(&[&again[..], &[restarted(&p)]].concat()), [Rule::PublishTwice]);
+
     // An inline ephemeral volume is never staged.
     let volume = format!("csi-{}", "0a".repeat(32));
     let own =

@@ -76,7 +76,50 @@ async fn a_mount_that_was_only_started_is_completed_or_undone() {
             cluster.namespaced::<Pod>().delete("p", &force).await.unwrap();
         }
         cluster.start_agent();
-        let expected = if wanted { "Publish" } else { "Unpublish" };
-        assert_eq!(cluster.driver.wait(3).await[2], format!("{expected} a {uid}"));
+        let expected = match wanted {
+            true => ["Stage a".to_owned(), format!("Publish a {uid}")],
+            false => [format!("Unpublish a {uid}"), "Unstage a".to_owned()],
+        };
+        assert_eq!(cluster.driver.wait(4).await[2..], expected);
+    }
+}
+
+/// As if the agent had been killed while it applied the group: the mount is there, and a file has not been changed yet.
+/// The root is changed last, so that OnRootMismatch does not end the work early.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ownership_of_files_is_completed_before_containers_start() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let set = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for policy in ["Always", "OnRootMismatch"] {
+        let mut cluster = Cluster::start().await;
+        let driver = json!({"metadata": {"name": DRIVER}, "spec": {"fsGroupPolicy": "File"}});
+        let driver: k8s_openapi::api::storage::v1::CSIDriver = serde_json::from_value(driver).unwrap();
+        cluster.all().create(&PostParams::default(), &driver).await.unwrap();
+        cluster.bound_claim("a").await;
+        cluster.attach("a").await;
+        // One's own group needs no privilege.
+        let gid = std::fs::metadata(cluster.root.path()).unwrap().gid();
+        let context = json!({"fsGroup": gid, "fsGroupChangePolicy": policy});
+        let volume = json!({"persistentVolumeClaim": {"claimName": "a"}});
+        let uid = cluster.pod_of("p", volume, json!({"securityContext": context})).await;
+        cluster.ready("p").await;
+        cluster.stop_agent().await;
+        let root = cluster.source(&uid);
+        write(root.join("file"), b"data");
+        set(&root.join("file"), 0o600);
+        set(&root, 0o750);
+        // The container of a pod that was being started does not run.
+        cluster.runtime.end(&format!("{uid}/c/0"), Exit::Code(1));
+        cluster.start_agent();
+        let restarted = async {
+            while cluster.runtime.spec(&format!("{uid}/c/1")).is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        assert!(timeout(LONG, restarted).await.is_ok(), "the container was not restarted");
+        assert_eq!((mode(&root.join("file")), mode(&root)), (0o660, 0o2770), "{policy}");
     }
 }

@@ -199,8 +199,9 @@ impl<H: Host> VolumeManager<H> {
             return;
         }
         self.measured.wait_started(&uid, now);
-        let population = populate(pod, &self.informer.read(), before);
-        for problem in population.problems.iter().filter(|problem| !problem.waiting) {
+        let pending = self.informer.pending().borrow().clone();
+        let population = populate(pod, &self.informer.read(), &pending, before);
+        for problem in population.problems.iter().filter(|problem| !problem.waiting || problem.unlisted) {
             if before.is_none_or(|before| !before.problems.contains(problem)) {
                 self.report_problem(pod, problem);
             }

@@ -51,7 +51,7 @@ impl<R: Runtime> Logs<R> {
         container: &str,
     ) -> Result<(Response<()>, Session), Refusal> {
         let options = StreamOptions::parse(request.uri().query())?;
-        let uid = self.pod(key)?.metadata.uid.clone().unwrap_or_default();
+        let uid = self.pod(key).await?.metadata.uid.clone().unwrap_or_default();
         let running = self.running(&uid).await?;
         let id = running.into_iter().find(|id| id.container == container);
         let id = id.ok_or_else(|| Refusal::NotRunning(container.to_owned()))?;
@@ -93,7 +93,7 @@ impl<R: Runtime> Logs<R> {
         request: &Request<B>,
         key: &ObjectKey,
     ) -> Result<(Response<()>, Session), Refusal> {
-        let uid = self.pod(key)?.metadata.uid.clone().unwrap_or_default();
+        let uid = self.pod(key).await?.metadata.uid.clone().unwrap_or_default();
         if self.running(&uid).await?.is_empty() {
             return Err(Refusal::NoPodRuns(format!("{}_{}", key.name, key.namespace)));
         }

@@ -1,8 +1,8 @@
 //! Routes of the node's server. Upstream: `pkg/kubelet/server/server.go`, with its codes and messages.
 
-use std::{convert::Infallible, io, sync::Arc};
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
-use claimcheck_informer::Informer;
+use claimcheck_informer::{Informer, Kind, KindSet};
 use claimcheck_model::ObjectKey;
 use claimcheck_runtime::{Runtime, RuntimeError, State};
 use futures::{future::BoxFuture, stream};
@@ -13,7 +13,7 @@ use http::{
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Frame};
 use k8s_openapi::api::core::v1::Pod;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     choose::{NoLog, choose},
@@ -25,6 +25,9 @@ use crate::{
     logs::{LogOptions, LogReader, OptionsError},
     pods::{ContainerId, has_ephemeral_container},
 };
+
+/// How long a request waits for the list of the node's pods.
+const LISTED: Duration = Duration::from_secs(10);
 
 /// The body of a response.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -52,6 +55,8 @@ pub(super) enum Refusal {
     Options(#[from] OptionsError),
     #[error("pod {0:?} does not exist")]
     NoPod(String),
+    #[error("the node cannot list its pods: {0}")]
+    NoPods(String),
     #[error("container {container:?} not found in pod {pod:?}")]
     NoContainer { container: String, pod: String },
     #[error(transparent)]
@@ -73,6 +78,7 @@ pub(super) enum Refusal {
 impl Refusal {
     fn code(&self) -> StatusCode {
         match self {
+            Self::NoPods(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NoPage | Self::NoPod(_) | Self::NoContainer { .. } => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
@@ -141,7 +147,7 @@ impl<R: Runtime> Logs<R> {
         container: &str,
         options: &LogOptions,
     ) -> Result<Response<Body>, Refusal> {
-        let pod = self.pod(key)?;
+        let pod = self.pod(key).await?;
         if !has_container(&pod, container) {
             return Err(Refusal::NoContainer { container: container.to_owned(), pod: key.name.clone() });
         }
@@ -155,8 +161,13 @@ impl<R: Runtime> Logs<R> {
         Ok(response(StatusCode::OK, StreamBody::new(pieces).boxed_unsync()))
     }
 
-    /// A pod of the node.
-    pub(super) fn pod(&self, key: &ObjectKey) -> Result<Arc<Pod>, Refusal> {
+    /// A pod of the node. A node that has just started answers once it has listed its pods.
+    pub(super) async fn pod(&self, key: &ObjectKey) -> Result<Arc<Pod>, Refusal> {
+        let pods = self.informer.for_user_of(KindSet::of(&[Kind::Pod]));
+        if timeout(LISTED, pods.synced()).await.is_err() {
+            let reason = self.informer.pending().borrow().get(&Kind::Pod).cloned();
+            return Err(Refusal::NoPods(reason.unwrap_or_default()));
+        }
         let pod = self.informer.read().pods.get(key).cloned();
         pod.ok_or_else(|| Refusal::NoPod(key.name.clone()))
     }

@@ -71,6 +71,7 @@ pub(crate) async fn make<H: Host>(
 ) -> Result<(), OperationError> {
     let path = executor.layout.pod_mount(&mount.pod.uid, key, &mount.directory);
     let (dir, group) = (path.clone(), mount.fs_group);
+    let ready = executor.layout.empty_dir_ready(&mount.pod.uid, &mount.directory);
     let memory = match volume.medium {
         Medium::Memory => Some(volume.limit.as_ref().map(|limit| limit.bytes)),
         Medium::Disk => None,
@@ -81,7 +82,12 @@ pub(crate) async fn make<H: Host>(
             host.mount_memory(&dir, size)?;
         }
         host.open_to_all(&dir)?;
-        group.map_or(Ok(()), |group| host.apply_group(&dir, group, false, &AtomicU64::default()))
+        if let Some(group) = group {
+            host.apply_group(&dir, group, false, &AtomicU64::default())?;
+        }
+        // Last: without it, the next agent makes the directory again.
+        ready.parent().map_or(Ok(()), |parent| host.make_dir(parent))?;
+        host.write(&ready, b"")
     });
     made.await.map_err(|source| OperationError::Finish { path, source })
 }

