@@ -19,8 +19,9 @@ use claimcheck_model::ClusterKind;
 use claimcheck_report::{
     RunFolder, Style,
     compare::{Options, Side, compare},
+    report_failed_start,
 };
-use claimcheck_run::interrupt;
+use claimcheck_run::{interrupt, with_sources};
 use claimcheck_suites::load::Blocks;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
@@ -30,8 +31,6 @@ use tokio::{
 
 /// The line by which a side reports that it is ready for its next block.
 const READY: &str = "ready";
-/// The exit code of an interrupted run.
-const INTERRUPTED: u8 = 130;
 /// The exit code if a side was killed.
 const KILLED: u8 = 3;
 
@@ -82,7 +81,8 @@ pub async fn run(
     cluster: ClusterKind,
 ) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    let folder = RunFolder::choose(out, Path::new("runs"), cluster)?;
+    let folder = RunFolder::choose(out, Path::new("runs"), cluster)
+        .inspect_err(|error| report_failed_start(&with_sources(error)))?;
     let folders = ["a", "b"].map(|name| folder.path().join(name));
     let program = env::current_exe().context("cannot determine the path of the running binary")?;
     let of_a: Vec<OsString> = env::args_os().skip(1).collect();
@@ -98,7 +98,7 @@ pub async fn run(
     let codes = [statuses.0, statuses.1].map(exit_code);
     let code = codes.into_iter().find(|code| *code != 0).unwrap_or(0);
     match completed.transpose()? {
-        None => return Ok(ExitCode::from(INTERRUPTED)),
+        None => return Ok(ExitCode::from(interrupt::INTERRUPTED)),
         Some(false) if code == 0 => bail!("a side exited before its last block: see its messages above"),
         Some(false) => return Ok(ExitCode::from(code)),
         Some(true) => {}

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result};
 use claimcheck_cluster::{Cluster, Options};
 use claimcheck_report::RunFolder;
-use claimcheck_run::{ClusterArgs, ClusterTarget, KindTarget, interrupt};
+use claimcheck_run::{ClusterArgs, ClusterTarget, FREQUENT, KindTarget, explain, interrupt, with_sources};
 
 use crate::kind;
 
@@ -38,10 +38,10 @@ pub struct Up {
     #[command(flatten)]
     place: ClusterArgs,
     /// Port of the API server on the loopback interface, for clusters with virtual nodes; 0 chooses a free port
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, help_heading = FREQUENT)]
     port: u16,
-    /// Directory for kubeconfig and logs, which must not exist yet [default: runs/TIME-CLUSTER]
-    #[arg(long, value_name = "DIR")]
+    /// Directory for kubeconfig and logs, which must not exist yet, unless the cluster could not start [default: runs/TIME-CLUSTER]
+    #[arg(long, value_name = "DIR", help_heading = FREQUENT)]
     out: Option<PathBuf>,
 }
 
@@ -81,9 +81,12 @@ impl Up {
                 crate::print(notice);
                 let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
                 let options = driver.on(api, nodes, listen, &folder)?;
-                foreground(&options).await
+                reusable(&folder, foreground(&options).await)
             }
-            ClusterTarget::Kind { place, .. } => detached(&place.with_keep(), &folder()?).await,
+            ClusterTarget::Kind { place, .. } => {
+                let folder = folder()?;
+                reusable(&folder, detached(&place.with_keep(), &folder).await)
+            }
             ClusterTarget::Existing { .. } => {
                 eprintln!(
                     "claimcheck: an existing cluster is already running: use --cluster embedded, envtest or kind"
@@ -92,6 +95,16 @@ impl Up {
             }
         }
     }
+}
+
+/// Permits the use of the folder of a cluster that did not start for the next attempt.
+fn reusable(folder: &RunFolder, started: Result<ExitCode>) -> Result<ExitCode> {
+    if let Err(error) = &started
+        && let Err(unwritten) = folder.record_failed_start(&explain(error))
+    {
+        eprintln!("claimcheck: {}", with_sources(&unwritten));
+    }
+    started
 }
 
 /// Runs a cluster that ends with this process.
@@ -119,7 +132,7 @@ async fn detached(place: &KindTarget, folder: &RunFolder) -> Result<ExitCode> {
     crate::print(Some(place.startup_notice()));
     let cluster = tokio::select! {
         cluster = place.bring_up(folder) => cluster.context("the cluster cannot be started")?,
-        () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
+        () = interrupted.cancelled() => return Ok(ExitCode::from(interrupt::INTERRUPTED)),
     };
     println!("{} nodes with driver {}", cluster.nodes().len(), cluster.driver_name());
     println!("export KUBECONFIG={}", folder.kubeconfig().display());

@@ -17,9 +17,10 @@ use claimcheck_engine::{Case as _, Expected, Level, NoMatch, plan};
 use claimcheck_harness::{Privilege, STATE_DIR};
 use claimcheck_model::{CaseResult, ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::Metrics;
-use claimcheck_report::{CaseLine, Reporter, RunFolder};
-use claimcheck_run::interrupt;
+use claimcheck_report::{CaseLine, Reporter, RunFolder, Summary, report_failed_start};
+use claimcheck_run::{Interrupted, explain, interrupt, with_sources};
 use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     csi_args::{Args, Format},
@@ -31,13 +32,11 @@ use crate::{
 const NODES: [&str; 2] = ["claimcheck-node-a", "claimcheck-node-b"];
 /// The number of the slowest cases that a run names.
 const SLOWEST: usize = 5;
-/// The exit code of a program terminated by SIGINT, as shells report it.
-const INTERRUPTED: u8 = 130;
 
 /// Runs the test cases against a driver; the exit code reports the outcome.
 pub fn run(args: Args, privilege: Option<Privilege>, run_start: Stamp) -> Result<ExitCode> {
     if let Some(name) = &args.explain {
-        return Ok(explain(name));
+        return Ok(explain_cases(name));
     }
     let config = match args.config(privilege) {
         Ok(config) => config,
@@ -54,7 +53,11 @@ pub fn run(args: Args, privilege: Option<Privilege>, run_start: Stamp) -> Result
         return Ok(crate::unreadable(&error));
     }
     if plan(&catalogue(), &args.filter, None).is_empty() {
-        return Ok(no_case(&args.filter));
+        return Ok(if args.list {
+            no_case(&args.filter)
+        } else {
+            crate::nothing_tested(&no_match(&args.filter))
+        });
     }
     if args.endpoint.is_none() && args.driver.is_none() {
         if args.list {
@@ -67,12 +70,16 @@ pub fn run(args: Args, privilege: Option<Privilege>, run_start: Stamp) -> Result
 }
 
 fn no_case(filters: &[String]) -> ExitCode {
-    eprintln!("claimcheck: {}: see `claimcheck csi --list`", NoMatch::new(&catalogue(), filters));
+    eprintln!("claimcheck: {}", no_match(filters));
     ExitCode::from(2)
 }
 
+fn no_match(filters: &[String]) -> String {
+    format!("{}: see `claimcheck csi --list`", NoMatch::new(&catalogue(), filters))
+}
+
 /// Prints what the case of this name checks; without one, what all cases check that contain it in their name.
-fn explain(name: &str) -> ExitCode {
+fn explain_cases(name: &str) -> ExitCode {
     let mut cases = catalogue();
     cases.retain(|case| case.id().to_string().contains(name));
     if cases.iter().any(|case| case.id().to_string() == name) {
@@ -113,54 +120,62 @@ async fn attempt(
         print(&plan(&catalogue(), &args.filter, Some(driver.capabilities())), args.format)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let folder = RunFolder::choose(args.out.as_deref(), "runs".as_ref(), ClusterKind::Csi)?;
-    let started = start(&args, &mut config, folder.cluster_dir()?.join("driver.log"))?;
+    let folder = RunFolder::choose(args.out.as_deref(), "runs".as_ref(), ClusterKind::Csi)
+        .inspect_err(|error| report_failed_start(&with_sources(error)))?;
     let reporter = match args.format {
-        Format::Text => Reporter::new(folder.clone(), Metrics::default()),
+        Format::Text => Reporter::new(folder.clone(), Metrics::default()).detailing(times),
         Format::Json => Reporter::quiet(folder.clone(), Metrics::default()),
     };
     let (events, reporting) = reporter.in_ci().remembering(args.history.path()).start();
-    let connected = tokio::select! {
-        connected = connect(config, &started, args.start_timeout, events.clone()) => connected,
-        () = interrupted.cancelled() => return Ok(ExitCode::from(INTERRUPTED)),
+    let ran = run_cases(&args, config, &folder, privilege, &events, &interrupted).await;
+    let last = match &ran {
+        Ok(()) => Event::RunFinished {
+            seconds: Stamp::now().seconds_since(run_start),
+            interrupted: interrupted.is_cancelled(),
+        },
+        Err(error) => Event::RunAborted { reason: explain(error) },
     };
-    let (driver, emitting) = connected?;
-    let planned = plan(&catalogue(), &args.filter, Some(driver.capabilities()));
     // Sending fails only if the reporter has stopped, which its result reports.
-    let _ = events.send(Event::RunStarted(info(&args, &driver, &planned, privilege)));
+    let _ = events.send(last);
+    let reported = reporting.await.context("the reporter panicked")?;
+    if args.format == Format::Json {
+        println!("{}", serde_json::to_string_pretty(&reported.summary)?);
+    }
+    ran?;
+    findings::conclude(&reported, expected.as_ref(), args.write_expect.as_deref(), Level::Calls)
+}
+
+/// Starts the driver, if the run does, and runs the cases.
+async fn run_cases(
+    args: &Args,
+    mut config: Config,
+    folder: &RunFolder,
+    privilege: Option<Privilege>,
+    events: &mpsc::UnboundedSender<Event>,
+    interrupted: &CancellationToken,
+) -> Result<()> {
+    let started = start(args, &mut config, folder.cluster_dir()?.join("driver.log"))?;
+    let (driver, emitting) = tokio::select! {
+        connected = connect(config, &started, args.start_timeout, events.clone()) => connected?,
+        () = interrupted.cancelled() => return Err(Interrupted.into()),
+    };
+    let planned = plan(&catalogue(), &args.filter, Some(driver.capabilities()));
+    let _ = events.send(Event::RunStarted(info(args, &driver, &planned, privilege)));
     let runner = Runner::new(driver, args.parallel.into(), args.strict, events.clone(), interrupted.clone());
     runner.run_all(&planned).await;
     drop(runner);
     // All calls have ended; wait until each is emitted before the end of the run.
-    emitting.await.context("the task that emits CSI calls panicked")?;
-    let _ = events.send(Event::RunFinished {
-        seconds: Stamp::now().seconds_since(run_start),
-        interrupted: interrupted.is_cancelled(),
-    });
-    let summary = reporting.await.context("the reporter panicked")??;
-    drop(started);
-    match args.format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&summary)?),
-        Format::Text => println!("{}", times(&summary.results, summary.elapsed_s)),
-    }
-    if let Some(path) = args.write_expect.as_deref().filter(|_| !interrupted.is_cancelled()) {
-        eprintln!("claimcheck: {}", findings::write(path, &summary, Level::Calls)?);
-    }
-    if let Some(expected) = expected.filter(|_| !interrupted.is_cancelled()) {
-        let difference = findings::compare(&expected, &summary);
-        eprintln!("claimcheck: {difference}");
-        return Ok(difference.exit_code());
-    }
-    Ok(match (interrupted.is_cancelled(), summary.passed()) {
-        (true, _) => ExitCode::from(INTERRUPTED),
-        (false, true) => ExitCode::SUCCESS,
-        (false, false) => ExitCode::from(1),
-    })
+    emitting.await.context("the task that emits CSI calls panicked")
+}
+
+/// The time per case that ran, and the slowest cases.
+fn times(summary: &Summary) -> String {
+    slowest(&summary.results, summary.elapsed_s)
 }
 
 /// The time per case that ran, and the slowest cases with what they wait for on purpose. The time of a case includes
 /// waits for a driver that executes one call at a time, if cases run in parallel.
-fn times(results: &[CaseLine], elapsed_s: f64) -> String {
+fn slowest(results: &[CaseLine], elapsed_s: f64) -> String {
     let skipped = |line: &CaseLine| matches!(line.result, CaseResult::Skipped { .. });
     let mut ran: Vec<&CaseLine> = results.iter().filter(|line| !skipped(line)).collect();
     if ran.is_empty() {
@@ -274,15 +289,15 @@ mod tests {
             line("identity", "a", CaseResult::failed("wrong".to_owned()), 0.01),
         ];
         assert_eq!(
-            times(&results, 1.5),
+            slowest(&results, 1.5),
             "3 cases ran in 1.50 s, 500.0 ms per case; the slowest:\n   0.400 s  upkeep::NodeGetInfo called many times \
              does not become slower (waits up to 5 s: many calls, since latency is compared with that of the first \
              ones)\n   0.010 s  identity::a\n   0.010 s  identity::b"
         );
         results.extend((0..SLOWEST).map(|_| line("identity", "slow", CaseResult::Passed, 3.0)));
-        let text = times(&results, 16.0);
+        let text = slowest(&results, 16.0);
         assert_eq!(text.matches("identity::slow").count(), SLOWEST);
         assert!(!text.contains(latency), "{text}");
-        assert_eq!(times(&[line("identity", "skipped", skipped(), 0.0)], 1.0), "no case ran");
+        assert_eq!(slowest(&[line("identity", "skipped", skipped(), 0.0)], 1.0), "no case ran");
     }
 }

@@ -12,6 +12,9 @@ use clap::{ArgGroup, ValueEnum};
 
 use crate::local_driver::READY_TIMEOUT;
 
+/// The heading of options for a driver that runs already.
+const ENDPOINTS: &str = "A running driver";
+
 /// Arguments of `csi`.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("which").args(["endpoint", "driver"]).required(false))]
@@ -22,13 +25,13 @@ pub struct Args {
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<Endpoint>,
     /// Endpoint of the driver's controller service, if separate
-    #[arg(long, value_name = "URL", requires = "endpoint")]
+    #[arg(long, value_name = "URL", requires = "endpoint", help_heading = ENDPOINTS)]
     pub controller_endpoint: Option<Endpoint>,
     /// Endpoint of the driver's node service on a second node
-    #[arg(long, value_name = "URL", requires = "endpoint")]
+    #[arg(long, value_name = "URL", requires = "endpoint", help_heading = ENDPOINTS)]
     pub second_endpoint: Option<Endpoint>,
     /// Shell command that restarts the driver, for the cases that require a restart
-    #[arg(long, value_name = "COMMAND", requires = "endpoint")]
+    #[arg(long, value_name = "COMMAND", requires = "endpoint", help_heading = ENDPOINTS)]
     pub restart_command: Option<String>,
     /// Start the driver for the run, in private namespaces: `builtin`, or exec:"COMMAND" with the placeholders
     /// {endpoint} {socket} {node_id} {state_dir} {node_root}
@@ -55,7 +58,7 @@ pub struct Args {
     /// Output format of the results or the list
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-    /// Run folder, which must not exist yet [default: runs/TIME-csi]
+    /// Run folder, which must not exist yet, unless a run in it could not start [default: runs/TIME-csi]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// A list of known findings (see ci/findings): exit with 0 only if exactly these cases fail

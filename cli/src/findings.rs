@@ -1,17 +1,53 @@
 //! `--expect FILE`: compares the results of a run with the known findings about a driver; `--write-expect FILE`: writes a
 //! first list of them.
 
-use std::path::Path;
+use std::{path::Path, process::ExitCode};
 
 use anyhow::{Result, bail};
 use claimcheck_engine::{Difference, Draft, Expected, Level};
 use claimcheck_model::CaseResult;
-use claimcheck_report::Summary;
+use claimcheck_report::{Ending, Reported, Summary};
 
 use crate::testdriver::create;
 
+/// The exit code of a run; with a list of findings it depends on the difference, which is printed. A first list of a run
+/// that was completed is written to `first`.
+///
+/// # Errors
+/// The first list cannot be written.
+pub fn conclude(
+    reported: &Reported,
+    expected: Option<&Expected>,
+    first: Option<&Path>,
+    level: Level,
+) -> Result<ExitCode> {
+    let ending = reported.summary.ending();
+    let is_complete = matches!(ending, Ending::Passed | Ending::Failed | Ending::ThresholdMissed);
+    if let Some(path) = first.filter(|_| is_complete) {
+        eprintln!("claimcheck: {}", write(path, &reported.summary, level)?);
+    }
+    Ok(match (ending, expected) {
+        (Ending::Passed | Ending::Failed, Some(expected)) => {
+            let difference = compare(expected, &reported.summary);
+            eprintln!("claimcheck: {difference}");
+            ExitCode::from(reported.or_unwritten(difference.exit_code()))
+        }
+        // The findings of a run that is incomplete, or that misses a threshold, are no result.
+        (
+            Ending::Passed
+            | Ending::Failed
+            | Ending::ThresholdMissed
+            | Ending::NothingTested
+            | Ending::Interrupted
+            | Ending::NotEnded
+            | Ending::NotStarted,
+            _,
+        ) => ExitCode::from(reported.exit_code()),
+    })
+}
+
 /// Compares a run with a list of findings.
-pub fn compare(expected: &Expected, summary: &Summary) -> Difference {
+fn compare(expected: &Expected, summary: &Summary) -> Difference {
     let failed = summary.results.iter().filter(|line| matches!(line.result, CaseResult::Failed { .. }));
     let failed: Vec<String> = failed.map(|line| line.case.to_string()).collect();
     expected.compare(&failed, leaks_of(summary))
@@ -35,7 +71,7 @@ pub fn is_new(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// The file cannot be written, or exists by now.
-pub fn write(path: &Path, summary: &Summary, level: Level) -> Result<String> {
+fn write(path: &Path, summary: &Summary, level: Level) -> Result<String> {
     let failed = summary.results.iter().filter_map(|line| match &line.result {
         CaseResult::Failed { reason, .. } => Some((line.case.to_string(), reason.clone())),
         CaseResult::Passed | CaseResult::Skipped { .. } => None,

@@ -43,6 +43,25 @@ pub fn list(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The width of a terminal from which on cases are listed as a table: in narrower columns, names would wrap within words.
+const TABLE_WIDTH: u16 = 140;
+
+/// Prints a case over several lines, for a narrow terminal.
+fn print_block<D: Serialize, const N: usize>(
+    case: &Listed<D>,
+    titles: [&str; N],
+    details: impl Fn(&D) -> [String; N],
+) {
+    println!("{}", case.case);
+    let requirements =
+        [("NEEDS", case.needs.join(", ")), ("SKIPPED BECAUSE", case.skip.clone().unwrap_or_default())];
+    for (title, text) in titles.into_iter().zip(details(&case.details)).chain(requirements) {
+        if !text.is_empty() {
+            println!("    {}: {text}", title.to_lowercase());
+        }
+    }
+}
+
 /// Prints a list of cases: as JSON, or as a table in which the cells of `details` follow the name of the case.
 pub fn print<D: Serialize, const N: usize>(
     listed: &[Listed<D>],
@@ -55,7 +74,15 @@ pub fn print<D: Serialize, const N: usize>(
         return Ok(());
     }
     let mut table = Table::new();
-    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(TableStyle::new());
+    // Without a terminal, each case is one line.
+    match table.width() {
+        Some(width) if width < TABLE_WIDTH => {
+            listed.iter().for_each(|case| print_block(case, titles, &details));
+            return Ok(());
+        }
+        Some(_) | None => table.set_content_arrangement(ContentArrangement::Dynamic),
+    };
     table.set_header(["CASE"].into_iter().chain(titles).chain(["NEEDS", "SKIPPED BECAUSE"]));
     for case in listed {
         let requirements = [case.needs.join(", "), case.skip.clone().unwrap_or_default()];

@@ -6,7 +6,7 @@ use anyhow::Result;
 use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
-use claimcheck_run::{ClusterArgs, ClusterArgsError, Options, Output, OutputArgs, Run, interrupt};
+use claimcheck_run::{ClusterArgs, ClusterArgsError, FREQUENT, Options, Output, OutputArgs, Run, interrupt};
 use claimcheck_suites::load::{Blocks, ClassError, Spec, block_sizes};
 use jiff::SignedDuration;
 
@@ -76,7 +76,7 @@ pub struct Args {
     #[command(flatten)]
     pub place: ClusterArgs,
     /// Inject a fault; see `claimcheck run --help`; can be repeated
-    #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
+    #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]", help_heading = FREQUENT)]
     faults: Vec<FaultSpec>,
     #[command(flatten)]
     output: OutputArgs,
@@ -185,21 +185,14 @@ async fn load(
     privilege: Privilege,
 ) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    crate::print(options.place.startup_notice());
-    // Until everything is up, an interrupt needs no orderly shutdown.
-    let run = tokio::select! {
-        run = Run::start_load(options, privilege, interrupted.clone()) => run?,
-        () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
-    };
-    match run.load(spec, blocks).await {
+    let run = Run::start_load(options, privilege, interrupted).await?;
+    if let Err(error) = run.load(spec, blocks).await {
+        run.abort(&error).await?;
+        crate::print(options.place.shutdown_notice());
         // The command line is invalid, which only the cluster can determine.
-        Err(error) if error.is::<ClassError>() => {
-            eprintln!("claimcheck: {error:#}");
-            return Ok(ExitCode::from(2));
-        }
-        other => other?,
+        return if error.is::<ClassError>() { Ok(crate::unreadable(&error)) } else { Err(error) };
     }
     let outcome = run.finish(options.started).await?;
     crate::print(options.place.shutdown_notice());
-    Ok(interrupt::exit_code(&interrupted, &outcome))
+    Ok(ExitCode::from(outcome.reported.exit_code()))
 }

@@ -8,7 +8,6 @@ mod cluster;
 mod compare;
 mod csi;
 mod csi_args;
-mod explain;
 mod findings;
 mod history;
 mod image;
@@ -25,22 +24,28 @@ mod run;
 mod slo;
 mod testdriver;
 
-use std::{env::args_os, error::Error, iter::successors, process::ExitCode};
+use std::{env::args_os, error::Error, process::ExitCode};
 
 use claimcheck_component::{Component, logging, normal};
 use claimcheck_harness::Privilege;
 use claimcheck_harness::{Entry, entry};
 use claimcheck_model::Stamp;
-use claimcheck_run::ClusterArgsError;
+use claimcheck_report::{Ending, report_failed_start};
+use claimcheck_run::{ClusterArgsError, Interrupted, explain, interrupt, with_sources};
 use clap::{Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  all cases passed, all volumes of a load were created and deleted, and nothing was leaked
-  1  a case failed, a volume of a load failed, or something was leaked
-  2  the command line is invalid
-  3  the cluster or the driver could not be started
-  4  a threshold was not met, or `compare --fail-on worse` found a regression";
+  0    all cases passed, all volumes of a load were created and deleted, and nothing was leaked
+  1    a case failed, a volume of a load failed, something was leaked, or nothing was tested
+  2    the command line is invalid
+  3    the cluster or the driver could not be started, or the run could not be completed
+  4    a threshold was not met, or `compare --fail-on worse` found a regression
+  5    as 0, but a file of the run folder or the summary of the CI job could not be written
+  130  the run was interrupted";
+
+/// Lists options that every command has after its own.
+const LAST: usize = 900;
 
 /// A conformance and latency harness for Kubernetes storage
 ///
@@ -50,12 +55,13 @@ Exit codes:
 #[command(name = "claimcheck", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 struct Cli {
     /// Increase log verbosity: -v for info, -vv for debug; RUST_LOG overrides it
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = LAST)]
     verbose: u8,
     /// Format of log lines, also in the logs of the components
     #[arg(
         long,
         global = true,
+        display_order = LAST,
         value_enum,
         default_value_t,
         value_name = "FORMAT",
@@ -169,8 +175,8 @@ fn main() -> ExitCode {
         Command::Cluster(command) => command.run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("claimcheck: {}", explain::explain(&error));
-        ExitCode::from(3)
+        eprintln!("claimcheck: {}", explain(&error));
+        ExitCode::from(if error.is::<Interrupted>() { interrupt::INTERRUPTED } else { 3 })
     })
 }
 
@@ -182,20 +188,22 @@ fn usage(error: &dyn Error) -> ExitCode {
 
 /// A file named on the command line cannot be used.
 fn unreadable(error: &anyhow::Error) -> ExitCode {
-    eprintln!("claimcheck: {}", explain::explain(error));
+    eprintln!("claimcheck: {}", explain(error));
     ExitCode::from(2)
+}
+
+/// No case was selected: no run is a pass that tested nothing.
+fn nothing_tested(reason: &str) -> ExitCode {
+    let reason = format!("nothing was tested: {reason}");
+    eprintln!("claimcheck: {reason}");
+    report_failed_start(&reason);
+    ExitCode::from(Ending::NothingTested.exit_code())
 }
 
 /// The arguments do not describe a usable cluster.
 fn invalid_target(error: &ClusterArgsError) -> ExitCode {
     eprintln!("claimcheck: {}", with_sources(error));
     error.exit_code()
-}
-
-/// An error with its sources, such as the line of a file that is no YAML.
-fn with_sources(error: &dyn Error) -> String {
-    let sources = successors(error.source(), |&source| source.source());
-    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
 }
 
 /// Prints a message for the user, if there is one.

@@ -7,7 +7,7 @@ use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_engine::{Expected, Level, NoMatch};
 use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
-use claimcheck_run::{ClusterArgs, Options, Output, OutputArgs, Run, interrupt};
+use claimcheck_run::{ClusterArgs, FREQUENT, Options, Output, OutputArgs, Run, interrupt};
 use claimcheck_suites::catalogue;
 
 use crate::findings;
@@ -20,20 +20,20 @@ pub struct Args {
     #[command(flatten)]
     pub place: ClusterArgs,
     /// Number of concurrent cases
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..), help_heading = FREQUENT)]
     parallel: u16,
     /// Number of times that each case runs
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), help_heading = FREQUENT)]
     repeat: u16,
     /// Inject a fault, for example api=429@5%, api/patch/pods=409@10%, api=latency:50ms@20%, watch=drop@1%,
     /// rpc/NodeStageVolume=Unavailable@5%, rpc/CreateVolume=hangx1; can be repeated
-    #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
+    #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]", help_heading = FREQUENT)]
     faults: Vec<FaultSpec>,
     /// A list of known findings (see ci/findings): exit with 0 only if exactly these cases fail
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = FREQUENT)]
     expect: Option<PathBuf>,
     /// Write the cases that fail, and what is leaked, to a new file, as a first list for --expect
-    #[arg(long, value_name = "FILE", conflicts_with = "expect")]
+    #[arg(long, value_name = "FILE", conflicts_with = "expect", help_heading = FREQUENT)]
     write_expect: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
@@ -80,8 +80,7 @@ impl Args {
         };
         if claimcheck_run::planned(&options, privilege).is_empty() {
             let error = NoMatch::new(&catalogue(), &options.filters);
-            eprintln!("claimcheck: {error}: see `claimcheck list`");
-            return Ok(ExitCode::from(2));
+            return Ok(crate::nothing_tested(&format!("{error}: see `claimcheck list`")));
         }
         crate::runtime()?.block_on(run(&options, (expected, self.write_expect), privilege))
     }
@@ -93,22 +92,9 @@ async fn run(
     privilege: Privilege,
 ) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    crate::print(options.place.startup_notice());
-    // Until everything is up, an interrupt needs no orderly shutdown.
-    let run = tokio::select! {
-        run = Run::start(options, privilege, interrupted.clone()) => run?,
-        () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
-    };
+    let run = Run::start(options, privilege, interrupted).await?;
     run.run_all().await;
-    let outcome = run.finish(options.started).await?;
+    let reported = run.finish(options.started).await?.reported;
     crate::print(options.place.shutdown_notice());
-    if let Some(path) = write_expect.filter(|_| !interrupted.is_cancelled()) {
-        crate::print(Some(findings::write(&path, &outcome.summary, Level::Cluster)?));
-    }
-    if let Some(expected) = expected.filter(|_| !interrupted.is_cancelled() && outcome.keeps_thresholds()) {
-        let difference = findings::compare(&expected, &outcome.summary);
-        crate::print(Some(difference.to_string()));
-        return Ok(difference.exit_code());
-    }
-    Ok(interrupt::exit_code(&interrupted, &outcome))
+    findings::conclude(&reported, expected.as_ref(), write_expect.as_deref(), Level::Cluster)
 }

@@ -34,6 +34,11 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         interrupted: bool,
     },
+    /// The last event of a run that could not start, or not be completed.
+    RunAborted {
+        /// The reason.
+        reason: String,
+    },
     /// A case started.
     CaseStarted {
         /// The case.

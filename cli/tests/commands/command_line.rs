@@ -51,6 +51,31 @@ fn a_reader_that_leaves_early_is_no_failure() {
     assert_eq!((output.status.code(), output_of(&output).as_str()), (Some(0), ""));
 }
 
+/// What is used most is listed first; each option is below the heading of its group.
+#[test]
+fn help_lists_frequent_options_first() {
+    for (command, frequent, first) in [
+        (
+            "run",
+            &["--cluster", "--driver", "--parallel", "--fault", "--expect", "--out", "--slo"][..],
+            "--cluster",
+        ),
+        ("load", &["--volumes", "--concurrency", "--cluster", "--fault", "--out"], "--volumes"),
+        ("csi", &["--endpoint", "--driver", "--list", "--parallel", "--out", "--expect"], "--endpoint"),
+    ] {
+        let output = claimcheck(&[command, "-h"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (_, options) = text.split_once("\nOptions:\n").expect("a first section");
+        let (options, rest) = options.split_once("\n\n").expect("other sections");
+        assert!(options.trim_start().starts_with(first), "{command}: {options}");
+        for option in frequent {
+            assert!(options.contains(&format!("{option} ")), "{command} {option}: {options}");
+        }
+        let (_, history) = rest.split_once("\nHistory:\n").expect("a section");
+        assert!(history.contains("--no-history") && !rest.contains("--out "), "{command}: {rest}");
+    }
+}
+
 #[test]
 fn mistakes_are_usage_errors() {
     let table: &[(&[&str], &str)] = &[
@@ -63,7 +88,6 @@ fn mistakes_are_usage_errors() {
         (&["run", "--fs-type", "ext4"], "add --driver exec:COMMAND"),
         (&["run", "--driver-param", "pool"], "write KEY=VALUE"),
         (&["run", "--cluster", "kindd"], "possible values: embedded"),
-        (&["run", "no such case"], "see `claimcheck list`"),
         (&["run", "--fault", "api=418"], "use 429, 409, 500, 503 or latency:DURATION"),
         (&["run", "--fault", "disk=full"], "use api[/VERB[/RESOURCE]], watch[/RESOURCE] or rpc[/METHOD]"),
         (&["run", "--push-gateway", "localhost:9091"], "write http://HOST:PORT/PATH"),

@@ -7,6 +7,7 @@ mod command_line;
 mod components;
 mod csi;
 mod dashboards;
+mod failed_starts;
 mod history;
 mod hostile;
 mod http;

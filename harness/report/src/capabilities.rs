@@ -6,10 +6,10 @@ use claimcheck_model::{CapabilityLine, CapabilityPlan, CaseResult};
 
 use super::{
     summary::{CaseLine, Summary},
-    tables::{Style, number, short, table, wrap},
+    tables::{Style, number, short, table},
 };
 
-/// The maximum length of a reason in the table; the list of skipped cases has the full text.
+/// The maximum length of a reason in the table, on 100 columns; the list of skipped cases has the full text.
 const BECAUSE: usize = 34;
 
 /// One line per capability.
@@ -46,6 +46,7 @@ pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
             || line.supported.is_some()
             || line.passed + line.failed + line.skipped > 0
     };
+    let because = BECAUSE.saturating_sub(Style::PLAIN.width - style.width);
     let mut lines =
         table(style, &["capability", "declared", "detected", "passed", "failed", "skipped", "reason"]);
     let mut any = false;
@@ -65,13 +66,13 @@ pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
             number(line.passed.to_string()),
             number(line.failed.to_string()),
             number(line.skipped.to_string()),
-            short(line.reason.as_deref().unwrap_or_default(), BECAUSE).into(),
+            short(line.reason.as_deref().unwrap_or_default(), because).into(),
         ]);
     }
     let others: Vec<&str> =
         summary.capabilities.iter().filter(|line| !has_cases(line)).map(|line| line.name.name()).collect();
     let words = format!("neither declared nor exercised: {}", others.join(", "));
-    let note = if others.is_empty() { String::new() } else { format!("\n{}", wrap(&words, "  ")) };
+    let note = if others.is_empty() { String::new() } else { format!("\n{}", style.wrap(&words, "  ")) };
     any.then(|| lines.trim_fmt() + &note)
 }
 

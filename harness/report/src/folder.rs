@@ -1,4 +1,5 @@
-//! The run folder: `<out>/<time>-<cluster>`, new for every run and never overwritten; accessible to its owner only.
+//! The run folder: `<out>/<time>-<cluster>`, new for every run and never overwritten; accessible to its owner only. Only
+//! the folder of a run that could not start is used again.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -9,10 +10,21 @@ use claimcheck_files::make_folder_private;
 use claimcheck_model::{ClusterKind, LoggedEvent};
 use jiff::Timestamp;
 
-use super::{ReportError, events::EVENTS};
+use super::{ReportError, ending::State, events::EVENTS, summary::Summary};
 
 /// The maximum number of runs that may start within one second.
 const SAME_SECOND: u32 = 1000;
+/// The summary, which states whether the run started.
+pub(super) const SUMMARY: &str = "summary.json";
+/// The files that a run writes; [`KUBECONFIG`] and [`CLUSTER`] are the cluster's.
+const FILES: [&str; 6] = [EVENTS, "junit.xml", "summary.md", "metrics.prom", "report.html", KUBECONFIG];
+const KUBECONFIG: &str = "kubeconfig";
+/// The folder of the cluster's logs.
+const CLUSTER: &str = "cluster";
+/// What the logs of a start that failed are renamed to, with a number.
+const FAILED_START: &str = "failed-start";
+/// Space on the disk that is kept free until the end of a run, for its verdict.
+const RESERVE: usize = 128 << 10;
 
 /// The run folder could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -81,8 +93,9 @@ impl RunFolder {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// The requested folder, or a new one below `folders`. An existing empty folder is
-    /// accepted (as created by `mktemp -d`): nothing is overwritten. It becomes accessible to its owner only.
+    /// The requested folder, or a new one below `folders`. An existing empty folder is accepted (as created by
+    /// `mktemp -d`), and the folder of a run that could not start, whose logs are kept: no result is overwritten. It
+    /// becomes accessible to its owner only.
     ///
     /// # Errors
     /// As [`Self::at`] and [`Self::create`].
@@ -91,7 +104,7 @@ impl RunFolder {
             |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
         match out {
             Some(path) => match Self::at(path) {
-                Err(FolderError::Exists { .. }) if is_empty(path) => {
+                Err(FolderError::Exists { .. }) if is_empty(path) || clear_failed_start(path) => {
                     make_folder_private(path).map_err(|source| FolderError::of(path, source))?;
                     Ok(Self { path: path.to_owned() })
                 }
@@ -106,7 +119,7 @@ impl RunFolder {
     /// # Errors
     /// If it cannot be created.
     pub fn cluster_dir(&self) -> Result<PathBuf, FolderError> {
-        let path = self.path.join("cluster");
+        let path = self.path.join(CLUSTER);
         let created = DirBuilder::new().recursive(true).mode(0o700).create(&path);
         created.map_err(|source| FolderError::of(&path, source))?;
         Ok(path)
@@ -114,7 +127,28 @@ impl RunFolder {
 
     /// The path of the kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
-        self.path.join("kubeconfig")
+        self.path.join(KUBECONFIG)
+    }
+
+    /// Records that the cluster could not start, for a command without reports: the folder can be used again.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn record_failed_start(&self, reason: &str) -> Result<(), ReportError> {
+        self.write(SUMMARY, &Summary::not_started(reason).to_json())
+    }
+
+    /// Keeps space free until it is dropped, if the disk has it. The file has no name, so that it ends with the process.
+    pub(super) fn reserve(&self) -> Option<File> {
+        let mut file = tempfile::tempfile_in(&self.path).ok()?;
+        file.write_all(&vec![0; RESERVE]).ok()?;
+        Some(file)
+    }
+
+    /// The file that shows the result: the page, or the folder if there is none.
+    pub fn result(&self) -> PathBuf {
+        let page = self.path.join("report.html");
+        if page.is_file() { page } else { self.path.clone() }
     }
 
     /// Its path.
@@ -147,6 +181,34 @@ fn with_parents(path: &Path) -> Result<(), FolderError> {
     std::fs::create_dir_all(path).map_err(refused)
 }
 
+/// Clears the folder of a run that could not start, and reports whether it was one. Its logs are renamed; a folder with
+/// any other file is left as it is.
+fn clear_failed_start(folder: &Path) -> bool {
+    let summary = std::fs::read(folder.join(SUMMARY)).ok();
+    let summary: Option<Summary> = summary.and_then(|json| serde_json::from_slice(&json).ok());
+    let Some(Summary { state: State::NotStarted { .. }, .. }) = summary else { return false };
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    let is_known = |name: &str| {
+        name == SUMMARY || name == CLUSTER || name.starts_with(FAILED_START) || FILES.contains(&name)
+    };
+    if !entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(is_known)) {
+        return false;
+    }
+    // Of two runs that find it, the one that removes this file uses the folder.
+    if std::fs::remove_file(folder.join(SUMMARY)).is_err() {
+        return false;
+    }
+    for name in FILES {
+        // What cannot be removed cannot be created again, which is reported there.
+        let _ = std::fs::remove_file(folder.join(name));
+    }
+    let names = (1..SAME_SECOND).map(|n| folder.join(format!("{FAILED_START}-{n}")));
+    if let Some(unused) = names.into_iter().find(|path| !path.exists()) {
+        let _ = std::fs::rename(folder.join(CLUSTER), unused);
+    }
+    true
+}
+
 fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
@@ -159,9 +221,10 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub fn append(&mut self, event: &LoggedEvent) -> Result<(), ReportError> {
+    pub fn append(&mut self, event: &LoggedEvent, flush: bool) -> Result<(), ReportError> {
         let written = serde_json::to_writer(&mut self.file, event).map_err(io::Error::from);
         let written = written.and_then(|()| self.file.write_all(b"\n"));
+        let written = written.and_then(|()| if flush { self.file.flush() } else { Ok(()) });
         written.map_err(|source| self.failed(source))
     }
 

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::load::LoadSample;
+use super::quantiles::quantile;
 
 /// The minimum number of samples for a verdict.
 const ENOUGH: usize = 9;
@@ -99,7 +100,7 @@ pub(super) fn growth(samples: &[LoadSample]) -> Vec<Growth> {
 fn median(of: Grows, samples: &[LoadSample]) -> Option<f64> {
     let mut values: Vec<f64> = samples.iter().filter_map(|sample| of.of(sample)).collect();
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    quantile(&values, 0.5)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `junit.xml`: one suite per suite of the catalogue.
+//! `junit.xml`: one suite per suite of the catalogue, and one for the run, if it is no pass although no case failed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use claimcheck_model::CaseResult;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
+use super::ending::Ending;
 use super::summary::{CaseLine, Summary};
 
 /// The summary as JUnit XML.
@@ -22,7 +23,26 @@ pub(super) fn render(summary: &Summary) -> String {
         suite.add_test_cases(lines.into_iter().map(|line| case(line, summary)));
         report.add_test_suite(suite);
     }
+    if let Some(status) = of_run(summary) {
+        let mut suite = TestSuite::new("claimcheck");
+        suite.add_test_case(TestCase::new("run", status));
+        report.add_test_suite(suite);
+    }
     report.to_string().expect("XML that is written to memory cannot fail")
+}
+
+/// The result of the run itself, if the cases alone would look like a pass.
+fn of_run(summary: &Summary) -> Option<TestCaseStatus> {
+    let (kind, text) = match (summary.shortfall(), summary.ending()) {
+        (Some(shortfall), _) => (NonSuccessKind::Error, shortfall),
+        (None, Ending::Failed | Ending::ThresholdMissed) if summary.cases.failed == 0 => {
+            (NonSuccessKind::Failure, summary.faults_of_run().join("\n"))
+        }
+        (None, _) => return None,
+    };
+    let mut status = TestCaseStatus::non_success(kind);
+    status.set_message(text.lines().next().unwrap_or_default()).set_description(text.as_str());
+    Some(status)
 }
 
 fn case(line: &CaseLine, summary: &Summary) -> TestCase {

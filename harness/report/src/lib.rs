@@ -14,6 +14,7 @@
 mod capabilities;
 mod causes;
 pub mod compare;
+mod ending;
 mod events;
 mod file_flag;
 mod folder;
@@ -28,6 +29,7 @@ mod markdown;
 pub mod metrics;
 mod missing_rules;
 mod nodes;
+mod outputs;
 mod quantiles;
 pub mod serve;
 pub mod slo;
@@ -37,6 +39,7 @@ mod terminal;
 pub mod trace;
 
 pub use causes::Cause;
+pub use ending::{Ending, State};
 pub use events::EventsError;
 pub use file_flag::FileFlagError;
 pub use folder::{FolderError, RunFolder};
@@ -44,12 +47,13 @@ pub use growth::{Grows, Growth};
 pub(crate) use html::{DOWN, UP};
 pub use html::{RebuildError, rebuild};
 pub use load::{ControllersCost, LoadError, LoadSample, LoadSummary, PerVolume};
-pub(crate) use quantiles::Durations;
+pub use outputs::{ReportError, Reported, report_failed_start};
 pub use quantiles::Quantiles;
+pub(crate) use quantiles::{Durations, quantile};
 pub(crate) use summary::Tally;
-pub use summary::{CallCounts, CaseCounts, CaseLine, CaseWarning, Ending, Summary, Unfinished};
-pub(crate) use tables::{Paint, human, number, short, table, wrap};
+pub use summary::{CallCounts, CaseCounts, CaseLine, CaseWarning, Summary, Unfinished};
 pub use tables::{Style, render};
+pub(crate) use tables::{human, number, short, table};
 pub use terminal::Progress;
 
 use std::error::Error as _;
@@ -64,18 +68,9 @@ use crate::history::History;
 use crate::metrics::Metrics;
 use crate::slo::{Judge, Objective};
 use crate::trace::{Collector, Exporter};
+use folder::SUMMARY;
 use live::Live;
-
-/// A report could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: check that the disk has space and the folder still exists, or choose another with --out", path.display())]
-pub struct ReportError {
-    /// The file.
-    pub path: PathBuf,
-    /// The I/O error.
-    #[source]
-    pub source: io::Error,
-}
+use outputs::Outputs;
 
 /// Consumes the events of a run and writes the reports.
 #[derive(Debug)]
@@ -93,6 +88,8 @@ pub struct Reporter {
     step_summary: Option<PathBuf>,
     /// The history database, appended to.
     history: Option<PathBuf>,
+    /// What the program adds to the tables, before the verdict.
+    details: Option<fn(&Summary) -> String>,
 }
 
 impl Reporter {
@@ -107,6 +104,7 @@ impl Reporter {
             collector: None,
             step_summary: None,
             history: None,
+            details: None,
         }
     }
 
@@ -122,6 +120,7 @@ impl Reporter {
             collector: None,
             step_summary: None,
             history: None,
+            details: None,
         }
     }
 
@@ -153,19 +152,28 @@ impl Reporter {
         self
     }
 
-    /// Starts reporting. It ends with [`Event::RunFinished`], or when all senders are dropped; then the files
-    /// are complete, and the handle returns the summary.
-    pub fn start(self) -> (mpsc::UnboundedSender<Event>, JoinHandle<Result<Summary, ReportError>>) {
+    /// Also prints these details of a run, before the verdict.
+    #[must_use]
+    pub fn detailing(mut self, details: fn(&Summary) -> String) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// Starts reporting. It ends with [`Event::RunFinished`] or [`Event::RunAborted`], or when all senders are dropped;
+    /// then the files are complete, and the handle returns the result.
+    pub fn start(self) -> (mpsc::UnboundedSender<Event>, JoinHandle<Reported>) {
         let (sender, events) = mpsc::unbounded_channel();
         (sender, tokio::spawn(self.run(events)))
     }
 
-    async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) -> Result<Summary, ReportError> {
-        let mut log = self.folder.log()?;
+    async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) -> Reported {
+        let mut outputs = Outputs::default();
+        let mut log = outputs.keep(self.folder.log());
+        let reserve = self.folder.reserve();
         let mut summary = Tally::default();
         let mut live: Option<Live> = None;
         let mut traces = self.collector.take().map(Exporter::start);
-        let (mut started, mut ended): (Option<Stamp>, bool) = (None, false);
+        let mut started: Option<Stamp> = None;
         loop {
             let event = tokio::select! {
                 event = events.recv() => event,
@@ -178,8 +186,7 @@ impl Reporter {
             if let (Event::Load(LoadEvent::Started(_)), true) = (&event, self.tables.is_some()) {
                 live = Some(Live::detect());
             }
-            let last = matches!(event, Event::RunFinished { .. });
-            ended |= last;
+            let last = matches!(event, Event::RunFinished { .. } | Event::RunAborted { .. });
             self.metrics.observe(&event);
             self.progress.observe(&event);
             self.judge.observe(&event);
@@ -196,46 +203,50 @@ impl Reporter {
             if let Event::RunStarted(_) = logged.event {
                 started = Some(logged.at);
             }
-            log.append(&logged)?;
             // Readers that follow the log see each burst at once; one write per event would cost more.
-            if last || events.is_empty() {
-                log.flush()?;
-            }
+            let flush = last || events.is_empty();
+            // After an error, the log has a gap: it ends there. The verdict needs no log.
+            log = log.and_then(|mut log| outputs.keep(log.append(&logged, flush).map(|()| log)));
             if last {
                 break;
             }
         }
-        log.flush()?;
+        outputs.keep(log.map_or(Ok(()), |mut log| log.flush()));
         self.progress.finish();
         live.iter().for_each(Live::finish);
         let mut summary = summary.finish();
         summary.slos = self.judge.finish();
-        self.folder.write("metrics.prom", self.metrics.text().as_bytes())?;
-        self.folder.write("junit.xml", junit::render(&summary).as_bytes())?;
-        self.folder.write("summary.json", &summary.to_json())?;
-        // An aborted run is no reference for later ones.
-        let history = started.filter(|_| ended).and_then(|started| self.remember(&summary, started));
-        if let Err(error) = rebuild(self.folder.path(), history.as_ref()) {
-            tracing::warn!(error = &error as &dyn std::error::Error, "report.html was not written");
-        }
+        // The verdict first: if the disk is full, there is space for it.
+        drop(reserve);
         let page = markdown::render(&summary);
-        self.folder.write("summary.md", page.as_bytes())?;
+        outputs.keep(self.folder.write("junit.xml", junit::render(&summary).as_bytes()));
+        outputs.keep(self.folder.write(SUMMARY, &summary.to_json()));
+        outputs.keep(self.folder.write("summary.md", page.as_bytes()));
         if let Some(path) = &self.step_summary {
-            markdown::append(path, &page)?;
+            outputs.keep(markdown::append(path, &page));
         }
-        // A run that never started, or was aborted, has no verdict; the reason is reported elsewhere.
-        if let Some(style) = self.tables.filter(|_| started.is_some() && ended) {
-            let text = render(&summary, style, Some(self.folder.path()));
+        outputs.keep(self.folder.write("metrics.prom", self.metrics.text().as_bytes()));
+        let is_reference = match summary.ending() {
+            Ending::Passed | Ending::Failed | Ending::ThresholdMissed | Ending::Interrupted => true,
+            // It is no reference for later ones.
+            Ending::NotStarted | Ending::NotEnded | Ending::NothingTested => false,
+        };
+        let history = started.filter(|_| is_reference).and_then(|started| self.remember(&summary, started));
+        outputs.keep(rebuild(self.folder.path(), history.as_ref()).map_err(ReportError::of_page));
+        if let Some(style) = self.tables {
+            let details = self.details.filter(|_| started.is_some()).map(|details| details(&summary));
+            let text = tables::render_with(&summary, style, details, Some(&self.folder.result()));
             // If standard output is closed, the files still have the result.
             let _ = writeln!(io::stdout(), "{text}");
         }
+        outputs.report();
         if let Some(traces) = traces
             && let Some(missing) = traces.finish().await
         {
             // Independent of the log level, since traces were requested.
             let _ = writeln!(io::stderr(), "warning: {missing}");
         }
-        Ok(summary)
+        Reported { summary, unwritten: outputs.unwritten }
     }
 
     /// Adds the run to the history; none if no history is configured, or it cannot be used. The run does not fail for

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     summary::Tally,
-    tables::{Paint, Style, human},
+    tables::{Style, human},
     terminal::is_dumb,
 };
 
@@ -19,6 +19,8 @@ use super::{
 const REDRAW: Duration = Duration::from_millis(100);
 /// The interval between lines without a view.
 const LINE: Duration = Duration::from_secs(5);
+/// The width of the bar.
+const BAR: usize = 60;
 /// How many failures are printed during the load; all are counted.
 const MAX_FAILURES_SHOWN: u64 = 20;
 
@@ -70,7 +72,7 @@ impl Live {
         self.drawn = Instant::now();
         let Some(state) = State::of(tally, self.started.elapsed().as_secs_f64()) else { return };
         match &self.output {
-            Output::Screen(bar) => bar.set_message(view(&state, Paint { color: Style::detect().color })),
+            Output::Screen(bar) => bar.set_message(view(&state, Style::detect())),
             // Standard error may be closed; the load continues.
             Output::Lines => drop(writeln!(std::io::stderr(), "{}", line(&state))),
         }
@@ -163,14 +165,15 @@ impl State {
 }
 
 /// Several lines, at most 80 columns.
-fn view(state: &State, paint: Paint) -> String {
+fn view(state: &State, paint: Style) -> String {
     let (width, of) = match state.churn_s {
         Some(churn_s) => (state.elapsed, churn_s),
         None => (state.gone as f64, state.wanted as f64),
     };
-    let cells = ((width / of.max(1e-3)).min(1.0) * 40.0) as usize;
-    let bar = format!("{}{}", "━".repeat(cells), paint.dim(&"─".repeat(40 - cells)));
-    let mut text = format!(" {bar}  {}\n {}\n", state.head(), state.places());
+    let cells = ((width / of.max(1e-3)).min(1.0) * BAR as f64) as usize;
+    let bar = format!("{}{}", "━".repeat(cells), paint.dim(&"─".repeat(BAR - cells)));
+    // On one line with the bar, the text would be longer than a terminal of 80 columns.
+    let mut text = format!(" {bar}\n {}\n {}\n", state.head(), state.places());
     if !state.phases.is_empty() {
         let _ =
             write!(text, "\n{}", paint.dim(&format!(" {:18}{:>7}{:>11}{:>11}", "phase", "n", "P50", "P99")));
@@ -209,7 +212,10 @@ mod tests {
 
     #[test]
     fn the_view_shows_where_volumes_are() {
-        insta::assert_snapshot!("live_view", view(&state(), Paint { color: false }));
+        insta::assert_snapshot!("live_view", view(&state(), Style::PLAIN));
+        let many = State { gone: 123_456, wanted: 200_000, failed: 9_999, elapsed: 35_999.0, ..state() };
+        let text = view(&many, Style::PLAIN);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use comfy_table::{Attribute, Cell, Color};
 use super::{
     growth::{Grows, Growth},
     load::LoadSummary,
-    tables::{Paint, Style, human, number, section, table},
+    tables::{Style, human, number, section, table},
 };
 
 /// The table.
@@ -47,7 +47,7 @@ fn mib(bytes: f64) -> String {
 }
 
 /// The verdict of a soak test.
-pub(super) fn growth(load: &LoadSummary, paint: Paint) -> Option<String> {
+pub(super) fn growth(load: &LoadSummary, paint: Style) -> Option<String> {
     let word = |growth: &Growth| match growth.grows {
         true => paint.red("grows"),
         false => paint.green("steady"),
@@ -65,9 +65,11 @@ pub(super) fn growth(load: &LoadSummary, paint: Paint) -> Option<String> {
 }
 
 /// Errors by volume.
-pub(super) fn errors(load: &LoadSummary, paint: Paint) -> Option<String> {
+pub(super) fn errors(load: &LoadSummary, paint: Style) -> Option<String> {
     let errors = load.errors.iter();
-    let lines =
-        errors.map(|error| format!("{} {}: {}", paint.red("✗"), error.claims.join(", "), error.reason));
+    let lines = errors.map(|error| {
+        let text = paint.wrap(&format!("{}: {}", error.claims.join(", "), error.reason), "    ");
+        format!("{} {}", paint.red("✗"), text.trim_start())
+    });
     section(format!("Failed volumes: {}", load.failed), lines)
 }

@@ -9,9 +9,10 @@ use claimcheck_model::{CaseResult, Phase, TransitionKind};
 
 use super::ReportError;
 use super::causes::{self, Consequence, Finding};
+use super::ending::Ending;
 use super::missing_rules::missing_rules;
 use super::nodes::clock;
-use super::summary::{Ending, Summary};
+use super::summary::Summary;
 use super::tables::{failed_with, human};
 
 /// The variable with the step summary file of GitHub Actions: a file to append to.
@@ -53,14 +54,29 @@ fn verdict(summary: &Summary) -> String {
     let ending = summary.ending();
     let sign = match ending {
         Ending::Passed => "✅",
-        Ending::Failed => "❌",
         Ending::Interrupted => "⚠️",
+        Ending::NotStarted
+        | Ending::NotEnded
+        | Ending::NothingTested
+        | Ending::Failed
+        | Ending::ThresholdMissed => "❌",
     };
+    let mut text = format!("## {sign} claimcheck {}", ending.words());
+    let shortfall = summary.shortfall().map(|shortfall| {
+        let fence = fence(&shortfall);
+        format!("\n{fence}text\n{shortfall}\n{fence}\n")
+    });
+    let shortfall = shortfall.unwrap_or_default();
+    if ending == Ending::NotStarted {
+        return text + "\n" + &shortfall;
+    }
     let of = |name: &str| summary.environment.get(name).map_or("", String::as_str);
     let (driver, cluster, version) = (of("driver"), of("cluster"), of("kubernetes_version"));
     let cases = summary.cases;
-    let mut text = format!("## {sign} claimcheck {}: `{driver}` on {cluster}", ending.word());
-    write(&mut text, format_args!(" {version}\n\n{} passed", cases.passed));
+    write(
+        &mut text,
+        format_args!(": `{driver}` on {cluster} {version}\n{shortfall}\n{} passed", cases.passed),
+    );
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
     let failed_with = failed_with(summary.findings(), cases.failed);
     for (count, what) in [

@@ -5,11 +5,12 @@ use claimcheck_model::{ClockState, CsiMethod, Phase, StockOperation, StockState}
 use comfy_table::Cell;
 
 use super::summary::Summary;
-use super::tables::{Paint, Style, human, number, section, table, wrap};
+use super::tables::{Style, human, number, section, table};
 
 /// One line per observed node.
-pub(super) fn clocks(summary: &Summary, paint: Paint) -> Option<String> {
-    let line = |(node, state): (&String, &ClockState)| wrap(&format!("{node}: {}", clock(state)), "    ");
+pub(super) fn clocks(summary: &Summary, paint: Style) -> Option<String> {
+    let line =
+        |(node, state): (&String, &ClockState)| paint.wrap(&format!("{node}: {}", clock(state)), "    ");
     let lines = summary.clocks.iter().map(line).map(|line| line.trim_start().to_owned());
     section(paint.bold("Node clocks"), lines)
 }
@@ -61,9 +62,9 @@ pub(super) fn stock(summary: &Summary, style: Style) -> Option<String> {
             }
         }
     }
-    let notes = notes.into_iter().map(|note| wrap(&note, "  ").trim_start().to_owned());
+    let notes = notes.into_iter().map(|note| style.wrap(&note, "  ").trim_start().to_owned());
     if !any {
-        return section(Paint { color: style.color }.bold("Stock metrics"), notes);
+        return section(style.bold("Stock metrics"), notes);
     }
     Some(notes.fold(rows.trim_fmt(), |text, note| format!("{text}\n  {note}")))
 }
@@ -134,10 +135,7 @@ mod tests {
         summary.stock.insert(StockComponent::Kubelet, measured);
         let reason = "no kube-controller-manager is reachable through the API".into();
         summary.stock.insert(StockComponent::KubeControllerManager, StockState::Absent { reason });
-        let text = [
-            clocks(&summary, Paint { color: false }).unwrap(),
-            stock(&summary, Style { color: false }).unwrap(),
-        ];
+        let text = [clocks(&summary, Style::PLAIN).unwrap(), stock(&summary, Style::PLAIN).unwrap()];
         let text = text.join("\n\n");
         insta::assert_snapshot!(text);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
@@ -145,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_cluster_without_metrics_gets_no_lines() {
-        assert_eq!(clocks(&Summary::default(), Paint { color: false }), None);
-        assert_eq!(stock(&Summary::default(), Style { color: false }), None);
+        assert_eq!(clocks(&Summary::default(), Style::PLAIN), None);
+        assert_eq!(stock(&Summary::default(), Style::PLAIN), None);
     }
 }

@@ -10,19 +10,23 @@ use serde::{Deserialize, Serialize};
 
 use super::capabilities;
 use super::causes::{self, Cause};
+use super::ending::State;
 use super::load::{LoadSummary, LoadTally};
 use super::quantiles::{Durations, Quantiles};
 use crate::slo::Judgement;
 
 /// The version of the schema of `summary.json`. Fields may be added under the same version; a field that
 /// changes its meaning or is removed raises it.
-const SCHEMA: u32 = 3;
+const SCHEMA: u32 = 4;
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The version of this schema.
     pub version: u32,
+    /// How far it got.
+    #[serde(flatten)]
+    pub state: State,
     /// The number of cases by result.
     pub cases: CaseCounts,
     /// Distributions of each phase that was measured: total, and driver and overhead where calls were seen; seconds.
@@ -65,9 +69,6 @@ pub struct Summary {
     pub environment: BTreeMap<String, String>,
     /// The duration, seconds.
     pub elapsed_s: f64,
-    /// Whether the run was interrupted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub interrupted: bool,
     /// All cases, in the order in which they finished.
     pub results: Vec<CaseLine>,
     /// The results of the thresholds (SLOs).
@@ -76,28 +77,6 @@ pub struct Summary {
     /// The result of the load, if the run was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadSummary>,
-}
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// It passed and met all thresholds.
-    Passed,
-    /// It failed.
-    Failed,
-    /// It was interrupted: the results are incomplete.
-    Interrupted,
-}
-
-impl Ending {
-    /// The word for reports.
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Failed => "failed",
-            Self::Interrupted => "interrupted",
-        }
-    }
 }
 
 /// How many cases ended how.
@@ -172,19 +151,9 @@ pub struct CallCounts {
 }
 
 impl Summary {
-    /// No failures, no leaked objects, and no call out of order.
-    pub fn passed(&self) -> bool {
-        let failed = self.cases.failed + self.load.as_ref().map_or(0, |load| load.failed);
-        failed == 0 && self.leaks.is_empty() && self.violations.is_empty()
-    }
-
-    /// The overall verdict.
-    pub fn ending(&self) -> Ending {
-        match (self.interrupted, self.passed() && self.unmet_slos().next().is_none()) {
-            (true, _) => Ending::Interrupted,
-            (false, true) => Ending::Passed,
-            (false, false) => Ending::Failed,
-        }
+    /// Of a run that could not start.
+    pub(crate) fn not_started(reason: &str) -> Self {
+        Self { version: SCHEMA, state: State::NotStarted { reason: reason.to_owned() }, ..Self::default() }
     }
 
     /// The thresholds that were not met.
@@ -231,10 +200,18 @@ impl Tally {
             Event::RunStarted(run) => {
                 self.capabilities.clone_from(&run.capabilities);
                 summary.environment = environment(run);
+                summary.state = State::NotEnded { reason: String::new() };
             }
             Event::RunFinished { seconds, interrupted } => {
                 summary.elapsed_s = *seconds;
-                summary.interrupted = *interrupted;
+                summary.state = if *interrupted { State::Interrupted } else { State::Finished };
+            }
+            Event::RunAborted { reason } => {
+                let reason = reason.clone();
+                summary.state = match summary.results.is_empty() && self.load.is_none() {
+                    true => State::NotStarted { reason },
+                    false => State::NotEnded { reason },
+                };
             }
             Event::CaseFinished { case, result, seconds } => {
                 match result {

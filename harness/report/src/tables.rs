@@ -1,4 +1,5 @@
-//! The result of a run as text: failures, phases, counts, calls, verdict. At most 100 columns.
+//! The result of a run as text: failures, phases, counts, calls, verdict. At most 100 columns, and 80 on a terminal that
+//! has no more.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -9,58 +10,83 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, Table
 
 use super::capabilities;
 use super::causes;
+use super::ending::Ending;
 use super::load_table;
 use super::missing_rules::missing_rules;
 use super::nodes;
 use super::quantiles::Quantiles;
-use super::summary::{Ending, Restarts, Summary};
+use super::summary::{Restarts, Summary};
 
 /// The style of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// With colours.
     pub color: bool,
+    /// The columns of the terminal.
+    pub width: usize,
 }
 
+/// The greatest width of the text, and that without a terminal.
+const WIDTH: usize = 100;
+/// The least width of the text: tables are not narrower.
+const NARROW: usize = 80;
+
 impl Style {
-    /// Colours on a terminal, unless `NO_COLOR` says otherwise (no-color.org).
+    /// Without a terminal.
+    pub const PLAIN: Self = Self { color: false, width: WIDTH };
+
+    /// Colours on a terminal, unless `NO_COLOR` says otherwise (no-color.org), and its width.
     pub fn detect() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        Self { color: !refused && !dumb && std::io::stdout().is_terminal() }
+        // None without a terminal.
+        let width = Table::new().width().map_or(WIDTH, |width| usize::from(width).clamp(NARROW, WIDTH));
+        Self { color: !refused && !dumb && std::io::stdout().is_terminal(), width }
     }
-}
 
-/// Colours for single lines.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Paint {
-    pub color: bool,
-}
-
-impl Paint {
     fn with(self, code: &str, text: &str) -> String {
         if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    pub fn green(self, text: &str) -> String {
+    pub(crate) fn green(self, text: &str) -> String {
         self.with("32", text)
     }
 
-    pub fn red(self, text: &str) -> String {
+    pub(crate) fn red(self, text: &str) -> String {
         self.with("31", text)
     }
 
-    pub fn dim(self, text: &str) -> String {
+    pub(crate) fn dim(self, text: &str) -> String {
         self.with("2", text)
     }
 
-    pub fn bold(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.with("1", text)
+    }
+
+    /// Whether the terminal has all columns for a table that can do with fewer.
+    pub(crate) fn is_wide(self) -> bool {
+        self.width >= WIDTH
+    }
+
+    /// Wraps text to lines of at most the width, each prefixed with `indent`; a longer word is not split, so that it can
+    /// be copied.
+    pub(crate) fn wrap(self, text: &str, indent: &str) -> String {
+        let mut lines = vec![indent.to_owned()];
+        for word in text.split(' ') {
+            let line = lines.last_mut().expect("there is always a line");
+            let begun = line.len() > indent.len();
+            if begun && line.chars().count() + 1 + word.chars().count() > self.width {
+                lines.push(format!("{indent}{word}"));
+            } else {
+                line.push_str(if begun { " " } else { "" });
+                line.push_str(word);
+            }
+        }
+        lines.join("\n")
     }
 }
 
-/// The maximum width of the text.
-const WIDTH: usize = 100;
 /// The width of the bar that shows a phase's share.
 const BAR: usize = 12;
 
@@ -75,9 +101,19 @@ pub(crate) fn short(text: &str, most: usize) -> String {
 /// A header with a line below it, and no frame.
 const LOOK: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// The whole report. `folder` is the run folder.
-pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String {
-    let paint = Paint { color: style.color };
+/// The whole report. `result` is the file to read on.
+pub fn render(summary: &Summary, style: Style, result: Option<&Path>) -> String {
+    render_with(summary, style, None, result)
+}
+
+/// The same, with details of the program before the verdict.
+pub(crate) fn render_with(
+    summary: &Summary,
+    style: Style,
+    details: Option<String>,
+    result: Option<&Path>,
+) -> String {
+    let paint = style;
     let mut parts = Vec::new();
     if !summary.phases.is_empty() || !summary.unfinished.is_empty() {
         parts.push(phases(summary, style));
@@ -109,7 +145,8 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     parts.extend(leaks(summary, paint));
     parts.extend(failures(summary, paint));
     parts.extend(common_causes(summary, paint));
-    parts.push(verdict(summary, paint, folder));
+    parts.extend(details);
+    parts.push(verdict(summary, paint, result));
     format!("\n{}\n", parts.join("\n\n"))
 }
 
@@ -133,7 +170,7 @@ pub(crate) fn number(text: String) -> Cell {
 
 fn phases(summary: &Summary, style: Style) -> String {
     let header = ["phase", "n", "P50", "P95", "P99", "max", "driver", "overhead", ""];
-    let mut table = table(style, &header);
+    let mut table = table(style, if style.is_wide() { &header } else { &header[..header.len() - 1] });
     let of = |phase: &Phase, name: &str| summary.phases.get(phase)?.iter().find(|q| q.name == name);
     let longest =
         summary.phases.keys().filter_map(|phase| of(phase, "total")).map(|q| q.p50).fold(0.0, f64::max);
@@ -142,7 +179,7 @@ fn phases(summary: &Summary, style: Style) -> String {
         let (driver, overhead) = (of(phase, "driver"), of(phase, "overhead"));
         let part = |part: Option<&Quantiles>| number(part.map_or_else(|| "–".to_owned(), |q| human(q.p50)));
         let time = |seconds: f64| number(human(seconds));
-        table.add_row(vec![
+        let mut row = vec![
             Cell::new(phase.name()).fg(Color::Cyan),
             number(total.count.to_string()),
             time(total.p50).add_attribute(Attribute::Bold),
@@ -151,21 +188,27 @@ fn phases(summary: &Summary, style: Style) -> String {
             time(total.max),
             part(driver),
             part(overhead),
-            Cell::new(bar(total, driver, longest)).fg(Color::DarkGrey),
-        ]);
+        ];
+        if style.is_wide() {
+            row.push(Cell::new(bar(total, driver, longest)).fg(Color::DarkGrey));
+        }
+        table.add_row(row);
     }
     let mut text = table.trim_fmt();
-    text.push_str("\n\n  driver and overhead are medians; ");
-    text.push_str("bars are medians on one scale: █ the driver's calls, ░ Kubernetes");
-    if summary.phases.keys().any(|phase| of(phase, "driver").is_none()) {
-        text.push_str(", ▒ both: no driver calls were recorded");
+    let mut note = "driver and overhead are medians".to_owned();
+    if style.is_wide() {
+        note.push_str("; bars are medians on one scale: █ the driver's calls, ░ Kubernetes");
+        if summary.phases.keys().any(|phase| of(phase, "driver").is_none()) {
+            note.push_str(", ▒ both: no driver calls were recorded");
+        }
     }
+    text.push_str(&format!("\n\n{}", style.wrap(&note, "  ")));
     for (phase, unfinished) in &summary.unfinished {
         let parts = [(unfinished.aborted, "never ended"), (unfinished.unobserved, "start not observed")];
         let parts =
             parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
         let line = format!("\n  {}: {}", phase.name(), parts.collect::<Vec<_>>().join(", "));
-        text.push_str(&Paint { color: style.color }.with("33", &line));
+        text.push_str(&style.with("33", &line));
     }
     text
 }
@@ -233,18 +276,17 @@ fn latencies(summary: &Summary, style: Style) -> String {
             time(|latency| latency.p50).add_attribute(Attribute::Bold),
             time(|latency| latency.p95),
             time(|latency| latency.max),
-            Cell::new(codes(&calls.codes)),
+            Cell::new(codes(&calls.codes, if style.is_wide() { 2 } else { 1 })),
         ]);
     }
     table.trim_fmt()
 }
 
-/// Status codes other than OK, the most frequent first.
-fn codes(codes: &BTreeMap<String, u64>) -> String {
+/// Status codes other than OK, the most frequent first, with so many per line.
+fn codes(codes: &BTreeMap<String, u64>, per_line: usize) -> String {
     let mut failed: Vec<_> = codes.iter().filter(|(code, _)| *code != "OK").collect();
     failed.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    // Two per line, to limit the width of the table.
-    let lines = failed.chunks(2).map(|pair| {
+    let lines = failed.chunks(per_line).map(|pair| {
         pair.iter().map(|(code, count)| format!("{code} {count}")).collect::<Vec<_>>().join(", ")
     });
     lines.collect::<Vec<_>>().join("\n")
@@ -256,7 +298,7 @@ pub(super) fn section(title: String, lines: impl Iterator<Item = String>) -> Opt
 }
 
 /// Skips by reason: one missing requirement skips many cases.
-fn skipped(summary: &Summary, paint: Paint) -> Option<String> {
+fn skipped(summary: &Summary, paint: Style) -> Option<String> {
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for line in &summary.results {
         if let CaseResult::Skipped { reason } = &line.result {
@@ -267,27 +309,10 @@ fn skipped(summary: &Summary, paint: Paint) -> Option<String> {
         if reason == INTERRUPTED {
             return format!("{:>3} × {reason}", cases.len());
         }
-        let names = wrap(&cases.join(", "), "      ");
+        let names = paint.wrap(&cases.join(", "), "      ");
         format!("{:>3} × {reason}\n{}", cases.len(), paint.dim(&names))
     });
     section(paint.bold("Skipped"), lines)
-}
-
-/// Wraps text to lines of at most [`WIDTH`], each prefixed with `indent`; a longer word is not split, so that it can be
-/// copied.
-pub(crate) fn wrap(text: &str, indent: &str) -> String {
-    let mut lines = vec![indent.to_owned()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is always a line");
-        let begun = line.len() > indent.len();
-        if begun && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            lines.push(format!("{indent}{word}"));
-        } else {
-            line.push_str(if begun { " " } else { "" });
-            line.push_str(word);
-        }
-    }
-    lines.join("\n")
 }
 
 /// Thresholds; those that were not met in red and with the reason.
@@ -307,51 +332,51 @@ fn slos(summary: &Summary, style: Style) -> Option<String> {
 }
 
 /// Warnings grouped by text: the same behaviour of a driver shows in many cases.
-fn warnings(summary: &Summary, paint: Paint) -> Option<String> {
+fn warnings(summary: &Summary, paint: Style) -> Option<String> {
     let mut texts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for warning in &summary.warnings {
         texts.entry(&warning.text).or_default().push(warning.case.to_string());
     }
     let lines = texts.into_iter().map(|(text, cases)| {
-        let names = paint.dim(&wrap(&cases.join(", "), "      "));
-        format!("{}\n{names}", wrap(text, "  ").trim_start())
+        let names = paint.dim(&paint.wrap(&cases.join(", "), "      "));
+        format!("{}\n{names}", paint.wrap(text, "  ").trim_start())
     });
     section(paint.with("1;33", "Warnings (permitted behaviour, worth knowing)"), lines)
 }
 
 /// Missing rules of roles, each with the remedy.
-fn denials(summary: &Summary, paint: Paint) -> Option<String> {
+fn denials(summary: &Summary, paint: Style) -> Option<String> {
     let lines =
         missing_rules(&summary.denials).into_iter().map(|rule| with_remedy(&rule.what, &rule.remedy, paint));
     section(paint.with("1;33", "Missing rights (requests answered with 403 Forbidden)"), lines)
 }
 
 /// Requests for APIs that are not served, each with the remedy.
-fn unserved(summary: &Summary, paint: Paint) -> Option<String> {
+fn unserved(summary: &Summary, paint: Style) -> Option<String> {
     let requests = summary.unserved.iter();
     let lines = requests.map(|request| with_remedy(&request.to_string(), &request.remedy(), paint));
     section(paint.with("1;33", "Unserved APIs (requests answered with 404 Not Found)"), lines)
 }
 
-fn with_remedy(what: &str, remedy: &str, paint: Paint) -> String {
-    format!("{}\n{}", wrap(what, "  ").trim_start(), paint.dim(&wrap(remedy, "      ")))
+fn with_remedy(what: &str, remedy: &str, paint: Style) -> String {
+    format!("{}\n{}", paint.wrap(what, "  ").trim_start(), paint.dim(&paint.wrap(remedy, "      ")))
 }
 
-fn violations(summary: &Summary, paint: Paint) -> Option<String> {
+fn violations(summary: &Summary, paint: Style) -> Option<String> {
     let lines = summary.violations.iter().map(|(rule, count)| format!("{:26}{count}", rule.name()));
     section(paint.with("1;33", "Calls out of order"), lines)
 }
 
-fn restarts(summary: &Summary, paint: Paint) -> Option<String> {
+fn restarts(summary: &Summary, paint: Style) -> Option<String> {
     let lines = summary.restarts.iter().map(|(component, restarts)| {
-        let last_lines = restarts.last_lines.iter().map(|line| format!("\n{}", wrap(line, "      ")));
+        let last_lines = restarts.last_lines.iter().map(|line| format!("\n{}", paint.wrap(line, "      ")));
         let Restarts { times, status, .. } = restarts;
         format!("{component}: {times} ×, last: {status}{}", last_lines.collect::<String>())
     });
     section(paint.with("1;33", "Unexpected exits (components were restarted)"), lines)
 }
 
-fn leaks(summary: &Summary, paint: Paint) -> Option<String> {
+fn leaks(summary: &Summary, paint: Style) -> Option<String> {
     let lines = summary.leaks.iter().map(|leak| {
         let by_case = leak.case.as_ref().map(|case| format!("  {}", paint.dim(&case.to_string())));
         format!("{:16}{}{}", leak.kind.name(), leak.name, by_case.unwrap_or_default())
@@ -359,11 +384,11 @@ fn leaks(summary: &Summary, paint: Paint) -> Option<String> {
     section(paint.with("1;31", "Leaked objects"), lines)
 }
 
-fn failures(summary: &Summary, paint: Paint) -> Option<String> {
+fn failures(summary: &Summary, paint: Style) -> Option<String> {
     let lines = summary.results.iter().filter_map(|line| match &line.result {
         CaseResult::Failed { reason, .. } => {
             let reason: Vec<String> =
-                reason.lines().map(|line| format!("\n{}", wrap(line, "      "))).collect();
+                reason.lines().map(|line| format!("\n{}", paint.wrap(line, "      "))).collect();
             Some(format!("{} {}{}", paint.red("✗"), paint.bold(&line.case.to_string()), reason.concat()))
         }
         CaseResult::Passed | CaseResult::Skipped { .. } => None,
@@ -372,20 +397,24 @@ fn failures(summary: &Summary, paint: Paint) -> Option<String> {
 }
 
 /// Failures by cause, where one cause has several failures or consequences.
-fn common_causes(summary: &Summary, paint: Paint) -> Option<String> {
+fn common_causes(summary: &Summary, paint: Style) -> Option<String> {
     let lines = causes::shared(&summary.causes).map(|group| {
         let names: Vec<String> = group.cases.iter().map(ToString::to_string).collect();
-        let names = paint.dim(&wrap(&names.join(", "), "      "));
-        format!("{}\n      {}:\n{names}", wrap(&group.cause, "  ").trim_start(), causes::extent(group))
+        let names = paint.dim(&paint.wrap(&names.join(", "), "      "));
+        format!("{}\n      {}:\n{names}", paint.wrap(&group.cause, "  ").trim_start(), causes::extent(group))
     });
     section(paint.with("1;31", "Failures by cause"), lines)
 }
 
-fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
+fn verdict(summary: &Summary, paint: Style, result: Option<&Path>) -> String {
     let cases = summary.cases;
-    let word = match summary.ending() {
+    let ending = summary.ending();
+    let word = match ending {
         Ending::Passed => paint.with("1;32", "PASS"),
-        Ending::Failed => paint.with("1;31", "FAIL"),
+        Ending::Failed | Ending::ThresholdMissed => paint.with("1;31", "FAIL"),
+        Ending::NotStarted => paint.with("1;31", "NOT STARTED"),
+        Ending::NotEnded => paint.with("1;31", "NOT COMPLETED"),
+        Ending::NothingTested => paint.with("1;31", "NOTHING TESTED"),
         Ending::Interrupted => paint.with("1;33", "INTERRUPTED"),
     };
     let done = match &summary.load {
@@ -405,9 +434,13 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
     ];
     parts
         .extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
-    let mut text = format!(" {word}  {} in {}", parts.join(", "), human(summary.elapsed_s));
-    if let Some(folder) = folder {
-        text.push_str(&paint.dim(&format!("\n       {}", folder.display())));
+    let mut text = match ending {
+        // The error is printed where it is handled.
+        Ending::NotStarted => format!(" {word}"),
+        _ => format!(" {word}  {} in {}", parts.join(", "), human(summary.elapsed_s)),
+    };
+    if let Some(result) = result {
+        text.push_str(&paint.dim(&format!("\n       {}", result.display())));
     }
     text
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use claimcheck_model::{CaseId, CaseResult, Event, INTERRUPTED};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::tables::{Paint, Style, human};
+use super::tables::{Style, human};
 
 /// The maximum redraw rate of the bar, per second.
 const REDRAWS: u8 = 10;
@@ -16,6 +16,11 @@ const NAMED: usize = 2;
 /// Whether the terminal cannot draw a progress bar.
 pub(super) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term == "dumb")
+}
+
+/// The text of a result below its first line, which has its sign and duration.
+fn indented(style: Style, text: &str) -> String {
+    style.wrap(text, &" ".repeat(14)).trim_start().to_owned()
 }
 
 /// Progress of a run.
@@ -31,7 +36,7 @@ pub struct Progress {
 enum Output {
     Hidden,
     Lines,
-    Bar { bar: ProgressBar, paint: Paint },
+    Bar { bar: ProgressBar, paint: Style },
 }
 
 impl Progress {
@@ -41,7 +46,7 @@ impl Progress {
             return Self::with(Output::Lines);
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS));
-        let paint = Paint { color: Style::detect().color };
+        let paint = Style::detect();
         let template = if paint.color {
             "{spinner:.cyan} {pos:>4}/{len} {bar:30.cyan/bright.black} {elapsed:>4}  {wide_msg}"
         } else {
@@ -95,6 +100,7 @@ impl Progress {
                 ))
             }),
             Event::RunFinished { .. }
+            | Event::RunAborted { .. }
             | Event::Phase(_)
             | Event::Transition(_)
             | Event::Rpc(_)
@@ -120,19 +126,24 @@ impl Progress {
         self.print(|paint| {
             let took = human(seconds);
             match result {
-                CaseResult::Passed => format!("{} {took:>8}  {case}", paint.green("  ✓")),
+                CaseResult::Passed => {
+                    format!("{} {took:>8}  {}", paint.green("  ✓"), indented(paint, &case.to_string()))
+                }
                 CaseResult::Failed { reason, .. } => {
                     let reason = reason.lines().next().unwrap_or_default();
-                    format!("{} {took:>8}  {case}\n{:14}{}", paint.red("  ✗"), "", paint.red(reason))
+                    let case = indented(paint, &case.to_string());
+                    let reason = paint.red(&indented(paint, reason));
+                    format!("{} {took:>8}  {case}\n{:14}{reason}", paint.red("  ✗"), "")
                 }
                 CaseResult::Skipped { reason } => {
-                    format!("{} {:>8}  {case}  {}", paint.dim("  ○"), "skip", paint.dim(reason))
+                    let text = indented(paint, &format!("{case}  {reason}"));
+                    format!("{} {:>8}  {text}", paint.dim("  ○"), "skip")
                 }
             }
         });
     }
 
-    fn print(&self, line: impl FnOnce(Paint) -> String) {
+    fn print(&self, line: impl FnOnce(Style) -> String) {
         match &self.output {
             Output::Hidden => {}
             Output::Bar { bar, paint } => bar.println(line(*paint)),
@@ -140,7 +151,11 @@ impl Progress {
                 let count =
                     if self.cases == 0 { String::new() } else { format!("[{}/{}]", self.done, self.cases) };
                 // Standard error may be closed; the run continues.
-                let _ = writeln!(std::io::stderr(), "{count:>9}{}", line(Paint { color: false }));
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "{count:>9}{}",
+                    line(Style { width: usize::MAX, ..Style::PLAIN })
+                );
             }
         }
     }

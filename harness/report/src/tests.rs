@@ -20,7 +20,7 @@ fn finished(name: &str, result: CaseResult, seconds: f64) -> Event {
     Event::CaseFinished { case: case(name), result, seconds }
 }
 
-fn sample(phase: Phase, ms: f64, driver_ms: f64) -> Event {
+pub(crate) fn sample(phase: Phase, ms: f64, driver_ms: f64) -> Event {
     let at = Stamp::default();
     let (seconds, driver_seconds, overhead_seconds) =
         (ms / 1e3, Some(driver_ms / 1e3), Some((ms - driver_ms) / 1e3));
@@ -115,9 +115,10 @@ fn failures_with_one_cause_are_grouped_everywhere() {
     };
     let reason = format!("nothing is mounted: {}", case("mounts").reference());
     let skipped = finished("writes", CaseResult::Skipped { reason }, 0.0);
-    let summary = summary_of(&[failed("mounts"), failed("creates"), skipped]);
+    let last = Event::RunFinished { seconds: 0.9, interrupted: false };
+    let summary = summary_of(&[failed("mounts"), failed("creates"), skipped, last]);
     assert_eq!((summary.cases.failed, summary.findings()), (2, 1));
-    let text = render(&summary, Style { color: false }, None);
+    let text = render(&summary, Style::PLAIN, None);
     let group =
         "  MUST mount\n      2 cases, and 1 that depends on it:\n      volumes::mounts, volumes::creates\n";
     assert!(text.contains(group) && text.contains("2 failed with 1 cause, 1 skipped"), "{text}");
@@ -140,7 +141,7 @@ fn failures_with_one_cause_are_grouped_everywhere() {
 
     let distinct = summary_of(&[failed("mounts"), finished("x", CaseResult::failed("it panicked"), 0.1)]);
     assert_eq!(distinct.findings(), 2);
-    assert!(!render(&distinct, Style { color: false }, None).contains("Failures by cause"));
+    assert!(!render(&distinct, Style::PLAIN, None).contains("Failures by cause"));
     let page = markdown::render(&distinct);
     for title in ["<code>volumes::mounts</code>: MUST mount", "<code>volumes::x</code>"] {
         assert!(page.contains(&format!("<details><summary>{title}</summary>")), "{title}: {page}");
@@ -149,21 +150,24 @@ fn failures_with_one_cause_are_grouped_everywhere() {
 
 #[test]
 fn a_missed_threshold_is_reported_everywhere_and_fails_a_good_run() {
-    let events =
-        [sample(Phase::Provision, 21.0, 3.0), Event::RunFinished { seconds: 0.9, interrupted: false }];
+    let events = [
+        sample(Phase::Provision, 21.0, 3.0),
+        finished("keeps data[dynamic]", CaseResult::Passed, 0.31),
+        Event::RunFinished { seconds: 0.9, interrupted: false },
+    ];
     let slos = "slos:\n- {phase: provision, quantile: P99, max: 15ms}\n- {count: leaks, max: 0}\n";
     let mut judge = Judge::new(slo::parse(slos).unwrap());
     events.iter().for_each(|event| judge.observe(event));
     let summary = Summary { slos: judge.finish(), ..summary_of(&events) };
-    assert!(summary.passed(), "nothing failed");
-    let text = render(&summary, Style { color: false }, None);
+    assert_eq!(summary.ending(), Ending::ThresholdMissed);
+    let text = render(&summary, Style::PLAIN, None);
     for line in [
         " provision P99   1   15.0 ms    21.0 ms   ✗ 6.00 ms over, +40 %",
         " leaks           0         0          0   ✓",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
-    assert!(text.contains("FAIL  0 passed, 1 thresholds not met"), "{text}");
+    assert!(text.contains("FAIL  1 passed, 1 thresholds not met"), "{text}");
     let page = markdown::render(&summary);
     assert!(
         page.starts_with("## ❌") && page.contains("| provision P99 | 1 | 15.0 ms | 21.0 ms | ❌"),
@@ -182,7 +186,8 @@ fn a_summary_of_schema_2_is_read() {
         reason: "1 over".into(),
     };
     let environment = [("privilege".to_owned(), "root".to_owned())].into();
-    let summary = Summary { slos: vec![judgement], environment, ..Summary::default() };
+    let state = State::Finished;
+    let summary = Summary { state, slos: vec![judgement], environment, ..Summary::default() };
     let mut json = serde_json::to_string(&summary).unwrap();
     for (name, earlier) in
         [(r#""met""#, r#""kept""#), (r#""reason""#, r#""broken""#), (r#""privilege""#, r#""lane""#)]
@@ -195,10 +200,19 @@ fn a_summary_of_schema_2_is_read() {
 
 #[test]
 fn tables_of_a_bad_run() {
-    let text = render(&summary_of(&bad_run()), Style { color: false }, Some("runs/x".as_ref()));
+    let text = render(&summary_of(&bad_run()), Style::PLAIN, Some("runs/x".as_ref()));
     insta::assert_snapshot!("bad_run", text);
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert!(!text.contains('\x1b'));
+}
+
+#[test]
+fn nothing_is_wider_than_a_narrow_terminal() {
+    let narrow = Style { width: 80, ..Style::PLAIN };
+    for events in [bad_run(), small_load()] {
+        let text = render(&summary_of(&events), narrow, None);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
 }
 
 #[test]
@@ -213,21 +227,27 @@ fn tables_of_a_good_run() {
         Event::RunFinished { seconds: 0.9, interrupted: false },
     ];
     let summary = summary_of(&events);
-    assert!(summary.passed());
-    insta::assert_snapshot!("good_run", render(&summary, Style { color: false }, None));
-    assert!(render(&summary, Style { color: true }, None).contains("\x1b[1;32mPASS"));
+    assert_eq!(summary.ending(), Ending::Passed);
+    insta::assert_snapshot!("good_run", render(&summary, Style::PLAIN, None));
+    assert!(render(&summary, Style { color: true, ..Style::PLAIN }, None).contains("\x1b[1;32mPASS"));
     // An interrupted run has no verdict on the rest.
-    let cut = Summary { interrupted: true, ..summary.clone() };
-    assert!(render(&cut, Style { color: false }, None).contains(" INTERRUPTED  "));
+    let cut = Summary { state: State::Interrupted, ..summary.clone() };
+    assert!(render(&cut, Style::PLAIN, None).contains(" INTERRUPTED  "));
     assert!(markdown::render(&cut).starts_with("## ⚠️ claimcheck interrupted: "));
+}
+
+/// The summary of a run that passes, with this event.
+fn passing_with(event: Event) -> Summary {
+    let last = Event::RunFinished { seconds: 0.9, interrupted: false };
+    summary_of(&[event, finished("keeps data[dynamic]", CaseResult::Passed, 0.31), last])
 }
 
 #[test]
 fn missing_rights_are_reported_everywhere_and_fail_nothing() {
     let denial = Denial::example();
-    let summary = summary_of(&[Event::Denied(denial.clone())]);
+    let summary = passing_with(Event::Denied(denial.clone()));
     assert_eq!((summary.ending(), &summary.denials), (Ending::Passed, &vec![denial]));
-    let text = render(&summary, Style { color: false }, None);
+    let text = render(&summary, Style::PLAIN, None);
     for text in [text, markdown::render(&summary)] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
@@ -242,9 +262,9 @@ fn missing_rights_are_reported_everywhere_and_fail_nothing() {
 #[test]
 fn unserved_apis_are_reported_everywhere_and_fail_nothing() {
     let request = Unserved::example();
-    let summary = summary_of(&[Event::Unserved(request.clone())]);
+    let summary = passing_with(Event::Unserved(request.clone()));
     assert_eq!((summary.ending(), &summary.unserved), (Ending::Passed, &vec![request]));
-    let text = render(&summary, Style { color: false }, None);
+    let text = render(&summary, Style::PLAIN, None);
     for text in [text, markdown::render(&summary)] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("requested csistoragecapacities of storage.k8s.io/v1beta1"), "{text}");
@@ -264,7 +284,7 @@ fn an_exited_component_is_reported_with_its_last_log_lines() {
         })
     };
     let summary = summary_of(&[end("exit status: 1"), end("exit status: 2")]);
-    let text = render(&summary, Style { color: false }, None);
+    let text = render(&summary, Style::PLAIN, None);
     let expected = "driver node-1: 2 ×, last: exit status: 2\n      exit status: 2: no such disk";
     assert!(text.contains(expected), "{text}");
     let json = serde_json::to_value(&summary).unwrap();
@@ -281,8 +301,8 @@ async fn a_run_folder_has_what_tools_read() {
     let (sender, reporter) = Reporter::quiet(folder, Metrics::default()).start();
     let events = bad_run();
     events.iter().for_each(|event| sender.send(event.clone()).unwrap());
-    let summary = reporter.await.unwrap().unwrap();
-    assert!(!summary.passed());
+    let summary = reporter.await.unwrap().summary;
+    assert_eq!(summary.ending(), Ending::Failed);
 
     let read = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
     let logged: Vec<Event> = read("events.ndjson")
@@ -292,7 +312,7 @@ async fn a_run_folder_has_what_tools_read() {
     assert_eq!(logged, events);
     assert_eq!(serde_json::from_str::<Summary>(&read("summary.json")).unwrap(), summary);
     let json: serde_json::Value = serde_json::from_str(&read("summary.json")).unwrap();
-    assert_eq!(json["version"], 3);
+    assert_eq!(json["version"], 4);
     assert_eq!(json["cases"], serde_json::json!({ "passed": 1, "failed": 1, "skipped": 1 }));
     assert_eq!(json["counts"]["attach"], 1);
     let total = &json["phases"]["attach"][0];
@@ -316,7 +336,7 @@ async fn a_run_that_is_cut_off_still_leaves_its_reports() {
     let (sender, reporter) = Reporter::quiet(folder, Metrics::default()).start();
     sender.send(finished("x", CaseResult::Passed, 0.1)).unwrap();
     drop(sender);
-    assert_eq!(reporter.await.unwrap().unwrap().cases.passed, 1);
+    assert_eq!(reporter.await.unwrap().summary.cases.passed, 1);
     assert!(path.join("summary.json").exists() && path.join("junit.xml").exists());
 }
 
@@ -362,7 +382,7 @@ fn skips_are_listed_by_reason_and_nothing_is_wider_than_the_terminal() {
     events.push(finished("x", CaseResult::failed("seen again and again ".repeat(12)), 1.0));
     events.push(transition(TransitionKind::Detach));
     events.push(rpc("ControllerUnpublishVolume", "OK", false));
-    let text = render(&summary_of(&events), Style { color: false }, None);
+    let text = render(&summary_of(&events), Style::PLAIN, None);
     assert_eq!(text.matches("needs root").count(), 1, "{text}");
     assert!(text.contains("  6 × needs root"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
@@ -420,7 +440,7 @@ fn small_load() -> Vec<Event> {
 #[test]
 fn a_load_is_summed_up_per_volume() {
     let summary = summary_of(&small_load());
-    assert!(!summary.passed());
+    assert_eq!(summary.ending(), Ending::Failed);
     let load = summary.load.as_ref().unwrap();
     assert_eq!((load.volumes, load.failed, load.rpcs, load.api_requests), (3, 1, 2, Some(120)));
     assert_eq!(load.per_volume, PerVolume { cpu_s: 0.1, api_requests: Some(40.0), rpcs: 0.666_667 });
@@ -431,7 +451,7 @@ fn a_load_is_summed_up_per_volume() {
     assert_eq!((load.life.as_ref().unwrap().count, load.samples.len(), load.samples[1].gone), (2, 2, 2));
     let json: serde_json::Value = serde_json::from_slice(&summary.to_json()).unwrap();
     assert_eq!(serde_json::from_value::<Summary>(json).unwrap(), summary);
-    let text = render(&summary, Style { color: false }, None);
+    let text = render(&summary, Style::PLAIN, None);
     insta::assert_snapshot!("load", text);
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }

@@ -20,7 +20,9 @@ use claimcheck_suites::pod_security::PodSecurity;
 use claimcheck_suites::{IMAGE, PullSecret, Workload};
 
 /// The cluster of a run.
+// What is used most has no heading, so that help lists it first.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = FREQUENT)]
 pub struct ClusterArgs {
     /// Kind of cluster
     #[arg(long, value_enum, default_value_t, env = "CLAIMCHECK_CLUSTER")]
@@ -30,17 +32,17 @@ pub struct ClusterArgs {
     #[arg(long, default_value = "builtin", env = "CLAIMCHECK_DRIVER")]
     driver: DriverCommand,
     /// `exec:COMMAND` for the driver's controller, if it is a separate process; started once
-    #[arg(long, env = "CLAIMCHECK_DRIVER_CONTROLLER")]
+    #[arg(long, env = "CLAIMCHECK_DRIVER_CONTROLLER", help_heading = DRIVER)]
     driver_controller: Option<DriverCommand>,
     /// Parameter of the driver's storage classes; can be repeated
-    #[arg(long = "driver-param", value_name = "KEY=VALUE", value_parser = parameter)]
+    #[arg(long = "driver-param", value_name = "KEY=VALUE", value_parser = parameter, help_heading = DRIVER)]
     driver_params: Vec<(String, String)>,
     /// Test driver file as accepted by upstream's e2e suite (-storage.testdriver); misspelt and misplaced fields are
     /// errors, others that upstream does not know are listed
     #[arg(long, value_name = "FILE", conflicts_with = "fs_types", env = "CLAIMCHECK_DRIVER_CONFIG")]
     driver_config: Option<PathBuf>,
     /// How long the driver may take to start and to be registered, for example 90s; embedded and envtest [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = positive_duration, env = "CLAIMCHECK_START_TIMEOUT")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, env = "CLAIMCHECK_START_TIMEOUT", help_heading = DRIVER)]
     start_timeout: Option<Duration>,
     /// Number of nodes; on kind in addition to one control plane node [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
@@ -50,17 +52,24 @@ pub struct ClusterArgs {
     controllers: Option<ControllerSource>,
     /// File system that a user-provided driver supports: ext3, ext4, xfs, or block for raw block volumes; can be
     /// repeated
-    #[arg(long = "fs-type", value_name = "NAME", value_enum)]
+    #[arg(long = "fs-type", value_name = "NAME", value_enum, help_heading = DRIVER)]
     fs_types: Vec<FsKind>,
     /// Image of pods on real nodes; requires sh and the busybox tools [default: busybox:stable, or the image of the
     /// built-in components if they are installed]
-    #[arg(long, value_name = "IMAGE", env = "CLAIMCHECK_WORKLOAD_IMAGE")]
+    #[arg(long, value_name = "IMAGE", env = "CLAIMCHECK_WORKLOAD_IMAGE", help_heading = PODS)]
     workload_image: Option<String>,
     /// Pull secret for the workload image; it is copied to the namespaces of the cases
-    #[arg(long, value_name = "NAMESPACE/NAME")]
+    #[arg(long, value_name = "NAMESPACE/NAME", help_heading = PODS)]
     image_pull_secret: Option<PullSecret>,
     /// Pod Security level of the cases' namespaces and pods; cases that require more privileges are skipped
-    #[arg(long, value_enum, default_value_t, value_name = "LEVEL", env = "CLAIMCHECK_POD_SECURITY")]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "LEVEL",
+        env = "CLAIMCHECK_POD_SECURITY",
+        help_heading = PODS
+    )]
     pod_security: PodSecurity,
     /// Program of this machine that stands for an image in pods on virtual nodes: containers see it at /NAME, and it gets
     /// the arguments of those without a command. IMAGE is the whole reference, or without tag and digest, or its last
@@ -70,7 +79,8 @@ pub struct ClusterArgs {
         value_name = "IMAGE=PROGRAM",
         value_delimiter = '\n',
         value_parser = pod_image,
-        env = "CLAIMCHECK_POD_IMAGE"
+        env = "CLAIMCHECK_POD_IMAGE",
+        help_heading = PODS
     )]
     pod_images: Vec<String>,
     #[command(flatten)]
@@ -84,6 +94,13 @@ pub struct ClusterArgs {
     #[command(flatten)]
     kind: KindOptions,
 }
+
+/// Options that help lists first, without a heading.
+pub const FREQUENT: Option<&str> = None;
+/// The heading of options of a user-provided driver.
+const DRIVER: &str = "Driver under test";
+/// The heading of options of the cases' pods.
+const PODS: &str = "Pods of the cases";
 
 fn parameter(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {

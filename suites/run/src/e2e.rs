@@ -14,14 +14,16 @@ use claimcheck_engine::plan;
 use claimcheck_harness::Privilege;
 use claimcheck_harness::{Entry, entry};
 use claimcheck_model::{CaseResult, Stamp};
+use claimcheck_report::{Ending, Reported, report_failed_start};
 use clap::Parser;
-use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 use tokio::runtime::Runtime;
 
 use crate::cluster_args::ClusterArgs;
+use crate::explain::explain;
 use crate::interrupt;
 use crate::output_args::{Output, OutputArgs};
-use crate::run::{Options, Run};
+use crate::run::{Interrupted, Options, Run, planned};
 use claimcheck_suites::{Planned, catalogue};
 
 /// The arguments of the run. The command line belongs to libtest, so they are environment variables only.
@@ -66,7 +68,7 @@ pub fn main(folders: &Path) -> ExitCode {
     };
     if arguments.list {
         let planned = plan(&catalogue(), &[], Some(&place.expected(privilege)));
-        let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
+        let trials = planned.into_iter().map(listed).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
     logging::start(logging::Style::Human { verbosity: 0 }, logging::Format::of_environment());
@@ -90,24 +92,28 @@ pub fn main(folders: &Path) -> ExitCode {
     match tests(&arguments, &options, privilege.unwrap_or(Privilege::User)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("claimcheck: {error:#}");
-            ExitCode::from(3)
+            eprintln!("claimcheck: {}", explain(&error));
+            ExitCode::from(if error.is::<Interrupted>() { interrupt::INTERRUPTED } else { 3 })
         }
     }
 }
 
 fn tests(arguments: &Arguments, options: &Options, privilege: Privilege) -> anyhow::Result<ExitCode> {
+    let expected = planned(options, privilege);
+    if !expected.into_iter().any(|planned| !arguments.is_filtered_out(&listed(planned))) {
+        return Ok(nothing_selected());
+    }
     let runtime = Arc::new(Runtime::new()?);
-    let (run, interrupted) = runtime.block_on(async {
-        let interrupted = interrupt::token()?;
-        // Until everything is up, an interrupt needs no orderly shutdown.
-        tokio::select! {
-            run = Run::start(options, privilege, interrupted.clone()) => anyhow::Ok((run?, interrupted.clone())),
-            () = interrupted.cancelled() => anyhow::bail!("the run was interrupted"),
-        }
-    })?;
+    let run = runtime.block_on(async { Run::start(options, privilege, interrupt::token()?).await })?;
     // On an existing cluster, the cases that can run are known only now.
     let planned = run.planned().to_vec();
+    // libtest ignores these without running them: the reports list them all the same.
+    for planned in &planned {
+        let trial = listed(planned.clone());
+        if !arguments.is_filtered_out(&trial) && arguments.is_ignored(&trial) {
+            runtime.block_on(run.run(planned));
+        }
+    }
     // The last owner finishes the run; trials are dropped as they end.
     let shared = Arc::new(Mutex::new(Some(Arc::new(run))));
     let trials = planned.into_iter().map(|planned| {
@@ -117,7 +123,8 @@ fn tests(arguments: &Arguments, options: &Options, privilege: Privilege) -> anyh
             let Some(run) = run else { return Err("the run has ended".into()) };
             match runtime.block_on(run.run(planned)) {
                 CaseResult::Failed { reason, .. } => Err(reason.into()),
-                CaseResult::Passed | CaseResult::Skipped { .. } => Ok(()),
+                CaseResult::Skipped { reason } => Ok(Completion::Ignored { reason: Some(reason) }),
+                CaseResult::Passed => Ok(Completion::Completed),
             }
         })
     });
@@ -126,20 +133,76 @@ fn tests(arguments: &Arguments, options: &Options, privilege: Privilege) -> anyh
     let run = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
     let run = run.and_then(Arc::into_inner).ok_or_else(|| anyhow::anyhow!("a case is still running"))?;
     let outcome = runtime.block_on(run.finish(options.started))?;
-    println!("report: {}", outcome.folder.display());
-    Ok(match interrupt::exit_code(&interrupted, &outcome) {
-        ExitCode::SUCCESS => conclusion.exit_code(),
-        code => code,
-    })
+    println!("report: {}", outcome.page().display());
+    Ok(exit_code(&outcome.reported, &conclusion, arguments.exact))
+}
+
+/// The exit code of the run, or that of libtest if the run passed. With `--exact`, as nextest starts each test, a skipped
+/// case is an ignored test, which is no failure there.
+fn exit_code(reported: &Reported, conclusion: &Conclusion, exact: bool) -> ExitCode {
+    let is_single = reported.summary.ending() == Ending::NothingTested && exact;
+    if let (Ending::NothingTested, Some(shortfall)) =
+        (reported.summary.ending(), reported.summary.shortfall())
+    {
+        eprintln!("claimcheck: {shortfall}");
+    }
+    match reported.exit_code() {
+        0 => conclusion.exit_code(),
+        _ if is_single => conclusion.exit_code(),
+        code => ExitCode::from(code),
+    }
+}
+
+/// The filter selects no case. (`cargo test` does not start this program without `--test e2e`, so that the filter is not
+/// one for other tests.)
+fn nothing_selected() -> ExitCode {
+    let reason = "nothing was tested: no test case matches: see --list";
+    eprintln!("claimcheck: {reason}");
+    report_failed_start(reason);
+    ExitCode::from(Ending::NothingTested.exit_code())
+}
+
+/// A trial that is only listed.
+fn listed(planned: Planned) -> Trial {
+    trial(planned, |_| Ok(Completion::Completed))
 }
 
 /// A case as a test; a skipped case is an ignored test with the reason as its kind.
-fn trial(planned: Planned, run: impl Fn(&Planned) -> Result<(), Failed> + Send + 'static) -> Trial {
+fn trial(planned: Planned, run: impl Fn(&Planned) -> Result<Completion, Failed> + Send + 'static) -> Trial {
     let name = planned.id().to_string();
     let skip = planned.skip.clone();
-    let trial = Trial::test(name, move || run(&planned));
+    let trial = Trial::ignorable_test(name, move || run(&planned));
     match skip {
         Some(reason) => trial.with_kind(reason).with_ignored_flag(true),
         None => trial,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_report::{CaseCounts, State, Summary};
+
+    use super::*;
+
+    fn code(cases: CaseCounts, exact: bool) -> ExitCode {
+        let summary = Summary { state: State::Finished, cases, ..Summary::default() };
+        let conclusion = Conclusion {
+            num_filtered_out: 0,
+            num_passed: cases.passed,
+            num_failed: cases.failed,
+            num_ignored: cases.skipped,
+            num_measured: 0,
+        };
+        exit_code(&Reported { summary, unwritten: Vec::new() }, &conclusion, exact)
+    }
+
+    #[test]
+    fn only_a_single_test_may_be_skipped_without_a_failure() {
+        let skipped = CaseCounts { skipped: 1, ..CaseCounts::default() };
+        assert_eq!([code(skipped, false), code(skipped, true)], [ExitCode::from(1), ExitCode::SUCCESS]);
+        let passed = CaseCounts { passed: 1, ..skipped };
+        assert_eq!([code(passed, false), code(passed, true)], [ExitCode::SUCCESS; 2]);
+        let failed = CaseCounts { failed: 1, ..skipped };
+        assert_eq!([code(failed, false), code(failed, true)], [ExitCode::from(1); 2]);
     }
 }

@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use claimcheck_report::history::default_path;
 use clap::builder::FalseyValueParser;
 
+/// The heading of these options.
+const HISTORY: &str = "History";
+
 /// The file of the history.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HistoryFile {
     /// History file with the results of earlier runs [default: claimcheck/history.ndjson in $XDG_STATE_HOME or
     /// ~/.local/state]
-    #[arg(long, value_name = "FILE", env = "CLAIMCHECK_HISTORY")]
+    #[arg(long, value_name = "FILE", env = "CLAIMCHECK_HISTORY", help_heading = HISTORY)]
     history: Option<PathBuf>,
 }
 
@@ -25,7 +28,7 @@ impl HistoryFile {
 #[derive(Clone, Debug, clap::Args)]
 pub struct HistoryArgs {
     /// Do not record this run in the history, and show no earlier runs
-    #[arg(long, env = "CLAIMCHECK_NO_HISTORY", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "CLAIMCHECK_NO_HISTORY", value_parser = FalseyValueParser::new(), help_heading = HISTORY)]
     no_history: bool,
     #[command(flatten)]
     file: HistoryFile,

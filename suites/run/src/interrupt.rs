@@ -1,22 +1,15 @@
 //! Handling of Ctrl-C: the first ends a run in order, with its report; the second at once.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::run::Outcome;
-
 /// Signals within this time count as one.
 const TWICE: Duration = Duration::from_millis(500);
 /// The exit code of a program terminated by SIGINT, as shells report it.
-const INTERRUPTED: u8 = 130;
-/// The exit code if all cases passed but a threshold was not met.
-const THRESHOLD_MISSED: u8 = 4;
+pub const INTERRUPTED: u8 = 130;
 
 /// A token that is cancelled by SIGINT or SIGTERM. Must be called within a tokio runtime.
 ///
@@ -48,14 +41,4 @@ pub fn token() -> Result<CancellationToken> {
         std::process::exit(INTERRUPTED.into());
     });
     Ok(interrupted)
-}
-
-/// The exit code of a run after its report.
-pub fn exit_code(interrupted: &CancellationToken, outcome: &Outcome) -> ExitCode {
-    match (interrupted.is_cancelled(), outcome.is_good(), outcome.keeps_thresholds()) {
-        (true, _, _) => ExitCode::from(INTERRUPTED),
-        (false, false, _) => ExitCode::from(1),
-        (false, true, false) => ExitCode::from(THRESHOLD_MISSED),
-        (false, true, true) => ExitCode::SUCCESS,
-    }
 }

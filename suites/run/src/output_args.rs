@@ -6,22 +6,24 @@ use claimcheck_report::metrics::push::PushOptions;
 use claimcheck_report::slo::{Objective, SloError, load};
 use claimcheck_report::trace::Collector;
 
+use crate::cluster_args::FREQUENT;
 use crate::history_args::HistoryArgs;
 use crate::otlp_args::{OtlpArgs, OtlpError};
-use crate::push_args::{PushArgs, PushError};
+use crate::push_args::{METRICS, PushArgs, PushError};
 
 /// The outputs of a run.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = FREQUENT)]
 pub struct OutputArgs {
-    /// Serve Prometheus metrics at this address during the run, for example 127.0.0.1:9464
-    #[arg(long, value_name = "ADDRESS", env = "CLAIMCHECK_METRICS_ADDR")]
-    pub metrics_addr: Option<SocketAddr>,
-    /// Run folder, which must not exist yet [default: runs/TIME-CLUSTER]
+    /// Run folder, which must not exist yet, unless a run in it could not start [default: runs/TIME-CLUSTER]
     #[arg(long, value_name = "DIR", env = "CLAIMCHECK_OUT")]
     pub out: Option<PathBuf>,
     /// YAML file with thresholds for the run; if one is not met, the exit code is 4
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_SLO")]
     slo: Option<PathBuf>,
+    /// Serve Prometheus metrics at this address during the run, for example 127.0.0.1:9464
+    #[arg(long, value_name = "ADDRESS", env = "CLAIMCHECK_METRICS_ADDR", help_heading = METRICS)]
+    pub metrics_addr: Option<SocketAddr>,
     /// Metrics push.
     #[command(flatten)]
     push: PushArgs,

@@ -7,9 +7,12 @@ use secrecy::SecretString;
 
 use crate::redacted::{BadArgument, parse, redacted};
 
+/// The heading of options of metrics.
+pub(crate) const METRICS: &str = "Metrics";
+
 /// Metrics push.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Metrics push")]
+#[command(next_help_heading = METRICS)]
 pub struct PushArgs {
     /// Push metrics to this Prometheus Pushgateway, for example http://127.0.0.1:9091; grouped by job, cluster, driver
     /// and instance (this machine), so that the next run replaces this one

@@ -15,12 +15,13 @@ use claimcheck_report::metrics::{
 };
 use claimcheck_report::slo::Objective;
 use claimcheck_report::trace::Collector;
-use claimcheck_report::{ReportError, Reporter, RunFolder, Summary};
+use claimcheck_report::{Reported, Reporter, RunFolder, report_failed_start};
 use claimcheck_suites::testdriver::TestDriver;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster_target::ClusterTarget;
+use crate::explain::{explain, with_sources};
 use claimcheck_suites::Runner;
 use claimcheck_suites::Workload;
 use claimcheck_suites::catalogue;
@@ -74,7 +75,7 @@ pub struct Run {
     session: Arc<Session>,
     runner: Runner,
     events: mpsc::UnboundedSender<Event>,
-    reporting: JoinHandle<Result<Summary, ReportError>>,
+    reporting: JoinHandle<Reported>,
     folder: RunFolder,
     planned: Vec<Planned>,
     push: Option<Push>,
@@ -82,6 +83,22 @@ pub struct Run {
     /// Dropped with the run.
     _serving: Option<Serving>,
 }
+
+/// What a run consists of, apart from the reporters.
+struct Started {
+    session: Arc<Session>,
+    /// The prefix of its namespaces.
+    prefix: String,
+    folder: RunFolder,
+    planned: Vec<Planned>,
+    push: Option<Push>,
+    serving: Option<Serving>,
+}
+
+/// A run was interrupted before it had started.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the run was interrupted")]
+pub struct Interrupted;
 
 /// The purpose of a cluster.
 #[derive(Clone, Copy, Debug)]
@@ -92,21 +109,16 @@ enum Work {
 
 /// The result of a run.
 pub struct Outcome {
-    /// The measurements and results.
-    pub summary: Summary,
+    /// The measurements and results, and the outputs that could not be written.
+    pub reported: Reported,
     /// The run folder with the report.
-    pub folder: PathBuf,
+    pub folder: RunFolder,
 }
 
 impl Outcome {
-    /// Every case that ran has passed, and nothing was left behind.
-    pub fn is_good(&self) -> bool {
-        self.summary.passed()
-    }
-
-    /// Every threshold was kept.
-    pub fn keeps_thresholds(&self) -> bool {
-        self.summary.unmet_slos().next().is_none()
+    /// The file that shows the result.
+    pub fn page(&self) -> PathBuf {
+        self.folder.result()
     }
 }
 
@@ -148,7 +160,8 @@ impl Run {
     /// Starts the cluster and the observers.
     ///
     /// # Errors
-    /// The cluster or the driver does not start, or the run folder cannot be created.
+    /// The run folder cannot be created, or the cluster or the driver does not start, as all outputs then state;
+    /// [`Interrupted`] if `interrupted` is cancelled before.
     pub async fn start(
         options: &Options,
         privilege: Privilege,
@@ -157,26 +170,71 @@ impl Run {
         Self::bring_up(options, Work::Cases, privilege, interrupted).await
     }
 
-    /// Starts the cluster and the observers for this purpose.
+    /// Starts the reporters, and then the cluster and the observers for this purpose.
     async fn bring_up(
         options: &Options,
         work: Work,
         privilege: Privilege,
         interrupted: CancellationToken,
     ) -> Result<Self> {
-        let folder = RunFolder::choose(options.out.as_deref(), &options.folders, options.place.kind())?;
+        let folder = RunFolder::choose(options.out.as_deref(), &options.folders, options.place.kind())
+            .inspect_err(|error| report_failed_start(&with_sources(error)))?;
+        if let Some(notice) = options.place.startup_notice() {
+            eprintln!("claimcheck: {notice}");
+        }
         let metrics = Metrics::default();
+        let reporter = match options.terminal {
+            true => Reporter::new(folder.clone(), metrics.clone()),
+            false => Reporter::quiet(folder.clone(), metrics.clone()),
+        };
+        let reporter = reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone());
+        let (events, reporting) = reporter.remembering(options.history.clone()).start();
+        // Until everything has started, an interrupt needs no orderly shutdown.
+        let started = tokio::select! {
+            started = Self::started(options, work, privilege, folder, metrics, events.clone()) => started,
+            () = interrupted.cancelled() => Err(Interrupted.into()),
+        };
+        match started {
+            Ok(Started { session, prefix, folder, planned, push, serving }) => {
+                let workload = options.workload().where_driver_is(session.cluster());
+                let (parallel, config) = (options.parallel, options.place.config().cloned());
+                let runner =
+                    Runner::new(session.clone(), parallel, prefix, workload, config, interrupted.clone());
+                Ok(Self {
+                    session,
+                    runner,
+                    events,
+                    reporting,
+                    folder,
+                    planned,
+                    push,
+                    interrupted,
+                    _serving: serving,
+                })
+            }
+            Err(error) => {
+                // Sending fails only if the reporter has stopped, which its handle reports.
+                let _ = events.send(Event::RunAborted { reason: explain(&error) });
+                drop(reporting.await);
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts what a run consists of, apart from the reporters, which report an error of any of the steps.
+    async fn started(
+        options: &Options,
+        work: Work,
+        privilege: Privilege,
+        folder: RunFolder,
+        metrics: Metrics,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Result<Started> {
         let serving = match options.metrics_addr {
             Some(address) => Some(metrics.serve(address).await?),
             None => None,
         };
         let push = Push::start(&options.push, &metrics);
-        let reporter = match options.terminal {
-            true => Reporter::new(folder.clone(), metrics),
-            false => Reporter::quiet(folder.clone(), metrics),
-        };
-        let reporter = reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone());
-        let (events, reporting) = reporter.remembering(options.history.clone()).start();
         let instrumentation =
             Instrumentation { metrics: options.metrics_addr.is_some(), writes: options.otlp.is_some() };
         let cluster = options.place.bring_up(&folder, instrumentation).await?;
@@ -246,11 +304,7 @@ impl Run {
         let session = Session::start(cluster, privilege, &prefix, events.clone()).await;
         let session =
             Arc::new(if options.otlp.is_some() { session.with_api_write_recording() } else { session });
-        let workload = options.workload().where_driver_is(session.cluster());
-        let config = options.place.config().cloned();
-        let runner =
-            Runner::new(session.clone(), options.parallel, prefix, workload, config, interrupted.clone());
-        Ok(Self { session, runner, events, reporting, folder, planned, push, interrupted, _serving: serving })
+        Ok(Started { session, prefix, folder, planned, push, serving })
     }
 
     /// Starts the cluster and the observers for a load instead of cases.
@@ -292,22 +346,39 @@ impl Run {
     /// Stops everything and writes the report.
     ///
     /// # Errors
-    /// The report cannot be written.
+    /// The reporter panicked.
     pub async fn finish(self, started: Stamp) -> Result<Outcome> {
-        let Self { session, runner, events, reporting, folder, push, interrupted, .. } = self;
+        let interrupted = self.interrupted.is_cancelled();
+        let last = |seconds| Event::RunFinished { seconds, interrupted };
+        self.end(|| last(Stamp::now().seconds_since(started))).await
+    }
+
+    /// Stops everything, and reports that the run could not be completed.
+    ///
+    /// # Errors
+    /// The reporter panicked.
+    pub async fn abort(self, error: &anyhow::Error) -> Result<Outcome> {
+        self.end(|| Event::RunAborted { reason: explain(error) }).await
+    }
+
+    /// Stops everything, and then reports the last event.
+    async fn end(self, last: impl FnOnce() -> Event) -> Result<Outcome> {
+        let Self { session, runner, events, reporting, folder, push, .. } = self;
         drop(runner);
-        let interrupted = interrupted.is_cancelled();
-        session.cluster().set_faults(&[]).await?;
+        if let Err(error) = session.cluster().set_faults(&[]).await {
+            // The results of the cases stand; what the faults prevent from being deleted is reported as leaked.
+            tracing::warn!(error = format!("{error:#}"), "the injected faults cannot be removed");
+        }
         session.finish().await;
         // Sending fails only if the reporter has stopped; its result has the reason.
-        let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(started), interrupted });
-        let summary = reporting.await.context("the reporter panicked")??;
+        let _ = events.send(last());
+        let reported = reporting.await.context("the reporter panicked")?;
         if let Some(push) = push {
             for error in push.finish().await {
                 // A failed push of metrics does not change the result of the run.
                 tracing::error!("{error}");
             }
         }
-        Ok(Outcome { summary, folder: folder.path().to_owned() })
+        Ok(Outcome { reported, folder })
     }
 }

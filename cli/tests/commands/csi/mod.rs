@@ -156,7 +156,7 @@ fn what_cannot_be_used_is_a_usage_error() {
     let config = config.to_str().unwrap();
     for (arguments, words) in [
         (&["csi", "--endpoint", "unix:///csi.sock", "--config", config][..], "did you mean `volume-size`?"),
-        (&["csi", "--endpoint", "unix:///csi.sock", "no such case"], "no test case matches"),
+        (&["csi", "--endpoint", "unix:///csi.sock", "--list", "no such case"], "no test case matches"),
         (&["csi", "--explain", "no such case"], "no test case matches"),
         (&["csi", "--explain", "Probe", "--list"], "cannot be used with"),
         (&["csi"], "--endpoint"),

@@ -62,7 +62,10 @@ pub fn start(style: Style, format: Format) {
         Style::Component => "info,kube_runtime::watcher=error,kube_client::client::builder=off",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // Otherwise a log line that cannot be written is reported with `eprintln!`, which panics: a full disk, which has the
+    // logs of a run, would end every component.
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false).with_writer(io::stderr);
     // An error means that logging is already initialized.
     let _ = match (format, style) {
         (Format::Json, _) => log.fmt_fields(JsonFields::new()).event_format(json::Flat).try_init(),

@@ -27,7 +27,10 @@ mod tests {
 
     #[test]
     fn blocks_alternate_if_each_pair_ends_before_the_next() {
-        let side = |blocks: &[u64]| Side { runs: vec![Run { blocks: blocks.to_vec(), ..Run::default() }] };
+        let side = |blocks: &[u64]| Side {
+            runs: vec![Run { blocks: blocks.to_vec(), ..Run::default() }],
+            ..Side::default()
+        };
         let table: [(&str, &[u64], &[u64], bool); 6] = [
             ("in turn", &[1, 4, 5], &[2, 3, 6], true),
             ("the last pair is incomplete", &[1, 4, 5], &[2, 3], true),
@@ -39,7 +42,7 @@ mod tests {
         for (what, a, b, expected) in table {
             assert_eq!(alternate([&side(a), &side(b)]), expected, "{what}");
         }
-        let two = Side { runs: vec![Run::default(), Run::default()] };
+        let two = Side { runs: vec![Run::default(), Run::default()], ..Side::default() };
         assert!(!alternate([&two, &side(&[1, 4])]));
     }
 

@@ -14,9 +14,9 @@ use serde::Serialize;
 use super::{
     blocks,
     phase::sorted,
-    rank::quantile,
     read::{Sample, Side},
 };
+use crate::quantile;
 
 /// How many random draws an estimate is based on.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,7 @@ pub(super) fn error(groups: &[Vec<Part>], level: f64, effort: Effort) -> f64 {
         });
         (resampled.sum::<f64>() - exact).abs()
     });
-    quantile(&sorted(errors.collect()), level)
+    quantile(&sorted(errors.collect()), level).unwrap_or_default()
 }
 
 /// The p-value of the difference between the means of two sides.

@@ -18,7 +18,7 @@ td > div { line-height: 1.3; } td > div:first-child:not(:last-child) { opacity: 
 .bar { height: .5rem; margin: .3rem 0; border-radius: 2px; min-width: 1px; }
 td > div.bar { opacity: 1; } .a { background: var(--a); } .b { background: var(--b); }
 .worse { color: var(--worse); font-weight: 600; } .better { color: var(--better); font-weight: 600; }
-table.counts { width: auto; }
+table.counts { width: auto; } .sides { list-style: none; padding: 0; overflow-wrap: anywhere; }
 .note { opacity: .75; font-size: .9rem; }
 @media (prefers-color-scheme: dark) { :root { --worse: #ff8a80; --better: #81c784; --b: #7aa7ff; } }
 ";
@@ -34,7 +34,16 @@ pub(super) fn render(comparison: &Comparison) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { "B compared with A: " span class=(class(comparison.verdict)) { (words::verdict(comparison)) } }
+                h1 { "B compared with A: " span class=(class(comparison.verdict)) { (words::headline(comparison)) } }
+                ul.sides { @for (name, side) in ["A", "B"].iter().zip(&comparison.sides) { li { strong { (name) } " " (side.line()) } } }
+                @if !comparison.obstacles.is_empty() {
+                    h2.worse { "Not directly comparable" }
+                    ul { @for line in &comparison.obstacles { li { (line) } } }
+                }
+                @if !comparison.cases.is_empty() {
+                    h2 { "Cases" }
+                    ul { @for change in &comparison.cases { li { (change.case) " " (change.change.words()) } } }
+                }
                 @if !comparison.differences.is_empty() {
                     h2 { "Other differences between A and B" }
                     ul { @for line in words::warnings(comparison) { li { (line) } } }
@@ -42,10 +51,6 @@ pub(super) fn render(comparison: &Comparison) -> String {
                 h2 { "Phases" }
                 p.note { "In each cell A above, B below." }
                 div.scroll tabindex="0" role="region" aria-label="Phases" { (phases(comparison)) }
-                @if !comparison.cases.is_empty() {
-                    h2 { "Cases" }
-                    ul { @for change in &comparison.cases { li { (change.case) " " (change.change.words()) } } }
-                }
                 h2 { "Counts per run" }
                 div.scroll { (counts(comparison)) }
                 @for note in words::notes(comparison) { p.note { (note) } }

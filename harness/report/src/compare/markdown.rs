@@ -3,20 +3,24 @@
 use super::{Comparison, Verdict, words};
 
 pub(super) fn render(comparison: &Comparison) -> String {
-    let sign = match comparison.verdict {
-        Verdict::Worse => "❌",
-        Verdict::Better | Verdict::Same => "✅",
-        Verdict::TooFew => "❔",
+    let sign = match (comparison.verdict, comparison.obstacles.is_empty()) {
+        (Verdict::Worse, _) => "❌",
+        (_, false) => "⚠️",
+        (Verdict::Better | Verdict::Same, true) => "✅",
+        (Verdict::TooFew, true) => "❔",
     };
-    let mut parts = vec![format!("## {sign} claimcheck compare: {}\n", words::verdict(comparison))];
+    let mut parts = vec![format!("## {sign} claimcheck compare: {}\n", words::headline(comparison))];
+    let sides = ["A", "B"].iter().zip(&comparison.sides);
+    parts.push(sides.map(|(name, side)| format!("- {name}: {}\n", side.line())).collect());
+    parts.extend(list("Not directly comparable", comparison.obstacles.iter().cloned()));
+    let cases = comparison.cases.iter();
+    parts.extend(list("Cases", cases.map(|change| format!("`{}` {}", change.case, change.change.words()))));
     if !comparison.phases.is_empty() {
         parts.push(phases(comparison));
     }
     if !comparison.counts.is_empty() {
         parts.push(counts(comparison));
     }
-    let cases = comparison.cases.iter();
-    parts.extend(list("Cases", cases.map(|change| format!("`{}` {}", change.case, change.change.words()))));
     parts.extend(list("Other differences between A and B", words::warnings(comparison).into_iter()));
     parts.extend(words::notes(comparison).iter().map(|note| format!("<sub>{note}</sub>\n")));
     parts.join("\n")

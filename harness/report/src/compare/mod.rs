@@ -22,6 +22,7 @@
 mod blocks;
 mod bootstrap;
 mod cases;
+mod comparable;
 mod counts;
 mod differences;
 mod html;
@@ -41,6 +42,7 @@ use serde::Serialize;
 
 pub use bootstrap::Unit;
 pub use cases::{CaseChange, Change};
+pub use comparable::SideInfo;
 pub use counts::Count;
 pub use differences::Difference;
 pub use phase::{Judged, Measure, PhaseLine};
@@ -72,6 +74,10 @@ impl Default for Options {
 pub struct Comparison {
     /// The version of this schema.
     pub version: u32,
+    /// Which runs were compared: A and B.
+    pub sides: [SideInfo; 2],
+    /// Why the sides are not directly comparable; empty if they are.
+    pub obstacles: Vec<String>,
     /// The confidence level of all verdicts together.
     pub level: f64,
     /// Differences below this share of the median are ignored.
@@ -109,6 +115,8 @@ fn compare_with(a: &Side, b: &Side, options: Options, effort: Effort) -> Compari
     let all = all.chain(counts.iter().map(Count::verdict)).chain(cases.iter().map(CaseChange::verdict));
     Comparison {
         version: SCHEMA,
+        sides: sides.map(SideInfo::of),
+        obstacles: comparable::obstacles(sides),
         level: options.level,
         margin: options.margin,
         runs: sides.map(|side| side.runs.len()),

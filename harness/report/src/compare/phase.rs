@@ -6,10 +6,11 @@ use serde::Serialize;
 use super::{
     Options, blocks,
     bootstrap::{self, Effort, Part, Unit},
-    rank::{Stratum, above, difference, quantile},
+    rank::{Stratum, above, difference},
     read::{Run, Sample, Side},
     verdict::Verdict,
 };
+use crate::{Durations, Quantiles};
 
 /// The minimum number of samples per side for a verdict.
 pub(super) const ENOUGH: usize = 10;
@@ -227,13 +228,13 @@ impl Times {
             let reach = self.error(shift, level, effort);
             [0.5 - reach, 0.5 + reach].map(|share| difference(&self.strata, share))
         });
-        let quantiles = |share: f64| {
-            self.all.each_ref().map(|side| if side.is_empty() { 0.0 } else { quantile(side, share) })
-        };
-        let p50 = quantiles(0.5);
+        // With the precision of all reports, so that a run has the same numbers in all of them.
+        let quantiles = self.all.each_ref().map(|side| Durations::of(side).quantiles(""));
+        let [p50, p95] =
+            [|of: &Quantiles| of.p50, |of: &Quantiles| of.p95].map(|of| quantiles.each_ref().map(of));
         let shift_ratio = (p50[0] > 0.0).then(|| shift / p50[0]);
         Judged {
-            measure: Measure { p50, p95: quantiles(0.95), shift, shift_ratio, interval },
+            measure: Measure { p50, p95, shift, shift_ratio, interval },
             verdict: Verdict::TooFew,
             p: has_enough.then(|| self.p(effort)),
             p_holm: None,

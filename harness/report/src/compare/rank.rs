@@ -62,13 +62,6 @@ fn bisect(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> f64 {
     low + (high - low) / 2.0
 }
 
-/// The sample that this share of the sorted samples does not exceed; between two where none is there.
-pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let at = share * (sorted.len() - 1) as f64;
-    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
-    low + (high - low) * at.fract()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -109,11 +102,5 @@ mod tests {
         let strata = [[vec![1.0, 2.0], vec![2.0, 3.0]], [vec![101.0, 102.0], vec![102.0, 103.0]]];
         assert!((difference(&strata, 0.5) - 1.0).abs() < 1e-6, "{}", difference(&strata, 0.5));
         assert_eq!([0.0, 1.0].map(|share| difference(&strata, share)), [0.0, 2.0]);
-    }
-
-    #[test]
-    fn quantiles_lie_between_samples() {
-        let values = [1.0, 2.0, 4.0, 8.0];
-        assert_eq!([0.0, 0.5, 0.75, 1.0].map(|share| quantile(&values, share)), [1.0, 3.0, 5.0, 8.0]);
     }
 }

@@ -53,11 +53,15 @@ pub struct Run {
     /// When each block of a load started, on the same clock, if it ran in blocks.
     pub(super) blocks: Vec<u64>,
     pub(super) api_requests: Option<u64>,
+    /// When it started, nanoseconds since the Unix epoch.
+    pub(super) started_ns: Option<i64>,
 }
 
 /// One side of a comparison: one or several equivalent runs.
 #[derive(Clone, Debug, Default)]
 pub struct Side {
+    /// The folder of the run, or of the runs.
+    pub(super) folder: PathBuf,
     pub(super) runs: Vec<Run>,
 }
 
@@ -68,14 +72,17 @@ impl Side {
     /// It contains no run, or one is incomplete or cannot be read.
     pub fn read(folder: &Path) -> Result<Self, ReadError> {
         if folder.join(EVENTS).is_file() {
-            return Ok(Self { runs: vec![Run::read(folder)?] });
+            return Ok(Self { folder: folder.to_owned(), runs: vec![Run::read(folder)?] });
         }
         let Ok(entries) = fs::read_dir(folder) else { return Err(ReadError::NoRuns(folder.to_owned())) };
         let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         folders.retain(|folder| folder.join(EVENTS).is_file());
         folders.sort();
         let runs: Vec<Run> = folders.iter().map(|folder| Run::read(folder)).collect::<Result<_, _>>()?;
-        if runs.is_empty() { Err(ReadError::NoRuns(folder.to_owned())) } else { Ok(Self { runs }) }
+        match runs.is_empty() {
+            true => Err(ReadError::NoRuns(folder.to_owned())),
+            false => Ok(Self { folder: folder.to_owned(), runs }),
+        }
     }
 }
 
@@ -85,11 +92,13 @@ impl Run {
         let mut samples: BTreeMap<Phase, Vec<Sample>> = BTreeMap::new();
         let mut blocks = Vec::new();
         let mut has_ended = false;
-        events::each(folder, |LoggedEvent { event, .. }| {
+        let mut started_ns = None;
+        events::each(folder, |LoggedEvent { at, event }| {
             // Series of metrics are no part of a comparison.
             tally.observe(&event, || 0);
             has_ended |= matches!(event, Event::RunFinished { .. });
             match event {
+                Event::RunStarted(_) => started_ns = i64::try_from(at.wall_ns).ok(),
                 Event::Phase(sample) => {
                     if let Outcome::Ok { end, seconds, driver_seconds, overhead_seconds, .. } = sample.outcome
                     {
@@ -116,6 +125,6 @@ impl Run {
             let log = File::open(folder.join(AUDIT_LOG)).ok()?;
             Some(BufReader::new(log).lines().count() as u64)
         });
-        Ok(Self { summary, samples, blocks, api_requests })
+        Ok(Self { summary, samples, blocks, api_requests, started_ns })
     }
 }

@@ -12,7 +12,7 @@ use super::{
     phase::PhasePart,
     read::{Run, Sample},
 };
-use crate::{CaseLine, LoadSummary, Style, Summary};
+use crate::{CaseCounts, CaseLine, LoadSummary, State, Style, Summary};
 
 /// How long a phase takes, in the made-up runs.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ fn side(rng: &mut Rng, shape: Shape, count: usize, runs: usize) -> Side {
         let phases = Phase::ALL[..PHASES].iter();
         Run { samples: phases.map(|&phase| (phase, samples(rng, shape, count))).collect(), ..Run::default() }
     };
-    Side { runs: (0..runs).map(run).collect() }
+    Side { runs: (0..runs).map(run).collect(), ..Side::default() }
 }
 
 fn slow_down(side: &mut Side, phase: Phase, by: f64) {
@@ -198,7 +198,7 @@ fn what_the_driver_adds_is_caught_where_the_phase_varies_too_much() {
     assert!(by_total < 0.5 + luck(0.5, 0.0), "the whole of the phase shows it too: {by_total}");
     let named_share = share(trials(), |rng| !named(&trial(rng, 0.0, judge)).is_empty());
     assert!(named_share <= 1.0 - POWER_95 + luck(POWER_95, LUCK), "{named_share}");
-    let text = trial(&mut Rng::with_seed(8), shape.median / 5.0, compare).to_text(Style { color: false });
+    let text = trial(&mut Rng::with_seed(8), shape.median / 5.0, compare).to_text(Style::PLAIN);
     assert!(
         text.contains("  driver worse\n") && text.contains("slower: the driver's part of attach"),
         "{text}"
@@ -242,7 +242,7 @@ fn on_a_drifting_machine(rng: &mut Rng, shape: Shape, order: Order) -> [Side; 2]
             }
         }
     }
-    sides.map(|run| Side { runs: vec![run] })
+    sides.map(|run| Side { runs: vec![run], ..Side::default() })
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn what_kubernetes_adds_is_caught_where_the_driver_varies_too_much() {
         let comparison = trial(rng);
         if comparison.phases.iter().any(|line| line.only() == Some(PhasePart::Overhead)) {
             by_part_alone.update(|count| count + 1);
-            let text = comparison.to_text(Style { color: false });
+            let text = comparison.to_text(Style::PLAIN);
             assert!(text.contains("  overhead worse\n"), "{text}");
             assert!(text.contains("Kubernetes' part of unstage"), "{text}");
         }
@@ -371,6 +371,7 @@ fn few_samples_prove_nothing_and_equal_ones_are_equal() {
     );
     // All the same on each side, but not the same: certain.
     let constant = |total| Side {
+        folder: "x".into(),
         runs: vec![Run {
             samples: BTreeMap::from([(
                 Phase::Bind,
@@ -438,7 +439,7 @@ fn golden() -> Comparison {
 fn what_people_and_programs_read() {
     let comparison = golden();
     assert_eq!(comparison.verdict, Verdict::Worse);
-    insta::assert_snapshot!("text", comparison.to_text(Style { color: false }));
+    insta::assert_snapshot!("text", comparison.to_text(Style::PLAIN));
     insta::assert_snapshot!("markdown", comparison.to_markdown());
     insta::assert_snapshot!("json", comparison.to_json());
     let page = comparison.to_html();
@@ -457,12 +458,73 @@ fn a_phase_of_one_side_is_reported_and_zero_is_a_duration() {
     let schedule = a.runs[0].samples.get_mut(&Phase::Schedule).unwrap();
     schedule.iter_mut().for_each(|sample| (sample.total, sample.overhead) = (0.0, 0.0));
     let comparison = compare(&a, &b, Options::default());
-    let text = comparison.to_text(Style { color: false });
+    let text = comparison.to_text(Style::PLAIN);
     for line in ["  phases, only in A: attach, unpublish\n", "  phases, only in B: stage\n", " 0 → 2"] {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(!text.contains("– →"), "{text}");
     assert!(comparison.to_html().contains("only in B: stage"));
+}
+
+#[test]
+fn sides_that_are_not_comparable_are_named_first() {
+    let rng = &mut Rng::with_seed(6);
+    let whole: Vec<String> = (0..9).map(|n| format!("case {n}")).collect();
+    let whole: Vec<(&str, CaseResult)> =
+        whole.iter().map(|name| (name.as_str(), CaseResult::Passed)).collect();
+    let mut a = everything(rng, &whole, "ours");
+    let mut b = everything(rng, &whole[..2], "ours");
+    (a.folder, b.folder) = ("runs/a".into(), "runs/b".into());
+    a.runs[0].started_ns = Some(1_772_366_400_000_000_000);
+    b.runs[0].summary.state = State::Interrupted;
+    b.runs[0].summary.cases = CaseCounts { passed: 2, failed: 0, skipped: 7 };
+    b.runs[0].summary.environment.insert("driver".to_owned(), "other.io".to_owned());
+    slow_down(&mut b, Phase::Stage, 0.006);
+    let comparison = compare(&a, &b, Options::default());
+    let obstacles = [
+        "B was interrupted: 2 of 9 cases ran",
+        "A tested the driver d.io, B other.io",
+        "A and B ran other cases: 2 in both, 7 only in A, 0 only in B",
+    ];
+    assert!(comparison.obstacles.iter().zip(obstacles).all(|(is, should)| is.starts_with(should)));
+    assert_eq!(comparison.obstacles.len(), obstacles.len(), "{:?}", comparison.obstacles);
+    let (text, page) = (comparison.to_text(Style::PLAIN), comparison.to_html());
+    for output in [&text, &comparison.to_markdown(), &page] {
+        let at = |words: &str| output.find(words).unwrap_or_else(|| panic!("no {words} in {output}"));
+        assert!(at("runs/a, d.io, envtest, 2026-03-01 12:00 UTC") < at("was interrupted"), "{output}");
+        assert!(at("was interrupted") < at("provision"), "{output}");
+        assert!(output.contains("not directly comparable; B: worse: slower: stage"), "{output}");
+    }
+    assert!(compare(&a, &a, Options::default()).obstacles.is_empty());
+    let load = Side {
+        runs: vec![Run {
+            summary: Summary { load: Some(LoadSummary::default()), ..a.runs[0].summary.clone() },
+            ..Run::default()
+        }],
+        ..Side::default()
+    };
+    assert_eq!(compare(&a, &load, Options::default()).obstacles, ["A ran cases, B is a load"]);
+}
+
+#[test]
+fn a_run_has_the_same_quantiles_in_a_comparison() {
+    let of = |millis: &[f64]| {
+        let mut tally = crate::Tally::default();
+        let mut side = Side { runs: vec![Run::default()], ..Side::default() };
+        for (end_ns, total) in (0..).zip(millis.iter().map(|millis| millis / 1e3)) {
+            let sample = Sample { end_ns, total, driver: 0.0, overhead: total };
+            side.runs[0].samples.entry(Phase::Bind).or_default().push(sample);
+            tally.observe(&crate::tests::sample(Phase::Bind, total * 1e3, 0.0), || 0);
+        }
+        (side, tally.so_far(Phase::Bind).unwrap())
+    };
+    for millis in [&[57.8, 146.0][..], &[1.0], &[3.0, 1.0, 2.0, 57.849, 4.0]] {
+        let (side, run) = of(millis);
+        let measure = compare(&side, &side, Options::default()).phases[0].total.measure;
+        assert_eq!((measure.p50, measure.p95), ([run.p50; 2], [run.p95; 2]), "{millis:?}");
+    }
+    let (_, run) = of(&[57.8, 146.0]);
+    assert!((run.p50 - 0.057_8).abs() < 0.000_1, "the lower of two samples, not their mean: {}", run.p50);
 }
 
 #[test]

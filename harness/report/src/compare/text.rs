@@ -3,11 +3,19 @@
 use comfy_table::{Cell, Color};
 
 use super::{Comparison, Measure, Verdict, words};
-use crate::{Paint, Style, number, table, wrap};
+use crate::{Style, number, table};
 
 pub(super) fn render(comparison: &Comparison, style: Style) -> String {
-    let paint = Paint { color: style.color };
-    let mut parts = Vec::new();
+    let paint = style;
+    let sides = ["A", "B"].iter().zip(&comparison.sides);
+    let sides: Vec<String> = sides.map(|(name, side)| format!(" {name}  {}", side.line())).collect();
+    let mut parts = vec![sides.join("\n")];
+    let obstacles: Vec<String> = comparison.obstacles.iter().map(|line| paint.wrap(line, "  ")).collect();
+    parts.extend(titled(paint, &paint.red("Not directly comparable"), &obstacles));
+    let cases = comparison.cases.iter();
+    let cases: Vec<String> =
+        cases.map(|change| format!("  {} {}", change.case, change.change.words())).collect();
+    parts.extend(titled(paint, "Cases", &cases));
     if !comparison.phases.is_empty() {
         parts.push(phases(comparison, style));
         parts.push(parts_of_phases(comparison, style));
@@ -15,34 +23,43 @@ pub(super) fn render(comparison: &Comparison, style: Style) -> String {
     if !comparison.counts.is_empty() {
         parts.push(counts(comparison, style));
     }
-    let cases = comparison.cases.iter();
-    let cases: Vec<String> =
-        cases.map(|change| format!("  {} {}", change.case, change.change.words())).collect();
-    parts.extend(titled(paint, "Cases", &cases));
     let warnings: Vec<String> = words::warnings(comparison).iter().map(|line| format!("  {line}")).collect();
     parts.extend(titled(paint, "Other differences between A and B", &warnings));
     let notes: Vec<String> =
-        words::notes(comparison).iter().map(|note| paint.dim(&wrap(note, "  "))).collect();
+        words::notes(comparison).iter().map(|note| paint.dim(&paint.wrap(note, "  "))).collect();
     parts.push(notes.join("\n"));
-    let verdict = words::verdict(comparison);
-    parts.push(match comparison.verdict {
-        Verdict::Worse => paint.red(&format!("B is {verdict}")),
-        Verdict::Better => paint.green(&format!("B is {verdict}")),
-        Verdict::Same => paint.green(&verdict),
-        Verdict::TooFew => "too few samples for a verdict".to_owned(),
+    let headline = words::headline(comparison);
+    parts.push(match (comparison.verdict, comparison.obstacles.is_empty()) {
+        (Verdict::Worse, true) => paint.red(&format!("B is {headline}")),
+        (Verdict::Worse, false) => paint.red(&format!("A and B are {headline}")),
+        (Verdict::Better, true) => paint.green(&format!("B is {headline}")),
+        (Verdict::Same, true) => paint.green(&headline),
+        (Verdict::TooFew, true) => "too few samples for a verdict".to_owned(),
+        (Verdict::Better | Verdict::Same | Verdict::TooFew, false) => format!("A and B are {headline}"),
     });
     format!("\n{}\n", parts.join("\n\n"))
 }
 
-fn titled(paint: Paint, title: &str, lines: &[String]) -> Option<String> {
+/// The cells without those in these columns.
+fn without(cells: Vec<Cell>, columns: &[usize]) -> Vec<Cell> {
+    cells.into_iter().enumerate().filter(|(at, _)| !columns.contains(at)).map(|(_, cell)| cell).collect()
+}
+
+fn titled(paint: Style, title: &str, lines: &[String]) -> Option<String> {
     (!lines.is_empty()).then(|| format!("{}\n{}", paint.bold(&format!(" {title}")), lines.join("\n")))
 }
 
 fn phases(comparison: &Comparison, style: Style) -> String {
-    let mut table = table(style, &["phase", "n", "P50 A → B", "difference", "interval", ""]);
+    let header = ["phase", "n", "P50 A → B", "difference", "interval", ""];
+    // A narrow terminal has no space for the number of samples.
+    let columns = |all: Vec<Cell>| if style.is_wide() { all } else { without(all, &[1]) };
+    let mut table = table(
+        style,
+        if style.is_wide() { &header } else { &["phase", "P50 A → B", "difference", "interval", ""] },
+    );
     for line in &comparison.phases {
         let word = Cell::new(words::phase_verdict(line));
-        table.add_row(vec![
+        table.add_row(columns(vec![
             Cell::new(line.phase.name()).fg(Color::Cyan),
             number(format!("{} → {}", line.samples[0], line.samples[1])),
             number(words::both(line.total.p50)),
@@ -53,7 +70,7 @@ fn phases(comparison: &Comparison, style: Style) -> String {
                 Verdict::Better => word.fg(Color::Green),
                 Verdict::Same | Verdict::TooFew => word.fg(Color::DarkGrey),
             },
-        ]);
+        ]));
     }
     table.trim_fmt()
 }
@@ -61,7 +78,16 @@ fn phases(comparison: &Comparison, style: Style) -> String {
 /// The slow end of the phases, and the driver's and Kubernetes' parts of them.
 fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
     let header = ["", "P95 A → B", "driver P50 A → B", "", "overhead P50 A → B", ""];
-    let mut table = table(style, &header);
+    // Nor for the relative differences of the parts.
+    let columns = |all: Vec<Cell>| if style.is_wide() { all } else { without(all, &[3, 5]) };
+    let mut table = table(
+        style,
+        if style.is_wide() {
+            &header
+        } else {
+            &["", "P95 A → B", "driver P50 A → B", "overhead P50 A → B"]
+        },
+    );
     for line in &comparison.phases {
         let cells = |part: Option<Measure>| {
             let part = part.map(|part| [words::both(part.p50), words::ratio(&part)]);
@@ -69,14 +95,14 @@ fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
         };
         let [driver, driver_differs] = cells(line.driver.map(|driver| driver.measure));
         let [overhead, overhead_differs] = cells(line.overhead.map(|overhead| overhead.measure));
-        table.add_row(vec![
+        table.add_row(columns(vec![
             Cell::new(line.phase.name()).fg(Color::Cyan),
             number(words::both(line.total.p95)),
             driver,
             driver_differs,
             overhead,
             overhead_differs,
-        ]);
+        ]));
     }
     table.trim_fmt()
 }

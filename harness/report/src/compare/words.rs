@@ -63,8 +63,16 @@ pub(super) fn mean(count: Option<f64>) -> String {
     }
 }
 
+/// The verdict, after a warning if the sides are not directly comparable.
+pub(super) fn headline(comparison: &Comparison) -> String {
+    match (comparison.obstacles.is_empty(), verdict(comparison)) {
+        (true, verdict) => verdict,
+        (false, verdict) => format!("not directly comparable; B: {verdict}"),
+    }
+}
+
 /// The overall verdict.
-pub(super) fn verdict(comparison: &Comparison) -> String {
+fn verdict(comparison: &Comparison) -> String {
     let named = |verdict| {
         let phases = comparison.phases.iter().filter(|line| line.verdict == verdict);
         let name = |line: &PhaseLine| match (line.only(), line.phase.name()) {

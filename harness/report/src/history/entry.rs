@@ -89,17 +89,18 @@ impl Entry {
         self.phases.get(&phase)?.iter().find(|quantiles| quantiles.name == measure.name())
     }
 
-    /// From claim to running pod: the sum of the medians of all phases; none if none was measured.
+    /// From claim to running pod: the sum of the medians of all phases; none if no pod became ready.
     pub fn up_s(&self) -> Option<f64> {
         self.sum(&UP)
     }
 
-    /// The teardown.
+    /// The teardown; none if no volume was deleted.
     pub fn down_s(&self) -> Option<f64> {
         self.sum(&DOWN)
     }
 
     fn sum(&self, phases: &[Phase]) -> Option<f64> {
+        self.time(*phases.last()?, Measure::Total, Quantile::P50)?;
         let medians = phases.iter().filter_map(|&phase| self.time(phase, Measure::Total, Quantile::P50));
         medians.reduce(|a, b| a + b)
     }

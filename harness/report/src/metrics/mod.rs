@@ -111,7 +111,8 @@ impl Metrics {
             | Event::ComponentExited(_)
             | Event::Step { .. }
             | Event::FailureDump(_)
-            | Event::RunFinished { .. } => {}
+            | Event::RunFinished { .. }
+            | Event::RunAborted { .. } => {}
         }
     }
 

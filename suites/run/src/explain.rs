@@ -1,7 +1,7 @@
 //! The text of an error and its sources. The client of the API server repeats the source in its text, and adds the whole
 //! response: here each text is printed once, and of a response the message alone.
 
-use std::error::Error;
+use std::{error::Error, iter::successors};
 
 /// The text.
 pub fn explain(error: &anyhow::Error) -> String {
@@ -21,6 +21,12 @@ pub fn explain(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// An error with its sources, such as the line of a file that is no YAML.
+pub fn with_sources(error: &dyn Error) -> String {
+    let sources = successors(error.source(), |&source| source.source());
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
 }
 
 /// The message of the API server, if it responded.
