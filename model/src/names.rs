@@ -32,6 +32,8 @@ pub const NODE_EXPANSION_NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansi
 pub const CONTROLLER_MANAGED_ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// On a node: the map from driver name to node id that the kubelet maintains in addition to CSINode.
 pub const NODE_ID_ANNOTATION: &str = "csi.volume.kubernetes.io/nodeid";
+/// On a node: volumes of ended pods stay mounted and attached (kubelet's `--keep-terminated-pod-volumes`).
+pub const KEEP_TERMINATED_POD_VOLUMES: &str = "volumes.kubernetes.io/keep-terminated-pod-volumes";
 /// A taint: an administrator confirms that the node is down, so no unmount needs to be waited for.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 

@@ -41,14 +41,16 @@ pub(crate) struct Inventory {
     pub volumes: Packed<PersistentVolume>,
     pub pods: Packed<Pod>,
     pub attachments: Packed<VolumeAttachment>,
+    /// What exists and is not held.
+    pub omitted: Omitted,
     /// The namespace of the canary.
     canary: Option<String>,
 }
 
 impl Inventory {
     /// Without objects.
-    pub fn new(canary: Option<String>) -> Self {
-        Self { canary, ..Self::default() }
+    pub fn new(canary: Option<String>, omitted: Omitted) -> Self {
+        Self { canary, omitted, ..Self::default() }
     }
 
     /// The objects of a world.
@@ -69,6 +71,15 @@ impl Inventory {
     fn is_of_canary(&self, namespace: Option<&str>) -> bool {
         self.canary.is_some() && self.canary.as_deref() == namespace
     }
+}
+
+/// What the scope leaves out: such an object may exist although it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Omitted {
+    /// Claims of pods that are held.
+    pub claims: bool,
+    /// Volumes of attachments that are held.
+    pub volumes: bool,
 }
 
 /// A kind that an inventory holds.

@@ -11,6 +11,7 @@
 //! has a canary, emits Events and exports traces.
 
 mod active;
+mod api_clock;
 mod canary;
 mod claim_events;
 mod class_duration;

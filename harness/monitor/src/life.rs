@@ -10,7 +10,6 @@ use claimcheck_informer::{
 };
 use claimcheck_model::{Event, Outcome, Phase, Stamp};
 use claimcheck_timeline::{UNSEEN, evidence::Object};
-use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -24,7 +23,7 @@ use claimcheck_model::snapshot::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::{
     active::{Active, MEMORY_SECONDS, is_of_a_claim},
     canary::Members,
-    inventory::{Held, Inventory},
+    inventory::{Held, Inventory, Omitted},
     labels::Labels,
     stuck::{Clock, Messages, Open, Status, plan_open},
     trim::Trim,
@@ -49,6 +48,12 @@ impl Scope {
 
     fn permits(&self, namespace: &str) -> bool {
         self.namespaces.is_empty() || self.namespaces.contains(namespace) || self.is_canary(namespace)
+    }
+
+    /// What it leaves out: pods are held by namespace, and all attachments.
+    fn omitted(&self) -> Omitted {
+        let claims = !self.classes.is_empty();
+        Omitted { claims, volumes: claims || !self.namespaces.is_empty() }
     }
 
     fn is_canary(&self, namespace: &str) -> bool {
@@ -158,9 +163,9 @@ impl Seen {
     }
 
     /// The time of the change, if it was observed.
-    fn time(self) -> Option<Timestamp> {
+    fn time(self) -> Option<Stamp> {
         match self {
-            Self::Live(at) => Timestamp::from_nanosecond(i128::from(at.wall_ns)).ok(),
+            Self::Live(at) => Some(at),
             Self::Listed => None,
         }
     }
@@ -187,7 +192,7 @@ impl Life {
     /// The empty state.
     pub fn new(scope: Scope) -> Self {
         let (open, labels, ended) = Default::default();
-        let world = Inventory::new(scope.canary.clone());
+        let world = Inventory::new(scope.canary.clone(), scope.omitted());
         let canary = Members::new(scope.canary.clone());
         Self { scope, world, open, canary, labels, active: Active::new(), synced: false, ended }
     }
@@ -360,11 +365,9 @@ impl Life {
     /// The cluster's waiting volumes, with the observed starts of their phases. The cost depends on their number, not
     /// on that of all volumes.
     pub fn status(&self, messages: &Messages, clock: &Clock) -> Status {
-        let mut status = plan_open(&self.world, &self.open, messages, clock);
+        let observed = |claim: &str| self.active.timeline.waiting(claim);
+        let mut status = plan_open(&self.world, &self.open, messages, clock, &observed);
         status.notes = self.unmatched();
-        for row in status.waiting.iter_mut().filter(|row| !row.claim_uid.is_empty()) {
-            row.observed(&self.active.timeline.waiting(&row.claim_uid), clock);
-        }
         status
     }
 

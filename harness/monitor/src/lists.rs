@@ -1,13 +1,14 @@
 //! A single look at a cluster: one list of each kind, and the Events about what waits.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use kube::{Api, Client, api::ListParams};
 
 use claimcheck_model::Stamp;
 
 use crate::{
+    api_clock,
     life::{Life, Scope, Seen},
-    messages::messages,
+    messages::LastEvents,
     rights,
     stuck::{Clock, Messages, Status},
     watch::{Watched, every_kind, is_optional},
@@ -50,11 +51,14 @@ pub async fn look(client: &Client, scope: Scope, stuck_after: SignedDuration) ->
     }
     every_kind!(list);
     life.sync();
-    let clock = Clock { now: Timestamp::now(), stuck_after };
+    let ahead = api_clock::ahead(client).await.unwrap_or_default();
+    let clock = Clock::new(ahead, stuck_after);
     let without = life.status(&Messages::new(), &clock);
-    let events = messages(client, &without.waiting, || ()).await;
+    let mut events = LastEvents::default();
+    events.look(client, &without.waiting, usize::MAX, || ()).await;
     let mut status = life.status(&events.messages, &clock);
     status.notes.extend(events.note);
+    status.notes.extend(api_clock::note(ahead));
     Ok(status)
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn page(status: &Status) -> String {
                         p.dim { (omitted) " more in " a href="status.json" { "status.json" } "." }
                     }
                     @if !status.leftovers.is_empty() {
-                        h2 { "Objects that nothing uses" }
+                        h2 { "Objects without a known user" }
                         ul {
                             @for one in status.leftovers.iter().take(ROWS) { (leftover(one, status)) }
                         }
@@ -89,6 +89,7 @@ fn leftover(one: &Leftover, status: &Status) -> Markup {
             @if let Some(age) = one.age(status.at) { span.state { "for " (age) } }
             strong { (one.object) } " " (one.kind.name())
             p.dim { (one.detail) }
+            p { "\u{2192} " (one.kind.remedy()) }
         }
     }
 }
@@ -131,8 +132,9 @@ default    data    publish    10m    web  n1    csi.test  stuck
 default    unused  provision  -      -    -     csi.test  waiting
     -> nothing is wrong: the volume is created when a pod that uses the claim is scheduled
 
-UNUSED
+WITHOUT A KNOWN USER
 volume without claim: old (claim default/gone no longer exists, and the reclaim policy is Retain), for 100m
+    -> nothing is wrong: the reclaim policy preserves the data until an administrator decides about it
 ";
         assert_eq!(table(&example()), expected);
     }

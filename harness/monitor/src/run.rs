@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     future::{Future, pending},
-    mem,
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -26,11 +25,12 @@ use tokio::{
 use tracing::warn;
 
 use crate::{
+    api_clock,
     canary::{self, CanaryOptions},
     claim_events,
     class_duration::ClassDuration,
     life::{Life, Scope},
-    messages::{LastEvents, messages},
+    messages::{LastEvents, REQUESTS},
     series::Series,
     site::Pages,
     stuck::{Clock, Status},
@@ -79,6 +79,8 @@ pub enum MonitorError {
 pub(crate) struct Shared {
     life: Mutex<Life>,
     events: Mutex<LastEvents>,
+    /// How far the clock of the API server is ahead of that of this machine.
+    ahead: Mutex<SignedDuration>,
     /// The kinds that cannot be watched now.
     unwatched: Mutex<BTreeMap<&'static str, Unwatched>>,
     pub series: Series,
@@ -107,6 +109,22 @@ impl Shared {
 
     fn events(&self) -> MutexGuard<'_, LastEvents> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ahead(&self) -> SignedDuration {
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The present time by the clock of the API server: what is compared with times of objects, or stored in them.
+    pub fn now(&self) -> Timestamp {
+        Clock::new(self.ahead(), self.stuck_after).now
+    }
+
+    /// Compares the clocks.
+    async fn compare_clocks(&self, client: &Client) {
+        if let Some(ahead) = api_clock::ahead(client).await {
+            *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = ahead;
+        }
     }
 
     /// Records that a kind cannot be watched; returns whether this reason is another one than before.
@@ -182,11 +200,18 @@ impl Shared {
 
     /// What waits now.
     pub fn status(&self) -> Status {
-        let clock = Clock { now: Timestamp::now(), stuck_after: self.stuck_after };
+        let ahead = self.ahead();
+        let clock = Clock::new(ahead, self.stuck_after);
         let events = self.events().clone();
         let mut status = self.life().status(&events.messages, &clock);
-        status.notes.extend(self.notes());
+        let unwatched = self.notes();
+        if !unwatched.is_empty() {
+            // What uses an object may not be known.
+            status.leftovers.clear();
+        }
+        status.notes.extend(unwatched);
         status.notes.extend(events.note);
+        status.notes.extend(api_clock::note(ahead));
         status
     }
 
@@ -238,6 +263,7 @@ impl Monitor {
         let shared = Arc::new(Shared {
             life: Mutex::new(Life::new(scope)),
             events: Mutex::default(),
+            ahead: Mutex::default(),
             unwatched: Mutex::default(),
             series: Series::new(&version.git_version, canary.clone()),
             leads: AtomicBool::new(options.election.is_none()),
@@ -247,6 +273,7 @@ impl Monitor {
             sampler: options.traces.as_ref().map(|traces| Mutex::new(Sampler::new(traces))),
             subscribers: Mutex::default(),
         });
+        shared.compare_clocks(&client).await;
         let serving = serve(options.address, Pages(shared.clone())).await?;
         let (listed, mut lists) = mpsc::channel(1);
         let mut tasks = watch(&client, &shared, &listed);
@@ -391,11 +418,14 @@ async fn look_after(shared: &Shared, client: &Client) {
     loop {
         ticks.tick().await;
         shared.change(|life| life.retire(Stamp::now()));
+        shared.compare_clocks(client).await;
         let waiting = shared.status().waiting;
-        let found = messages(client, &waiting, || shared.series.events_listed()).await;
-        let before = mem::replace(&mut *shared.events(), found.clone());
-        if let Some(note) = found.note.filter(|note| before.note.as_ref() != Some(note)) {
+        let mut events = shared.events().clone();
+        let before = events.note.take();
+        events.look(client, &waiting, REQUESTS, || shared.series.events_listed()).await;
+        if let Some(note) = events.note.as_ref().filter(|note| before.as_ref() != Some(note)) {
             warn!(note, "the status is incomplete");
         }
+        *shared.events() = events;
     }
 }

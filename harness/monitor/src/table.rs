@@ -47,14 +47,14 @@ pub fn table(status: &Status) -> String {
         }
     }
     if !status.leftovers.is_empty() {
-        text.push_str("\nUNUSED\n");
+        text.push_str("\nWITHOUT A KNOWN USER\n");
         for leftover in &status.leftovers {
             let (kind, object) = (leftover.kind.name(), &leftover.object);
             text.push_str(&format!("{kind}: {object} ({})", leftover.detail));
             if let Some(age) = leftover.age(status.at) {
                 text.push_str(&format!(", for {age}"));
             }
-            text.push('\n');
+            text.push_str(&format!("\n    -> {}\n", leftover.kind.remedy()));
         }
     }
     text

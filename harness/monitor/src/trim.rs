@@ -14,15 +14,20 @@ use k8s_openapi::{
 };
 
 use claimcheck_model::{
-    PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER,
+    KEEP_TERMINATED_POD_VOLUMES, PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 
 use crate::canary::{self, ZONE};
 
 /// The annotations that phases and causes depend on; the last one is an earlier form of the field for the class.
-const ANNOTATIONS: [&str; 4] =
-    [PROVISIONED_BY, STORAGE_PROVISIONER, SELECTED_NODE, "volume.beta.kubernetes.io/storage-class"];
+const ANNOTATIONS: [&str; 5] = [
+    PROVISIONED_BY,
+    STORAGE_PROVISIONER,
+    SELECTED_NODE,
+    KEEP_TERMINATED_POD_VOLUMES,
+    "volume.beta.kubernetes.io/storage-class",
+];
 
 /// The conditions of pods that they depend on.
 const CONDITIONS: [&str; 3] = ["PodScheduled", "PodReadyToStartContainers", "Ready"];

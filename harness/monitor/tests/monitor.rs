@@ -136,6 +136,37 @@ async fn a_single_look_has_the_same_rows() {
     assert_eq!(status.waiting, []);
 }
 
+/// More objects wait than a look requests one by one, and the last one has the Event.
+#[tokio::test]
+async fn each_of_many_waits_has_its_cause() {
+    let (_server, client) = cluster().await;
+    let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
+    for nth in 0..70 {
+        let mut claim = claim(&format!("c-{nth}"), "missing", "1Gi");
+        (claim.metadata.uid, claim.metadata.namespace, claim.status) = (None, None, None);
+        claims.create(&PostParams::default(), &claim).await.expect("a claim");
+    }
+    create(&client, "last").await;
+    let uid = claims.get("last").await.expect("it exists").metadata.uid;
+    let text = "failed to get secret: secrets \"nope\" is forbidden: User \"system:serviceaccount:csi:provisioner\" \
+                cannot get resource \"secrets\" in API group \"\" in the namespace \"default\"";
+    let event: Event = serde_json::from_value(json!({
+        "metadata": {"name": "last.1"}, "type": "Warning", "reason": "ProvisioningFailed", "message": text,
+        "involvedObject": {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "last", "uid": uid},
+        "source": {"component": "external-provisioner"},
+    }))
+    .expect("an Event");
+    let events = Api::<Event>::default_namespaced(client.clone());
+    events.create(&PostParams::default(), &event).await.expect("it is created");
+    let status = look(&client, Scope::default(), SignedDuration::ZERO).await.expect("a status");
+    assert_eq!(status.notes, Vec::<String>::new());
+    let row = status.waiting.iter().find(|row| row.claim == "last").expect("it waits");
+    assert_eq!(row.cause, Cause::Forbidden, "{row:?}");
+    assert!(row.remedy.starts_with("permit ServiceAccount csi/provisioner to get secrets"), "{row:?}");
+    let others = status.waiting.iter().filter(|row| row.cause == Cause::NoClass);
+    assert_eq!(others.count(), 70);
+}
+
 /// A client of a service account without rights.
 async fn unprivileged(server: &apiserver::Server) -> Client {
     let mut kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("a kubeconfig");

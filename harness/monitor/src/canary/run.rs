@@ -7,7 +7,6 @@ use claimcheck_model::{
     Stamp,
     snapshot::{VolumeSnapshot, VolumeSnapshotClass},
 };
-use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{PersistentVolumeClaim, Pod},
@@ -59,7 +58,8 @@ pub(crate) async fn run(client: &Client, shared: &Shared, options: &CanaryOption
                 classes = listed;
             }
         }
-        let plan = |life: &Life| canary.plan(life.world(), life.canary(), &classes, Timestamp::now());
+        let now = shared.now();
+        let plan = |life: &Life| canary.plan(life.world(), life.canary(), &classes, now);
         let actions = shared.read(plan);
         if !requests.carry_out(actions).await {
             tokio::time::sleep(BACKOFF).await;

@@ -30,7 +30,7 @@ pub(crate) async fn run(client: &Client, shared: &Shared, thresholds: &[ClassDur
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let now = Timestamp::now();
+        let now = shared.now();
         expire(&mut emitted, now);
         let status = shared.status_of_users();
         for notice in plan(&status.waiting, thresholds, &emitted, now) {

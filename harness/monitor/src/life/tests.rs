@@ -153,7 +153,7 @@ fn the_status_has_the_observed_start() {
     life.enter(class("fast", DRIVER), Seen::Listed, at(1));
     life.enter(versioned(pending(), 5), Seen::Live(at(7)), at(7));
     let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(17);
-    let clock = Clock { now, stuck_after: SignedDuration::from_secs(5) };
+    let clock = Clock::at(now, SignedDuration::from_secs(5));
     let status = life.status(&Messages::new(), &clock);
     let [row] = &status.waiting[..] else { panic!("{:?}", status.waiting) };
     assert_eq!((row.phase, row.seconds, row.stuck), (Phase::Provision, 10.0, true));
@@ -173,7 +173,7 @@ fn an_old_attachment_is_unused_since_its_last_pod_was_deleted() {
     life.remove(versioned(pod("p", "n", &["c"]), 14), Seen::Live(at(100)), at(100));
     let unused = |now: i64| {
         let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(now);
-        let clock = Clock { now, stuck_after: SignedDuration::from_secs(30) };
+        let clock = Clock::at(now, SignedDuration::from_secs(30));
         let found = life.status(&Messages::new(), &clock).leftovers;
         found.into_iter().map(|one| (one.object, one.since.map(Timestamp::as_second))).collect::<Vec<_>>()
     };

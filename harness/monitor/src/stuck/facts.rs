@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{is_terminal, key_of};
+use claimcheck_informer::{is_terminal, key_of, pod_claims};
 use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -33,6 +33,24 @@ pub(super) fn pods_of<'a>(
     claim: &ObjectKey,
 ) -> impl Iterator<Item = Arc<Pod>> + use<'a> {
     world.pods.referring_to(&claim.to_string()).filter(|pod| !is_terminal(pod))
+}
+
+/// The pods that hold a claim that is being deleted: those on a node, whatever their phase, since volumes of a pod that has
+/// ended may still be mounted. The claim of a generic ephemeral volume is deleted with its pod. Upstream: `podUsesPVC` in
+/// `pkg/controller/volume/pvcprotection/pvc_protection_controller.go`.
+pub(super) fn holders<'a>(
+    world: &'a Inventory,
+    claim: &'a ObjectKey,
+) -> impl Iterator<Item = Arc<Pod>> + use<'a> {
+    world.pods.referring_to(&claim.to_string()).filter(move |pod| {
+        let mut used = pod_claims(pod).filter(|used| used.claim == *claim);
+        node_of(pod).is_some() && used.any(|used| !(used.ephemeral && is_shut_down(pod)))
+    })
+}
+
+/// Whether the node has finished a pod that is being deleted, or it was deleted by force: `podIsShutDown`, there.
+pub(super) fn is_shut_down(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
 /// The node of a pod, if it is scheduled.

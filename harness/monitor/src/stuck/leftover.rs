@@ -1,7 +1,7 @@
 //! Objects that remain although nothing uses them: decided for each attachment, claim and volume alone.
 
 use claimcheck_informer::is_terminal;
-use claimcheck_model::{ObjectKey, PV_PROTECTION, PVC_PROTECTION};
+use claimcheck_model::{KEEP_TERMINATED_POD_VOLUMES, ObjectKey, PV_PROTECTION, PVC_PROTECTION};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::inventory::Inventory;
 
-use super::{Clock, Open, age};
+use super::{Clock, Open, age, facts::not_ready};
 
 /// The kind of an unused object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,13 +28,40 @@ pub enum LeftoverKind {
 }
 
 impl LeftoverKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::AttachmentWithoutPod,
+        Self::AttachmentWithoutVolume,
+        Self::VolumeWithoutClaim,
+        Self::Finalizer,
+    ];
+
     /// The text in table and page.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AttachmentWithoutPod => "attachment without pod",
             Self::AttachmentWithoutVolume => "attachment without volume",
             Self::VolumeWithoutClaim => "volume without claim",
-            Self::Finalizer => "finalizer that holds nothing",
+            Self::Finalizer => "finalizer without a user",
+        }
+    }
+
+    /// What to look at. That nothing refers to an object proves neither that no node has it mounted nor that its data is
+    /// not needed, so none of these deletes one or removes a finalizer.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::AttachmentWithoutPod => {
+                "look at the log of kube-controller-manager: it detaches a volume after the node has reported that it is no longer in use"
+            }
+            Self::AttachmentWithoutVolume => {
+                "its PersistentVolume no longer exists: check on the storage whether the volume is attached, and look at the log of external-attacher"
+            }
+            Self::VolumeWithoutClaim => {
+                "nothing is wrong: the reclaim policy preserves the data until an administrator decides about it"
+            }
+            Self::Finalizer => {
+                "check that kube-controller-manager runs, and its log: its protection controllers release such objects"
+            }
         }
     }
 }
@@ -64,9 +91,11 @@ pub(super) fn leftovers(world: &Inventory, open: &Open, clock: &Clock) -> Vec<Le
     // An old attachment may have lost its last pod a moment ago.
     let attachments = open.attachments.iter().filter_map(|(key, since)| {
         let attachment = world.attachments.get(key)?;
-        let leftover = of_attachment(world, &attachment)?;
+        let leftover = of_attachment(world, &attachment)
+            .filter(|_| !retains_volumes(world, &attachment.spec.node_name))?;
         let created = attachment.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        clock.is_over(since.or(created)).then_some(Leftover { since: *since, ..leftover })
+        let since = since.map(|since| clock.time_of(since));
+        clock.is_over(since.or(created)).then_some(Leftover { since, ..leftover })
     });
     let volumes = open.volumes.iter().filter_map(|key| world.volumes.get(key));
     let volumes = volumes.filter_map(|volume| of_volume(world, &volume));
@@ -92,7 +121,8 @@ pub(super) fn of_attachment(world: &Inventory, attachment: &VolumeAttachment) ->
         since: None,
     };
     let Some(volume) = world.volumes.named(name) else {
-        return Some(leftover(LeftoverKind::AttachmentWithoutVolume));
+        // It may exist, and be of a claim that is not followed.
+        return (!world.omitted.volumes).then(|| leftover(LeftoverKind::AttachmentWithoutVolume));
     };
     let claim = claim_of(&volume)?;
     let mut pods = world.pods.referring_to(&claim.to_string());
@@ -103,22 +133,39 @@ pub(super) fn of_attachment(world: &Inventory, attachment: &VolumeAttachment) ->
     (!used).then(|| leftover(LeftoverKind::AttachmentWithoutPod))
 }
 
+/// Whether volumes without a pod stay attached to a node: it is not ready, so that it may have them mounted and unmounts
+/// none, or it keeps those of pods that have ended. Upstream: `DetermineVolumeAction` in
+/// `pkg/controller/volume/attachdetach/util/util.go`.
+fn retains_volumes(world: &Inventory, name: &str) -> bool {
+    let Some(node) = world.few.nodes.named(name) else { return false };
+    let annotation = node.metadata.annotations.as_ref().and_then(|all| all.get(KEEP_TERMINATED_POD_VOLUMES));
+    annotation.is_some_and(|value| value == "true") || not_ready(name, Some(node)).is_some()
+}
+
 fn of_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Leftover> {
     let (meta, status) = (&volume.metadata, volume.status.as_ref());
     let object = meta.name.clone().unwrap_or_default();
     let finalizers = meta.finalizers.as_deref().unwrap_or_default();
     let claim = claim_of(volume);
     let exists = claim.as_ref().is_some_and(|claim| world.claims.contains(claim));
+    let phase = status.and_then(|status| status.phase.as_deref());
     if let Some(deleting) = &meta.deletion_timestamp {
-        let useless =
-            !exists && finalizers.iter().all(|name| name == PV_PROTECTION) && !finalizers.is_empty();
+        let attached = || world.attachments.referring_to(&object).next().is_some();
+        // Upstream protects a volume that is Bound, whatever its claim: `isBeingUsed` in `pv_protection_controller.go`.
+        let is_used = exists || phase == Some("Bound") || attached();
+        let is_held = !finalizers.is_empty() && finalizers.iter().all(|name| name == PV_PROTECTION);
         let detail = format!("{PV_PROTECTION}, but no claim is bound to it");
         let since = Some(deleting.0);
-        return useless.then_some(Leftover { kind: LeftoverKind::Finalizer, object, detail, since });
+        return (is_held && !is_used).then_some(Leftover {
+            kind: LeftoverKind::Finalizer,
+            object,
+            detail,
+            since,
+        });
     }
-    let released = status.and_then(|status| status.phase.as_deref()) == Some("Released");
-    let retained = volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref() != Some("Delete");
-    if !(released && retained) || exists {
+    let retained =
+        volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref().unwrap_or("Retain") == "Retain";
+    if phase != Some("Released") || !retained || exists {
         return None;
     }
     let since = status.and_then(|status| status.last_phase_transition_time.as_ref()).map(|time| time.0);
@@ -127,6 +174,7 @@ fn of_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Leftover> {
     Some(Leftover { kind: LeftoverKind::VolumeWithoutClaim, object, detail, since })
 }
 
+/// A pod uses the claim whatever its phase: see [`super::facts::holders`].
 fn of_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Leftover> {
     let meta = &claim.metadata;
     let deleting = meta.deletion_timestamp.as_ref()?;
@@ -135,8 +183,8 @@ fn of_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Leftover
         return None;
     }
     let key = claimcheck_informer::key_of(claim);
-    let used = world.pods.referring_to(&key.to_string()).any(|pod| !is_terminal(&pod));
-    let detail = format!("{PVC_PROTECTION}, but no pod uses it");
+    let used = world.pods.referring_to(&key.to_string()).next().is_some();
+    let detail = format!("{PVC_PROTECTION}, but no pod refers to it");
     let since = Some(deleting.0);
     (!used).then(|| Leftover { kind: LeftoverKind::Finalizer, object: key.to_string(), detail, since })
 }

@@ -1,17 +1,21 @@
 //! Which volumes wait, for what, and why; and objects that remain although nothing uses them.
 //!
 //! ```text
-//! Inventory ─plan─> rows without messages ─> Messages (Events of these objects) ─cause─> rows with cause and remedy
+//! Inventory ─plan─> rows without messages ─> Messages (Events of these objects) ─events─> those about the phase
+//!                                                                       ─cause─> rows with cause and remedy
 //! ```
 //!
 //! Everything here is pure and needs no history, so a single look at a cluster has the same result as a monitor; one
 //! that observed the start of a phase has its exact time.
 
 mod cause;
+mod events;
 mod facts;
 mod leftover;
 mod open;
 mod plan;
+#[cfg(test)]
+mod remedy_tests;
 mod row;
 #[cfg(test)]
 mod tests;
@@ -19,7 +23,6 @@ mod tests;
 use std::collections::BTreeMap;
 
 use claimcheck_model::{Phase, Stamp};
-use claimcheck_timeline::WaitingPhase;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -73,9 +76,36 @@ pub struct Waiting {
     pub involved: Vec<Involved>,
 }
 
+/// A kind of object that Events are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InvolvedKind {
+    /// A PersistentVolumeClaim.
+    Claim,
+    /// A PersistentVolume.
+    Volume,
+    /// A Pod.
+    Pod,
+    /// A VolumeSnapshot.
+    Snapshot,
+}
+
+impl InvolvedKind {
+    /// The kind in `involvedObject`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Claim => "PersistentVolumeClaim",
+            Self::Volume => "PersistentVolume",
+            Self::Pod => "Pod",
+            Self::Snapshot => "VolumeSnapshot",
+        }
+    }
+}
+
 /// An object that Events are about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Involved {
+    /// Its kind.
+    pub kind: InvolvedKind,
     /// The namespace of its Events.
     pub namespace: String,
     /// Its uid.
@@ -85,26 +115,47 @@ pub struct Involved {
 /// An Event of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
+    /// The time of the last occurrence.
+    pub at: Timestamp,
+    /// Whether it is a Warning.
+    pub is_warning: bool,
     /// `FailedAttachVolume`, ...
     pub reason: String,
     /// The text.
     pub text: String,
 }
 
-/// The last Event of objects, by uid.
-pub type Messages = BTreeMap<String, Message>;
+/// The last Events of objects, the latest first, by uid. An object without Events has none; one that is missing was not
+/// read.
+pub type Messages = BTreeMap<String, Vec<Message>>;
 
 /// The present time, and when a wait counts as stuck.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// The present time.
+    /// The present time by the clock of the API server, which wrote the times of objects.
     pub now: Timestamp,
+    /// The same by the clocks of this machine, which observed changes.
+    pub stamp: Stamp,
     /// The limit.
     pub stuck_after: SignedDuration,
 }
 
 impl Clock {
-    /// Seconds since a time; 0 if it is not known, or in the future (the API server's clock is another one).
+    /// Now, with a clock of the API server that is so far ahead of that of this machine.
+    pub fn new(ahead: SignedDuration, stuck_after: SignedDuration) -> Self {
+        let stamp = Stamp::now();
+        let local = Timestamp::from_nanosecond(i128::from(stamp.wall_ns)).unwrap_or_default();
+        Self { now: local.checked_add(ahead).unwrap_or(local), stamp, stuck_after }
+    }
+
+    /// At a time, with clocks that are equal.
+    #[cfg(test)]
+    pub(crate) fn at(now: Timestamp, stuck_after: SignedDuration) -> Self {
+        let nanoseconds = u64::try_from(now.as_nanosecond()).expect("it is after 1970");
+        Self { now, stamp: Stamp { mono_ns: nanoseconds, wall_ns: nanoseconds }, stuck_after }
+    }
+
+    /// Seconds since a time; 0 if it is not known, or in the future.
     pub fn seconds(&self, since: Option<Timestamp>) -> f64 {
         since.map_or(0.0, |since| self.now.duration_since(since).as_secs_f64().max(0.0))
     }
@@ -112,6 +163,14 @@ impl Clock {
     /// Whether a time is longer ago than the limit.
     pub fn is_over(&self, since: Option<Timestamp>) -> bool {
         since.is_some_and(|since| self.now.duration_since(since) > self.stuck_after)
+    }
+
+    /// When something was observed, by the clock of the API server. The time since then is that of the monotonic clock,
+    /// which is never set.
+    pub fn time_of(&self, observed: Stamp) -> Timestamp {
+        let since = self.stamp.mono_ns.saturating_sub(observed.mono_ns);
+        let since = SignedDuration::from_nanos(i64::try_from(since).unwrap_or(i64::MAX));
+        self.now.checked_sub(since).unwrap_or(Timestamp::MIN)
     }
 }
 
@@ -135,24 +194,6 @@ pub struct Status {
     pub notes: Vec<String>,
 }
 
-impl Waiting {
-    /// Replaces the time of its objects, in whole seconds and often earlier, by the observed start.
-    pub fn observed(&mut self, phases: &[WaitingPhase], clock: &Clock) {
-        let matches = |phase: &&WaitingPhase| {
-            phase.phase == self.phase
-                && phase.since != Stamp::default()
-                && (phase.subject.node.is_empty() || self.node.is_empty() || phase.subject.node == self.node)
-        };
-        let since = phases.iter().filter(matches).map(|phase| phase.since.wall_ns).min();
-        let Some(since) = since.and_then(|ns| Timestamp::from_nanosecond(i128::from(ns)).ok()) else {
-            return;
-        };
-        self.since = Some(since);
-        self.seconds = clock.seconds(self.since);
-        self.stuck = clock.is_over(self.since) && self.cause.is_abnormal();
-    }
-}
-
 impl Status {
     /// The first line of table and page.
     pub fn headline(&self) -> String {
@@ -174,10 +215,10 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// The number of waiting rows and the age of the oldest in seconds, by phase, driver and class. Claims that wait for a
-/// first consumer are not in a phase.
+/// first consumer are not in a phase, and neither are those that are deleted once their pods end.
 pub(crate) fn counts(status: &Status) -> BTreeMap<(Phase, &str, &str), (u64, f64)> {
     let mut counts: BTreeMap<_, (u64, f64)> = BTreeMap::new();
-    for row in status.waiting.iter().filter(|row| row.cause != Cause::FirstConsumer) {
+    for row in status.waiting.iter().filter(|row| row.cause.is_abnormal() || row.stuck) {
         let count = counts.entry((row.phase, &*row.driver, &*row.storage_class)).or_default();
         *count = (count.0 + 1, count.1.max(row.seconds));
     }
@@ -195,13 +236,7 @@ pub(crate) fn stuck_counts(status: &Status) -> BTreeMap<(Phase, &str, &str, Caus
 
 /// The number of unused objects of each kind, also of those without any: their series then exist, and are 0.
 pub(crate) fn unused_counts(status: &Status) -> BTreeMap<LeftoverKind, u64> {
-    let kinds = [
-        LeftoverKind::AttachmentWithoutPod,
-        LeftoverKind::AttachmentWithoutVolume,
-        LeftoverKind::VolumeWithoutClaim,
-        LeftoverKind::Finalizer,
-    ];
-    let mut counts = BTreeMap::from(kinds.map(|kind| (kind, 0)));
+    let mut counts = BTreeMap::from(LeftoverKind::ALL.map(|kind| (kind, 0)));
     for leftover in &status.leftovers {
         *counts.entry(leftover.kind).or_default() += 1;
     }

@@ -13,8 +13,7 @@ use std::{
 };
 
 use claimcheck_informer::{Cached, Change, Kind, growth, is_terminal, key_of, pod_claims};
-use claimcheck_model::{ObjectKey, snapshot::VolumeSnapshot};
-use jiff::Timestamp;
+use claimcheck_model::{ObjectKey, Stamp, snapshot::VolumeSnapshot};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::VolumeAttachment,
@@ -33,7 +32,7 @@ pub(crate) struct Open {
     pub(super) claims: BTreeSet<ObjectKey>,
     pub(super) pods: BTreeSet<ObjectKey>,
     /// With the time since which it is open, if that was observed.
-    pub(super) attachments: BTreeMap<ObjectKey, Option<Timestamp>>,
+    pub(super) attachments: BTreeMap<ObjectKey, Option<Stamp>>,
     pub(super) volumes: BTreeSet<ObjectKey>,
     pub(super) snapshots: BTreeSet<ObjectKey>,
 }
@@ -56,7 +55,7 @@ impl Open {
     }
 
     /// Follows a change that is already in the world; `at` is its time, unless it was not observed.
-    pub fn follow(&mut self, world: &Inventory, change: &Change, at: Option<Timestamp>) {
+    pub fn follow(&mut self, world: &Inventory, change: &Change, at: Option<Stamp>) {
         match change.kind {
             Kind::Claim => {
                 self.claim(world, &change.key);
@@ -148,7 +147,7 @@ impl Open {
         set(&mut self.pods, key.clone(), is_open);
     }
 
-    fn attachment(&mut self, world: &Inventory, key: &ObjectKey, at: Option<Timestamp>) {
+    fn attachment(&mut self, world: &Inventory, key: &ObjectKey, at: Option<Stamp>) {
         let attachment = world.attachments.get(key);
         if attachment.is_some_and(|attachment| attachment_is_open(world, &attachment)) {
             self.attachments.entry(key.clone()).or_insert(at);
@@ -157,7 +156,7 @@ impl Open {
         }
     }
 
-    fn attachments_of(&mut self, world: &Inventory, volume: &str, at: Option<Timestamp>) {
+    fn attachments_of(&mut self, world: &Inventory, volume: &str, at: Option<Stamp>) {
         for attachment in world.attachments.referring_to(volume) {
             self.attachment(world, &key_of(&*attachment), at);
         }
@@ -196,7 +195,8 @@ fn claim_is_open(world: &Inventory, claim: &PersistentVolumeClaim) -> bool {
 
 /// A pod is settled once its volumes are mounted, until its deletion.
 fn pod_is_open(world: &Inventory, pod: &Pod) -> bool {
-    let without_claim = || pod_claims(pod).any(|used| !world.claims.contains(&used.claim));
+    let without_claim =
+        || !world.omitted.claims && pod_claims(pod).any(|used| !world.claims.contains(&used.claim));
     let waits = pod.metadata.deletion_timestamp.is_some() || node_of(pod).is_none() || !is_started(pod);
     !is_terminal(pod) && (waits || without_claim())
 }

@@ -5,8 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use claimcheck_informer::{DataSource, World, class::claim_class, data_source, growth, key_of, pod_claims};
+use claimcheck_informer::{
+    DataSource, World, class::claim_class, data_source, growth, is_terminal, key_of, pod_claims,
+};
 use claimcheck_model::{ObjectKey, Phase, SELECTED_NODE};
+use claimcheck_timeline::WaitingPhase;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
@@ -16,41 +19,53 @@ use k8s_openapi::api::{
 use crate::inventory::Inventory;
 
 use super::{
-    Cause, Clock, Messages, Open, Status, Waiting,
-    facts::{condition, csi_driver, is_running, is_started, node_of, not_ready, pods_of, time, volume_of},
+    Cause, Clock, InvolvedKind, Messages, Open, Status, Waiting,
+    cause::Remedy,
+    facts::{
+        condition, csi_driver, holders, is_running, is_shut_down, is_started, node_of, not_ready, pods_of,
+        time, volume_of,
+    },
     leftover::{claim_of, leftovers},
-    row::{Row, with_claim, with_finalizers},
+    row::{Row, View, deletion_of_pod, with_claim, with_finalizers},
 };
 
 /// The state of a cluster. Stuck rows come first, then the longest waits.
 pub fn plan(world: &World, messages: &Messages, clock: &Clock) -> Status {
     let inventory = Inventory::of(world);
-    plan_open(&inventory, &Open::of(&inventory), messages, clock)
+    plan_open(&inventory, &Open::of(&inventory), messages, clock, &|_| Vec::new())
 }
 
-/// The same, at the cost of the objects that are open: `open` must be that of the world.
-pub(crate) fn plan_open(world: &Inventory, open: &Open, messages: &Messages, clock: &Clock) -> Status {
+/// The same, at the cost of the objects that are open: `open` must be that of the world. `observed` returns the
+/// unfinished phases of the claim with a uid.
+pub(crate) fn plan_open(
+    world: &Inventory,
+    open: &Open,
+    messages: &Messages,
+    clock: &Clock,
+    observed: &dyn Fn(&str) -> Vec<WaitingPhase>,
+) -> Status {
+    let view = View { messages, clock, observed };
     let mut waiting: Vec<Waiting> = Vec::new();
     // A phase of the claim itself precedes those of its pods.
     let mut reported: BTreeSet<ObjectKey> = BTreeSet::new();
     for claim in open.claims.iter().filter_map(|key| world.claims.get(key)) {
         if let Some(row) = of_claim(world, &claim) {
             reported.insert(key_of(&*claim));
-            waiting.push(row.finish(messages, clock));
+            waiting.push(row.finish(&view));
         }
     }
     for pod in open.pods.iter().filter_map(|key| world.pods.get(key)) {
         let rows = of_pod(world, &pod, &reported);
-        waiting.extend(rows.into_iter().map(|row| row.finish(messages, clock)));
+        waiting.extend(rows.into_iter().map(|row| row.finish(&view)));
     }
     for attachment in open.attachments.keys().filter_map(|key| world.attachments.get(key)) {
-        waiting.extend(of_attachment(world, &attachment).map(|row| row.finish(messages, clock)));
+        waiting.extend(of_attachment(world, &attachment).map(|row| row.finish(&view)));
     }
     for volume in open.volumes.iter().filter_map(|key| world.volumes.get(key)) {
-        waiting.extend(of_volume(world, &volume).map(|row| row.finish(messages, clock)));
+        waiting.extend(of_volume(world, &volume).map(|row| row.finish(&view)));
     }
     for row in of_snapshots(world, open) {
-        waiting.push(row.finish(messages, clock));
+        waiting.push(row.finish(&view));
     }
     let order = |row: &Waiting| {
         (!row.stuck, row.since.is_none(), row.since, row.namespace.clone(), row.claim.clone())
@@ -73,11 +88,8 @@ fn of_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
     let created = time(meta.creation_timestamp.as_ref());
     let pods = || pods_of(world, &key_of(claim));
     if let Some(deleting) = &meta.deletion_timestamp {
-        let user = pods().next();
-        let row = Row::new(Phase::Delete, Some(deleting.0), Cause::Finalizer).of_claim(world, claim);
-        let row = with_finalizers(row, meta).certain(user.as_ref().map(|_| Cause::InUse));
-        let pod = user.and_then(|pod| pod.metadata.name.clone()).unwrap_or_default();
-        return Some(Row { pod, ..row });
+        let row = Row::new(Phase::Delete, Some(deleting.0), Cause::InProgress).of_claim(world, claim);
+        return Some(in_use(world, with_finalizers(row, meta)));
     }
     match status.and_then(|status| status.phase.as_deref()) {
         Some("Bound") => return of_growth(world, claim),
@@ -112,11 +124,46 @@ fn of_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
         }
         // Its pod is to be scheduled.
         (true, false, Some(_)) => None,
-        (true, true, _) => {
-            Some(Row::new(phase, created.max(first), Cause::NoProvisioner).of_claim(world, claim))
-        }
-        (false, ..) => Some(Row::new(phase, created, Cause::NoProvisioner).of_claim(world, claim)),
+        (true, true, _) => Some(provisioned(world, claim, phase, created.max(first))),
+        (false, ..) => Some(provisioned(world, claim, phase, created)),
     }
+}
+
+/// The phase of a claim that waits for its provisioner: the class exists.
+fn provisioned(
+    world: &Inventory,
+    claim: &PersistentVolumeClaim,
+    phase: Phase,
+    since: Option<Timestamp>,
+) -> Row {
+    let row = Row::new(phase, since, Cause::NoProvisioner).of_claim(world, claim);
+    Row { contradicted: &[Cause::NoClass], ..row }
+}
+
+/// A row of a claim that is being deleted, with the pods that hold it.
+fn in_use(world: &Inventory, row: Row) -> Row {
+    let holders: Vec<_> = holders(world, &row.claim).collect();
+    let is_deleting = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+    let with_pod = |row: Row, pod: &Pod| {
+        let (pod, node) = (pod.metadata.name.clone(), node_of(pod));
+        let (pod, node) = (pod.unwrap_or_default(), node.unwrap_or_default().to_owned());
+        Row { pod, node, ..row.certain(Some(Cause::InUse)) }
+    };
+    // One that has not ended, or may still run on a node that is lost.
+    let has_ended = |pod: &Pod| {
+        let node = node_of(pod).unwrap_or_default();
+        is_terminal(pod) && not_ready(node, world.few.nodes.named(node)).is_none()
+    };
+    if let Some(pod) = holders.iter().find(|pod| !has_ended(pod)) {
+        return with_pod(row, pod);
+    }
+    if let Some(pod) = holders.iter().find(|pod| !is_deleting(pod)) {
+        return Row { remedy: Some(Remedy::EndedPod), ..with_pod(row, pod) };
+    }
+    let Some(pod) = holders.first() else { return row };
+    let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default().join(", ");
+    let error = Some(format!("finalizers of the pod: {finalizers}")).filter(|_| !finalizers.is_empty());
+    Row { error, remedy: Some(Remedy::EndingPod), ..with_pod(row, pod) }
 }
 
 /// The expansion of a bound claim.
@@ -154,7 +201,8 @@ fn of_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<R
     let created = time(pod.metadata.creation_timestamp.as_ref());
     for key in pod_claims(pod).map(|used| used.claim).collect::<BTreeSet<_>>() {
         let Some(claim) = world.claims.get(&key) else {
-            if pod.metadata.deletion_timestamp.is_none() {
+            // It may exist, and be of another class than those that are followed.
+            if pod.metadata.deletion_timestamp.is_none() && !world.omitted.claims {
                 let row = Row { claim: key, ..Row::new(Phase::Schedule, created, Cause::NoClaim) };
                 rows.push(row.of_pod(pod).certain(Some(Cause::NoClaim)));
             }
@@ -162,11 +210,14 @@ fn of_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<R
         };
         let node = node_of(pod).unwrap_or_default();
         let down = || not_ready(node, world.few.nodes.named(node));
-        if let Some(deleting) = &pod.metadata.deletion_timestamp {
+        if let Some((deleted, due)) = deletion_of_pod(&pod.metadata) {
             if !node.is_empty() {
                 let phase = if is_running(pod) { Phase::Stop } else { Phase::Unpublish };
-                let row = Row::new(phase, Some(deleting.0), Cause::InProgress).of_claim(world, &claim);
-                rows.push(with_finalizers(row, &pod.metadata).of_pod(pod).down(down()));
+                let row = Row::new(phase, Some(deleted), Cause::InProgress).of_claim(world, &claim);
+                let row = Row { due: Some(due), ..row.of_pod(pod) };
+                // Its node has finished it.
+                let row = if is_shut_down(pod) { with_finalizers(row, &pod.metadata) } else { row };
+                rows.push(row.down(down()));
             }
             continue;
         }
@@ -221,19 +272,22 @@ fn to_node(
         .is_some_and(|modes| modes.iter().all(|mode| mode.starts_with("ReadWriteOnce")));
     let elsewhere = world.attachments.referring_to(name).any(|one| one.spec.node_name != node);
     let cause = if single && elsewhere { Cause::MultiAttach } else { cause };
+    let contradicted: &[Cause] = if elsewhere { &[] } else { &[Cause::MultiAttach] };
     let row = Row::new(Phase::Attach, scheduled.max(created), cause).of_claim(world, claim);
     let error = here.as_ref().and_then(|one| one.status.as_ref()?.attach_error.as_ref()?.message.clone());
-    Some(Row { error, ..row })
+    Some(Row { error, contradicted, ..row })
 }
 
 /// The detach of an attachment that is being deleted.
 fn of_attachment(world: &Inventory, attachment: &VolumeAttachment) -> Option<Row> {
     let deleting = attachment.metadata.deletion_timestamp.as_ref()?;
     let node = &attachment.spec.node_name;
-    let row = Row::new(Phase::Detach, Some(deleting.0), Cause::Finalizer);
+    let row = Row::new(Phase::Detach, Some(deleting.0), Cause::InProgress);
     let name = attachment.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
     let row = match world.volumes.named(name) {
         Some(volume) => with_claim(world, row.of_volume(&volume)),
+        // It may exist, and be of a claim that is not followed.
+        None if world.omitted.volumes => return None,
         None => Row { volume: name.to_owned(), driver: attachment.spec.attacher.clone(), ..row },
     };
     let error = attachment.status.as_ref().and_then(|status| status.detach_error.as_ref()?.message.clone());
@@ -253,9 +307,20 @@ fn of_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Row> {
     }
     let released = status.and_then(|status| time(status.last_phase_transition_time.as_ref()));
     let since = time(deleting).or(released);
-    let row = with_finalizers(Row::new(Phase::Delete, since, Cause::Finalizer), &volume.metadata);
+    let row = with_finalizers(Row::new(Phase::Delete, since, Cause::InProgress), &volume.metadata);
     let error = status.and_then(|status| status.message.clone()).filter(|message| !message.is_empty());
-    Some(Row { error, ..row.of_volume(volume) })
+    let row = Row { error, ..row.of_volume(volume) };
+    let attachment =
+        world.attachments.referring_to(volume.metadata.name.as_deref().unwrap_or_default()).next();
+    Some(match attachment {
+        // Provisioners delete no volume that is attached.
+        Some(attachment) => Row {
+            node: attachment.spec.node_name.clone(),
+            remedy: Some(Remedy::Attached),
+            ..row.certain(Some(Cause::InUse))
+        },
+        None => row,
+    })
 }
 
 /// The snapshots that are not ready.
@@ -273,9 +338,8 @@ fn of_snapshots(world: &Inventory, open: &Open) -> impl Iterator<Item = Row> {
         let claim = snapshot.spec.source.persistent_volume_claim_name.clone().unwrap_or_default();
         let row =
             Row { claim: ObjectKey::new(namespace, claim), ..Row::new(phase, since, Cause::InProgress) };
-        let row = with_claim(world, row);
+        let row = with_claim(world, row).with_events_of(InvolvedKind::Snapshot, &snapshot.metadata);
         let error = status.and_then(|status| status.error.as_ref()?.message.clone());
-        let uids = snapshot.metadata.uid.iter().chain(&row.uids).cloned().collect();
-        Some(Row { error, uids, ..row })
+        Some(Row { error, ..row })
     })
 }

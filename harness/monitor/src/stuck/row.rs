@@ -1,8 +1,9 @@
 //! A row of the plan before its message and cause are known: filled from one object after the other.
 
 use claimcheck_informer::{class::claim_class, class::volume_class, key_of};
-use claimcheck_model::{ObjectKey, Phase};
-use jiff::Timestamp;
+use claimcheck_model::{ObjectKey, Phase, Stamp};
+use claimcheck_timeline::WaitingPhase;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -11,14 +12,25 @@ use k8s_openapi::{
 use crate::inventory::Inventory;
 
 use super::{
-    Cause, Clock, Involved, Messages, Waiting,
-    cause::Hint,
+    Cause, Clock, Involved, InvolvedKind, Message, Messages, Waiting,
+    cause::{Hint, Remedy, forbidden},
+    events,
     facts::{csi_driver, node_of, volume_of},
     leftover::claim_of,
 };
 
 /// The namespace of Events about objects without one: `makeEvent` in client-go's `tools/record/event.go`.
 const EVENTS_OF_CLUSTER: &str = "default";
+
+/// What completes rows.
+pub(super) struct View<'a> {
+    /// The Events that were read.
+    pub messages: &'a Messages,
+    /// The present time.
+    pub clock: &'a Clock,
+    /// The unfinished phases of the claim with a uid, with their observed starts.
+    pub observed: &'a dyn Fn(&str) -> Vec<WaitingPhase>,
+}
 
 /// A row before its message and cause are known.
 pub(super) struct Row {
@@ -31,22 +43,26 @@ pub(super) struct Row {
     pub driver: String,
     pub class: String,
     pub since: Option<Timestamp>,
+    /// It is not late before, whenever it started.
+    pub due: Option<Timestamp>,
     /// The error in an object's status.
     pub error: Option<String>,
     /// The finalizers that hold the object, as a text.
     pub finalizers: Option<String>,
     pub hint: Hint,
-    /// The objects with Events about it.
-    pub uids: Vec<String>,
-    /// Of these, the volume: it has no namespace.
-    pub volume_uid: Option<String>,
+    /// Causes that messages may name, and objects contradict: the messages are from before.
+    pub contradicted: &'static [Cause],
+    /// What helps in particular.
+    pub remedy: Option<Remedy>,
+    /// The objects of which it has fields, the most specific first.
+    pub involved: Vec<Involved>,
 }
 
 impl Row {
     /// A row that waits since then; the cause applies unless a message names another.
     pub fn new(phase: Phase, since: Option<Timestamp>, cause: Cause) -> Self {
-        let (claim, claim_uid, volume, pod, node, driver, class, uids) = Default::default();
-        let (error, finalizers, volume_uid, hint) = (None, None, None, Hint::Fallback(cause));
+        let (claim, claim_uid, volume, pod, node, driver, class, involved) = Default::default();
+        let (due, error, finalizers, remedy, hint) = (None, None, None, None, Hint::Fallback(cause));
         Self {
             claim,
             claim_uid,
@@ -57,11 +73,13 @@ impl Row {
             driver,
             class,
             since,
+            due,
             error,
             finalizers,
             hint,
-            uids,
-            volume_uid,
+            contradicted: &[],
+            remedy,
+            involved,
         }
     }
 
@@ -85,7 +103,7 @@ impl Row {
         self.claim = key_of(claim);
         self.class = claim_class(claim).to_owned();
         self.claim_uid = claim.metadata.uid.clone().unwrap_or_default();
-        self.uids.push(self.claim_uid.clone());
+        self.involved.extend(involved(InvolvedKind::Claim, &claim.metadata));
         if let Some(class) = world.few.classes.named(&self.class) {
             self.driver.clone_from(&class.provisioner);
         }
@@ -107,8 +125,7 @@ impl Row {
         if self.claim.name.is_empty() {
             self.claim = claim_of(volume).unwrap_or_default();
         }
-        self.volume_uid.clone_from(&volume.metadata.uid);
-        self.uids.extend(volume.metadata.uid.clone());
+        self.involved.extend(involved(InvolvedKind::Volume, &volume.metadata));
         self
     }
 
@@ -116,24 +133,38 @@ impl Row {
     pub fn of_pod(mut self, pod: &Pod) -> Self {
         self.pod = pod.metadata.name.clone().unwrap_or_default();
         self.node = node_of(pod).unwrap_or_default().to_owned();
-        if let Some(uid) = pod.metadata.uid.clone() {
-            self.uids.insert(0, uid);
-        }
+        self.with_events_of(InvolvedKind::Pod, &pod.metadata)
+    }
+
+    /// With an object that is more specific than the others.
+    pub fn with_events_of(mut self, kind: InvolvedKind, meta: &ObjectMeta) -> Self {
+        self.involved.splice(0..0, involved(kind, meta));
         self
     }
 
-    /// With message, cause and remedy.
-    pub fn finish(self, messages: &Messages, clock: &Clock) -> Waiting {
-        let event = self.uids.iter().find_map(|uid| messages.get(uid));
-        let event = event.map(|event| format!("{}: {}", event.reason, event.text));
-        let message = self.error.or(event).or(self.finalizers);
-        let cause = Cause::of(self.hint, message.as_deref());
-        let involved = self.uids.into_iter().map(|uid| {
-            let is_volume = self.volume_uid.as_ref() == Some(&uid);
-            let namespace = if is_volume { EVENTS_OF_CLUSTER } else { &self.claim.namespace };
-            Involved { namespace: namespace.to_owned(), uid }
-        });
-        let involved = involved.collect();
+    /// With the start that was observed, message, cause and remedy.
+    pub fn finish(mut self, view: &View<'_>) -> Waiting {
+        let View { messages, clock, .. } = view;
+        self.involved.retain(|one| events::concerns(one.kind, self.phase));
+        let since = self.observed(view).or(self.since);
+        let is_unread = self.involved.first().is_some_and(|first| !messages.contains_key(&first.uid))
+            && self.error.is_none();
+        let all = self.involved.iter().filter_map(|one| messages.get(&one.uid));
+        // Of the first object that has any.
+        let of_phase =
+            all.map(|all| self.matching(all, since)).find(|found| !found.is_empty()).unwrap_or_default();
+        let last = of_phase.iter().find(|message| message.is_warning).or(of_phase.first());
+        let event = last.map(|message| format!("{}: {}", message.reason, message.text));
+        let message = self.error.take().or(event);
+        let cause = self.cause(message.as_deref(), &of_phase, is_unread);
+        let remedy = match (self.remedy, cause, &message) {
+            (Some(remedy), ..) => remedy.text().to_owned(),
+            (None, Cause::Forbidden, Some(message)) => {
+                forbidden(message).unwrap_or_else(|| cause.remedy().to_owned())
+            }
+            (None, ..) => cause.remedy().to_owned(),
+        };
+        let is_abnormal = cause.is_abnormal() || self.remedy.is_some();
         Waiting {
             namespace: self.claim.namespace,
             claim: self.claim.name,
@@ -143,16 +174,70 @@ impl Row {
             phase: self.phase,
             driver: self.driver,
             storage_class: self.class,
-            since: self.since,
-            seconds: clock.seconds(self.since),
-            stuck: clock.is_over(self.since) && cause.is_abnormal(),
-            message,
+            since,
+            seconds: clock.seconds(since),
+            stuck: clock.is_over(since.max(self.due)) && is_abnormal,
+            message: message.or(self.finalizers),
             cause,
-            remedy: cause.remedy().to_owned(),
+            remedy,
             claim_uid: self.claim_uid,
-            involved,
+            involved: self.involved,
         }
     }
+
+    /// The cause by facts and messages, the latest of which is the text.
+    fn cause(&self, text: Option<&str>, of_phase: &[&Message], is_unread: bool) -> Cause {
+        let fallback = match self.hint {
+            Hint::Certain(cause) => return cause,
+            Hint::Fallback(cause) => cause,
+        };
+        let named = text.and_then(|text| Cause::of_text(self.phase, text));
+        let cause = named.filter(|cause| !self.contradicted.contains(cause)).unwrap_or(fallback);
+        match cause {
+            // It has responded.
+            Cause::NoProvisioner if of_phase.iter().any(|message| message.reason == events::PROVISIONING) => {
+                Cause::InProgress
+            }
+            cause if is_unread && cause.requires_messages() => Cause::Unknown,
+            cause => cause,
+        }
+    }
+
+    /// The messages about its phase, since its start.
+    fn matching<'a>(&self, all: &'a [Message], since: Option<Timestamp>) -> Vec<&'a Message> {
+        all.iter().filter(|message| events::explains(message, self.phase, since, &self.volume)).collect()
+    }
+
+    /// The observed start of the phase: that of its objects is in whole seconds, and often earlier.
+    fn observed(&self, view: &View<'_>) -> Option<Timestamp> {
+        if self.claim_uid.is_empty() {
+            return None;
+        }
+        let phases = (view.observed)(&self.claim_uid);
+        let matches = |phase: &&WaitingPhase| {
+            phase.phase == self.phase
+                && phase.since != Stamp::default()
+                && (phase.subject.node.is_empty() || self.node.is_empty() || phase.subject.node == self.node)
+        };
+        let first = phases.iter().filter(matches).map(|phase| phase.since).min()?;
+        Some(view.clock.time_of(first))
+    }
+}
+
+fn involved(kind: InvolvedKind, meta: &ObjectMeta) -> Option<Involved> {
+    let uid = meta.uid.clone().filter(|uid| !uid.is_empty())?;
+    let namespace = match kind {
+        InvolvedKind::Volume => EVENTS_OF_CLUSTER.to_owned(),
+        InvolvedKind::Claim | InvolvedKind::Pod | InvolvedKind::Snapshot => meta.namespace.clone()?,
+    };
+    Some(Involved { kind, namespace, uid })
+}
+
+/// The start of the deletion of a pod, and when it is due: the deletionTimestamp includes the grace period.
+pub(super) fn deletion_of_pod(meta: &ObjectMeta) -> Option<(Timestamp, Timestamp)> {
+    let due = meta.deletion_timestamp.as_ref()?.0;
+    let grace = SignedDuration::from_secs(meta.deletion_grace_period_seconds.unwrap_or_default());
+    Some((due.checked_sub(grace).unwrap_or(due), due))
 }
 
 /// A row with the fields of its claim, if that exists.
@@ -163,9 +248,16 @@ pub(super) fn with_claim(world: &Inventory, row: Row) -> Row {
     }
 }
 
-/// A row with the finalizers of its object.
+/// A row with the finalizers of its object: if it is being deleted, they hold it unless a message names another cause.
 pub(super) fn with_finalizers(row: Row, meta: &ObjectMeta) -> Row {
-    let finalizers = meta.finalizers.as_deref().unwrap_or_default();
-    let finalizers = (!finalizers.is_empty()).then(|| format!("finalizers: {}", finalizers.join(", ")));
-    Row { finalizers, ..row }
+    let names = meta.finalizers.as_deref().unwrap_or_default();
+    if names.is_empty() {
+        return row;
+    }
+    let finalizers = Some(format!("finalizers: {}", names.join(", ")));
+    let hint = match row.hint {
+        Hint::Fallback(_) if meta.deletion_timestamp.is_some() => Hint::Fallback(Cause::Finalizer),
+        hint => hint,
+    };
+    Row { finalizers, hint, ..row }
 }

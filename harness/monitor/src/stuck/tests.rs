@@ -16,7 +16,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 
+use claimcheck_timeline::WaitingPhase;
+
 use super::*;
+use crate::inventory::{Held, Inventory};
 
 const LIMIT: SignedDuration = SignedDuration::from_mins(5);
 
@@ -26,7 +29,7 @@ fn second(second: i64) -> Timestamp {
 
 /// At second 10,000.
 fn clock() -> Clock {
-    Clock { now: second(10_000), stuck_after: LIMIT }
+    Clock::at(second(10_000), LIMIT)
 }
 
 fn created(meta: &mut ObjectMeta, at: i64) {
@@ -50,8 +53,19 @@ fn row(phase: Phase, claim: &str, pod: &str, cause: Cause) -> Vec<(Phase, String
     vec![(phase, claim.to_owned(), pod.to_owned(), cause)]
 }
 
+/// A Warning about an object with this reason, and no Events of the others.
+fn event(uid: &str, reason: &str, at: i64, text: &str) -> Messages {
+    let message = Message { at: second(at), is_warning: true, reason: reason.into(), text: text.to_owned() };
+    Messages::from([(uid.to_owned(), vec![message])]).into_iter().chain(read()).rev().collect()
+}
+
 fn message(uid: &str, text: &str) -> Messages {
-    Messages::from([(uid.to_owned(), Message { reason: "Failed".into(), text: text.to_owned() })])
+    event(uid, "FailedMount", 10_000, text)
+}
+
+/// No Events of any object.
+fn read() -> Messages {
+    ["uid-c", "uid-p", "uid-v", "uid-s"].map(|uid| (uid.to_owned(), Vec::new())).into()
 }
 
 /// A world with a bound claim, its volume and class, a ready node with the driver, and more.
@@ -78,7 +92,7 @@ fn a_claim_waits_for_what_its_class_requires() {
     let mut selected = claim("c", "fast", "1Gi");
     annotate(&mut selected.metadata, SELECTED_NODE, "n");
     annotate(&mut selected.metadata, STORAGE_PROVISIONER, "csi.test");
-    let none = Messages::new();
+    let none = read();
     for (world, expected) in [
         (world([pending(), lazy()]), row(Phase::Provision, "c", "", Cause::FirstConsumer)),
         (
@@ -110,7 +124,7 @@ fn a_pod_waits_for_attach_and_then_for_the_mounts() {
     running.status.get_or_insert_default().container_statuses = Some(vec![container]);
     let elsewhere = || Object::from(attachment("a2", "v", "m", true));
     let attached = || Object::from(attachment("a", "v", "n", true));
-    let none = Messages::new();
+    let none = read();
     for (objects, expected) in [
         (vec![waiting()], row(Phase::Attach, "c", "p", Cause::InProgress)),
         (
@@ -182,6 +196,11 @@ fn messages_name_the_cause() {
         ("Multi-Attach error for volume \"v\" Volume is already used by pod(s) q", Cause::MultiAttach),
         ("pods \"p\" is forbidden: exceeded quota: q", Cause::Quota),
         ("0/3 nodes are available: 3 node(s) did not have enough free storage.", Cause::NoCapacity),
+        (
+            "MountVolume.SetUp failed: secrets \"s\" is forbidden: User \"system:serviceaccount:n:a\" cannot get \
+             resource \"secrets\" in API group \"\" in the namespace \"n\"",
+            Cause::Forbidden,
+        ),
         ("0/3 nodes are available: 3 node(s) had volume node affinity conflict.", Cause::NodeAffinity),
         ("0/3 nodes are available: 3 Insufficient cpu.", Cause::Unschedulable),
         ("rpc error: code = DeadlineExceeded desc = context deadline exceeded", Cause::Timeout),
@@ -211,13 +230,17 @@ fn deletions_wait_for_pods_nodes_and_finalizers() {
     let mut released = volume.clone();
     released.status.get_or_insert_default().phase = Some("Released".into());
     let detaching = deleting(attachment("a", "v", "n", true), &["external-attacher/csi-test"]);
-    let none = Messages::new();
+    let none = read();
     let user: Object = pod("p", "n", &["c"]).into();
     let in_use = rows(&on_node(vec![deleted_claim(), user, attachment("a", "v", "n", true).into()]), &none);
     assert_eq!(in_use, row(Phase::Delete, "c", "p", Cause::InUse));
     let held = rows(&on_node(vec![deleted_claim()]), &none);
     assert_eq!(held, row(Phase::Delete, "c", "", Cause::Finalizer));
-    let of_volume = rows(&world([released.into()]), &none);
+    // Its provisioner has not started to delete it.
+    let of_volume = rows(&world([released.clone().into()]), &none);
+    assert_eq!(of_volume, row(Phase::Delete, "c", "", Cause::InProgress));
+    let deleted_volume = deleting(released, &["external-provisioner.volume.kubernetes.io/finalizer"]);
+    let of_volume = rows(&world([deleted_volume.into()]), &none);
     assert_eq!(of_volume, row(Phase::Delete, "c", "", Cause::Finalizer));
     let status = plan(&on_node(vec![detaching.into()]), &none, &clock());
     let [row] = &status.waiting[..] else { panic!("{:?}", status.waiting) };
@@ -249,16 +272,164 @@ fn only_abnormal_waits_beyond_the_limit_are_stuck_and_they_come_first() {
 
 #[test]
 fn an_observed_start_replaces_that_of_the_objects() {
-    let mut row = example().waiting.remove(0);
-    let phase = |phase, wall_ns| WaitingPhase {
-        phase,
-        subject: SubjectIds::default(),
-        since: Stamp { mono_ns: wall_ns, wall_ns },
+    let mut pending = claim("c", "fast", "1Gi");
+    created(&mut pending.metadata, 9_000);
+    let inventory = Inventory::of(&world([pending.into(), class("fast", "csi.test").into()]));
+    // The clock of the API server is ahead, and the local one was set since: only the monotonic clock counts.
+    let clock = Clock { stamp: Stamp { mono_ns: 500_000_000_000, wall_ns: 7 }, ..clock() };
+    let row = |phase, mono_ns| {
+        let since = Stamp { mono_ns, wall_ns: mono_ns };
+        let observed = |_: &str| vec![WaitingPhase { phase, subject: SubjectIds::default(), since }];
+        let status = plan_open(&inventory, &Open::of(&inventory), &read(), &clock, &observed);
+        let [row] = &status.waiting[..] else { panic!("{:?}", status.waiting) };
+        (row.seconds, row.stuck, row.since)
     };
-    row.observed(&[phase(Phase::Publish, 0), phase(Phase::Attach, 7)], &clock());
-    assert_eq!(row.seconds, 600.0, "nothing was observed");
-    row.observed(&[phase(Phase::Publish, 9_990_000_000_000)], &clock());
-    assert_eq!((row.seconds, row.stuck, row.since), (10.0, false, Some(second(9_990))));
+    let of_objects = (1000.0, true, Some(second(9_000)));
+    assert_eq!(row(Phase::Provision, 0), of_objects, "nothing was observed");
+    assert_eq!(row(Phase::Attach, 7), of_objects, "another phase");
+    assert_eq!(row(Phase::Provision, 490_000_000_000), (10.0, false, Some(second(9_990))));
+}
+
+/// kubectl reports `Used By: p`, and pvc-protection waits for it, whatever its phase.
+#[test]
+fn a_pod_that_has_ended_holds_its_claim() {
+    let deleted = || {
+        let mut claim = deleting(bound().0, &[PVC_PROTECTION]);
+        claim.metadata.deletion_timestamp = Some(Time(second(9_000)));
+        Object::from(claim)
+    };
+    let ended = |name: &str, phase: &str| {
+        let mut pod = pod(name, "n", &["c"]);
+        pod.status.get_or_insert_default().phase = Some(phase.into());
+        pod
+    };
+    let mut leaving = ended("p", "Failed");
+    leaving.metadata.deletion_timestamp = Some(Time(second(9_000)));
+    leaving.metadata.finalizers = Some(vec!["batch.kubernetes.io/job-tracking".into()]);
+    let mut lost = node("n");
+    lost.status = None;
+    // Of an earlier phase.
+    let stale = event(
+        "uid-c",
+        "ProvisioningFailed",
+        9_500,
+        "waiting for a volume to be created either by the external provisioner",
+    );
+    let attached = || Object::from(attachment("a", "v", "n", true));
+    let in_use = "wait until the pods that use the claim have ended";
+    let of_finalizers = "check that the controllers that own the finalizers of the completed pod run";
+    for (objects, user, stuck, remedy, message) in [
+        (vec![ended("p", "Succeeded").into()], "p", true, "delete the completed pod", "finalizers: "),
+        (vec![leaving.into()], "p", true, of_finalizers, "finalizers of the pod: batch"),
+        (vec![ended("p", "Failed").into(), ended("q", "Running").into()], "q", false, in_use, "finalizers: "),
+        // It may run there still.
+        (vec![ended("p", "Failed").into(), lost.into()], "p", false, in_use, "finalizers: "),
+    ] {
+        let world = on_node([vec![deleted(), attached()], objects].concat());
+        let status = plan(&world, &stale, &clock());
+        let row = status.waiting.iter().find(|row| row.phase == Phase::Delete).expect("it waits");
+        assert_eq!((row.cause, &*row.pod, row.stuck), (Cause::InUse, user, stuck), "{row:?}");
+        assert!(row.remedy.starts_with(remedy), "{row:?}");
+        assert!(row.message.as_ref().is_some_and(|text| text.starts_with(message)), "{row:?}");
+        assert!(
+            status.leftovers.iter().all(|one| one.kind != LeftoverKind::Finalizer),
+            "{:?}",
+            status.leftovers
+        );
+    }
+    // A pod that is not on a node holds no claim, and one that refers to it is not proof that nothing does.
+    let status = plan(&on_node(vec![deleted(), pod("p", "", &["c"]).into()]), &read(), &clock());
+    let row = status.waiting.iter().find(|row| row.phase == Phase::Delete).expect("it waits");
+    assert_eq!((row.cause, row.pod.is_empty(), status.leftovers.len()), (Cause::Finalizer, true, 0));
+    let status = plan(&on_node(vec![deleted()]), &read(), &clock());
+    let kinds: Vec<_> = status.leftovers.iter().map(|one| one.kind).collect();
+    assert_eq!(kinds, [LeftoverKind::Finalizer]);
+}
+
+#[test]
+fn a_released_volume_waits_for_its_attachments() {
+    let (claim, mut volume) = bound();
+    volume.status.get_or_insert_default().phase = Some("Released".into());
+    volume.spec.get_or_insert_default().claim_ref = Some(claimcheck_informer::testing::claim_ref(&claim));
+    let attached = attachment("a", "v", "n", true);
+    let status = plan(&world([volume.into(), attached.into(), node("n").into()]), &read(), &clock());
+    let row = status.waiting.iter().find(|row| row.phase == Phase::Delete).expect("it waits");
+    assert_eq!((row.cause, &*row.node), (Cause::InUse, "n"));
+    assert!(row.remedy.starts_with("wait until the volume is detached"), "{row:?}");
+}
+
+#[test]
+fn causes_that_rest_on_messages_are_unknown_until_they_are_read() {
+    let pending = world([claim("c", "fast", "1Gi").into(), class("fast", "csi.test").into()]);
+    let waiting = || on_node(vec![pod("p", "n", &["c"]).into(), attachment("a", "v", "n", true).into()]);
+    for (world, messages, cause) in [
+        (&pending, Messages::new(), Cause::Unknown),
+        (&pending, read(), Cause::NoProvisioner),
+        // It has responded, and is slow.
+        (
+            &pending,
+            event("uid-c", "Provisioning", 10_000, "External provisioner is provisioning"),
+            Cause::InProgress,
+        ),
+        (&waiting(), Messages::new(), Cause::Unknown),
+        (&waiting(), read(), Cause::InProgress),
+    ] {
+        let found: Vec<_> = rows(world, &messages).into_iter().map(|(_, _, _, cause)| cause).collect();
+        assert_eq!(found, [cause], "{messages:?}");
+    }
+}
+
+#[test]
+fn messages_that_objects_contradict_are_from_before() {
+    let missing = "storageclass.storage.k8s.io \"fast\" not found";
+    let provision = world([claim("c", "fast", "1Gi").into(), class("fast", "csi.test").into()]);
+    let found = rows(&provision, &event("uid-c", "ProvisioningFailed", 10_000, missing));
+    assert_eq!(found, row(Phase::Provision, "c", "", Cause::NoProvisioner), "the class exists now");
+    let attach = on_node(vec![pod("p", "n", &["c"]).into(), attachment("a", "v", "n", false).into()]);
+    let multi = "Multi-Attach error for volume \"v\" Volume is already exclusively attached to one node";
+    let found = rows(&attach, &event("uid-p", "FailedAttachVolume", 10_000, multi));
+    assert_eq!(found, row(Phase::Attach, "c", "p", Cause::InProgress), "it was detached there");
+}
+
+#[test]
+fn a_pod_with_a_long_grace_period_is_not_late() {
+    let state = ContainerState { running: Some(ContainerStateRunning::default()), ..Default::default() };
+    let container = ContainerStatus { state: Some(state), ..ContainerStatus::default() };
+    let ending = |grace: i64| {
+        let mut pod = pod("p", "n", &["c"]);
+        pod.metadata.deletion_timestamp = Some(Time(second(9_000 + grace)));
+        pod.metadata.deletion_grace_period_seconds = Some(grace);
+        pod.status.get_or_insert_default().container_statuses = Some(vec![container.clone()]);
+        let status =
+            plan(&on_node(vec![pod.into(), attachment("a", "v", "n", true).into()]), &read(), &clock());
+        let [row] = &status.waiting[..] else { panic!("{:?}", status.waiting) };
+        (row.phase, row.seconds as u64, row.stuck)
+    };
+    assert_eq!(ending(30), (Phase::Stop, 1000, true));
+    assert_eq!(ending(3600), (Phase::Stop, 1000, false));
+}
+
+/// Objects out of scope are not held: that one is not known does not show that it does not exist.
+#[test]
+fn a_scope_does_not_make_objects_missing() {
+    let (_, volume) = bound();
+    let waiting = vec![pod("p", "", &["c"]), pod("q", "n", &["c"])];
+    let world = world([attachment("a", "other", "n", true).into(), node("n").into(), volume.into()]);
+    let mut inventory = Inventory::of(&world);
+    for pod in waiting {
+        pod.enter(&mut inventory);
+    }
+    deleting(attachment("b", "another", "n", true), &["external-attacher/csi-test"]).enter(&mut inventory);
+    let found = |inventory: &Inventory| {
+        let clock = Clock { stuck_after: SignedDuration::from_secs(-1), ..clock() };
+        let status = plan_open(inventory, &Open::of(inventory), &read(), &clock, &|_| Vec::new());
+        (status.waiting.len(), status.leftovers.len())
+    };
+    assert_eq!(found(&inventory), (3, 0));
+    inventory.omitted.volumes = true;
+    assert_eq!(found(&inventory), (2, 0));
+    inventory.omitted.claims = true;
+    assert_eq!(found(&inventory), (0, 0));
 }
 
 #[test]

@@ -5,14 +5,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{ClaimBy, PodBy, World, is_terminal, key_of, pod_claims};
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{KEEP_TERMINATED_POD_VOLUMES, ObjectKey};
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, ObjectReference, PersistentVolumeClaim, Pod};
 
 use super::volume::CsiVolume;
 use crate::claims::{is_owned_by, ref_key};
-
-/// On a Node: volumes of ended pods stay attached (kubelet's `--keep-terminated-pod-volumes`).
-const KEEP_TERMINATED: &str = "volumes.kubernetes.io/keep-terminated-pod-volumes";
 
 /// The users of a volume.
 #[derive(Debug, Default)]
@@ -108,7 +105,7 @@ fn is_bound(claim: &PersistentVolumeClaim, volume: &str) -> bool {
 
 fn keeps_terminated(node: &Node) -> bool {
     let annotations = node.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(KEEP_TERMINATED)).is_some_and(|value| value == "true")
+    annotations.and_then(|all| all.get(KEEP_TERMINATED_POD_VOLUMES)).is_some_and(|value| value == "true")
 }
 
 /// Whether the pod's containers have ended. One that is being deleted counts as ended as soon as none runs;
