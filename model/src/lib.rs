@@ -6,6 +6,7 @@
 mod api_write;
 mod backoff;
 mod capability;
+mod class_label;
 mod csi_method;
 mod custom_kinds;
 mod denial;
@@ -34,6 +35,7 @@ pub mod volume_populator;
 pub use api_write::{ApiWrite, LifecycleObject, LifecycleObjectKind};
 pub use backoff::Backoff;
 pub use capability::{Capability, UnknownCapability};
+pub use class_label::{PER_CASE, class_label};
 pub use csi_method::{CsiMethod, RpcMethod};
 pub use denial::Denial;
 pub use event::*;

@@ -72,11 +72,12 @@ labels! {
     StorageClass = "storage_class";
     /// [`crate::VolumeMode::name`].
     VolumeMode = "volume_mode";
-    /// [`crate::ClusterKind::name`].
-    Cluster = "cluster";
+    /// [`crate::ClusterKind::name`]. Not `cluster`: that is the usual external label for the name of a cluster, which
+    /// Prometheus does not set on series that have it already.
+    ClusterKind = "cluster_kind";
     /// [`crate::Source::name`], of the monitor [`CANARY`] or [`VOLUMES`], or upstream's source of a claim's data.
     Source = "source";
-    /// `ok`, `aborted`, `unobserved` of a phase; `passed`, `failed`, `skipped` of a case; `ok`, `failed`, `blocked` of a
+    /// `ok` of a duration; `aborted`, `unobserved` of a phase without one; `passed`, `failed`, `skipped` of a case; `ok`, `failed`, `blocked` of a
     /// run of the canary. Upstream: `empty`, `pvc`, `snapshot`, `populator`, `invalid` of a data source.
     Result = "result";
     /// A node: low cardinality, and upstream has it too.
@@ -206,10 +207,13 @@ use MetricKind::{Counter, Gauge, Histogram};
 
 metrics! {
     PHASE_DURATION = "claimcheck_phase_duration_seconds", Seconds, Histogram(OPERATION_BUCKETS),
-        [Phase, DriverName, StorageClass, VolumeMode, Cluster, Source, Result],
-        "Duration of each phase of a volume's lifecycle; result ok only if start and end were observed.";
+        [Phase, DriverName, StorageClass, VolumeMode, ClusterKind, Source, Result],
+        "Duration of each phase of a volume's lifecycle with an observed start and end; result is ok.";
+    PHASE_WITHOUT_DURATION = "claimcheck_phase_without_duration_total", Count, Counter,
+        [Phase, DriverName, StorageClass, VolumeMode, ClusterKind, Source, Result],
+        "Number of phases without a duration: aborted, or without an observed start or end.";
     PHASE_OVERHEAD = "claimcheck_phase_overhead_seconds", Seconds, Histogram(OPERATION_BUCKETS),
-        [Phase, DriverName, Cluster],
+        [Phase, DriverName, ClusterKind],
         "Duration of each phase without the time spent in driver calls.";
     PHASE_WAITING = "claimcheck_phase_waiting", Count, Gauge, [Phase, DriverName, StorageClass],
         "Number of volumes of a cluster that currently wait for the end of a phase.";
@@ -261,7 +265,7 @@ metrics! {
         "Number of reconciliations at a periodic resync that had something to do, since a change had woken no key: 0 unless the controller has a defect.";
     LEADER_STATUS = "leader_election_master_status", Count, Gauge, [Name],
         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.";
-    BUILD_INFO = "claimcheck_build_info", Count, Gauge, [Version, KubernetesVersion, Cluster], "Always 1.";
+    BUILD_INFO = "claimcheck_build_info", Count, Gauge, [Version, KubernetesVersion, ClusterKind], "Always 1.";
 
     PROCESS_MEMORY = "process_resident_memory_bytes", Bytes, Gauge, [], "Resident memory size in bytes.";
     PROCESS_START = "process_start_time_seconds", Seconds, Gauge, [],
@@ -381,6 +385,35 @@ mod tests {
         let objects = [&[Label::Namespace, Label::PersistentVolumeClaim][..], &pods].concat();
         for metric in ALL.iter().filter(|m| m.name.starts_with("claimcheck_")) {
             assert!(metric.labels.iter().all(|l| !objects.contains(l)), "{}", metric.name);
+        }
+    }
+
+    /// Prometheus sets these for each target, and those of `external_labels`: a series that has one keeps it as
+    /// `exported_*`, or loses the other.
+    #[test]
+    fn no_label_is_usual_for_targets_or_clusters() {
+        let usual = [
+            "cluster",
+            "container",
+            "endpoint",
+            "instance",
+            "job",
+            "namespace",
+            "pod",
+            "region",
+            "replica",
+            "service",
+        ];
+        for metric in ALL.iter().filter(|m| m.name.starts_with("claimcheck_")) {
+            for label in metric.label_names() {
+                assert!(!usual.contains(&label), "{label} of {}", metric.name);
+                // Those of a run, which is not scraped with a label of the node that it runs on.
+                assert!(
+                    label != "node" || [ATTACHED.name, MOUNTED.name].contains(&metric.name),
+                    "{}",
+                    metric.name
+                );
+            }
         }
     }
 

@@ -95,7 +95,7 @@ fn a_pushgateway_keeps_the_last_run_or_forgets_it() {
     assert_eq!(groups.count(), 1, "the second run took the place of the first");
     assert!(passed(&text) > Some(0.0), "{text}");
     for label in
-        ["cluster=\"embedded\"", "driver=\"claimcheck.csi.dev\"", "job=\"claimcheck\"", "instance=\""]
+        ["cluster_kind=\"embedded\"", "driver=\"claimcheck.csi.dev\"", "job=\"claimcheck\"", "instance=\""]
     {
         let has = |line: &str| line.starts_with("claimcheck_case_result_total{") && line.contains(label);
         assert!(text.lines().any(has), "{label}");
@@ -126,7 +126,7 @@ fn prometheus_accepts_remote_writes() {
         |row: &serde_json::Value| row["value"][1].as_str().and_then(|value| value.parse::<f64>().ok());
     let cases = query("claimcheck_case_result_total{job=\"claimcheck\",result=\"passed\"}");
     assert!(cases.len() == 1 && value(&cases[0]) > Some(0.0), "{cases:?}");
-    assert!(!query("claimcheck_build_info{cluster=\"embedded\"}").is_empty());
+    assert!(!query("claimcheck_build_info{cluster_kind=\"embedded\"}").is_empty());
     // A histogram is one only with all of its series.
     let quantile = "histogram_quantile(0.5,sum%20by(le)(claimcheck_phase_duration_seconds_bucket{phase=\"provision\",result=\"ok\"}))";
     let quantile = query(quantile);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use claimcheck_informer::{World, class::volume_class};
-use claimcheck_model::metric::OTHER;
+use claimcheck_model::{PER_CASE, class_label, metric::OTHER};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 /// The classes and drivers of volumes so far: they need no StorageClass or CSIDriver, and only administrators and
@@ -30,8 +30,11 @@ impl Labels {
 
     /// The value for a class.
     pub fn class<'a>(&self, world: &World, class: &'a str) -> &'a str {
-        let is_known =
-            class.is_empty() || self.classes.contains(class) || world.classes.named(class).is_some();
+        let class = class_label(class);
+        let is_known = class.is_empty()
+            || class == PER_CASE
+            || self.classes.contains(class)
+            || world.classes.named(class).is_some();
         if is_known { class } else { OTHER }
     }
 
@@ -63,5 +66,6 @@ mod tests {
         assert_eq!(values(&labels), " fast (other) (other) csi.test (other)");
         labels.enter(&volume("v", "manual", "1Gi"));
         assert_eq!(values(&labels), " fast manual (other) csi.test (other)");
+        assert_eq!(labels.class(&world, "cc-bec5-binding-118-manual"), PER_CASE);
     }
 }

@@ -25,6 +25,7 @@ pub(crate) struct Series {
     leader: GaugeVec,
     volumes: Registry,
     durations: HistogramVec,
+    without_duration: IntCounterVec,
     attach: IntCounterVec,
     detach: IntCounterVec,
     waiting: GaugeVec,
@@ -50,6 +51,7 @@ impl Series {
         build.with_label_values(&labels).set(1.0);
         let of_volumes = Register(&volumes);
         let durations = of_volumes.histogram(&metric::PHASE_DURATION);
+        let without_duration = of_volumes.counter(&metric::PHASE_WITHOUT_DURATION);
         let attach = of_volumes.counter(&metric::ATTACH);
         let detach = of_volumes.counter(&metric::DETACH);
         let waiting = of_volumes.gauge(&metric::PHASE_WAITING);
@@ -64,6 +66,7 @@ impl Series {
             leader,
             volumes,
             durations,
+            without_duration,
             attach,
             detach,
             waiting,
@@ -126,11 +129,6 @@ impl Series {
     }
 
     fn phase(&self, sample: &PhaseSample) {
-        let seconds = match sample.outcome {
-            Outcome::Ok { seconds, .. } => seconds,
-            // As in the metrics of a run: counted, and in no finite bucket.
-            Outcome::Aborted { .. } | Outcome::Unobserved => f64::INFINITY,
-        };
         let namespace = sample.claim.split_once('/').map(|(namespace, _)| namespace);
         // All times are those of watches, so the label has room for the population.
         let source =
@@ -144,7 +142,12 @@ impl Series {
             source,
             sample.outcome.name(),
         ];
-        self.durations.with_label_values(&labels).observe(seconds);
+        match sample.outcome {
+            Outcome::Ok { seconds, .. } => self.durations.with_label_values(&labels).observe(seconds),
+            Outcome::Aborted { .. } | Outcome::Unobserved => {
+                self.without_duration.with_label_values(&labels).inc();
+            }
+        }
     }
 
     /// All series in the text format of Prometheus: those of the process, and with a status those of volumes.

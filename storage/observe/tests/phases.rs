@@ -156,7 +156,7 @@ impl Observer {
 
 fn line(phase: &str, result: &str, count: usize) -> String {
     format!(
-        "claimcheck_phase_duration_seconds_count{{cluster=\"existing\",driver_name=\"csi.test\",phase=\"{phase}\",\
+        "claimcheck_phase_duration_seconds_count{{cluster_kind=\"existing\",driver_name=\"csi.test\",phase=\"{phase}\",\
          result=\"{result}\",source=\"mount\",storage_class=\"fast\",volume_mode=\"Filesystem\"}} {count}\n"
     )
 }

@@ -94,7 +94,7 @@ impl Components {
             json!({
                 "targets": [host],
                 "labels": {
-                    "cluster": run.cluster.name(),
+                    "cluster_kind": run.cluster.name(),
                     "component": component,
                     "node": node,
                     "__metrics_path__": path,
@@ -167,7 +167,7 @@ mod tests {
         let _controllers = serve("controllers", None, "c");
         let node = serve("node", Some("node-1"), "n");
         let target = |component, node, path| {
-            let labels = json!({ "cluster": "envtest", "component": component, "node": node, "__metrics_path__": path });
+            let labels = json!({ "cluster_kind": "envtest", "component": component, "node": node, "__metrics_path__": path });
             json!({ "targets": ["h:1"], "labels": labels })
         };
         let expected = json!([

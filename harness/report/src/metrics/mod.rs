@@ -3,7 +3,6 @@
 //!
 //! Names, labels and buckets are declared in `model::metric`; this module maps events to metrics.
 
-mod class;
 mod components;
 pub mod push;
 mod register;
@@ -18,7 +17,7 @@ use std::{
 
 use claimcheck_model::{
     CapabilityPlan, CaseId, CaseResult, Event, LeakKind, Outcome, Phase, PhaseSample, Rule, RunInfo,
-    Transition, TransitionKind, VolumeMode, metric,
+    Transition, TransitionKind, VolumeMode, class_label, metric,
 };
 pub use components::Components;
 use prometheus::{
@@ -41,6 +40,7 @@ pub struct Metrics {
 #[derive(Debug)]
 struct Families {
     phase_duration: HistogramVec,
+    phase_without_duration: IntCounterVec,
     phase_overhead: HistogramVec,
     attach: IntCounterVec,
     detach: IntCounterVec,
@@ -65,6 +65,7 @@ impl Default for Metrics {
         let register = Register(&registry);
         let families = Families {
             phase_duration: register.histogram(&metric::PHASE_DURATION),
+            phase_without_duration: register.counter(&metric::PHASE_WITHOUT_DURATION),
             phase_overhead: register.histogram(&metric::PHASE_OVERHEAD),
             attach: register.counter(&metric::ATTACH),
             detach: register.counter(&metric::DETACH),
@@ -184,23 +185,22 @@ impl Metrics {
         let labels = [
             phase.name(),
             driver,
-            class::label(class),
+            class_label(class),
             volume_mode.name(),
             cluster,
             source.name(),
             outcome.name(),
         ];
-        let duration = self.families.phase_duration.with_label_values(&labels);
         match observed {
             Some((seconds, overhead)) => {
-                duration.observe(*seconds);
+                self.families.phase_duration.with_label_values(&labels).observe(*seconds);
                 let labels = [phase.name(), driver.as_str(), cluster];
                 if let Some(overhead) = overhead {
                     self.families.phase_overhead.with_label_values(&labels).observe(*overhead);
                 }
             }
-            // It has no duration. Infinity is in no finite bucket, so it is counted without lowering any quantile.
-            None => duration.observe(f64::INFINITY),
+            // Any value would be part of the sum, and so of each mean.
+            None => self.families.phase_without_duration.with_label_values(&labels).inc(),
         }
     }
 

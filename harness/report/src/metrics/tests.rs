@@ -27,7 +27,7 @@ fn every_phase_has_series_from_the_start() {
     let text = of_started_run().text();
     for phase in Phase::ALL {
         let series = format!(
-            "claimcheck_phase_duration_seconds_count{{cluster=\"embedded\",driver_name=\"d.io\",phase=\"{}\"",
+            "claimcheck_phase_duration_seconds_count{{cluster_kind=\"embedded\",driver_name=\"d.io\",phase=\"{}\"",
             phase.name()
         );
         assert!(text.contains(&series), "{series} is not in\n{text}");
@@ -38,7 +38,7 @@ fn every_phase_has_series_from_the_start() {
 }
 
 #[test]
-fn a_phase_without_a_duration_counts_and_is_in_no_bucket() {
+fn a_phase_without_a_duration_is_counted_and_in_no_sum() {
     let metrics = of_started_run();
     let at = Stamp::default();
     let (seconds, driver_seconds, overhead_seconds) = (0.004, Some(0.001), Some(0.003));
@@ -48,7 +48,7 @@ fn a_phase_without_a_duration_counts_and_is_in_no_bucket() {
     metrics.observe(&sample(Phase::Stage, Outcome::Aborted { start: at }));
     let labels = |result| {
         format!(
-            "cluster=\"embedded\",driver_name=\"d.io\",phase=\"stage\",result=\"{result}\",source=\"csi\",storage_class=\"per-case\",volume_mode=\"Filesystem\""
+            "cluster_kind=\"embedded\",driver_name=\"d.io\",phase=\"stage\",result=\"{result}\",source=\"csi\",storage_class=\"per-case\",volume_mode=\"Filesystem\""
         )
     };
     let of = |name: &str, labels: &str| {
@@ -56,10 +56,12 @@ fn a_phase_without_a_duration_counts_and_is_in_no_bucket() {
     };
     assert_eq!(of("count", &labels("ok")), Some(1.0));
     assert_eq!(of("bucket", &format!("{},le=\"0.005\"", labels("ok"))), Some(1.0));
-    assert_eq!(of("count", &labels("aborted")), Some(1.0));
-    assert_eq!(of("bucket", &format!("{},le=\"600\"", labels("aborted"))), Some(0.0));
-    let overhead =
-        "claimcheck_phase_overhead_seconds_sum{cluster=\"embedded\",driver_name=\"d.io\",phase=\"stage\"}";
+    assert_eq!(of("sum", &labels("ok")), Some(0.004));
+    assert_eq!(of("count", &labels("aborted")), None);
+    let without = format!("claimcheck_phase_without_duration_total{{{}}}", labels("aborted"));
+    assert_eq!(value(&metrics, &without), Some(1.0));
+    assert!(!metrics.text().lines().any(|line| line.ends_with("Inf") || line.ends_with("NaN")));
+    let overhead = "claimcheck_phase_overhead_seconds_sum{cluster_kind=\"embedded\",driver_name=\"d.io\",phase=\"stage\"}";
     assert_eq!(value(&metrics, overhead), Some(0.003));
 }
 
@@ -126,7 +128,7 @@ fn life(n: usize) -> Vec<Event> {
             claim: format!("namespace-{n}/{name}"),
             handle: name.clone(),
             driver: "d.io".into(),
-            class: format!("cc-{n:04x}-volumes-{n}"),
+            class: format!("cc-{n:04x}-volumes-{n}-manual"),
             volume_mode: VolumeMode::Filesystem,
             outcome: outcome(*phase),
         })

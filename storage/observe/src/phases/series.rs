@@ -10,7 +10,7 @@ use std::{
 };
 
 use claimcheck_model::{
-    ClusterKind, Outcome, PhaseSample, Source, Stamp,
+    ClusterKind, Outcome, PhaseSample, Source, Stamp, class_label,
     metric::{self, Metric, MetricKind},
 };
 use prometheus::{
@@ -52,6 +52,7 @@ impl Kind {
 pub struct Series {
     registry: Registry,
     durations: HistogramVec,
+    without_duration: IntCounterVec,
     lists: IntCounterVec,
     restarts: IntCounterVec,
     memory: GaugeVec,
@@ -74,6 +75,7 @@ impl Series {
         started.with_label_values::<&str>(&[]).set(Stamp::now().wall_ns as f64 / 1e9);
         let series = Self {
             durations: register(&registry, histogram(&metric::PHASE_DURATION)),
+            without_duration: register(&registry, counter(&metric::PHASE_WITHOUT_DURATION)),
             lists: register(&registry, counter(&metric::LISTS_AFTER_START)),
             restarts: register(&registry, counter(&metric::WATCH_RESTARTS)),
             memory: register(&registry, gauge(&metric::PROCESS_MEMORY)),
@@ -95,11 +97,6 @@ impl Series {
     /// Records samples.
     pub fn observe(&self, samples: &[PhaseSample]) {
         for sample in samples {
-            let seconds = match sample.outcome {
-                Outcome::Ok { seconds, .. } => seconds,
-                // As in the metrics of a run: counted, and in no finite bucket.
-                Outcome::Aborted { .. } | Outcome::Unobserved => f64::INFINITY,
-            };
             let labels = [
                 sample.phase.name(),
                 &sample.driver,
@@ -109,7 +106,12 @@ impl Series {
                 self.source(&sample.claim),
                 sample.outcome.name(),
             ];
-            self.durations.with_label_values(&labels).observe(seconds);
+            match sample.outcome {
+                Outcome::Ok { seconds, .. } => self.durations.with_label_values(&labels).observe(seconds),
+                Outcome::Aborted { .. } | Outcome::Unobserved => {
+                    self.without_duration.with_label_values(&labels).inc();
+                }
+            }
         }
     }
 
@@ -123,6 +125,7 @@ impl Series {
 
     /// The label value for a storage class.
     fn class<'a>(&self, driver: &str, class: &'a str) -> &'a str {
+        let class = class_label(class);
         let mut known = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
         let pair = (driver.to_owned(), class.to_owned());
         if known.contains(&pair) || (known.len() < CLASSES && known.insert(pair)) {
@@ -140,8 +143,8 @@ impl Series {
             warn!(
                 pod,
                 volume,
-                "the volume is mounted in a pod that does not exist: look at the kubelet's log, restart it, or unmount \
-                 the path in /proc/1/mountinfo with this uid"
+                "the volume is mounted in a pod that does not exist: look at the kubelet's log, and restart it: it \
+                 unmounts what no pod uses"
             );
         }
         *known = found;
@@ -240,14 +243,15 @@ mod tests {
         let text = series.text();
         let labels = |result: &str| {
             format!(
-                "cluster=\"existing\",driver_name=\"d\",phase=\"stage\",result=\"{result}\",source=\"mount\",\
+                "cluster_kind=\"existing\",driver_name=\"d\",phase=\"stage\",result=\"{result}\",source=\"mount\",\
                  storage_class=\"fast\",volume_mode=\"Filesystem\""
             )
         };
         for line in [
             format!("claimcheck_phase_duration_seconds_bucket{{{},le=\"0.25\"}} 1", labels("ok")),
-            format!("claimcheck_phase_duration_seconds_bucket{{{},le=\"600\"}} 0", labels("unobserved")),
-            format!("claimcheck_phase_duration_seconds_count{{{}}} 1", labels("unobserved")),
+            format!("claimcheck_phase_duration_seconds_count{{{}}} 1", labels("ok")),
+            format!("claimcheck_phase_duration_seconds_sum{{{}}} 0.2", labels("ok")),
+            format!("claimcheck_phase_without_duration_total{{{}}} 1", labels("unobserved")),
             "claimcheck_lists_after_start_total{kind=\"Pod\"} 0".to_owned(),
             "claimcheck_watch_restarts_total{kind=\"Node\"} 0".to_owned(),
         ] {

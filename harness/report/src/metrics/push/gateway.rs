@@ -14,7 +14,7 @@ fn group(base: &PushUrl, run: &RunInfo, instance: &str) -> PushUrl {
     let mut to = base.clone();
     let labels = [
         ("job", "claimcheck"),
-        ("cluster", run.cluster.name()),
+        ("cluster_kind", run.cluster.name()),
         ("driver", &run.driver),
         ("instance", instance),
     ];
@@ -56,7 +56,7 @@ mod tests {
             group.url.path().to_owned()
         };
         let cluster = RunInfo::default().cluster.name();
-        let expected = format!("/metrics/job/claimcheck/cluster/{cluster}/driver/d.io/instance/a%20host");
+        let expected = format!("/metrics/job/claimcheck/cluster_kind/{cluster}/driver/d.io/instance/a%20host");
         assert_eq!(path("http://h:9091", "d.io"), expected);
         assert_eq!(path("http://h:9091/gate/", "d.io"), format!("/gate{expected}"));
         assert!(path("http://h", "").contains("/driver@base64/=/instance"));

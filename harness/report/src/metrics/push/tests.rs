@@ -109,7 +109,7 @@ async fn a_gateway_is_pushed_to_meanwhile_and_forgets_on_request() {
     let heads = heads.lock().unwrap();
     let verbs: Vec<_> = heads.iter().filter_map(|head| head.split(' ').next()).collect();
     assert_eq!(verbs, ["put", "delete"]);
-    assert!(heads.iter().all(|head| head.contains("/metrics/job/claimcheck/cluster/")), "{heads:?}");
+    assert!(heads.iter().all(|head| head.contains("/metrics/job/claimcheck/cluster_kind/")), "{heads:?}");
 }
 
 #[tokio::test]
