@@ -10,8 +10,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use claimcheck_component::{HttpEndpoint, api_client, pod_namespace};
-use claimcheck_deploy::monitor::CANARY_LIMIT;
+use claimcheck_component::{HttpEndpoint, pod_namespace};
+use claimcheck_deploy::monitor::{CANARY_LIMIT, ConnectError, connect};
 use claimcheck_model::NAMESPACE;
 use claimcheck_monitor::{
     CanaryOptions, CanaryTopology, ClassDuration, Election, Monitor, Options, Scope, Timing, TraceOptions,
@@ -20,6 +20,7 @@ use claimcheck_monitor::{
 use claimcheck_report::trace::Collector;
 use clap::{Args, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 use jiff::SignedDuration;
+use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
@@ -51,6 +52,9 @@ struct Target {
     /// Path of the kubeconfig [default: KUBECONFIG, ~/.kube/config or the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
     /// Only claims in this namespace; may be repeated [default: all]
     #[arg(long = "namespace", value_name = "NAME", value_parser = namespace)]
     namespaces: Vec<String>,
@@ -63,6 +67,10 @@ struct Target {
 }
 
 impl Target {
+    async fn client(&self) -> Result<Client, ConnectError> {
+        connect(self.kubeconfig.as_deref(), self.context.as_deref()).await
+    }
+
     fn scope(&self) -> Scope {
         let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
         Scope { namespaces: set(&self.namespaces), classes: set(&self.classes), canary: None }
@@ -238,7 +246,7 @@ pub struct StatusArgs {
     target: Target,
     /// Read the status of a running monitor, such as http://localhost:8080 of `kubectl port-forward`, instead of the
     /// cluster: it has observed when phases started
-    #[arg(long, value_name = "URL", conflicts_with_all = ["kubeconfig", "namespaces", "classes", "stuck_after"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["kubeconfig", "context", "namespaces", "classes", "stuck_after"])]
     url: Option<String>,
     /// Print the status every ten seconds, until interrupted
     #[arg(long)]
@@ -295,7 +303,7 @@ impl RunArgs {
     async fn run(self, address: SocketAddr, traces: Option<TraceOptions>) -> Result<()> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let client = api_client(self.target.kubeconfig.as_deref()).await?;
+        let client = self.target.client().await?;
         let election = (!self.no_lease).then(|| Election {
             // That of an installation outside of a pod.
             namespace: pod_namespace().unwrap_or_else(|| NAMESPACE.to_owned()),
@@ -329,7 +337,7 @@ impl StatusArgs {
     async fn run(self) -> Result<()> {
         let client = match &self.url {
             Some(_) => None,
-            None => Some(api_client(self.target.kubeconfig.as_deref()).await?),
+            None => Some(self.target.client().await?),
         };
         let mut ticks = tokio::time::interval(REFRESH);
         loop {

@@ -89,11 +89,12 @@ fn image(text: &str) -> Result<String, String> {
 }
 
 /// Arguments of `monitor run` on which the manifests depend, and the reason.
-const FIXED: [(&str, &str); 8] = [
+const FIXED: [(&str, &str); 9] = [
     ("--canary", "use --canary, which adds the rights"),
     ("--canary-limit", "use --canary-limit, which raises the quota"),
     ("--canary-namespace", "the rights are those of namespace claimcheck-canary"),
     ("--kubeconfig", "a pod uses its service account"),
+    ("--context", "a pod uses its service account"),
     ("--lease", "the Role contains the name of the Lease"),
     ("--no-lease", "replicas need the Lease"),
     ("--metrics-address", "the Service and the probes use port 8080"),
