@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
-use claimcheck_report::slo::rules::{Output, Population, load};
+use claimcheck_report::slo::rules::{By, Options, Output, Population, load};
 use clap::{Args, Subcommand};
 
 /// The commands.
@@ -26,6 +26,10 @@ pub struct RulesArgs {
     /// The volumes that the objectives apply to
     #[arg(long, value_enum, default_value_t, value_name = "VOLUMES")]
     source: Population,
+    /// Judge each value of this label separately, such as cluster where one Prometheus has the series of several clusters;
+    /// may be repeated
+    #[arg(long, value_name = "LABEL")]
+    by: Vec<By>,
 }
 
 impl Command {
@@ -38,8 +42,9 @@ impl Command {
 }
 
 impl RulesArgs {
-    fn print(&self) -> ExitCode {
-        let rules = load(&self.file, self.source, self.output);
+    fn print(self) -> ExitCode {
+        let options = Options { population: self.source, by: self.by, output: self.output };
+        let rules = load(&self.file, &options);
         match rules.with_context(|| format!("{} cannot be turned into rules", self.file.display())) {
             Ok(rules) => {
                 print!("{rules}");

@@ -7,8 +7,10 @@ use serde_json::Value;
 /// The dashboards of `claimcheck monitor`, which a run does not fill.
 pub const OF_THE_MONITOR: [&str; 3] =
     ["canary-and-error-budget.json", "cluster-volumes.json", "stuck-and-leaking.json"];
-/// The rules that are installed together.
-const INSTALLED: [&str; 2] = ["claimcheck.rules.yaml", "driver-time.rules.yaml"];
+/// The rules about runs.
+const OF_RUNS: &str = "claimcheck.rules.yaml";
+/// The rules that the monitor is installed with.
+const OF_CLUSTERS: [&str; 2] = ["cluster.rules.yaml", "driver-time.rules.yaml"];
 /// The rules that `claimcheck slo rules` makes of `slo.yaml`.
 const OF_OBJECTIVES: &str = "slo.rules.yaml";
 /// Says of a panel that it has nothing to show where nothing went wrong.
@@ -90,9 +92,15 @@ pub fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The groups of rules that are installed, as Prometheus reads them.
-pub fn groups() -> Value {
-    INSTALLED.iter().flat_map(|file| groups_of(file)).collect()
+/// The groups of rules of each object of the operator, by the name of its file, as Prometheus reads them.
+pub fn groups() -> [(&'static str, Value); 2] {
+    let of_clusters = OF_CLUSTERS.iter().flat_map(|file| groups_of(file)).collect();
+    [("prometheusrule.yaml", of_clusters), ("prometheusrule-runs.yaml", groups_of(OF_RUNS).into())]
+}
+
+/// All rule files.
+fn files() -> impl Iterator<Item = &'static str> {
+    [OF_RUNS, OF_OBJECTIVES].into_iter().chain(OF_CLUSTERS)
 }
 
 fn groups_of(file: &str) -> Vec<Value> {
@@ -106,21 +114,19 @@ fn rules_of(file: &str) -> Vec<Value> {
 
 /// The rules about runs.
 pub fn rules_of_runs() -> Vec<Value> {
-    rules_of("claimcheck.rules.yaml")
+    rules_of(OF_RUNS)
 }
 
 /// Every rule of every file.
 pub fn rules() -> &'static [Value] {
     // Looked up for each name in each expression.
-    static RULES: LazyLock<Vec<Value>> =
-        LazyLock::new(|| INSTALLED.iter().chain([&OF_OBJECTIVES]).flat_map(|file| rules_of(file)).collect());
+    static RULES: LazyLock<Vec<Value>> = LazyLock::new(|| files().flat_map(rules_of).collect());
     &RULES
 }
 
 /// The paths of all rule files.
 pub fn rule_files() -> Vec<String> {
-    let files = INSTALLED.iter().chain([&OF_OBJECTIVES]);
-    files.map(|file| folder().join("prometheus").join(file).display().to_string()).collect()
+    files().map(|file| folder().join("prometheus").join(file).display().to_string()).collect()
 }
 
 /// What a variable asks for: the series, and which label's values.

@@ -136,11 +136,10 @@ fn variables_are_used_and_used_variables_exist() {
 
 #[test]
 fn everything_is_installed() {
-    assert_eq!(
-        yaml("prometheus/prometheusrule.yaml")["spec"]["groups"],
-        groups(),
-        "write the rules there, too"
-    );
+    for (file, groups) in groups() {
+        let object = yaml(&format!("prometheus/{file}"));
+        assert_eq!(object["spec"]["groups"], groups, "{file}: write the rules there, too");
+    }
     let kustomization = yaml("kustomization.yaml");
     let maps = list(&kustomization, "configMapGenerator").iter();
     let listed: Vec<_> = maps.flat_map(|map| list(map, "files")).filter_map(Value::as_str).collect();

@@ -6,8 +6,9 @@ use claimcheck_model::metric::{ALL, MetricKind};
 
 use super::files::{dashboards, label_values, rules, text};
 
-/// What Prometheus itself gives every series that it scrapes; those of components also have what `/targets` says.
-const TARGET_LABELS: [&str; 5] = ["job", "instance", "cluster", "component", "node"];
+/// What Prometheus itself gives every series that it scrapes; those of components also have what `/targets` says, and
+/// those of several clusters the external label `cluster`.
+const TARGET_LABELS: [&str; 6] = ["job", "instance", "cluster", "cluster_kind", "component", "node"];
 /// What takes a list of labels.
 const LABEL_LISTS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 const OPERATORS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];

@@ -16,7 +16,7 @@ fn slo_rules(file: &Path, more: &[&str]) -> Output {
 #[test]
 fn slo_rules_prints_the_rules_next_to_the_dashboards() {
     let folder = folder().join("prometheus");
-    let output = slo_rules(&folder.join("slo.yaml"), &[]);
+    let output = slo_rules(&folder.join("slo.yaml"), &["--by", "cluster"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let stored = fs::read_to_string(folder.join("slo.rules.yaml")).expect("a file");
     assert_eq!(String::from_utf8_lossy(&output.stdout), stored);

@@ -118,6 +118,7 @@ pub(super) const FILES: &[(&str, &str)] = files!["manifests/":
 const DASHBOARDS: &[(&str, &str)] = files!["":
     "dashboards/kustomization.yaml",
     "dashboards/prometheus/prometheusrule.yaml",
+    "dashboards/prometheus/prometheusrule-runs.yaml",
     "dashboards/grafana/attach-and-mount.json",
     "dashboards/grafana/canary-and-error-budget.json",
     "dashboards/grafana/cluster-volumes.json",

@@ -20,6 +20,7 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use clap::ValueEnum;
@@ -70,6 +71,48 @@ pub enum Population {
     All,
 }
 
+/// Which rules are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The volumes that the objectives apply to.
+    pub population: Population,
+    /// Labels of which each value has its own budgets and alerts, such as `cluster` where one Prometheus has the series
+    /// of several clusters: their sum would hide a slow small cluster behind a fast large one.
+    pub by: Vec<By>,
+    /// The form.
+    pub output: Output,
+}
+
+/// A label by which rules aggregate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct By(String);
+
+/// It is no label by which rules can aggregate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ByError {
+    /// It is no name of a label.
+    #[error("expected the name of a label, such as cluster: letters, digits and _, no digit first")]
+    Name,
+    /// The rules set or aggregate it.
+    #[error("this label is one of the rules' own: name one that distinguishes clusters, such as cluster")]
+    Own,
+}
+
+/// The labels that the rules set or aggregate.
+const OWN: [&str; 8] = ["le", "phase", "quantile", "result", "severity", "slo", "source", "window"];
+
+impl FromStr for By {
+    type Err = ByError;
+
+    fn from_str(text: &str) -> Result<Self, ByError> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') || !text.chars().all(is_name) {
+            return Err(ByError::Name);
+        }
+        if OWN.contains(&text) { Err(ByError::Own) } else { Ok(Self(text.to_owned())) }
+    }
+}
+
 /// A group of rules, evaluated in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
@@ -98,24 +141,24 @@ enum RuleKind {
 ///
 /// # Errors
 /// It cannot be read, or a threshold is invalid or has no meaning for a service; see [`RulesError`].
-pub fn load(path: &Path, population: Population, output: Output) -> Result<String, RulesError> {
+pub fn load(path: &Path, options: &Options) -> Result<String, RulesError> {
     let text =
         fs::read_to_string(path).map_err(|source| RulesError::Read { path: path.to_owned(), source })?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    rules(&text, &name, population, output)
+    rules(&text, &name, options)
 }
 
 /// The rules of the SLO file `name` with this text, as YAML.
 ///
 /// # Errors
 /// A threshold is invalid or has no meaning for a service; see [`RulesError`].
-pub fn rules(text: &str, name: &str, population: Population, output: Output) -> Result<String, RulesError> {
+pub fn rules(text: &str, name: &str, options: &Options) -> Result<String, RulesError> {
     let objectives = parse_lines(text).map_err(of_parser)?;
-    Ok(render::yaml(&groups(&objectives, population)?, name, population, output))
+    Ok(render::yaml(&groups(&objectives, options)?, name, options))
 }
 
 /// A group for each objective, or the problems of all of them.
-fn groups(objectives: &[(u64, Objective)], population: Population) -> Result<Vec<Group>, RulesError> {
+fn groups(objectives: &[(u64, Objective)], options: &Options) -> Result<Vec<Group>, RulesError> {
     let (mut groups, mut problems, mut lines) = (Vec::new(), Vec::new(), BTreeMap::new());
     for (line, objective) in objectives {
         let slo = objective.to_string();
@@ -124,7 +167,7 @@ fn groups(objectives: &[(u64, Objective)], population: Population) -> Result<Vec
             problems.push(format!("line {line}: {slo} is also in line {first}: remove one of them"));
             continue;
         }
-        match plan::group(objective, population) {
+        match plan::group(objective, options) {
             Ok(group) => groups.push(group),
             Err(what) => problems.push(format!("line {line}: {slo}: {what}")),
         }

@@ -3,7 +3,7 @@
 use claimcheck_model::metric::{PHASE_DURATION, PHASE_WAITING_OLDEST, UNUSED_OBJECTS};
 
 use super::{
-    Group, Population, Rule, RuleKind,
+    By, Group, Options, Population, Rule, RuleKind,
     bucket::{duration, le},
     quoted,
 };
@@ -37,17 +37,17 @@ const WINDOWS: [&str; 6] = ["30m", "1h", "2h", "6h", "1d", "3d"];
 ///
 /// # Errors
 /// It has no meaning for a service: the text has the field, the reason and the remedy.
-pub(super) fn group(objective: &Objective, population: Population) -> Result<Group, String> {
+pub(super) fn group(objective: &Objective, options: &Options) -> Result<Group, String> {
     let slo = objective.to_string();
     let rules = match objective {
         Objective::Phase { of, measure, quantile, max } => {
             check(*measure)?;
             let budget = budget(*quantile)?;
-            let phases = Phases { of, population, within: le(*max)?, slo: &slo };
+            let phases = Phases { of, options, within: le(*max)?, slo: &slo };
             let burns = BURNS.iter().map(|burn| phases.alert(burn, budget, *max));
             phases.records(budget).into_iter().chain(burns).chain([phases.stuck(*max)]).collect()
         }
-        Objective::Count { what: Counted::Leaks, max } => vec![leaks(&slo, *max)],
+        Objective::Count { what: Counted::Leaks, max } => vec![leaks(&slo, *max, &options.by)],
         Objective::Count { what, .. } => return Err(count_of_a_run(*what)),
     };
     Ok(Group { name: format!("claimcheck-slo {slo}"), rules })
@@ -91,8 +91,7 @@ fn count_of_a_run(what: Counted) -> String {
     match what {
         Counted::Transitions(_) => format!(
             "count: {name} is a number per run, and grows without end in a service: remove it from this file; \
-             ClaimcheckAttachImbalance of dashboards/prometheus/claimcheck.rules.yaml reports volumes that remain \
-             attached"
+             count: leaks includes attachments and mounts that no pod uses"
         ),
         Counted::Errors | Counted::Retries | Counted::Violations | Counted::Leaks => format!(
             "count: {name} requires recorded CSI calls, which a monitor does not have: remove it from this file, or \
@@ -104,7 +103,7 @@ fn count_of_a_run(what: Counted) -> String {
 /// The phases of an objective in the series of the monitor.
 struct Phases<'a> {
     of: &'a Samples,
-    population: Population,
+    options: &'a Options,
     /// The matcher of the bucket of fast phases.
     within: String,
     slo: &'a str,
@@ -121,7 +120,7 @@ impl Phases<'_> {
 
     /// As the judge of a run does, only phases with an observed start and end are counted: `result="ok"`.
     fn samples(&self) -> String {
-        let source = match self.population {
+        let source = match self.options.population {
             Population::Volumes => r#", source!="canary""#,
             Population::Canary => r#", source="canary""#,
             Population::All => "",
@@ -129,13 +128,17 @@ impl Phases<'_> {
         format!(r#"{}, result="ok"{source}"#, self.matchers())
     }
 
+    fn sum(&self) -> String {
+        aggregation("sum", &[], &self.options.by)
+    }
+
     fn total(&self, window: &str) -> String {
-        format!("sum(rate({}_count{{{}}}[{window}]))", PHASE_DURATION.name, self.samples())
+        format!("{}(rate({}_count{{{}}}[{window}]))", self.sum(), PHASE_DURATION.name, self.samples())
     }
 
     fn fast(&self, window: &str) -> String {
         let (name, samples, within) = (PHASE_DURATION.name, self.samples(), &self.within);
-        format!("sum(rate({name}_bucket{{{samples}, {within}}}[{window}]))")
+        format!("{}(rate({name}_bucket{{{samples}, {within}}}[{window}]))", self.sum())
     }
 
     fn record(&self, record: &str, expr: String) -> Rule {
@@ -205,7 +208,8 @@ impl Phases<'_> {
                 ),
             },
             expr: format!(
-                "max by (driver_name, storage_class) ({name}{{{matchers}}})\n> {}",
+                "{}({name}{{{matchers}}})\n> {}",
+                aggregation("max", &["driver_name", "storage_class"], &self.options.by),
                 max + STUCK_AFTER
             ),
             labels: vec![("severity", "ticket".to_owned()), ("slo", self.slo.to_owned())],
@@ -218,8 +222,16 @@ fn errors(window: &str) -> String {
     format!("claimcheck:slo_errors:ratio_rate{window}")
 }
 
-/// In a service, what a run calls a leak is an object that nothing uses any more.
-fn leaks(slo: &str, max: u64) -> Rule {
+/// An operator of PromQL with the labels that its result has, up to its operand.
+fn aggregation(operator: &str, labels: &[&str], by: &[By]) -> String {
+    let others = by.iter().map(|By(label)| label.as_str()).filter(|label| !labels.contains(label));
+    let labels: Vec<&str> = labels.iter().copied().chain(others).collect();
+    if labels.is_empty() { operator.to_owned() } else { format!("{operator} by ({}) ", labels.join(", ")) }
+}
+
+/// In a service, what a run calls a leak is an object that nothing uses any more. A volume of which the reclaim policy
+/// preserves the data is none.
+fn leaks(slo: &str, max: u64, by: &[By]) -> Rule {
     Rule {
         kind: RuleKind::Alert {
             name: "ClaimcheckUnusedObjects",
@@ -228,7 +240,11 @@ fn leaks(slo: &str, max: u64) -> Rule {
                 "The objective permits {max}. `claimcheck monitor status` lists them with what they refer to."
             ),
         },
-        expr: format!("sum({}) > {max}", UNUSED_OBJECTS.name),
+        expr: format!(
+            r#"{}({}{{kind!="volume_without_claim"}}) > {max}"#,
+            aggregation("sum", &[], by),
+            UNUSED_OBJECTS.name
+        ),
         labels: vec![("severity", "ticket".to_owned()), ("slo", slo.to_owned())],
     }
 }
