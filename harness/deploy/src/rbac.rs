@@ -163,6 +163,8 @@ pub const RULES: &[Rule] = &[
     // Disruptions of the cluster's nodes.
     rule("", "nodes", &["patch"], Need::Disrupt, "taints on nodes"),
     rule("", "nodes/status", &["patch"], Need::Disrupt, "simulated loss of nodes"),
+    rule("", "nodes", &["get", "create", "delete"], Need::OurCluster, "nodes that are created again"),
+    rule(STORAGE, "csinodes", &["delete"], Need::OurCluster, "nodes that are created again"),
     // The built-in components.
     rule("", "namespaces", &["get", "list", "patch"], Need::Install, "the components' namespace"),
     rule("", "serviceaccounts", PUT, Need::Install, "the components' accounts"),

@@ -27,6 +27,8 @@ pub struct Balance {
     /// The number of calls in addition to these that were repeated since their callers got no answer (DeadlineExceeded,
     /// Cancelled, Unavailable, or a lost process): CSI requires the repetition.
     pub given_up: BTreeMap<CsiMethod, u64>,
+    /// The number of calls of each method for their volumes that an injected fault made fail.
+    pub injected: BTreeMap<CsiMethod, u64>,
 }
 
 /// A phase that started and has not ended.
@@ -162,6 +164,9 @@ impl Timeline {
             for (method, count) in counts {
                 *sums.entry(method).or_default() += count;
             }
+        }
+        for method in self.calls.injected(handle) {
+            *balance.injected.entry(method).or_default() += 1;
         }
     }
 

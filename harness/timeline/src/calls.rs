@@ -116,6 +116,8 @@ pub(super) struct CallLog {
     pub on_nodes: BTreeMap<NodeVolumeKey, Vec<Cycle>>,
     pub in_pods: BTreeMap<PodVolumeKey, PodVolume>,
     call_times: HashMap<Handle, Vec<CallTime>>,
+    /// The methods of calls that an injected fault made fail.
+    injected: HashMap<Handle, Vec<CsiMethod>>,
     /// Snapshots and groups of snapshots that the driver has deleted.
     pub deleted: BTreeSet<Handle>,
     /// Drivers with recorded calls: for others no calls are available.
@@ -138,8 +140,10 @@ impl CallLog {
             Span { start: rpc.start.mono_ns, end: rpc.end.as_ref().map_or(u64::MAX, |end| end.at.mono_ns) };
         // Calls with injected faults count neither as driver time nor as violations. Calls without a volume
         // belong to no claim, and would never be removed.
-        let method = rpc.method.csi().filter(|method| METHODS.contains(method) && !rpc.is_injected());
-        if let Some(method) = method {
+        let method = rpc.method.csi().filter(|method| METHODS.contains(method));
+        if let Some(method) = method.filter(|_| rpc.is_injected()) {
+            self.injected.entry(handle.clone()).or_default().push(method);
+        } else if let Some(method) = method {
             let (node, target) = (node.to_owned(), rpc.target().to_owned());
             let call = CallTime { method, node, target, span, answer: Answer::of(rpc) };
             self.call_times.entry(handle.clone()).or_default().push(call);
@@ -154,6 +158,7 @@ impl CallLog {
     /// Removes a volume's calls; returns the nodes and pods where it was.
     pub fn forget(&mut self, handle: &Handle) -> Vec<NodeVolumeKey> {
         self.call_times.remove(handle);
+        self.injected.remove(handle);
         self.deleted.remove(handle);
         self.summaries.forget(handle);
         let nodes = self.on_nodes.range((handle.clone(), String::new())..);
@@ -294,6 +299,11 @@ impl CallLog {
             }
         }
         counts
+    }
+
+    /// The methods of the calls for a volume that an injected fault made fail.
+    pub fn injected(&self, handle: &Handle) -> impl Iterator<Item = CsiMethod> {
+        self.injected.get(handle).into_iter().flatten().copied()
     }
 
     /// The cycle of a volume on a node that contains `at`.

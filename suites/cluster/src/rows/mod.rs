@@ -11,6 +11,7 @@ mod fs_group;
 mod group_snapshots;
 mod inline;
 mod multi_volume;
+mod node_failures;
 mod node_requests;
 mod pod_volumes;
 mod pods;
@@ -73,6 +74,7 @@ pub fn catalogue() -> Vec<Case> {
         node_requests::ROWS,
         service_account_tokens::ROWS,
         disruptive::ROWS,
+        node_failures::ROWS,
     ]
     .concat()
 }
