@@ -288,4 +288,26 @@ fn what_may_not_change() {
         unbound.len() == 1 && unbound[0].starts_with("spec: Forbidden: spec is immutable"),
         "{unbound:?}"
     );
+    let with = |class: Value, current: Value| {
+        let mut bound = claim();
+        if !class.is_null() {
+            bound["spec"]["volumeAttributesClassName"] = class;
+        }
+        bound["status"] = json!({ "phase": "Bound", "currentVolumeAttributesClassName": current });
+        bound
+    };
+    let update = |to: Value, current: Value| {
+        change(claim::validate_update, with(json!("a"), current.clone()), with(to, current))
+    };
+    for to in [json!("b"), json!(""), Value::Null] {
+        assert!(update(to, Value::Null).is_empty(), "no class was applied");
+    }
+    assert!(update(json!("b"), json!("a")).is_empty());
+    for (to, what) in [(json!(""), "empty string"), (Value::Null, "nil")] {
+        let expected = format!(
+            "spec.volumeAttributesClassName: Forbidden: update to {what} is forbidden when \
+             status.currentVolumeAttributesClassName is not nil"
+        );
+        assert_eq!(update(to, json!("a")), [expected]);
+    }
 }

@@ -36,9 +36,8 @@ pub(super) fn row() -> Resource {
 
 /// What Go writes of a node even when it is not set, and `SetDefaults_NodeStatus` of pkg/apis/core/v1.
 fn default(node: &mut Value) {
-    if let Some(spec) = node.get_mut("spec") {
-        default_ranges(spec);
-    }
+    default_to(node, "spec", json!({}));
+    default_ranges(&mut node["spec"]);
     default_to(&mut node["status"]["daemonEndpoints"]["kubeletEndpoint"], "Port", 0);
     for field in [
         "architecture",
@@ -101,6 +100,7 @@ mod tests {
     fn a_node_has_a_whole_status() {
         let mut node = json!({ "status": { "conditions": [{ "type": "Ready", "lastHeartbeatTime": "t" }] } });
         default(&mut node);
+        assert_eq!(node["spec"], json!({}));
         let status = &node["status"];
         assert_eq!(status["daemonEndpoints"], json!({ "kubeletEndpoint": { "Port": 0 } }));
         assert_eq!(status["nodeInfo"].as_object().map(serde_json::Map::len), Some(10));
