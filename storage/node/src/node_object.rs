@@ -24,7 +24,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::agent::Config;
 
@@ -33,6 +33,8 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Upstream: `NodeLeaseDurationSeconds`, renewed four times in its duration.
 const LEASE_SECONDS: i32 = 40;
 const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// When a status that has not changed is reported again. Upstream: the default of `nodeStatusReportFrequency`.
+const REPORT_EVERY: Duration = Duration::from_secs(300);
 /// Pods are plain processes here, so a node runs many; the default of a stock node is 110.
 const MAX_PODS: &str = "10000";
 
@@ -81,7 +83,7 @@ pub async fn register(client: &Client, config: &Config, port: u16) -> Result<Nod
 }
 
 /// Renews the node's lease for as long as it is polled, and restores the Ready condition if it was changed: the
-/// node lifecycle controller sets it to Unknown after missing heartbeats.
+/// node lifecycle controller sets it to Unknown after missing heartbeats. The conditions' heartbeats are rare.
 ///
 /// A failure is not fatal: readers of leases will find that this one is old.
 pub async fn keep_alive(client: Client, node: Node, informer: Informer) {
@@ -91,6 +93,7 @@ pub async fn keep_alive(client: Client, node: Node, informer: Informer) {
     let mut changes = informer.subscribe(KindSet::of(&[Kind::Node]));
     let mut ticks = tokio::time::interval(RENEW_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut reported = Instant::now();
     loop {
         tokio::select! {
             _ = ticks.tick() => if let Err(error) = renew(&leases, &name, &node).await {
@@ -98,11 +101,19 @@ pub async fn keep_alive(client: Client, node: Node, informer: Informer) {
             },
             Some(_) = changes.recv() => {}
         }
-        let doubted = informer.read().nodes.named(&name).is_some_and(|node| !is_ready(node));
-        if doubted {
-            let status = Patch::Merge(json!({"status": {"conditions": conditions()}}));
+        let found = informer.read().nodes.named(&name).cloned();
+        let outdated = match &found {
+            Some(node) if !is_ready(node) => Some(conditions()),
+            Some(node) if reported.elapsed() >= REPORT_EVERY => Some(confirmed(node)),
+            Some(_) | None => None,
+        };
+        if let Some(conditions) = outdated {
+            let status = Patch::Merge(json!({"status": {"conditions": conditions}}));
             match nodes.patch_status(&name, &PatchParams::default(), &status).await {
-                Ok(node) => informer.apply(node),
+                Ok(node) => {
+                    reported = Instant::now();
+                    informer.apply(node);
+                }
                 // The next tick tries again.
                 Err(error) => tracing::debug!(node = name, %error, "cannot update the Ready condition"),
             }
@@ -203,8 +214,20 @@ fn endpoints(port: u16) -> NodeDaemonEndpoints {
     NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }) }
 }
 
+/// The conditions of a node, still true now.
+fn confirmed(node: &Node) -> Vec<NodeCondition> {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .map(|condition| NodeCondition { last_heartbeat_time: this_second(), ..condition.clone() })
+        .collect()
+}
+
+fn this_second() -> Option<Time> {
+    Timestamp::from_second(Timestamp::now().as_second()).ok().map(Time)
+}
+
 fn conditions() -> Vec<NodeCondition> {
-    let now = Timestamp::from_second(Timestamp::now().as_second()).ok().map(Time);
+    let now = this_second();
     [
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -250,4 +273,21 @@ fn architecture() -> &'static str {
 fn memory_kib() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(u64::from(info.mem_unit)) / 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_changes_no_condition() {
+        let old = NodeCondition { last_heartbeat_time: None, ..conditions().remove(3) };
+        let status = NodeStatus { conditions: Some(vec![old.clone()]), ..NodeStatus::default() };
+        let found = confirmed(&Node { status: Some(status), ..Node::default() });
+        assert!(found[0].last_heartbeat_time.is_some());
+        assert_eq!(
+            found,
+            [NodeCondition { last_heartbeat_time: found[0].last_heartbeat_time.clone(), ..old }]
+        );
+    }
 }
