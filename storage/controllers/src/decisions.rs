@@ -155,7 +155,14 @@ pub const ALL: &[Decision] = &[
         decide: |world, _, name| {
             let source = DataSource::Claim(key(name));
             usize::from(
-                provisioner::cloning::plan::plan(&source, world, Provisioning::default(), || false).is_some(),
+                provisioner::cloning::plan::plan(
+                    &source,
+                    world,
+                    &settings().driver.name,
+                    Provisioning::default(),
+                    || false,
+                )
+                .is_some(),
             )
         },
     },
@@ -348,9 +355,13 @@ fn capacity_at(place: &Place, world: &World, segments: &DriverSegments, settings
 }
 
 fn keys_of_source(change: &Change, world: &World) -> usize {
-    provisioner::cloning::Sources::new(Provisioning::default(), provisioner::create::Calls::default())
-        .map_to_keys(change, world)
-        .len()
+    provisioner::cloning::Sources::new(
+        String::new(),
+        Provisioning::default(),
+        provisioner::create::Calls::default(),
+    )
+    .map_to_keys(change, world)
+    .len()
 }
 
 fn keys_of_scheduler(change: &Change, world: &World) -> usize {

@@ -142,7 +142,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
 
 /// Runs the controllers of a provisioner.
 async fn provision(context: &Context, driver: &Driver, settings: Settings, calls: &create::Calls) {
-    let options = settings.options;
+    let (options, name) = (settings.options, settings.driver.name.clone());
     let claims = create::Claims::new(driver.clone(), settings.clone(), calls.clone());
     let volumes = delete::Volumes::new(driver.clone(), settings.clone());
     let capacities = async {
@@ -158,7 +158,7 @@ async fn provision(context: &Context, driver: &Driver, settings: Settings, calls
     tokio::join!(
         shell::run(claims, context.clone()),
         shell::run(volumes, context.clone()),
-        shell::run(cloning::Sources::new(options, calls.clone()), cloning),
+        shell::run(cloning::Sources::new(name, options, calls.clone()), cloning),
         capacities
     );
 }

@@ -4,12 +4,13 @@ use claimcheck_informer::{Cached, ClaimBy, DataSource, World};
 
 use crate::{
     Provisioning,
-    claims::{claim_phase, is_deleting, precedes_deletion},
+    claims::{claim_phase, is_deleting, precedes_deletion, volume_name},
     provisioner::{SourceObject, grant},
 };
 
 /// The source to remove the finalizer from, once no claim waits for a volume from it any more, and no call of unknown
-/// outcome may read it: such a call is repeated until its outcome is known, also if its claim is deleted.
+/// outcome may read it: such a call is repeated until its outcome is known, also if its claim is deleted. Only the
+/// provisioner of the source's driver knows its calls, so it alone removes the finalizer, as long as that driver is known.
 ///
 /// As upstream, a claim keeps the finalizer for the next clone until it is being deleted, and a snapshot does not.
 /// Unlike upstream, which removes it after each volume and adds it again before each call, a snapshot has it until
@@ -17,6 +18,7 @@ use crate::{
 pub fn plan(
     source: &DataSource,
     world: &World,
+    driver: &str,
     options: Provisioning,
     may_be_read: impl Fn() -> bool,
 ) -> Option<SourceObject> {
@@ -32,7 +34,21 @@ pub fn plan(
         }
         DataSource::Elsewhere { .. } | DataSource::Other { .. } => return None,
     };
-    (object.is_protected() && !waits && !may_be_read()).then_some(object)
+    let is_of_other = driver_of(&object, world).is_some_and(|other| other != driver);
+    (object.is_protected() && !waits && !is_of_other && !may_be_read()).then_some(object)
+}
+
+/// The driver with the data of a source; none if its volume or content does not exist.
+fn driver_of<'w>(source: &SourceObject, world: &'w World) -> Option<&'w str> {
+    match source {
+        SourceObject::Claim(claim) => {
+            let volume = world.volumes.named(volume_name(claim)?)?;
+            Some(volume.spec.as_ref()?.csi.as_ref()?.driver.as_str())
+        }
+        SourceObject::Snapshot(snapshot) => {
+            Some(world.snapshot_contents.named(snapshot.content()?)?.spec.driver.as_str())
+        }
+    }
 }
 
 /// Whether a claim waits for a volume from the source. Upstream: `buildPendingSnapshotIndex`, which counts claims of
@@ -81,8 +97,13 @@ mod tests {
             ("it is not held", deleting(source(), &["other"]), clone("Bound"), false),
         ] {
             let key = DataSource::Claim(ObjectKey::new(NAMESPACE, "data"));
-            let planned =
-                plan(&key, &world([source.into(), clone.into()]), Provisioning::default(), || false);
+            let planned = plan(
+                &key,
+                &world([source.into(), clone.into()]),
+                testing::DRIVER,
+                Provisioning::default(),
+                || false,
+            );
             assert_eq!(planned.is_some(), expected, "{what}");
         }
     }
@@ -116,11 +137,32 @@ mod tests {
             for claim in claims {
                 world.apply(claim);
             }
-            let planned = |in_doubt| plan(&key, &world, Provisioning::default(), || in_doubt).is_some();
+            let planned = |in_doubt| {
+                plan(&key, &world, testing::DRIVER, Provisioning::default(), || in_doubt).is_some()
+            };
             assert_eq!(planned(false), expected, "{what}");
             assert!(!planned(true), "{what}, and a call is in doubt");
         }
     }
+
+    #[test]
+    fn the_provisioner_of_another_driver_releases_no_source() {
+        let mut snapshot = testing::snapshot("s", "data", "class");
+        snapshot.metadata.finalizers = Some(vec![RESTORE_PROTECTION.to_owned()]);
+        snapshot.status.get_or_insert_default().bound_volume_snapshot_content_name = Some("content".into());
+        let mut content = claimcheck_model::snapshot::VolumeSnapshotContent::default();
+        content.metadata.name = Some("content".into());
+        content.spec.driver = testing::DRIVER.to_owned();
+        let mut world = World::default();
+        world.apply(snapshot);
+        world.apply(content);
+        let key = DataSource::Snapshot(ObjectKey::new(NAMESPACE, "s"));
+        for (driver, expected) in [(testing::DRIVER, true), ("other.csi", false)] {
+            let planned = plan(&key, &world, driver, Provisioning::default(), || false);
+            assert_eq!(planned.is_some(), expected, "{driver}");
+        }
+    }
+
     #[test]
     fn a_source_stays_for_claims_of_other_namespaces_that_may_use_it() {
         let key = ObjectKey::new("there", "data");
@@ -144,7 +186,7 @@ mod tests {
                 world.apply(grant);
             }
             let options = Provisioning { cross_namespace_sources, ..Provisioning::default() };
-            let planned = plan(&DataSource::Claim(key.clone()), &world, options, || false);
+            let planned = plan(&DataSource::Claim(key.clone()), &world, testing::DRIVER, options, || false);
             assert_eq!(planned.is_some(), expected, "{what}");
         }
     }

@@ -17,14 +17,15 @@ use crate::{
 
 /// The controller that removes the sources' finalizers.
 pub struct Sources {
+    driver: String,
     options: Provisioning,
     calls: Calls,
 }
 
 impl Sources {
-    /// With these options and calls of the provisioner.
-    pub fn new(options: Provisioning, calls: Calls) -> Self {
-        Self { options, calls }
+    /// With the driver, these options and the calls of the provisioner.
+    pub fn new(driver: String, options: Provisioning, calls: Calls) -> Self {
+        Self { driver, options, calls }
     }
 }
 
@@ -67,7 +68,7 @@ impl Controller for Sources {
 
     fn plan(&self, source: &DataSource, world: &World, _: Timestamp) -> Plan<SourceObject> {
         let may_be_read = || self.calls.may_read(source);
-        Vec::from_iter(plan(source, world, self.options, may_be_read)).into()
+        Vec::from_iter(plan(source, world, &self.driver, self.options, may_be_read)).into()
     }
 
     async fn act(
@@ -113,7 +114,7 @@ mod tests {
             namespace: Some("there".into()),
             api_group: None,
         });
-        let sources = Sources::new(Provisioning::default(), Calls::default());
+        let sources = Sources::new(String::new(), Provisioning::default(), Calls::default());
         let mut world = World::default();
         let source = DataSource::Claim(ObjectKey::new("there", "data"));
         let change = world.apply(clone).expect("a change");
