@@ -161,10 +161,13 @@ pub fn plan_content(content: &str, world: &World) -> Option<Action> {
     is_unprotected(&**content).then(|| Action::HoldContent(content.clone()))
 }
 
-/// Plans the claim with this key: it is protected as long as a snapshot of it is not ready.
+/// Plans the claim with this key: it is protected as long as a snapshot of it is being created. One that cannot be, for
+/// example without a class, has no finalizer. Upstream protects the claim as long as any is not ready
+/// (external-snapshotter#1305).
 pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<Action> {
     let claim = world.claims.get(key)?;
-    let wanted = || world.snapshots.by(SnapshotBy::Claim, &key.to_string()).any(|one| !one.is_ready());
+    let begun = |one: &VolumeSnapshot| has(&one.metadata, SNAPSHOT_SOURCE_PROTECTION) && !one.is_ready();
+    let wanted = || world.snapshots.by(SnapshotBy::Claim, &key.to_string()).any(|one| begun(one));
     let held = has(&claim.metadata, SNAPSHOT_CLAIM_PROTECTION);
     (held && !wanted()).then(|| Action::ReleaseClaim(claim.clone()))
 }

@@ -391,6 +391,10 @@ fn contents_and_claims_are_held_while_needed() {
     bound_claim(&mut world, true);
     world.apply(held());
     assert_eq!(plan_claim(&key, &world), None, "a snapshot is being made");
+    let mut without_class = held();
+    without_class.metadata.finalizers = None;
+    world.apply(without_class);
+    assert!(plan_claim(&key, &world).is_some(), "nothing is made of the snapshot");
     let mut ready = bound(held());
     ready.status.as_mut().unwrap().ready_to_use = Some(true);
     world.apply(ready);
