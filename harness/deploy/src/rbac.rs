@@ -165,6 +165,13 @@ pub const RULES: &[Rule] = &[
     rule("", "nodes/status", &["patch"], Need::Disrupt, "simulated loss of nodes"),
     rule("", "nodes", &["get", "create", "delete"], Need::OurCluster, "nodes that are created again"),
     rule(STORAGE, "csinodes", &["delete"], Need::OurCluster, "nodes that are created again"),
+    rule(
+        STORAGE,
+        "volumeattachments",
+        &["create", "delete"],
+        Need::Disrupt,
+        "an attachment to a node that no longer exists",
+    ),
     // The built-in components.
     rule("", "namespaces", &["get", "list", "patch"], Need::Install, "the components' namespace"),
     rule("", "serviceaccounts", PUT, Need::Install, "the components' accounts"),

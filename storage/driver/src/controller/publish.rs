@@ -72,8 +72,8 @@ impl Driver {
         request: ControllerUnpublishVolumeRequest,
     ) -> Result<ControllerUnpublishVolumeResponse> {
         self.config.secrets.check(Call::ControllerUnpublishVolume, &request.secrets)?;
-        // A volume that is not there is on no node (CSI specification, ControllerUnpublishVolume: OK SHOULD be
-        // answered).
+        // A volume or node that does not exist is attached to nothing (CSI specification, ControllerUnpublishVolume: OK
+        // SHOULD be returned). Callers repeat the call otherwise.
         let locked = fields::volume_id(&request.volume_id).and_then(|id| self.lock(&id));
         let (_lock, mut volume) = match locked {
             Err(Error::NoVolume(_)) => return Ok(ControllerUnpublishVolumeResponse {}),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use claimcheck_model::CsiMethod;
 
 use super::{case, row};
@@ -31,7 +31,28 @@ pub(super) const ROWS: &[Case] = &[
         &[Need::Nodes(2), Need::Attach],
         case!(second_node_waits),
     ),
+    row(
+        SUITE,
+        "a volume is detached from a node that no longer exists and attaches to another node",
+        "none",
+        Pattern::IMMEDIATE,
+        &[Need::Disrupt, Need::Attach],
+        case!(node_gone),
+    ),
 ];
+
+/// A driver that does not know the node has to answer ControllerUnpublishVolume with OK (CSI specification: "the plugin
+/// SHOULD return 0 OK"): the attacher repeats the call until then, and the volume stays attached.
+async fn node_gone(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    t.attach_to_deleted_node(&volume).await?;
+    t.attachments_gone(&volume).await.context("the volume stays attached to a node that does not exist")?;
+    let output =
+        t.output(&TestPod::run_to_completion("pod", &claim, "echo here > /data/who; cat /data/who")).await?;
+    ensure!(output == "here", "the pod on another node read {output:?}");
+    Ok(())
+}
 
 async fn second_node_waits(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
