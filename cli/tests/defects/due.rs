@@ -8,10 +8,12 @@ pub(crate) enum Volumes {
     Directories,
     /// Needs root, as loop devices do.
     Images,
+    /// Images with xfs. Needs root.
+    XfsImages,
     /// Needs root.
     Devices,
 }
-pub(crate) use Volumes::{Devices, Directories, Images};
+pub(crate) use Volumes::{Devices, Directories, Images, XfsImages};
 
 /// How a case reports a defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -350,6 +352,12 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "lifecycle::data survives unpublishing and publishing the volume again [mount]",
             "after unpublishing and publishing the volume again: the data is missing or differs",
             6,
+        ),
+        Defect::XfsWithoutNouuid => due(
+            XfsImages,
+            "snapshots::CreateVolume from a snapshot restores its data [mount]",
+            "cannot mount the image",
+            4,
         ),
         Defect::MountLeftAfterUnstage => due(
             Directories,

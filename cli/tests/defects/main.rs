@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, process::Command, sync::Mutex, thread};
 use claimcheck_driver::defect::Defect;
 use serde_json::Value;
 
-use self::due::{As, Devices, Directories, Due, Images, Volumes, due_of};
+use self::due::{As, Devices, Directories, Due, Images, Volumes, XfsImages, due_of};
 
 /// The number of drivers that are tested at a time.
 const AT_ONCE: usize = 4;
@@ -112,6 +112,7 @@ fn summary(flags: &str, volumes: Volumes, settings: &[&str], cases: &[&str]) -> 
             driver.push_str(" --disable ONLINE_EXPANSION");
             &["--volume-parameter", "kind=image"]
         }
+        XfsImages => &["--volume-parameter", "kind=image", "--fs-type", "xfs"],
         Devices => &["--access-type", "block"],
     };
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))

@@ -7,7 +7,7 @@ use comfy_table::{ContentArrangement, Table, TableStyle};
 
 use crate::{
     Finding, Trial,
-    due::{As, Devices, Directories, Due, Images, due_of},
+    due::{As, Devices, Directories, Due, Images, XfsImages, due_of},
 };
 
 /// Set by `ci/defects --write`.
@@ -71,6 +71,7 @@ fn fixed(defect: Defect) -> String {
     let of = match volumes {
         Directories => "",
         Images => " (images)",
+        XfsImages => " (xfs)",
         Devices => " (raw block)",
     };
     let lacks = if without.is_empty() { String::new() } else { format!(" (without {})", without.join(", ")) };

@@ -89,6 +89,14 @@ impl Host for DefectiveHost {
         if self.aliases(from, to) { link_tree(from, to) } else { self.sound.copy_tree(from, to, until) }
     }
 
+    fn mount(&self, device: &Path, target: &Path, fs: FsType, options: &MountOptions) -> io::Result<()> {
+        let mut options = options.clone();
+        if self.defect == Defect::XfsWithoutNouuid {
+            options.filesystem.retain(|option| option != "nouuid");
+        }
+        self.sound.mount(device, target, fs, &options)
+    }
+
     fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>> {
         match self.defect {
             Defect::StageFormatsAgain => Ok(None),
@@ -111,7 +119,6 @@ impl Host for DefectiveHost {
         attach_loop(image: &Path, wanted: LoopUse) -> LoopDevice;
         detach_loop(device: &Path) -> ();
         resize_loop(device: &Path) -> ();
-        mount(device: &Path, target: &Path, fs: FsType, options: &MountOptions) -> ();
         remount_bind(target: &Path, options: &MountOptions) -> ();
         unmount(target: &Path) -> ();
         unmount_lazy(target: &Path) -> ();

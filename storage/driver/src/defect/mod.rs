@@ -116,6 +116,8 @@ pub enum Defect {
     StageTwiceTwoLoops,
     /// NodeStageVolume formats the device on every call
     StageFormatsAgain,
+    /// NodeStageVolume mounts xfs without `nouuid`, so that a volume and its copy cannot be mounted on one node
+    XfsWithoutNouuid,
     /// NodeUnstageVolume leaves the mount at the staging path
     MountLeftAfterUnstage,
     /// NodeUnstageVolume fails for a volume that is no longer staged
