@@ -30,6 +30,8 @@ pub enum Need {
     Retract,
     /// The sidecars are the built-in ones: upstream's behave differently, as ARCHITECTURE.md lists.
     BuiltinSidecars,
+    /// The sidecars are the built-in ones: upstream's fail the case, by this issue.
+    FixedSidecars(&'static str),
     /// Volumes that are provisioned like this.
     Provisioning(Provisioning),
     /// A file of this size in MiB fits on a volume.
@@ -60,6 +62,7 @@ impl Need {
             | Self::Variant(_)
             | Self::Retract
             | Self::BuiltinSidecars
+            | Self::FixedSidecars(_)
             | Self::FileSystem(_) => false,
         }
     }
@@ -86,6 +89,7 @@ impl claimcheck_engine::Need for Need {
             }
             Self::Retract
             | Self::BuiltinSidecars
+            | Self::FixedSidecars(_)
             | Self::Provisioning(_)
             | Self::FileMiB(_)
             | Self::FileSystem(FsType::Default) => return None,
@@ -141,6 +145,11 @@ impl claimcheck_engine::Need for Need {
                 "kubernetes-csi's sidecars behave differently, see ARCHITECTURE.md: use --sidecars ours, or omit \
                  --sidecar",
             ),
+            Self::FixedSidecars(issue) => cluster.upstream_sidecars.then(|| {
+                format!(
+                    "kubernetes-csi's sidecars behave differently ({issue}): use --sidecars ours, or omit --sidecar"
+                )
+            }),
             Self::Provisioning(Provisioning::Dynamic) => {
                 let creates = declared(calls.create, "does not create volumes", "CREATE_DELETE_VOLUME");
                 creates

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_cluster::{Disruption, Victim};
+use claimcheck_csi::Code;
 use claimcheck_informer::Kind;
 use claimcheck_model::{CsiMethod, OUT_OF_SERVICE};
 use k8s_openapi::api::core::v1::Pod as PodObject;
@@ -68,6 +69,14 @@ pub(super) const ROWS: &[Case] = &[
         // The first node's driver is also the cluster's controller, which attaches nothing while it is paused.
         &[Need::Nodes(2), Need::Disrupt, Need::Tap, Need::Stage],
         case!(driver_killed_during_stage),
+    ),
+    row(
+        SUITE,
+        "a pod on the node of a failed detach starts after the controllers are killed",
+        "none",
+        Pattern::IMMEDIATE,
+        &[Need::Disrupt, Need::Tap, Need::Attach],
+        case!(killed_during_detach),
     ),
     row(
         SUITE,
@@ -216,6 +225,30 @@ async fn driver_killed_during_stage(t: Arc<Fixture>) -> Result<()> {
     let output = t.ended(&pod?).await?;
     ensure!(output == "staged", "unexpected pod output {output:?}");
     t.called(CsiMethod::NodeStageVolume).await.context("NodeStageVolume was not retried")
+}
+
+/// The restarted controllers know from the VolumeAttachment alone that the volume is still attached
+/// (kubernetes#120571).
+async fn killed_during_detach(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    let first = t
+        .ready_pod(&TestPod::long_running("first", &claim, "echo here > /data/ticket && sync").on(&node))
+        .await?;
+    t.fail_calls(&volume, CsiMethod::ControllerUnpublishVolume, Code::Internal, None).await?;
+    t.remove_pod(&first).await?;
+    // Without its failed call, the detach may be over already.
+    t.detach_failed(&volume).await?;
+    t.disrupt(Victim::Controllers, Disruption::Kill).await?;
+    let second = TestPod::run_to_completion("second", &claim, "cat /data/ticket").on(&node);
+    let second = t.pod(&second).await;
+    t.end_faults().await;
+    let output = t.ended(&second?).await?;
+    ensure!(output == "here", "the second pod read {output:?}");
+    t.remove_named_pod("second").await?;
+    t.attachments_gone(&volume).await?;
+    t.remove_claim(&claim).await
 }
 
 async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {

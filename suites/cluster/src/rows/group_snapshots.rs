@@ -31,6 +31,10 @@ pub(super) const ROWS: &[Case] = &[
     group("a group snapshot is deleted with its members and their contents", case!(deleted)),
     group("a member of a group snapshot cannot be deleted alone", case!(member_alone)),
     group(
+        "a group snapshot with a member that lost its VolumeSnapshotContent is deleted completely",
+        case!(member_content_lost),
+    ),
+    group(
         "a group snapshot with a selector that matches no PVC reports an error until one matches",
         case!(no_claims),
     ),
@@ -145,6 +149,23 @@ async fn member_alone(t: Arc<Fixture>) -> Result<()> {
     ensure!(message.contains("is not allowed as it belongs to group snapshot"), "the Event is {message:?}");
     t.ready_snapshot(&member).await.context("the member was deleted")?;
     t.remove_group(&group).await
+}
+
+async fn member_content_lost(t: Arc<Fixture>) -> Result<()> {
+    two_claims(&t).await?;
+    let class = t.group_class(Policy::Delete).await?;
+    t.group_snapshot(GROUP, Some(&class)).await?;
+    let group = t.ready_group(GROUP).await?;
+    let members = t.members(GROUP, 2).await?;
+    let lost = &members[0].1;
+    t.remove_content_by_force(lost.content().context("the member is not bound")?).await?;
+    t.snapshot_reports(&lost.name_any(), "VolumeSnapshotContent is missing").await?;
+    t.remove_group(&group).await?;
+    for (_, member) in &members {
+        t.gone(Kind::Snapshot, &member.name_any()).await?;
+        t.content_gone(member.content().unwrap_or_default()).await?;
+    }
+    Ok(())
 }
 
 async fn no_claims(t: Arc<Fixture>) -> Result<()> {

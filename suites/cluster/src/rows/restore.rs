@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use claimcheck_model::Capability;
+use claimcheck_informer::Kind;
+use claimcheck_model::{Capability, CsiMethod};
 use futures::future::try_join_all;
 use serde_json::json;
 
@@ -36,6 +37,19 @@ const fn larger(pattern: Pattern) -> Case {
     )
 }
 
+/// With xfs both file systems have the same UUID, so that the driver needs the mount option `nouuid`
+/// (kubernetes#102538).
+const fn in_one_pod(pattern: Pattern) -> Case {
+    row(
+        SUITE,
+        "a restored volume and its source are mounted in one pod with independent data",
+        "multiVolume",
+        pattern,
+        &[SNAPSHOTS],
+        case!(in_one_pod_with_source),
+    )
+}
+
 pub(super) const ROWS: &[Case] = &[
     as_of(Pattern::IMMEDIATE),
     as_of(Pattern::WAIT_FOR_FIRST_CONSUMER),
@@ -59,13 +73,15 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::IMMEDIATE,
         case!(several),
     ),
+    in_one_pod(Pattern::EXT4),
+    in_one_pod(Pattern::XFS),
     row(
         SUITE,
-        "a restored volume and its source are mounted in one pod with independent data",
-        "multiVolume",
-        Pattern::EXT4,
-        &[SNAPSHOTS],
-        case!(in_one_pod_with_source),
+        "a snapshot deleted during a CreateVolume of unknown outcome remains until the outcome is known",
+        "provisioning",
+        Pattern::IMMEDIATE,
+        &[Need::Tap, Need::FixedSidecars("external-provisioner#1449"), SNAPSHOTS],
+        case!(in_doubt),
     ),
     row(
         SUITE,
@@ -149,6 +165,28 @@ async fn in_one_pod_with_source(t: Arc<Fixture>) -> Result<()> {
     let output = t.output(&TestPod::run_to_completion("pod", &claim, script).also(&restored)).await?;
     ensure!(output == "before\nsource\nrestored", "unexpected pod output {output:?}");
     Ok(())
+}
+
+async fn in_doubt(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "still read").await?;
+    let snapshot = t.taken("snapshot", &claim).await?;
+    // The restore waits for its class until the outcome of CreateVolume is made unknown.
+    let source = json!({ "dataSource": VolumeSource::Snapshot("snapshot").source() });
+    let restored = t.manual_claim("restored", &t.usual_size(), source).await?;
+    t.event("restored", "ProvisioningFailed").await?;
+    t.doubt_creation(&restored).await;
+    t.manual_class().await?;
+    t.event_containing("restored", &["ProvisioningFailed"], "DeadlineExceeded").await?;
+    t.remove_claim(&restored).await?;
+    t.delete_snapshot("snapshot").await?;
+    t.event("snapshot", "SnapshotDeletePending").await?;
+    t.content_of(&snapshot).await.context("the content was deleted during the restore")?;
+    let deleted = t.balance_now().await?.calls.get(&CsiMethod::DeleteSnapshot).copied();
+    ensure!(deleted.is_none(), "DeleteSnapshot was called during the restore");
+    t.end_faults().await;
+    t.gone(Kind::Snapshot, "snapshot").await?;
+    // The volume of the deleted claim has got an object, and is deleted with it.
+    t.volume_gone(&format!("pvc-{}", restored.uid)).await
 }
 
 async fn read_by_many(t: Arc<Fixture>) -> Result<()> {

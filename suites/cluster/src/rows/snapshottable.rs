@@ -66,6 +66,14 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::IMMEDIATE,
         case!(no_class),
     ),
+    row(
+        SUITE,
+        "a snapshot whose VolumeSnapshotClass is missing does not keep its source PVC",
+        "snapshottable",
+        Pattern::IMMEDIATE,
+        &[Need::FixedSidecars("external-snapshotter#1305"), SNAPSHOTS],
+        case!(no_class_keeps_no_claim),
+    ),
     snapshot(
         "a snapshot deleted while a PVC restores from it remains until that PVC is deleted",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
@@ -255,6 +263,19 @@ async fn no_class(t: Arc<Fixture>) -> Result<()> {
     let snapshot = t.ready_snapshot("snapshot").await?;
     let error = snapshot.status.and_then(|status| status.error);
     ensure!(error.is_none(), "the snapshot is ready but reports {error:?}");
+    Ok(())
+}
+
+async fn no_class_keeps_no_claim(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    t.bound(&claim).await?;
+    t.snapshot("without-class", &claim, &t.global("missing")).await?;
+    t.snapshot_reports("without-class", "not found").await?;
+    // Another snapshot of the same claim makes the controller protect the claim, and release it again.
+    t.taken("snapshot", &claim).await?;
+    t.remove_claim(&claim).await?;
+    let snapshot = t.snapshot_reports("without-class", "").await.context("the snapshot was deleted")?;
+    ensure!(snapshot.content().is_none(), "a content was created without a class");
     Ok(())
 }
 

@@ -17,14 +17,39 @@ const SUITE: &str = "stress";
 /// The number of volumes, unless the driver file sets another.
 const VOLUMES: usize = 50;
 
-pub(super) const ROWS: &[Case] = &[row(
-    SUITE,
-    "many volumes with one pod each are created and deleted concurrently",
-    "volume-stress",
-    Pattern::WAIT_FOR_FIRST_CONSUMER,
-    &[],
-    case!(many_at_once),
-)];
+pub(super) const ROWS: &[Case] = &[
+    row(
+        SUITE,
+        "many volumes with one pod each are created and deleted concurrently",
+        "volume-stress",
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
+        &[],
+        case!(many_at_once),
+    ),
+    row(
+        SUITE,
+        "many PVCs deleted while they are provisioned leave no PV and no volume",
+        "none",
+        Pattern::IMMEDIATE,
+        &[],
+        case!(deleted_at_once),
+    ),
+];
+
+/// Deletes each claim without waiting for its volume: which of them have one by then is a matter of time.
+async fn deleted_at_once(t: Arc<Fixture>) -> Result<()> {
+    t.class().await?;
+    let scale = t.stress().map_or(VOLUMES, |scale| scale.num_pods);
+    let names: Vec<String> = (0..scale).map(|n| format!("c{n}")).collect();
+    try_join_all(names.iter().map(|name| async {
+        let claim = t.claim(name).await?;
+        t.remove_claim(&claim).await?;
+        // It may get an object only after its claim is deleted: then the check for leaks finds it.
+        t.volume_gone(&format!("pvc-{}", claim.uid)).await
+    }))
+    .await
+    .map(drop)
+}
 
 async fn many_at_once(t: Arc<Fixture>) -> Result<()> {
     // In advance, to avoid a race between the tasks.

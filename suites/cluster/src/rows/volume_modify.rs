@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use claimcheck_informer::modification::Progress;
 use futures::future::try_join_all;
 use serde_json::json;
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Pattern, Run},
-    fixture::{Claim, Fixture, InstalledDriver, TestPod, Variant},
+    fixture::{Claim, Fixture, InstalledDriver, TestPod, Variant, refusal},
     need::Need,
 };
 
@@ -49,6 +49,8 @@ pub(super) const ROWS: &[Case] = &[
         case!(foreign),
     ),
     modifies("a PVC recovers from a VolumeAttributesClass that the driver rejects", case!(recovers)),
+    modifies("a PVC recovers from a rejected first VolumeAttributesClass by having none again", case!(unset)),
+    modifies("an applied VolumeAttributesClass cannot be removed from its PVC", case!(stays_set)),
     modifies("deletion of a VolumeAttributesClass is deferred while a volume uses it", case!(protected)),
     row(
         SUITE,
@@ -161,6 +163,33 @@ async fn recovers(t: Arc<Fixture>) -> Result<()> {
     t.event_containing("claim", &["VolumeModifyFailed"], "iops").await?;
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await
+}
+
+async fn unset(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let (invalid, silver) = (class(&t, "invalid", "0").await?, class(&t, "silver", "100").await?);
+    let claim = t.claim_of_driver(&driver, "claim", SIZE).await?;
+    t.bound(&claim).await?;
+    t.modify(&claim, &invalid).await?;
+    t.modification_is(&claim, Progress::Infeasible).await?;
+    t.modify_to(&claim, json!(null)).await.context("the rejected class cannot be removed")?;
+    let current =
+        t.claim_now(&claim).await?.status.and_then(|status| status.current_volume_attributes_class_name);
+    ensure!(current.is_none(), "the rejected class {current:?} is reported as that of the volume");
+    t.modify(&claim, &silver).await?;
+    t.modified(&claim, &silver).await
+}
+
+async fn stays_set(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let silver = class(&t, "silver", "100").await?;
+    let claim = having(&t, &driver, &silver).await?;
+    for (class, what) in [(json!(null), "nil"), (json!(""), "empty string")] {
+        let rejected = refusal(t.modify_to(&claim, class).await)?;
+        let expected = format!("update to {what} is forbidden when status.currentVolumeAttributesClassName");
+        ensure!(rejected.contains(&expected), "the update to {what} is rejected with {rejected:?}");
+    }
+    t.modified(&claim, &silver).await
 }
 
 async fn protected(t: Arc<Fixture>) -> Result<()> {
