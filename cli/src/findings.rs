@@ -99,7 +99,7 @@ fn write(path: &Path, summary: &Summary, level: Level) -> Result<String> {
     Ok(format!("wrote {count} findings to {}: check them, then run with --expect", path.display()))
 }
 
-/// Describes the leaks and violations of a run.
+/// Describes the leaks and violations of a run, and the faults of built-in components.
 fn leaks_of(summary: &Summary) -> Vec<String> {
     let leaks = summary.leaks.iter().map(|leak| {
         let by_case = leak.case.as_ref().map(|case| format!(" by {case}")).unwrap_or_default();
@@ -107,7 +107,8 @@ fn leaks_of(summary: &Summary) -> Vec<String> {
     });
     let violations =
         summary.violations.iter().map(|(rule, times)| format!("out of order: {} {times} times", rule.name()));
-    leaks.chain(violations).collect()
+    let faults = summary.component_faults.iter().map(ToString::to_string);
+    leaks.chain(violations).chain(faults).collect()
 }
 
 #[cfg(test)]

@@ -38,11 +38,38 @@ pub struct Denial {
     pub roles: Vec<String>,
 }
 
+/// An object that denied requests were about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeniedObject {
+    /// The right that is missing, in the namespace of the object.
+    pub denial: Denial,
+    /// The name of the object; empty for a list, and for an object that would be created.
+    pub name: String,
+    /// The number of requests.
+    pub times: u32,
+}
+
 impl Denial {
     /// What two denials that one rule resolves have in common: user, verb, group, resource and path. The namespace of
     /// the requests and RBAC's reason are not part of it, so that a program that polls is reported once.
     pub fn identity(&self) -> [&str; 5] {
         [&self.user, &self.verb, &self.group, &self.resource, &self.path]
+    }
+
+    /// The denial in a message of the API server (`ForbiddenMessage` of apiserver
+    /// pkg/endpoints/handlers/responsewriters/errors.go); none if another part than the authorizer rejects the request.
+    pub fn of_message(message: &str) -> Option<Self> {
+        let (user, text) = message.split_once("User \"")?.1.split_once("\" cannot ")?;
+        let (verb, text) = text.split_once(' ')?;
+        let of = Self { user: user.to_owned(), verb: verb.to_owned(), ..Self::default() };
+        if let Some(path) = text.strip_prefix("path \"") {
+            return Some(Self { path: path.split_once('"')?.0.to_owned(), ..of });
+        }
+        let (resource, text) = text.strip_prefix("resource \"")?.split_once("\" in API group \"")?;
+        let (group, text) = text.split_once('"')?;
+        let namespace = text.strip_prefix(" in the namespace \"").and_then(|text| text.split_once('"'));
+        let namespace = namespace.map_or("", |(namespace, _)| namespace).to_owned();
+        Some(Self { group: group.to_owned(), resource: resource.to_owned(), namespace, ..of })
     }
 
     /// A denial for tests: `ServiceAccount storage/driver may not list nodes`, with the role `ClusterRole runner`.
@@ -167,6 +194,29 @@ mod tests {
             Denial { resource: String::new(), path: "nodes".into(), ..first.clone() },
         ] {
             assert_ne!(first.identity(), other.identity(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_denial_is_read_from_the_message_of_the_api_server() {
+        let text = |message: &str| Denial::of_message(message).map(|denial| denial.to_string());
+        for (message, expected) in [
+            (
+                "pods \"p\" is forbidden: User \"system:serviceaccount:ns:a\" cannot patch resource \"pods/status\" in API \
+                 group \"\" in the namespace \"n\": RBAC: role.rbac.authorization.k8s.io \"x\" not found",
+                "ServiceAccount ns/a may not patch pods/status in namespace n",
+            ),
+            (
+                "volumeattachments.storage.k8s.io is forbidden: User \"jane\" cannot list resource \"volumeattachments\" \
+                 in API group \"storage.k8s.io\" at the cluster scope",
+                "user jane may not list volumeattachments.storage.k8s.io at the cluster scope",
+            ),
+            ("forbidden: User \"jane\" cannot get path \"/metrics\"", "user jane may not get /metrics"),
+        ] {
+            assert_eq!(text(message).as_deref(), Some(expected));
+        }
+        for other in ["pods \"p\" is forbidden: exceeded quota: q", "User \"jane\" cannot", ""] {
+            assert_eq!(text(other), None, "{other}");
         }
     }
 

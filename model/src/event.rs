@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApiWrite, CaseId, CaseResult, ComponentEnd, Denial, FailureDump, LoadEvent, PhaseSample, RpcMethod,
-    RunInfo, Stamp, StockMetrics, Unserved,
+    ApiWrite, CaseId, CaseResult, ComponentEnd, ComponentFault, Denial, FailureDump, LoadEvent, PhaseSample,
+    RpcMethod, RunInfo, Stamp, StockMetrics, Unserved,
 };
 
 /// An event and the time at which the reporter received it.
@@ -116,6 +116,8 @@ pub enum Event {
     /// A component exited unexpectedly and is restarted.
     #[serde(alias = "ended")]
     ComponentExited(ComponentEnd),
+    /// A fault of a built-in component.
+    ComponentFault(ComponentFault),
 }
 
 /// The set that a volume entered or left.

@@ -16,6 +16,9 @@ pub struct ComponentEnd {
     pub status: String,
     /// The last lines of its output, with the secrets of its command line redacted.
     pub last_lines: Vec<String>,
+    /// It is a built-in component.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub builtin: bool,
 }
 
 /// The run: driver, cluster and environment.

@@ -1,9 +1,9 @@
 //! The operations that differ between kinds of cluster: each is one function with an arm per kind.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use claimcheck_csi::tap::{FaultAction, FaultRule, KnownSecrets};
-use claimcheck_model::{Denial, Leak, Log, Unserved};
+use claimcheck_model::{ComponentFault, Denial, DeniedObject, Leak, Log, Unserved};
 use kube::Client;
 
 use super::{
@@ -86,6 +86,35 @@ impl Backend {
         match self {
             Self::Embedded(embedded) => embedded.denials(client).await,
             Self::Kind(_) | Self::Existing(_) => Vec::new(),
+        }
+    }
+
+    /// See [`Cluster::component_faults`](super::Cluster::component_faults).
+    pub(crate) async fn component_faults(&self, client: &Client, since: Duration) -> Vec<ComponentFault> {
+        match self {
+            Self::Embedded(embedded) => embedded.component_faults().await,
+            Self::Kind(kind) => component_logs::faults(client, kind.components(), since).await,
+            Self::Existing(Some(installation)) => {
+                component_logs::faults(client, installation.components(), since).await
+            }
+            Self::Existing(None) => Vec::new(),
+        }
+    }
+
+    /// See [`Cluster::denied_objects`](super::Cluster::denied_objects).
+    pub(crate) fn denied_objects(&self) -> Vec<DeniedObject> {
+        match self {
+            Self::Embedded(embedded) => embedded.denied_objects(),
+            Self::Kind(_) | Self::Existing(_) => Vec::new(),
+        }
+    }
+
+    /// See [`Cluster::outlives_run`](super::Cluster::outlives_run).
+    pub(crate) fn outlives_run(&self) -> bool {
+        match self {
+            Self::Embedded(_) => false,
+            Self::Kind(kind) => kind.nodes().outlives_run(),
+            Self::Existing(_) => true,
         }
     }
 

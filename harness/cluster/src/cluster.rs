@@ -3,10 +3,15 @@
 //! Cases and reports use the data alone, and so are independent of the kind of cluster. A new kind is one more
 //! [`Backend`], and a function that fills in the data.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use claimcheck_csi::tap::{Barrier, FaultRule, KnownSecrets, TapRecord};
-use claimcheck_model::{ApiWrite, ComponentEnd, Denial, Leak, Log, Rule, Stamp, Unserved};
+use claimcheck_model::{
+    ApiWrite, ComponentEnd, ComponentFault, Denial, DeniedObject, Leak, Log, Rule, Stamp, Unserved,
+};
 use kube::Client;
 use tokio::sync::mpsc;
 
@@ -27,6 +32,8 @@ pub struct Cluster {
     pub(super) driver: DriverUnderTest,
     pub(super) properties: Properties,
     pub(super) streams: Streams,
+    /// When it became ready.
+    pub(super) started: Instant,
     /// None if claimcheck has not started it.
     pub(super) api_server: Option<ApiServer>,
     pub(super) backend: Backend,
@@ -70,9 +77,25 @@ impl Cluster {
         self.backend.known_secrets()
     }
 
+    /// The faults of built-in components so far, as far as their logs can be read; on virtual nodes without crash loops,
+    /// which [their exits](Self::take_ends) show.
+    pub async fn component_faults(&self) -> Vec<ComponentFault> {
+        self.backend.component_faults(&self.client, self.started.elapsed()).await
+    }
+
     /// What RBAC did not permit programs so far: the rules that are missing in a vendor's roles. Known on virtual nodes only.
     pub async fn denials(&self) -> Vec<Denial> {
         self.backend.denials(&self.client).await
+    }
+
+    /// The objects that denied requests were about, with the embedded API server.
+    pub fn denied_objects(&self) -> Vec<DeniedObject> {
+        self.backend.denied_objects()
+    }
+
+    /// Whether it exists after the run, with what the run leaves there.
+    pub fn outlives_run(&self) -> bool {
+        self.backend.outlives_run()
     }
 
     /// What programs requested so far in versions that the API server does not serve. Known on virtual nodes only.

@@ -8,7 +8,7 @@ use std::{
 
 use claimcheck_apiserver::{self as apiserver, kubeconfig};
 use claimcheck_deploy::install::{NAMESPACE, accounts};
-use claimcheck_model::{Denial, Unserved};
+use claimcheck_model::{Denial, DeniedObject, Unserved};
 use kube::Client;
 
 use super::{
@@ -202,6 +202,22 @@ impl ControlPlane {
         match self {
             Self::Builtin { server, .. } => server.denials(),
             Self::Stock(stock) => stock.denials(),
+        }
+    }
+
+    /// The objects that denied requests were about; only known by the embedded one.
+    pub(super) fn denied_objects(&self) -> Vec<DeniedObject> {
+        match self {
+            Self::Builtin { server, .. } => server.denied_objects(),
+            Self::Stock(_) => Vec::new(),
+        }
+    }
+
+    /// Whether [`denials`](Self::denials) contains those of built-in components.
+    pub(super) fn audits_builtin_users(&self) -> bool {
+        match self {
+            Self::Builtin { .. } => true,
+            Self::Stock(_) => false,
         }
     }
 

@@ -14,6 +14,7 @@ use futures::future::join_all;
 use kube::Client;
 
 use super::{
+    component_faults::BuiltinUsers,
     control_plane::ControlPlane,
     controller_manager,
     embedded::UpError,
@@ -24,7 +25,11 @@ use super::{
 };
 
 /// The processes of the controllers.
-pub(super) struct Controllers(Vec<Supervised>);
+pub(super) struct Controllers {
+    processes: Vec<Supervised>,
+    /// The users that the built-in components act as.
+    builtin_users: BuiltinUsers,
+}
 
 /// Flags of the sidecars on virtual nodes. They have upstream's defaults, with which a failed call is retried after a
 /// second at the earliest, and capacities are not published; those are in the namespace of the components.
@@ -110,17 +115,22 @@ impl Controllers {
                 }
             }
         }
-        Ok(Self(processes))
+        Ok(Self { processes, builtin_users: BuiltinUsers::of(&names) })
     }
 
     /// All processes.
     pub(super) fn processes(&self) -> &[Supervised] {
-        &self.0
+        &self.processes
+    }
+
+    /// The users that the built-in components act as.
+    pub(super) fn builtin_users(&self) -> &BuiltinUsers {
+        &self.builtin_users
     }
 
     /// Disrupts all of them.
     pub(super) async fn disrupt(&self, disruption: Disruption) {
-        join_all(self.0.iter().map(|process| process.disrupt(disruption))).await;
+        join_all(self.processes.iter().map(|process| process.disrupt(disruption))).await;
     }
 }
 

@@ -22,6 +22,16 @@ impl fmt::Display for FaultSpec {
     }
 }
 
+impl FaultSpec {
+    /// Whether a driver's call that has met it meets it again whenever it is repeated.
+    pub fn is_permanent(&self) -> bool {
+        match &self.rule {
+            Rule::Api(_) => false,
+            Rule::Call(rule) => rule.rate == Rate::ALWAYS && rule.count.is_none(),
+        }
+    }
+}
+
 /// Its interpretation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {

@@ -146,6 +146,11 @@ impl Installation {
         Ok(real)
     }
 
+    /// The built-in components.
+    pub(super) fn components(&self) -> &install::Options {
+        &self.components
+    }
+
     /// A note on existing volumes, if the controllers have moved to another node.
     pub(super) fn moved(&self) -> Option<Log> {
         let text = self.controller_node.as_ref().and_then(ControllerNodeWatch::moved)?;

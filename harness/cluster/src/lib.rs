@@ -20,6 +20,7 @@ mod backend;
 mod call_faults;
 mod capabilities;
 mod cluster;
+mod component_faults;
 mod component_logs;
 mod control_plane;
 mod controller_manager;
@@ -93,6 +94,7 @@ pub use orphaned_loop_devices::{OrphanedLoopDevice, OrphanedLoopDevicesError, de
 pub use properties::ClusterCapabilities;
 pub use reachable_nodes::ReachableNodes;
 pub use real::{ClassChoice, RealError, Target};
+pub use secrets::without_secrets;
 pub use sidecars::{
     AbsentSidecars, AccountChoiceError, ApplyObjectError, CredentialsError, RbacFileError, Sidecar,
     SidecarAccount, SidecarAccountError, SidecarError, SidecarList, StartSidecarsError, StockSidecars,

@@ -143,6 +143,7 @@ pub(super) struct Node {
     pub namespace: NodeNamespace,
     // Not supervised: without its runtime a node loses its pods, which fails the run.
     _runtime: Process,
+    runtime_log: PathBuf,
 }
 
 /// A node cannot be started.
@@ -179,7 +180,7 @@ impl Node {
         };
         fs::create_dir_all(&paths.kubelet).map_err(preparing(&paths.kubelet))?;
         kubeconfig::write(&paths.kubeconfig, kubeconfig).map_err(preparing(&paths.kubeconfig))?;
-        let (runtime, namespace) = start_runtime(common, &paths).await?;
+        let (runtime, runtime_log, namespace) = start_runtime(common, &paths).await?;
         for init in &common.init {
             init.run(common, &paths, &namespace, is_first).await?;
         }
@@ -205,12 +206,25 @@ impl Node {
         args.extend(common.metrics_args("node", Some(name)));
         let spec = common.component(format!("agent {name}"), args, Some(namespace.clone()));
         let agent = common.start(spec)?;
-        Ok(Self { paths, agent, driver, namespace, _runtime: runtime })
+        Ok(Self { paths, agent, driver, namespace, _runtime: runtime, runtime_log })
+    }
+
+    /// The name of its runtime, and its log.
+    pub(super) fn runtime_log(&self) -> (String, String) {
+        let log = fs::read(&self.runtime_log).unwrap_or_default();
+        (runtime_name(&self.paths), String::from_utf8_lossy(&log).into_owned())
     }
 }
 
+fn runtime_name(paths: &Paths) -> String {
+    format!("runtime {}", paths.name)
+}
+
 /// Starts the zygote, and opens the node's namespace before the zygote leaves it.
-async fn start_runtime(common: &Common, paths: &Paths) -> Result<(Process, NodeNamespace), NodeError> {
+async fn start_runtime(
+    common: &Common,
+    paths: &Paths,
+) -> Result<(Process, PathBuf, NodeNamespace), NodeError> {
     let args = [
         OsString::from("runtime"),
         "--socket".into(),
@@ -218,10 +232,10 @@ async fn start_runtime(common: &Common, paths: &Paths) -> Result<(Process, NodeN
         "--kubelet-dir".into(),
         paths.kubelet.clone().into(),
     ];
-    let spec = common.component(format!("runtime {}", paths.name), args.into(), None);
+    let spec = common.component(runtime_name(paths), args.into(), None);
     let mut process = spec.spawn_piped()?;
     match handshake(&mut process).await {
-        Some(namespace) => Ok((process, namespace)),
+        Some(namespace) => Ok((process, spec.log, namespace)),
         None => {
             let _ = process.wait().await;
             let log = fs::read_to_string(&spec.log).unwrap_or_default();

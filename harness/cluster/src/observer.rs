@@ -46,6 +46,14 @@ pub enum WaitError {
         /// The last observed state.
         last: String,
     },
+    /// A component requests a change that the condition requires, and RBAC does not permit it.
+    #[error("{what} can never succeed: {denial}")]
+    Denied {
+        /// The condition.
+        what: String,
+        /// The missing right, and the remedy.
+        denial: String,
+    },
     /// The condition can never be met.
     #[error("{what} can never succeed: {reason}")]
     Never {

@@ -121,6 +121,11 @@ impl OnKind {
         }
     }
 
+    /// The built-in components.
+    pub(super) fn components(&self) -> &install::Options {
+        &self.components
+    }
+
     /// Its nodes.
     pub(super) fn nodes(&self) -> &KindCluster {
         &self.nodes

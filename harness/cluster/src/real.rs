@@ -2,7 +2,7 @@
 //! components installed for this run are removed (`installation`), or one created by kind (`on_kind`). Cases work in
 //! their own namespaces.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Instant};
 
 use claimcheck_informer::World;
 use claimcheck_model::{Capability, DEFAULT_CLASS};
@@ -166,8 +166,8 @@ impl Real {
     /// The cluster, with what is behind its API.
     pub(super) fn with(self, backend: Backend) -> Cluster {
         let Self { client, observer, driver, .. } = self;
-        let (properties, streams) = (backend.properties(), Streams::default());
-        Cluster { client, observer, driver, properties, streams, api_server: None, backend }
+        let (properties, streams, started) = (backend.properties(), Streams::default(), Instant::now());
+        Cluster { client, observer, driver, properties, streams, started, api_server: None, backend }
     }
 }
 

@@ -43,6 +43,11 @@ impl Secrets {
     }
 }
 
+/// An argument without the secrets in its words.
+pub fn without_secrets(text: &str) -> String {
+    Secrets::of(text.split_whitespace()).hide(text)
+}
+
 fn is_secret(name: &str) -> bool {
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
     NAMES.iter().any(|secret| name.contains(secret)) && !PLACES.iter().any(|place| name.ends_with(place))

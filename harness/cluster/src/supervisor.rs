@@ -32,6 +32,10 @@ const STEADY: Duration = Duration::from_millis(500);
 /// also exits if its first calls last longer than a second; it runs for longer than this, and is given more attempts.
 const STEADY_AGAIN: Duration = Duration::from_secs(2);
 
+/// The running binary: the program of built-in components. The link, not its target: a program that was rebuilt meanwhile
+/// has no path.
+pub(super) const OURSELVES: &str = "/proc/self/exe";
+
 /// A disruption of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disruption {
@@ -84,6 +88,11 @@ impl Supervised {
     /// Its name in logs.
     pub fn name(&self) -> &str {
         &self.spec.name
+    }
+
+    /// Whether it is a built-in component.
+    pub(super) fn is_builtin(&self) -> bool {
+        is_builtin(&self.spec)
     }
 
     /// The current command line, as in a shell, without secrets.
@@ -258,7 +267,8 @@ impl Supervisor {
         warn!(component = spec.name, status, "exited unexpectedly, restarting");
         let last_lines = last_output(spec).lines().map(str::to_owned).collect();
         // Without listeners the event is dropped.
-        let _ = self.ends.send(ComponentEnd { component: spec.name.clone(), status, last_lines });
+        let (component, builtin) = (spec.name.clone(), is_builtin(spec));
+        let _ = self.ends.send(ComponentEnd { component, status, last_lines, builtin });
     }
 
     /// Starts the component; `None` if it was stopped before it could be started.
@@ -289,6 +299,10 @@ impl Supervisor {
             }
         }
     }
+}
+
+fn is_builtin(spec: &ProcessSpec) -> bool {
+    spec.program == Path::new(OURSELVES)
 }
 
 /// The secrets of its command line.

@@ -16,7 +16,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use super::requests::metered;
+use super::{denials::logging_denials, requests::metered};
 use crate::writes::{ApiWriteRecorder, recording_client};
 
 /// Arguments for the connection to the API server.
@@ -100,7 +100,7 @@ impl ApiArgs {
     pub(super) async fn nameless(&self, meter: &Meter) -> Result<Client> {
         let config = client_config(self.kubeconfig.as_deref(), self.master.as_ref()).await?;
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-        let client = metered(&Client::try_from(config)?, &host, meter);
+        let client = logging_denials(&metered(&Client::try_from(config)?, &host, meter));
         Ok(match ApiWriteRecorder::of_environment() {
             Some(recorder) => recording_client(&client, &recorder, ""),
             None => client,

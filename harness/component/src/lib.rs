@@ -7,6 +7,7 @@ pub mod accounts;
 mod api;
 pub mod client;
 mod controller;
+mod denials;
 mod election;
 mod endpoint;
 mod gates;

@@ -116,7 +116,10 @@ impl Summary {
     /// The verdict.
     pub fn ending(&self) -> Ending {
         let failed = self.cases.failed + self.load.as_ref().map_or(0, |load| load.failed);
-        let is_clean = failed == 0 && self.leaks.is_empty() && self.violations.is_empty();
+        let is_clean = failed == 0
+            && self.leaks.is_empty()
+            && self.violations.is_empty()
+            && self.component_faults.is_empty();
         match &self.state {
             State::NotStarted { .. } => Ending::NotStarted,
             State::NotEnded { .. } => Ending::NotEnded,
@@ -157,7 +160,8 @@ impl Summary {
         let violations =
             violations.map(|(rule, times)| format!("calls out of order: {} {times} ×", rule.name()));
         let unmet = self.unmet_slos().map(|slo| format!("threshold not met: {}: {}", slo.slo, slo.reason));
-        volumes.chain(leaks).chain(violations).chain(unmet).collect()
+        let components = self.component_faults.iter().map(ToString::to_string);
+        components.chain(volumes).chain(leaks).chain(violations).chain(unmet).collect()
     }
 
     /// That nothing was tested, and the skip reasons, the most frequent first.

@@ -6,8 +6,12 @@ use std::time::Duration;
 use claimcheck_model::CaseResult;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
+use super::component_faults::component_faults;
 use super::ending::Ending;
 use super::summary::{CaseLine, Summary};
+
+/// The suite of the faults of built-in components.
+const COMPONENTS: &str = "built-in components";
 
 /// The summary as JUnit XML.
 pub(super) fn render(summary: &Summary) -> String {
@@ -21,6 +25,9 @@ pub(super) fn render(summary: &Summary) -> String {
         let mut suite = TestSuite::new(name);
         suite.set_time(duration(lines.iter().map(|line| line.seconds).sum()));
         suite.add_test_cases(lines.into_iter().map(|line| case(line, summary)));
+        report.add_test_suite(suite);
+    }
+    if let Some(suite) = built_in_components(summary) {
         report.add_test_suite(suite);
     }
     if let Some(status) = of_run(summary) {
@@ -43,6 +50,24 @@ fn of_run(summary: &Summary) -> Option<TestCaseStatus> {
     let mut status = TestCaseStatus::non_success(kind);
     status.set_message(text.lines().next().unwrap_or_default()).set_description(text.as_str());
     Some(status)
+}
+
+/// The faults of built-in components as failed test cases: the run failed, even if no case did.
+fn built_in_components(summary: &Summary) -> Option<TestSuite> {
+    let (faults, remedy) = component_faults(summary);
+    let failed = faults.into_iter().map(|fault| {
+        let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+        status.set_message(fault.as_str()).set_description(remedy);
+        let mut case = TestCase::new(fault, status);
+        case.set_classname(COMPONENTS);
+        case
+    });
+    let failed: Vec<TestCase> = failed.collect();
+    let mut suite = TestSuite::new(COMPONENTS);
+    (!failed.is_empty()).then(|| {
+        suite.add_test_cases(failed);
+        suite
+    })
 }
 
 fn case(line: &CaseLine, summary: &Summary) -> TestCase {

@@ -14,6 +14,7 @@
 mod capabilities;
 mod causes;
 pub mod compare;
+mod component_faults;
 mod ending;
 mod events;
 mod file_flag;

@@ -9,6 +9,7 @@ use claimcheck_model::{CaseResult, Phase, TransitionKind};
 
 use super::ReportError;
 use super::causes::{self, Consequence, Finding};
+use super::component_faults::component_faults;
 use super::ending::Ending;
 use super::missing_rules::missing_rules;
 use super::nodes::clock;
@@ -39,6 +40,7 @@ pub(super) fn append(path: &Path, text: &str) -> Result<(), ReportError> {
 pub(super) fn render(summary: &Summary) -> String {
     let mut parts = vec![verdict(summary)];
     parts.extend(failures(summary));
+    parts.extend(faults(summary));
     parts.extend(leaks(summary));
     parts.extend(denials(summary));
     parts.extend(unserved(summary));
@@ -81,6 +83,7 @@ fn verdict(summary: &Summary) -> String {
     let failed_with = failed_with(summary.findings(), cases.failed);
     for (count, what) in [
         (failed, failed_with.as_str()),
+        (summary.component_faults.len() as u64, "faults of built-in components"),
         (cases.skipped, "skipped"),
         (summary.denials.len() as u64, "missing rights"),
         (summary.unserved.len() as u64, "unserved APIs"),
@@ -145,6 +148,13 @@ fn consequences(all: &[Consequence<'_>]) -> String {
 fn fence(words: &str) -> String {
     let longest = words.split(|c| c != '`').map(str::len).max().unwrap_or_default();
     "`".repeat(3.max(longest + 1))
+}
+
+/// Faults of built-in components.
+fn faults(summary: &Summary) -> Option<String> {
+    let (faults, remedy) = component_faults(summary);
+    let lines: String = faults.iter().map(|fault| format!("- {}\n", html(fault))).collect();
+    (!lines.is_empty()).then(|| format!("### Faults of built-in components\n\n{lines}\n{remedy}\n"))
 }
 
 fn leaks(summary: &Summary) -> Option<String> {

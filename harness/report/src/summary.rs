@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use claimcheck_model::{
-    CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Denial, Event, Leak, LoadEvent, Outcome,
-    Phase, Rule, RunInfo, StockComponent, StockState, TransitionKind, Unserved, read_environment,
+    CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, ComponentFault, Denial, Event, Leak,
+    LoadEvent, Outcome, Phase, Rule, RunInfo, StockComponent, StockState, TransitionKind, Unserved,
+    read_environment,
 };
 use serde::{Deserialize, Serialize};
 
 use super::capabilities;
 use super::causes::{self, Cause};
+use super::component_faults::add_crash_loops;
 use super::ending::State;
 use super::load::{LoadSummary, LoadTally};
 use super::quantiles::{Durations, Quantiles};
@@ -45,6 +47,9 @@ pub struct Summary {
     /// Failures grouped by cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
+    /// Faults of built-in components, which fail the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub component_faults: Vec<ComponentFault>,
     /// What RBAC did not permit programs: the rules that are missing in a vendor's roles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denials: Vec<Denial>,
@@ -131,6 +136,9 @@ pub struct Restarts {
     pub status: String,
     /// The last lines of its output.
     pub last_lines: Vec<String>,
+    /// It is a built-in component.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub builtin: bool,
 }
 
 /// CSI calls of one method.
@@ -254,6 +262,7 @@ impl Tally {
             Event::Warning { case, text } => {
                 summary.warnings.push(CaseWarning { case: case.clone(), text: text.clone() });
             }
+            Event::ComponentFault(fault) => summary.component_faults.push(fault.clone()),
             Event::Denied(denial) => summary.denials.push(denial.clone()),
             Event::Unserved(request) => summary.unserved.push(request.clone()),
             Event::Leak(leak) => summary.leaks.push(leak.clone()),
@@ -263,7 +272,7 @@ impl Tally {
                 let restarts = summary.restarts.entry(end.component.clone()).or_default();
                 let times = restarts.times + 1;
                 let (status, last_lines) = (end.status.clone(), end.last_lines.clone());
-                *restarts = Restarts { times, status, last_lines };
+                *restarts = Restarts { times, status, last_lines, builtin: end.builtin };
             }
             Event::CaseStarted { .. }
             | Event::Step { .. }
@@ -291,6 +300,7 @@ impl Tally {
                 calls.latency = Some(latency.quantiles(MEASURES[0]));
             }
         }
+        add_crash_loops(&mut summary);
         summary.causes = causes::group(&summary.results, &summary.warnings);
         summary.capabilities = capabilities::matrix(&capabilities, &summary.results);
         summary.load = load.map(LoadTally::finish);

@@ -10,6 +10,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, Table
 
 use super::capabilities;
 use super::causes;
+use super::component_faults::component_faults;
 use super::ending::Ending;
 use super::load_table;
 use super::missing_rules::missing_rules;
@@ -143,6 +144,7 @@ pub(crate) fn render_with(
     parts.extend(violations(summary, paint));
     parts.extend(restarts(summary, paint));
     parts.extend(leaks(summary, paint));
+    parts.extend(faults(summary, paint));
     parts.extend(failures(summary, paint));
     parts.extend(common_causes(summary, paint));
     parts.extend(details);
@@ -376,6 +378,14 @@ fn restarts(summary: &Summary, paint: Style) -> Option<String> {
     section(paint.with("1;33", "Unexpected exits (components were restarted)"), lines)
 }
 
+/// Faults of built-in components.
+fn faults(summary: &Summary, paint: Style) -> Option<String> {
+    let (faults, remedy) = component_faults(summary);
+    let remedy = (!faults.is_empty()).then(|| paint.dim(&wrap(remedy, "      ")).trim_start().to_owned());
+    let lines = faults.iter().map(|fault| wrap(fault, "  ").trim_start().to_owned()).chain(remedy);
+    section(paint.with("1;31", "Faults of built-in components"), lines)
+}
+
 fn leaks(summary: &Summary, paint: Style) -> Option<String> {
     let lines = summary.leaks.iter().map(|leak| {
         let by_case = leak.case.as_ref().map(|case| format!("  {}", paint.dim(&case.to_string())));
@@ -425,6 +435,7 @@ fn verdict(summary: &Summary, paint: Style, result: Option<&Path>) -> String {
     let mut parts = vec![done];
     let others = [
         (failed, failed_with(summary.findings(), cases.failed)),
+        (summary.component_faults.len() as u64, "faults of built-in components".to_owned()),
         (cases.skipped, "skipped".to_owned()),
         (summary.warnings.len() as u64, "warnings".to_owned()),
         (summary.denials.len() as u64, "missing rights".to_owned()),

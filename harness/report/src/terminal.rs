@@ -99,6 +99,7 @@ impl Progress {
                     end.component, end.status
                 ))
             }),
+            Event::ComponentFault(fault) => self.print(|paint| paint.red(&format!("  ! {fault}"))),
             Event::RunFinished { .. }
             | Event::RunAborted { .. }
             | Event::Phase(_)

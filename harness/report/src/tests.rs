@@ -2,9 +2,9 @@
 
 use super::*;
 use claimcheck_model::{
-    Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, ControllersUsage, Denial,
-    Leak, LeakKind, LoadPlan, Outcome, Phase, PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds,
-    Transition, TransitionKind, Unserved, Usage, VolumeStep,
+    Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, ComponentFault,
+    ControllersUsage, Denial, Leak, LeakKind, LoadPlan, Outcome, Phase, PhaseSample, RpcSummary, Rule,
+    RunInfo, Source, SubjectIds, Transition, TransitionKind, Unserved, Usage, VolumeStep,
 };
 use jiff::Timestamp;
 
@@ -260,6 +260,41 @@ fn missing_rights_are_reported_everywhere_and_fail_nothing() {
 }
 
 #[test]
+fn faults_of_built_in_components_fail_the_run_in_every_output() {
+    let exit = |builtin| {
+        let (component, status) = ("driver node-1".to_owned(), "exit status: 1".to_owned());
+        Event::ComponentExited(ComponentEnd { component, status, last_lines: Vec::new(), builtin })
+    };
+    // A vendor's driver may exit as often as it does: cases fail then.
+    assert_eq!(summary_of(&[exit(false), exit(false), exit(false)]).ending(), Ending::Passed);
+    let panicked =
+        ComponentFault::Panicked { component: "controllers".into(), message: "src/a.rs:1:2: boom".into() };
+    let denied = ComponentFault::Denied(Denial::example());
+    for (events, expected) in [
+        (
+            vec![Event::ComponentFault(denied)],
+            "403 Forbidden: ServiceAccount storage/driver may not list nodes at the cluster scope",
+        ),
+        (vec![Event::ComponentFault(panicked)], "controllers panicked at src/a.rs:1:2: boom"),
+        (
+            vec![exit(true), exit(true), exit(true)],
+            "driver node-1 exited unexpectedly 3 times, the last time with exit status: 1",
+        ),
+    ] {
+        let summary = summary_of(&events);
+        assert_eq!((summary.ending(), summary.passed()), (Ending::Failed, false));
+        let tables = render(&summary, Style { color: false }, None);
+        for text in [tables, markdown::render(&summary), junit::render(&summary)] {
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains(expected), "{text}");
+        }
+        assert!(junit::render(&summary).contains("failures=\"1\""), "{}", junit::render(&summary));
+        let again: Summary = serde_json::from_slice(&summary.to_json()).unwrap();
+        assert_eq!(again.component_faults, summary.component_faults);
+    }
+}
+
+#[test]
 fn unserved_apis_are_reported_everywhere_and_fail_nothing() {
     let request = Unserved::example();
     let summary = passing_with(Event::Unserved(request.clone()));
@@ -281,9 +316,11 @@ fn an_exited_component_is_reported_with_its_last_log_lines() {
             component: "driver node-1".into(),
             status: status.into(),
             last_lines,
+            builtin: true,
         })
     };
     let summary = summary_of(&[end("exit status: 1"), end("exit status: 2")]);
+    assert_eq!(summary.ending(), Ending::Passed);
     let text = render(&summary, Style::PLAIN, None);
     let expected = "driver node-1: 2 ×, last: exit status: 2\n      exit status: 2: no such disk";
     assert!(text.contains(expected), "{text}");

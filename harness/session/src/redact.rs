@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use claimcheck_csi::tap::KnownSecrets;
-use claimcheck_model::{CaseResult, Event, LoadEvent};
+use claimcheck_model::{CaseResult, ComponentFault, Event, LoadEvent};
 use serde_json::Value;
 
 /// Removes these secrets and all tokens from an event.
@@ -28,6 +28,7 @@ pub(crate) fn redact(event: &mut Event, secrets: &KnownSecrets) {
         }
         | Event::Load(LoadEvent::Failed { reason, .. })
         | Event::Warning { text: reason, .. } => text(reason),
+        Event::ComponentFault(ComponentFault::Panicked { message, .. }) => text(message),
         Event::ComponentExited(end) => end.last_lines.iter_mut().for_each(text),
         // The others contain names and numbers.
         _ => {}

@@ -240,7 +240,12 @@ impl Session {
     /// Emits an event to the reporters, without the tokens and known secrets in its texts.
     pub fn emit(&self, mut event: Event) {
         redact(&mut event, &self.secrets);
-        if matches!(event, Event::Leak(_) | Event::CaseFinished { result: CaseResult::Failed { .. }, .. }) {
+        if matches!(
+            event,
+            Event::Leak(_)
+                | Event::ComponentFault(_)
+                | Event::CaseFinished { result: CaseResult::Failed { .. }, .. }
+        ) {
             self.failed.store(true, Ordering::Relaxed);
         }
         // Without listeners the event is dropped.
@@ -318,6 +323,9 @@ impl Session {
         leaks.extend(self.cluster.backend_leaks().await);
         for leak in &leaks {
             self.emit(Event::Leak(leak.clone()));
+        }
+        for fault in self.cluster.component_faults().await {
+            self.emit(Event::ComponentFault(fault));
         }
         for denial in self.cluster.denials().await {
             self.emit(Event::Denied(denial));

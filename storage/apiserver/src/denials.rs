@@ -1,39 +1,70 @@
-//! What RBAC did not permit, once per user, verb and resource: the rules that are missing in a vendor's roles.
+//! What RBAC did not permit, once per user, verb and resource: the rules that are missing in a vendor's roles; and how
+//! often each object was concerned, since a client that repeats a denied request does not continue.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use claimcheck_model::Denial;
+use claimcheck_model::{Denial, DeniedObject};
 
 use crate::auth::{Action, ActionTarget};
 
 /// The number of denials from which on new ones are not recorded, since a client may send any path.
 const MOST: usize = 1000;
 
-/// The denials so far, by their identities.
+/// The denials so far.
 #[derive(Debug, Default)]
-pub struct Denials(Mutex<BTreeMap<[String; 5], Denial>>);
+pub struct Denials(Mutex<Recorded>);
+
+#[derive(Debug, Default)]
+struct Recorded {
+    /// By their identities.
+    denials: BTreeMap<[String; 5], Denial>,
+    /// The number of requests for each object.
+    objects: BTreeMap<(Denial, String), u32>,
+}
 
 impl Denials {
     /// Records a denial with RBAC's reason, which may be empty. The first of its kind is logged.
     pub fn record(&self, user: &str, action: &Action, reason: &str) {
         let denial = denial(user, action, reason);
         let identity = denial.identity().map(str::to_owned);
-        let mut denials = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = denials.len();
-        if let Entry::Vacant(new) = denials.entry(identity)
+        let mut recorded = self.recorded();
+        let count = recorded.denials.len();
+        if let Entry::Vacant(new) = recorded.denials.entry(identity)
             && count < MOST
         {
             tracing::warn!("403 Forbidden: {denial}");
-            new.insert(denial);
+            new.insert(denial.clone());
+        }
+        let ActionTarget::Resource(target) = &action.target else { return };
+        let (object, count) = ((denial, target.name.clone()), recorded.objects.len());
+        match recorded.objects.entry(object) {
+            Entry::Occupied(mut times) => *times.get_mut() += 1,
+            Entry::Vacant(new) if count < MOST => drop(new.insert(1)),
+            Entry::Vacant(_) => {}
         }
     }
 
     /// All of them, by user.
     pub fn all(&self) -> Vec<Denial> {
-        let denials = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        denials.values().cloned().collect()
+        self.recorded().denials.values().cloned().collect()
+    }
+
+    /// The objects that denied requests were about.
+    pub fn objects(&self) -> Vec<DeniedObject> {
+        let recorded = self.recorded();
+        let objects = recorded.objects.iter();
+        let object = |((denial, name), times): (&(Denial, String), &u32)| DeniedObject {
+            denial: denial.clone(),
+            name: name.clone(),
+            times: *times,
+        };
+        objects.map(object).collect()
+    }
+
+    fn recorded(&self) -> MutexGuard<'_, Recorded> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -67,6 +98,7 @@ mod tests {
         let denials = Denials::default();
         for (user, method, path) in [
             ("b", Method::GET, "/api/v1/nodes"),
+            ("b", Method::GET, "/api/v1/nodes?limit=5"),
             ("a", Method::GET, "/api/v1/namespaces/n/pods/p/status"),
             ("a", Method::GET, "/api/v1/namespaces/m/pods/q/status"),
             ("a", Method::GET, "/metrics"),
@@ -80,5 +112,11 @@ mod tests {
             "user b may not list nodes at the cluster scope",
         ];
         assert_eq!(texts, expected);
+        let objects = denials.objects();
+        let named = objects
+            .iter()
+            .map(|object| (object.denial.namespace.as_str(), object.name.as_str(), object.times));
+        let expected = [("m", "q", 1), ("n", "p", 1), ("", "", 2)];
+        assert_eq!(named.collect::<Vec<_>>(), expected);
     }
 }

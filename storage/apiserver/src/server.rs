@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use claimcheck_model::{Denial, KUBERNETES_VERSION, Unserved};
+use claimcheck_model::{Denial, DeniedObject, KUBERNETES_VERSION, Unserved};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -274,6 +274,11 @@ impl Server {
     /// What RBAC did not permit so far, once per user, verb and resource.
     pub fn denials(&self) -> Vec<Denial> {
         self.api.denials.all()
+    }
+
+    /// The objects that denied requests were about.
+    pub fn denied_objects(&self) -> Vec<DeniedObject> {
+        self.api.denials.objects()
     }
 
     /// What service accounts requested in versions that are not served, each once.

@@ -14,7 +14,7 @@ use claimcheck_csi::{
     tap::{FaultControl, FaultRule, KnownSecrets},
 };
 use claimcheck_driver::host::LoopHolder;
-use claimcheck_model::{Denial, Leak, Log, Unserved};
+use claimcheck_model::{ComponentFault, Denial, DeniedObject, Leak, Log, Unserved};
 use futures::future::join_all;
 use kube::Client;
 use tokio::sync::Mutex;
@@ -28,7 +28,7 @@ use super::{
     DisruptError, Disruption, NoFaults, Victim,
     additional_driver::{AdditionalDriver, DeployError, DriverLease, RunningDriver},
     call_faults::CallFaults,
-    component_logs,
+    component_faults, component_logs,
     control_plane::ControlPlane,
     controllers::Controllers,
     denials, leaks,
@@ -159,9 +159,39 @@ impl Embedded {
         self.control_plane.requests(client).await
     }
 
-    /// What RBAC did not permit programs so far, with their roles.
+    /// What RBAC did not permit programs so far, with their roles; without the built-in components, see
+    /// [`component_faults`](Self::component_faults).
     pub async fn denials(&self, client: &Client) -> Vec<Denial> {
-        denials::with_roles(client, self.control_plane.denials()).await
+        let users = self.controllers.builtin_users();
+        let denials = self.control_plane.denials().into_iter().filter(|denial| !users.sent(denial));
+        denials::with_roles(client, denials.collect()).await
+    }
+
+    /// The faults of built-in components so far, except for crash loops, which their exits show.
+    pub async fn component_faults(&self) -> Vec<ComponentFault> {
+        let users = self.controllers.builtin_users();
+        let denied = self.control_plane.denials().into_iter().filter(|denial| users.sent(denial));
+        let mut faults: Vec<_> = denied.map(ComponentFault::Denied).collect();
+        let is_audited = self.control_plane.audits_builtin_users();
+        let additional = self.additional_drivers.lock().await;
+        let builtin = self.processes(&additional).filter(|process| process.is_builtin());
+        let mut logs: Vec<(String, String)> =
+            builtin.map(|process| (process.name().to_owned(), process.output())).collect();
+        drop(additional);
+        logs.extend(self.nodes.iter().map(Node::runtime_log));
+        for (component, log) in logs {
+            faults.extend(component_faults::panics(&component, &log));
+            if !is_audited {
+                faults.extend(component_faults::denials(&log));
+            }
+        }
+        faults.extend(component_faults::panics_of_this_process());
+        faults
+    }
+
+    /// The objects that denied requests were about.
+    pub fn denied_objects(&self) -> Vec<DeniedObject> {
+        self.control_plane.denied_objects()
     }
 
     /// What programs requested in versions that are not served, with those that are.
@@ -189,6 +219,14 @@ impl Embedded {
     /// The components' log lines about some objects: those that contain one of their names.
     pub async fn logs_mentioning(&self, names: &[String]) -> Vec<Log> {
         let additional = self.additional_drivers.lock().await;
+        component_logs::by_processes(self.processes(&additional), names)
+    }
+
+    /// All supervised processes.
+    fn processes<'a>(
+        &'a self,
+        additional: &'a BTreeMap<&'static str, RunningDriver>,
+    ) -> impl Iterator<Item = &'a Supervised> {
         let others = additional.values().flat_map(|additional| {
             [&*additional.controllers]
                 .into_iter()
@@ -196,8 +234,7 @@ impl Embedded {
         });
         let of_nodes = self.nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
         let processes = self.controllers.processes().iter().chain(of_nodes).chain(&self.driver_controller);
-        let processes = processes.chain(self.sidecars.processes());
-        component_logs::by_processes(processes.chain(others), names)
+        processes.chain(self.sidecars.processes()).chain(others)
     }
 
     /// Deploys an additional driver, unless it exists already, and waits for exclusive use of it: the

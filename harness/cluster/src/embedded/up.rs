@@ -6,7 +6,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use claimcheck_apiserver::kubeconfig;
@@ -38,6 +38,7 @@ use crate::{
     backend::Backend,
     capabilities,
     cluster::{ApiServer, Cluster, DriverUnderTest, Streams},
+    component_faults,
     control_plane::{self, ControlPlane, ControlPlaneError},
     controllers::Controllers,
     deployment::PrepareDeploymentError,
@@ -46,7 +47,7 @@ use crate::{
     observer::{Check, Observer, Trigger, WaitError},
     reachable_nodes::{self, ReachableNodes},
     sidecars::{Issuer, Sidecars, StartSidecarsError, Target, plan::Replaceable},
-    supervisor::Supervised,
+    supervisor::{OURSELVES, Supervised},
 };
 use claimcheck_component::client::client;
 use claimcheck_deploy::install::{DriverSecrets, InstallError};
@@ -156,6 +157,7 @@ impl Cluster {
     /// # Errors
     /// [`UpError`] names the failed component and has the last lines of its log, if any.
     pub async fn embedded(options: &Options) -> Result<Self, UpError> {
+        component_faults::record_panics();
         let names: Vec<String> = (1..=options.nodes.max(1)).map(|n| format!("node-{n}")).collect();
         let audited: Vec<String> = options
             .sidecars
@@ -293,7 +295,8 @@ impl Cluster {
         let streams = Streams { ends: Some(ends), records: Some((records, barrier)), writes };
         let backend = Backend::Embedded(Box::new(embedded));
         let (properties, api_server) = (backend.properties(), Some(api_server));
-        Ok(Self { client, observer, driver, properties, streams, api_server, backend })
+        let started = Instant::now();
+        Ok(Self { client, observer, driver, properties, streams, started, api_server, backend })
     }
 }
 
@@ -352,8 +355,7 @@ fn common(
     let known_secrets = KnownSecrets::default();
     known_secrets.add(&options.deployment.secrets());
     Common {
-        // The link, not its target: a program that was rebuilt meanwhile has no path.
-        ourselves: "/proc/self/exe".into(),
+        ourselves: OURSELVES.into(),
         logs: options.logs.clone(),
         plugin: Plugin {
             directory: "driver".to_owned(),

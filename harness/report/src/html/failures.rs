@@ -1,13 +1,14 @@
 //! The failures on the page: one entry per cause, with the evidence of its first case. The other cases that failed
 //! because of it, and those that depend on them, are collapsed below.
 
-use claimcheck_model::FailureDump;
+use claimcheck_model::{CaseId, FailureDump};
 use maud::{Markup, html};
 use serde_json::Value;
 
 use super::{
     super::{
         causes::{self, Failure, Finding},
+        component_faults::component_faults,
         summary::Summary,
         tables::{failed_with, human},
     },
@@ -19,7 +20,8 @@ use super::{
 pub(super) fn failures(summary: &Summary, timelines: &Timelines) -> Markup {
     let findings = causes::findings(&summary.results, &summary.warnings);
     let errors: Vec<_> = summary.load.iter().flat_map(|load| &load.errors).collect();
-    if findings.is_empty() && errors.is_empty() {
+    let (faults, remedy) = component_faults(summary);
+    if findings.is_empty() && errors.is_empty() && faults.is_empty() {
         return html! {};
     }
     let (count, failed) = (findings.len() as u64, summary.cases.failed);
@@ -27,14 +29,21 @@ pub(super) fn failures(summary: &Summary, timelines: &Timelines) -> Markup {
         section #failures aria-labelledby="failures-h" {
             h2 #failures-h { "Failures" }
             @if count < failed { p.dim { (failed) " " (failed_with(count, failed)) } }
-            @for finding in &findings { (entry(finding, timelines)) }
+            @if !faults.is_empty() {
+                article.failure {
+                    h3 { "Faults of built-in components" }
+                    p.dim { (remedy) }
+                    @for fault in &faults { pre { (fault) } }
+                }
+            }
+            @for finding in &findings { (entry(finding, summary, timelines)) }
             @for error in errors { article.failure { pre { (error.reason) } } }
         }
     }
 }
 
 /// One cause.
-fn entry(finding: &Finding<'_>, timelines: &Timelines) -> Markup {
+fn entry(finding: &Finding<'_>, summary: &Summary, timelines: &Timelines) -> Markup {
     let Finding { cause, first, others, consequences } = finding;
     html! {
         article.failure {
@@ -45,9 +54,9 @@ fn entry(finding: &Finding<'_>, timelines: &Timelines) -> Markup {
             } @else {
                 h3 { (first.line.case) }
             }
-            (evidence(first, timelines))
+            (evidence(first, summary, timelines))
             @for other in others {
-                details.more { summary { (other.line.case) } (evidence(other, timelines)) }
+                details.more { summary { (other.line.case) } (evidence(other, summary, timelines)) }
             }
             @if !consequences.is_empty() {
                 details.more {
@@ -62,13 +71,21 @@ fn entry(finding: &Finding<'_>, timelines: &Timelines) -> Markup {
 }
 
 /// The result of one failed case, with all details.
-fn evidence(Failure { line, reason }: &Failure<'_>, timelines: &Timelines) -> Markup {
+fn evidence(Failure { line, reason }: &Failure<'_>, summary: &Summary, timelines: &Timelines) -> Markup {
     html! {
         p.dim { "after " (human(line.seconds)) " " (volumes(line)) }
         pre { (reason) }
+        @if let Some(command) = repeat(&line.case, summary) { p.dim { "repeat it: " code { (command) } } }
         (steps(timelines.steps(&line.case)))
         @if let Some(evidence) = timelines.evidence(&line.case) { (seen(evidence)) }
     }
+}
+
+/// The command that repeats a case with the arguments of the run; none if they are not known.
+fn repeat(case: &CaseId, summary: &Summary) -> Option<String> {
+    let arguments = summary.environment.get("arguments")?;
+    let name = case.to_string().replace('\'', r"'\''");
+    Some(format!("claimcheck run '{name}' {arguments}").trim_end().to_owned())
 }
 
 /// The evidence of a failed case, collapsed.
@@ -112,7 +129,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_model::{CaseId, CaseResult};
+    use claimcheck_model::{CaseResult, ComponentFault};
 
     use super::*;
     use crate::{CaseCounts, CaseLine, CaseWarning};
@@ -169,6 +186,18 @@ mod tests {
         let text = page(vec![failed("mounts", Some("MUST mount"))], Vec::new());
         let article = "<article class=\"failure\"><h3>MUST mount</h3><h4>s::mounts</h4>";
         assert!(text.contains(article) && !text.contains("<details") && !text.contains("1 failed"), "{text}");
+        let summary = Summary {
+            results: vec![failed("it's", None)],
+            environment: [("arguments".to_owned(), "--nodes 3".to_owned())].into(),
+            ..Summary::default()
+        };
+        let text = failures(&summary, &Timelines::default()).into_string();
+        let command = r"repeat it: <code>claimcheck run 's::it'\''s' --nodes 3</code>";
+        assert!(text.contains(command), "{text}");
+        let fault = ComponentFault::Panicked { component: "controllers".into(), message: "boom".into() };
+        let summary = Summary { component_faults: vec![fault], ..Summary::default() };
+        let faults = failures(&summary, &Timelines::default()).into_string();
+        assert!(faults.contains("<pre>controllers panicked at boom</pre>"), "{faults}");
         let passed = page(vec![line("mounts", CaseResult::Passed)], Vec::new());
         assert_eq!(passed, "");
     }

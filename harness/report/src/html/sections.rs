@@ -47,6 +47,7 @@ pub(super) fn header(summary: &Summary, started: u64, has_trend: bool) -> Markup
     let counts = [
         ("passed", cases.passed, "good"),
         ("failed", failed, "bad"),
+        ("faults of built-in components", summary.component_faults.len() as u64, "bad"),
         ("skipped", cases.skipped, "dim"),
         ("leaked", summary.leaks.len() as u64, "bad"),
         ("missing rights", summary.denials.len() as u64, "warn"),

@@ -104,6 +104,7 @@ impl Metrics {
             | Event::Warning { .. }
             | Event::Denied(_)
             | Event::Unserved(_)
+            | Event::ComponentFault(_)
             | Event::Rpc(_)
             | Event::ApiWrite(_)
             | Event::Load(_)
