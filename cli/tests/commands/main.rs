@@ -4,6 +4,7 @@
 
 mod canaries;
 mod command_line;
+mod component_faults;
 mod components;
 mod csi;
 mod dashboards;

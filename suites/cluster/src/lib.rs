@@ -22,8 +22,10 @@ mod fixture;
 pub mod load;
 mod need;
 pub mod pod_security;
+mod refusal;
 mod rows;
 mod runner;
+mod steps;
 pub mod testdriver;
 mod workload;
 

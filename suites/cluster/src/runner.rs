@@ -10,6 +10,7 @@ use std::{
 
 use crate::testdriver::TestDriver;
 use anyhow::{Context, Result, anyhow, bail};
+use claimcheck_cluster::WaitError;
 use claimcheck_engine::{Case as _, Schedule, Skip, bounded, phases};
 use claimcheck_harness::Session;
 use claimcheck_model::{CaseId, CaseResult, Event};
@@ -20,11 +21,14 @@ use tracing::{Instrument as _, info, info_span, warn};
 use crate::{
     case::{Case, Planned},
     fixture::{self, Fixture},
+    steps::{self, FailedStep, Steps},
     workload::Workload,
 };
 
 /// The time limit of a case, as a multiple of the limit of one step.
 const STEPS: u32 = 3;
+/// How long cases clean up once the run is interrupted: who interrupts a run, or a CI server, kills it soon after.
+const CLEAN_UP: Duration = Duration::from_secs(15);
 
 /// Runs cases on one cluster.
 pub struct Runner {
@@ -37,6 +41,8 @@ pub struct Runner {
     prefix: String,
     workload: Workload,
     config: Option<Arc<TestDriver>>,
+    /// What the cases have found at steps that others depend on.
+    steps: Arc<Steps>,
     interrupted: CancellationToken,
 }
 
@@ -51,8 +57,16 @@ impl Runner {
         config: Option<Arc<TestDriver>>,
         interrupted: CancellationToken,
     ) -> Self {
-        let (alone, started) = (RwLock::default(), AtomicUsize::new(0));
-        Self { session, alone, parallel, started, prefix, workload, config, interrupted }
+        let (alone, started, steps) = (RwLock::default(), AtomicUsize::new(0), Arc::new(Steps::new(true)));
+        Self { session, alone, parallel, started, prefix, workload, config, steps, interrupted }
+    }
+
+    /// The same runner, which waits for the result of each case, however often its driver returns an error: errors that
+    /// are injected for some of the calls end at any time.
+    #[must_use]
+    pub fn with_passing_errors(mut self) -> Self {
+        self.steps = Arc::new(Steps::new(false));
+        self
     }
 
     /// A namespace of this run. Only these are observed.
@@ -90,8 +104,13 @@ impl Runner {
         span.in_scope(|| info!("begins"));
         let result = match self.attempt(&planned.case, &case, namespace).instrument(span.clone()).await {
             Ok(()) => CaseResult::Passed,
-            Err(error) if error.is::<Skip>() => CaseResult::Skipped { reason: error.to_string() },
-            Err(error) => CaseResult::failed(format!("{error:#}")),
+            Err(error) => match (error.downcast_ref::<Skip>(), error.downcast_ref::<Failure>()) {
+                (Some(skip), _) => CaseResult::Skipped { reason: skip.to_string() },
+                (None, Some(Failure { reason, cause })) => {
+                    CaseResult::Failed { reason: reason.clone(), cause: cause.clone() }
+                }
+                (None, None) => CaseResult::failed(format!("{error:#}")),
+            },
         };
         span.in_scope(|| match &result {
             CaseResult::Failed { reason, .. } => warn!(reason, "failed"),
@@ -106,9 +125,18 @@ impl Runner {
         result
     }
 
+    /// Resolves some time after the run is interrupted.
+    async fn clean_up_is_over(&self) {
+        self.interrupted.cancelled().await;
+        tokio::time::sleep(CLEAN_UP).await;
+    }
+
     async fn attempt(&self, case: &Case, id: &CaseId, namespace: String) -> Result<()> {
         let (session, workload, config) = (self.session.clone(), self.workload.clone(), self.config.clone());
-        let fixture = Fixture::new(session, id.clone(), case.pattern, namespace, workload, config).await?;
+        // Another driver than that of the other cases.
+        let steps = case.exclusive().is_none().then(|| self.steps.clone());
+        let new = Fixture::new(session, id.clone(), case.pattern, namespace, workload, config, steps);
+        let fixture = new.await?;
         let fixture = Arc::new(fixture);
         let limit = self.session.cluster().step_timeout() * STEPS;
         let ended = bounded((case.run)(fixture.clone()), limit, &self.interrupted).await;
@@ -121,11 +149,27 @@ impl Runner {
                 let warnings: String =
                     fixture::warnings(&evidence).map(|warning| format!("\n{warning}")).collect();
                 self.session.emit(Event::FailureDump(evidence));
-                Err(anyhow!("{error:#}{warnings}"))
+                let (reason, cause) = (format!("{error:#}{warnings}"), cause_of(&error));
+                Err(Failure { reason, cause }.into())
             }
         };
         // Also after a failure, so that the next case finds a clean cluster.
-        let cleaned = fixture.clean_up().await.context("cleanup of the case failed");
+        let cleaned = tokio::select! {
+            cleaned = fixture.clean_up() => cleaned.context("cleanup of the case failed"),
+            () = self.clean_up_is_over() => {
+                Err(anyhow!("the cleanup of the case was ended after {} s", CLEAN_UP.as_secs()))
+            }
+        };
+        if let Err(error) = &cleaned
+            && self.interrupted.is_cancelled()
+        {
+            let left = format!("the run was interrupted: {error:#}; left: {}", fixture.remains());
+            return Err(match outcome.err().and_then(|error| error.downcast::<Failure>().ok()) {
+                Some(Failure { reason, cause }) => Failure { reason: format!("{reason}\n{left}"), cause },
+                None => Failure { reason: left, cause: None },
+            }
+            .into());
+        }
         // An interrupted run does not wait for the cluster to settle.
         let leaks = tokio::select! {
             leaks = fixture.leaks() => leaks?,
@@ -148,4 +192,21 @@ impl Runner {
         }
         Ok(())
     }
+}
+
+/// A case that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+struct Failure {
+    reason: String,
+    cause: Option<String>,
+}
+
+/// What a failure has in common with those of other cases, if that is known.
+fn cause_of(error: &anyhow::Error) -> Option<String> {
+    if let Some(WaitError::Denied { denial, .. }) = error.downcast_ref() {
+        return Some(denial.clone());
+    }
+    let FailedStep { step, refusal, .. } = error.downcast_ref()?;
+    Some(steps::cause(*step, refusal.as_ref()?))
 }
