@@ -1,13 +1,17 @@
 //! `claimcheck cluster`: development clusters, and clusters that earlier runs left behind.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{Cluster, Options};
+use claimcheck_cluster::{Cluster, Options, faults::FaultSpec};
+use claimcheck_model::ComponentEnd;
 use claimcheck_report::RunFolder;
 use claimcheck_run::{ClusterArgs, ClusterTarget, FREQUENT, KindTarget, explain, interrupt, with_sources};
 
 use crate::kind;
+
+/// How often the components are checked for requests that were denied, and for panics.
+const CHECK: Duration = Duration::from_secs(2);
 
 /// Subcommands of `cluster`.
 #[derive(Debug, clap::Subcommand)]
@@ -40,6 +44,10 @@ pub struct Up {
     /// Port of the API server on the loopback interface, for clusters with virtual nodes; 0 chooses a free port
     #[arg(long, default_value_t = 0, help_heading = FREQUENT)]
     port: u16,
+    /// Inject a fault until the cluster ends, as `run` does, for example api=429@5% or rpc/CreateVolume=Internal; for
+    /// clusters with virtual nodes; can be repeated
+    #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]", help_heading = FREQUENT)]
+    faults: Vec<FaultSpec>,
     /// Directory for kubeconfig and logs, which must not exist yet, unless the cluster could not start [default: runs/TIME-CLUSTER]
     #[arg(long, value_name = "DIR", help_heading = FREQUENT)]
     out: Option<PathBuf>,
@@ -81,7 +89,11 @@ impl Up {
                 crate::print(notice);
                 let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
                 let options = driver.on(api, nodes, listen, &folder)?;
-                reusable(&folder, foreground(&options).await)
+                reusable(&folder, foreground(&options, &self.faults).await)
+            }
+            ClusterTarget::Kind { .. } if !self.faults.is_empty() => {
+                eprintln!("claimcheck: --fault is for --cluster embedded or envtest, which run until Ctrl-C");
+                Ok(ExitCode::from(2))
             }
             ClusterTarget::Kind { place, .. } => {
                 let folder = folder()?;
@@ -108,9 +120,10 @@ fn reusable(folder: &RunFolder, started: Result<ExitCode>) -> Result<ExitCode> {
 }
 
 /// Runs a cluster that ends with this process.
-async fn foreground(options: &Options) -> Result<ExitCode> {
+async fn foreground(options: &Options, faults: &[FaultSpec]) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    let cluster = Box::pin(Cluster::embedded(options)).await.context("the cluster cannot be started")?;
+    let mut cluster = Box::pin(Cluster::embedded(options)).await.context("the cluster cannot be started")?;
+    cluster.set_faults(faults).await?;
     let url = cluster.api_server().map_or("", |api| api.url.as_str());
     println!("{} nodes with driver {} at {url}", options.nodes.max(1), cluster.driver_name());
     println!("export KUBECONFIG={}", options.kubeconfig.display());
@@ -121,9 +134,38 @@ async fn foreground(options: &Options) -> Result<ExitCode> {
         );
     }
     println!("Ctrl-C deletes the cluster.");
-    interrupted.cancelled().await;
+    let mut ends = cluster.take_ends();
+    let (mut printed, mut checks) = (BTreeSet::new(), tokio::time::interval(CHECK));
+    loop {
+        tokio::select! {
+            () = interrupted.cancelled() => break,
+            Some(end) = async { ends.as_mut()?.recv().await } => println!("{}", exit_line(&end)),
+            _ = checks.tick() => {
+                for problem in problems(&cluster).await {
+                    if !printed.contains(&problem) {
+                        println!("! {problem}");
+                        printed.insert(problem);
+                    }
+                }
+            }
+        }
+    }
     cluster.down(false).await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What went wrong in components so far.
+async fn problems(cluster: &Cluster) -> Vec<String> {
+    let faults = cluster.component_faults().await;
+    let denials = cluster.denials().await;
+    let denials =
+        denials.iter().map(|denial| format!("403 Forbidden: {denial}: {}", denial.remedy(&denial.verb)));
+    faults.iter().map(ToString::to_string).chain(denials).collect()
+}
+
+fn exit_line(end: &ComponentEnd) -> String {
+    let last_line = end.last_lines.last().map(|line| format!(": {line}")).unwrap_or_default();
+    format!("! {} exited ({}) and is restarted{last_line}", end.component, end.status)
 }
 
 /// Starts a cluster that outlives this process.
