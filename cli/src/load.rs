@@ -171,6 +171,7 @@ impl Args {
             history: self.output.history.path().filter(|_| !in_blocks),
             // Standard output is for the process that started this side.
             terminal: !in_blocks,
+            arguments: None,
             started,
         };
         let blocks = in_blocks.then(against::blocks_of_stdin);

@@ -19,6 +19,7 @@ mod monitor;
 mod monitor_install;
 mod object_name;
 mod rbac;
+mod repeat;
 mod report;
 mod run;
 mod slo;

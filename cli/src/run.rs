@@ -9,8 +9,9 @@ use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
 use claimcheck_run::{ClusterArgs, FREQUENT, Options, Output, OutputArgs, Run, interrupt};
 use claimcheck_suites::catalogue;
+use clap::Args as _;
 
-use crate::findings;
+use crate::{findings, repeat};
 
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
@@ -76,6 +77,7 @@ impl Args {
             folders: "runs".into(),
             history: self.output.history.path(),
             terminal: true,
+            arguments: Some(repeat::of_run(&Self::augment_args(clap::Command::new("run")), arguments())),
             started,
         };
         if claimcheck_run::planned(&options, privilege).is_empty() {
@@ -84,6 +86,11 @@ impl Args {
         }
         crate::runtime()?.block_on(run(&options, (expected, self.write_expect), privilege))
     }
+}
+
+/// The arguments of this process; those that are no text are not shown.
+fn arguments() -> impl Iterator<Item = String> {
+    std::env::args_os().filter_map(|word| word.into_string().ok())
 }
 
 async fn run(

@@ -87,6 +87,7 @@ pub fn main(folders: &Path) -> ExitCode {
         folders: folders.to_owned(),
         history: environment.output.history.named(),
         terminal: false,
+        arguments: None,
         started,
     };
     match tests(&arguments, &options, privilege.unwrap_or(Privilege::User)) {

@@ -59,6 +59,8 @@ pub struct Options {
     pub history: Option<PathBuf>,
     /// Whether progress and tables are printed to the terminal.
     pub terminal: bool,
+    /// The arguments of `claimcheck run` that repeat a case of it, if it is such a run.
+    pub arguments: Option<String>,
     /// When the process started, for the milestones of the report.
     pub started: Stamp,
 }
@@ -200,6 +202,10 @@ impl Run {
                 let (parallel, config) = (options.parallel, options.place.config().cloned());
                 let runner =
                     Runner::new(session.clone(), parallel, prefix, workload, config, interrupted.clone());
+                let runner = match options.faults.iter().all(FaultSpec::is_permanent) {
+                    true => runner,
+                    false => runner.with_passing_errors(),
+                };
                 Ok(Self {
                     session,
                     runner,
@@ -264,6 +270,7 @@ impl Run {
         let settling = ("settling_s".to_owned(), cluster.settling_time().as_secs().to_string());
         let faults = options.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let faults = (!faults.is_empty()).then(|| ("faults".to_owned(), faults));
+        let arguments = options.arguments.clone().map(|arguments| ("arguments".to_owned(), arguments));
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.started));
         let info = RunInfo {
             cases: planned.len(),
@@ -296,7 +303,8 @@ impl Run {
                 .chain(period)
                 .chain(without)
                 .chain([settling])
-                .chain(faults),
+                .chain(faults)
+                .chain(arguments),
             ),
         };
         // Sending fails only if the reporter has stopped, which `finish` reports.
