@@ -359,6 +359,30 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "cannot mount the image",
             4,
         ),
+        Defect::StageTrustsRecord => due(
+            Directories,
+            "recovery::NodeStageVolume and NodePublishVolume after the node lost its mounts mount the volume again",
+            "in a volume that is published after the node lost its mounts: the data is missing or differs",
+            1,
+        ),
+        Defect::StageFormatsOther => due(
+            Images,
+            "recovery::NodeStageVolume or NodePublishVolume with another fs_type leaves the data",
+            "after another fs_type was requested: the data is missing or differs",
+            1,
+        ),
+        Defect::StageForgotten => due(
+            Directories,
+            "recovery::NodeUnstageVolume after a cancelled NodeStageVolume leaves nothing mounted [mount]",
+            "NodeUnstageVolume returned OK, but these mounts remain",
+            2,
+        ),
+        Defect::AttachForgotten => due(
+            Directories,
+            "recovery::DeleteVolume after a cancelled ControllerPublishVolume and ControllerUnpublishVolume succeeds",
+            "detached after a cancelled ControllerPublishVolume returned FailedPrecondition",
+            2,
+        ),
         Defect::MountLeftAfterUnstage => due(
             Directories,
             "node_stage::NodeUnstageVolume leaves nothing mounted [mount]",
@@ -436,6 +460,24 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "node_publish::NodeUnpublishVolume called twice succeeds [mount]",
             "NodeUnpublishVolume called again returned Internal",
             4,
+        ),
+        Defect::UnpublishRequiresMount => due(
+            Directories,
+            "recovery::NodeUnpublishVolume and NodeUnstageVolume after the node lost its mounts succeed",
+            "NodeUnpublishVolume after the node lost its mounts returned Internal",
+            1,
+        ),
+        Defect::UnpublishDeletesFiles => due(
+            Directories,
+            "recovery::NodeUnpublishVolume of a target in use leaves the data",
+            "after NodeUnpublishVolume of a target in use: the data is missing or differs",
+            1,
+        ),
+        Defect::StatsRemembered => due(
+            Devices,
+            "node_stats::NodeGetVolumeStats after NodeExpandVolume returns the new size [block]",
+            "bytes before NodeExpandVolume, and",
+            2,
         ),
         Defect::StatsOfAnotherVolume => due(
             Images,

@@ -174,6 +174,10 @@ async fn controller_publish_volume(
     d: &Defective,
     request: ControllerPublishVolumeRequest,
 ) -> Answer<ControllerPublishVolumeResponse> {
+    if d.defect == Defect::AttachForgotten {
+        let id = request.volume_id.clone();
+        return d.cancellable(id, d.sound.controller_publish_volume(Request::new(request))).await;
+    }
     let there = d.volume(&request.volume_id).is_some();
     let answer = d.sound.controller_publish_volume(Request::new(request)).await;
     let Err(status) = &answer else { return answer };
@@ -197,6 +201,7 @@ async fn controller_unpublish_volume(
         Defect::DetachNodeNotFound if there && node.is_none() && !request.node_id.is_empty() => {
             return Err(Status::not_found("the node does not exist"));
         }
+        Defect::AttachForgotten if d.memory().cancelled.contains(&request.volume_id) => return done(),
         _ => {}
     }
     d.sound.controller_unpublish_volume(Request::new(request)).await

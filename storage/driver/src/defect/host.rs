@@ -97,6 +97,19 @@ impl Host for DefectiveHost {
         self.sound.mount(device, target, fs, &options)
     }
 
+    fn unmount(&self, target: &Path) -> io::Result<()> {
+        let unmounted = self.sound.unmount(target);
+        let busy = unmounted.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy);
+        if self.defect == Defect::UnpublishDeletesFiles && busy {
+            // As `rm -r` of the target: the mount point itself cannot be removed.
+            for entry in fs::read_dir(target)? {
+                let path = entry?.path();
+                let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            }
+        }
+        unmounted
+    }
+
     fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>> {
         match self.defect {
             Defect::StageFormatsAgain => Ok(None),
@@ -120,7 +133,6 @@ impl Host for DefectiveHost {
         detach_loop(device: &Path) -> ();
         resize_loop(device: &Path) -> ();
         remount_bind(target: &Path, options: &MountOptions) -> ();
-        unmount(target: &Path) -> ();
         unmount_lazy(target: &Path) -> ();
         flush(path: &Path) -> ();
         freeze(path: &Path) -> ();

@@ -118,6 +118,14 @@ pub enum Defect {
     StageFormatsAgain,
     /// NodeStageVolume mounts xfs without `nouuid`, so that a volume and its copy cannot be mounted on one node
     XfsWithoutNouuid,
+    /// NodeStageVolume and NodePublishVolume rely on the driver's records, also where a reboot has undone the mounts
+    StageTrustsRecord,
+    /// NodeStageVolume formats a volume that has another file system than the requested one
+    StageFormatsOther,
+    /// NodeUnstageVolume does not undo a NodeStageVolume that was cancelled
+    StageForgotten,
+    /// ControllerUnpublishVolume does not undo a ControllerPublishVolume that was cancelled
+    AttachForgotten,
     /// NodeUnstageVolume leaves the mount at the staging path
     MountLeftAfterUnstage,
     /// NodeUnstageVolume fails for a volume that is no longer staged
@@ -144,6 +152,12 @@ pub enum Defect {
     UnpublishEmptiesInline,
     /// NodeUnpublishVolume fails for a volume that is no longer published
     UnpublishRepeatFails,
+    /// NodeUnpublishVolume fails if a reboot has undone the mount
+    UnpublishRequiresMount,
+    /// NodeUnpublishVolume deletes the files at a target that it could not unmount
+    UnpublishDeletesFiles,
+    /// NodeGetVolumeStats returns the first total of a volume again
+    StatsRemembered,
     /// NodeGetVolumeStats returns the statistics of any volume at the path
     StatsOfAnotherVolume,
     /// NodeGetVolumeStats returns 2^63-1 as the number of inodes

@@ -1,6 +1,11 @@
 //! Defects in the calls of a node.
 
-use std::{future, path::Path, process, time::Duration};
+use std::{
+    future,
+    path::{Path, PathBuf},
+    process,
+    time::Duration,
+};
 
 use claimcheck_csi::v1::{
     self, NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
@@ -21,7 +26,7 @@ use super::{
     Defect, Defective,
     service::{Answer, done, serve},
 };
-use crate::{tokens, volume::Usage};
+use crate::{parameters::Kind, tokens, volume::Usage};
 
 /// How long a mount takes after NodePublishVolume, with [`Defect::PublishBeforeMount`].
 const LATE: Duration = Duration::from_secs(1);
@@ -44,6 +49,11 @@ impl Defective {
     /// The node's use of a volume.
     fn usage(&self, volume_id: &str) -> Option<Usage> {
         Some(self.volume(volume_id)?.usage(self.sound.node_id()).cloned().unwrap_or_default())
+    }
+
+    /// The file by which a defect remembers the use of a volume, also after a restart.
+    fn record(&self, volume_id: &str, use_of_it: &str) -> Option<PathBuf> {
+        Some(self.sound.store.dir(&self.volume(volume_id)?.id).join(use_of_it))
     }
 
     /// Recreates an entry at `path` after it was removed.
@@ -99,22 +109,57 @@ async fn node_stage_volume(
     let id = request.volume_id.clone();
     let directory = !is_block(request.volume_capability.as_ref());
     let again = d.usage(&id).is_some_and(|usage| usage.staged.is_some());
+    match d.defect {
+        Defect::StageTrustsRecord if d.record(&id, "staged").is_some_and(|record| record.exists()) => {
+            return done();
+        }
+        Defect::StageFormatsOther if !again => return stage_formatted(d, request).await,
+        Defect::StageForgotten => {
+            return d.cancellable(id, d.sound.node_stage_volume(Request::new(request))).await;
+        }
+        _ => {}
+    }
     let answer = d.sound.node_stage_volume(Request::new(request)).await?;
     match d.defect {
         Defect::LoopLeak if directory => d.leak_loop(&id),
         Defect::StageTwiceTwoLoops if directory && again => d.leak_loop(&id),
+        Defect::StageTrustsRecord => {
+            if let Some(Err(error)) = d.record(&id, "staged").map(|record| std::fs::write(record, "")) {
+                warn!(%error, "the defect cannot be triggered");
+            }
+        }
         _ => {}
     }
     Ok(answer)
+}
+
+/// Stages a volume; one with another file system than the requested one is emptied, so that it is formatted.
+async fn stage_formatted(d: &Defective, request: NodeStageVolumeRequest) -> Answer<NodeStageVolumeResponse> {
+    let volume = d.volume(&request.volume_id).filter(|volume| volume.kind == Kind::Image);
+    match (d.sound.node_stage_volume(Request::new(request.clone())).await, volume) {
+        (Err(status), Some(volume)) if status.code() == Code::FailedPrecondition => {
+            let image = d.sound.store.content(&volume.id, volume.kind);
+            let host = &d.sound.host;
+            let emptied =
+                host.remove_file(&image).and_then(|()| host.make_sparse(&image, volume.capacity_bytes));
+            emptied.map_err(|error| Status::internal(error.to_string()))?;
+            d.sound.node_stage_volume(Request::new(request)).await
+        }
+        (answer, _) => answer,
+    }
 }
 
 async fn node_unstage_volume(
     d: &Defective,
     request: NodeUnstageVolumeRequest,
 ) -> Answer<NodeUnstageVolumeResponse> {
+    if d.defect == Defect::StageForgotten && d.memory().cancelled.contains(&request.volume_id) {
+        return done();
+    }
     let path = request.staging_target_path.clone();
     let volume = d.volume(&request.volume_id);
     let staged = d.usage(&request.volume_id).map(|usage| usage.staged);
+    let record = d.record(&request.volume_id, "staged");
     if d.defect == Defect::UnstageRepeatFails && staged == Some(None) {
         return Err(Status::internal(format!("unmount {path}: not mounted")));
     }
@@ -128,6 +173,9 @@ async fn node_unstage_volume(
         let content = d.sound.store.content(&volume.id, volume.kind);
         let content = if content.is_dir() { content } else { d.sound.store.dir(&volume.id) };
         d.stand_again(&path, Some(&content));
+    }
+    if let (Defect::StageTrustsRecord, Some(record)) = (d.defect, record) {
+        let _ = std::fs::remove_file(record);
     }
     Ok(answer)
 }
@@ -147,7 +195,24 @@ async fn node_publish_volume(
         _ => {}
     }
     let there = d.volume(&request.volume_id).is_some();
+    let staging = PathBuf::from(&request.staging_target_path);
+    let record = d.record(&request.volume_id, "staged");
+    let published = d.record(&request.volume_id, "published");
     match d.sound.node_publish_volume(Request::new(request)).await {
+        Ok(answer) if d.defect == Defect::UnpublishRequiresMount => {
+            if let Some(Err(error)) = published.map(|record| std::fs::write(record, target)) {
+                warn!(%error, "the defect cannot be triggered");
+            }
+            Ok(answer)
+        }
+        Err(status)
+            if d.defect == Defect::StageTrustsRecord
+                && status.code() == Code::FailedPrecondition
+                && record.is_some_and(|record| record.exists()) =>
+        {
+            d.stand_again(&target, Some(&staging));
+            done()
+        }
         Err(status)
             if d.defect == Defect::PublishWithoutStage
                 && there
@@ -193,6 +258,13 @@ async fn node_unpublish_volume(
     if d.defect == Defect::UnpublishRepeatFails && usage.is_some() && grant.is_none() {
         return Err(Status::internal(format!("unmount {path}: not mounted")));
     }
+    let record = d.record(&request.volume_id, "published");
+    let recorded =
+        record.as_ref().is_some_and(|record| std::fs::read_to_string(record).is_ok_and(|it| it == path));
+    let lost = recorded && matches!(d.sound.host.mounted(Path::new(&path)), Ok(None));
+    if d.defect == Defect::UnpublishRequiresMount && lost {
+        return Err(Status::internal(format!("unmount {path}: not mounted")));
+    }
     let directory = grant.is_some_and(|grant| !grant.access.is_block());
     let answer = d.sound.node_unpublish_volume(Request::new(request)).await?;
     match d.defect {
@@ -227,6 +299,7 @@ async fn node_get_volume_stats(
             _ => {}
         }
     }
+    let key = format!("{} {path}", request.volume_id);
     let mut answer = d.sound.node_get_volume_stats(Request::new(request)).await;
     if let (Defect::InodesUnlimited, Ok(answer)) = (d.defect, &mut answer) {
         let usages = &mut answer.get_mut().usage;
@@ -237,6 +310,9 @@ async fn node_get_volume_stats(
             used: 1,
             available: i64::MAX - 1,
         });
+    }
+    if let (Defect::StatsRemembered, Ok(answer)) = (d.defect, &mut answer) {
+        remember(d, key, &mut answer.get_mut().usage);
     }
     if d.defect != Defect::StatsOfAnotherVolume || answer.is_ok() || !there || path.is_empty() {
         return answer;
@@ -250,6 +326,16 @@ async fn node_get_volume_stats(
         available: signed(usage.available_bytes),
     };
     Ok(Response::new(NodeGetVolumeStatsResponse { usage: vec![usage], volume_condition: None }))
+}
+
+/// Replaces the totals by those of the first answer.
+fn remember(d: &Defective, key: String, usage: &mut [VolumeUsage]) {
+    let mut memory = d.memory();
+    let first = memory.statistics.entry(key).or_insert_with(|| usage.to_vec());
+    for (now, first) in usage.iter_mut().zip(first) {
+        now.total = first.total;
+        now.available = now.available.min(now.total - now.used);
+    }
 }
 
 async fn node_expand_volume(

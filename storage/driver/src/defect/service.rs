@@ -1,7 +1,7 @@
 //! The layer in front of the driver's services: defects that affect any call, and the state of defects.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Display,
     fs::{self, File},
     io,
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_csi::v1::list_volumes_response::Entry;
+use claimcheck_csi::v1::{VolumeUsage, list_volumes_response::Entry};
 use tonic::{Code, Response, Status};
 use tracing::warn;
 
@@ -28,6 +28,8 @@ use crate::{
 
 /// Number of fast calls, with [`Defect::SlowAfterCalls`].
 const FAST_CALLS: usize = 300;
+/// Duration of a call that callers are expected to cancel.
+const CANCELLABLE: Duration = Duration::from_millis(100);
 /// Duration of each later call.
 const SLOWNESS: Duration = Duration::from_millis(200);
 
@@ -54,6 +56,18 @@ fn clear(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Remembers a volume when it is dropped before the call has ended.
+struct Cancelled<'a> {
+    defective: &'a Defective,
+    volume_id: Option<String>,
+}
+
+impl Drop for Cancelled<'_> {
+    fn drop(&mut self) {
+        self.defective.memory().cancelled.extend(self.volume_id.take());
+    }
+}
+
 /// A driver with a defect in its services.
 #[derive(Clone)]
 pub(crate) struct Defective {
@@ -72,6 +86,10 @@ pub(super) struct Memory {
     pub loops: Vec<LoopDevice>,
     /// The last volume of a page, keyed by the token of the next one.
     pub pages: BTreeMap<String, Entry>,
+    /// The volumes of which a call was cancelled.
+    pub cancelled: BTreeSet<String>,
+    /// The first statistics of a volume.
+    pub statistics: BTreeMap<String, Vec<VolumeUsage>>,
 }
 
 impl Defective {
@@ -92,6 +110,20 @@ impl Defective {
             (Defect::InternalForNotFound, Code::NotFound) => Status::internal(status.message()),
             _ => status,
         })
+    }
+
+    /// Makes a call that takes long enough to be cancelled; then the volume is remembered, and the work is done all the
+    /// same.
+    pub(super) async fn cancellable<T>(
+        &self,
+        volume_id: String,
+        call: impl Future<Output = Answer<T>>,
+    ) -> Answer<T> {
+        let mut cancelled = Cancelled { defective: self, volume_id: Some(volume_id) };
+        let answer = call.await;
+        tokio::time::sleep(CANCELLABLE).await;
+        cancelled.volume_id = None;
+        answer
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {

@@ -24,7 +24,7 @@ use crate::{
 const DEADLINES: [Duration; 4] =
     [Duration::ZERO, Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(4)];
 /// How late a driver may begin to execute a cancelled call.
-const LATE_START: Duration = Duration::from_millis(20);
+pub(super) const LATE_START: Duration = Duration::from_millis(20);
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume cancelled and retried succeeds", spec::RETRIED, case!(create))

@@ -19,6 +19,7 @@ mod node_publish;
 mod node_stage;
 mod node_stats;
 mod pod;
+mod recovery;
 mod replays;
 mod robustness;
 mod snapshots;
@@ -135,6 +136,12 @@ const SUITES: &[(&str, &str, &[Row])] = &[
         interruptions::ROWS,
     ),
     ("replays", "Kills and restarts the driver between a call and its repetition.", replays::ROWS),
+    (
+        "recovery",
+        "Publishes a volume with data, then does what callers do after a reboot of the node, a call of unknown outcome or \
+         a mount that is still in use.",
+        recovery::ROWS,
+    ),
     (
         "robustness",
         "Passes input that is hostile or far beyond the limits, which must be rejected or have no effect.",

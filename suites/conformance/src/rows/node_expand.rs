@@ -105,7 +105,7 @@ async fn elsewhere(f: &Fixture) -> Result<()> {
 }
 
 /// Expands a published volume at the controller and on the node.
-async fn grow(f: &Fixture, placed: &VolumeOnNode, path: &std::path::Path) -> Result<()> {
+pub(super) async fn grow(f: &Fixture, placed: &VolumeOnNode, path: &std::path::Path) -> Result<()> {
     f.grow(placed.id()).await?;
     let mut request = f.node_expand_request(placed);
     request.volume_path = text(path);

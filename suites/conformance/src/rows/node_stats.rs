@@ -8,7 +8,7 @@ use claimcheck_csi::v1::{
 use claimcheck_engine::skip;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::{CREATE, MOUNTS, STATS, case};
+use super::{CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, STATS, case, node_expand::grow};
 use crate::{
     case::{Access, Row},
     expect::{Answer, INVALID, NOT_FOUND},
@@ -66,6 +66,13 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("NodeGetVolumeStats returns the size of the volume", spec::STATS_TRUE, case!(of_this))
         .needs(&[STATS, CREATE, Need::Files, MOUNTS])
         .each(),
+    Row::new(
+        "NodeGetVolumeStats after NodeExpandVolume returns the new size",
+        spec::STATS_TRUE,
+        case!(expanded),
+    )
+    .needs(&[STATS, CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION, Need::Files, MOUNTS, EXPANDS])
+    .each(),
     Row::new("NodeGetVolumeStats counts written data as used", spec::STATS_TRUE, case!(counts))
         .needs(&[STATS, CREATE, Need::Files, MOUNTS])
         .waits(Waits::up_to(
@@ -209,6 +216,30 @@ async fn adds_up(f: &Fixture) -> Result<()> {
             inodes.used
         );
     }
+    Ok(())
+}
+
+async fn expanded(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    if !f.sizes_are_real(&placed).await? {
+        return Err(skip("volumes share a file system, of which the size does not change"));
+    }
+    let Some(before) = bytes(f, &placed).await? else { return Ok(()) };
+    let seen = f.bytes(&placed).await?;
+    grow(f, &placed, &placed.target).await?;
+    if f.bytes(&placed).await? <= seen {
+        return Err(skip(
+            "the workload does not see the new size: see node_expand::NodeExpandVolume makes the new size visible to \
+             the workload",
+        ));
+    }
+    let Some(after) = bytes(f, &placed).await? else { return Ok(()) };
+    ensure!(
+        after.total > before.total,
+        "NodeGetVolumeStats returned a total of {} bytes before NodeExpandVolume, and {} after it",
+        before.total,
+        after.total
+    );
     Ok(())
 }
 
