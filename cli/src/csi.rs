@@ -161,11 +161,16 @@ async fn run_cases(
     };
     let planned = plan(&catalogue(), &args.filter, Some(driver.capabilities()));
     let _ = events.send(Event::RunStarted(info(args, &driver, &planned, privilege)));
+    let secrets = driver.known_secrets().clone();
     let runner = Runner::new(driver, args.parallel.into(), args.strict, events.clone(), interrupted.clone());
     runner.run_all(&planned).await;
     drop(runner);
     // All calls have ended; wait until each is emitted before the end of the run.
-    emitting.await.context("the task that emits CSI calls panicked")
+    emitting.await.context("the task that emits CSI calls panicked")?;
+    let log = started.log.clone();
+    drop(started);
+    claimcheck_cluster::redact_logs(log.iter().map(PathBuf::as_path), &secrets);
+    Ok(())
 }
 
 /// The time per case that ran, and the slowest cases.
@@ -220,6 +225,7 @@ fn start(args: &Args, config: &mut Config, log: PathBuf) -> Result<Started> {
     // The usual paths are in the mount namespace of the run, which no other process sees.
     config.staging_dir.get_or_insert_with(|| local.root.join("staging"));
     config.target_dir.get_or_insert_with(|| local.root.join("targets"));
+    config.output = Some(log.clone());
     let restart = Some(Restart::Processes(Arc::new(Mutex::new(local.processes))));
     Ok(Started { endpoints: local.endpoints, restart, log: Some(log), _loop_holder: Some(local.loop_holder) })
 }

@@ -126,7 +126,7 @@ struct Settings {
     /// YAML file with secrets per call (create-volume, node-stage-volume, ...); csi-sanity's secrets file is accepted
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
-    /// Do not pass a marker secret with every call, which all errors are searched for
+    /// Do not pass a marker secret with every call, which all errors and the driver's output are searched for
     #[arg(long)]
     no_marker_secret: bool,
     /// Pass a service account token for this audience with NodePublishVolume, as the kubelet does for drivers that

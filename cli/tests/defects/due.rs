@@ -131,6 +131,12 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "contained the value of a secret",
             2,
         ),
+        Defect::RequestsLogged => due(
+            Directories,
+            "robustness::the driver's output of the whole run contains no secrets",
+            "contain a secret or token that was passed to the driver",
+            1,
+        ),
         Defect::DeleteKeepsData => due(
             Directories,
             "lifecycle::CreateVolume with the name of a deleted volume returns an empty volume [mount]",

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, time::Duration};
 
 use claimcheck_csi::tap::{FaultAction, FaultRule, KnownSecrets};
 use claimcheck_model::{ComponentFault, Denial, DeniedObject, Leak, Log, Unserved};
-use kube::Client;
+use kube::{Api, Client};
 
 use super::{
     DisruptError, Disruption,
@@ -13,6 +13,7 @@ use super::{
     embedded::Embedded,
     install_components::COMPONENTS,
     installation::Installation,
+    log_search::{self, LogSearch},
     observer::Observer,
     on_kind::OnKind,
     properties::Properties,
@@ -73,11 +74,18 @@ impl Backend {
         }
     }
 
-    /// See [`Cluster::known_secrets`](super::Cluster::known_secrets).
-    pub(crate) fn known_secrets(&self) -> KnownSecrets {
+    /// See [`Cluster::search_logs`](super::Cluster::search_logs).
+    pub(crate) async fn search_logs(&self, client: &Client, driver: &str, known: &KnownSecrets) -> LogSearch {
+        let builtin = || (Api::namespaced(client.clone(), COMPONENTS.namespace), component_logs::COMPONENTS);
         match self {
-            Self::Embedded(embedded) => embedded.known_secrets(),
-            Self::Kind(_) | Self::Existing(_) => KnownSecrets::default(),
+            Self::Embedded(embedded) => embedded.search_logs().await,
+            Self::Kind(_) | Self::Existing(Some(_)) => {
+                log_search::of_pods(client, builtin(), known, |_| true).await
+            }
+            Self::Existing(None) => {
+                let pods = (Api::all(client.clone()), "");
+                log_search::of_pods(client, pods, known, |pod| log_search::is_of_driver(pod, driver)).await
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use super::{
     ClusterCapabilities, DisruptError, Disruption, DriverCapabilities, NoFaults, Victim,
     additional_driver::{AdditionalDriver, DeployError, DriverLease},
     backend::Backend,
+    log_search::LogSearch,
     observer::Observer,
     properties::Properties,
     reachable_nodes::ReachableNodes,
@@ -31,6 +32,7 @@ pub struct Cluster {
     pub(super) observer: Observer,
     pub(super) driver: DriverUnderTest,
     pub(super) properties: Properties,
+    pub(super) known_secrets: KnownSecrets,
     pub(super) streams: Streams,
     /// When it became ready.
     pub(super) started: Instant,
@@ -72,9 +74,15 @@ impl Cluster {
         self.properties.real_nodes
     }
 
-    /// The secrets that stock programs pass to the driver, of which their texts are not free.
+    /// The secrets that are passed to the driver, as far as they are known here.
     pub fn known_secrets(&self) -> KnownSecrets {
-        self.backend.known_secrets()
+        self.known_secrets.clone()
+    }
+
+    /// Searches the output of drivers and sidecars for the secrets that no log may contain, and for tokens of service
+    /// accounts: that of all processes, or of the pods of driver and sidecars.
+    pub async fn search_logs(&self) -> LogSearch {
+        self.backend.search_logs(&self.client, self.driver_name(), &self.known_secrets).await
     }
 
     /// The faults of built-in components so far, as far as their logs can be read; on virtual nodes without crash loops,

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use super::{component_faults, supervisor::Supervised};
 
 /// The label selector of the components' pods.
-const COMPONENTS: &str = "app.kubernetes.io/part-of=claimcheck";
+pub(super) const COMPONENTS: &str = "app.kubernetes.io/part-of=claimcheck";
 /// How many last lines of a pod's log are searched: those about a case are recent.
 const LOOKED_AT: i64 = 5_000;
 
@@ -31,7 +31,7 @@ pub(super) fn by_processes<'a>(
 }
 
 /// Removes these secrets and all tokens from logs of programs that have exited. What cannot be read or written is reported.
-pub(super) fn redact<'a>(logs: impl Iterator<Item = &'a Path>, secrets: &KnownSecrets) {
+pub fn redact_logs<'a>(logs: impl Iterator<Item = &'a Path>, secrets: &KnownSecrets) {
     for path in logs {
         let Ok(bytes) = fs::read(path) else { continue };
         let text = String::from_utf8_lossy(&bytes);

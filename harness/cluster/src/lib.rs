@@ -46,6 +46,7 @@ mod kind_loops;
 mod kind_tests;
 mod last_lines;
 mod leaks;
+mod log_search;
 mod node;
 mod node_driver;
 mod objects;
@@ -74,6 +75,7 @@ pub use capabilities::{
 /// Of the built-in driver, for commands that start it without a cluster.
 pub use claimcheck_driver::host::{LOOP_HOLDER_ENV, LoopHolder};
 pub use cluster::{ApiServer, Cluster};
+pub use component_logs::redact_logs;
 pub use control_plane::{Api, ControlPlaneError};
 pub use deployment::{
     DeploymentError, DeploymentObjects, DeploymentOptions, DeploymentSidecar, DeploymentSidecarError,
@@ -88,6 +90,7 @@ pub use installation::{Install, InstallationError};
 pub use kind::{Collected, KindCluster, KindEnvironment, KindError};
 pub use kind_disrupt::{Components, DisruptError};
 pub use kind_image::Image;
+pub use log_search::LogSearch;
 pub use observer::{Check, Observer, Trigger, WaitError};
 pub use on_kind::{KIND_FAULTS, OnKindError};
 pub use orphaned_loop_devices::{OrphanedLoopDevice, OrphanedLoopDevicesError, detach_orphaned_loop_devices};

@@ -11,7 +11,7 @@ use claimcheck_csi::tap::KnownSecrets;
 use claimcheck_driver::host::LOOP_HOLDER_ENV;
 use claimcheck_model::ComponentEnd;
 use claimcheck_substrate::{
-    Capabilities, KUBELET_DIR, LineFilter, NodeNamespace, Process, ProcessSpec, STATE_DIR, SpawnError,
+    Capabilities, KUBELET_DIR, NodeNamespace, Process, ProcessSpec, STATE_DIR, SpawnError,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -20,6 +20,7 @@ use tokio::{
 
 use super::{
     accounts::ControllerAccounts,
+    log_search::Disclosures,
     node_driver::{NodeDriver, NodeDriverError, Plugin},
     secrets::Secrets,
     sidecars::{Init, InitError},
@@ -66,6 +67,8 @@ pub(super) struct Common {
     pub kubeconfig: PathBuf,
     /// The secrets in calls of stock programs.
     pub known_secrets: KnownSecrets,
+    /// The lines in which programs logged them.
+    pub disclosures: Disclosures,
     /// The init containers of `--deployment`.
     pub init: Vec<Init>,
     /// Where controllers find their accounts.
@@ -118,7 +121,7 @@ impl Common {
     pub(super) fn without_secrets(&self, mut spec: ProcessSpec) -> ProcessSpec {
         let (known, own) = (self.known_secrets.clone(), KnownSecrets::default());
         own.add(Secrets::of(spec.args.iter().filter_map(|word| word.to_str())).iter());
-        spec.filter = Some(LineFilter::new(move |line| known.hide(&own.hide(line)).into_owned()));
+        spec.filter = Some(self.disclosures.filter(&spec.log, known, own));
         spec
     }
 

@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Instant};
 
+use claimcheck_csi::tap::KnownSecrets;
 use claimcheck_informer::World;
 use claimcheck_model::{Capability, DEFAULT_CLASS};
 use k8s_openapi::api::{core::v1::Node, storage::v1::StorageClass};
@@ -167,7 +168,8 @@ impl Real {
     pub(super) fn with(self, backend: Backend) -> Cluster {
         let Self { client, observer, driver, .. } = self;
         let (properties, streams, started) = (backend.properties(), Streams::default(), Instant::now());
-        Cluster { client, observer, driver, properties, streams, started, api_server: None, backend }
+        let known_secrets = KnownSecrets::default();
+        Cluster { client, observer, driver, properties, known_secrets, streams, started, api_server: None, backend }
     }
 }
 

@@ -31,7 +31,7 @@ impl LineFilter {
         Self(Arc::new(filter))
     }
 
-    /// The line as it is written.
+    /// What is logged in place of this line.
     pub fn apply(&self, line: &str) -> String {
         (self.0)(line)
     }
@@ -61,7 +61,7 @@ async fn copy(reader: Receiver, mut log: File, filter: LineFilter) {
         // A program that cannot write exits, so its output is read to the end whatever becomes of the log.
         match (&mut reader).take(LONGEST).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
-            Ok(_) => drop(log.write_all((filter.0)(&String::from_utf8_lossy(&line)).as_bytes())),
+            Ok(_) => drop(log.write_all(filter.apply(&String::from_utf8_lossy(&line)).as_bytes())),
         }
     }
 }

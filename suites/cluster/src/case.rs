@@ -74,7 +74,11 @@ impl claimcheck_engine::Case for Case {
     }
 
     fn schedule(&self) -> Schedule {
-        if self.needs.contains(&Need::Disrupt) { Schedule::Serial } else { Schedule::Parallel }
+        match self.needs {
+            needs if needs.contains(&Need::WholeRun) => Schedule::Last,
+            needs if needs.contains(&Need::Disrupt) => Schedule::Serial,
+            _ => Schedule::Parallel,
+        }
     }
 
     fn exclusive(&self) -> Option<&'static str> {

@@ -16,6 +16,8 @@ pub enum Need {
     Nodes(usize),
     /// The cluster allows its components to be disrupted. Such a case runs alone, since it affects other cases too.
     Disrupt,
+    /// All other cases have run: the case checks what they caused.
+    WholeRun,
     /// The cluster allows its node agents to be disrupted.
     Agents,
     /// Pods may have hostPath volumes.
@@ -55,6 +57,7 @@ impl Need {
             }
             Self::Nodes(_)
             | Self::Disrupt
+            | Self::WholeRun
             | Self::Agents
             | Self::HostPaths
             | Self::Configure
@@ -87,7 +90,8 @@ impl claimcheck_engine::Need for Need {
             Self::FileSystem(fs @ (FsType::Ext3 | FsType::Ext4 | FsType::Xfs)) => {
                 format!("loop devices, mkfs.{}", fs.name())
             }
-            Self::Retract
+            Self::WholeRun
+            | Self::Retract
             | Self::BuiltinSidecars
             | Self::FixedSidecars(_)
             | Self::Provisioning(_)
@@ -117,6 +121,7 @@ impl claimcheck_engine::Need for Need {
                 "the cluster does not allow its components to be disrupted: an existing cluster requires \
                  --install and --allow-disruptive",
             ),
+            Self::WholeRun => None,
             Self::Agents => unless(
                 cluster.agents,
                 "the cluster does not allow its node agents to be stopped: use --cluster kind",

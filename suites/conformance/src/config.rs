@@ -21,6 +21,8 @@ pub struct Config {
     pub expand_size: i64,
     /// The limit_bytes of requests; zero for none.
     pub volume_limit: i64,
+    /// The file with the driver's output, if claimcheck has started it.
+    pub output: Option<PathBuf>,
     /// The access types to test; those that the driver supports, if empty.
     pub access_types: Vec<Access>,
     /// Whether mounts, target paths and data on this machine are checked.
@@ -45,7 +47,7 @@ pub struct Config {
     pub invalid_mutable_parameters: Map,
     /// Secrets, per call.
     pub secrets: Secrets,
-    /// Adds a secret to every call, the value of which must not appear in any error.
+    /// Adds a secret to every call, the value of which must not appear in any error, nor in the driver's output.
     pub marker_secret: bool,
     /// The audience of the service account token that is passed to every NodePublishVolume, as the kubelet does for a
     /// driver that requests tokens; no token, if empty.
@@ -161,6 +163,7 @@ impl Default for Config {
             volume_size: 64 << 20,
             expand_size: 0,
             volume_limit: 0,
+            output: None,
             access_types: Vec::new(),
             node_effects: NodeEffects::Checked,
             restarts: true,

@@ -9,7 +9,7 @@ use std::{
 
 use claimcheck_csi::{
     Code, Driver, Endpoint, NotReady, Status,
-    tap::{Tap, without_secrets},
+    tap::{KnownSecrets, Tap, is_searched_for, without_secrets},
     v1::{
         CreateVolumeRequest, DeleteVolumeRequest, NodePublishVolumeRequest, Topology,
         ValidateVolumeCapabilitiesRequest, Volume, snapshot_metadata_client::SnapshotMetadataClient,
@@ -99,6 +99,10 @@ pub struct DriverUnderTest {
     token: String,
     /// The values of all secrets that are passed to the driver: none may be in a report.
     secrets: Vec<String>,
+    /// The same, with those for which the driver's output is searched.
+    known_secrets: KnownSecrets,
+    /// The number of configured values that it is not searched for.
+    pub(crate) not_searched: usize,
     /// The access mode of volumes.
     pub(crate) mode: Mode,
     /// Access types of which it is not known whether the driver supports them: it fails for one of two, with an error
@@ -194,6 +198,14 @@ impl DriverUnderTest {
         let mut secrets: BTreeSet<String> =
             config.secrets.all_mut().into_iter().flat_map(|secrets| secrets.values().cloned()).collect();
         secrets.insert(token.clone());
+        let known_secrets = KnownSecrets::default();
+        known_secrets.add(&secrets);
+        known_secrets.search_for([&marker, &token]);
+        let (searched, others): (Vec<_>, Vec<_>) = (config.secrets.all_mut().into_iter())
+            .flat_map(|secrets| secrets.iter().filter(|(_, value)| **value != marker))
+            .partition(|(key, value)| is_searched_for(key, value));
+        known_secrets.search_for(searched.into_iter().map(|(_, value)| value));
+        let not_searched = others.into_iter().map(|(_, value)| value).collect::<BTreeSet<_>>().len();
         let below = |dir: &Option<PathBuf>, name: &str| {
             let own = || std::env::temp_dir().join(format!("claimcheck-csi-{run}")).join(name);
             dir.clone().unwrap_or_else(own)
@@ -221,6 +233,8 @@ impl DriverUnderTest {
             marker,
             token,
             secrets: secrets.into_iter().collect(),
+            known_secrets,
+            not_searched,
             mode: Mode::SingleNodeWriter,
             unsure: Vec::new(),
             deleted_volume: None,
@@ -408,6 +422,11 @@ impl DriverUnderTest {
     /// A text for a report, without the secrets that a driver quotes in errors and in the fields of a response.
     pub(crate) fn reported(&self, text: &str) -> String {
         without_secrets(text, &self.secrets)
+    }
+
+    /// The secrets that are passed to the driver.
+    pub fn known_secrets(&self) -> &KnownSecrets {
+        &self.known_secrets
     }
 
     /// Whether the driver wrote something that it received as a secret into a text.

@@ -717,7 +717,7 @@ sentences! {
     "Logging" {
         LOG_STREAMS: Should, "Plugins SHOULD generate log messages to ONLY standard output and/or standard error.", Untested(DEPLOYED);
         LOG_DOCUMENTED: Must, "Plugin implementations that deviate from the above recommendation SHALL clearly and unambiguously document the following:", Untested(DOCUMENTED);
-        LOG_SECRETS: Should, "Plugins SHOULD NOT write potentially sensitive data to logs (e.g. secrets).", Untested("Only the log of a driver that claimcheck starts is known, and it is not searched.");
+        LOG_SECRETS: Should, "Plugins SHOULD NOT write potentially sensitive data to logs (e.g. secrets).", Why("More people can read the logs of a driver than its secrets, and collectors store them elsewhere.");
     }
     "Available Services" {
         MODE: Must, "A plugin MUST know the \"mode\" in which it is operating (e.g. node, controller, or both).", Untested(HIDDEN);

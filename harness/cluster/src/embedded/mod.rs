@@ -6,6 +6,7 @@ mod up;
 
 use std::{
     collections::BTreeMap,
+    fs,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -32,6 +33,7 @@ use super::{
     control_plane::ControlPlane,
     controllers::Controllers,
     denials, leaks,
+    log_search::LogSearch,
     node::{Common, Node},
     observer::Observer,
     sidecars::{Refresh, Sidecars},
@@ -222,6 +224,21 @@ impl Embedded {
         component_logs::by_processes(self.processes(&additional), names)
     }
 
+    /// Searches the output of all processes for secrets and tokens.
+    pub async fn search_logs(&self) -> LogSearch {
+        let known = &self.common.known_secrets;
+        let mut search = LogSearch { found: self.common.disclosures.found(), ..LogSearch::default() };
+        let additional = self.additional_drivers.lock().await;
+        for process in self.processes(&additional) {
+            let log = process.log().file_name().unwrap_or_default().display().to_string();
+            match fs::read(process.log()) {
+                Ok(bytes) => search.search(log, &String::from_utf8_lossy(&bytes), known),
+                Err(error) => search.unread.push(format!("{log} cannot be read ({error})")),
+            }
+        }
+        search
+    }
+
     /// All supervised processes.
     fn processes<'a>(
         &'a self,
@@ -277,7 +294,7 @@ impl Embedded {
         join_all(drivers.iter().map(|process| process.disrupt(Disruption::Stop))).await;
         // Lines were written without the secrets that were known then; one may consist of several lines, or be known later.
         let logs = self.sidecars.processes().chain(drivers).map(Supervised::log);
-        component_logs::redact(logs, &self.common.known_secrets);
+        component_logs::redact_logs(logs, &self.common.known_secrets);
         self.control_plane.shutdown().await;
     }
 }

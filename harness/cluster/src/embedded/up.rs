@@ -12,7 +12,7 @@ use std::{
 use claimcheck_apiserver::kubeconfig;
 use claimcheck_csi::{
     Driver as DriverClient, Endpoint,
-    tap::{self, KnownSecrets, Tap, Telemetry},
+    tap::{self, KnownSecrets, Tap, Telemetry, is_searched_for},
     v1::GetPluginInfoRequest,
 };
 use claimcheck_driver::host::LoopHolder;
@@ -22,12 +22,15 @@ use claimcheck_substrate::{STATE_DIR, SpawnError};
 use futures::future::{join_all, select_all, try_join_all};
 use k8s_openapi::{
     api::{
-        core::v1::Namespace,
+        core::v1::{Namespace, Secret},
         storage::v1::{CSIDriver, StorageClass},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Client, api::PostParams};
+use kube::{
+    Client,
+    api::{ListParams, PostParams},
+};
 use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
 
@@ -42,6 +45,7 @@ use crate::{
     control_plane::{self, ControlPlane, ControlPlaneError},
     controllers::Controllers,
     deployment::PrepareDeploymentError,
+    log_search::Disclosures,
     node::{Common, Node},
     node_driver::{Plugin, ProcessCredentials, Registrar},
     observer::{Check, Observer, Trigger, WaitError},
@@ -206,6 +210,7 @@ impl Cluster {
         let (url, ca) = (control_plane.url(), control_plane.ca().to_owned());
         let issuer = Issuer { client: client.clone(), url, ca };
         Sidecars::apply(&client, &options.sidecars).await?;
+        register_secrets(&client, &common.known_secrets).await;
         let refreshed = options.deployment.issue(&issuer, &mut common).await;
         let refreshed = refreshed.map_err(StartSidecarsError::from)?;
 
@@ -293,10 +298,11 @@ impl Cluster {
             nodes_without_driver: Vec::new(),
         };
         let streams = Streams { ends: Some(ends), records: Some((records, barrier)), writes };
+        let known_secrets = embedded.known_secrets();
         let backend = Backend::Embedded(Box::new(embedded));
         let (properties, api_server) = (backend.properties(), Some(api_server));
         let started = Instant::now();
-        Ok(Self { client, observer, driver, properties, streams, started, api_server, backend })
+        Ok(Self { client, observer, driver, properties, known_secrets, streams, started, api_server, backend })
     }
 }
 
@@ -372,6 +378,7 @@ fn common(
         kubeconfig: state.join("kubeconfig"),
         pod_images: options.pod_images.clone(),
         known_secrets,
+        disclosures: Disclosures::default(),
         init: Vec::new(),
         accounts: ControllerAccounts::new(),
         client_ca: control_plane.client_ca().map(Path::to_owned),
@@ -381,6 +388,22 @@ fn common(
         writes: options.instrumentation.writes.then(|| state.join("tap.sock")),
         metrics: options.instrumentation.metrics.then(Components::default),
         ends,
+    }
+}
+
+/// Adds the confidential values of the Secrets so far, which are those of the user's files, to the ones that no program
+/// may log.
+async fn register_secrets(client: &Client, known: &KnownSecrets) {
+    let secrets = match kube::Api::<Secret>::all(client.clone()).list(&ListParams::default()).await {
+        Ok(list) => list.items,
+        Err(error) => {
+            tracing::warn!(%error, "cannot list Secrets: logs are not searched for their values");
+            return;
+        }
+    };
+    for (key, value) in secrets.into_iter().flat_map(|secret| secret.data.unwrap_or_default()) {
+        let value = String::from_utf8(value.0).ok().filter(|value| is_searched_for(&key, value));
+        known.search_for(value.iter());
     }
 }
 

@@ -17,8 +17,11 @@ pub struct KnownSecrets(Arc<RwLock<Known>>);
 #[derive(Default)]
 struct Known {
     secrets: BTreeSet<String>,
-    /// Their forms, which every line of a log is searched for.
+    /// Their forms, which are removed from every line of a log.
     forms: Arc<[Form]>,
+    /// Those that no log may contain. The others may occur in a log by chance.
+    searched: BTreeSet<String>,
+    searched_forms: Arc<[Form]>,
 }
 
 /// Without the secrets.
@@ -44,6 +47,22 @@ impl KnownSecrets {
             let nested: Vec<String> = known.secrets.iter().flat_map(|secret| nested(secret)).collect();
             known.forms = forms_of(&nested).into();
         }
+    }
+
+    /// Adds secrets that output is searched for: see [`Disclosure`](super::Disclosure).
+    pub fn search_for<'a>(&self, secrets: impl IntoIterator<Item = &'a String>) {
+        let secrets: Vec<&String> = secrets.into_iter().filter(|secret| !secret.trim().is_empty()).collect();
+        self.add(secrets.iter().copied());
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known.searched.extend(secrets.into_iter().cloned());
+        let nested: Vec<String> = known.searched.iter().flat_map(|secret| nested(secret)).collect();
+        known.searched_forms = forms_of(&nested).into();
+    }
+
+    /// Whether a text contains one of the secrets that output is searched for.
+    pub(super) fn is_disclosed(&self, text: &str) -> bool {
+        let forms = self.0.read().unwrap_or_else(PoisonError::into_inner).searched_forms.clone();
+        is_quoted(text, &forms)
     }
 
     /// The text without them, in any form in which programs quote a string, and without tokens.

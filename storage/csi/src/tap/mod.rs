@@ -20,6 +20,7 @@
 
 mod body;
 mod code;
+mod disclosure;
 mod facts;
 mod fault;
 mod fault_file;
@@ -49,6 +50,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 
 pub use code::{code_from_name, code_name};
+pub use disclosure::{Disclosure, is_searched_for};
 pub use fault::{FaultAction, FaultPlan, FaultRule, Faults};
 pub use fault_file::write_faults;
 pub use known_secrets::KnownSecrets;

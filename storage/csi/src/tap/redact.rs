@@ -8,7 +8,7 @@ use base64::{
 };
 
 /// The replacement for a secret, as in csi-lib-utils' protosanitizer.
-const STRIPPED: &str = "***stripped***";
+pub(super) const STRIPPED: &str = "***stripped***";
 /// The number of characters from which on a secret is removed wherever it occurs. A shorter one may be a part of other
 /// words by chance, and their rest would disclose it: it is removed only where it is a word, or quoted.
 const LONG: usize = 6;

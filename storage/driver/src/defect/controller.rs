@@ -65,6 +65,9 @@ async fn controller_get_capabilities(
 }
 
 async fn create_volume(d: &Defective, mut request: CreateVolumeRequest) -> Answer<CreateVolumeResponse> {
+    if d.defect == Defect::RequestsLogged {
+        tracing::info!(?request, "CreateVolume");
+    }
     let present = d.sound.volume(&VolumeId::from_name(&request.name)).ok();
     let there = present.is_some();
     let source = request.volume_content_source.as_ref().and_then(|source| source.r#type.as_ref());

@@ -46,6 +46,8 @@ pub enum Defect {
     UndeclaredSourceIgnored,
     /// CreateVolume returns an error that contains the request's secrets
     SecretInError,
+    /// CreateVolume and NodePublishVolume log their requests, with secrets and tokens
+    RequestsLogged,
     /// DeleteVolume keeps the data, which reappears in the next volume of that name
     DeleteKeepsData,
     /// DeleteVolume deletes volumes in use

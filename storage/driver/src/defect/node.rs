@@ -186,6 +186,7 @@ async fn node_publish_volume(
 ) -> Answer<NodePublishVolumeResponse> {
     let target = request.target_path.clone();
     match d.defect {
+        Defect::RequestsLogged => tracing::info!(?request, "NodePublishVolume"),
         Defect::ReadOnlyIgnored => request.readonly = false,
         Defect::FsGroupIgnored => without_group(request.volume_capability.as_mut()),
         Defect::ExpiredTokenAccepted => {

@@ -21,6 +21,7 @@ mod read_write_once_pod;
 mod reclaim;
 mod restore;
 mod retries;
+mod secrets;
 mod service_account_tokens;
 mod snapshottable;
 mod stress;
@@ -75,6 +76,7 @@ pub fn catalogue() -> Vec<Case> {
         service_account_tokens::ROWS,
         disruptive::ROWS,
         node_failures::ROWS,
+        secrets::ROWS,
     ]
     .concat()
 }

@@ -1,9 +1,15 @@
-//! Untrusted input: path traversal in ids and paths, oversized texts, control characters, and secrets in errors.
+//! Untrusted input: path traversal in ids and paths, oversized texts, control characters, and secrets in errors and in
+//! the driver's output.
 
-use std::{collections::BTreeSet, path::PathBuf, pin::Pin};
+use std::{collections::BTreeSet, fs, path::PathBuf, pin::Pin};
 
-use anyhow::{Result, bail, ensure};
-use claimcheck_csi::{Code, Status, tap::code_name, v1};
+use anyhow::{Context, Result, bail, ensure};
+use claimcheck_csi::{
+    Code, Status,
+    tap::{Disclosure, code_name},
+    v1,
+};
+use claimcheck_engine::skip;
 
 use super::{
     ANY_NAME, ATTACH, CHECKS_NODE, CREATE, EXPAND, GET, GROUPS, METADATA, SNAPSHOT, SNAPSHOT_USED, STAGE,
@@ -130,6 +136,9 @@ pub(super) const ROWS: &[Row] = &[
     .needs(&[CREATE]),
     Row::new("error messages of the whole run contain no secrets", spec::SECRET, case!(no_secrets))
         .also(&[spec::LEAKAGE])
+        .alone(Alone::ChecksRun),
+    Row::new("the driver's output of the whole run contains no secrets", spec::SECRET, case!(output))
+        .also(&[spec::LOG_SECRETS])
         .alone(Alone::ChecksRun),
     Row::new("errors of the whole run have no details", spec::DETAILS, case!(no_details))
         .alone(Alone::ChecksRun),
@@ -625,6 +634,32 @@ async fn no_secrets(f: &Fixture) -> Result<()> {
         "errors of these calls contained the value of a secret: {}",
         leaking.join(", ")
     );
+    Ok(())
+}
+
+async fn output(f: &Fixture) -> Result<()> {
+    let Some(log) = &f.config().output else {
+        let reason = "not observed: the output of a driver that claimcheck did not start cannot be read: let --driver \
+                      start it";
+        return Err(skip(reason.to_owned()));
+    };
+    let bytes =
+        fs::read(log).with_context(|| format!("cannot read the driver's output {}", log.display()))?;
+    let found = Disclosure::all(f.driver().known_secrets(), &String::from_utf8_lossy(&bytes));
+    if let Some(first) = found.first() {
+        let name = log.file_name().unwrap_or_default().display();
+        bail!(
+            "{} lines of {name} contain a secret or token that was passed to the driver, {first}",
+            found.len()
+        );
+    }
+    if f.driver().not_searched > 0 {
+        f.warn(format!(
+            "the output was not searched for {} configured values, which are shorter than 8 characters, or of which the \
+             key does not name something confidential",
+            f.driver().not_searched
+        ));
+    }
     Ok(())
 }
 
