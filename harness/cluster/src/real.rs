@@ -169,7 +169,17 @@ impl Real {
         let Self { client, observer, driver, .. } = self;
         let (properties, streams, started) = (backend.properties(), Streams::default(), Instant::now());
         let known_secrets = KnownSecrets::default();
-        Cluster { client, observer, driver, properties, known_secrets, streams, started, api_server: None, backend }
+        Cluster {
+            client,
+            observer,
+            driver,
+            properties,
+            known_secrets,
+            streams,
+            started,
+            api_server: None,
+            backend,
+        }
     }
 }
 

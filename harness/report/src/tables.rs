@@ -381,8 +381,9 @@ fn restarts(summary: &Summary, paint: Style) -> Option<String> {
 /// Faults of built-in components.
 fn faults(summary: &Summary, paint: Style) -> Option<String> {
     let (faults, remedy) = component_faults(summary);
-    let remedy = (!faults.is_empty()).then(|| paint.dim(&wrap(remedy, "      ")).trim_start().to_owned());
-    let lines = faults.iter().map(|fault| wrap(fault, "  ").trim_start().to_owned()).chain(remedy);
+    let remedy =
+        (!faults.is_empty()).then(|| paint.dim(&paint.wrap(remedy, "      ")).trim_start().to_owned());
+    let lines = faults.iter().map(|fault| paint.wrap(fault, "  ").trim_start().to_owned()).chain(remedy);
     section(paint.with("1;31", "Faults of built-in components"), lines)
 }
 

@@ -302,7 +302,17 @@ impl Cluster {
         let backend = Backend::Embedded(Box::new(embedded));
         let (properties, api_server) = (backend.properties(), Some(api_server));
         let started = Instant::now();
-        Ok(Self { client, observer, driver, properties, known_secrets, streams, started, api_server, backend })
+        Ok(Self {
+            client,
+            observer,
+            driver,
+            properties,
+            known_secrets,
+            streams,
+            started,
+            api_server,
+            backend,
+        })
     }
 }
 

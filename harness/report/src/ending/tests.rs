@@ -215,7 +215,8 @@ fn states_of_earlier_summaries_are_read() {
     let read = |json: &str| {
         let mut summary = serde_json::to_value(Summary::default()).unwrap();
         let fields = summary.as_object_mut().unwrap();
-        (fields.remove("state"), fields.remove("reason"));
+        fields.remove("state");
+        fields.remove("reason");
         let serde_json::Value::Object(more) = serde_json::from_str(json).unwrap() else {
             panic!("an object")
         };

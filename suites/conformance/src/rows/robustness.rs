@@ -471,7 +471,7 @@ async fn relative_target(f: &Fixture) -> Result<()> {
     let checked = refuses_relative_target(f, request).await;
     // A driver that creates the target before it fails leaves it in its working directory, which is ours if the driver
     // was started here. A mounted directory is not removed.
-    let _ = std::fs::remove_dir(target);
+    let _ = fs::remove_dir(target);
     checked
 }
 

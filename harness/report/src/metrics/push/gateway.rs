@@ -56,7 +56,8 @@ mod tests {
             group.url.path().to_owned()
         };
         let cluster = RunInfo::default().cluster.name();
-        let expected = format!("/metrics/job/claimcheck/cluster_kind/{cluster}/driver/d.io/instance/a%20host");
+        let expected =
+            format!("/metrics/job/claimcheck/cluster_kind/{cluster}/driver/d.io/instance/a%20host");
         assert_eq!(path("http://h:9091", "d.io"), expected);
         assert_eq!(path("http://h:9091/gate/", "d.io"), format!("/gate{expected}"));
         assert!(path("http://h", "").contains("/driver@base64/=/instance"));
