@@ -96,7 +96,8 @@ pub async fn run(
     let [a, b] = sides;
     let statuses = tokio::try_join!(a.finish(), b.finish())?;
     let codes = [statuses.0, statuses.1].map(exit_code);
-    let code = codes.into_iter().find(|code| *code != 0).unwrap_or(0);
+    // A side that tested nothing because the other one could not start exits with 1, a lower code.
+    let code = codes.into_iter().max().unwrap_or(0);
     match completed.transpose()? {
         None => return Ok(ExitCode::from(interrupt::INTERRUPTED)),
         Some(false) if code == 0 => bail!("a side exited before its last block: see its messages above"),

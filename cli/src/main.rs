@@ -38,7 +38,7 @@ use clap::{Parser, Subcommand};
 const EXIT_CODES: &str = "\
 Exit codes:
   0    all cases passed, all volumes of a load were created and deleted, and nothing was leaked
-  1    a case failed, a volume of a load failed, something was leaked, or nothing was tested
+  1    a case or a volume of a load failed, something was leaked, a built-in component had a fault, or nothing was tested
   2    the command line is invalid
   3    the cluster or the driver could not be started, or the run could not be completed
   4    a threshold was not met, or `compare --fail-on worse` found a regression

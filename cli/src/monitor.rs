@@ -10,8 +10,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use claimcheck_component::{HttpEndpoint, pod_namespace};
-use claimcheck_deploy::monitor::{CANARY_LIMIT, ConnectError, connect};
+use claimcheck_component::{HttpEndpoint, api_client, pod_namespace};
+use claimcheck_deploy::monitor::{CANARY_LIMIT, connect};
 use claimcheck_model::NAMESPACE;
 use claimcheck_monitor::{
     CanaryOptions, CanaryTopology, ClassDuration, Election, Monitor, Options, Scope, Timing, TraceOptions,
@@ -67,8 +67,12 @@ struct Target {
 }
 
 impl Target {
-    async fn client(&self) -> Result<Client, ConnectError> {
-        connect(self.kubeconfig.as_deref(), self.context.as_deref()).await
+    async fn client(&self) -> Result<Client> {
+        match &self.context {
+            // With the timeouts of a component.
+            None => api_client(self.kubeconfig.as_deref()).await,
+            context => Ok(connect(self.kubeconfig.as_deref(), context.as_deref()).await?),
+        }
     }
 
     fn scope(&self) -> Scope {

@@ -349,9 +349,12 @@ fn the_catalogue_is_listed_without_starting_anything() {
 fn exit_codes_are_in_the_help() {
     let help = claimcheck(&["--help"]);
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
-    for line in
-        ["0  all cases passed", "1  a case failed", "2  the command line", "3  the cluster or the driver"]
-    {
+    for line in [
+        "0    all cases passed",
+        "1    a case failed",
+        "2    the command line",
+        "3    the cluster or the driver",
+    ] {
         assert!(help.contains(line), "{help}");
     }
 }

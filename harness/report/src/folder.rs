@@ -94,7 +94,7 @@ impl RunFolder {
     }
 
     /// The requested folder, or a new one below `folders`. An existing empty folder is accepted (as created by
-    /// `mktemp -d`), and the folder of a run that could not start, whose logs are kept: no result is overwritten. It
+    /// `mktemp -d`), and the folder of a run that could not start, with its logs: no result is overwritten. It
     /// becomes accessible to its owner only.
     ///
     /// # Errors

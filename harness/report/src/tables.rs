@@ -119,7 +119,8 @@ pub(crate) fn render_with(
     if !summary.phases.is_empty() || !summary.unfinished.is_empty() {
         parts.push(phases(summary, style));
     }
-    if !summary.calls.is_empty() {
+    // A start makes calls, too, which are of no interest if it failed.
+    if !summary.calls.is_empty() && summary.ending() != Ending::NotStarted {
         // If a driver is called directly, its volumes are not tracked.
         if summary.environment.get("cluster").is_none_or(|kind| kind != ClusterKind::Csi.name()) {
             parts.push(counts(summary, style));

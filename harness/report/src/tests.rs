@@ -238,8 +238,14 @@ fn tables_of_a_good_run() {
 
 /// The summary of a run that passes, with this event.
 fn passing_with(event: Event) -> Summary {
-    let last = Event::RunFinished { seconds: 0.9, interrupted: false };
-    summary_of(&[event, finished("keeps data[dynamic]", CaseResult::Passed, 0.31), last])
+    passing_with_all(vec![event])
+}
+
+/// The same with several.
+fn passing_with_all(mut events: Vec<Event>) -> Summary {
+    events.push(finished("keeps data[dynamic]", CaseResult::Passed, 0.31));
+    events.push(Event::RunFinished { seconds: 0.9, interrupted: false });
+    summary_of(&events)
 }
 
 #[test]
@@ -266,7 +272,7 @@ fn faults_of_built_in_components_fail_the_run_in_every_output() {
         Event::ComponentExited(ComponentEnd { component, status, last_lines: Vec::new(), builtin })
     };
     // A vendor's driver may exit as often as it does: cases fail then.
-    assert_eq!(summary_of(&[exit(false), exit(false), exit(false)]).ending(), Ending::Passed);
+    assert_eq!(passing_with_all(vec![exit(false), exit(false), exit(false)]).ending(), Ending::Passed);
     let panicked =
         ComponentFault::Panicked { component: "controllers".into(), message: "src/a.rs:1:2: boom".into() };
     let denied = ComponentFault::Denied(Denial::example());
@@ -281,7 +287,7 @@ fn faults_of_built_in_components_fail_the_run_in_every_output() {
             "driver node-1 exited unexpectedly 3 times, the last time with exit status: 1",
         ),
     ] {
-        let summary = summary_of(&events);
+        let summary = passing_with_all(events);
         assert_eq!(summary.ending(), Ending::Failed);
         let tables = render(&summary, Style::PLAIN, None);
         for text in [tables, markdown::render(&summary), junit::render(&summary)] {
@@ -319,7 +325,7 @@ fn an_exited_component_is_reported_with_its_last_log_lines() {
             builtin: true,
         })
     };
-    let summary = summary_of(&[end("exit status: 1"), end("exit status: 2")]);
+    let summary = passing_with_all(vec![end("exit status: 1"), end("exit status: 2")]);
     assert_eq!(summary.ending(), Ending::Passed);
     let text = render(&summary, Style::PLAIN, None);
     let expected = "driver node-1: 2 ×, last: exit status: 2\n      exit status: 2: no such disk";
@@ -419,6 +425,7 @@ fn skips_are_listed_by_reason_and_nothing_is_wider_than_the_terminal() {
     events.push(finished("x", CaseResult::failed("seen again and again ".repeat(12)), 1.0));
     events.push(transition(TransitionKind::Detach));
     events.push(rpc("ControllerUnpublishVolume", "OK", false));
+    events.push(Event::RunFinished { seconds: 1.0, interrupted: false });
     let text = render(&summary_of(&events), Style::PLAIN, None);
     assert_eq!(text.matches("needs root").count(), 1, "{text}");
     assert!(text.contains("  6 × needs root"), "{text}");

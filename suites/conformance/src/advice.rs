@@ -587,6 +587,10 @@ const ADVICE: &[Advice] = &[
         "Return the size of the snapshot's volume in every message, as in size_bytes of the snapshot.",
     ),
     (
+        &[spec::LOG_SECRETS],
+        "Remove the secrets of a request, and the tokens in its volume_context, before it is logged.",
+    ),
+    (
         &[spec::ALLOCATED_MAX, spec::DELTA_MAX],
         "Cut each message to max_results blocks, and choose a limit if it is zero.",
     ),

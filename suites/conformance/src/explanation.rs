@@ -9,13 +9,14 @@ use crate::{
 };
 
 /// Verbs with which the expected result begins in the name of a case.
-const VERBS: [&str; 42] = [
+const VERBS: [&str; 43] = [
     "applies",
     "are",
     "attaches",
     "captures",
     "confirms",
     "contain",
+    "contains",
     "continues",
     "copies",
     "counts",

@@ -106,10 +106,14 @@ fn run(folder: &Path, collector: &str, of_driver: &str, more: &[&str]) -> (Value
     command.env("CANARY_TOKEN", OF_ENVIRONMENT).env_remove("CLAIMCHECK_NO_HISTORY").env_remove("RUST_LOG");
     command.env("GITHUB_STEP_SUMMARY", folder.join("step.md"));
     command.arg("--history").arg(folder.join("history.ndjson")).arg("--out").arg(&out);
+    let secrets: Vec<Value> = OF_VOLUMES.iter().map(Purpose::object).collect();
+    let manifests = folder.with_extension("yaml");
+    let documents: Vec<String> = secrets.iter().map(Value::to_string).collect();
+    fs::write(&manifests, documents.join("\n---\n")).expect("a file");
+    command.arg("--deployment").arg(&manifests);
     let file = |name: &str| File::create(folder.join(name)).expect("a file");
     command.stdout(file("stdout")).stderr(file("stderr"));
     let mut run = Running(command.spawn().expect("the binary runs"));
-    let secrets: Vec<Value> = OF_VOLUMES.iter().map(Purpose::object).collect();
     let token = create(&secrets, &out.join("kubeconfig"), &folder.with_extension("cache"), &mut run);
     let status = run.0.wait().expect("it is ours");
     let stderr = || fs::read_to_string(folder.join("stderr")).unwrap_or_default();

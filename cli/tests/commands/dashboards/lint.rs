@@ -26,7 +26,7 @@ const UPSTREAM: [&str; 6] = [
 
 /// What is exposed only once something has gone wrong, or elsewhere: with a lease, by the monitor, of cases that are
 /// not run here.
-const ELSEWHERE: [&Metric; 20] = [
+const ELSEWHERE: [&Metric; 21] = [
     &metric::CANARY_RUNS,
     &metric::CASE_FLIPS,
     &metric::DATA_SOURCE_VALIDATIONS,
@@ -35,6 +35,7 @@ const ELSEWHERE: [&Metric; 20] = [
     &metric::LEADER_STATUS,
     &metric::LISTS_AFTER_START,
     &metric::PHASE_WAITING,
+    &metric::PHASE_WITHOUT_DURATION,
     &metric::PHASE_WAITING_OLDEST,
     &metric::TRACKED,
     &metric::PROCESS_MEMORY,

@@ -151,7 +151,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn only_the_folder_of_a_failed_start_is_used_again_and_its_logs_are_kept() {
+async fn only_the_folder_of_a_failed_start_is_used_again_and_its_logs_remain() {
     let choose = |folder: &Path| RunFolder::choose(Some(folder), Path::new("unused"), ClusterKind::Kind);
     let failed = || Outputs::of([Event::RunAborted { reason: "no docker".to_owned() }]);
     let outputs = failed().await;
