@@ -351,7 +351,7 @@ fn exit_codes_are_in_the_help() {
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     for line in [
         "0    all cases passed",
-        "1    a case failed",
+        "1    a case or a volume",
         "2    the command line",
         "3    the cluster or the driver",
     ] {

@@ -270,7 +270,10 @@ impl Run {
         let settling = ("settling_s".to_owned(), cluster.settling_time().as_secs().to_string());
         let faults = options.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let faults = (!faults.is_empty()).then(|| ("faults".to_owned(), faults));
-        let arguments = options.arguments.clone().map(|arguments| ("arguments".to_owned(), arguments));
+        let arguments = options.arguments.as_deref().map(|arguments| {
+            // The values of Secrets that are passed with --deployment may be in a driver's command line, too.
+            ("arguments".to_owned(), cluster.known_secrets().hide(arguments).into_owned())
+        });
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.started));
         let info = RunInfo {
             cases: planned.len(),
