@@ -98,7 +98,7 @@ mod tests {
         let denials = Denials::default();
         for (user, method, path) in [
             ("b", Method::GET, "/api/v1/nodes"),
-            ("b", Method::GET, "/api/v1/nodes?limit=5"),
+            ("b", Method::GET, "/api/v1/nodes"),
             ("a", Method::GET, "/api/v1/namespaces/n/pods/p/status"),
             ("a", Method::GET, "/api/v1/namespaces/m/pods/q/status"),
             ("a", Method::GET, "/metrics"),
