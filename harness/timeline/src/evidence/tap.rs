@@ -39,7 +39,7 @@ impl LocalCalls {
         let reached = self.barrier.reach(timeout).await;
         reached.map_err(|sources| NoEvidence { sources, waited: timeout })?;
         let (query, sent) = oneshot::channel();
-        // If the run is over, nobody sends.
+        // If the run is over, no component sends.
         if self.queries.send(query).is_ok() {
             let _ = sent.await;
         }
