@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use claimcheck_csi::tap::is_searched_for;
 use claimcheck_files::write_private;
 use k8s_openapi::api::storage::v1::CSIDriver;
 
@@ -171,6 +172,14 @@ impl DeploymentObjects {
     pub(crate) fn secrets(&self) -> Vec<String> {
         let values = self.secrets.values().flat_map(BTreeMap::values);
         values.filter_map(|contents| String::from_utf8(contents.0.clone()).ok()).collect()
+    }
+
+    /// Those among them that no program may log.
+    pub(crate) fn confidential(&self) -> Vec<String> {
+        let text = |(key, contents): (&String, &Contents)| {
+            String::from_utf8(contents.0.clone()).ok().filter(|value| is_searched_for(key, value))
+        };
+        self.secrets.values().flatten().filter_map(text).collect()
     }
 
     /// Whether the cluster will have the Secrets that a storage class names.

@@ -12,7 +12,7 @@ use std::{
 use claimcheck_apiserver::kubeconfig;
 use claimcheck_csi::{
     Driver as DriverClient, Endpoint,
-    tap::{self, KnownSecrets, Tap, Telemetry, is_searched_for},
+    tap::{self, KnownSecrets, Tap, Telemetry},
     v1::GetPluginInfoRequest,
 };
 use claimcheck_driver::host::LoopHolder;
@@ -22,15 +22,12 @@ use claimcheck_substrate::{STATE_DIR, SpawnError};
 use futures::future::{join_all, select_all, try_join_all};
 use k8s_openapi::{
     api::{
-        core::v1::{Namespace, Secret},
+        core::v1::Namespace,
         storage::v1::{CSIDriver, StorageClass},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{
-    Client,
-    api::{ListParams, PostParams},
-};
+use kube::{Client, api::PostParams};
 use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
 
@@ -210,7 +207,6 @@ impl Cluster {
         let (url, ca) = (control_plane.url(), control_plane.ca().to_owned());
         let issuer = Issuer { client: client.clone(), url, ca };
         Sidecars::apply(&client, &options.sidecars).await?;
-        register_secrets(&client, &common.known_secrets).await;
         let refreshed = options.deployment.issue(&issuer, &mut common).await;
         let refreshed = refreshed.map_err(StartSidecarsError::from)?;
 
@@ -370,6 +366,7 @@ fn common(
     let state = Path::new(STATE_DIR);
     let known_secrets = KnownSecrets::default();
     known_secrets.add(&options.deployment.secrets());
+    known_secrets.search_for(options.deployment.confidential().iter());
     Common {
         ourselves: OURSELVES.into(),
         logs: options.logs.clone(),
@@ -398,22 +395,6 @@ fn common(
         writes: options.instrumentation.writes.then(|| state.join("tap.sock")),
         metrics: options.instrumentation.metrics.then(Components::default),
         ends,
-    }
-}
-
-/// Adds the confidential values of the Secrets so far, which are those of the user's files, to the ones that no program
-/// may log.
-async fn register_secrets(client: &Client, known: &KnownSecrets) {
-    let secrets = match kube::Api::<Secret>::all(client.clone()).list(&ListParams::default()).await {
-        Ok(list) => list.items,
-        Err(error) => {
-            tracing::warn!(%error, "cannot list Secrets: logs are not searched for their values");
-            return;
-        }
-    };
-    for (key, value) in secrets.into_iter().flat_map(|secret| secret.data.unwrap_or_default()) {
-        let value = String::from_utf8(value.0).ok().filter(|value| is_searched_for(&key, value));
-        known.search_for(value.iter());
     }
 }
 
