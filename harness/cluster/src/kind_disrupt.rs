@@ -116,15 +116,19 @@ fn signal(disruption: Disruption) -> Option<&'static str> {
     }
 }
 
-/// A script that disrupts a node's kubelet.
+/// A script that disrupts a node's kubelet; it fails if there is none, or if it still runs after a stop: a case must not
+/// pass because nothing happened. Signals are sent to the process itself, since the `systemctl` of some node images
+/// ignores `kill`.
 pub(super) fn on_kubelet(disruption: Disruption) -> String {
     match disruption {
-        Disruption::Kill => "systemctl kill --signal=KILL kubelet".to_owned(),
-        // A stopped process would not handle SIGTERM.
-        Disruption::Stop => "systemctl kill --signal=CONT kubelet || true; systemctl stop kubelet".to_owned(),
+        Disruption::Kill => "pkill -KILL -x kubelet".to_owned(),
+        // A paused process would not handle SIGTERM.
+        Disruption::Stop => {
+            "pkill -CONT -x kubelet || true\nsystemctl stop kubelet\n! pgrep -x kubelet".to_owned()
+        }
         Disruption::Start => "systemctl start kubelet".to_owned(),
-        Disruption::Pause => "systemctl kill --signal=STOP kubelet".to_owned(),
-        Disruption::Resume => "systemctl kill --signal=CONT kubelet".to_owned(),
+        Disruption::Pause => "pkill -STOP -x kubelet".to_owned(),
+        Disruption::Resume => "pkill -CONT -x kubelet".to_owned(),
         Disruption::Configure(args) => configure_kubelet(args),
     }
 }

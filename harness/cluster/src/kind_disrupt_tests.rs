@@ -71,6 +71,19 @@ fn the_processes_of_containers_are_signalled() {
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("no container runs with"), "{output:?}");
 }
 
+#[test]
+fn a_disruption_of_a_kubelet_that_had_no_effect_is_an_error() {
+    let fake = Fake::with(&["pkill", "pgrep", "systemctl"]);
+    let works = |disruption| run(&fake, &on_kubelet(disruption)).status.success();
+    fake.rule("systemctl stop", "exit 0");
+    for (signalled, runs, killed, stopped) in [(0, 1, true, true), (1, 1, false, true), (0, 0, true, false)] {
+        fake.rule("pkill -KILL", &format!("exit {signalled}"));
+        fake.rule("pkill -CONT", &format!("exit {signalled}"));
+        fake.rule("pgrep -x", &format!("exit {runs}"));
+        assert_eq!((works(Disruption::Kill), works(Disruption::Stop)), (killed, stopped));
+    }
+}
+
 /// An API server with one Deployment, which scales its pods immediately.
 #[derive(Clone)]
 struct Api {
@@ -153,7 +166,7 @@ async fn kubelets_and_drivers_are_hit_in_their_nodes() {
     let hits: Vec<_> = hits.collect();
     assert_eq!(hits.len(), 3, "{calls}");
     assert!(
-        hits[0].starts_with("docker exec --privileged claimcheck-a-worker sh -euc systemctl kill"),
+        hits[0].starts_with("docker exec --privileged claimcheck-a-worker sh -euc pkill -CONT -x kubelet"),
         "{calls}"
     );
     assert!(api.asked.lock().unwrap().is_empty());
