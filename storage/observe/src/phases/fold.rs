@@ -320,6 +320,8 @@ impl NodePhases {
         for key in &in_pods {
             let Some(known) = self.in_pods.remove(key) else { continue };
             self.index.in_pod_gone(key);
+            // Of a pod that was never observed, only now is the end of its use known.
+            self.concerned.volumes.insert(key.1.clone());
             if let Some(volume) = self.volumes.get_mut(&key.1) {
                 volume.released = last_known([volume.released, known.unpublished]);
             }

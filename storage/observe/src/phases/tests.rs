@@ -353,6 +353,20 @@ fn a_volume_that_is_unstaged_late_has_a_duration() {
     assert_eq!(samples.last().map(String::as_str), Some("unstage 200"));
 }
 
+/// What a pod released that was deleted before the observer started is known once its state is removed.
+#[test]
+fn a_volume_of_an_unknown_pod_has_a_duration_of_unstage() {
+    let life = [
+        Publish(15, "u", Found),
+        Stage(15, Found),
+        Publish(16, "u", Unmounted),
+        Stage(40, Unmounted),
+        Retire(80),
+    ];
+    let (_, samples) = replay(&[&KNOWN[..], &life].concat());
+    assert_eq!(samples, ["unpublish unobserved", "unstage 24"]);
+}
+
 #[test]
 fn a_sample_names_its_objects() {
     let life = [Attached(at(5)), Pod("u", at(10), false), Publish(16, "u", Mounted)];
