@@ -2,12 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::manifests::Key;
+use claimcheck_deploy::install::namespace_parameter;
 
-/// The prefix of the parameters of external-provisioner, and the ends of those with names of Secrets and namespaces
-/// (`pkg/controller/controller.go` there, with the deprecated ones without the prefix).
-const PREFIX: &str = "csi.storage.k8s.io/";
-const ENDS: [(&str, &str); 2] = [("-secret-name", "-secret-namespace"), ("SecretName", "SecretNamespace")];
+use super::manifests::Key;
 
 /// A Secret that a class names and no file has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,14 +37,7 @@ pub(super) fn missing(
     given: &BTreeSet<Key>,
 ) -> Result<(), MissingSecret> {
     for (parameter, name) in parameters {
-        let is_of_provisioner = parameter.starts_with(PREFIX) || parameter.starts_with("csi");
-        let base = ENDS.into_iter().find_map(|(end, of_namespace)| {
-            parameter
-                .strip_suffix(end)
-                .filter(|_| is_of_provisioner)
-                .map(|base| format!("{base}{of_namespace}"))
-        });
-        let Some(key) = base else { continue };
+        let Some(key) = namespace_parameter(parameter) else { continue };
         let Some(namespace) = parameters.get(&key) else {
             return Err(MissingSecret::NoNamespace { parameter: parameter.clone(), namespace: key });
         };

@@ -15,17 +15,13 @@ pub enum DriverSecrets {
 }
 
 impl DriverSecrets {
-    /// The Secrets that the parameters of a StorageClass name (`pkg/controller/controller.go` of
-    /// external-provisioner: `csi.storage.k8s.io/<purpose>-secret-namespace`, and deprecated `csi<Purpose>SecretNamespace`).
+    /// The Secrets that the parameters of a StorageClass name.
     pub fn of_class(parameters: &BTreeMap<String, String>) -> Self {
-        let names_namespace = |key: &str| match key.strip_prefix("csi.storage.k8s.io/") {
-            Some(purpose) => purpose.ends_with("-secret-namespace"),
-            None => key.starts_with("csi") && key.ends_with("SecretNamespace"),
-        };
         let namespaces: BTreeSet<String> = parameters
-            .iter()
-            .filter(|(key, namespace)| names_namespace(key) && !namespace.is_empty())
-            .map(|(_, namespace)| namespace.clone())
+            .keys()
+            .filter_map(|key| parameters.get(&namespace_parameter(key)?))
+            .filter(|namespace| !namespace.is_empty())
+            .cloned()
             .collect();
         if namespaces.iter().any(|namespace| namespace.contains("${")) {
             Self::Everywhere
@@ -37,9 +33,27 @@ impl DriverSecrets {
     }
 }
 
+/// The parameter with the namespace of a Secret, for the parameter of a StorageClass with its name; None for other
+/// parameters (`pkg/controller/controller.go` of external-provisioner: `csi.storage.k8s.io/<purpose>-secret-name`, and
+/// deprecated `csi<Purpose>SecretName`).
+pub fn namespace_parameter(name: &str) -> Option<String> {
+    const ENDS: [(&str, &str, &str); 2] = [
+        ("csi.storage.k8s.io/", "-secret-name", "-secret-namespace"),
+        ("csi", "SecretName", "SecretNamespace"),
+    ];
+    ENDS.iter().find_map(|(start, of_name, of_namespace)| {
+        let base = name.strip_suffix(of_name).filter(|base| base.starts_with(start))?;
+        Some(format!("{base}{of_namespace}"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn in_namespaces(names: &[&str]) -> DriverSecrets {
+        DriverSecrets::In(names.iter().map(|name| (*name).to_owned()).collect())
+    }
 
     #[test]
     fn secrets_are_those_that_the_class_names() {
@@ -47,14 +61,23 @@ mod tests {
             let parameters = parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
             DriverSecrets::of_class(&parameters.collect())
         };
-        let provisioner = "csi.storage.k8s.io/provisioner-secret-namespace";
-        let publish = "csi.storage.k8s.io/node-publish-secret-namespace";
-        assert_eq!(of(&[("kind", "image"), ("secretNamespace", "a")]), DriverSecrets::None);
-        assert_eq!(of(&[("csi.storage.k8s.io/provisioner-secret-name", "s")]), DriverSecrets::None);
-        assert_eq!(
-            of(&[(provisioner, "a"), (publish, "b"), ("csiNodeStageSecretNamespace", "a")]),
-            DriverSecrets::In(["a", "b"].map(str::to_owned).into())
-        );
-        assert_eq!(of(&[(provisioner, "a"), (publish, "${pvc.namespace}")]), DriverSecrets::Everywhere);
+        let name = "csi.storage.k8s.io/provisioner-secret-name";
+        let namespace = "csi.storage.k8s.io/provisioner-secret-namespace";
+        let (old_name, old_namespace) = ("csiNodeStageSecretName", "csiNodeStageSecretNamespace");
+        for (parameters, expected) in [
+            (&[("kind", "image"), ("secretName", "s"), ("secretNamespace", "a")][..], DriverSecrets::None),
+            (&[(name, "s")], DriverSecrets::None),
+            (&[(name, "s"), (namespace, "a")], in_namespaces(&["a"])),
+            (
+                &[(name, "s"), (namespace, "a"), (old_name, "s"), (old_namespace, "b")],
+                in_namespaces(&["a", "b"]),
+            ),
+            (
+                &[(name, "s"), (namespace, "${pvc.namespace}"), (old_name, "s"), (old_namespace, "b")],
+                DriverSecrets::Everywhere,
+            ),
+        ] {
+            assert_eq!(of(parameters), expected, "{parameters:?}");
+        }
     }
 }

@@ -35,7 +35,7 @@ pub use additional_driver::{AdditionalDriver, additional_driver_objects};
 pub use apply::{Applied, Change};
 pub use blocker::Blocker;
 pub use claimcheck_model::NAMESPACE;
-pub use driver_secrets::DriverSecrets;
+pub use driver_secrets::{DriverSecrets, namespace_parameter};
 pub use substitute::KUBELET_DIR;
 
 pub(crate) use apply::{apply as apply_objects, existing_labels, remove};
