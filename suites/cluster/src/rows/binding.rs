@@ -75,6 +75,14 @@ pub(super) const ROWS: &[Case] = &[
         &[Need::Nodes(2)],
         case!(claim_binds_to_available_volume_on_scheduling),
     ),
+    row(
+        SUITE,
+        "a pod that waits for a local volume starts once the volume of another pod is released and created again",
+        "PersistentVolumes-local",
+        Pattern::STATIC,
+        &[Need::HostPaths],
+        case!(local_volume_freed),
+    ),
 ];
 
 /// The volume that a claim is bound to, after checking both references.
@@ -276,6 +284,34 @@ async fn claim_binds_to_available_volume_on_scheduling(t: Arc<Fixture>) -> Resul
         t.remove_claim(&claim).await?;
     }
     t.expect_called(&t.balance().await?, CsiMethod::CreateVolume, 2)
+}
+
+/// As a provisioner of local volumes does it (local-static-provisioner#504).
+async fn local_volume_freed(t: Arc<Fixture>) -> Result<()> {
+    t.local_class().await?;
+    let host = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": [t.nodes().remove(0)] });
+    let local = json!({
+        "csi": null,
+        "local": { "path": "/tmp" },
+        "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [host] }] } },
+    });
+    t.static_volume("local", local.clone()).await?;
+    let volume = t.global("local");
+    let claim = t.manual_claim("first", "1Gi", json!({})).await?;
+    let first = t.ready_pod(&TestPod::long_running("first", &claim, "true")).await?;
+    expect(&t, &claim, "local").await?;
+    let next = t.manual_claim("next", "1Gi", json!({})).await?;
+    let waiting = t.pod(&TestPod::run_to_completion("next", &next, "echo started")).await?;
+    t.unschedulable(&waiting, &["didn't find available persistent volumes to bind"]).await?;
+    t.remove_pod(&first).await?;
+    t.delete_claim(&claim).await?;
+    t.volume_in_phase(&volume, "Released").await?;
+    t.delete_volume(&volume).await?;
+    t.volume_gone(&volume).await?;
+    t.static_volume("local", local).await?;
+    let output = t.ended(&waiting).await?;
+    ensure!(output == "started", "unexpected pod output {output:?}");
+    expect(&t, &next, "local").await
 }
 
 /// An Available volume that is accessible from one node only and contains a file with the name of that node.

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use claimcheck_informer::Kind;
 use claimcheck_model::{Capability, CsiMethod};
 use futures::future::try_join_all;
+use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
@@ -82,6 +83,11 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::IMMEDIATE,
         &[Need::Tap, Need::FixedSidecars("external-provisioner#1449"), SNAPSHOTS],
         case!(in_doubt),
+    ),
+    restore(
+        "a namespace is removed with a snapshot and a restored PVC that waits for its first consumer",
+        Pattern::WAIT_FOR_FIRST_CONSUMER,
+        case!(removed_with_namespace),
     ),
     row(
         SUITE,
@@ -187,6 +193,21 @@ async fn in_doubt(t: Arc<Fixture>) -> Result<()> {
     t.gone(Kind::Snapshot, "snapshot").await?;
     // The volume of the deleted claim has got an object, and is deleted with it.
     t.volume_gone(&format!("pvc-{}", restored.uid)).await
+}
+
+/// The waiting claim protects the snapshot (velero#8120).
+async fn removed_with_namespace(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "read").await?;
+    let snapshot = t.taken("snapshot", &claim).await?;
+    let content = t.content_of(&snapshot).await?.name_any();
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
+    t.event("restored", "WaitForFirstConsumer").await?;
+    t.delete_snapshot("snapshot").await?;
+    t.delete_namespace().await?;
+    t.gone(Kind::Claim, &restored.name).await?;
+    t.gone(Kind::Claim, &claim.name).await?;
+    t.gone(Kind::Snapshot, "snapshot").await?;
+    t.content_gone(&content).await
 }
 
 async fn read_by_many(t: Arc<Fixture>) -> Result<()> {
