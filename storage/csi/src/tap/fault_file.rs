@@ -2,7 +2,6 @@
 //!
 //! The file is checked before each call, and parsed again if it was replaced. So after a new plan has been
 //! renamed to its path, the next call obeys it; a check costs one `stat`.
-//! new plan to its place knows that the next call obeys it; a look costs one `stat`.
 
 use std::{
     fs, io,

@@ -168,7 +168,7 @@ pub enum Defect {
     ForgetsVolumes,
     /// All calls return Internal where NotFound is required
     InternalForNotFound,
-    /// All calls take 200 ms after the first 300
+    /// All calls take 200 ms after the first 100
     SlowAfterCalls,
     /// Each call leaks a file descriptor
     DescriptorLeak,

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Number of fast calls, with [`Defect::SlowAfterCalls`].
-const FAST_CALLS: usize = 300;
+const FAST_CALLS: usize = 100;
 /// Duration of a call that callers are expected to cancel.
 const CANCELLABLE: Duration = Duration::from_millis(100);
 /// Duration of each later call.
