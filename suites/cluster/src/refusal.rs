@@ -10,6 +10,8 @@ const FINAL: [&str; 4] = ["InvalidArgument", "Unimplemented", "PermissionDenied"
 const SUMMARY: &str = "Unable to attach or mount volumes";
 /// Objects that an administrator creates: without them a request fails until then.
 const PREREQUISITES: [&str; 3] = ["secrets \"", "secret \"", "storageclass.storage.k8s.io \""];
+/// What external-provisioner says in the Event if it calls the driver again only after minutes.
+const DELAYED: &str = "Retries will be delayed.";
 /// What stands for a name of the case.
 const NAME: &str = "…";
 
@@ -20,6 +22,8 @@ pub(crate) struct Refusal {
     reason: String,
     /// Its message, without names of the case.
     message: String,
+    /// It is not soon repeated.
+    delayed: bool,
 }
 
 impl Refusal {
@@ -29,18 +33,24 @@ impl Refusal {
         if message.contains(INJECTED) || message.starts_with(SUMMARY) {
             return None;
         }
+        let delayed = message.contains(DELAYED);
         // What precedes the driver's answer names the object.
         let mut answer = message.find("rpc error: code = ").map_or(message, |at| &message[at..]);
         // Some components quote the answer, the first quote of which is left out here.
         if answer.matches('"').count() % 2 == 1 {
             answer = answer.strip_suffix('"').unwrap_or(answer);
         }
-        Some(Self { reason: reason.to_owned(), message: without_names(answer, namespace) })
+        Some(Self { reason: reason.to_owned(), message: without_names(answer, namespace), delayed })
     }
 
     /// Whether it has this reason.
     pub(crate) fn is_of(&self, reason: &str) -> bool {
         self.reason == reason
+    }
+
+    /// Whether the request is repeated only after minutes, so that one occurrence is all that a case sees.
+    pub(crate) fn is_delayed(&self) -> bool {
+        self.delayed
     }
 
     /// Whether a retry cannot succeed.
@@ -122,6 +132,17 @@ mod tests {
             "Unable to attach or mount volumes: unmounted volumes=[v0]",
         ] {
             assert_eq!(Refusal::of("R", message, "ns"), None);
+        }
+    }
+
+    #[test]
+    fn an_announced_delay_is_kept() {
+        let answer = "rpc error: code = InvalidArgument desc = bad";
+        let delayed =
+            format!("Volume provisioning failed with infeasible error. Retries will be delayed. {answer}");
+        for (message, expected) in [(answer, false), (delayed.as_str(), true)] {
+            let refusal = Refusal::of("R", message, "ns").unwrap();
+            assert_eq!((refusal.is_delayed(), refusal.to_string()), (expected, format!("R: {answer}")));
         }
     }
 

@@ -134,7 +134,7 @@ impl Steps {
             return Decision::Skip(reason);
         }
         match seen.refusal {
-            Some((refusal, times)) if times >= REPEATED => {
+            Some((refusal, times)) if times >= REPEATED || refusal.is_delayed() => {
                 let is_final = refusal.is_final() && seen.waited >= FINAL;
                 if is_final || seen.waited >= STUCK {
                     outcome.add(Some(refusal), case);
@@ -238,6 +238,14 @@ mod tests {
         steps.passed(Step::Provision);
         assert_eq!(decide(&steps, "d", Some((&invalid, 1)), 2), Decision::Wait);
         assert_eq!(decide(&steps, "d", Some((&invalid, 3)), 5), Decision::Fail);
+    }
+
+    #[test]
+    fn a_final_error_that_is_repeated_only_after_minutes_counts_at_once() {
+        let (steps, invalid) = (Steps::new(true), "rpc error: code = InvalidArgument desc = no");
+        let delayed = Refusal::of("R", &format!("Retries will be delayed. {invalid}"), "cc-1-ns").unwrap();
+        assert_eq!(decide(&steps, "a", Some((&delayed, 1)), 4), Decision::Wait);
+        assert_eq!(decide(&steps, "a", Some((&delayed, 1)), 5), Decision::Fail);
     }
 
     #[test]
