@@ -277,6 +277,10 @@ async fn node_unpublish_volume(
             volume.iter().filter(|volume| volume.name.starts_with("csi")).for_each(|volume| d.empty(volume));
         }
         Defect::TargetLeft if directory => d.stand_again(&path, None),
+        // Not after a successful call, so that a repeated one succeeds.
+        Defect::UnpublishRequiresMount if recorded => {
+            record.iter().for_each(|record| drop(std::fs::remove_file(record)));
+        }
         _ => {}
     }
     Ok(answer)

@@ -9,7 +9,7 @@ use claimcheck_csi::v1::{VolumeCapability, volume_capability::AccessType};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    ATTACH, CREATE, MOUNTS, PERSISTS, PUBLISH_AGAIN, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN,
+    ATTACH, CREATE, MOUNTS, PERSISTS, PUBLISH_AGAIN, STAGE, STAGE_AGAIN, SURVIVES, UNMOUNTS, UNPUBLISH_AGAIN,
     UNSTAGE_AGAIN, UNSTAGES, case, concurrency::settled, interruptions::LATE_START,
 };
 use crate::{
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::PUBLISH_USABLE,
         case!(mounted_again),
     )
-    .needs(&[Need::Restart, CREATE, Need::Files, MOUNTS, PERSISTS, STAGE_AGAIN, PUBLISH_AGAIN])
+    .needs(&[Need::Restart, CREATE, SURVIVES, Need::Files, MOUNTS, PERSISTS, STAGE_AGAIN, PUBLISH_AGAIN])
     .alone(Alone::KillsDriver)
     .only(Access::Mount),
     Row::new(
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::UNPUBLISH_TWICE,
         case!(undone),
     )
-    .needs(&[Need::Restart, CREATE, Need::Files, MOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN])
+    .needs(&[Need::Restart, CREATE, SURVIVES, Need::Files, MOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN])
     .alone(Alone::KillsDriver)
     .only(Access::Mount),
     Row::new("NodeUnpublishVolume of a target in use leaves the data", spec::UNPUBLISH_UNDOES, case!(in_use))
