@@ -216,7 +216,7 @@ fn ctrl_c_reports_and_leaves_nothing() {
     assert_eq!(run.child.wait().expect("it was ours").code(), Some(130));
     nothing_left(&run.tag);
     let summary = run.summary();
-    assert_eq!(summary["interrupted"], true);
+    assert_eq!(summary["state"], "interrupted");
     let cases = &summary["cases"];
     assert!(cases["passed"].as_u64() > Some(0) && cases["skipped"].as_u64() > Some(0), "{cases}");
 }
@@ -235,7 +235,7 @@ fn ctrl_c_ends_a_load_with_its_report() {
     assert_eq!(run.child.wait().expect("it was ours").code(), Some(130));
     nothing_left(&run.tag);
     let summary = run.summary();
-    assert_eq!(summary["interrupted"], true);
+    assert_eq!(summary["state"], "interrupted");
     let load = &summary["load"];
     assert!(load["volumes"].as_u64() > Some(0) && load["failed"] == 0, "{load}");
     assert_eq!(summary["leaks"], serde_json::json!([]));
