@@ -155,8 +155,12 @@ impl Observer {
 }
 
 fn line(phase: &str, result: &str, count: usize) -> String {
+    let name = match result {
+        "ok" => "claimcheck_phase_duration_seconds_count",
+        _ => "claimcheck_phase_without_duration_total",
+    };
     format!(
-        "claimcheck_phase_duration_seconds_count{{cluster_kind=\"existing\",driver_name=\"csi.test\",phase=\"{phase}\",\
+        "{name}{{cluster_kind=\"existing\",driver_name=\"csi.test\",phase=\"{phase}\",\
          result=\"{result}\",source=\"mount\",storage_class=\"fast\",volume_mode=\"Filesystem\"}} {count}\n"
     )
 }
