@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_delay_is_kept() {
+    fn an_announced_delay_is_recorded() {
         let answer = "rpc error: code = InvalidArgument desc = bad";
         let delayed =
             format!("Volume provisioning failed with infeasible error. Retries will be delayed. {answer}");
