@@ -204,6 +204,9 @@ async fn removed_with_namespace(t: Arc<Fixture>) -> Result<()> {
     t.event("restored", "WaitForFirstConsumer").await?;
     t.delete_snapshot("snapshot").await?;
     t.delete_namespace().await?;
+    // A namespace controller does so, too; --cluster envtest has none.
+    t.delete_claim(&restored).await?;
+    t.delete_claim(&claim).await?;
     t.gone(Kind::Claim, &restored.name).await?;
     t.gone(Kind::Claim, &claim.name).await?;
     t.gone(Kind::Snapshot, "snapshot").await?;
