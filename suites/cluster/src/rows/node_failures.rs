@@ -142,7 +142,7 @@ async fn killed_in_ownership(t: Arc<Fixture>) -> Result<()> {
 async fn killed_while_terminating(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
     let claim = t.claim("claim").await?;
-    // It ends when it is told to, so that it is certain that it still runs; a second signal does not matter.
+    // The container runs until the file `stop` exists, and ignores a second SIGTERM.
     let script = "trap 'trap \"\" TERM; echo terminating; until [ -e /data/stop ]; do \
                   echo line >> /data/lines; sleep 0.1; done; exit 0' TERM\n\
                   echo armed\nwhile :; do sleep 3600 & wait $!; done";
@@ -172,7 +172,7 @@ async fn killed_while_terminating(t: Arc<Fixture>) -> Result<()> {
     let log = t.follow(&pod, "main", 2).await?;
     ensure!(log == ["armed", "terminating"], "the pod's log is {log:?}");
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
-    // Starts once the kubelet is back, and only if the terminating pod goes on to write.
+    // Becomes ready only once the kubelet is back, and if the terminating pod still writes.
     let grows = "lines=$(wc -l < /data/lines); sleep 2; test \"$(wc -l < /data/lines)\" -gt \"$lines\"";
     t.ready_pod(&TestPod::long_running("witness", &claim, grows).on(&node)).await?;
     let unpublished = t.balance_now().await?.all_calls(CsiMethod::NodeUnpublishVolume);
