@@ -53,9 +53,14 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let defect = defect(&self.defect)?;
         let (program, arguments) = self.command.split_first().context("the driver's command is missing")?;
+        // This program's own path is that of setpriv once setpriv runs.
+        let program = match program.to_str() {
+            Some("/proc/self/exe") => format!("/proc/{}/exe", std::process::id()).into(),
+            _ => program.clone(),
+        };
         // The kernel ends the driver with this process, however that ends.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(&program).args(arguments);
         let mut driver = command.spawn().with_context(|| {
             format!("cannot start {} with setpriv (Debian package util-linux)", program.display())
         })?;
