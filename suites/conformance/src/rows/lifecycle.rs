@@ -234,22 +234,28 @@ async fn similar_names(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// Both are written to before either is read from a new mount: each mount of one image would show its own data.
 async fn no_sharing(f: &Fixture) -> Result<()> {
-    let (a, b) = (f.up().await?, f.up().await?);
-    f.write(&a, 0, "of the first").await?;
-    f.must_lack(&b, 0, "of the first", "data written to one volume appears in another").await?;
-    f.write(&b, 0, "of the second").await?;
-    f.must_hold(&a, 0, "of the first", "after a write to another volume").await
+    let (one, other) = (f.up_with("of the first").await?, f.up_with("of the second").await?);
+    f.withdraw(&one).await?;
+    f.withdraw(&other).await?;
+    for (placed, own, foreign) in
+        [(one, "of the first", "of the second"), (other, "of the second", "of the first")]
+    {
+        let placed = f.publish_all(placed.volume).await?;
+        f.must_hold_throughout(&placed, own, "after writes to two volumes").await?;
+        f.must_lack(&placed, foreign, "data written to one volume appears in another").await?;
+    }
+    Ok(())
 }
 
 async fn new_and_empty(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "of the deleted one";
     let request = f.create_request();
-    let placed = f.publish_all(f.make(request.clone()).await?).await?;
-    f.write(&placed, 0, "of the deleted one").await?;
-    f.withdraw(&placed).await?;
-    f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
+    let deleted = f.put(f.make(request.clone()).await?, TEXT).await?;
+    f.delete_volume(f.delete_request(&deleted.volume_id)).await.works("DeleteVolume")?;
     let placed = f.publish_all(f.make(request).await?).await?;
-    f.must_lack(&placed, 0, "of the deleted one", "a new volume contains the data of a deleted one").await
+    f.must_lack(&placed, TEXT, "a new volume contains the data of a deleted one").await
 }
 
 async fn many(f: &Fixture) -> Result<()> {

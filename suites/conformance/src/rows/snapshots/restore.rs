@@ -27,9 +27,7 @@ pub(super) async fn restore(f: &Fixture) -> Result<()> {
 
 /// Creates a volume that contains `text`, and a snapshot of it.
 async fn with_text(f: &Fixture, text: &str) -> Result<(VolumeOnNode, Snapshot)> {
-    let source = f.up().await?;
-    f.write(&source, 0, text).await?;
-    taken(f, source).await
+    taken(f, f.up_with(text).await?).await
 }
 
 /// A snapshot of a published volume. A driver may be unable to take one of a volume in use: then the volume is unpublished
@@ -107,7 +105,7 @@ pub(super) async fn restored_deleted(f: &Fixture) -> Result<()> {
 
 pub(super) async fn snapshot_deleted(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "in the snapshot").await?;
-    f.write(&source, 0, "written later").await?;
+    f.write_throughout(&source, "written later").await?;
     f.withdraw(&source).await?;
     let request = f.delete_snapshot_request(&snapshot.snapshot_id);
     f.delete_snapshot(request).await.works("DeleteSnapshot")?;
