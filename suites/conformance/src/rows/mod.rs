@@ -23,6 +23,7 @@ mod recovery;
 mod replays;
 mod robustness;
 mod snapshots;
+mod unused;
 mod upkeep;
 
 use claimcheck_csi::v1::{
