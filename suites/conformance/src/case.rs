@@ -79,6 +79,8 @@ pub struct Row {
     pub alone: Option<Alone>,
     /// What it waits for on purpose, if its requirements do not imply that.
     pub waits: Option<Waits>,
+    /// What it does before the other cases, except those that run first; it keeps its fixture until it runs.
+    pub prepare: Option<Run>,
     /// The function.
     pub run: Run,
 }
@@ -97,6 +99,7 @@ impl Row {
             schedule: Schedule::Parallel,
             alone: None,
             waits: None,
+            prepare: None,
             run,
         }
     }
@@ -144,6 +147,11 @@ impl Row {
     /// Names what it waits for on purpose.
     pub(crate) const fn waits(self, waits: Waits) -> Self {
         Self { waits: Some(waits), ..self }
+    }
+
+    /// Calls a function with the fixture of the case before the other cases run.
+    pub(crate) const fn prepare(self, prepare: Run) -> Self {
+        Self { prepare: Some(prepare), ..self }
     }
 
     /// The cases of this row in a suite, with what the cases of the suite have in common.

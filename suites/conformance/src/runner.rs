@@ -1,9 +1,9 @@
 //! Runs cases: most of them in parallel, each with its own fixture, which is always cleaned up.
 
 use std::{
-    collections::btree_map::Entry,
+    collections::{BTreeMap, btree_map::Entry},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    case::{Case, Planned},
+    case::{Case, Planned, Run},
     driver_under_test::{DriverUnderTest, Known},
     effect::Effect,
     expect::{Required, WrongStatus},
@@ -45,7 +45,12 @@ pub struct Runner {
     again: Mutex<Vec<Case>>,
     /// Cases that failed only because of what they left behind, until all cases have run that may report the cause.
     held: Mutex<Vec<Ended>>,
+    /// The fixtures of cases that have prepared something before the others, with the result, until they run.
+    prepared: Mutex<BTreeMap<CaseId, Prepared>>,
 }
+
+/// The fixture of a case that has prepared something, and the result.
+type Prepared = (Arc<Fixture>, anyhow::Result<()>);
 
 /// The result of a case; emitted once it is final.
 #[derive(Debug)]
@@ -124,13 +129,18 @@ impl Runner {
         interrupted: CancellationToken,
     ) -> Self {
         let parallel = driver.parallel(parallel);
-        let (started, again, held) = (AtomicUsize::new(0), Mutex::default(), Mutex::default());
-        Self { driver, parallel, strict, started, events, interrupted, again, held }
+        let (started, again) = (AtomicUsize::new(0), Mutex::default());
+        let (held, prepared) = (Mutex::default(), Mutex::default());
+        Self { driver, parallel, strict, started, events, interrupted, again, held, prepared }
     }
 
     /// Runs all cases, each in its phase.
     pub async fn run_all(&self, planned: &[Planned]) {
+        let mut is_prepared = false;
         for phase in phases(planned, self.parallel) {
+            if phase.schedule != Schedule::First && !std::mem::replace(&mut is_prepared, true) {
+                self.prepare(planned).await;
+            }
             if phase.parallel > 1 {
                 self.run_parallel(&phase).await;
             } else {
@@ -140,7 +150,36 @@ impl Runner {
                 self.emit_held();
             }
         }
+        let unused = std::mem::take(&mut *self.prepared());
+        for (fixture, _) in unused.into_values() {
+            // Its case was skipped, so that no case can report a finding.
+            fixture.clean_up().await;
+        }
         self.driver.leave();
+    }
+
+    fn prepared(&self) -> MutexGuard<'_, BTreeMap<CaseId, Prepared>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets cases prepare what they check after the others.
+    async fn prepare(&self, planned: &[Planned]) {
+        for planned in planned {
+            let Some(prepare) = planned.case.row.prepare.filter(|_| self.skip(planned).is_none()) else {
+                continue;
+            };
+            let (began, fixture) = (Instant::now(), self.fixture(planned));
+            let prepared = self.bounded(prepare, &fixture).await;
+            // A driver that fails must run again for the other cases, which report it.
+            self.driver.health_since(began, &fixture.unanswered()).await;
+            self.prepared().insert(planned.id(), (fixture, prepared));
+        }
+    }
+
+    /// A new fixture for a case.
+    fn fixture(&self, planned: &Planned) -> Arc<Fixture> {
+        let unique = self.started.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Fixture::new(Arc::clone(&self.driver), planned.case, unique))
     }
 
     async fn run_parallel(&self, phase: &Phase<'_, Case>) {
@@ -262,9 +301,12 @@ impl Runner {
         }
         let began = Instant::now();
         self.send(Event::CaseStarted { case: case.clone(), namespace: String::new() });
-        let unique = self.started.fetch_add(1, Ordering::Relaxed);
-        let fixture = Arc::new(Fixture::new(Arc::clone(&self.driver), planned.case, unique));
-        let mut outcome = self.bounded(planned, &fixture).await;
+        let prepared = self.prepared().remove(&case);
+        let (fixture, prepared) = prepared.unwrap_or_else(|| (self.fixture(planned), Ok(())));
+        let mut outcome = match prepared {
+            Ok(()) => self.bounded(planned.case.row.run, &fixture).await,
+            Err(error) => Err(skip(format!("nothing could be prepared before the other cases: {error:#}"))),
+        };
         let mut calls = fixture.unanswered();
         let mut health = self.driver.health_since(began, &calls).await;
         let late = outcome.is_err() && calls.iter().any(|(_, reason)| *reason == NoResponse::Late);
@@ -471,12 +513,14 @@ impl Runner {
         }
     }
 
-    /// The function of the case, with a time limit and with panics caught.
-    async fn bounded(&self, planned: &Planned, fixture: &Arc<Fixture>) -> anyhow::Result<()> {
+    /// A function of a case, with a time limit and with panics caught.
+    async fn bounded(&self, run: Run, fixture: &Arc<Fixture>) -> anyhow::Result<()> {
         let config = &self.driver.config;
         let limit = config.call_limit() * CALLS + Duration::from_secs(config.ready_timeout);
-        let case = (planned.case.row.run)(Arc::clone(fixture));
-        bounded(case, limit, &self.interrupted).await.map_err(anyhow::Error::from).fatal()?
+        bounded(run(Arc::clone(fixture)), limit, &self.interrupted)
+            .await
+            .map_err(anyhow::Error::from)
+            .fatal()?
     }
 
     /// Emits the result of a case, unless a case that has not run yet may report the cause of its failure.

@@ -143,8 +143,7 @@ async fn staged(f: &Fixture) -> Result<()> {
 /// nodes have mounted: only a driver that attaches volumes must return it.
 async fn published(f: &Fixture) -> Result<()> {
     const TEXT: &str = "in use";
-    let placed = f.up().await?;
-    f.write(&placed, 0, TEXT).await?;
+    let placed = f.up_with(TEXT).await?;
     let what = "DeleteVolume of a published volume";
     let reported = |state| {
         Err(skip(format!(

@@ -12,8 +12,8 @@ use claimcheck_csi::{
 use claimcheck_engine::skip;
 
 use super::{
-    ANY_NAME, ATTACH, CHECKS_NODE, CREATE, EXPAND, GET, GROUPS, METADATA, SNAPSHOT, SNAPSHOT_USED, STAGE,
-    STATS, VOLUME_USED, case,
+    ANY_NAME, ATTACH, CHECKS_NODE, CREATE, EXPAND, GET, GROUPS, METADATA, MOUNTS, PERSISTS, SNAPSHOT,
+    SNAPSHOT_USED, STAGE, STATS, SURVIVES, VOLUME_USED, case, unused,
 };
 use crate::{
     alone::Alone,
@@ -142,6 +142,15 @@ pub(super) const ROWS: &[Row] = &[
         .alone(Alone::ChecksRun),
     Row::new("errors of the whole run have no details", spec::DETAILS, case!(no_details))
         .alone(Alone::ChecksRun),
+    Row::new(
+        "volumes that no case uses keep their data throughout the run",
+        spec::VOLUME_UNIQUE,
+        case!(unused::kept),
+    )
+    .needs(&[CREATE, Need::Files, MOUNTS, PERSISTS, SURVIVES])
+    .each()
+    .alone(Alone::ChecksRun)
+    .prepare(case!(unused::written)),
     Row::new("Probe after all other cases succeeds", spec::SERVICE, case!(still_there))
         .also(&[spec::PROBE])
         .alone(Alone::ChecksRun),
