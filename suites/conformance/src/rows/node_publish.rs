@@ -1,6 +1,6 @@
 //! NodePublishVolume and NodeUnpublishVolume.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use claimcheck_csi::{
     Code, Status,
     v1::{
@@ -8,9 +8,12 @@ use claimcheck_csi::{
         volume_capability, volume_capability::access_mode::Mode,
     },
 };
-use claimcheck_engine::skip;
+use claimcheck_engine::{Skip, skip};
 
-use super::{CREATE, MOUNTS, PERSISTS, PUBLISH_AGAIN, READ_ONLY, STAGE, UNPUBLISH_AGAIN, case};
+use super::{
+    CREATE, MOUNTS, PERSISTS, PUBLISH_AGAIN, READ_ONLY, STAGE, UNPUBLISH_AGAIN, case,
+    controller_expand::preferably,
+};
 use crate::{
     case::{Access, Row},
     effect::{Effect, NodeEffects},
@@ -23,6 +26,15 @@ use crate::{
 
 /// The length of paths that every driver must accept.
 const PATH: usize = 128;
+/// The codes of tools that fail for a file system that they do not know.
+const ANY: &[Code] = &[
+    Code::Internal,
+    Code::Unknown,
+    Code::FailedPrecondition,
+    Code::NotFound,
+    Code::Unimplemented,
+    Code::OutOfRange,
+];
 const MULTI_WRITER: Need = Need::Node(NodeType::SingleNodeMultiWriter);
 
 pub(super) const ROWS: &[Row] = &[
@@ -128,8 +140,9 @@ async fn unknown(f: &Fixture) -> Result<()> {
 async fn no_staging(f: &Fixture) -> Result<()> {
     let mut request = f.publish_request(&f.staged().await?);
     request.staging_target_path.clear();
-    let codes = [Code::FailedPrecondition, Code::InvalidArgument];
-    f.node_publish_volume(request).await.refused("NodePublishVolume without a staging_target_path", &codes)
+    let answer = f.node_publish_volume(request).await;
+    let what = "NodePublishVolume without a staging_target_path";
+    preferably(f, answer, what, Code::FailedPrecondition, INVALID)
 }
 
 /// The specification defines a code for a missing staging_target_path only, and permits a driver that stages nothing to
@@ -208,11 +221,10 @@ async fn written(f: &Fixture) -> Result<()> {
 
 async fn size(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
+    f.must_have_size(&placed, f.config().volume_size, "once NodePublishVolume has returned").await?;
     let (bytes, reported) = (f.bytes(&placed).await?, placed.volume.capacity_bytes.unsigned_abs());
-    if reported == 0 {
-        return Ok(());
-    }
     match placed.access {
+        _ if reported == 0 => {}
         Access::Block => {
             if let Some(text) = device_size(bytes, reported)? {
                 f.warn(text);
@@ -247,6 +259,7 @@ async fn twice(f: &Fixture) -> Result<()> {
 
 async fn one_mount(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
+    f.must_be_mounted_once(&placed, "after the first NodePublishVolume")?;
     let once = f.mounts_at(&placed.target)?;
     for _ in 0..2 {
         f.node_publish_volume(f.publish_request(&placed)).await.works("NodePublishVolume called again")?;
@@ -260,14 +273,30 @@ async fn one_mount(f: &Fixture) -> Result<()> {
 }
 
 async fn incompatible(f: &Fixture) -> Result<()> {
-    let placed = f.up().await?;
-    let mut request = f.publish_request(&placed);
+    let codes = [Code::AlreadyExists];
+    let writable = f.up().await?;
+    let mut request = f.publish_request(&writable);
     request.readonly = true;
     let answer = f.node_publish_volume(request).await;
     answer.refused(
         "NodePublishVolume with readonly at a target where the volume is published writable",
-        &[Code::AlreadyExists],
-    )
+        &codes,
+    )?;
+
+    let readonly = f.staged().await?;
+    publish_readonly(f, &readonly).await?;
+    let answer = f.node_publish_volume(f.publish_request(&readonly)).await;
+    answer.refused(
+        "NodePublishVolume without readonly at a target where the volume is published read-only",
+        &codes,
+    )?;
+    if f.has(Need::Files) {
+        let what = "after NodePublishVolume with another readonly flag was rejected";
+        f.must_not_write(&readonly, 0)
+            .await
+            .with_context(|| format!("{what}, volume {:?}", readonly.id()))?;
+    }
+    Ok(())
 }
 
 async fn other_access(f: &Fixture) -> Result<()> {
@@ -291,19 +320,36 @@ async fn other_access(f: &Fixture) -> Result<()> {
     )
 }
 
-async fn readonly(f: &Fixture) -> Result<()> {
-    let placed = f.staged().await?;
-    let mut request = f.publish_request(&placed);
+/// Publishes a staged volume read-only.
+async fn publish_readonly(f: &Fixture, placed: &VolumeOnNode) -> Result<()> {
+    let mut request = f.publish_request(placed);
     request.readonly = true;
     let mut answer = f.node_publish_volume(request.clone()).await;
     if answer.is_err() && placed.access == Access::Mount {
         // A driver that creates the file system when it first publishes a volume, need not do so in one that it must not
         // write to.
-        f.publish(&placed).await?;
-        f.unpublish(&placed).await?;
+        f.publish(placed).await?;
+        f.unpublish(placed).await?;
         answer = f.node_publish_volume(request).await;
     }
     answer.works("NodePublishVolume with readonly")?;
+    Ok(())
+}
+
+async fn readonly(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "written before";
+    let placed = f.staged().await?;
+    f.publish(&placed).await?;
+    // A driver of read-only volumes has no data to show.
+    let written = match f.write(&placed, 0, TEXT).await {
+        Err(error) if error.is::<Skip>() => false,
+        written => written.map(|()| true)?,
+    };
+    f.unpublish(&placed).await?;
+    publish_readonly(f, &placed).await?;
+    if written {
+        f.must_hold(&placed, 0, TEXT, "in the volume that was published read-only").await?;
+    }
     f.must_not_write(&placed, 0).await
 }
 
@@ -422,14 +468,24 @@ async fn mount_flags(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// The first call that validates fs_type rejects it: CreateVolume need not validate it. A driver of volumes that share a
+/// file system has nothing to create, but one that creates a file system must not create another one than requested.
 async fn unknown_fs(f: &Fixture) -> Result<()> {
     let mut capability = f.capability();
     if let Some(volume_capability::AccessType::Mount(mount)) = &mut capability.access_type {
         mount.fs_type = "claimcheckfs".to_owned();
     }
+    let refused = |status: Status, call: &str| {
+        preferably(
+            f,
+            Err::<(), _>(status),
+            &format!("{call} with an unknown fs_type"),
+            Code::InvalidArgument,
+            ANY,
+        )
+    };
     let mut request = f.create_request();
     request.volume_capabilities = vec![capability.clone()];
-    // The first call that validates fs_type rejects it: CreateVolume need not validate it.
     let volume = match f.create_volume(request).await {
         Ok(made) => made.volume.unwrap_or_default(),
         refused => return refused.refused("CreateVolume with an unknown fs_type", INVALID),
@@ -439,15 +495,20 @@ async fn unknown_fs(f: &Fixture) -> Result<()> {
     if placed.staging.is_some() {
         let mut request = f.stage_request(&placed);
         request.volume_capability = Some(capability.clone());
-        if f.node_stage_volume(request).await.is_err() {
-            return Ok(());
+        if let Err(status) = f.node_stage_volume(request).await {
+            return refused(status, "NodeStageVolume");
         }
     }
     let mut request = f.publish_request(&placed);
     request.volume_capability = Some(capability);
-    if f.node_publish_volume(request).await.is_ok() {
-        f.warn("a volume with fs_type \"claimcheckfs\" was published: the driver ignores fs_type");
+    if let Err(status) = f.node_publish_volume(request).await {
+        return refused(status, "NodePublishVolume");
     }
+    if f.has(Need::Files) && f.sizes_are_real(&placed).await? {
+        let instead = f.file_system_at(&placed.target)?;
+        bail!("a volume with fs_type \"claimcheckfs\" was published with the file system {instead:?}");
+    }
+    f.warn("a volume with fs_type \"claimcheckfs\" was published: the driver ignores fs_type");
     Ok(())
 }
 
@@ -515,8 +576,6 @@ async fn data(f: &Fixture) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-
-    use claimcheck_engine::Skip;
 
     use super::*;
 
