@@ -312,8 +312,12 @@ async fn modify_unchanged(f: &Fixture) -> Result<()> {
     let request = f.create_request();
     let before = f.make(request.clone()).await?;
     let validated = confirms_mutable(f, &before).await;
-    let mut mixed = f.mutable();
-    mixed.extend(f.config().invalid_mutable_parameters.clone());
+    // Invalid parameters with other keys leave all valid ones as they are.
+    let (valid, mut invalid) = (f.mutable(), f.config().invalid_mutable_parameters.clone());
+    if invalid.keys().any(|key| !valid.contains_key(key)) {
+        invalid.retain(|key, _| !valid.contains_key(key));
+    }
+    let mixed = valid.into_iter().chain(invalid).collect();
     let answer = modify(f, &before.volume_id, mixed).await;
     answer.refused("ControllerModifyVolume with valid and invalid mutable parameters", INVALID)?;
     let id = &before.volume_id;
