@@ -3,14 +3,14 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Seek, SeekFrom, Write},
-    os::unix::fs::{FileExt, FileTypeExt},
+    os::unix::fs::{FileExt, FileTypeExt, PermissionsExt, chown},
     path::{Path, PathBuf},
     process::Command,
 };
 
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 
-use crate::row::{Harm, Leave, Mount};
+use crate::row::{Harm, Leave, Mount, Owner};
 
 /// The size of a piece that [`Harm::First4k`] clears.
 const PIECE: u64 = 4 << 10;
@@ -224,6 +224,19 @@ pub(crate) fn leave(path: &Path, what: &Leave, empty: &Path) -> io::Result<()> {
             }
         }
     }
+}
+
+/// Changes owner and mode.
+///
+/// # Errors
+/// The kernel refuses, or the mode is no number.
+pub(crate) fn own(path: &Path, owner: &Owner) -> io::Result<()> {
+    if let Some(group) = owner.group {
+        chown(path, None, Some(group))?;
+    }
+    let mode =
+        owner.mode.as_ref().map(|mode| u32::from_str_radix(mode, 8).map_err(io::Error::other)).transpose()?;
+    mode.map_or(Ok(()), |mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
 }
 
 /// Whether a path is a device or directory with content that can be saved.

@@ -32,7 +32,7 @@ use crate::{
     message::{Messages, Method, decode, encode},
     node,
     plan::{Call, applies, is_answered},
-    row::{Action, At, Data, Defect, Forward, Harm, Leave, Moment, Number, Of, Rule},
+    row::{Action, At, Change, Data, Defect, Forward, Harm, Leave, Moment, Number, Of, Rule},
     world::{Entry, Pending, World, creates},
 };
 
@@ -175,6 +175,7 @@ impl Proxy {
                     || is_answered(&self.defect.rules[*nth], code, &answer.messages)
             })
             .collect();
+        self.further(&after, head, &call).await?;
         self.answer(&after, &call, &mut answer, first.as_ref())?;
         let object = self.remember(&call, &answer)?;
         self.effects(&after, &call, object.as_deref()).await?;
@@ -248,6 +249,27 @@ impl Proxy {
         Ok((request, twice, instead))
     }
 
+    /// Makes further calls, whatever their answers are.
+    async fn further(&self, rules: &[usize], head: &Parts, call: &Call) -> Result<()> {
+        for action in rules.iter().flat_map(|nth| &self.defect.rules[*nth].then) {
+            let Action::Call(further) = action else { continue };
+            let path = head.uri.path().replace(&format!("/{}", call.method), &format!("/{}", further.method));
+            let method = self.messages.method(&path).with_context(|| format!("there is no method {path}"))?;
+            let mut request = call.request.clone();
+            let change = Change { set: further.set.clone(), drop: further.drop.clone(), ..Change::default() };
+            fields::change(
+                &mut request,
+                &change,
+                Around { request: &call.request, first: None, other: None },
+            );
+            let mut to = head.clone();
+            to.uri = path.parse()?;
+            let answer = self.forward(&to, frame(&encode(&method.request, &request)?)).await?;
+            answer.into_body().collect().await.context("the answer ended early")?;
+        }
+        Ok(())
+    }
+
     /// Changes the answer.
     fn answer(&self, rules: &[usize], call: &Call, answer: &mut Answer, first: Option<&Value>) -> Result<()> {
         for action in rules.iter().flat_map(|nth| &self.defect.rules[*nth].then) {
@@ -266,6 +288,9 @@ impl Proxy {
                     let quoted: Vec<String> =
                         fields::at(&call.request, path).iter().map(ToString::to_string).collect();
                     *answer = Answer { error: quoted.join(", "), ..Answer::error(answer.code) };
+                }
+                Action::Message(error) => {
+                    *answer = Answer { error: error.clone(), ..Answer::error(answer.code) }
                 }
                 Action::AnswerCode(Code::Ok) => *answer = Answer::ok(Value::Object(serde_json::Map::new())),
                 Action::AnswerCode(code) => *answer = Answer::error(*code),
@@ -306,6 +331,10 @@ impl Proxy {
                         let what = filled(what, &call.request);
                         let path = path.clone().unwrap_or_default();
                         note(node::leave(&path, &what, &self.scratch()), &path);
+                    }
+                    Action::Own(owner) => {
+                        let path = path.clone().unwrap_or_default();
+                        note(node::own(&path, owner), &path);
                     }
                     Action::DelayAnswer(duration) => sleep(*duration).await,
                     Action::Exit(Moment::After) => self.exit(),

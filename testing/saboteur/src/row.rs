@@ -251,6 +251,36 @@ pub enum Action {
     Quote(String),
     /// The driver's process is stopped, so that it answers no call.
     Stop(bool),
+    /// An error gets this message; its code remains.
+    Message(String),
+    /// Another method is called afterwards.
+    Call(Further),
+    /// The owner and mode of what is at the path of the call are changed.
+    Own(Owner),
+}
+
+/// A further call.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Further {
+    /// The method, of the same service.
+    pub method: String,
+    /// Fields that are set in the request of the call before.
+    #[serde(default)]
+    pub set: BTreeMap<String, Value>,
+    /// Fields that are removed from it.
+    #[serde(default)]
+    pub drop: Vec<String>,
+}
+
+/// Owner and mode.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Owner {
+    /// The id of the group.
+    pub group: Option<u32>,
+    /// The mode, in octal digits.
+    pub mode: Option<String>,
 }
 
 /// Another way of forwarding a call.
