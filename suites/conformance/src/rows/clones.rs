@@ -1,9 +1,9 @@
 //! Volumes created from volumes.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use claimcheck_csi::{
     Code,
-    v1::{CapacityRange, Volume, VolumeContentSource},
+    v1::{CapacityRange, CreateVolumeRequest, Volume, VolumeContentSource},
 };
 use claimcheck_engine::Schedule;
 
@@ -12,9 +12,10 @@ use crate::{
     case::Row,
     effect::Effect,
     expect::Answer,
-    fixture::{Fixture, Step, VolumeOnNode, from_volume},
+    fixture::{Fixture, Step, from_volume},
     need::Need,
     spec,
+    verdict::Breaks,
 };
 
 pub(super) const ROWS: &[Row] = &[
@@ -34,7 +35,7 @@ pub(super) const ROWS: &[Row] = &[
         .each(),
     Row::new("CreateVolume from a clone copies its data", spec::CLONE, case!(of_a_clone)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("CreateVolume from a volume with a larger size succeeds or returns OutOfRange", spec::LARGER_COPY, case!(larger)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
-    Row::new("CreateVolume from a volume with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(smaller)).needs(&[CLONE, CREATE]),
+    Row::new("CreateVolume from a volume with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(smaller)).needs(&[CLONE, CREATE, CLONES]),
 ];
 
 async fn made(f: &Fixture) -> Result<()> {
@@ -65,42 +66,39 @@ impl Fixture {
 }
 
 async fn same_again(f: &Fixture) -> Result<()> {
-    let request = f.create_from(from_volume(&f.volume().await?.volume_id));
-    let (first, again) = (f.make(request.clone()).await?.volume_id, f.make(request).await?.volume_id);
-    ensure!(
-        first == again,
-        "CreateVolume from a volume called twice created two volumes: {first:?} and {again:?}"
-    );
-    Ok(())
+    f.makes_again(f.create_from(from_volume(&f.volume().await?.volume_id)), async || Ok(())).await
 }
 
-async fn cloned(f: &Fixture, source: &str) -> Result<VolumeOnNode> {
-    f.publish_all(f.make(f.create_from(from_volume(source))).await?).await
+async fn cloned(f: &Fixture, source: &str) -> Result<Volume> {
+    f.make(f.create_from(from_volume(source))).await
 }
 
 async fn content(f: &Fixture) -> Result<()> {
     let source = f.holding("of the source").await?;
-    f.must_hold(&cloned(f, &source.volume_id).await?, 0, "of the source", "in a clone").await
+    f.must_still_hold(&cloned(f, &source.volume_id).await?, "of the source", "in a clone").await
 }
 
+/// The clone is read where it was not written to, and after the source: it may read through to its source there.
 async fn no_alias(f: &Fixture) -> Result<()> {
     let source = f.holding("shared").await?;
     let clone = cloned(f, &source.volume_id).await?;
-    f.write(&clone, 0, "of the clone").await?;
-    let source = f.publish_all(source).await?;
-    f.must_hold(&source, 0, "shared", "in the source, after a write to its clone").await?;
-    f.write(&source, 0, "of the source").await?;
-    f.must_hold(&clone, 0, "of the clone", "in the clone, after a write to its source").await
+    let source = f.put(source, "of the source").await?;
+    f.must_still_hold(&clone, "shared", "in the clone, after a write to its source").await?;
+    let clone = f.put(clone, "of the clone").await?;
+    f.must_still_hold(&source, "of the source", "in the source, after a write to its clone").await?;
+    f.must_still_hold(&clone, "of the clone", "in the clone, after its source was published again").await
 }
 
 async fn outlives(f: &Fixture) -> Result<()> {
     let source = f.holding("outlives").await?;
-    let clone = f.make(f.create_from(from_volume(&source.volume_id))).await?;
+    let clone = cloned(f, &source.volume_id).await?;
     let deleted = f.delete_volume(f.delete_request(&source.volume_id)).await;
     // "in use by another resource"
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
         f.warn("volumes cannot be deleted while clones of them exist");
-        return Ok(());
+        let refused = "after DeleteVolume of the source returned FailedPrecondition";
+        f.must_still_hold(&source, "outlives", &format!("in the source, {refused}")).await?;
+        return f.must_still_hold(&clone, "outlives", &format!("in the clone, {refused}")).await;
     }
     deleted.works("DeleteVolume of a cloned volume")?;
     f.must_still_hold(&clone, "outlives", "in the clone, after its source was deleted").await
@@ -108,7 +106,7 @@ async fn outlives(f: &Fixture) -> Result<()> {
 
 async fn deleted(f: &Fixture) -> Result<()> {
     let source = f.holding("of the source").await?;
-    let clone = f.make(f.create_from(from_volume(&source.volume_id))).await?;
+    let clone = cloned(f, &source.volume_id).await?;
     f.delete_volume(f.delete_request(&clone.volume_id)).await.works("DeleteVolume of a clone")?;
     f.must_still_hold(&source, "of the source", "in the source, after its clone was deleted").await
 }
@@ -116,44 +114,89 @@ async fn deleted(f: &Fixture) -> Result<()> {
 async fn created_again(f: &Fixture) -> Result<()> {
     let source = f.holding("of the source").await?;
     let request = f.create_from(from_volume(&source.volume_id));
-    f.keeps_its_data(request).await
+    f.keeps_its_data(request, async || Ok(())).await
 }
 
 async fn of_a_clone(f: &Fixture) -> Result<()> {
     let source = f.holding("handed on").await?;
-    let clone = f.make(f.create_from(from_volume(&source.volume_id))).await?;
-    f.must_hold(&cloned(f, &clone.volume_id).await?, 0, "handed on", "in a clone of a clone").await
+    let clone = cloned(f, &source.volume_id).await?;
+    f.must_still_hold(&cloned(f, &clone.volume_id).await?, "handed on", "in a clone of a clone").await
 }
 
 async fn larger(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Clone)?;
     let source = f.holding("in a larger one").await?;
     let mut request = f.create_from(from_volume(&source.volume_id));
+    let what = "CreateVolume from a volume with a larger size";
     request.capacity_range = Some(f.driver().range(f.config().grown()));
     match f.create_volume(request).await {
         Err(status) if status.code() == Code::OutOfRange => {
             f.warn("clones cannot be larger than their source");
             Ok(())
         }
-        made => {
-            let made =
-                made.works("CreateVolume from a volume with a larger size")?.volume.unwrap_or_default();
-            let clone = f.publish_all(made).await?;
-            f.must_hold(&clone, 0, "in a larger one", "in a clone that is larger than its source").await
-        }
+        made => f.must_be_larger(made.works(what)?.volume.unwrap_or_default(), "in a larger one", what).await,
+    }
+}
+
+impl Fixture {
+    /// Checks a copy for which a larger size was requested: it has that size, and contains the text of its source.
+    pub(super) async fn must_be_larger(&self, made: Volume, text: &str, what: &str) -> Result<()> {
+        let (got, grown) = (made.capacity_bytes, self.config().grown());
+        ensure!(
+            got == 0 || got >= grown,
+            "{what} returned {got} bytes for the volume {:?}, but {grown} were requested",
+            made.volume_id
+        );
+        let copy = self.publish_all(made).await?;
+        self.must_hold_throughout(&copy, text, what).await?;
+        self.must_have_size(&copy, grown, what).await
     }
 }
 
 async fn smaller(f: &Fixture) -> Result<()> {
-    let source = f.volume().await?;
-    let mut request = f.create_from(from_volume(&source.volume_id));
-    let less = f.config().volume_size / 2;
-    request.capacity_range = Some(CapacityRange { required_bytes: less, limit_bytes: less });
-    let codes = [Code::OutOfRange, Code::InvalidArgument];
-    match f.create_volume(request).await {
+    const TEXT: &str = "in a smaller one";
+    let source = if f.writes() { f.holding(TEXT).await? } else { f.volume().await? };
+    let request = f.create_from(from_volume(&source.volume_id));
+    let what = "CreateVolume from a volume with a smaller size";
+    if let Some(clone) = f.make_smaller(request, what).await? {
         // The driver decides which sizes are allowed.
-        Ok(_) => f.warn("a clone may be smaller than its source"),
-        answer => answer.refused("CreateVolume from a volume with a smaller size", &codes)?,
+        f.warn("a clone may be smaller than its source");
+        if f.writes() {
+            f.must_still_hold(&clone, TEXT, what).await.breaks(spec::CLONE)?;
+        }
     }
     Ok(())
+}
+
+impl Fixture {
+    /// Creates a copy for which half the size of volumes is requested, unless the driver rejects that.
+    pub(super) async fn make_smaller(
+        &self,
+        mut request: CreateVolumeRequest,
+        what: &str,
+    ) -> Result<Option<Volume>> {
+        let less = self.config().volume_size / 2;
+        request.capacity_range = Some(CapacityRange { required_bytes: less, limit_bytes: less });
+        match self.create_volume(request).await {
+            Ok(made) => {
+                let made = made.volume.unwrap_or_default();
+                let larger = anyhow!(
+                    "{what} returned {} bytes for the volume {:?}, but at most {less} were requested",
+                    made.capacity_bytes,
+                    made.volume_id
+                );
+                ensure_that(made.capacity_bytes <= less, larger).breaks(spec::SIZE_MOST)?;
+                Ok(Some(made))
+            }
+            answer => {
+                self.warn_of_other_code(&answer, what, Code::OutOfRange);
+                answer.refused(what, &[Code::OutOfRange, Code::InvalidArgument])?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+pub(super) fn ensure_that(holds: bool, error: anyhow::Error) -> Result<()> {
+    if holds { Ok(()) } else { Err(error) }
 }

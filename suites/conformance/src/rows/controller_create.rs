@@ -1,18 +1,21 @@
 //! CreateVolume.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::{Result, anyhow, ensure};
 use claimcheck_csi::{
-    Code,
+    Code, Status,
+    tap::code_name,
     v1::{
-        CapacityRange, Topology, TopologyRequirement, VolumeContentSource,
+        CapacityRange, CreateVolumeRequest, Topology, TopologyRequirement, Volume, VolumeContentSource,
         volume_capability::access_mode::Mode,
     },
 };
 use claimcheck_engine::skip;
 
 use super::{
-    ANY_NAME, CLONE, CREATE, CREATE_AGAIN, MODIFY, MOUNTS, PERSISTS, SIZE, SNAPSHOT, SNAPSHOT_USED, TOPOLOGY,
-    VOLUME_USED, case,
+    ANY_NAME, CLONE, CREATE, CREATE_AGAIN, IF_MOUNTED, IF_PERSISTS, MODIFY, MOUNTS, PERSISTS, SIZE, SNAPSHOT,
+    SNAPSHOT_USED, TOPOLOGY, VOLUME_USED, case,
 };
 use crate::{
     alone::Alone,
@@ -43,7 +46,7 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter NoCapacity"),
     Row::new("CreateVolume returns a volume of at least the requested size", spec::SIZE_LEAST, case!(with_size))
         .also(&[spec::SIZE_MOST, spec::SIZE_HONORED])
-        .needs(&[CREATE])
+        .needs(&[CREATE, IF_MOUNTED])
         .establishes(&[Effect::SizeHonored])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter WithCapacity 1Gi"),
@@ -64,8 +67,8 @@ pub(super) const ROWS: &[Row] = &[
         .establishes(&[Effect::AnyName])
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when creating volume with maximum-length name"),
     Row::new("CreateVolume with the longest allowed names that differ in one letter creates two volumes", spec::VOLUME_UNIQUE, case!(last_letter))
-        .needs(&[CREATE]),
-    Row::new("CreateVolume with names that differ only in case creates two volumes", spec::VOLUME_UNIQUE, case!(letter_case)).needs(&[CREATE, ANY_NAME]),
+        .needs(&[CREATE, IF_MOUNTED, IF_PERSISTS]),
+    Row::new("CreateVolume with names that differ only in case creates two volumes", spec::VOLUME_UNIQUE, case!(letter_case)).needs(&[CREATE, ANY_NAME, IF_MOUNTED, IF_PERSISTS]),
     Row::new("CreateVolume with a non-ASCII name succeeds or returns InvalidArgument", spec::ANY_NAME, case!(scripts))
         .needs(&[CREATE, CREATE_AGAIN, ANY_NAME])
         .alone(Alone::MayBreak),
@@ -83,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE]),
     Row::new("CreateVolume with equal required_bytes and limit_bytes creates a volume of that size or returns OutOfRange", spec::SIZE_MOST, case!(exact))
         .also(&[spec::SIZE_HONORED])
-        .needs(&[CREATE, SIZE]),
+        .needs(&[CREATE, SIZE, IF_MOUNTED]),
     Row::new("CreateVolume with an impossible size returns OutOfRange", spec::CREATE_RANGE, case!(impossible)).needs(&[CREATE]),
     Row::new("CreateVolume from a kind of source that is not declared returns InvalidArgument", spec::SOURCE_UNUSABLE, case!(undeclared_source))
         .needs(&[CREATE, MOUNTS, PERSISTS])
@@ -137,7 +140,7 @@ async fn with_size(f: &Fixture) -> Result<()> {
     let got = volume.capacity_bytes;
     if got == 0 {
         f.warn("CreateVolume returned no capacity: Kubernetes uses the requested size as the capacity");
-        return Ok(());
+        return has_size(f, volume, asked).await;
     }
     ensure!(
         got >= asked,
@@ -149,12 +152,42 @@ async fn with_size(f: &Fixture) -> Result<()> {
             anyhow!("a volume of at most {limit} bytes was requested, and CreateVolume returned {got}");
         return Err(breaking(larger, spec::SIZE_MOST));
     }
-    Ok(())
+    has_size(f, volume, asked).await
+}
+
+/// Checks the size that the workload of a volume has, whatever CreateVolume returned.
+async fn has_size(f: &Fixture, volume: Volume, asked: i64) -> Result<()> {
+    if !f.has(Need::Files) {
+        return Ok(());
+    }
+    let checked = async {
+        let placed = f.publish_all(volume).await?;
+        f.must_be_mounted(&placed)?;
+        f.must_have_size(&placed, asked, "CreateVolume with a capacity_range").await?;
+        f.withdraw(&placed).await
+    };
+    checked.await.map_err(|error| f.or_reported(Effect::PublishMounts, error))
 }
 
 async fn same_again(f: &Fixture) -> Result<()> {
-    let request = f.create_request();
-    let (first, again) = (f.make(request.clone()).await?, f.make(request).await?);
+    f.makes_again(f.create_request(), async || Ok(())).await
+}
+
+impl Fixture {
+    /// Checks that CreateVolume called twice returns the same volume, with something done between the calls.
+    pub(super) async fn makes_again(
+        &self,
+        request: CreateVolumeRequest,
+        between: impl AsyncFnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let first = self.make(request.clone()).await?;
+        between().await?;
+        same_volume(&first, &self.make(request).await?)
+    }
+}
+
+/// Checks that the answers of two calls with one name describe one volume. Its capacity may become known later.
+pub(super) fn same_volume(first: &Volume, again: &Volume) -> Result<()> {
     ensure!(
         first.volume_id == again.volume_id,
         "CreateVolume called twice with one name created two volumes: {:?} and {:?}",
@@ -164,9 +197,29 @@ async fn same_again(f: &Fixture) -> Result<()> {
     same_capacity(first.capacity_bytes, again.capacity_bytes, "CreateVolume called again")?;
     ensure!(
         first.volume_context == again.volume_context,
-        "CreateVolume called twice returned two volume_contexts"
+        "CreateVolume called twice returned two volume_contexts for volume {:?}",
+        first.volume_id
+    );
+    ensure!(
+        first.content_source == again.content_source,
+        "CreateVolume called twice returned two content_sources for volume {:?}: {:?} and {:?}",
+        first.volume_id,
+        first.content_source,
+        again.content_source
+    );
+    ensure!(
+        segments(first) == segments(again),
+        "CreateVolume called twice returned two accessible_topologies for volume {:?}: {:?} and {:?}",
+        first.volume_id,
+        segments(first),
+        segments(again)
     );
     Ok(())
+}
+
+/// The topologies of a volume, of which the order has no meaning.
+fn segments(volume: &Volume) -> BTreeSet<&BTreeMap<String, String>> {
+    volume.accessible_topology.iter().map(|topology| &topology.segments).collect()
 }
 
 /// Either may be unknown; a size may also become known after the volume is created.
@@ -241,15 +294,15 @@ async fn longest(f: &Fixture) -> Result<()> {
 }
 
 async fn two_names(f: &Fixture, a: String, b: String, what: &str) -> Result<()> {
-    let mut ids = Vec::new();
+    let mut made = Vec::new();
     for name in [&a, &b] {
         let mut request = f.create_request();
         request.name.clone_from(name);
-        let made = f.make(request).await.map_err(|error| f.or_reported(Effect::AnyName, error))?;
-        ids.push(made.volume_id);
+        made.push(f.make(request).await.map_err(|error| f.or_reported(Effect::AnyName, error))?);
     }
-    ensure!(ids[0] != ids[1], "{what} map to one volume, {:?}: {a:?} and {b:?}", ids[0]);
-    Ok(())
+    let id = &made[0].volume_id;
+    ensure!(*id != made[1].volume_id, "{what} map to one volume, {id:?}: {a:?} and {b:?}");
+    f.must_be_apart(made, what).await
 }
 
 async fn last_letter(f: &Fixture) -> Result<()> {
@@ -318,15 +371,33 @@ async fn short_ids(f: &Fixture) -> Result<()> {
 
 const OUT_OF_RANGE: &[Code] = &[Code::OutOfRange, Code::InvalidArgument];
 
-async fn refused_range(f: &Fixture, required_bytes: i64, limit_bytes: i64, what: &str) -> Result<()> {
-    let mut request = f.create_request();
-    request.capacity_range = Some(CapacityRange { required_bytes, limit_bytes });
-    f.create_volume(request).await.refused(what, OUT_OF_RANGE)
+fn of_size(f: &Fixture, required_bytes: i64, limit_bytes: i64) -> CreateVolumeRequest {
+    let capacity_range = Some(CapacityRange { required_bytes, limit_bytes });
+    CreateVolumeRequest { capacity_range, ..f.create_request() }
+}
+
+async fn refused_range(f: &Fixture, required: i64, limit: i64, what: &str) -> Result<()> {
+    let answer = f.create_volume(of_size(f, required, limit)).await;
+    f.warn_of_other_code(&answer, what, Code::OutOfRange);
+    answer.refused(what, OUT_OF_RANGE)
+}
+
+impl Fixture {
+    /// Warns about InvalidArgument in place of a code that the specification defines for the condition. Both are codes of
+    /// requests that cannot succeed, and the condition of InvalidArgument ("required fields are omitted or values are
+    /// invalid") includes most others.
+    pub(super) fn warn_of_other_code<T>(&self, answer: &Result<T, Status>, what: &str, due: Code) {
+        if answer.as_ref().is_err_and(|status| status.code() == Code::InvalidArgument) {
+            self.warn(format!("{what} returned InvalidArgument, for which CSI defines {}", code_name(due)));
+        }
+    }
 }
 
 async fn negative_limit(f: &Fixture) -> Result<()> {
     let size = f.config().volume_size;
-    if no_sense(f).await.is_err() {
+    let (crossed, negative) =
+        (f.create_volume(of_size(f, size, size / 2)).await, f.create_volume(of_size(f, -1, 0)).await);
+    if both(crossed.refused("", OUT_OF_RANGE), negative.refused("", OUT_OF_RANGE)).is_err() {
         return Err(skip(
             "CreateVolume does not validate capacity_range: see controller_create::CreateVolume with an \
              invalid capacity_range returns OutOfRange",
@@ -341,15 +412,20 @@ async fn exact(f: &Fixture) -> Result<()> {
     request.capacity_range = Some(CapacityRange { required_bytes: size, limit_bytes: size });
     match f.create_volume(request).await {
         Ok(made) => {
-            let got = made.volume.unwrap_or_default().capacity_bytes;
+            let volume = made.volume.unwrap_or_default();
+            let got = volume.capacity_bytes;
             ensure!(
                 got == 0 || got == size,
                 "a volume of exactly {size} bytes was requested, and CreateVolume returned {got}"
             );
-            Ok(())
+            has_size(f, volume, size).await
         }
         // The driver may support other sizes only.
-        refused => refused.refused("CreateVolume with equal required_bytes and limit_bytes", OUT_OF_RANGE),
+        refused => {
+            let what = "CreateVolume with equal required_bytes and limit_bytes";
+            f.warn_of_other_code(&refused, what, Code::OutOfRange);
+            refused.refused(what, OUT_OF_RANGE)
+        }
     }
 }
 
@@ -396,6 +472,7 @@ async fn impossible(f: &Fixture) -> Result<()> {
         }
         refused => {
             let codes = [Code::OutOfRange, Code::InvalidArgument, Code::ResourceExhausted];
+            f.warn_of_other_code(&refused, "CreateVolume of 8 EiB", Code::OutOfRange);
             refused.refused("CreateVolume of 8 EiB", &codes)
         }
     }
@@ -426,8 +503,8 @@ async fn undeclared_clone(f: &Fixture) -> Result<()> {
     };
     let (is_copy, sign) = if f.has(Need::Files) {
         let source = f.put(source, TEXT).await?;
-        let copy = f.make(f.create_from(from_volume(&source.volume_id))).await?;
-        (f.holds(&f.publish_all(copy).await?, 0, TEXT).await?, "the data of the source")
+        let copy = f.publish_all(f.make(f.create_from(from_volume(&source.volume_id))).await?).await?;
+        (f.must_hold_throughout(&copy, TEXT, "in a clone").await.is_ok(), "the data of the source")
     } else {
         (made.content_source.is_some(), "a content_source")
     };
@@ -544,17 +621,41 @@ async fn no_such_place(f: &Fixture) -> Result<()> {
     let requisite = vec![Topology { segments: elsewhere }];
     request.accessibility_requirements =
         Some(TopologyRequirement { preferred: requisite.clone(), requisite });
-    let codes = [Code::ResourceExhausted, Code::InvalidArgument];
-    f.create_volume(request).await.refused("CreateVolume in a topology that does not exist", &codes)
+    let (what, codes) =
+        ("CreateVolume in a topology that does not exist", [Code::ResourceExhausted, Code::InvalidArgument]);
+    let answer = f.create_volume(request).await;
+    f.warn_of_other_code(&answer, what, Code::ResourceExhausted);
+    answer.refused(what, &codes)
 }
 
+/// If a rejected request created a volume, its name would be taken, and that volume would not have the larger size.
 async fn refused_is_absent(f: &Fixture) -> Result<()> {
-    let mut request = f.create_request();
-    request.volume_capabilities.clear();
-    f.create_volume(request.clone()).await.refused("CreateVolume without volume_capabilities", NO_SUCH)?;
-    // If a volume had been created, its name would be taken.
-    request = f.driver().create_request(request.name, f.access());
-    f.create_volume(request).await.works("CreateVolume with the name of a rejected request")?;
+    let mut without = f.create_request();
+    without.volume_capabilities.clear();
+    f.create_volume(without.clone()).await.refused("CreateVolume without volume_capabilities", NO_SUCH)?;
+    let mut others = vec![(without, "without volume_capabilities")];
+    // Other rows check these errors.
+    let source = |source| CreateVolumeRequest { name: f.name(), ..f.create_from(source) };
+    others.push((source(from_snapshot(&f.unknown_snapshot())), "from a nonexistent snapshot"));
+    others.push((source(from_volume(&f.unknown_volume())), "from a nonexistent volume"));
+    let mut unknown = f.create_request();
+    unknown.volume_capabilities = vec![with_mode(f.capability(), Mode::Unknown)];
+    others.push((unknown, "with the access mode UNKNOWN"));
+    for (request, what) in others {
+        if f.create_volume(request.clone()).await.is_ok() {
+            continue;
+        }
+        let mut valid = f.driver().create_request(request.name, f.access());
+        valid.capacity_range = Some(f.driver().range(f.config().grown()));
+        let what = format!("CreateVolume with the name of a rejected request ({what}) and a larger size");
+        let made = f.create_volume(valid).await.works(&what)?.volume.unwrap_or_default();
+        let (got, grown) = (made.capacity_bytes, f.config().grown());
+        ensure!(
+            got == 0 || got >= grown,
+            "{what} returned the volume {:?} of {got} bytes, expected one of at least {grown}",
+            made.volume_id
+        );
+    }
     Ok(())
 }
 

@@ -2,14 +2,29 @@
 //! every case that depends on it.
 
 use anyhow::{Result, ensure};
-use claimcheck_csi::{Code, v1::CreateVolumeRequest};
+use claimcheck_csi::{
+    Code,
+    v1::{CreateVolumeRequest, Volume},
+};
 use claimcheck_engine::Schedule;
+use tokio::time::{Duration, Instant, sleep};
 
 use super::{
-    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, GET, GROUPS, LIST_NODES, MOUNTS, PERSISTS,
-    PUBLISH_AGAIN, SNAPSHOT, STAGE, STAGE_AGAIN, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, case,
+    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, GET, GROUPS, IF_MOUNTED, IF_PERSISTS,
+    LIST_NODES, MOUNTS, PERSISTS, PUBLISH_AGAIN, SAME_DATA, SNAPSHOT, STAGE, STAGE_AGAIN, UNPUBLISH_AGAIN,
+    UNSTAGE_AGAIN, case, controller_create::same_volume, controller_delete::validate,
 };
-use crate::{alone::Alone, case::Row, effect::Effect, expect::Answer, fixture::Fixture, need::Need, spec};
+use crate::{
+    alone::Alone,
+    case::Row,
+    effect::Effect,
+    expect::Answer,
+    fixture::Fixture,
+    need::Need,
+    spec,
+    verdict::Breaks,
+    waits::{Limit, Waits},
+};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("a full volume lifecycle succeeds and leaves nothing behind", spec::CREATE, case!(up_and_down))
@@ -29,6 +44,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE])
         .each()
         .schedule(Schedule::First)
+        .waits(Waits::up_to(Limit::Seconds(DELETED.as_secs()), "a deleted volume to disappear"))
         .upstream("Controller Service [Controller Server] volume lifecycle should work"),
     Row::new("CreateSnapshot and DeleteSnapshot succeed", spec::SNAPSHOT, case!(snapshot))
         .also(&[spec::DROP, spec::SNAPSHOTTED])
@@ -67,6 +83,26 @@ pub(super) const ROWS: &[Row] = &[
     ])
     .each()
     .upstream("Controller Service [Controller Server] volume lifecycle should be idempotent"),
+    Row::new(
+        "a full volume lifecycle with every call repeated keeps the data of the volume",
+        spec::STAGE_TWICE,
+        case!(everything_twice_with_data),
+    )
+    .also(&[spec::CREATE_TWICE, spec::ATTACH_TWICE, spec::PUBLISH_TWICE, spec::UNPUBLISH_TWICE])
+    .needs(&[
+        CREATE,
+        Need::Files,
+        MOUNTS,
+        PERSISTS,
+        CREATE_AGAIN,
+        SAME_DATA,
+        ATTACH_AGAIN,
+        STAGE_AGAIN,
+        UNSTAGE_AGAIN,
+        PUBLISH_AGAIN,
+        UNPUBLISH_AGAIN,
+    ])
+    .each(),
     Row::new(
         "data survives unpublishing and publishing the volume again",
         spec::PUBLISH_USABLE,
@@ -107,7 +143,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::VOLUME_UNIQUE,
         case!(many),
     )
-    .needs(&[CREATE])
+    .needs(&[CREATE, IF_MOUNTED, IF_PERSISTS])
     .alone(Alone::AttachesMany),
     Row::new("a volume is published and unpublished three times", spec::UNPUBLISH_UNDOES, case!(thrice))
         .also(&[spec::UNSTAGE_UNDOES])
@@ -125,10 +161,35 @@ pub(super) const ROWS: &[Row] = &[
 /// The number of volumes that are published at the same time.
 const MANY: usize = 8;
 
+/// How long a deleted volume may still be found, and the interval of looks: some back ends delete in the background.
+const DELETED: Duration = Duration::from_secs(10);
+const LOOKS: Duration = Duration::from_millis(200);
+
 async fn up_and_down(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.withdraw(&placed).await?;
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
+    is_gone(f, &placed.volume).await.breaks(spec::DELETE)
+}
+
+/// Checks that a deleted volume no longer exists, if the driver knows which volumes exist.
+async fn is_gone(f: &Fixture, volume: &Volume) -> Result<()> {
+    let is_missing = async |volume: &Volume| {
+        validate(f, volume).await.is_err_and(|status| status.code() == Code::NotFound)
+    };
+    if !is_missing(&Volume { volume_id: f.unknown_volume(), ..volume.clone() }).await {
+        return Ok(());
+    }
+    let limit = Instant::now() + DELETED;
+    while !is_missing(volume).await {
+        ensure!(
+            Instant::now() < limit,
+            "DeleteVolume of {:?} returned OK, but ValidateVolumeCapabilities still finds the volume after {} s",
+            volume.volume_id,
+            DELETED.as_secs()
+        );
+        sleep(LOOKS).await;
+    }
     Ok(())
 }
 
@@ -151,13 +212,7 @@ async fn group(f: &Fixture) -> Result<()> {
 async fn everything_twice(f: &Fixture) -> Result<()> {
     let request = f.create_request();
     let volume = f.make(request.clone()).await?;
-    let again = f.make(request).await?;
-    ensure!(
-        volume.volume_id == again.volume_id,
-        "CreateVolume called twice with one name created two volumes: {:?} and {:?}",
-        volume.volume_id,
-        again.volume_id
-    );
+    same_volume(&volume, &f.make(request).await?)?;
     let mut placed = f.place(volume).await?;
     for _ in 0..2 {
         f.attach(&mut placed).await?;
@@ -188,33 +243,55 @@ async fn everything_twice(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+async fn everything_twice_with_data(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "written before the repeated calls";
+    let request = f.create_request();
+    let placed = f.publish_all(f.make(request.clone()).await?).await?;
+    f.write_throughout(&placed, TEXT).await?;
+    f.make(request).await?;
+    let mut again = placed.clone();
+    f.attach(&mut again).await?;
+    f.stage(&again).await?;
+    f.publish(&again).await?;
+    f.must_hold_throughout(&placed, TEXT, "in a published volume, after every call was repeated").await?;
+    for _ in 0..2 {
+        f.unpublish(&placed).await?;
+    }
+    f.stage(&again).await?;
+    for _ in 0..2 {
+        f.unstage(&placed).await?;
+    }
+    for _ in 0..2 {
+        f.detach(&placed).await?;
+    }
+    f.must_still_hold(&placed.volume, TEXT, "after every call was repeated").await
+}
+
 async fn data_survives(f: &Fixture) -> Result<()> {
-    let placed = f.up().await?;
-    f.write(&placed, 0, "kept").await?;
+    let placed = f.up_with("kept").await?;
     f.withdraw(&placed).await?;
-    let placed = f.publish_all(placed.volume).await?;
-    f.must_hold(&placed, 0, "kept", "after unpublishing and publishing the volume again").await
+    f.must_still_hold(&placed.volume, "kept", "after unpublishing and publishing the volume again").await
 }
 
 impl Fixture {
     /// Creates a volume and writes to it. Checks that a second call with the same request returns the same volume, with
-    /// its data.
-    pub(super) async fn keeps_its_data(&self, request: CreateVolumeRequest) -> Result<()> {
+    /// its data, and with something done between the calls.
+    pub(super) async fn keeps_its_data(
+        &self,
+        request: CreateVolumeRequest,
+        between: impl AsyncFnOnce() -> Result<()>,
+    ) -> Result<()> {
         const TEXT: &str = "written after the first call";
         let volume = self.put(self.make(request.clone()).await?, TEXT).await?;
+        between().await?;
         let again = self.make(request).await?;
-        ensure!(
-            again.volume_id == volume.volume_id,
-            "CreateVolume called twice with one name created two volumes: {:?} and {:?}",
-            volume.volume_id,
-            again.volume_id
-        );
+        same_volume(&volume, &again)?;
         self.must_still_hold(&again, TEXT, "after CreateVolume was called again").await
     }
 }
 
 async fn created_again(f: &Fixture) -> Result<()> {
-    f.keeps_its_data(f.create_request()).await
+    f.keeps_its_data(f.create_request(), async || Ok(())).await
 }
 
 /// The kubelet forms the ids of inline volumes as `csi-..`, which a driver must not take for those of all its volumes;
@@ -268,7 +345,8 @@ async fn many(f: &Fixture) -> Result<()> {
     for placed in &all {
         f.withdraw(placed).await?;
     }
-    Ok(())
+    let what = "several volumes that are published at the same time";
+    f.must_be_apart(all.into_iter().map(|placed| placed.volume).collect(), what).await
 }
 
 async fn thrice(f: &Fixture) -> Result<()> {
@@ -290,6 +368,18 @@ async fn half_way(f: &Fixture) -> Result<()> {
         .works("NodeUnpublishVolume of a volume that was never published")?;
     f.unstage(&placed).await?;
     f.detach(&placed).await?;
+    if let Some(second) = f.capabilities().second.as_ref().filter(|_| f.has(Need::SecondNode)) {
+        let mut request = f.attach_request(&placed.volume, f.access());
+        request.node_id.clone_from(&second.node_id);
+        let attached = f.controller_publish_volume(request).await;
+        attached.works(
+            "ControllerPublishVolume to a second node, of a volume that was detached from the first,",
+        )?;
+        let request = f.detach_request(placed.id(), &second.node_id);
+        f.controller_unpublish_volume(request)
+            .await
+            .works("ControllerUnpublishVolume from the second node")?;
+    }
     // Without LIST_VOLUMES_PUBLISHED_NODES the list has no meaning.
     if f.has(GET) && f.has(LIST_NODES) {
         let status = f.get(placed.id()).await?.status.unwrap_or_default();

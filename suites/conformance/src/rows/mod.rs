@@ -215,6 +215,8 @@ const FILTERS: Need = Need::Effect(Effect::SnapshotFilter);
 const SNAPSHOT_USED: Need = Need::SameCause(Effect::RestoreCopies);
 const VOLUME_USED: Need = Need::SameCause(Effect::CloneCopies);
 // Cases of which only some errors are consequences of the absent effect.
+const IF_MOUNTED: Need = Need::Follows(Effect::PublishMounts);
+const IF_PERSISTS: Need = Need::Follows(Effect::DataPersists);
 const ANY_NAME: Need = Need::Follows(Effect::AnyName);
 const SNAPSHOTS_AT_ONCE: Need = Need::Follows(Effect::SnapshotsAtOnce);
 const CHECKS_NODE: Need = Need::Effect(Effect::NodeChecked);

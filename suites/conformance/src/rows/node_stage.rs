@@ -50,6 +50,13 @@ pub(super) const ROWS: &[Row] = &[
     .establishes(&[Effect::StageAgain])
     .each(),
     Row::new(
+        "NodeStageVolume called again keeps the data of the volume",
+        spec::STAGE_TWICE,
+        case!(keeps_data),
+    )
+    .needs(&[STAGE, CREATE, Need::Files, MOUNTS, PERSISTS, STAGE_AGAIN])
+    .each(),
+    Row::new(
         "NodeStageVolume at the same path with a different access type returns AlreadyExists",
         spec::STAGE_OTHERWISE,
         case!(other_access),
@@ -182,6 +189,11 @@ fn mounts(f: &Fixture, placed: &VolumeOnNode) -> Result<usize> {
 async fn one_mount(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     let once = mounts(f, &placed)?;
+    ensure!(
+        placed.access == Access::Block || once <= 1,
+        "NodeStageVolume called once mounts volume {:?} {once} times at its staging path",
+        placed.id()
+    );
     for _ in 0..2 {
         f.node_stage_volume(f.stage_request(&placed)).await.works("NodeStageVolume called again")?;
     }
@@ -191,6 +203,19 @@ async fn one_mount(f: &Fixture) -> Result<()> {
         "NodeStageVolume called three times mounts again: {once} mounts after the first call, {thrice} after the third"
     );
     Ok(())
+}
+
+/// Staged again while the volume is published, and while it is not: kubelet does both after a restart.
+async fn keeps_data(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "written before it is staged again";
+    let placed = f.up_with(TEXT).await?;
+    f.stage(&placed).await?;
+    f.unpublish(&placed).await?;
+    f.stage(&placed).await?;
+    f.publish(&placed).await?;
+    f.must_hold_throughout(&placed, TEXT, "in a volume that was staged again").await?;
+    f.withdraw(&placed).await?;
+    f.must_still_hold(&placed.volume, TEXT, "after NodeStageVolume was called again").await
 }
 
 async fn other_access(f: &Fixture) -> Result<()> {
@@ -256,13 +281,12 @@ async fn undo_unmounts(f: &Fixture) -> Result<()> {
 }
 
 async fn again(f: &Fixture) -> Result<()> {
-    let placed = f.up().await?;
-    f.write(&placed, 0, "staged before").await?;
+    let placed = f.up_with("staged before").await?;
     f.unpublish(&placed).await?;
     f.unstage(&placed).await?;
     f.stage(&placed).await?;
     f.publish(&placed).await?;
-    f.must_hold(&placed, 0, "staged before", "after NodeUnstageVolume and NodeStageVolume").await
+    f.must_hold_throughout(&placed, "staged before", "after NodeUnstageVolume and NodeStageVolume").await
 }
 
 async fn directory_stays(f: &Fixture) -> Result<()> {

@@ -1,12 +1,18 @@
 //! Calls repeated after the driver was killed and restarted: completed operations must have survived.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
-use claimcheck_csi::{Code, v1::Volume};
+use claimcheck_csi::{
+    Code,
+    v1::{Snapshot, Volume},
+};
 use claimcheck_engine::skip;
 
 use super::{
-    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GROUPS, MOUNTS, PUBLISH_AGAIN,
-    SNAPSHOT, STAGE, STAGE_AGAIN, SURVIVES, case, concurrency::settled, controller_delete::validate,
+    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GROUPS, IF_MOUNTED, IF_PERSISTS, KEEPS,
+    MOUNTS, PERSISTS, PUBLISH_AGAIN, RESTORES, SAME_DATA, SNAPSHOT, STAGE, STAGE_AGAIN, SURVIVES, case,
+    concurrency::settled, controller_delete::validate,
 };
 use crate::{
     alone::Alone,
@@ -40,6 +46,13 @@ pub(super) const ROWS: &[Row] = &[
     )
     .each(),
     kills(
+        "CreateVolume repeated after a driver restart keeps the data of the volume",
+        spec::CREATE_SAME,
+        case!(create_keeps),
+        &[Need::Restart, CREATE, SURVIVES, Need::Files, MOUNTS, PERSISTS, CREATE_AGAIN, SAME_DATA],
+    )
+    .each(),
+    kills(
         "DeleteVolume repeated after a driver restart succeeds",
         spec::DELETE_GONE,
         case!(delete),
@@ -61,10 +74,17 @@ pub(super) const ROWS: &[Row] = &[
     .also(&[spec::CONTEXT_CACHED])
     .each(),
     kills(
+        "NodeStageVolume repeated after a driver restart keeps the data of the volume",
+        spec::STAGE_SAME,
+        case!(stage_keeps),
+        &[Need::Restart, CREATE, SURVIVES, Need::Files, MOUNTS, PERSISTS, STAGE, STAGE_AGAIN],
+    )
+    .each(),
+    kills(
         "NodePublishVolume repeated after a driver restart mounts the volume once",
         spec::PUBLISH_SAME,
         case!(publish),
-        &[Need::Restart, CREATE, SURVIVES, PUBLISH_AGAIN],
+        &[Need::Restart, CREATE, SURVIVES, PUBLISH_AGAIN, IF_MOUNTED, IF_PERSISTS],
     )
     .each(),
     kills(
@@ -81,6 +101,13 @@ pub(super) const ROWS: &[Row] = &[
         &[Need::Restart, CREATE, SURVIVES, SNAPSHOT],
     ),
     kills(
+        "CreateSnapshot repeated after a driver restart keeps the data of the snapshot",
+        spec::SNAPSHOT_SAME,
+        case!(snapshot_keeps),
+        &[Need::Restart, CREATE, SURVIVES, Need::Files, SNAPSHOT, RESTORES, KEEPS],
+    )
+    .each(),
+    kills(
         "CreateVolumeGroupSnapshot repeated after a driver restart returns the same group",
         spec::GROUP_SAME,
         case!(group),
@@ -90,13 +117,13 @@ pub(super) const ROWS: &[Row] = &[
         "ControllerExpandVolume to a smaller size after a driver restart keeps the size",
         spec::EXPAND_KEEPS,
         case!(expand),
-        &[Need::Restart, CREATE, SURVIVES, EXPAND],
+        &[Need::Restart, CREATE, SURVIVES, EXPAND, IF_MOUNTED, IF_PERSISTS],
     ),
     kills(
         "calls interrupted by a driver restart and retried succeed",
         spec::RETRIED,
         case!(in_the_middle),
-        &[Need::Restart, CREATE, SURVIVES, CREATE_AGAIN, STAGE_AGAIN, PUBLISH_AGAIN],
+        &[Need::Restart, CREATE, SURVIVES, CREATE_AGAIN, STAGE_AGAIN, PUBLISH_AGAIN, IF_MOUNTED, IF_PERSISTS],
     )
     .also(&[spec::SERVICE])
     .each(),
@@ -104,7 +131,7 @@ pub(super) const ROWS: &[Row] = &[
         "data survives a driver restart",
         spec::PUBLISH_USABLE,
         case!(data),
-        &[Need::Restart, CREATE, SURVIVES, Need::Files, MOUNTS],
+        &[Need::Restart, CREATE, SURVIVES, Need::Files, MOUNTS, PERSISTS],
     )
     .each(),
 ];
@@ -122,17 +149,11 @@ async fn survives(f: &Fixture) -> Result<()> {
 }
 
 async fn create(f: &Fixture) -> Result<()> {
-    let request = f.create_request();
-    let before = f.make(request.clone()).await?;
-    f.restart().await?;
-    let after = f.make(request).await?;
-    ensure!(
-        before.volume_id == after.volume_id,
-        "one name created two volumes, {:?} before the driver restart and {:?} after it",
-        before.volume_id,
-        after.volume_id
-    );
-    Ok(())
+    f.makes_again(f.create_request(), async || f.restart().await).await
+}
+
+async fn create_keeps(f: &Fixture) -> Result<()> {
+    f.keeps_its_data(f.create_request(), async || f.restart().await).await
 }
 
 async fn delete(f: &Fixture) -> Result<()> {
@@ -181,6 +202,17 @@ async fn stage(f: &Fixture) -> Result<()> {
     f.withdraw(&placed).await
 }
 
+async fn stage_keeps(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "written before the restart";
+    let placed = f.up_with(TEXT).await?;
+    f.unpublish(&placed).await?;
+    f.restart().await?;
+    f.stage(&placed).await?;
+    f.publish(&placed).await?;
+    f.withdraw(&placed).await?;
+    f.must_still_hold(&placed.volume, TEXT, "after NodeStageVolume was repeated after a driver restart").await
+}
+
 async fn publish(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let mounts = f.mounts_below(&f.target_root()).len();
@@ -193,7 +225,7 @@ async fn publish(f: &Fixture) -> Result<()> {
         mounts == after,
         "the target had {mounts} mounts before the driver restart, and has {after} after it"
     );
-    f.withdraw(&placed).await
+    f.must_work(&placed, "after NodePublishVolume was repeated after a driver restart").await
 }
 
 async fn down(f: &Fixture) -> Result<()> {
@@ -205,44 +237,41 @@ async fn down(f: &Fixture) -> Result<()> {
 }
 
 async fn snapshot(f: &Fixture) -> Result<()> {
-    f.builds_on(Step::Snapshot)?;
-    let request = f.snapshot_request(&f.volume().await?.volume_id);
-    let id =
-        |answer: claimcheck_csi::v1::CreateSnapshotResponse| answer.snapshot.unwrap_or_default().snapshot_id;
-    let before = id(f.create_snapshot(request.clone()).await.works("CreateSnapshot")?);
-    f.restart().await?;
-    let after =
-        id(f.create_snapshot(request).await.works("CreateSnapshot repeated after a driver restart")?);
-    ensure!(
-        before == after,
-        "one name created two snapshots, {before:?} before the driver restart and {after:?} after it"
-    );
-    Ok(())
+    f.cuts_once(f.snapshot_request(&f.volume().await?.volume_id), async || f.restart().await).await
+}
+
+async fn snapshot_keeps(f: &Fixture) -> Result<()> {
+    f.keeps_the_cut(async || f.restart().await).await
 }
 
 async fn group(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Group)?;
     let request = f.group_request(vec![f.volume().await?.volume_id]);
-    let id = |answer: claimcheck_csi::v1::CreateVolumeGroupSnapshotResponse| {
-        answer.group_snapshot.unwrap_or_default().group_snapshot_id
+    let of = |answer: claimcheck_csi::v1::CreateVolumeGroupSnapshotResponse| {
+        let group = answer.group_snapshot.unwrap_or_default();
+        let member = |it: Snapshot| (it.source_volume_id, it.snapshot_id);
+        let members: BTreeSet<_> = group.snapshots.into_iter().map(member).collect();
+        (group.group_snapshot_id, members, group.creation_time.map(|time| time.seconds))
     };
     let before =
-        id(f.create_volume_group_snapshot(request.clone()).await.works("CreateVolumeGroupSnapshot")?);
+        of(f.create_volume_group_snapshot(request.clone()).await.works("CreateVolumeGroupSnapshot")?);
     f.restart().await?;
     let after = f.create_volume_group_snapshot(request).await;
-    let after = id(after.works("CreateVolumeGroupSnapshot repeated after a driver restart")?);
+    let after = of(after.works("CreateVolumeGroupSnapshot repeated after a driver restart")?);
     ensure!(
         before == after,
-        "one name created two groups, {before:?} before the driver restart and {after:?} after it"
+        "CreateVolumeGroupSnapshot returned {before:?} before a driver restart, and {after:?} after it"
     );
     Ok(())
 }
 
 async fn expand(f: &Fixture) -> Result<()> {
-    let volume = f.volume().await?.volume_id;
+    const TEXT: &str = "at the end of an expanded volume";
+    let volume = f.volume().await?;
     let grown = f.config().grown();
-    f.grow(&volume).await?;
-    let mut request = f.expand_request(&volume);
+    f.grow(&volume.volume_id).await?;
+    let volume = if f.writes() { f.put(volume, TEXT).await? } else { volume };
+    let mut request = f.expand_request(&volume.volume_id);
     request.capacity_range = Some(f.driver().range(f.config().volume_size));
     // A driver may also reject a smaller size.
     if !f.controller_expand_volume(request.clone()).await.is_ok_and(|answer| answer.capacity_bytes >= grown) {
@@ -259,7 +288,12 @@ async fn expand(f: &Fixture) -> Result<()> {
         "a volume was expanded to {grown} bytes, and has {} after a driver restart",
         answer.capacity_bytes
     );
-    Ok(())
+    if !f.writes() {
+        return Ok(());
+    }
+    let what = "after ControllerExpandVolume to a smaller size after a driver restart";
+    let holds = f.must_still_hold(&volume, TEXT, what).await;
+    holds.map_err(|error| f.or_reported(Effect::DataPersists, error))
 }
 
 async fn in_the_middle(f: &Fixture) -> Result<()> {
@@ -283,20 +317,17 @@ async fn in_the_middle(f: &Fixture) -> Result<()> {
     restarted?;
     let published = settled(f, || f.node_publish_volume(f.publish_request(&placed))).await;
     published.works("NodePublishVolume, interrupted by a driver restart and retried,")?;
-    if f.has(Need::Files) {
-        let mounts = f.mounts_at(&placed.target)?;
-        ensure!(
-            mounts <= 1,
-            "after a driver restart and retried calls, the volume is mounted {mounts} times"
-        );
-    }
-    f.withdraw(&placed).await
+    f.must_work(&placed, "after calls that a driver restart interrupted were retried").await
 }
 
 async fn data(f: &Fixture) -> Result<()> {
-    let placed = f.up().await?;
-    f.write(&placed, 0, "before the restart").await?;
+    let placed = f.up_with("before the restart").await?;
     f.restart().await?;
-    f.must_hold(&placed, 0, "before the restart", "after a driver restart").await?;
-    f.write(&placed, 1, "after the restart").await
+    f.must_hold_throughout(&placed, "before the restart", "in a volume that stayed published").await?;
+    let placed = f.withdrawn_and_published(&placed).await?;
+    f.must_hold_throughout(&placed, "before the restart", "in a volume published again after a restart")
+        .await?;
+    f.write_throughout(&placed, "after the restart").await?;
+    f.withdraw(&placed).await?;
+    f.must_still_hold(&placed.volume, "after the restart", "written after a driver restart").await
 }

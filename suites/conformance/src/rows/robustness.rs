@@ -142,11 +142,15 @@ pub(super) const ROWS: &[Row] = &[
         .alone(Alone::ChecksRun),
     Row::new("errors of the whole run have no details", spec::DETAILS, case!(no_details))
         .alone(Alone::ChecksRun),
-    Row::new("volumes that no case uses keep their data throughout the run", spec::VOLUME_UNIQUE, case!(unused::kept))
-        .needs(&[CREATE, Need::Files, MOUNTS, PERSISTS, SURVIVES])
-        .each()
-        .alone(Alone::ChecksRun)
-        .prepare(case!(unused::written)),
+    Row::new(
+        "volumes that no case uses keep their data throughout the run",
+        spec::VOLUME_UNIQUE,
+        case!(unused::kept),
+    )
+    .needs(&[CREATE, Need::Files, MOUNTS, PERSISTS, SURVIVES])
+    .each()
+    .alone(Alone::ChecksRun)
+    .prepare(case!(unused::written)),
     Row::new("Probe after all other cases succeeds", spec::SERVICE, case!(still_there))
         .also(&[spec::PROBE])
         .alone(Alone::ChecksRun),

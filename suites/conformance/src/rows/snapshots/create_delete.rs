@@ -1,8 +1,12 @@
 //! CreateSnapshot and DeleteSnapshot.
 
 use anyhow::{Result, ensure};
-use claimcheck_csi::{Code, v1::CreateSnapshotResponse};
+use claimcheck_csi::{
+    Code,
+    v1::{CreateSnapshotRequest, CreateSnapshotResponse, Snapshot},
+};
 
+use super::get::same_snapshot;
 use crate::{
     creation_time::is_plausible,
     expect::{Answer, INVALID, NOT_FOUND},
@@ -51,20 +55,33 @@ pub(super) async fn whole(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-fn id(answer: CreateSnapshotResponse) -> String {
-    answer.snapshot.unwrap_or_default().snapshot_id
+fn taken(answer: CreateSnapshotResponse) -> Snapshot {
+    answer.snapshot.unwrap_or_default()
 }
 
 pub(super) async fn same_again(f: &Fixture) -> Result<()> {
-    f.builds_on(Step::Snapshot)?;
-    let request = f.snapshot_request(&f.volume().await?.volume_id);
-    let first = id(f.create_snapshot(request.clone()).await.works("CreateSnapshot")?);
-    let again = id(f.create_snapshot(request).await.works("CreateSnapshot called again")?);
-    ensure!(
-        first == again,
-        "CreateSnapshot called twice with one name created two snapshots: {first:?} and {again:?}"
-    );
-    Ok(())
+    f.cuts_once(f.snapshot_request(&f.volume().await?.volume_id), async || Ok(())).await
+}
+
+impl Fixture {
+    /// Checks that CreateSnapshot called twice returns the same snapshot, with something done between the calls.
+    pub(in crate::rows) async fn cuts_once(
+        &self,
+        request: CreateSnapshotRequest,
+        between: impl AsyncFnOnce() -> Result<()>,
+    ) -> Result<()> {
+        self.builds_on(Step::Snapshot)?;
+        let first = taken(self.create_snapshot(request.clone()).await.works("CreateSnapshot")?);
+        between().await?;
+        let again = taken(self.create_snapshot(request).await.works("CreateSnapshot called again")?);
+        ensure!(
+            first.snapshot_id == again.snapshot_id,
+            "CreateSnapshot called twice with one name created two snapshots: {:?} and {:?}",
+            first.snapshot_id,
+            again.snapshot_id
+        );
+        same_snapshot(&first, &again, "CreateSnapshot called again").breaks(spec::SNAPSHOT_SAME)
+    }
 }
 
 pub(super) async fn other_source(f: &Fixture) -> Result<()> {

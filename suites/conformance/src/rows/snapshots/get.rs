@@ -23,23 +23,23 @@ pub(super) async fn get(f: &Fixture) -> Result<()> {
     let taken = f.snapshot(&f.volume().await?.volume_id).await?;
     let found = f.get_snapshot(get_request(f, taken.snapshot_id.clone())).await.works("GetSnapshot")?;
     let Some(found) = found.snapshot else { bail!("GetSnapshot returned OK without a snapshot") };
-    same_snapshot(&taken, &found)
+    same_snapshot(&taken, &found, "GetSnapshot")
 }
 
-/// Checks that two messages describe one snapshot. Its size may become known later (0 is unknown), and its time may be
-/// stored with less precision.
-fn same_snapshot(taken: &Snapshot, found: &Snapshot) -> Result<()> {
+/// Checks that a message of `call` describes the snapshot that CreateSnapshot returned first. Its size may become known
+/// later (0 is unknown), and its time may be stored with less precision.
+pub(super) fn same_snapshot(taken: &Snapshot, found: &Snapshot, call: &str) -> Result<()> {
     let identity =
         |it: &Snapshot| (it.snapshot_id.clone(), it.source_volume_id.clone(), it.group_snapshot_id.clone());
     ensure!(
         identity(taken) == identity(found),
-        "CreateSnapshot returned {taken:?}, but GetSnapshot returns {found:?}"
+        "CreateSnapshot returned {taken:?}, but {call} returns {found:?}"
     );
     let second = |it: &Snapshot| it.creation_time.as_ref().map(|time| time.seconds);
     let sizes = [taken.size_bytes, found.size_bytes];
     let same_size = sizes.contains(&0) || taken.size_bytes == found.size_bytes;
     if !same_size || second(taken) != second(found) {
-        let other = anyhow!("CreateSnapshot returned {taken:?}, but GetSnapshot returns {found:?}");
+        let other = anyhow!("CreateSnapshot returned {taken:?}, but {call} returns {found:?}");
         return Err(breaking(other, spec::FETCH_CURRENT));
     }
     Ok(())
@@ -69,7 +69,7 @@ mod tests {
         };
         let mut found = taken.clone();
         change(&mut found);
-        verdict(spec::FETCHED, same_snapshot(&taken, &found), &[], true).0
+        verdict(spec::FETCHED, same_snapshot(&taken, &found, "GetSnapshot"), &[], true).0
     }
 
     #[test]

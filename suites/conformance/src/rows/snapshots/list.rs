@@ -1,8 +1,6 @@
 //! ListSnapshots.
 
-use std::collections::BTreeSet;
-
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use claimcheck_csi::{
     Code,
     v1::{ListSnapshotsRequest, Snapshot, list_snapshots_response::Entry},
@@ -29,7 +27,9 @@ pub async fn all(f: &Fixture, request: ListSnapshotsRequest) -> Result<Vec<Snaps
         let page = page.breaks(if pages.is_first() { spec::SNAPSHOTS } else { spec::SNAPSHOTS_NEXT })?;
         at_most(max_entries, page.entries.len()).breaks(spec::SNAPSHOTS_MAX)?;
         token = pages.next(page.entries.iter().map(weight), page.next_token).breaks(spec::SNAPSHOTS_NEXT)?;
-        snapshots.extend(page.entries.into_iter().filter_map(|Entry { snapshot }| snapshot));
+        for Entry { snapshot } in page.entries {
+            snapshots.push(snapshot.context("ListSnapshots returns an entry without a snapshot")?);
+        }
     }
     Ok(snapshots)
 }
@@ -48,7 +48,12 @@ fn weight(Entry { snapshot }: &Entry) -> usize {
 }
 
 pub(super) async fn list(f: &Fixture) -> Result<()> {
+    let is_empty = !some(f).await?;
     let snapshots = all(f, ListSnapshotsRequest::default()).await?;
+    ensure!(
+        is_empty || !snapshots.is_empty(),
+        "ListSnapshots returns no entries, although a snapshot exists"
+    );
     ensure!(
         snapshots.iter().all(|snapshot| !snapshot.snapshot_id.is_empty()),
         "ListSnapshots returns a snapshot without an id"
@@ -89,12 +94,14 @@ pub(super) async fn list_one(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Creates a snapshot that a filter must omit: without any, a driver that ignores the filter returns no entries, too.
-async fn some(f: &Fixture) -> Result<()> {
-    if f.has(SNAPSHOT) && f.has(CREATE) {
+/// Creates a snapshot if the driver can: a list without any shows nothing, also if a driver ignores a filter that must
+/// omit it. Returns whether one exists.
+async fn some(f: &Fixture) -> Result<bool> {
+    let creates = f.has(SNAPSHOT) && f.has(CREATE);
+    if creates {
         f.snapshot(&f.volume().await?.volume_id).await?;
     }
-    Ok(())
+    Ok(creates)
 }
 
 pub(super) async fn list_unknown(f: &Fixture) -> Result<()> {
@@ -111,14 +118,13 @@ pub(super) async fn list_unknown(f: &Fixture) -> Result<()> {
 
 pub(super) async fn list_source(f: &Fixture) -> Result<()> {
     let (volume, other) = (f.volume().await?.volume_id, f.volume().await?.volume_id);
-    let mut taken = BTreeSet::new();
-    for _ in 0..2 {
-        taken.insert(f.snapshot(&volume).await?.snapshot_id);
-    }
-    ensure!(taken.len() == 2, "two snapshots of a volume have one snapshot_id: {taken:?}");
+    let mut taken = [f.snapshot(&volume).await?.snapshot_id, f.snapshot(&volume).await?.snapshot_id];
+    ensure!(taken[0] != taken[1], "two snapshots of a volume have one snapshot_id: {taken:?}");
+    taken.sort();
     f.snapshot(&other).await?;
     let request = ListSnapshotsRequest { source_volume_id: volume.clone(), ..Default::default() };
-    let found: BTreeSet<String> = all(f, request).await?.into_iter().map(|it| it.snapshot_id).collect();
+    let mut found: Vec<String> = all(f, request).await?.into_iter().map(|it| it.snapshot_id).collect();
+    found.sort();
     ensure!(
         found == taken,
         "ListSnapshots of the source_volume_id {volume:?} returns {found:?}, but its snapshots are {taken:?}"

@@ -8,8 +8,8 @@ mod restore;
 use claimcheck_engine::Schedule;
 
 use super::{
-    CREATE, CREATE_AGAIN, EXPAND, FILTERS, GET_SNAPSHOT, KEEPS, LIST_SNAPSHOTS, MOUNTS, PERSISTS, RESTORES,
-    SAME_DATA, SIZE, SNAPSHOT, SNAPSHOT_USED, case,
+    CREATE, CREATE_AGAIN, EXPAND, FILTERS, GET_SNAPSHOT, IF_MOUNTED, KEEPS, LIST_SNAPSHOTS, MOUNTS, PERSISTS,
+    RESTORES, SAME_DATA, SIZE, SNAPSHOT, SNAPSHOT_USED, case,
 };
 use crate::{alone::Alone, case::Row, effect::Effect, need::Need, spec};
 
@@ -110,6 +110,10 @@ pub(super) const ROWS: &[Row] = &[
         .establishes(&[Effect::RestoreCopies])
         .each(),
     Row::new("a write to the source after CreateSnapshot does not change the snapshot", spec::CUT, case!(restore::no_alias)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]).establishes(&[Effect::SnapshotKeeps]).each(),
+    Row::new("CreateSnapshot called again keeps the data of the snapshot", spec::SNAPSHOT_SAME, case!(restore::cut_again))
+        .also(&[spec::SNAPSHOT_TWICE])
+        .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, KEEPS])
+        .each(),
     Row::new("a write to a restored volume does not change the snapshot", spec::RESTORE, case!(restore::two_restores)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]).each(),
     Row::new("a restored volume keeps its data after its snapshot is deleted", spec::RESTORE, case!(restore::outlives))
         .also(&[spec::DROP_IN_USE])
@@ -130,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
         .each(),
     Row::new("CreateVolume from a snapshot without a capacity_range returns a volume of at least its size_bytes", spec::SNAPSHOT_SIZE, case!(restore::no_smaller))
         .also(&[spec::NO_SIZE])
-        .needs(&[SNAPSHOT, CREATE, SIZE]),
-    Row::new("CreateVolume from a snapshot with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(restore::smaller)).needs(&[SNAPSHOT, CREATE, EXPAND]),
+        .needs(&[SNAPSHOT, CREATE, SIZE, IF_MOUNTED]),
+    Row::new("CreateVolume from a snapshot with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(restore::smaller)).needs(&[SNAPSHOT, CREATE, EXPAND, RESTORES]),
     Row::new("each snapshot of a volume holds the data of its creation time", spec::CUT, case!(restore::times)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, KEEPS]).each(),
 ];

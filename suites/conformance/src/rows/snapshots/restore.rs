@@ -3,17 +3,18 @@
 use anyhow::{Result, anyhow, ensure};
 use claimcheck_csi::{
     Code,
-    v1::{CapacityRange, ListSnapshotsRequest, Snapshot},
+    v1::{ListSnapshotsRequest, Snapshot, Volume},
 };
-use claimcheck_engine::skip;
 
 use super::{
-    super::LIST_SNAPSHOTS,
+    super::{LIST_SNAPSHOTS, clones::ensure_that},
+    get::same_snapshot,
     list::{all, has},
 };
 use crate::{
     expect::Answer,
     fixture::{Fixture, VolumeOnNode, from_snapshot},
+    need::Need,
     spec,
     verdict::{Breaks, breaking},
 };
@@ -46,39 +47,77 @@ pub(in crate::rows) async fn taken(f: &Fixture, source: VolumeOnNode) -> Result<
     }
 }
 
-async fn restored(f: &Fixture, snapshot: &Snapshot) -> Result<VolumeOnNode> {
-    f.publish_all(f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?).await
+async fn restored(f: &Fixture, snapshot: &Snapshot) -> Result<Volume> {
+    f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await
+}
+
+/// Checks that a snapshot still contains a text: in a new volume that is restored from it.
+pub(in crate::rows) async fn must_restore(
+    f: &Fixture,
+    snapshot: &Snapshot,
+    text: &str,
+    what: &str,
+) -> Result<()> {
+    f.must_still_hold(&restored(f, snapshot).await?, text, what).await
 }
 
 pub(super) async fn content(f: &Fixture) -> Result<()> {
     let (_, snapshot) = with_text(f, "in the snapshot").await?;
-    f.must_hold(&restored(f, &snapshot).await?, 0, "in the snapshot", "in a volume restored from a snapshot")
-        .await
+    must_restore(f, &snapshot, "in the snapshot", "in a volume restored from a snapshot").await
 }
 
 pub(super) async fn no_alias(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "before").await?;
-    f.write(&source, 0, "after").await?;
-    let restored = restored(f, &snapshot).await?;
-    f.must_hold(&restored, 0, "before", "in a restored volume, after a later write to the source").await
+    f.write_throughout(&source, "after").await?;
+    f.withdraw(&source).await?;
+    must_restore(f, &snapshot, "before", "in a restored volume, after a later write to the source").await
+}
+
+pub(super) async fn cut_again(f: &Fixture) -> Result<()> {
+    f.keeps_the_cut(async || Ok(())).await
+}
+
+impl Fixture {
+    /// Checks that CreateSnapshot called again does not cut the snapshot again, with something done between the calls: it
+    /// has the data of the first call. external-snapshotter repeats the call until the snapshot is ready.
+    pub(in crate::rows) async fn keeps_the_cut(
+        &self,
+        between: impl AsyncFnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let source = self.holding("before the first call").await?;
+        let request = self.snapshot_request(&source.volume_id);
+        let first = self.snapshot_as(request.clone()).await?;
+        self.put(source, "after the first call").await?;
+        between().await?;
+        let again = self.snapshot_as(request).await?;
+        same_snapshot(&first, &again, "CreateSnapshot called again").breaks(spec::SNAPSHOT_SAME)?;
+        let what = "in a volume restored from a snapshot, after CreateSnapshot was called again";
+        must_restore(self, &again, "before the first call", what).await
+    }
 }
 
 pub(super) async fn two_restores(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "shared").await?;
-    let one = restored(f, &snapshot).await?;
-    f.write(&one, 0, "of the first").await?;
-    f.must_hold(&source, 0, "shared", "in the source, after a write to a restored volume").await?;
-    let two = restored(f, &snapshot).await?;
-    f.must_hold(&two, 0, "shared", "in a second restored volume, after a write to the first").await
+    f.withdraw(&source).await?;
+    let one = f.put(restored(f, &snapshot).await?, "of the first").await?;
+    let what = "in the source, after a write to a restored volume";
+    f.must_still_hold(&source.volume, "shared", what).await?;
+    let what = "in a second restored volume, after a write to the first";
+    must_restore(f, &snapshot, "shared", what).await?;
+    let what = "in the first restored volume, after another was restored";
+    f.must_still_hold(&one, "of the first", what).await
 }
 
 pub(super) async fn outlives(f: &Fixture) -> Result<()> {
     let (_, snapshot) = with_text(f, "outlives").await?;
-    let restored = f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?;
+    let restored = restored(f, &snapshot).await?;
     let deleted = f.delete_snapshot(f.delete_snapshot_request(&snapshot.snapshot_id)).await;
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
         f.warn("snapshots cannot be deleted while volumes restored from them exist");
-        return Ok(());
+        let refused = "after DeleteSnapshot returned FailedPrecondition";
+        f.must_still_hold(&restored, "outlives", &format!("in a restored volume, {refused}")).await?;
+        let what = format!("in another volume restored from the snapshot, {refused}");
+        return must_restore(f, &snapshot, "outlives", &what).await;
     }
     deleted.works("DeleteSnapshot of a restored snapshot")?;
     f.must_still_hold(&restored, "outlives", "in a restored volume, after its snapshot was deleted").await
@@ -86,21 +125,18 @@ pub(super) async fn outlives(f: &Fixture) -> Result<()> {
 
 pub(super) async fn restored_again(f: &Fixture) -> Result<()> {
     let (_, snapshot) = with_text(f, "of the source").await?;
-    f.keeps_its_data(f.create_from(from_snapshot(&snapshot.snapshot_id))).await
+    f.keeps_its_data(f.create_from(from_snapshot(&snapshot.snapshot_id)), async || Ok(())).await
 }
 
 pub(super) async fn restored_deleted(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "of the source").await?;
     f.withdraw(&source).await?;
-    let restored = f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?;
-    f.delete_volume(f.delete_request(&restored.volume_id))
-        .await
-        .works("DeleteVolume of a restored volume")?;
+    let deleted = restored(f, &snapshot).await?;
+    f.delete_volume(f.delete_request(&deleted.volume_id)).await.works("DeleteVolume of a restored volume")?;
     let after = "after a volume that was restored from its snapshot was deleted";
     f.must_still_hold(&source.volume, "of the source", &format!("in the source, {after}")).await?;
-    let restored = f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?;
     let after = "after another volume that was restored from the snapshot was deleted";
-    f.must_still_hold(&restored, "of the source", &format!("in a restored volume, {after}")).await
+    must_restore(f, &snapshot, "of the source", &format!("in a restored volume, {after}")).await
 }
 
 pub(super) async fn snapshot_deleted(f: &Fixture) -> Result<()> {
@@ -117,9 +153,8 @@ pub(super) async fn source_deleted(f: &Fixture) -> Result<()> {
     f.withdraw(&source).await?;
     let deleted = f.delete_volume(f.delete_request(source.id())).await;
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
-        let source = f.publish_all(source.volume).await?;
         let what = "in a volume with snapshots, after DeleteVolume returned FailedPrecondition";
-        f.must_hold(&source, 0, "of the source", what).await.breaks(spec::DELETE_REFUSED)?;
+        f.must_still_hold(&source.volume, "of the source", what).await.breaks(spec::DELETE_REFUSED)?;
         let dependent = anyhow!("volumes that have snapshots cannot be deleted");
         return Err(breaking(dependent, spec::SNAPSHOTS_APART));
     }
@@ -133,19 +168,13 @@ pub(super) async fn source_deleted(f: &Fixture) -> Result<()> {
             "after the source of a snapshot was deleted, the snapshot is in ListSnapshots {times} times"
         );
     }
-    let restored = restored(f, &snapshot).await?;
-    f.must_hold(
-        &restored,
-        0,
-        "of the source",
-        "in a restored volume, after the source of the snapshot was deleted",
-    )
-    .await
+    let what = "in a restored volume, after the source of the snapshot was deleted";
+    must_restore(f, &snapshot, "of the source", what).await
 }
 
 pub(super) async fn larger(f: &Fixture) -> Result<()> {
-    let (source, snapshot) = with_text(f, "in a larger one").await?;
-    let real = f.sizes_are_real(&source).await?;
+    let (_, snapshot) = with_text(f, "in a larger one").await?;
+    let what = "CreateVolume from a snapshot with a larger size";
     let mut request = f.create_from(from_snapshot(&snapshot.snapshot_id));
     request.capacity_range = Some(f.driver().range(f.config().grown()));
     let made = match f.create_volume(request).await {
@@ -153,73 +182,61 @@ pub(super) async fn larger(f: &Fixture) -> Result<()> {
             f.warn("volumes restored from a snapshot cannot be larger than the snapshot");
             return Ok(());
         }
-        made => made.works("CreateVolume from a snapshot with a larger size")?.volume.unwrap_or_default(),
+        made => made.works(what)?.volume.unwrap_or_default(),
     };
-    let grown = f.config().grown();
-    ensure!(
-        made.capacity_bytes == 0 || made.capacity_bytes >= grown,
-        "a restored volume of {grown} bytes was requested, and CreateVolume returned {}",
-        made.capacity_bytes
-    );
-    let restored = f.publish_all(made).await?;
-    f.must_hold(&restored, 0, "in a larger one", "in a larger volume restored from a snapshot").await?;
-    let (bytes, grown) = (f.bytes(&restored).await?, grown.unsigned_abs());
-    ensure!(
-        !real || bytes >= grown / 10 * 8,
-        "a restored volume of {grown} bytes was requested, and its workload sees {bytes}"
-    );
-    Ok(())
+    f.must_be_larger(made, "in a larger one", what).await
 }
 
 pub(super) async fn no_smaller(f: &Fixture) -> Result<()> {
     let snapshot = f.snapshot(&f.volume().await?.volume_id).await?;
     let mut request = f.create_from(from_snapshot(&snapshot.snapshot_id));
     request.capacity_range = None;
-    let (got, size) = (f.make(request).await?.capacity_bytes, snapshot.size_bytes);
+    let made = f.make(request).await?;
+    let (got, size) = (made.capacity_bytes, snapshot.size_bytes);
     // Both may be unknown.
     ensure!(
         got == 0 || got >= size,
         "a snapshot has size_bytes {size}, and a volume that was restored from it has {got} bytes"
     );
-    Ok(())
+    if !f.has(Need::Files) {
+        return Ok(());
+    }
+    let restored = f.publish_all(made).await?;
+    // A snapshot without a size has that of its source.
+    let least = if size == 0 { f.config().volume_size } else { size };
+    f.must_have_size(&restored, least, "CreateVolume from a snapshot without a capacity_range").await
 }
 
 pub(super) async fn smaller(f: &Fixture) -> Result<()> {
-    let volume = f.volume().await?.volume_id;
-    f.grow(&volume).await?;
-    let snapshot = f.snapshot(&volume).await?;
-    if snapshot.size_bytes == 0 {
-        return Err(skip("snapshots have no size_bytes"));
-    }
-    let mut request = f.create_from(from_snapshot(&snapshot.snapshot_id));
-    let less = f.config().volume_size / 2;
-    request.capacity_range = Some(CapacityRange { required_bytes: less, limit_bytes: less });
-    let codes = [Code::OutOfRange, Code::InvalidArgument];
-    match f.create_volume(request).await {
-        // The driver decides which sizes are allowed.
-        Ok(_) => f.warn("a restored volume may be smaller than its snapshot"),
-        answer => answer.refused("CreateVolume from a snapshot with a smaller size", &codes)?,
+    const TEXT: &str = "in a smaller one";
+    let volume = f.volume().await?;
+    f.grow(&volume.volume_id).await?;
+    let volume = if f.writes() { f.put(volume, TEXT).await? } else { volume };
+    let snapshot = f.snapshot(&volume.volume_id).await?;
+    let request = f.create_from(from_snapshot(&snapshot.snapshot_id));
+    let what = "CreateVolume from a snapshot with a smaller size";
+    let Some(made) = f.make_smaller(request, what).await? else { return Ok(()) };
+    // The size of a snapshot may be that of its data, so that a smaller volume may hold all of it.
+    f.warn("a restored volume may be smaller than the source of its snapshot");
+    let (got, size) = (made.capacity_bytes, snapshot.size_bytes);
+    let cut = anyhow!(
+        "{what} returned OK and the volume {:?} of {got} bytes, but its snapshot has size_bytes {size}",
+        made.volume_id
+    );
+    ensure_that(got == 0 || got >= size, cut).breaks(spec::SNAPSHOT_SIZE)?;
+    if f.writes() {
+        f.must_still_hold(&made, TEXT, what).await.breaks(spec::RESTORE)?;
     }
     Ok(())
 }
 
 pub(super) async fn times(f: &Fixture) -> Result<()> {
     let (source, first) = with_text(f, "first").await?;
-    f.write(&source, 0, "second").await?;
+    f.write_throughout(&source, "second").await?;
     let (source, second) = taken(f, source).await?;
-    f.write(&source, 0, "third").await?;
-    f.must_hold(
-        &restored(f, &first).await?,
-        0,
-        "first",
-        "in a volume restored from the first of two snapshots",
-    )
-    .await?;
-    f.must_hold(
-        &restored(f, &second).await?,
-        0,
-        "second",
-        "in a volume restored from the second of two snapshots",
-    )
-    .await
+    f.write_throughout(&source, "third").await?;
+    let what = "in a volume restored from the first of two snapshots";
+    must_restore(f, &first, "first", what).await?;
+    let what = "in a volume restored from the second of two snapshots";
+    must_restore(f, &second, "second", what).await
 }
