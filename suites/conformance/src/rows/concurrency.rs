@@ -225,7 +225,7 @@ const ROUNDS: usize = 4;
 /// it is published again before it is read. Then withdraws it.
 pub(super) async fn is_usable(f: &Fixture, placed: &VolumeOnNode, text: &str, what: &str) -> Result<()> {
     const NEW: &str = "written in the end";
-    if !f.has(Need::Files) {
+    if !f.writes() {
         return f.withdraw(placed).await;
     }
     f.must_be_mounted_once(placed, what)?;
@@ -240,7 +240,7 @@ pub(super) async fn is_usable(f: &Fixture, placed: &VolumeOnNode, text: &str, wh
 /// Checks that a volume contains a text, where data can be checked; in any case that it can be published.
 async fn contains(f: &Fixture, volume: Volume, text: &str, what: &str) -> Result<()> {
     let placed = f.publish_all(volume).await?;
-    if f.has(Need::Files) {
+    if f.writes() {
         f.must_hold(&placed, 0, text, what).await?;
     }
     f.withdraw(&placed).await
@@ -253,7 +253,7 @@ pub(super) async fn attached_with_text(f: &Fixture, text: &str) -> Result<Volume
     Ok(placed)
 }
 
-/// Volumes that nobody knows are in lists only. Others may create volumes in the same storage meanwhile, so that only what
+/// A volume that no call returned is in lists only. Others may create volumes in the same storage meanwhile, so that only what
 /// is there after each of two attempts counts.
 async fn create(f: &Fixture) -> Result<()> {
     let mut leaked = Vec::new();
@@ -264,7 +264,8 @@ async fn create(f: &Fixture) -> Result<()> {
         let ids = raced(f, "CreateVolume", calls, &[])?.into_iter();
         let ids = ids.map(|made| made.volume.unwrap_or_default().volume_id);
         let id = same("the volume_ids from concurrent CreateVolume calls with one name", ids)?;
-        let volume = f.make(request).await?;
+        let volume = settled(f, || f.create_volume(request.clone())).await;
+        let volume = volume.works("CreateVolume after concurrent calls")?.volume.unwrap_or_default();
         ensure!(
             volume.volume_id == id,
             "concurrent CreateVolume calls returned volume {id:?}, and the next call with that name {:?}",
@@ -279,7 +280,7 @@ async fn create(f: &Fixture) -> Result<()> {
         }
     }
     bail!(
-        "{CROWD} concurrent CreateVolume calls with one name created further volumes, which nobody knows: {leaked:?}"
+        "{CROWD} concurrent CreateVolume calls with one name created further volumes, which no call returned: {leaked:?}"
     )
 }
 

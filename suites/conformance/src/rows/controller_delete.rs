@@ -88,7 +88,7 @@ const TEXT: &str = "in use";
 
 /// A new volume, attached, that contains a text where data can be checked.
 async fn attached_with_text(f: &Fixture) -> Result<VolumeOnNode> {
-    let volume = if f.has(Need::Files) { f.holding(TEXT).await? } else { f.volume().await? };
+    let volume = if f.writes() { f.holding(TEXT).await? } else { f.volume().await? };
     let mut placed = f.place(volume).await?;
     f.attach(&mut placed).await?;
     Ok(placed)
@@ -97,7 +97,7 @@ async fn attached_with_text(f: &Fixture) -> Result<VolumeOnNode> {
 /// Checks that a volume that could not be deleted still contains its text, after it is released.
 async fn unharmed(f: &Fixture, placed: &VolumeOnNode, what: &str) -> Result<()> {
     f.detach(placed).await?;
-    if f.has(Need::Files) {
+    if f.writes() {
         let what = format!("after {what} returned FailedPrecondition");
         f.must_still_hold(&placed.volume, TEXT, &what).await?;
     }
@@ -272,7 +272,7 @@ pub(super) async fn must_be_deleted(f: &Fixture, volume: &Volume, what: &str) ->
 
 /// Writes a text to a volume that is on no node, where data can be checked.
 pub(super) async fn with_text(f: &Fixture, volume: Volume, text: &str) -> Result<Volume> {
-    if f.has(Need::Files) {
+    if f.writes() {
         let placed = f.publish_all(volume.clone()).await?;
         f.write(&placed, 0, text).await?;
         f.withdraw(&placed).await?;

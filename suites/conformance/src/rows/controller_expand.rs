@@ -128,7 +128,7 @@ async fn no_shrinking(f: &Fixture) -> Result<()> {
     const TEXT: &str = "up to the new end";
     let volume = f.volume().await?;
     let on_node = f.grow(&volume.volume_id).await?;
-    if f.has(Need::Files) {
+    if f.writes() {
         let placed = f.publish_all(volume.clone()).await?;
         node_expand::finish(f, &placed, on_node).await?;
         f.write_throughout(&placed, TEXT).await?;
@@ -137,7 +137,7 @@ async fn no_shrinking(f: &Fixture) -> Result<()> {
     let mut request = f.expand_request(&volume.volume_id);
     request.capacity_range = Some(f.driver().range(f.config().volume_size));
     let answer = f.controller_expand_volume(request).await;
-    if f.has(Need::Files) {
+    if f.writes() {
         let what = "after ControllerExpandVolume to less than the current size";
         f.must_still_hold(&volume, TEXT, what).await.breaks(spec::EXPAND_KEEPS)?;
     }

@@ -135,7 +135,7 @@ const TEXT: &str = "written while attached writable";
 
 /// A new volume that contains a text, where data can be checked, on no node.
 async fn with_text(f: &Fixture) -> Result<VolumeOnNode> {
-    let volume = if f.has(Need::Files) { f.holding(TEXT).await? } else { f.volume().await? };
+    let volume = if f.writes() { f.holding(TEXT).await? } else { f.volume().await? };
     f.place(volume).await
 }
 
@@ -151,7 +151,7 @@ async fn attach_readonly(f: &Fixture, placed: &mut VolumeOnNode) -> Result<()> {
 /// Checks that a volume that is attached read-only shows its data, and that nothing can be written to it. A driver may
 /// reject a publication without the readonly flag instead, so that the flag is set then, as the kubelet does.
 async fn is_readonly(f: &Fixture, placed: &VolumeOnNode, what: &str) -> Result<()> {
-    if !f.has(Need::Files) {
+    if !f.writes() {
         return Ok(());
     }
     if placed.staging.is_some() {
@@ -278,7 +278,7 @@ async fn moves(f: &Fixture) -> Result<()> {
         let request = f.detach_request(&request.volume_id, &node);
         f.controller_unpublish_volume(request).await.works("ControllerUnpublishVolume")?;
     }
-    if f.has(Need::Files) {
+    if f.writes() {
         let what = "after ControllerUnpublishVolume from the first node, on the second one";
         f.must_hold_on_second(&volume, TEXT, what).await?;
         f.must_still_hold(&volume, TEXT, "back on the first node").await?;
@@ -344,7 +344,7 @@ async fn undo_elsewhere(f: &Fixture) -> Result<()> {
     f.must_be_attached(&placed.volume, what).await?;
     f.stage(&placed).await?;
     f.publish(&placed).await?;
-    if f.has(Need::Files) {
+    if f.writes() {
         f.write(&placed, 0, "still attached").await.context(what)?;
     }
     f.withdraw(&placed).await
