@@ -56,7 +56,7 @@ pub(crate) struct Proxy {
     driver: Channel,
     /// The endpoint at which it listens.
     endpoint: String,
-    /// None if the driver's process is not ours.
+    /// None if another program started the driver.
     control: Option<Control>,
     messages: Messages,
     /// The number of calls in progress, by their objects.
@@ -448,7 +448,7 @@ impl Proxy {
         if let Some(control) = self.control {
             (control.kill)();
         }
-        warn!("the driver's process is not ours: it is not killed");
+        warn!("another program started the driver: it is not killed");
     }
 
     fn enter(&self, call: &mut Call) -> InProgress<'_> {
@@ -609,4 +609,121 @@ fn frames(mut body: &[u8]) -> Result<Vec<&[u8]>> {
         body = after;
     }
     Ok(frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_csi::{
+        Server, Services,
+        v1::{
+            NodeGetInfoRequest, NodeGetInfoResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+            node_client::NodeClient,
+            node_server::{Node, NodeServer},
+        },
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    /// Counts the calls that reach it.
+    #[derive(Debug, Default)]
+    struct Driver(Mutex<i64>);
+
+    #[tonic::async_trait]
+    impl Node for Driver {
+        async fn node_get_info(
+            &self,
+            _: tonic::Request<NodeGetInfoRequest>,
+        ) -> Result<tonic::Response<NodeGetInfoResponse>, Status> {
+            let mut calls = self.0.lock().unwrap();
+            *calls += 1;
+            let answer = NodeGetInfoResponse {
+                node_id: "n1".to_owned(),
+                max_volumes_per_node: *calls,
+                ..NodeGetInfoResponse::default()
+            };
+            Ok(tonic::Response::new(answer))
+        }
+
+        async fn node_unpublish_volume(
+            &self,
+            request: tonic::Request<NodeUnpublishVolumeRequest>,
+        ) -> Result<tonic::Response<NodeUnpublishVolumeResponse>, Status> {
+            Err(Status::not_found(request.into_inner().volume_id))
+        }
+    }
+
+    /// A client of a proxy with these rules before a driver.
+    fn client(folder: &Path, rules: Value) -> NodeClient<Channel> {
+        let row = json!({"name": "test", "does": "It breaks.", "fails": ["a::case"], "rules": rules});
+        let [outer, inner] = ["outer", "inner"].map(|name| Endpoint::Unix(folder.join(name)));
+        let server = Server::bind(&folder.join("inner")).unwrap();
+        let services = Services::default().with(NodeServer::new(Driver::default()));
+        tokio::spawn(server.serve(services, std::future::pending()));
+        let defect = serde_json::from_value(row).unwrap();
+        let proxy = Proxy::new(defect, &folder.join("memory"), &inner, &outer, None).unwrap();
+        let server = Server::bind(&folder.join("outer")).unwrap();
+        tokio::spawn(server.serve_any(Sabotaged(Arc::new(proxy)), std::future::pending()));
+        NodeClient::new(connect(&outer))
+    }
+
+    #[tokio::test]
+    async fn calls_without_a_rule_pass_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut node =
+            client(folder.path(), json!([{"on": "NodeStageVolume", "then": [{"refuse": "INTERNAL"}]}]));
+        let info = node.node_get_info(NodeGetInfoRequest {}).await.unwrap().into_inner();
+        assert_eq!((info.node_id.as_str(), info.max_volumes_per_node), ("n1", 1));
+        let request = NodeUnpublishVolumeRequest { volume_id: "v 1".into(), target_path: "/t".into() };
+        let status = node.node_unpublish_volume(request).await.unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::NotFound, "v 1"));
+    }
+
+    #[tokio::test]
+    async fn rules_change_what_is_answered_and_forwarded() {
+        let info = async |rules: Value| {
+            let folder = tempfile::tempdir().unwrap();
+            let mut node = client(folder.path(), rules);
+            let mut numbers = Vec::new();
+            for _ in 0..3 {
+                let answer = node.node_get_info(NodeGetInfoRequest {}).await;
+                let number = answer.map(|answer| answer.into_inner().max_volumes_per_node);
+                numbers.push(number.map_err(|status| status.code()));
+            }
+            numbers
+        };
+        let on = |when: Value, then: Value| json!([{"on": "NodeGetInfo", "when": when, "then": then}]);
+        let forgotten = Err(Code::Aborted);
+        let table = [
+            (
+                on(json!({}), json!([{"answer": {"set": {"max_volumes_per_node": {"plus": 10}}}}])),
+                [Ok(11), Ok(12), Ok(13)],
+            ),
+            (on(json!({"repeated": true}), json!([{"pretend": "earlier"}])), [Ok(1), Ok(1), Ok(1)]),
+            (on(json!({"call": 2}), json!([{"refuse": "ABORTED"}])), [Ok(1), forgotten, Ok(2)]),
+            (on(json!({"call": {"from": 2}}), json!([{"forward": "twice"}])), [Ok(1), Ok(3), Ok(5)]),
+            (
+                on(json!({"reply": {"max_volumes_per_node": 2}}), json!([{"answer_code": "ABORTED"}])),
+                [Ok(1), forgotten, Ok(3)],
+            ),
+        ];
+        for (rules, expected) in table {
+            assert_eq!(info(rules.clone()).await, expected, "{rules}");
+        }
+    }
+
+    #[tokio::test]
+    async fn errors_get_another_code_or_message() {
+        let answer = async |then: Value| {
+            let folder = tempfile::tempdir().unwrap();
+            let rules = json!([{"on": "NodeUnpublishVolume", "when": {"answer": "NOT_FOUND"}, "then": then}]);
+            let request = NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/t".into() };
+            let answer = client(folder.path(), rules).node_unpublish_volume(request).await;
+            answer.map(drop).map_err(|status| (status.code(), status.message().to_owned()))
+        };
+        assert_eq!(answer(json!([{"answer_code": "OK"}])).await, Ok(()));
+        assert_eq!(answer(json!([{"message": ""}])).await, Err((Code::NotFound, String::new())));
+        let quoted = (Code::NotFound, "\"/t\"".to_owned());
+        assert_eq!(answer(json!([{"quote": "target_path"}])).await, Err(quoted));
+    }
 }

@@ -609,6 +609,13 @@ async fn snapshot_undo(f: &Fixture) -> Result<()> {
 
 async fn snapshot_source(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Snapshot)?;
+    for _ in 0..ROUNDS {
+        snapshot_source_once(f).await?;
+    }
+    Ok(())
+}
+
+async fn snapshot_source_once(f: &Fixture) -> Result<()> {
     let source = with_text(f, f.volume().await?, TEXT).await?;
     let volume = source.volume_id.clone();
     let request = f.snapshot_request(&volume);
@@ -648,6 +655,13 @@ async fn remains(f: &Fixture, source: Volume, what: &str) -> Result<()> {
 
 async fn clone_source(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Clone)?;
+    for _ in 0..ROUNDS {
+        clone_source_once(f).await?;
+    }
+    Ok(())
+}
+
+async fn clone_source_once(f: &Fixture) -> Result<()> {
     let source = with_text(f, f.volume().await?, TEXT).await?;
     let request = f.create_from(from_volume(&source.volume_id));
     let (made, deleted) =
