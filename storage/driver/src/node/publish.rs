@@ -44,6 +44,10 @@ impl Driver {
         let id = fields::volume_id(&request.volume_id)?;
         let (lock, mut volume) = self.lock(&id)?;
         grant.access.check(volume.kind, &self.config.capabilities)?;
+        // CSI specification, ControllerPublishVolume: the volume MUST be published in readonly mode then.
+        let attached = volume.usage(self.node_id()).and_then(|usage| usage.attached.as_ref());
+        let read_only = grant.read_only || attached.is_some_and(|attached| attached.read_only);
+        let grant = Grant { read_only, ..grant };
 
         let source = match staging {
             Some(path) => path,

@@ -1,21 +1,23 @@
 //! Concurrent calls: each call with itself, and with its opposite. `Aborted` ("operation pending") is allowed; the
 //! final state must be one that sequential calls could produce.
 
-use anyhow::{Result, ensure};
-use claimcheck_csi::{Code, Status};
+use anyhow::{Result, bail, ensure};
+use claimcheck_csi::{Code, Status, v1::Volume};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{
-    ATTACH, ATTACH_AGAIN, CLONE, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, MODIFY, MOUNTS,
-    NODE_EXPAND, PUBLISH_AGAIN, PUBLISH_AT_ONCE, SNAPSHOT, SNAPSHOTS_AT_ONCE, STAGE, STAGE_AGAIN, UNMOUNTS,
-    UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES, case,
+    ATTACH, ATTACH_AGAIN, CLONE, CLONES, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, LIST,
+    MODIFY, MOUNTS, NODE_EXPAND, PERSISTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE, RESTORES, SNAPSHOT,
+    SNAPSHOTS_AT_ONCE, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES, case,
+    controller_delete::{must_be_deleted, with_text},
+    controller_list,
 };
 use crate::{
     alone::Alone,
     case::Row,
     effect::Effect,
     expect::{Answer, NOT_FOUND, raced, same, status_text},
-    fixture::{Fixture, Step, VolumeOnNode, from_volume},
+    fixture::{Fixture, Step, VolumeOnNode, from_snapshot, from_volume},
     need::Need,
     spec,
 };
@@ -32,14 +34,15 @@ pub(super) const ROWS: &[Row] = &[
         spec::CONCURRENT,
         case!(create),
     )
-    .needs(&[CREATE, CREATE_AGAIN])
+    .needs(&[CREATE, CREATE_AGAIN, MOUNTS, PERSISTS])
+    .alone(Alone::ListsAll)
     .each(),
     Row::new(
         "concurrent CreateVolume calls with different names create different volumes",
         spec::CONCURRENT,
         case!(create_many),
     )
-    .needs(&[CREATE]),
+    .needs(&[CREATE, MOUNTS, PERSISTS]),
     Row::new("concurrent DeleteVolume calls delete the volume", spec::CONCURRENT, case!(delete))
         .needs(&[CREATE, DELETE_AGAIN]),
     Row::new(
@@ -47,7 +50,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::CONCURRENT,
         case!(create_delete),
     )
-    .needs(&[CREATE, CREATE_AGAIN, DELETE_AGAIN]),
+    .needs(&[CREATE, CREATE_AGAIN, DELETE_AGAIN, MOUNTS, PERSISTS]),
     Row::new(
         "concurrent ControllerPublishVolume calls return the same publish_context",
         spec::CONCURRENT,
@@ -69,7 +72,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .needs(&[CREATE, ATTACH]),
     Row::new("concurrent NodeStageVolume calls mount the volume once", spec::CONCURRENT, case!(stage))
-        .needs(&[CREATE, STAGE, STAGE_AGAIN])
+        .needs(&[CREATE, STAGE, STAGE_AGAIN, MOUNTS, PERSISTS])
         .each(),
     Row::new("concurrent NodeUnstageVolume calls unmount the volume", spec::CONCURRENT, case!(unstage))
         .needs(&[CREATE, STAGE, UNSTAGE_AGAIN, UNSTAGES])
@@ -79,10 +82,10 @@ pub(super) const ROWS: &[Row] = &[
         spec::CONCURRENT,
         case!(stage_unstage),
     )
-    .needs(&[CREATE, STAGE, STAGE_AGAIN, UNSTAGE_AGAIN])
+    .needs(&[CREATE, STAGE, STAGE_AGAIN, UNSTAGE_AGAIN, MOUNTS, PERSISTS])
     .each(),
     Row::new("concurrent NodePublishVolume calls mount the volume once", spec::CONCURRENT, case!(publish))
-        .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN])
+        .needs(&[CREATE, MOUNTS, PERSISTS, PUBLISH_AGAIN])
         .establishes(&[Effect::PublishAtOnce])
         .each(),
     Row::new("concurrent NodeUnpublishVolume calls unmount the volume", spec::CONCURRENT, case!(unpublish))
@@ -93,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::CONCURRENT,
         case!(publish_unpublish),
     )
-    .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN, UNPUBLISH_AGAIN, PUBLISH_AT_ONCE])
+    .needs(&[CREATE, MOUNTS, PERSISTS, PUBLISH_AGAIN, UNPUBLISH_AGAIN, PUBLISH_AT_ONCE])
     .each(),
     Row::new("concurrent ControllerExpandVolume calls return the same size", spec::CONCURRENT, case!(expand))
         .needs(&[CREATE, EXPAND]),
@@ -125,19 +128,19 @@ pub(super) const ROWS: &[Row] = &[
         spec::CONCURRENT,
         case!(snapshot_undo),
     )
-    .needs(&[CREATE, SNAPSHOT, SNAPSHOTS_AT_ONCE]),
+    .needs(&[CREATE, SNAPSHOT, SNAPSHOTS_AT_ONCE, RESTORES, MOUNTS, PERSISTS]),
     Row::new(
         "concurrent CreateSnapshot and DeleteVolume calls leave a usable snapshot or none",
         spec::CONCURRENT,
         case!(snapshot_source),
     )
-    .needs(&[CREATE, SNAPSHOT, SNAPSHOTS_AT_ONCE]),
+    .needs(&[CREATE, SNAPSHOT, SNAPSHOTS_AT_ONCE, RESTORES, MOUNTS, PERSISTS]),
     Row::new(
         "concurrent CreateVolume and DeleteVolume calls of a source leave a usable clone or none",
         spec::CONCURRENT,
         case!(clone_source),
     )
-    .needs(&[CREATE, CLONE]),
+    .needs(&[CREATE, CLONE, CLONES, MOUNTS, PERSISTS]),
     Row::new(
         "concurrent CreateVolumeGroupSnapshot calls with one name create one group",
         spec::CONCURRENT,
@@ -213,24 +216,101 @@ where
     }
 }
 
+/// The text of volumes before the calls of a case.
+const TEXT: &str = "before concurrent calls";
+/// Maximum number of attempts of a race: it may not take place in each.
+const ROUNDS: usize = 4;
+
+/// Checks that a published volume is mounted once and contains its text, and that what is written to it is in the volume:
+/// it is published again before it is read. Then withdraws it.
+pub(super) async fn is_usable(f: &Fixture, placed: &VolumeOnNode, text: &str, what: &str) -> Result<()> {
+    const NEW: &str = "written in the end";
+    if !f.writes() {
+        return f.withdraw(placed).await;
+    }
+    f.must_be_mounted_once(placed, what)?;
+    f.must_hold(placed, 0, text, what).await?;
+    f.write(placed, 1, NEW).await?;
+    let placed = f.withdrawn_and_published(placed).await?;
+    f.must_hold(&placed, 0, text, &format!("{what}, once it is published again")).await?;
+    f.must_hold(&placed, 1, NEW, &format!("{what}, once it is published again after a write")).await?;
+    f.withdraw(&placed).await
+}
+
+/// Checks that a volume contains a text, where data can be checked; in any case that it can be published.
+async fn contains(f: &Fixture, volume: Volume, text: &str, what: &str) -> Result<()> {
+    let placed = f.publish_all(volume).await?;
+    if f.writes() {
+        f.must_hold(&placed, 0, text, what).await?;
+    }
+    f.withdraw(&placed).await
+}
+
+/// A new volume that contains [`TEXT`], attached.
+pub(super) async fn attached_with_text(f: &Fixture, text: &str) -> Result<VolumeOnNode> {
+    let mut placed = f.place(with_text(f, f.volume().await?, text).await?).await?;
+    f.attach(&mut placed).await?;
+    Ok(placed)
+}
+
+/// A volume that no call returned is in lists only. Others may create volumes in the same storage meanwhile, so that only what
+/// is there after each of two attempts counts.
 async fn create(f: &Fixture) -> Result<()> {
-    let request = f.create_request();
-    let made = raced(f, "CreateVolume", at_once(CROWD, || f.create_volume(request.clone())).await, &[])?;
-    let ids = made.into_iter().map(|made| made.volume.unwrap_or_default().volume_id);
-    same("the volume_ids from concurrent CreateVolume calls with one name", ids)?;
-    Ok(())
+    let mut leaked = Vec::new();
+    for _ in 0..2 {
+        let request = f.create_request();
+        let before = listed(f).await?;
+        let calls = at_once(CROWD, || f.create_volume(request.clone())).await;
+        let ids = raced(f, "CreateVolume", calls, &[])?.into_iter();
+        let ids = ids.map(|made| made.volume.unwrap_or_default().volume_id);
+        let id = same("the volume_ids from concurrent CreateVolume calls with one name", ids)?;
+        let volume = settled(f, || f.create_volume(request.clone())).await;
+        let volume = volume.works("CreateVolume after concurrent calls")?.volume.unwrap_or_default();
+        ensure!(
+            volume.volume_id == id,
+            "concurrent CreateVolume calls returned volume {id:?}, and the next call with that name {:?}",
+            volume.volume_id
+        );
+        contains(f, with_text(f, volume, TEXT).await?, TEXT, "after concurrent CreateVolume calls").await?;
+        let mut after = listed(f).await?;
+        after.retain(|found| *found != id && !before.contains(found));
+        leaked = after;
+        if leaked.is_empty() {
+            return Ok(());
+        }
+    }
+    bail!(
+        "{CROWD} concurrent CreateVolume calls with one name created further volumes, which no call returned: {leaked:?}"
+    )
+}
+
+/// The ids of all volumes; none, if the driver does not list them.
+async fn listed(f: &Fixture) -> Result<Vec<String>> {
+    if f.has(LIST) { Ok(controller_list::ids(&controller_list::all(f, 0).await?)) } else { Ok(Vec::new()) }
 }
 
 async fn create_many(f: &Fixture) -> Result<()> {
-    let made = raced(f, "CreateVolume", at_once(CROWD, || f.create_volume(f.create_request())).await, &[])?;
-    let count = made.len();
-    let ids: std::collections::BTreeSet<_> =
-        made.into_iter().map(|made| made.volume.unwrap_or_default().volume_id).collect();
+    let requests: Vec<_> = (0..CROWD).map(|_| f.create_request()).collect();
+    let calls = requests.iter().map(|request| settled(f, || f.create_volume(request.clone()))).collect();
+    let mut volumes = Vec::new();
+    for made in together(calls).await {
+        volumes.push(made.works("one of several concurrent CreateVolume calls with different names")?);
+    }
+    let volumes: Vec<Volume> = volumes.into_iter().filter_map(|made| made.volume).collect();
+    let ids: std::collections::BTreeSet<_> = volumes.iter().map(|volume| &volume.volume_id).collect();
     ensure!(
-        ids.len() == count,
-        "{count} volumes with different names, created concurrently, have {} distinct ids",
+        ids.len() == CROWD,
+        "{CROWD} volumes with different names, created concurrently, have {} distinct ids",
         ids.len()
     );
+    // Two ids may still be one volume.
+    for volume in &volumes {
+        with_text(f, volume.clone(), &volume.volume_id).await?;
+    }
+    for volume in volumes {
+        let text = volume.volume_id.clone();
+        contains(f, volume, &text, "in one of several volumes that were created concurrently").await?;
+    }
     Ok(())
 }
 
@@ -242,22 +322,31 @@ async fn gone(f: &Fixture, volume: &str) -> Result<()> {
 }
 
 async fn delete(f: &Fixture) -> Result<()> {
-    let volume = f.volume().await?.volume_id;
-    raced(f, "DeleteVolume", at_once(CROWD, || f.delete_volume(f.delete_request(&volume))).await, &[])?;
-    gone(f, &volume).await
+    let volume = f.volume().await?;
+    let id = &volume.volume_id;
+    raced(f, "DeleteVolume", at_once(CROWD, || f.delete_volume(f.delete_request(id))).await, &[])?;
+    gone(f, id).await?;
+    must_be_deleted(f, &volume, "after concurrent DeleteVolume calls").await
 }
 
 async fn create_delete(f: &Fixture) -> Result<()> {
-    let request = f.create_request();
-    let volume = f.make(request.clone()).await?.volume_id;
-    let (made, deleted) =
-        tokio::join!(f.create_volume(request.clone()), f.delete_volume(f.delete_request(&volume)));
-    raced(f, "CreateVolume and DeleteVolume", vec![made.map(drop), deleted.map(drop)], &[])?;
-    // In either order, the name can be created, and its volume can be used.
-    let made = settled(f, || f.create_volume(request.clone())).await;
-    let volume = made.works("CreateVolume after concurrent calls")?.volume.unwrap_or_default();
-    let placed = f.publish_all(volume).await?;
-    f.withdraw(&placed).await
+    let what = "after concurrent CreateVolume and DeleteVolume calls";
+    for _ in 0..ROUNDS {
+        let request = f.create_request();
+        let volume = with_text(f, f.make(request.clone()).await?, TEXT).await?;
+        let id = &volume.volume_id;
+        let (made, deleted) =
+            tokio::join!(f.create_volume(request.clone()), f.delete_volume(f.delete_request(id)));
+        let is_deleted = deleted.is_ok();
+        raced(f, "CreateVolume and DeleteVolume", vec![made.map(drop), deleted.map(drop)], &[])?;
+        // In either order, the name can be created, and its volume can be used.
+        let made = settled(f, || f.create_volume(request.clone())).await;
+        let again = made.works("CreateVolume after concurrent calls")?.volume.unwrap_or_default();
+        // A volume that was not deleted is the same one.
+        let again = if is_deleted { with_text(f, again, TEXT).await? } else { again };
+        contains(f, again, TEXT, what).await?;
+    }
+    Ok(())
 }
 
 async fn attach(f: &Fixture) -> Result<()> {
@@ -274,6 +363,7 @@ async fn detach(f: &Fixture) -> Result<()> {
     let request = f.detach_request(placed.id(), &f.node_info().node_id);
     let calls = at_once(CROWD, || f.controller_unpublish_volume(request.clone())).await;
     raced(f, "ControllerUnpublishVolume", calls, &[])?;
+    f.must_be_detached(&placed.volume, "after concurrent ControllerUnpublishVolume calls").await?;
     gone(f, placed.id()).await
 }
 
@@ -296,6 +386,8 @@ async fn attach_detach(f: &Fixture) -> Result<()> {
     }
     let down = settled(f, || f.controller_unpublish_volume(detach.clone())).await;
     down.works("ControllerUnpublishVolume after concurrent calls")?;
+    let what = "after concurrent ControllerPublishVolume and ControllerUnpublishVolume calls";
+    f.must_be_detached(&volume, what).await?;
     gone(f, &volume.volume_id).await
 }
 
@@ -324,14 +416,14 @@ async fn attach_delete(f: &Fixture) -> Result<()> {
 
 async fn stage(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Stage)?;
-    let placed = f.attached().await?;
+    let placed = attached_with_text(f, TEXT).await?;
     raced(f, "NodeStageVolume", at_once(CROWD, || f.node_stage_volume(f.stage_request(&placed))).await, &[])?;
     if let Some(staging) = placed.staging.as_deref().filter(|_| f.has(Need::Files)) {
         let mounts = f.mounts_at(staging)?;
         ensure!(mounts <= 1, "after concurrent NodeStageVolume calls the volume is mounted {mounts} times");
     }
     f.publish(&placed).await?;
-    f.withdraw(&placed).await
+    is_usable(f, &placed, TEXT, "after concurrent NodeStageVolume calls").await
 }
 
 async fn unstage(f: &Fixture) -> Result<()> {
@@ -351,7 +443,7 @@ async fn unstage(f: &Fixture) -> Result<()> {
 
 async fn stage_unstage(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Stage)?;
-    let placed = f.attached().await?;
+    let placed = attached_with_text(f, TEXT).await?;
     for _ in 0..CROWD / 2 {
         let (up, down) = tokio::join!(
             f.node_stage_volume(f.stage_request(&placed)),
@@ -364,24 +456,20 @@ async fn stage_unstage(f: &Fixture) -> Result<()> {
         .await
         .works("NodeStageVolume after concurrent calls")?;
     f.publish(&placed).await?;
-    f.withdraw(&placed).await
+    is_usable(f, &placed, TEXT, "after concurrent NodeStageVolume and NodeUnstageVolume calls").await
 }
 
 async fn publish(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Publish)?;
-    let placed = f.staged().await?;
+    let placed = attached_with_text(f, TEXT).await?;
+    f.stage(&placed).await?;
     raced(
         f,
         "NodePublishVolume",
         at_once(CROWD, || f.node_publish_volume(f.publish_request(&placed))).await,
         &[],
     )?;
-    if f.has(Need::Files) {
-        let mounts = f.mounts_at(&placed.target)?;
-        ensure!(mounts <= 1, "after concurrent NodePublishVolume calls the volume is mounted {mounts} times");
-        f.write(&placed, 0, "published once").await?;
-    }
-    f.withdraw(&placed).await
+    is_usable(f, &placed, TEXT, "after concurrent NodePublishVolume calls").await
 }
 
 async fn unpublish(f: &Fixture) -> Result<()> {
@@ -397,7 +485,8 @@ async fn unpublish(f: &Fixture) -> Result<()> {
 
 async fn publish_unpublish(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Publish)?;
-    let placed = f.staged().await?;
+    let placed = attached_with_text(f, TEXT).await?;
+    f.stage(&placed).await?;
     for _ in 0..CROWD / 2 {
         let (up, down) = tokio::join!(
             f.node_publish_volume(f.publish_request(&placed)),
@@ -407,10 +496,7 @@ async fn publish_unpublish(f: &Fixture) -> Result<()> {
     }
     let up = settled(f, || f.node_publish_volume(f.publish_request(&placed))).await;
     up.works("NodePublishVolume after concurrent calls")?;
-    if f.has(Need::Files) {
-        f.write(&placed, 0, "published in the end").await?;
-    }
-    f.withdraw(&placed).await
+    is_usable(f, &placed, TEXT, "after concurrent NodePublishVolume and NodeUnpublishVolume calls").await
 }
 
 async fn expand(f: &Fixture) -> Result<()> {
@@ -480,6 +566,16 @@ async fn delete_snapshot(f: &Fixture) -> Result<()> {
     let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
     let calls = at_once(CROWD, || f.delete_snapshot(f.delete_snapshot_request(&snapshot))).await;
     of_snapshots(f, raced(f, "DeleteSnapshot", calls, &[]))?;
+    must_not_restore(f, &snapshot, "after concurrent DeleteSnapshot calls").await
+}
+
+/// Checks that no volume can be created from a deleted snapshot, if the driver returns an error for one that never was.
+async fn must_not_restore(f: &Fixture, snapshot: &str, what: &str) -> Result<()> {
+    let restore = async |id: &str| f.create_volume(f.create_from(from_snapshot(id))).await;
+    let made = restore(snapshot).await;
+    if made.is_ok() && restore(&f.unknown_snapshot()).await.is_err() {
+        bail!("{what}, CreateVolume from snapshot {snapshot:?} returned OK, expected NotFound");
+    }
     Ok(())
 }
 
@@ -490,50 +586,88 @@ fn of_snapshots<T>(f: &Fixture, answers: Result<T>) -> Result<T> {
 
 async fn snapshot_undo(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Snapshot)?;
-    let request = f.snapshot_request(&f.volume().await?.volume_id);
-    let taken =
-        f.create_snapshot(request.clone()).await.works("CreateSnapshot")?.snapshot.unwrap_or_default();
-    let (again, deleted) = tokio::join!(
-        f.create_snapshot(request.clone()),
-        f.delete_snapshot(f.delete_snapshot_request(&taken.snapshot_id))
-    );
-    let answers = vec![again.map(drop), deleted.map(drop)];
-    of_snapshots(f, raced(f, "CreateSnapshot and DeleteSnapshot", answers, &[]))?;
-    let settled = settled(f, || f.create_snapshot(request.clone())).await;
-    of_snapshots(f, settled.works("CreateSnapshot after concurrent calls"))?;
-    Ok(())
+    let source = with_text(f, f.volume().await?, TEXT).await?;
+    let mut request = f.snapshot_request(&source.volume_id);
+    for _ in 0..ROUNDS {
+        request.name = f.name();
+        let taken =
+            f.create_snapshot(request.clone()).await.works("CreateSnapshot")?.snapshot.unwrap_or_default();
+        let (again, deleted) = tokio::join!(
+            f.create_snapshot(request.clone()),
+            f.delete_snapshot(f.delete_snapshot_request(&taken.snapshot_id))
+        );
+        let answers = vec![again.map(drop), deleted.map(drop)];
+        of_snapshots(f, raced(f, "CreateSnapshot and DeleteSnapshot", answers, &[]))?;
+        let settled = settled(f, || f.create_snapshot(request.clone())).await;
+        of_snapshots(f, settled.works("CreateSnapshot after concurrent calls"))?;
+    }
+    let snapshot = f.snapshot_as(request).await?;
+    let restored = f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?;
+    let what = "in a volume from a snapshot, after concurrent CreateSnapshot and DeleteSnapshot calls";
+    contains(f, restored, TEXT, what).await
 }
 
 async fn snapshot_source(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Snapshot)?;
-    let volume = f.volume().await?.volume_id;
+    for _ in 0..ROUNDS {
+        snapshot_source_once(f).await?;
+    }
+    Ok(())
+}
+
+async fn snapshot_source_once(f: &Fixture) -> Result<()> {
+    let source = with_text(f, f.volume().await?, TEXT).await?;
+    let volume = source.volume_id.clone();
     let request = f.snapshot_request(&volume);
     let repeated = request.clone();
     let (taken, deleted) =
         tokio::join!(f.create_snapshot(request), f.delete_volume(f.delete_request(&volume)));
     let snapshot = taken.as_ref().ok().and_then(|taken| taken.snapshot.clone());
+    let is_deleted = deleted.is_ok();
     let answers = vec![taken.map(drop), deleted.map(drop)];
     let answers =
         raced(f, "CreateSnapshot and DeleteVolume", answers, &[Code::NotFound, Code::FailedPrecondition]);
     of_snapshots(f, answers)?;
+    if !is_deleted {
+        remains(f, source, "DeleteVolume, concurrent with CreateSnapshot").await?;
+    }
     if let Some(snapshot) = snapshot {
         // Only a snapshot that is ready can be restored; without its source, a driver need not report when it is.
         if !snapshot.ready_to_use && f.snapshot_as(repeated).await.is_err() {
             return Ok(());
         }
-        let request = f.create_from(crate::fixture::from_snapshot(&snapshot.snapshot_id));
+        let request = f.create_from(from_snapshot(&snapshot.snapshot_id));
         let made = settled(f, || f.create_volume(request.clone())).await;
-        made.works("CreateVolume from a snapshot that was created while its source was deleted")?;
+        let what = "CreateVolume from a snapshot that was created while its source was deleted";
+        contains(f, made.works(what)?.volume.unwrap_or_default(), TEXT, what).await?;
+    }
+    Ok(())
+}
+
+/// Checks that a volume that was not deleted contains its text. It may be published, for a snapshot.
+async fn remains(f: &Fixture, source: Volume, what: &str) -> Result<()> {
+    if !f.driver().known().snapshots_of_used {
+        let what = format!("after {what}, which returned an error");
+        contains(f, source, TEXT, &what).await?;
     }
     Ok(())
 }
 
 async fn clone_source(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Clone)?;
-    let source = f.volume().await?.volume_id;
-    let request = f.create_from(from_volume(&source));
-    let (made, deleted) = tokio::join!(f.create_volume(request), f.delete_volume(f.delete_request(&source)));
+    for _ in 0..ROUNDS {
+        clone_source_once(f).await?;
+    }
+    Ok(())
+}
+
+async fn clone_source_once(f: &Fixture) -> Result<()> {
+    let source = with_text(f, f.volume().await?, TEXT).await?;
+    let request = f.create_from(from_volume(&source.volume_id));
+    let (made, deleted) =
+        tokio::join!(f.create_volume(request), f.delete_volume(f.delete_request(&source.volume_id)));
     let volume = made.as_ref().ok().and_then(|made| made.volume.clone());
+    let is_deleted = deleted.is_ok();
     let answers = vec![made.map(drop), deleted.map(drop)];
     raced(
         f,
@@ -541,9 +675,11 @@ async fn clone_source(f: &Fixture) -> Result<()> {
         answers,
         &[Code::NotFound, Code::FailedPrecondition],
     )?;
+    if !is_deleted {
+        remains(f, source, "DeleteVolume, concurrent with CreateVolume from the volume").await?;
+    }
     if let Some(volume) = volume {
-        let placed = f.publish_all(volume).await?;
-        f.withdraw(&placed).await?;
+        contains(f, volume, TEXT, "in a clone that was created while its source was deleted").await?;
     }
     Ok(())
 }
@@ -565,6 +701,9 @@ async fn delete_group(f: &Fixture) -> Result<()> {
     let request = f.delete_group_request(&group);
     let calls = at_once(CROWD, || f.delete_volume_group_snapshot(request.clone())).await;
     raced(f, "DeleteVolumeGroupSnapshot", calls, &[])?;
+    for member in &group.snapshots {
+        must_not_restore(f, &member.snapshot_id, "after concurrent DeleteVolumeGroupSnapshot calls").await?;
+    }
     Ok(())
 }
 

@@ -5,7 +5,8 @@ use claimcheck_csi::{
     Code,
     tap::code_name,
     v1::{
-        CreateVolumeRequest, ValidateVolumeCapabilitiesRequest, Volume, volume_capability::access_mode::Mode,
+        CreateVolumeRequest, ValidateVolumeCapabilitiesRequest, Volume, VolumeCapability,
+        volume_capability::{AccessType, access_mode::Mode},
     },
 };
 use claimcheck_engine::skip;
@@ -16,7 +17,7 @@ use crate::{
     case::Row,
     effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND},
-    fixture::{Fixture, with_mode},
+    fixture::{Fixture, VolumeOnNode, with_mode},
     need::Need,
     spec,
     verdict::Breaks,
@@ -35,8 +36,8 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE])
         .establishes(&[Effect::DeleteAgain])
         .upstream("Controller Service [Controller Server] DeleteVolume should return appropriate values (no optional values added)"),
-    Row::new("DeleteVolume of an attached volume succeeds or returns FailedPrecondition", spec::DELETE_IN_USE, case!(attached)).needs(&[CREATE, ATTACH]),
-    Row::new("DeleteVolume of a staged volume returns FailedPrecondition", spec::DELETE_IN_USE, case!(staged)).needs(&[CREATE, STAGE]),
+    Row::new("DeleteVolume of an attached volume succeeds or returns FailedPrecondition", spec::DELETE_IN_USE, case!(attached)).needs(&[CREATE, ATTACH, MOUNTS, PERSISTS]),
+    Row::new("DeleteVolume of a staged volume returns FailedPrecondition", spec::DELETE_IN_USE, case!(staged)).needs(&[CREATE, STAGE, MOUNTS, PERSISTS]),
     Row::new("DeleteVolume of a published volume keeps its data or returns FailedPrecondition", spec::DELETE_MOUNTED, case!(published))
         .also(&[spec::DELETE_IN_USE])
         .needs(&[CREATE, Need::Files, MOUNTS, PERSISTS])
@@ -83,16 +84,39 @@ async fn twice(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+const TEXT: &str = "in use";
+
+/// A new volume, attached, that contains a text where data can be checked.
+async fn attached_with_text(f: &Fixture) -> Result<VolumeOnNode> {
+    let volume = if f.writes() { f.holding(TEXT).await? } else { f.volume().await? };
+    let mut placed = f.place(volume).await?;
+    f.attach(&mut placed).await?;
+    Ok(placed)
+}
+
+/// Checks that a volume that could not be deleted still contains its text, after it is released.
+async fn unharmed(f: &Fixture, placed: &VolumeOnNode, what: &str) -> Result<()> {
+    f.detach(placed).await?;
+    if f.writes() {
+        let what = format!("after {what} returned FailedPrecondition");
+        f.must_still_hold(&placed.volume, TEXT, &what).await?;
+    }
+    Ok(())
+}
+
 async fn attached(f: &Fixture) -> Result<()> {
-    let placed = f.attached().await?;
+    let placed = attached_with_text(f).await?;
+    let what = "DeleteVolume of a volume that is attached to a node";
     match f.delete_volume(f.delete_request(placed.id())).await {
         // The code is that of a volume that "could not be deleted because it is in use": a driver may detach it instead.
         Ok(_) => {
             f.warn("DeleteVolume succeeds while the volume is attached to a node");
             Ok(())
         }
-        refused => refused
-            .refused("DeleteVolume of a volume that is attached to a node", &[Code::FailedPrecondition]),
+        refused => {
+            refused.refused(what, &[Code::FailedPrecondition])?;
+            unharmed(f, &placed, what).await
+        }
     }
 }
 
@@ -108,10 +132,14 @@ impl Fixture {
 }
 
 async fn staged(f: &Fixture) -> Result<()> {
-    let placed = f.staged().await?;
+    let placed = attached_with_text(f).await?;
+    f.stage(&placed).await?;
     // A controller need not know what a node has staged, but it knows where the volume is attached.
     match f.delete_volume(f.delete_request(placed.id())).await {
-        Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
+        Err(status) if status.code() == Code::FailedPrecondition => {
+            f.unstage(&placed).await?;
+            unharmed(f, &placed, "DeleteVolume of a staged volume").await
+        }
         Err(status) => {
             if f.attaches() {
                 // It is attached, too: the same error is about that.
@@ -142,7 +170,6 @@ async fn staged(f: &Fixture) -> Result<()> {
 /// The specification has a code for a volume in use, but a controller that neither attaches nor stages may not know what
 /// nodes have mounted: only a driver that attaches volumes must return it.
 async fn published(f: &Fixture) -> Result<()> {
-    const TEXT: &str = "in use";
     let placed = f.up_with(TEXT).await?;
     let what = "DeleteVolume of a published volume";
     let reported = |state| {
@@ -213,7 +240,7 @@ async fn still_valid(f: &Fixture, volume: &Volume) -> Result<()> {
     }
 }
 
-fn validate_request(f: &Fixture, volume: &Volume) -> ValidateVolumeCapabilitiesRequest {
+pub(super) fn validate_request(f: &Fixture, volume: &Volume) -> ValidateVolumeCapabilitiesRequest {
     ValidateVolumeCapabilitiesRequest {
         volume_id: volume.volume_id.clone(),
         volume_context: volume.volume_context.clone(),
@@ -228,6 +255,29 @@ pub(super) async fn validate(
     volume: &Volume,
 ) -> Result<claimcheck_csi::v1::ValidateVolumeCapabilitiesResponse, claimcheck_csi::Status> {
     f.validate_volume_capabilities(validate_request(f, volume)).await
+}
+
+/// Checks that a volume no longer exists, if the driver finds out that about one that never was.
+pub(super) async fn must_be_deleted(f: &Fixture, volume: &Volume, what: &str) -> Result<()> {
+    let unknown = Volume { volume_id: f.unknown_volume(), ..Volume::default() };
+    let exists = validate(f, volume).await.is_ok();
+    if exists && validate(f, &unknown).await.is_err_and(|status| status.code() == Code::NotFound) {
+        anyhow::bail!(
+            "{what}, volume {:?} still exists: ValidateVolumeCapabilities returned OK, expected NotFound",
+            volume.volume_id
+        );
+    }
+    Ok(())
+}
+
+/// Writes a text to a volume that is on no node, where data can be checked.
+pub(super) async fn with_text(f: &Fixture, volume: Volume, text: &str) -> Result<Volume> {
+    if f.writes() {
+        let placed = f.publish_all(volume.clone()).await?;
+        f.write(&placed, 0, text).await?;
+        f.withdraw(&placed).await?;
+    }
+    Ok(volume)
 }
 
 async fn validate_no_id(f: &Fixture) -> Result<()> {
@@ -271,9 +321,28 @@ async fn validated(f: &Fixture) -> Result<()> {
             confirmed
         }
     };
+    contains(&confirmed.volume_capabilities, &f.capability(), &volume)
+}
+
+/// Checks that the confirmed capabilities contain the requested one. A driver may have chosen the file system, if none was
+/// requested.
+fn contains(confirmed: &[VolumeCapability], requested: &VolumeCapability, volume: &Volume) -> Result<()> {
+    let fs_type = |capability: &VolumeCapability| match &capability.access_type {
+        Some(AccessType::Mount(mount)) => Some(mount.fs_type.clone()),
+        Some(AccessType::Block(_)) | None => None,
+    };
+    let is_it = |it: &VolumeCapability| {
+        let same_kind = match (&it.access_type, &requested.access_type) {
+            (Some(it), Some(requested)) => std::mem::discriminant(it) == std::mem::discriminant(requested),
+            (it, requested) => it.is_none() && requested.is_none(),
+        };
+        let same_fs = fs_type(requested).is_none_or(|fs| fs.is_empty() || fs_type(it) == Some(fs));
+        same_kind && same_fs && it.access_mode == requested.access_mode
+    };
     ensure!(
-        !confirmed.volume_capabilities.is_empty(),
-        "ValidateVolumeCapabilities returns confirmed without volume_capabilities"
+        confirmed.iter().any(is_it),
+        "ValidateVolumeCapabilities of volume {:?} confirms {confirmed:?}, expected {requested:?}",
+        volume.volume_id
     );
     Ok(())
 }
@@ -283,7 +352,7 @@ async fn validated_twice(f: &Fixture) -> Result<()> {
     let first = validate(f, &volume).await.works("ValidateVolumeCapabilities")?;
     let again = validate(f, &volume).await.works("ValidateVolumeCapabilities called again")?;
     ensure!(
-        first.confirmed.is_some() == again.confirmed.is_some(),
+        first.confirmed == again.confirmed,
         "ValidateVolumeCapabilities called twice returned two results: {first:?} and {again:?}"
     );
     Ok(())

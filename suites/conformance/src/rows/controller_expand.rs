@@ -5,6 +5,7 @@ use claimcheck_csi::{
     Code, Status,
     v1::{
         CapacityRange, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
+        ValidateVolumeCapabilitiesRequest, Volume,
         plugin_capability::volume_expansion::Type as ExpansionType,
     },
 };
@@ -12,7 +13,7 @@ use claimcheck_engine::{Schedule, skip};
 
 use super::{
     CHECKS_PARAMETERS, CREATE, CREATE_AGAIN, EXPAND, EXPANDS, GET, MODIFY, MOUNTS, PERSISTS, case,
-    controller_create::same_capacity,
+    controller_create::same_capacity, controller_delete, node_expand,
 };
 use crate::{
     case::Row,
@@ -42,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ControllerExpandVolume called twice succeeds", spec::EXPAND_TWICE, case!(twice)).needs(&[EXPAND, CREATE]).each(),
     Row::new("ControllerExpandVolume to a smaller size succeeds and keeps the size", spec::EXPAND_LARGER, case!(no_shrinking))
         .also(&[spec::EXPAND_KEEPS])
-        .needs(&[EXPAND, CREATE, EXPANDS]),
+        .needs(&[EXPAND, CREATE, EXPANDS, MOUNTS, PERSISTS]),
     Row::new("ControllerExpandVolume with an invalid capacity_range returns OutOfRange", spec::EXPAND_RANGE, case!(no_sense))
         .also(&[spec::SIZE_SIGN])
         .needs(&[EXPAND, CREATE, EXPANDS]),
@@ -123,14 +124,23 @@ async fn twice(f: &Fixture) -> Result<()> {
 }
 
 async fn no_shrinking(f: &Fixture) -> Result<()> {
-    let volume = f.volume().await?.volume_id;
-    f.grow(&volume).await?;
-    let mut request = f.expand_request(&volume);
+    const TEXT: &str = "up to the new end";
+    let volume = f.volume().await?;
+    let on_node = f.grow(&volume.volume_id).await?;
+    if f.writes() {
+        let placed = f.publish_all(volume.clone()).await?;
+        node_expand::finish(f, &placed, on_node).await?;
+        f.write_throughout(&placed, TEXT).await?;
+        f.withdraw(&placed).await?;
+    }
+    let mut request = f.expand_request(&volume.volume_id);
     request.capacity_range = Some(f.driver().range(f.config().volume_size));
-    let answer = f
-        .controller_expand_volume(request)
-        .await
-        .works("ControllerExpandVolume to less than the current size")?;
+    let answer = f.controller_expand_volume(request).await;
+    if f.writes() {
+        let what = "after ControllerExpandVolume to less than the current size";
+        f.must_still_hold(&volume, TEXT, what).await.breaks(spec::EXPAND_KEEPS)?;
+    }
+    let answer = answer.works("ControllerExpandVolume to less than the current size")?;
     is_allowed(f.config().grown(), f.config().volume_size, answer.capacity_bytes).breaks(spec::EXPAND_KEEPS)
 }
 
@@ -156,10 +166,10 @@ async fn negative_limit(f: &Fixture) -> Result<()> {
 async fn refused_range(f: &Fixture, required_bytes: i64, limit_bytes: i64, what: &str) -> Result<()> {
     let mut request = f.expand_request(&f.volume().await?.volume_id);
     request.capacity_range = Some(CapacityRange { required_bytes, limit_bytes });
-    f.controller_expand_volume(request).await.refused(what, OUT_OF_RANGE)
+    let answer = f.controller_expand_volume(request).await;
+    f.warn_of_other_code(&answer, what, Code::OutOfRange);
+    answer.refused(what, &[Code::OutOfRange, Code::InvalidArgument])
 }
-
-const OUT_OF_RANGE: &[Code] = &[Code::OutOfRange, Code::InvalidArgument];
 
 /// One row for both: a driver that validates ranges validates all of a range.
 async fn no_sense(f: &Fixture) -> Result<()> {
@@ -175,24 +185,24 @@ async fn impossible(f: &Fixture) -> Result<()> {
     let mut request = f.expand_request(&f.volume().await?.volume_id);
     request.capacity_range = Some(CapacityRange { required_bytes: IMPOSSIBLE, limit_bytes: 0 });
     let answer = f.controller_expand_volume(request).await;
-    if not_impossible(answer.map(|grown| grown.capacity_bytes))? {
-        f.warn("volumes can be expanded to 8 EiB");
+    match answer.map(|grown| grown.capacity_bytes) {
+        Ok(size) if is_impossible(size) => {
+            f.warn("volumes can be expanded to 8 EiB");
+            Ok(())
+        }
+        answer => {
+            let (what, due) = ("ControllerExpandVolume to 8 EiB", Code::OutOfRange);
+            f.warn_of_other_code(&answer, what, due);
+            answer.refused(what, &[due, Code::InvalidArgument, Code::ResourceExhausted])
+        }
     }
-    Ok(())
 }
 
 const IMPOSSIBLE: i64 = i64::MAX - 1;
 
 /// Whether a volume was expanded to the impossible size: a driver that does so, or rounds it up, meets the request.
-fn not_impossible(answer: Result<i64, Status>) -> Result<bool> {
-    match answer {
-        Ok(IMPOSSIBLE..) => Ok(true),
-        answer => {
-            let codes = [Code::OutOfRange, Code::InvalidArgument, Code::ResourceExhausted];
-            answer.refused("ControllerExpandVolume to 8 EiB", &codes)?;
-            Ok(false)
-        }
-    }
+fn is_impossible(size: i64) -> bool {
+    size >= IMPOSSIBLE
 }
 
 async fn reported_size(f: &Fixture) -> Result<()> {
@@ -208,27 +218,30 @@ async fn reported_size(f: &Fixture) -> Result<()> {
 }
 
 async fn data(f: &Fixture) -> Result<()> {
-    let placed = f.up().await?;
-    f.write(&placed, 0, "before the expansion").await?;
+    const TEXT: &str = "before the expansion";
+    let placed = f.up_with(TEXT).await?;
     f.withdraw(&placed).await?;
-    f.grow(placed.id()).await?;
+    let on_node = f.grow(placed.id()).await?;
     let placed = f.publish_all(placed.volume).await?;
-    f.must_hold(&placed, 0, "before the expansion", "after ControllerExpandVolume").await
+    node_expand::finish(f, &placed, on_node).await?;
+    node_expand::keeps(f, &placed, TEXT, "after ControllerExpandVolume").await
 }
 
 async fn offline_only(f: &Fixture) -> Result<()> {
     if f.has(Need::Expansion(ExpansionType::Online)) {
-        return Ok(());
+        return Err(skip("the plugin declares ONLINE expansion, too"));
     }
     let placed = f.up().await?;
-    match f.controller_expand_volume(f.expand_request(placed.id())).await {
-        Ok(_) => f.warn("published volumes can be expanded, but the plugin declares only OFFLINE expansion"),
-        refused => {
-            let what = "ControllerExpandVolume of a published volume";
-            refused.refused(what, &[Code::FailedPrecondition])?;
-        }
+    let what = "ControllerExpandVolume of a published volume";
+    let answer = f.controller_expand_volume(f.expand_request(placed.id())).await;
+    if answer.is_ok() && !f.attaches() {
+        // A controller that does not attach volumes may be unable to know what nodes have published.
+        f.warn(format!("{what} returned OK, but the plugin declares only OFFLINE expansion"));
+        return Ok(());
     }
-    Ok(())
+    let accepted = answer.is_ok();
+    let refused = answer.refused(what, &[Code::FailedPrecondition]);
+    if accepted { refused.breaks(spec::OFFLINE) } else { refused }
 }
 
 async fn modify(
@@ -276,18 +289,44 @@ async fn modify_invalid(f: &Fixture) -> Result<()> {
 }
 
 async fn modify_unchanged(f: &Fixture) -> Result<()> {
-    let mut request = f.create_request();
-    request.mutable_parameters = f.mutable();
+    // Without the valid parameters, so that a volume differs to which they were applied.
+    let request = f.create_request();
     let before = f.make(request.clone()).await?;
-    let mut mixed = f.mutable();
-    mixed.extend(f.config().invalid_mutable_parameters.clone());
+    let validated = confirms_mutable(f, &before).await;
+    // Invalid parameters with other keys leave all valid ones as they are.
+    let (valid, mut invalid) = (f.mutable(), f.config().invalid_mutable_parameters.clone());
+    if invalid.keys().any(|key| !valid.contains_key(key)) {
+        invalid.retain(|key, _| !valid.contains_key(key));
+    }
+    let mixed = valid.into_iter().chain(invalid).collect();
     let answer = modify(f, &before.volume_id, mixed).await;
     answer.refused("ControllerModifyVolume with valid and invalid mutable parameters", INVALID)?;
+    let id = &before.volume_id;
+    ensure!(
+        confirms_mutable(f, &before).await == validated,
+        "after a rejected ControllerModifyVolume, ValidateVolumeCapabilities of volume {id:?} with the valid half of its \
+         mutable_parameters returned another result than before"
+    );
     // The volume is unchanged: CreateVolume with its name returns the same volume.
-    let after = f.make(request).await?;
-    ensure!(before.volume_id == after.volume_id, "a rejected ControllerModifyVolume changed the volume");
+    let after = f.create_volume(request).await;
+    let after = after.works("CreateVolume called again after a rejected ControllerModifyVolume")?;
+    let after = after.volume.unwrap_or_default();
+    ensure!(
+        *id == after.volume_id && before.volume_context == after.volume_context,
+        "a rejected ControllerModifyVolume changed the volume {before:?}: CreateVolume called again returned {after:?}"
+    );
     let what = "and after a rejected ControllerModifyVolume CreateVolume called again";
     same_capacity(before.capacity_bytes, after.capacity_bytes, what)
+}
+
+/// Whether the driver confirms that a volume has the mutable parameters.
+async fn confirms_mutable(f: &Fixture, volume: &Volume) -> bool {
+    let mutable_parameters = f.mutable();
+    let request = ValidateVolumeCapabilitiesRequest {
+        mutable_parameters,
+        ..controller_delete::validate_request(f, volume)
+    };
+    f.validate_volume_capabilities(request).await.is_ok_and(|answer| answer.confirmed.is_some())
 }
 
 #[cfg(test)]
@@ -296,10 +335,7 @@ mod tests {
 
     #[test]
     fn an_impossible_size_may_be_rounded_up_but_not_cut() {
-        assert!(not_impossible(Ok(i64::MAX)).unwrap() && not_impossible(Ok(i64::MAX - 1)).unwrap());
-        assert!(!not_impossible(Err(Status::out_of_range("too large"))).unwrap());
-        for wrong in [Ok(1 << 30), Ok(0), Err(Status::internal("overflow"))] {
-            not_impossible(wrong).unwrap_err();
-        }
+        assert!(is_impossible(i64::MAX) && is_impossible(i64::MAX - 1));
+        assert!(!is_impossible(1 << 30) && !is_impossible(0));
     }
 }

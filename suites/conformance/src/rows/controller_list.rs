@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// All entries, in pages of at most `max_entries`.
-async fn all(f: &Fixture, max_entries: i32) -> Result<Vec<Entry>> {
+pub(super) async fn all(f: &Fixture, max_entries: i32) -> Result<Vec<Entry>> {
     let (mut pages, mut entries) = (Pages::of("ListVolumes"), Vec::new());
     let mut token = Some(String::new());
     while let Some(starting_token) = token {
@@ -123,7 +123,7 @@ fn weight(entry: &Entry) -> usize {
     volume.map_or(0, |volume| volume.volume_id.len()) + context
 }
 
-fn ids(entries: &[Entry]) -> Vec<String> {
+pub(super) fn ids(entries: &[Entry]) -> Vec<String> {
     entries.iter().filter_map(|entry| Some(entry.volume.as_ref()?.volume_id.clone())).collect()
 }
 

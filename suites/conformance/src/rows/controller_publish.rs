@@ -1,16 +1,16 @@
 //! ControllerPublishVolume and ControllerUnpublishVolume.
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use claimcheck_csi::{Code, Status};
 use claimcheck_engine::skip;
 
-use super::{ATTACH, CREATE, READONLY, case};
+use super::{ATTACH, CREATE, LIST, LIST_NODES, MOUNTS, PERSISTS, READONLY, case, controller_list};
 use crate::{
     alone::Alone,
     case::Row,
     effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND, status_text},
-    fixture::Fixture,
+    fixture::{Fixture, VolumeOnNode},
     need::Need,
     spec,
     verdict::{Breaks, breaking},
@@ -40,9 +40,9 @@ pub(super) const ROWS: &[Row] = &[
         .establishes(&[Effect::AttachAgain])
         .each(),
     Row::new("ControllerPublishVolume returns a publish_context within the size limits", spec::LIMITS, case!(short_context)).needs(&[ATTACH, CREATE]),
-    Row::new("ControllerPublishVolume with the readonly flag succeeds", spec::ATTACH_READONLY, case!(readonly)).needs(&[ATTACH, READONLY, CREATE]),
+    Row::new("ControllerPublishVolume with the readonly flag succeeds", spec::ATTACH_READONLY, case!(readonly)).needs(&[ATTACH, READONLY, CREATE, MOUNTS, PERSISTS]),
     Row::new("ControllerPublishVolume with a different readonly flag returns AlreadyExists", spec::ATTACH_OTHERWISE, case!(incompatible))
-        .needs(&[ATTACH, READONLY, CREATE])
+        .needs(&[ATTACH, READONLY, CREATE, MOUNTS, PERSISTS])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the volume is already published but is incompatible"),
     Row::new("ControllerPublishVolume beyond max_volumes_per_node returns ResourceExhausted", spec::ATTACH_FULL, case!(limit))
         .needs(&[ATTACH, CREATE])
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[ATTACH, CREATE, Need::SecondNode]),
     Row::new("ControllerPublishVolume to another node after ControllerUnpublishVolume succeeds", spec::DETACH_NODE, case!(moves))
         .also(&[spec::DETACH_WORK, spec::ATTACH_ANYWHERE, spec::DETACH_ANYWHERE])
-        .needs(&[ATTACH, CREATE, Need::SecondNode]),
+        .needs(&[ATTACH, CREATE, Need::SecondNode, MOUNTS, PERSISTS]),
     Row::new("ControllerUnpublishVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(undo_no_volume))
         .needs(&[ATTACH])
         .upstream("Controller Service [Controller Server] ControllerUnpublishVolume should fail when no volume id is provided"),
@@ -66,7 +66,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[ATTACH, CREATE]),
     Row::new("ControllerUnpublishVolume without a node_id detaches the volume from all nodes", spec::DETACH_ALL, case!(undo_everywhere)).needs(&[ATTACH, CREATE]),
     Row::new("ControllerUnpublishVolume from another node leaves the volume attached", spec::DETACH_NODE, case!(undo_elsewhere))
-        .needs(&[ATTACH, CREATE, Need::Controller(claimcheck_csi::v1::controller_service_capability::rpc::Type::GetVolume)]),
+        .needs(&[ATTACH, CREATE, MOUNTS]),
 ];
 
 async fn no_volume(f: &Fixture) -> Result<()> {
@@ -131,22 +131,65 @@ async fn short_context(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-async fn readonly(f: &Fixture) -> Result<()> {
-    let mut request = f.attach_request(&f.volume().await?, f.access());
+const TEXT: &str = "written while attached writable";
+
+/// A new volume that contains a text, where data can be checked, on no node.
+async fn with_text(f: &Fixture) -> Result<VolumeOnNode> {
+    let volume = if f.writes() { f.holding(TEXT).await? } else { f.volume().await? };
+    f.place(volume).await
+}
+
+/// Attaches a volume read-only.
+async fn attach_readonly(f: &Fixture, placed: &mut VolumeOnNode) -> Result<()> {
+    let mut request = f.attach_request(&placed.volume, placed.access);
     request.readonly = true;
-    f.controller_publish_volume(request).await.works("ControllerPublishVolume with readonly")?;
+    let attached = f.controller_publish_volume(request).await;
+    placed.publish_context = attached.works("ControllerPublishVolume with readonly")?.publish_context;
     Ok(())
 }
 
+/// Checks that a volume that is attached read-only shows its data, and that nothing can be written to it. A driver may
+/// reject a publication without the readonly flag instead, so that the flag is set then, as the kubelet does.
+async fn is_readonly(f: &Fixture, placed: &VolumeOnNode, what: &str) -> Result<()> {
+    if !f.writes() {
+        return Ok(());
+    }
+    if placed.staging.is_some() {
+        let staged = f.node_stage_volume(f.stage_request(placed)).await;
+        if let Err(status) = staged {
+            f.warn(format!("{what}: NodeStageVolume returns {}", status_text(&status)));
+            return Ok(());
+        }
+    }
+    let mut request = f.publish_request(placed);
+    if f.node_publish_volume(request.clone()).await.is_err() {
+        request.readonly = true;
+        f.node_publish_volume(request).await.works(&format!("NodePublishVolume with readonly, {what}"))?;
+    }
+    f.must_hold_throughout(placed, TEXT, what).await?;
+    f.must_not_write(placed, 0).await.with_context(|| format!("{what}, volume {:?}", placed.id()))
+}
+
+async fn readonly(f: &Fixture) -> Result<()> {
+    let mut placed = with_text(f).await?;
+    attach_readonly(f, &mut placed).await?;
+    is_readonly(f, &placed, "after ControllerPublishVolume with readonly").await
+}
+
 async fn incompatible(f: &Fixture) -> Result<()> {
-    let mut request = f.attach_request(&f.volume().await?, f.access());
-    f.controller_publish_volume(request.clone()).await.works("ControllerPublishVolume")?;
+    let attached = f.attached().await?;
+    let mut request = f.attach_request(&attached.volume, attached.access);
     request.readonly = true;
     let answer = f.controller_publish_volume(request).await;
-    answer.refused(
-        "ControllerPublishVolume with readonly of a volume published writable",
-        &[Code::AlreadyExists],
-    )
+    let codes = [Code::AlreadyExists];
+    answer.refused("ControllerPublishVolume with readonly of a volume published writable", &codes)?;
+    f.detach(&attached).await?;
+
+    let mut placed = with_text(f).await?;
+    attach_readonly(f, &mut placed).await?;
+    let answer = f.controller_publish_volume(f.attach_request(&placed.volume, placed.access)).await;
+    answer.refused("ControllerPublishVolume without readonly of a volume published read-only", &codes)?;
+    is_readonly(f, &placed, "after ControllerPublishVolume with another readonly flag was rejected").await
 }
 
 async fn limit(f: &Fixture) -> Result<()> {
@@ -157,30 +200,58 @@ async fn limit(f: &Fixture) -> Result<()> {
     if limit > f.config().attach_limit {
         return Err(skip(format!("the node accepts {limit} volumes, more than --attach-limit")));
     }
-    let mut attached = 0;
+    let (others, mut attached) = (others_here(f).await?, 0);
     for _ in 0..=limit {
         let request = f.attach_request(&f.volume().await?, f.access());
         match f.controller_publish_volume(request).await {
             Ok(_) => attached += 1,
             refused => {
-                return refused.refused(
-                    "ControllerPublishVolume beyond max_volumes_per_node",
-                    &[Code::ResourceExhausted],
-                );
+                let what = "ControllerPublishVolume beyond max_volumes_per_node";
+                refused.refused(what, &[Code::ResourceExhausted])?;
+                return is_full(f, attached + others).await;
             }
         }
     }
     anyhow::bail!("max_volumes_per_node is {limit}, but {attached} volumes were attached to the node")
 }
 
+/// The volumes of others that are attached to the node, if the driver lists them.
+async fn others_here(f: &Fixture) -> Result<i64> {
+    if !f.has(LIST) || !f.has(LIST_NODES) {
+        return Ok(0);
+    }
+    let node = &f.node_info().node_id;
+    let entries = controller_list::all(f, 0).await?.into_iter();
+    let here =
+        entries.filter(|entry| entry.status.as_ref().is_some_and(|it| it.published_node_ids.contains(node)));
+    Ok(i64::try_from(here.count()).unwrap_or(i64::MAX))
+}
+
+/// Checks that a node that rejects volumes has as many as it reports: what limits it may also have changed.
+async fn is_full(f: &Fixture, attached: i64) -> Result<()> {
+    let info = f.node_get_info(claimcheck_csi::v1::NodeGetInfoRequest {}).await.works("NodeGetInfo")?;
+    let limit = info.max_volumes_per_node;
+    ensure!(
+        attached >= limit,
+        "max_volumes_per_node of node {:?} is {limit}, but ControllerPublishVolume returned ResourceExhausted with \
+         {attached} volumes attached",
+        info.node_id
+    );
+    Ok(())
+}
+
 async fn second_node(f: &Fixture) -> Result<()> {
+    let mode = f.driver().mode.as_str_name();
+    if !f.is_single_node() {
+        return Err(skip(format!("the driver supports no volumes of a single node, only {mode}")));
+    }
     let mut request = f.attach_request(&f.volume().await?, f.access());
     f.controller_publish_volume(request.clone()).await.works("ControllerPublishVolume")?;
-    let first = std::mem::replace(&mut request.node_id, second(f));
+    let first = std::mem::replace(&mut request.node_id, f.second_node());
     let answer = f.controller_publish_volume(request).await;
     let named = answer.as_ref().map_or_else(|status| names(status, &first), |_| Ok(()));
     answer.refused(
-        "ControllerPublishVolume of a SINGLE_NODE_WRITER volume to a second node",
+        &format!("ControllerPublishVolume of a {mode} volume to a second node"),
         &[Code::FailedPrecondition],
     )?;
     named.breaks(spec::ATTACH_NAMES_NODE)
@@ -196,19 +267,21 @@ fn names(status: &Status, node: &str) -> Result<()> {
     Ok(())
 }
 
-fn second(f: &Fixture) -> String {
-    f.capabilities().second.clone().unwrap_or_default().node_id
-}
-
 async fn moves(f: &Fixture) -> Result<()> {
-    let mut request = f.attach_request(&f.volume().await?, f.access());
-    for node in [request.node_id.clone(), second(f), request.node_id.clone()] {
+    let volume = with_text(f).await?.volume;
+    let mut request = f.attach_request(&volume, f.access());
+    for node in [request.node_id.clone(), f.second_node(), request.node_id.clone()] {
         request.node_id.clone_from(&node);
         f.controller_publish_volume(request.clone())
             .await
             .works("ControllerPublishVolume to another node")?;
         let request = f.detach_request(&request.volume_id, &node);
         f.controller_unpublish_volume(request).await.works("ControllerUnpublishVolume")?;
+    }
+    if f.writes() {
+        let what = "after ControllerUnpublishVolume from the first node, on the second one";
+        f.must_hold_on_second(&volume, TEXT, what).await?;
+        f.must_still_hold(&volume, TEXT, "back on the first node").await?;
     }
     Ok(())
 }
@@ -252,6 +325,7 @@ async fn undo_everywhere(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let answer = f.controller_unpublish_volume(f.detach_request(placed.id(), "")).await;
     answer.works("ControllerUnpublishVolume without a node_id (from all nodes)")?;
+    f.must_be_detached(&placed.volume, "after ControllerUnpublishVolume without a node_id").await?;
     f.delete_volume(f.delete_request(placed.id()))
         .await
         .works("DeleteVolume of a volume detached from all nodes")?;
@@ -260,14 +334,18 @@ async fn undo_everywhere(f: &Fixture) -> Result<()> {
 
 async fn undo_elsewhere(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
-    // Another row checks the answer; the volume must remain attached.
-    let _ = f.controller_unpublish_volume(f.detach_request(placed.id(), &f.unknown_node())).await;
-    if f.has(super::LIST_NODES) {
-        let nodes = f.get(placed.id()).await?.status.unwrap_or_default().published_node_ids;
-        ensure!(
-            !nodes.is_empty(),
-            "ControllerUnpublishVolume from an unknown node detached the volume from its node"
-        );
+    let second =
+        Some(f.second_node()).filter(|node| f.has(Need::SecondNode) && *node != f.node_info().node_id);
+    for node in [f.unknown_node()].into_iter().chain(second) {
+        // Another row checks the answer; the volume must remain attached.
+        let _ = f.controller_unpublish_volume(f.detach_request(placed.id(), &node)).await;
     }
-    Ok(())
+    let what = "after ControllerUnpublishVolume from another node";
+    f.must_be_attached(&placed.volume, what).await?;
+    f.stage(&placed).await?;
+    f.publish(&placed).await?;
+    if f.writes() {
+        f.write(&placed, 0, "still attached").await.context(what)?;
+    }
+    f.withdraw(&placed).await
 }

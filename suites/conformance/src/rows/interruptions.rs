@@ -9,8 +9,10 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, MOUNTS, NODE_EXPAND,
-    PUBLISH_AGAIN, PUBLISH_AT_ONCE, SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN,
-    UNSTAGES, case, concurrency::settled,
+    PERSISTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE, SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN,
+    UNSTAGE_AGAIN, UNSTAGES, case,
+    concurrency::{attached_with_text, is_usable, settled},
+    controller_delete::must_be_deleted,
 };
 use crate::{
     case::Row,
@@ -37,13 +39,13 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ControllerUnpublishVolume cancelled and retried succeeds", spec::RETRIED, case!(detach))
         .needs(&[CREATE, ATTACH]),
     Row::new("NodeStageVolume cancelled and retried succeeds", spec::RETRIED, case!(stage))
-        .needs(&[CREATE, STAGE, STAGE_AGAIN])
+        .needs(&[CREATE, STAGE, STAGE_AGAIN, MOUNTS, PERSISTS])
         .each(),
     Row::new("NodeUnstageVolume cancelled and retried succeeds", spec::RETRIED, case!(unstage))
         .needs(&[CREATE, STAGE, UNSTAGE_AGAIN, UNSTAGES])
         .each(),
     Row::new("NodePublishVolume cancelled and retried succeeds", spec::RETRIED, case!(publish))
-        .needs(&[CREATE, MOUNTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE])
+        .needs(&[CREATE, MOUNTS, PERSISTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE])
         .each(),
     Row::new("NodeUnpublishVolume cancelled and retried succeeds", spec::RETRIED, case!(unpublish))
         .needs(&[CREATE, UNPUBLISH_AGAIN, UNMOUNTS])
@@ -68,7 +70,10 @@ pub(super) const ROWS: &[Row] = &[
     .each(),
 ];
 
-/// Cancels the call after increasing delays, then retries it until it succeeds.
+/// The text of volumes before calls are cancelled.
+const TEXT: &str = "before an interruption";
+
+/// Cancels the call after increasing delays, then retries it until it succeeds, and none that was cancelled is in progress.
 async fn interrupted<T, F>(f: &Fixture, what: &str, call: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T, Status>>,
@@ -77,13 +82,19 @@ where
         // The result is ignored, even if the call ends in time.
         let _ = timeout(deadline, call()).await;
     }
-    settled(f, call).await.works(&format!("{what}, cancelled and retried,"))
+    let answer = settled(f, &call).await.works(&format!("{what}, cancelled and retried,"))?;
+    // A driver may begin to execute a cancelled call after the one that succeeded, which then keeps the volume busy: calls
+    // about it may return Aborted until the repeated one has returned OK.
+    sleep(LATE_START).await;
+    settled(f, call).await.works(&format!("{what}, cancelled, retried and repeated,"))?;
+    Ok(answer)
 }
 
 async fn create(f: &Fixture) -> Result<()> {
     let request = f.create_request();
     let made = interrupted(f, "CreateVolume", || f.create_volume(request.clone())).await?;
-    let again = f.make(request).await?;
+    let again = settled(f, || f.create_volume(request.clone())).await.works("CreateVolume called again")?;
+    let again = again.volume.unwrap_or_default();
     ensure!(
         made.volume.unwrap_or_default().volume_id == again.volume_id,
         "CreateVolume, cancelled and retried twice, created two volumes"
@@ -93,9 +104,10 @@ async fn create(f: &Fixture) -> Result<()> {
 }
 
 async fn delete(f: &Fixture) -> Result<()> {
-    let volume = f.volume().await?.volume_id;
-    interrupted(f, "DeleteVolume", || f.delete_volume(f.delete_request(&volume))).await?;
-    Ok(())
+    let volume = f.volume().await?;
+    let request = f.delete_request(&volume.volume_id);
+    interrupted(f, "DeleteVolume", || f.delete_volume(request.clone())).await?;
+    must_be_deleted(f, &volume, "after DeleteVolume was cancelled and retried").await
 }
 
 async fn attach(f: &Fixture) -> Result<()> {
@@ -114,13 +126,15 @@ async fn detach(f: &Fixture) -> Result<()> {
     let request = f.detach_request(placed.id(), &f.node_info().node_id);
     let call = || f.controller_unpublish_volume(request.clone());
     interrupted(f, "ControllerUnpublishVolume", call).await?;
+    let what = "after ControllerUnpublishVolume was cancelled and retried";
+    f.must_be_detached(&placed.volume, what).await?;
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
     Ok(())
 }
 
 async fn stage(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Stage)?;
-    let placed = f.attached().await?;
+    let placed = attached_with_text(f, TEXT).await?;
     interrupted(f, "NodeStageVolume", || f.node_stage_volume(f.stage_request(&placed))).await?;
     if let Some(staging) = placed.staging.as_deref().filter(|_| f.has(Need::Files)) {
         let mounts = f.mounts_at(staging)?;
@@ -130,7 +144,7 @@ async fn stage(f: &Fixture) -> Result<()> {
         );
     }
     f.publish(&placed).await?;
-    f.withdraw(&placed).await
+    is_usable(f, &placed, TEXT, "after NodeStageVolume was cancelled and retried").await
 }
 
 async fn unstage(f: &Fixture) -> Result<()> {
@@ -146,17 +160,10 @@ async fn unstage(f: &Fixture) -> Result<()> {
 
 async fn publish(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Publish)?;
-    let placed = f.staged().await?;
+    let placed = attached_with_text(f, TEXT).await?;
+    f.stage(&placed).await?;
     interrupted(f, "NodePublishVolume", || f.node_publish_volume(f.publish_request(&placed))).await?;
-    if f.has(Need::Files) {
-        let mounts = f.mounts_at(&placed.target)?;
-        ensure!(
-            mounts <= 1,
-            "after NodePublishVolume was cancelled and retried, the volume is mounted {mounts} times"
-        );
-        f.write(&placed, 0, "after an interruption").await?;
-    }
-    f.withdraw(&placed).await
+    is_usable(f, &placed, TEXT, "after NodePublishVolume was cancelled and retried").await
 }
 
 async fn unpublish(f: &Fixture) -> Result<()> {

@@ -6,7 +6,7 @@ use claimcheck_engine::skip;
 
 use super::{CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, case};
 use crate::{
-    case::{Access, Row},
+    case::Row,
     expect::{Answer, INVALID, NO_SUCH, NOT_FOUND},
     fixture::{Fixture, VolumeOnNode, text},
     need::Need,
@@ -78,12 +78,15 @@ async fn no_path(f: &Fixture) -> Result<()> {
 }
 
 async fn unknown(f: &Fixture) -> Result<()> {
-    let target = f.target_root().join(f.unique()).join("mount");
-    let request = claimcheck_csi::v1::NodeExpandVolumeRequest {
-        volume_id: f.unknown_volume(),
-        volume_path: text(&target),
-        ..Default::default()
+    // At the path of another volume: at a path without one, NotFound may be about the path.
+    let request = match f.has(CREATE) {
+        true => f.node_expand_request(&f.up().await?),
+        false => claimcheck_csi::v1::NodeExpandVolumeRequest {
+            volume_path: text(&f.target_root().join(f.unique()).join("mount")),
+            ..Default::default()
+        },
     };
+    let request = claimcheck_csi::v1::NodeExpandVolumeRequest { volume_id: f.unknown_volume(), ..request };
     f.node_expand_volume(request).await.refused("NodeExpandVolume of a volume that does not exist", NOT_FOUND)
 }
 
@@ -146,13 +149,30 @@ async fn large_enough(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// Expands a published volume on the node, if ControllerExpandVolume requires it.
+pub(super) async fn finish(f: &Fixture, placed: &VolumeOnNode, on_node: bool) -> Result<()> {
+    if on_node && f.has(NODE_EXPAND) {
+        let answer = f.node_expand_volume(f.node_expand_request(placed)).await;
+        answer.works("NodeExpandVolume after the volume was expanded while unpublished")?;
+    }
+    Ok(())
+}
+
+/// Checks that an expanded volume that is published contains a text throughout, and what is then written up to its new
+/// end.
+pub(super) async fn keeps(f: &Fixture, placed: &VolumeOnNode, text: &str, when: &str) -> Result<()> {
+    const NEW: &str = "after the expansion";
+    f.must_hold_throughout(placed, text, when).await?;
+    f.write_throughout(placed, NEW).await?;
+    let placed = f.withdrawn_and_published(placed).await?;
+    let what = format!("{when}, in what was then written up to the new end of the volume");
+    f.must_hold_throughout(&placed, NEW, &what).await?;
+    f.withdraw(&placed).await
+}
+
 /// Checks that the workload sees the new size, where sizes are real.
 async fn large(f: &Fixture, placed: &VolumeOnNode, real: bool, when: &str) -> Result<()> {
-    let (bytes, grown) = (f.bytes(placed).await?, f.config().grown().unsigned_abs());
-    // A file system uses part of the size for its metadata.
-    let least = if placed.access == Access::Block { grown } else { grown / 10 * 8 };
-    ensure!(!real || bytes >= least, "{when} the volume has {grown} bytes, but its workload sees {bytes}");
-    Ok(())
+    if real { f.must_have_size(placed, f.config().grown(), when).await } else { Ok(()) }
 }
 
 async fn seen(f: &Fixture) -> Result<()> {
@@ -163,24 +183,22 @@ async fn seen(f: &Fixture) -> Result<()> {
 }
 
 async fn data(f: &Fixture) -> Result<()> {
-    let placed = f.up().await?;
-    f.write(&placed, 0, "before the expansion").await?;
+    const TEXT: &str = "before the expansion";
+    let placed = f.up_with(TEXT).await?;
     grow(f, &placed, &placed.target).await?;
-    f.must_hold(&placed, 0, "before the expansion", "after NodeExpandVolume").await?;
-    f.write(&placed, 1, "after the expansion").await
+    f.must_hold_throughout(&placed, TEXT, "after NodeExpandVolume, where it is mounted").await?;
+    let placed = f.withdrawn_and_published(&placed).await?;
+    keeps(f, &placed, TEXT, "after NodeExpandVolume").await
 }
 
 async fn offline(f: &Fixture) -> Result<()> {
-    let placed = f.up().await?;
+    const TEXT: &str = "before the expansion";
+    let placed = f.up_with(TEXT).await?;
     let real = f.sizes_are_real(&placed).await?;
     f.withdraw(&placed).await?;
     let on_node = f.grow(placed.id()).await?;
     let placed = f.publish_all(placed.volume).await?;
-    if on_node && f.has(NODE_EXPAND) {
-        let request = f.node_expand_request(&placed);
-        f.node_expand_volume(request)
-            .await
-            .works("NodeExpandVolume after the volume was expanded while unpublished")?;
-    }
-    large(f, &placed, real, "after an expansion while unpublished").await
+    finish(f, &placed, on_node).await?;
+    large(f, &placed, real, "after an expansion while unpublished").await?;
+    f.must_hold_throughout(&placed, TEXT, "after an expansion while unpublished").await
 }

@@ -1,6 +1,6 @@
 //! NodePublishVolume and NodeUnpublishVolume.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use claimcheck_csi::{
     Code, Status,
     v1::{
@@ -128,8 +128,10 @@ async fn unknown(f: &Fixture) -> Result<()> {
 async fn no_staging(f: &Fixture) -> Result<()> {
     let mut request = f.publish_request(&f.staged().await?);
     request.staging_target_path.clear();
-    let codes = [Code::FailedPrecondition, Code::InvalidArgument];
-    f.node_publish_volume(request).await.refused("NodePublishVolume without a staging_target_path", &codes)
+    let answer = f.node_publish_volume(request).await;
+    let what = "NodePublishVolume without a staging_target_path";
+    f.warn_of_other_code(&answer, what, Code::FailedPrecondition);
+    answer.refused(what, &[Code::FailedPrecondition, Code::InvalidArgument])
 }
 
 /// The specification defines a code for a missing staging_target_path only, and permits a driver that stages nothing to
@@ -208,11 +210,10 @@ async fn written(f: &Fixture) -> Result<()> {
 
 async fn size(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
+    f.must_have_size(&placed, f.config().volume_size, "once NodePublishVolume has returned").await?;
     let (bytes, reported) = (f.bytes(&placed).await?, placed.volume.capacity_bytes.unsigned_abs());
-    if reported == 0 {
-        return Ok(());
-    }
     match placed.access {
+        _ if reported == 0 => {}
         Access::Block => {
             if let Some(text) = device_size(bytes, reported)? {
                 f.warn(text);
@@ -247,6 +248,7 @@ async fn twice(f: &Fixture) -> Result<()> {
 
 async fn one_mount(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
+    f.must_be_mounted_once(&placed, "after the first NodePublishVolume")?;
     let once = f.mounts_at(&placed.target)?;
     for _ in 0..2 {
         f.node_publish_volume(f.publish_request(&placed)).await.works("NodePublishVolume called again")?;
@@ -260,14 +262,30 @@ async fn one_mount(f: &Fixture) -> Result<()> {
 }
 
 async fn incompatible(f: &Fixture) -> Result<()> {
-    let placed = f.up().await?;
-    let mut request = f.publish_request(&placed);
+    let codes = [Code::AlreadyExists];
+    let writable = f.up().await?;
+    let mut request = f.publish_request(&writable);
     request.readonly = true;
     let answer = f.node_publish_volume(request).await;
     answer.refused(
         "NodePublishVolume with readonly at a target where the volume is published writable",
-        &[Code::AlreadyExists],
-    )
+        &codes,
+    )?;
+
+    let readonly = f.staged().await?;
+    publish_readonly(f, &readonly).await?;
+    let answer = f.node_publish_volume(f.publish_request(&readonly)).await;
+    answer.refused(
+        "NodePublishVolume without readonly at a target where the volume is published read-only",
+        &codes,
+    )?;
+    if f.has(Need::Files) {
+        let what = "after NodePublishVolume with another readonly flag was rejected";
+        f.must_not_write(&readonly, 0)
+            .await
+            .with_context(|| format!("{what}, volume {:?}", readonly.id()))?;
+    }
+    Ok(())
 }
 
 async fn other_access(f: &Fixture) -> Result<()> {
@@ -291,19 +309,34 @@ async fn other_access(f: &Fixture) -> Result<()> {
     )
 }
 
-async fn readonly(f: &Fixture) -> Result<()> {
-    let placed = f.staged().await?;
-    let mut request = f.publish_request(&placed);
+/// Publishes a staged volume read-only.
+async fn publish_readonly(f: &Fixture, placed: &VolumeOnNode) -> Result<()> {
+    let mut request = f.publish_request(placed);
     request.readonly = true;
     let mut answer = f.node_publish_volume(request.clone()).await;
     if answer.is_err() && placed.access == Access::Mount {
         // A driver that creates the file system when it first publishes a volume, need not do so in one that it must not
         // write to.
-        f.publish(&placed).await?;
-        f.unpublish(&placed).await?;
+        f.publish(placed).await?;
+        f.unpublish(placed).await?;
         answer = f.node_publish_volume(request).await;
     }
     answer.works("NodePublishVolume with readonly")?;
+    Ok(())
+}
+
+async fn readonly(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "written before";
+    let placed = f.staged().await?;
+    f.publish(&placed).await?;
+    if f.writes() {
+        f.write(&placed, 0, TEXT).await?;
+    }
+    f.unpublish(&placed).await?;
+    publish_readonly(f, &placed).await?;
+    if f.writes() {
+        f.must_hold(&placed, 0, TEXT, "in the volume that was published read-only").await?;
+    }
     f.must_not_write(&placed, 0).await
 }
 
@@ -422,14 +455,25 @@ async fn mount_flags(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// The first call that validates fs_type rejects it: CreateVolume need not validate it. A driver of volumes that share a
+/// file system has nothing to create, but one that creates a file system must not create another one than requested.
 async fn unknown_fs(f: &Fixture) -> Result<()> {
     let mut capability = f.capability();
     if let Some(volume_capability::AccessType::Mount(mount)) = &mut capability.access_type {
         mount.fs_type = "claimcheckfs".to_owned();
     }
+    // What fails may also be the tool that creates file systems.
+    let refused = |status: &Status, call: &str| {
+        if status.code() != Code::InvalidArgument {
+            let status = status_text(status);
+            f.warn(format!(
+                "{call} with an unknown fs_type returned {status}, for which CSI defines InvalidArgument"
+            ));
+        }
+        Ok(())
+    };
     let mut request = f.create_request();
     request.volume_capabilities = vec![capability.clone()];
-    // The first call that validates fs_type rejects it: CreateVolume need not validate it.
     let volume = match f.create_volume(request).await {
         Ok(made) => made.volume.unwrap_or_default(),
         refused => return refused.refused("CreateVolume with an unknown fs_type", INVALID),
@@ -439,15 +483,20 @@ async fn unknown_fs(f: &Fixture) -> Result<()> {
     if placed.staging.is_some() {
         let mut request = f.stage_request(&placed);
         request.volume_capability = Some(capability.clone());
-        if f.node_stage_volume(request).await.is_err() {
-            return Ok(());
+        if let Err(status) = f.node_stage_volume(request).await {
+            return refused(&status, "NodeStageVolume");
         }
     }
     let mut request = f.publish_request(&placed);
     request.volume_capability = Some(capability);
-    if f.node_publish_volume(request).await.is_ok() {
-        f.warn("a volume with fs_type \"claimcheckfs\" was published: the driver ignores fs_type");
+    if let Err(status) = f.node_publish_volume(request).await {
+        return refused(&status, "NodePublishVolume");
     }
+    if f.has(Need::Files) && f.sizes_are_real(&placed).await? {
+        let instead = f.file_system_at(&placed.target)?;
+        bail!("a volume with fs_type \"claimcheckfs\" was published with the file system {instead:?}");
+    }
+    f.warn("a volume with fs_type \"claimcheckfs\" was published: the driver ignores fs_type");
     Ok(())
 }
 
