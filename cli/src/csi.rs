@@ -13,12 +13,14 @@ use claimcheck_cluster::{DriverCommand, LoopHolder};
 use claimcheck_conformance::{
     Case, Config, DriverUnderTest, Endpoints, NodeEffects, Planned, Restart, Runner, catalogue,
 };
+use claimcheck_csi::Endpoint;
 use claimcheck_engine::{Case as _, Expected, Level, NoMatch, plan};
 use claimcheck_harness::{Privilege, STATE_DIR};
 use claimcheck_model::{CaseResult, ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::Metrics;
 use claimcheck_report::{CaseLine, Reporter, RunFolder, Summary, report_failed_start};
 use claimcheck_run::{Interrupted, explain, interrupt, with_sources};
+use tempfile::TempDir;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -102,6 +104,8 @@ struct Started {
     log: Option<PathBuf>,
     /// Last, so that it outlives the processes.
     _loop_holder: Option<LoopHolder>,
+    /// The files of a saboteur.
+    _scratch: Option<TempDir>,
 }
 
 async fn attempt(
@@ -216,18 +220,37 @@ fn start(args: &Args, config: &mut Config, log: PathBuf) -> Result<Started> {
         let node = args.endpoint.clone().context("either --endpoint or --driver is required")?;
         let (controller, second) = (args.controller_endpoint.clone(), args.second_endpoint.clone());
         let restart = args.restart_command.clone().map(Restart::Command);
-        let endpoints = Endpoints { node, controller, second };
-        return Ok(Started { endpoints, restart, log: None, _loop_holder: None });
+        let (endpoints, scratch) = behind(Endpoints { node, controller, second }, args.sabotage.as_deref())?;
+        return Ok(Started { endpoints, restart, log: None, _loop_holder: None, _scratch: scratch });
     };
     let default = if *command == DriverCommand::Builtin { 2 } else { 1 };
     let count = usize::from(args.nodes.unwrap_or(default));
-    let local = LocalDriver::start(command, None, &NODES[..count], &log)?;
+    let command = command.clone().sabotaged(args.sabotage.as_deref());
+    let local = LocalDriver::start(&command, None, &NODES[..count], &log)?;
     // The usual paths are in the mount namespace of the run, which no other process sees.
     config.staging_dir.get_or_insert_with(|| local.root.join("staging"));
     config.target_dir.get_or_insert_with(|| local.root.join("targets"));
     config.output = Some(log.clone());
     let restart = Some(Restart::Processes(Arc::new(Mutex::new(local.processes))));
-    Ok(Started { endpoints: local.endpoints, restart, log: Some(log), _loop_holder: Some(local.loop_holder) })
+    let (endpoints, loop_holder) = (local.endpoints, Some(local.loop_holder));
+    Ok(Started { endpoints, restart, log: Some(log), _loop_holder: loop_holder, _scratch: None })
+}
+
+/// The endpoints of proxies with a defect before those of a driver that runs already, and the folder of their files.
+fn behind(endpoints: Endpoints, defect: Option<&str>) -> Result<(Endpoints, Option<TempDir>)> {
+    let Some(defect) = defect else { return Ok((endpoints, None)) };
+    let scratch = tempfile::tempdir().context("cannot create a folder for the saboteur")?;
+    let before = |endpoint: Endpoint, name: &str| {
+        let listen = scratch.path().join(name);
+        claimcheck_saboteur::serve(defect, &listen, &endpoint, &scratch.path().join("memory"))?;
+        anyhow::Ok(Endpoint::Unix(listen))
+    };
+    let endpoints = Endpoints {
+        node: before(endpoints.node, "node.sock")?,
+        controller: endpoints.controller.map(|at| before(at, "controller.sock")).transpose()?,
+        second: endpoints.second.map(|at| before(at, "second.sock")).transpose()?,
+    };
+    Ok((endpoints, Some(scratch)))
 }
 
 fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: Option<Privilege>) -> RunInfo {

@@ -10,7 +10,7 @@ use crate::workspace;
 const FLOORS: [&[&str]; 9] = [
     &["model", "files", "kind"],
     &["substrate", "csi", "engine", "informer", "apiserver", "observe", "runtime"],
-    &["controllers", "node", "driver"],
+    &["controllers", "node", "driver", "saboteur"],
     &["timeline", "report", "conformance", "deploy"],
     &["component", "monitor"],
     &["cluster"],

@@ -11,6 +11,11 @@ const PLACEHOLDERS: [&str; 5] = ["endpoint", "socket", "node_id", "state_dir", "
 pub(super) const BUILTIN: [&str; 7] =
     ["driver", "--endpoint", "{endpoint}", "--node-id", "{node_id}", "--state-dir", "{state_dir}"];
 
+/// The socket of a driver behind the proxy of a saboteur.
+const BEHIND: &str = "behind.sock";
+/// The memory of a saboteur, in the state directory.
+const MEMORY: &str = "saboteur";
+
 /// A driver's command line, with placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum DriverCommand {
@@ -21,6 +26,13 @@ pub enum DriverCommand {
     Ourselves(Vec<String>),
     /// A vendor's program and its arguments.
     Exec(Vec<String>),
+    /// Any of these, behind a proxy with a defect.
+    Sabotaged {
+        /// The name of the defect.
+        defect: String,
+        /// The driver.
+        driver: Box<DriverCommand>,
+    },
 }
 
 /// An invalid `--driver`.
@@ -90,6 +102,7 @@ impl DriverCommand {
         match self {
             Self::Builtin | Self::Ourselves(_) => true,
             Self::Exec(_) => false,
+            Self::Sabotaged { driver, .. } => driver.is_builtin(),
         }
     }
 
@@ -109,6 +122,34 @@ impl DriverCommand {
                     .map_or((String::new(), &[][..]), |(first, rest)| (values.fill(first), rest));
                 (program.into(), fill(args))
             }
+            Self::Sabotaged { defect, driver } => {
+                let behind =
+                    PlaceholderValues { socket: values.socket.with_file_name(BEHIND), ..values.clone() };
+                let (program, args) = driver.at(&behind, ourselves);
+                let [listen, driver] =
+                    [values, &behind].map(|values| format!("unix://{}", values.socket.display()));
+                let memory = format!("{}/{MEMORY}", values.state_dir);
+                let saboteur = ["saboteur", "--defect", defect, "--listen", &listen, "--driver", &driver];
+                let saboteur = saboteur.into_iter().chain(["--memory", &memory, "--"]).map(OsString::from);
+                (ourselves.to_owned(), saboteur.chain([program.into()]).chain(args).collect())
+            }
+        }
+    }
+
+    /// The driver itself, without a proxy before it.
+    pub(super) fn undisturbed(&self) -> &Self {
+        match self {
+            Self::Sabotaged { driver, .. } => driver.undisturbed(),
+            Self::Builtin | Self::Ourselves(_) | Self::Exec(_) => self,
+        }
+    }
+
+    /// The same driver, behind a proxy with this defect.
+    #[must_use]
+    pub fn sabotaged(self, defect: Option<&str>) -> Self {
+        match defect {
+            Some(defect) => Self::Sabotaged { defect: defect.to_owned(), driver: Box::new(self) },
+            None => self,
         }
     }
 }

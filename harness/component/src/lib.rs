@@ -66,6 +66,9 @@ pub enum Component {
     /// Serve a CSI driver's health over HTTP, like livenessprobe
     #[command(name = "livenessprobe")]
     Liveness(LivenessArgs),
+    /// Run a CSI driver behind a proxy with a seeded defect
+    #[command(hide = true)]
+    Saboteur(claimcheck_saboteur::Args),
     /// Run the container runtime of a virtual node
     #[command(hide = true)]
     Runtime(RuntimeArgs),
@@ -109,6 +112,7 @@ impl Component {
     pub fn main(self) -> ExitCode {
         let result = match self {
             Self::Runtime(args) => args.run().map(|never| match never {}),
+            Self::Saboteur(args) => args.run(),
             Self::Driver(args) => block_on(args.run()),
             Self::Node(args) => block_on(args.run()),
             Self::Controller(args) => block_on(args.run()),

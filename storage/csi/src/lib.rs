@@ -30,3 +30,6 @@ pub use proxy::{NO_DEADLINE, proxy, serve_tapped};
 pub use server::{Accepted, Connection, ServeError, Server, Services};
 pub use socket::BindError;
 pub use tonic::{Code, Status};
+
+/// The encoded `FileDescriptorSet` of csi.proto, for programs that name fields by data.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.descriptors"));

@@ -165,11 +165,10 @@ impl Server {
     }
 
     /// As [`Self::serve`], by a service that takes every path.
-    pub(crate) async fn serve_any<S>(
-        self,
-        service: S,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<(), ServeError>
+    ///
+    /// # Errors
+    /// As [`Self::serve`].
+    pub async fn serve_any<S>(self, service: S, shutdown: impl Future<Output = ()>) -> Result<(), ServeError>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,

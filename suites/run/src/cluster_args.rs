@@ -41,6 +41,16 @@ pub struct ClusterArgs {
     /// errors, others that upstream does not know are listed
     #[arg(long, value_name = "FILE", conflicts_with = "fs_types", env = "CLAIMCHECK_DRIVER_CONFIG")]
     driver_config: Option<PathBuf>,
+    /// Put a proxy with a defect before the driver, to see what the cases report: see docs/sabotage.md; embedded and envtest
+    #[arg(
+        long,
+        value_name = "DEFECT",
+        value_parser = claimcheck_saboteur::named,
+        hide_short_help = true,
+        env = "CLAIMCHECK_SABOTAGE",
+        help_heading = DRIVER
+    )]
+    sabotage: Option<String>,
     /// How long the driver may take to start and to be registered, for example 90s; embedded and envtest [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, env = "CLAIMCHECK_START_TIMEOUT", help_heading = DRIVER)]
     start_timeout: Option<Duration>,
@@ -368,11 +378,15 @@ impl ClusterArgs {
                 config,
                 pod_images: self.pod_images,
                 start_timeout: self.start_timeout,
+                sabotage: self.sabotage,
                 ..Driver::default()
             });
         };
         let (command, controller) = match (deployment.driver, self.driver) {
-            (Some(_), DriverCommand::Exec(_) | DriverCommand::Ourselves(_)) => {
+            (
+                Some(_),
+                DriverCommand::Exec(_) | DriverCommand::Ourselves(_) | DriverCommand::Sabotaged { .. },
+            ) => {
                 return Err(ClusterArgsError::TwoDrivers { argument: "--driver" });
             }
             (Some(_), DriverCommand::Builtin) if self.driver_controller.is_some() => {
@@ -395,6 +409,7 @@ impl ClusterArgs {
             deployment_notice: deployment.notice,
             pod_images: self.pod_images,
             start_timeout: self.start_timeout,
+            sabotage: self.sabotage,
         })
     }
 
@@ -414,6 +429,7 @@ impl ClusterArgs {
             ("--driver", of_command, self.is_virtual(), "embedded"),
             ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
             ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
+            ("--sabotage", self.sabotage.is_some(), self.is_virtual(), "embedded or envtest"),
             ("--start-timeout", self.start_timeout.is_some(), self.is_virtual(), "embedded or envtest"),
             ("--pod-image", !self.pod_images.is_empty(), self.is_virtual(), "embedded or envtest"),
             ("--controllers", self.controllers.is_some(), !existing, "embedded, envtest or kind"),

@@ -76,6 +76,8 @@ pub struct Driver {
     pub pod_images: Vec<String>,
     /// How long it may take to start.
     pub start_timeout: Option<Duration>,
+    /// The defect of a proxy before it.
+    pub sabotage: Option<String>,
 }
 
 impl Driver {
@@ -106,8 +108,8 @@ impl Driver {
     pub fn on(&self, api: Api, nodes: usize, listen: SocketAddr, folder: &RunFolder) -> Result<Options> {
         Ok(Options {
             nodes,
-            driver: self.command.clone(),
-            controller: self.controller.clone(),
+            driver: self.command.clone().sabotaged(self.sabotage.as_deref()),
+            controller: self.controller.clone().map(|it| it.sabotaged(self.sabotage.as_deref())),
             class_parameters: self.class_parameters.clone(),
             class_mount_options: self.class_mount_options.clone(),
             policy: self.policy(),

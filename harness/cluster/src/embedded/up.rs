@@ -198,9 +198,9 @@ impl Cluster {
         let programs = (&replaced, &options.sidecars.without_account());
         // The built-in driver requires no Secrets. Which ones the classes of users name for another driver is not known
         // yet.
-        let driver_secrets = match options.driver {
+        let driver_secrets = match options.driver.undisturbed() {
             DriverCommand::Builtin => DriverSecrets::of_class(&options.class_parameters),
-            DriverCommand::Ourselves(_) | DriverCommand::Exec(_) => DriverSecrets::Everywhere,
+            _ => DriverSecrets::Everywhere,
         };
         Controllers::prepare(&common, &control_plane, &client, programs, driver_secrets).await?;
 

@@ -1,0 +1,89 @@
+//! The rows of `defects/`, which are part of the program.
+
+use anyhow::{Context, Result, bail};
+
+use crate::row::Defect;
+
+/// The files, and what they contain.
+const FILES: [(&str, &str); 6] = [
+    ("data.yaml", include_str!("../defects/data.yaml")),
+    ("a.yaml", include_str!("../defects/a.yaml")),
+    ("b.yaml", include_str!("../defects/b.yaml")),
+    ("c.yaml", include_str!("../defects/c.yaml")),
+    ("d.yaml", include_str!("../defects/d.yaml")),
+    ("e.yaml", include_str!("../defects/e.yaml")),
+];
+
+/// All defects, in the order of the files.
+///
+/// # Errors
+/// A row is malformed.
+pub fn all() -> Result<Vec<Defect>> {
+    let mut defects = Vec::new();
+    for (file, text) in FILES {
+        let rows: Vec<serde_json::Value> =
+            serde_saphyr::from_str(text).with_context(|| format!("testing/saboteur/defects/{file}"))?;
+        for row in rows {
+            let name = row["name"].as_str().unwrap_or("a row without a name").to_owned();
+            let defect = serde_json::from_value(row);
+            defects.push(defect.with_context(|| format!("testing/saboteur/defects/{file}, {name}"))?);
+        }
+    }
+    Ok(defects)
+}
+
+/// The defect of this name.
+///
+/// # Errors
+/// There is none.
+pub fn defect(name: &str) -> Result<Defect> {
+    match all()?.into_iter().find(|defect| defect.name == name) {
+        Some(defect) => Ok(defect),
+        None => bail!("there is no defect {name:?}: docs/sabotage.md lists them"),
+    }
+}
+
+/// The name of a defect, for command lines.
+///
+/// # Errors
+/// There is none of this name.
+pub fn named(name: &str) -> Result<String, String> {
+    defect(name).map(|defect| defect.name).map_err(|error| format!("{error:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use super::*;
+    use crate::{message::Messages, row::Suite};
+
+    #[test]
+    fn each_file_is_part_of_the_program() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("defects");
+        let files =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let named = FILES.iter().map(|(file, _)| (*file).to_owned());
+        assert_eq!(files.collect::<BTreeSet<_>>(), named.collect());
+    }
+
+    #[test]
+    fn rows_are_complete_and_name_methods_that_exist() {
+        let methods: BTreeSet<String> = Messages::of_csi().unwrap().names().into_iter().collect();
+        let mut names = BTreeSet::new();
+        for defect in all().unwrap() {
+            assert!(names.insert(defect.name.clone()), "{} is there twice", defect.name);
+            assert!(defect.does.ends_with('.'), "{}: `does` is a sentence", defect.name);
+            assert!(!defect.fails.is_empty(), "{} fails no case", defect.name);
+            for rule in &defect.rules {
+                assert!(!rule.then.is_empty(), "{}: a rule does nothing", defect.name);
+                let unknown: Vec<&String> =
+                    rule.on.iter().filter(|method| !methods.contains(*method)).collect();
+                assert!(unknown.is_empty(), "{}: there are no methods {unknown:?}", defect.name);
+            }
+            if defect.suite == Suite::Cluster {
+                assert!(defect.driver_args.is_empty() || !defect.args.is_empty());
+            }
+        }
+    }
+}

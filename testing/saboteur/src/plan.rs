@@ -1,0 +1,70 @@
+//! Whether a rule applies to a call. Pure.
+
+use serde_json::Value;
+use tonic::Code;
+
+use crate::{
+    fields::satisfies,
+    row::{Outcome, Rule},
+    world::{World, key},
+};
+
+/// A call, before it is forwarded.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub method: String,
+    pub request: Value,
+    /// What it is about, in words.
+    pub key: String,
+    /// The id of the object that it is about, if that is known.
+    pub object: Option<String>,
+    /// Whether another call for this object is in progress.
+    pub racing: bool,
+    /// The endpoint at which it arrived.
+    pub endpoint: String,
+}
+
+impl Call {
+    pub fn new(method: String, request: Value, endpoint: String, world: &World) -> Self {
+        let (key, object) = (key(&method, &request), world.object_of(&method, &request));
+        Self { method, request, key, object, racing: false, endpoint }
+    }
+}
+
+/// Whether the conditions of a rule hold, but for the number of the call and the answer.
+pub(crate) fn applies(rule: &Rule, call: &Call, world: &World) -> bool {
+    let when = &rule.when;
+    let id = call.object.as_deref().unwrap_or_default();
+    let first = world.first(&call.method, &call.key).map(|first| &first.request);
+    let source = world.object(id).and_then(|object| object.source.clone()).or_else(|| requested_source(call));
+    let source = source.unwrap_or_default();
+    let is = |wanted: Option<bool>, so: bool| wanted.is_none_or(|wanted| wanted == so);
+    rule.on.contains(&call.method)
+        && when.request.iter().all(|(path, predicate)| satisfies(&call.request, path, predicate, first))
+        && is(when.repeated, world.repeated(&call.method, &call.key))
+        && is(when.racing, call.racing)
+        && is(when.restarted, world.restarted(&call.endpoint))
+        && when.volume.iter().all(|state| world.is(id, *state))
+        && !when.not.iter().any(|state| world.is(id, *state))
+        && when.source.iter().all(|state| world.is(&source, *state))
+}
+
+/// What the object that a call creates is made from.
+fn requested_source(call: &Call) -> Option<String> {
+    let paths = [
+        "volume_content_source.snapshot.snapshot_id",
+        "volume_content_source.volume.volume_id",
+        "source_volume_id",
+    ];
+    let ids = paths.into_iter().map(|path| crate::fields::text(&call.request, path));
+    ids.into_iter().find(|id| !id.is_empty()).map(str::to_owned)
+}
+
+/// Whether the answer is the one of a rule. A rule that names none is about successful calls.
+pub(crate) fn is_answered(rule: &Rule, code: Code) -> bool {
+    match rule.when.answer {
+        None => code == Code::Ok,
+        Some(Outcome::Error) => code != Code::Ok,
+        Some(Outcome::Code(wanted)) => code == wanted,
+    }
+}
