@@ -67,6 +67,13 @@ impl Timeline {
         balance
     }
 
+    /// What is left of a volume without a claim, and the calls for it.
+    pub fn balance_of_volume(&self, driver: String, handle: String) -> Balance {
+        let mut balance = Balance::default();
+        self.add_volume((driver, handle), &mut balance);
+        balance
+    }
+
     fn add_claim(&self, uid: &str, balance: &mut Balance) {
         let left = &mut balance.left;
         // The caller has its uid, so it existed: the watch is delayed, and its state is not known yet.

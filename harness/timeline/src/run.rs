@@ -25,6 +25,15 @@ pub enum Input {
         /// The channel of the response.
         answer: oneshot::Sender<Balance>,
     },
+    /// A query for what is left of a volume without a claim.
+    Volume {
+        /// Its driver.
+        driver: String,
+        /// Its handle.
+        handle: String,
+        /// The channel of the response.
+        answer: oneshot::Sender<Balance>,
+    },
     /// These claims, by uid, will not be queried again, and nothing of them is left.
     Forget(Vec<String>),
     /// No more evidence will arrive.
@@ -72,6 +81,16 @@ impl Handle {
     /// The current leftovers of these claims, by uid.
     pub async fn balance(&self, claims: Vec<String>) -> Result<Balance, Closed> {
         self.settled(claims, Duration::ZERO).await
+    }
+
+    /// What is left of a volume without a claim, for example of a CSI inline volume, and the calls for it.
+    ///
+    /// # Errors
+    /// The timeline has ended.
+    pub async fn balance_of_volume(&self, driver: String, handle: String) -> Result<Balance, Closed> {
+        let (answer, answered) = oneshot::channel();
+        self.input.send(Input::Volume { driver, handle, answer }).map_err(|_| Closed)?;
+        answered.await.map_err(|_| Closed)
     }
 
     /// Removes claims, by uid, of which nothing is left: so the memory of a long run is bounded by the existing
@@ -122,6 +141,10 @@ async fn run(
             Some(Some(Input::Observation(evidence))) => happened = timeline.feed(&evidence),
             Some(Some(Input::Balance { claims, deadline, answer })) => {
                 waiting.push(Waiting { claims, deadline, answer });
+            }
+            Some(Some(Input::Volume { driver, handle, answer })) => {
+                // The caller may have given up.
+                let _ = answer.send(timeline.balance_of_volume(driver, handle));
             }
             Some(Some(Input::Forget(claims))) => forgotten.push_back((Instant::now(), claims)),
             Some(finish @ (Some(Input::Finish { .. }) | None)) => {

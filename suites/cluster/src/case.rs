@@ -197,6 +197,14 @@ pub enum FsType {
 }
 
 impl FsType {
+    /// Whether storage classes request it by its name.
+    pub(crate) const fn has_name(self) -> bool {
+        match self {
+            Self::Ext3 | Self::Ext4 | Self::Xfs => true,
+            Self::Default | Self::Block => false,
+        }
+    }
+
     /// The name in patterns and storage classes.
     pub const fn name(self) -> &'static str {
         match self {

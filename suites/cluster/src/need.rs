@@ -22,6 +22,8 @@ pub enum Need {
     Agents,
     /// Pods may have hostPath volumes.
     HostPaths,
+    /// The processes of pods run as root, who may open block devices and give files to any group.
+    Root,
     /// Components can be restarted with other arguments.
     Configure,
     /// Every CSI call can be observed and made to fail.
@@ -60,6 +62,7 @@ impl Need {
             | Self::WholeRun
             | Self::Agents
             | Self::HostPaths
+            | Self::Root
             | Self::Configure
             | Self::Tap
             | Self::Variant(_)
@@ -80,6 +83,7 @@ impl claimcheck_engine::Need for Need {
             Self::Disrupt => "disrupt".to_owned(),
             Self::Agents => "node agents".to_owned(),
             Self::HostPaths => "hostPath volumes".to_owned(),
+            Self::Root => "pods as root".to_owned(),
             Self::Configure => "configure".to_owned(),
             Self::Tap => "tap".to_owned(),
             Self::Variant(_) => "built-in driver".to_owned(),
@@ -129,6 +133,10 @@ impl claimcheck_engine::Need for Need {
             Self::HostPaths => (!environment.pod_security.admits_host_paths()).then(|| {
                 let level = environment.pod_security.name();
                 format!("--pod-security {level} does not admit pods with hostPath volumes")
+            }),
+            Self::Root => (!environment.pod_security.admits_root()).then(|| {
+                let level = environment.pod_security.name();
+                format!("--pod-security {level} does not admit pods that run as root")
             }),
             Self::Configure => {
                 unless(cluster.configure, "the arguments of the cluster's components cannot be changed")
@@ -293,6 +301,7 @@ mod tests {
                 "node agents",
             ),
             (Environment { pod_security: PodSecurity::Baseline, ..ALL }, "--pod-security baseline"),
+            (Environment { pod_security: PodSecurity::Restricted, ..ALL }, "--pod-security restricted"),
             (
                 Environment {
                     cluster_capabilities: ClusterCapabilities {

@@ -39,6 +39,14 @@ impl PodSecurity {
         }
     }
 
+    /// Whether the processes of pods may run as root.
+    pub const fn admits_root(self) -> bool {
+        match self {
+            Self::Privileged | Self::Baseline => true,
+            Self::Restricted => false,
+        }
+    }
+
     /// Sets the fields that this level requires, unless the case has set them.
     pub fn dress(self, spec: &mut PodSpec) {
         match self {

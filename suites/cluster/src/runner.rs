@@ -138,7 +138,7 @@ impl Runner {
         let new = Fixture::new(session, id.clone(), case.pattern, namespace, workload, config, steps);
         let fixture = new.await?;
         let fixture = Arc::new(fixture);
-        let limit = self.session.cluster().step_timeout() * STEPS;
+        let limit = fixture.step() * STEPS;
         let ended = bounded((case.run)(fixture.clone()), limit, &self.interrupted).await;
         let outcome = match ended.map_err(anyhow::Error::from).flatten() {
             Ok(()) => Ok(()),

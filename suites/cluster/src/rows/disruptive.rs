@@ -83,24 +83,28 @@ pub(super) const ROWS: &[Case] = &[
         "killing the controllers during provisioning leaks no volumes and repeats no node calls",
         "none",
         Pattern::IMMEDIATE,
-        &[Need::Disrupt],
+        &[Need::Disrupt, Need::Tap],
         case!(controllers_killed),
     ),
 ];
 
 async fn pod_outlives_agent(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
-    let claim = t.claim("claim").await?;
-    let pod =
-        t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
+    let (claim, other) = (t.claim("claim").await?, t.claim("other").await?);
+    let uses = "echo again >> /data/log && tail -n 1 /data/log && cat /data/ticket";
+    let pod = TestPod::long_running("pod", &claim, "echo here > /data/ticket").probing(uses).on(&node);
+    let pod = t.ready_pod(&pod).await?;
     let before = container(&t.pod_now(&pod).await?)?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
-    // The new kubelet has taken over once it runs another pod with the same volume.
-    let other = t.output(&TestPod::run_to_completion("other", &claim, "cat /data/ticket").on(&node)).await?;
-    ensure!(other == "here", "the other pod read {other:?}");
+    // The new kubelet has taken over once it runs another pod.
+    let other_pod = t.ready_pod(&TestPod::long_running("other", &other, "").on(&node)).await?;
+    let output = t.probed(&pod).await?;
+    ensure!(output == "again here", "the running pod no longer reads and writes its volume: {output:?}");
+    t.not_unpublished().await?;
     let after = container(&t.pod_now(&pod).await?)?;
     ensure!(before == after, "the pod's container changed from {before:?} to {after:?} in the restart");
-    // The new kubelet may stage and publish again what it finds: the pod's mount need not be complete.
+    // The new kubelet may stage and publish again what it finds: such calls are not counted.
+    t.remove_pod(&other_pod).await?;
     t.remove_pod(&pod).await
 }
 
@@ -252,10 +256,19 @@ async fn killed_during_detach(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
-    t.class().await?;
     for round in 0..3 {
-        let claim = t.claim(&format!("claim-{round}")).await?;
+        let name = format!("claim-{round}");
+        let claim =
+            t.manual_claim(&name, &t.usual_size(), json!({ "accessModes": t.access_modes() })).await?;
+        if round == 0 {
+            // The volume's name is derived from the claim, so the claim must exist before the fault and the class.
+            t.lose_creation(&claim).await;
+            t.manual_class().await?;
+            // The driver has created the volume, and nothing in the API shows that.
+            t.event_containing(&name, &["ProvisioningFailed"], "Unavailable").await?;
+        }
         t.disrupt(Victim::Controllers, Disruption::Kill).await?;
+        t.end_faults().await;
         let pod = t.ready_pod(&TestPod::long_running(&format!("pod-{round}"), &claim, "")).await?;
         t.remove_pod(&pod).await?;
         t.remove_claim(&claim).await?;

@@ -15,26 +15,26 @@ use crate::{
 
 const SUITE: &str = "fs_group";
 const GROUPED: &[Need] = &[Need::Capability(Capability::FsGroup)];
+const REGROUPED: &[Need] = &[Need::Root, Need::Capability(Capability::FsGroup)];
 
 const fn group(name: &'static str, pattern: Pattern, run: Run) -> Case {
     row(SUITE, name, "fsgroupchangepolicy", pattern, GROUPED, run)
 }
 
+/// A row with files of a group that their pod does not have.
+const fn regroup(name: &'static str, run: Run) -> Case {
+    row(SUITE, name, "fsgroupchangepolicy", Pattern::EXT4, REGROUPED, run)
+}
+
 pub(super) const ROWS: &[Case] = &[
     group("a volume and its new files get the fsGroup of the pod", Pattern::EXT4, case!(first_pod)),
-    group(
-        "with the default policy Always, all files get the fsGroup of the next pod",
-        Pattern::EXT4,
-        case!(always),
-    ),
-    group(
+    regroup("with the default policy Always, all files get the fsGroup of the next pod", case!(always)),
+    regroup(
         "with OnRootMismatch, files keep their group if the volume root has the pod's fsGroup",
-        Pattern::EXT4,
         case!(on_root_mismatch),
     ),
-    group(
+    regroup(
         "with OnRootMismatch, all files get the pod's fsGroup if the volume root has another group",
-        Pattern::EXT4,
         case!(root_mismatches),
     ),
     row(
@@ -57,13 +57,16 @@ fn pod<'a>(name: &'a str, script: &'a str, claim: &Claim, context: Value) -> Scr
     Script::run_to_completion(name, script).volume("data", source).spec(json!({ "securityContext": context }))
 }
 
-/// Creates a file, changes its group, and returns the groups of volume root and file as seen by a second pod.
+/// Creates files and directories at several levels, changes their group, and returns the groups of the volume root and of
+/// each as seen by a second pod.
 async fn seen_by_second(t: &Fixture, first: Value, second: Value) -> Result<String> {
     let claim = t.claim("claim").await?;
-    let script = "echo x > /v/data/file && chgrp 77 /v/data/file";
+    let script = "cd /v/data && mkdir -p a/b && echo x > file && echo x > a/file && echo x > a/b/file\n\
+                  chgrp 77 file a a/file a/b a/b/file";
     t.script_output(&pod("first", script, &claim, first)).await?;
     t.remove_named_pod("first").await?;
-    t.script_output(&pod("second", "stat -c %g /v/data /v/data/file | xargs", &claim, second)).await
+    let script = "cd /v/data && stat -c %g . file a a/file a/b a/b/file | xargs";
+    t.script_output(&pod("second", script, &claim, second)).await
 }
 
 async fn first_pod(t: Arc<Fixture>) -> Result<()> {
@@ -76,9 +79,11 @@ async fn first_pod(t: Arc<Fixture>) -> Result<()> {
     Ok(())
 }
 
+const ALL_2000: &str = "2000 2000 2000 2000 2000 2000";
+
 async fn always(t: Arc<Fixture>) -> Result<()> {
     let output = seen_by_second(&t, json!({ "fsGroup": 1000 }), json!({ "fsGroup": 2000 })).await?;
-    ensure!(output == "2000 2000", "volume root and file have the groups {output:?}");
+    ensure!(output == ALL_2000, "volume root and files have the groups {output:?} instead of {ALL_2000}");
     Ok(())
 }
 
@@ -88,13 +93,14 @@ fn on_mismatch(group: u32) -> Value {
 
 async fn on_root_mismatch(t: Arc<Fixture>) -> Result<()> {
     let output = seen_by_second(&t, on_mismatch(1000), on_mismatch(1000)).await?;
-    ensure!(output == "1000 77", "volume root and file have the groups {output:?}");
+    let expected = "1000 77 77 77 77 77";
+    ensure!(output == expected, "volume root and files have the groups {output:?} instead of {expected}");
     Ok(())
 }
 
 async fn root_mismatches(t: Arc<Fixture>) -> Result<()> {
     let output = seen_by_second(&t, on_mismatch(1000), on_mismatch(2000)).await?;
-    ensure!(output == "2000 2000", "volume root and file have the groups {output:?}");
+    ensure!(output == ALL_2000, "volume root and files have the groups {output:?} instead of {ALL_2000}");
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::{case, row};
@@ -30,29 +30,37 @@ pub(super) const ROWS: &[Case] = &[
 
 const WRITES: &str = "echo mine > /v/data/file && test \"$(cat /v/data/file)\" = mine";
 const LOOKS: &str = "ls /v/data";
+const FINDS_NOTHING: &str = "test ! -e /v/data/file && echo here > /v/data/file";
 
 async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
     let (source, volume) = t.inline_volume(0);
     let script = if volume.read_only { LOOKS } else { WRITES };
-    let pod = t.script(&Script::long_running("pod", script).volume("data", source)).await?;
+    let first = Script::long_running("pod", script).volume("data", source.clone());
+    let pod = t.script(&first).await?;
     t.ready(&pod).await?;
-    t.remove_pod(&pod).await
+    t.remove_pod(&pod).await?;
+    t.inline_unpublished(&pod, "data").await?;
+    // The next pod gets another volume, although it has the same name.
+    let finds_nothing = if volume.read_only || volume.shared { LOOKS } else { FINDS_NOTHING };
+    let next = Script::run_to_completion("pod", finds_nothing).volume("data", source);
+    t.script_output(&next).await.context("the next pod does not find its inline volume empty").map(drop)
 }
 
 async fn read_only(t: Arc<Fixture>) -> Result<()> {
-    let (source, _) = t.inline_volume(0);
-    let script = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
-    let wanted =
-        Script::run_to_completion("pod", script).mounted("data", source, json!({ "readOnly": true }));
-    let output = t.script_output(&wanted).await?;
+    let (mut source, _) = t.inline_volume(0);
+    source["csi"]["readOnly"] = json!(true);
+    let touch = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
+    let pod = Script::long_running("pod", "true").probing(touch).volume("data", source);
+    let pod = t.script(&pod).await?;
+    t.ready(&pod).await?;
+    let output = t.probed(&pod).await?;
     ensure!(output == "Read-only file system", "unexpected pod output {output:?}");
-    Ok(())
+    t.published_read_only(&pod, "data").await
 }
 
 async fn two_pods(t: Arc<Fixture>) -> Result<()> {
     let (source, volume) = t.inline_volume(0);
-    let finds_nothing = "test ! -e /v/data/file && echo here > /v/data/file";
-    let script = if volume.shared || volume.read_only { LOOKS } else { finds_nothing };
+    let script = if volume.shared || volume.read_only { LOOKS } else { FINDS_NOTHING };
     for name in ["one", "two"] {
         let pod = t.script(&Script::long_running(name, script).volume("data", source.clone())).await?;
         t.ready(&pod).await?;

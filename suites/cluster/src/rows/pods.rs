@@ -22,18 +22,23 @@ const fn on_claim(name: &'static str, upstream: &'static str, run: Run) -> Case 
     row(SUITE, name, upstream, Pattern::IMMEDIATE, &[], run)
 }
 
+/// A row that counts calls.
+const fn counted(name: &'static str, upstream: &'static str, run: Run) -> Case {
+    row(SUITE, name, upstream, Pattern::IMMEDIATE, &[Need::Tap], run)
+}
+
 const fn alone(name: &'static str, upstream: &'static str, run: Run) -> Case {
     row(SUITE, name, upstream, Pattern::POD_LOCAL, &[], run)
 }
 
 pub(super) const ROWS: &[Case] = &[
     alone("init containers run in order before the main containers", "InitContainer", case!(init_in_order)),
-    on_claim(
+    counted(
         "a pod that fails in an init container has its volume unmounted and detached",
         "InitContainer",
         case!(init_fails),
     ),
-    on_claim(
+    counted(
         "a failed init container is restarted without remounting the volume",
         "InitContainer",
         case!(init_tried_again),
@@ -48,7 +53,7 @@ pub(super) const ROWS: &[Case] = &[
         "volumes",
         case!(shared),
     ),
-    on_claim(
+    counted(
         "a failed container is restarted without remounting the volume",
         "Container Runtime",
         case!(restarted),
@@ -79,7 +84,7 @@ pub(super) const ROWS: &[Case] = &[
         "Kubectl logs",
         case!(previous_log),
     ),
-    on_claim(
+    counted(
         "event Failed reports a missing executable, and pod deletion unmounts the volume",
         "none",
         case!(no_program),
@@ -97,7 +102,7 @@ pub(super) const ROWS: &[Case] = &[
         "the volume of a completed pod is detached while the pod object still exists",
         "multiVolume",
         Pattern::IMMEDIATE,
-        &[Need::Nodes(2)],
+        &[Need::Nodes(2), Need::Attach],
         case!(ended_gives_up),
     ),
     row(
@@ -110,8 +115,8 @@ pub(super) const ROWS: &[Case] = &[
     ),
 ];
 
-/// A script that fails the first time, and succeeds if it finds the file of the first attempt.
-const FAILS_ONCE: &str = "test ! -e /data/tried || exit 0\ntouch /data/tried\nexit 7";
+/// A script that fails the first time; the next time its message is the number of attempts that the volume holds.
+const FAILS_ONCE: &str = "echo try >> /data/tries\ntest $(wc -l < /data/tries) != 1 || exit 7\nwc -l < /data/tries > /dev/termination-log";
 
 /// A container that runs a script with the pod's volume at `/data`.
 fn container(name: &str, script: &str) -> Value {
@@ -215,22 +220,56 @@ async fn init_tried_again(t: Arc<Fixture>) -> Result<()> {
         "the pod is {} after {restarts} restarts",
         phase(&pod)
     );
+    let tries = message(&pod, "init")?;
+    ensure!(tries == "2", "the volume holds {tries} attempts of the init container instead of 2");
     mounted_once(&t, &claim).await
 }
 
 async fn sidecar(t: Arc<Fixture>) -> Result<()> {
-    let mut sidecar = container("sidecar", "echo up > /data/new\nmv /data/new /data/up\nexec sleep 3600");
+    never_before_sidecar(&t).await?;
+    // Timestamps have whole seconds, so the containers record when their first processes were started, in hundredths of a
+    // second (`proc_pid_stat(5)`), and what they find at their end.
+    let started = "cut -d ' ' -f 22 /proc/1/stat";
+    let script = format!(
+        "trap 'test -e /data/done && echo last > /dev/termination-log; exit 0' TERM\n\
+         {started} > /data/new\nmv /data/new /data/up\n{STAY_ON}"
+    );
+    let mut sidecar = container("sidecar", &script);
     sidecar["restartPolicy"] = json!("Always");
     // The sidecar has started when the next container starts, but may not have written its file yet.
-    let main = "until test -e /data/up; do sleep 0.02; done\ncat /data/up > /dev/termination-log";
-    let pod = t.pod_like(pod("Never", empty_dir(), &[sidecar], &[container("main", main)])).await?;
+    let main = format!(
+        "until test -e /data/up; do sleep 0.02; done\n\
+         test $(cat /data/up) -le $({started}) && echo second > /dev/termination-log\n\
+         sleep 1\ntouch /data/done"
+    );
+    let pod = t.pod_like(pod("Never", empty_dir(), &[sidecar], &[container("main", &main)])).await?;
     let pod = t.over(&pod).await?;
     ensure!(phase(&pod) == "Succeeded", "the pod is {}", phase(&pod));
-    ensure!(message(&pod, "main")? == "up", "the main container read {:?}", message(&pod, "main")?);
+    ensure!(message(&pod, "main")? == "second", "the main container was started before the sidecar");
+    ensure!(
+        message(&pod, "sidecar")? == "last",
+        "the sidecar was terminated before the main container had ended"
+    );
     let (sidecar, main) = (end(&pod, "sidecar")?, end(&pod, "main")?);
     ensure!(sidecar.started_at <= main.started_at, "the sidecar was started after the main container");
     ensure!(sidecar.finished_at >= main.finished_at, "the sidecar ended before the main container");
     Ok(())
+}
+
+const STAY_ON: &str = "while :; do sleep 3600 & wait $!; done";
+
+/// Checks that a main container waits for a sidecar that cannot start.
+async fn never_before_sidecar(t: &Fixture) -> Result<()> {
+    let mut sidecar = container("sidecar", "");
+    sidecar["command"] = json!(["/no/such/program"]);
+    sidecar["restartPolicy"] = json!("Always");
+    let mut wanted = pod("Never", empty_dir(), &[sidecar], &[container("main", "true")]);
+    wanted["metadata"]["name"] = json!("waiting");
+    let pod = t.pod_like(wanted).await?;
+    // The kubelet has reached the sidecar.
+    t.event_containing("waiting", &["Failed"], "/no/such/program").await?;
+    t.container_waits(&pod, "main").await?;
+    t.remove_pod(&pod).await
 }
 
 async fn shared(t: Arc<Fixture>) -> Result<()> {
@@ -262,23 +301,37 @@ async fn empty_dir_outlives(t: Arc<Fixture>) -> Result<()> {
     failed_once(&t.over(&pod).await?)
 }
 
-/// Checks that the main container has failed once and succeeded afterwards, which it does only with the file that its
-/// first attempt wrote. The state of that attempt may be missing: a kubelet removes the containers of a pod that has
+/// Checks that the main container has failed once and succeeded afterwards, by what its attempts wrote to the volume. The
+/// state of the first one may be missing, or that of a lost container: a kubelet removes the containers of a pod that has
 /// ended.
 fn failed_once(pod: &PodObject) -> Result<()> {
-    let (phase, status) = (phase(pod), status(pod, "main")?);
-    let restarts = status.restart_count;
-    ensure!(phase == "Succeeded" && restarts == 1, "the pod is {phase} after {restarts} restarts");
+    let (phase, tries) = (phase(pod), message(pod, "main")?);
+    ensure!(
+        phase == "Succeeded" && tries == "2",
+        "the pod is {phase}, and the volume holds {tries:?} attempts instead of 2"
+    );
+    let status = status(pod, "main")?;
     let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-    let code = last.map_or(7, |last| last.exit_code);
-    ensure!(code == 7, "the first attempt exited with {code}");
+    let Some(last) = last.filter(|last| last.reason.as_deref() != Some(LOST)) else { return Ok(()) };
+    let (restarts, code) = (status.restart_count, last.exit_code);
+    ensure!(
+        restarts == 1 && code == 7,
+        "after {restarts} restarts, the last attempt exited with {code} instead of 7"
+    );
     Ok(())
 }
 
+/// The reason of a container that a kubelet does not find any more (`containerStatusUnknown`).
+const LOST: &str = "ContainerStatusUnknown";
+
 async fn fresh_empty_dir(t: Arc<Fixture>) -> Result<()> {
+    // On another node, nothing of the first pod could remain.
+    let node = t.nodes().remove(0);
     for _ in 0..2 {
         let main = container("main", "ls -A /data | wc -l > /dev/termination-log\ntouch /data/file");
-        let pod = t.pod_like(pod("Never", empty_dir(), &[], &[main])).await?;
+        let mut wanted = pod("Never", empty_dir(), &[], &[main]);
+        wanted["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+        let pod = t.pod_like(wanted).await?;
         let found = t.ended(&pod).await?;
         ensure!(found == "0", "the pod found {found} files");
         t.remove_pod(&pod).await?;
@@ -383,15 +436,16 @@ async fn no_program(t: Arc<Fixture>) -> Result<()> {
 async fn last_words(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
     let claim = t.claim("claim").await?;
-    let script = "trap 'echo bye > /data/bye; exit 0' TERM\ntouch /data/armed\n\
+    let script = "trap 'echo bye > /data/bye; exit 0' TERM\necho armed\n\
                   while :; do sleep 3600 & wait $!; done";
     let mut wanted = pod("Always", of(&claim), &[], &[container("main", script)]);
     wanted["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
     // Sufficient for a shell on a busy machine.
     wanted["spec"]["terminationGracePeriodSeconds"] = json!(20);
     let pod = t.pod_like(wanted).await?;
-    let watch = "until test -e /data/armed; do sleep 0.02; done";
-    t.output(&TestPod::run_to_completion("watcher", &claim, watch).on(&node)).await?;
+    t.running(&pod).await?;
+    let seen = t.follow(&pod, "main", 1).await?;
+    ensure!(seen == ["armed"], "the first line of the pod's log is {seen:?}");
     t.remove_pod(&pod).await?;
     let output = t.output(&TestPod::run_to_completion("reader", &claim, "cat /data/bye")).await?;
     ensure!(output == "bye", "the reader found {output:?}");
@@ -445,6 +499,7 @@ async fn ended_gives_up(t: Arc<Fixture>) -> Result<()> {
     let first =
         t.pod(&TestPod::run_to_completion("first", &claim, "echo kept > /data/file").on(&nodes[0])).await?;
     t.ended(&first).await?;
+    t.attachments_gone(&t.bound(&claim).await?).await?;
     // The first pod is not deleted, but its node has released the volume.
     let output =
         t.output(&TestPod::run_to_completion("second", &claim, "cat /data/file").on(&nodes[1])).await?;

@@ -89,7 +89,8 @@ const SCRIPT: &str = "echo here > /data/file && test \"$(cat /data/file)\" = her
 
 async fn create_fails(t: Arc<Fixture>) -> Result<()> {
     // The volume's name is derived from the claim, so the claim must exist first: it waits for its class.
-    let claim = t.manual_claim("claim", "64Mi", serde_json::json!({})).await?;
+    let modes = serde_json::json!({ "accessModes": t.access_modes() });
+    let claim = t.manual_claim("claim", &t.usual_size(), modes).await?;
     t.event("claim", "ProvisioningFailed").await?;
     t.fail_creation(&claim, Code::Internal, 2).await;
     t.manual_class().await?;
@@ -129,6 +130,10 @@ async fn detach_fails(t: Arc<Fixture>) -> Result<()> {
     t.fail_calls(&volume, CsiMethod::ControllerUnpublishVolume, Code::Internal, Some(2)).await?;
     t.remove_pod(&pod).await?;
     t.attachments_gone(&volume).await?;
+    t.injected_times(CsiMethod::ControllerUnpublishVolume, 2).await?;
+    t.called(CsiMethod::ControllerUnpublishVolume)
+        .await
+        .context("the VolumeAttachment is gone although no ControllerUnpublishVolume succeeded")?;
     t.remove_claim(&claim).await
 }
 
@@ -147,6 +152,7 @@ async fn stage_recovers(t: &Fixture, code: Code) -> Result<()> {
     let volume = t.bound(&claim).await?;
     t.fail_calls(&volume, CsiMethod::NodeStageVolume, code, Some(1)).await?;
     t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
+    t.injected_times(CsiMethod::NodeStageVolume, 1).await?;
     t.called(CsiMethod::NodeStageVolume).await?;
     let staged = t.balance_now().await?.calls.get(&CsiMethod::NodeStageVolume).copied();
     ensure!(staged == Some(1), "staged {staged:?} times after the failure");
@@ -196,8 +202,18 @@ async fn unpublish_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
-    t.fail_calls(&volume, CsiMethod::NodeUnpublishVolume, Code::Internal, Some(1)).await?;
-    t.remove_pod(&pod).await?;
+    t.fail_calls(&volume, CsiMethod::NodeUnpublishVolume, Code::Internal, None).await?;
+    t.delete_pod(&pod).await?;
+    // It is retried while the pod still exists.
+    t.injected_times(CsiMethod::NodeUnpublishVolume, 2).await?;
+    t.terminating(&pod).await?;
+    let seen = t.pod_now(&pod).await.context("the pod is gone although its volume is still published")?;
+    ensure!(
+        seen.metadata.uid.as_ref() == Some(&pod.uid),
+        "the pod was replaced although its volume is still published"
+    );
+    t.end_faults().await;
+    t.gone(Kind::Pod, &pod.name).await?;
     t.called(CsiMethod::NodeUnpublishVolume).await?;
     let calls = t.balance_now().await?.calls.get(&CsiMethod::NodeUnpublishVolume).copied();
     ensure!(calls == Some(1), "unpublished {calls:?} times after the failure");

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use claimcheck_model::Capability;
 use serde_json::{Value, json};
 
 use super::{case, row};
 use crate::{
     case::{Case, Pattern, Run},
     fixture::{Claim, Fixture, Script},
+    need::Need,
 };
 
 const SUITE: &str = "sub_path";
@@ -25,7 +27,14 @@ pub(super) const ROWS: &[Case] = &[
     part("a subPath mounted read-only rejects writes", case!(read_only)),
     part("a subPath symlink that points outside the volume is rejected", case!(link_outside)),
     part("a subPath that contains .. is rejected by the API server", case!(dots)),
-    part("a subPath is unmounted even if its directory was deleted", case!(directory_gone)),
+    row(
+        SUITE,
+        "a subPath is unmounted even if its directory was deleted",
+        "subPath",
+        Pattern::IMMEDIATE,
+        &[Need::Capability(Capability::Multipods)],
+        case!(directory_gone),
+    ),
 ];
 
 /// The claim as a volume source.

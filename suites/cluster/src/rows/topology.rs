@@ -83,12 +83,21 @@ async fn volume_follows_pod(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn pod_follows_volume(t: Arc<Fixture>) -> Result<()> {
-    let zoned = t.install_driver(Variant::Zoned, json!({})).await?;
-    let claim = t.claim_of_driver(&zoned, "claim", "1Mi").await?;
-    let volume = t.bound(&claim).await?;
-    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
-    let node = t.node_of(&pod);
-    ensure!(node.as_deref() == zone_of(&volume), "volume in {:?}, pod on {node:?}", zone_of(&volume));
+    let nodes = t.nodes();
+    for (number, zone) in nodes.iter().enumerate() {
+        let zoned = t.install_driver(Variant::Zoned, allowing(zone, "Immediate")).await?;
+        let claim = t.claim_of_driver(&zoned, zone, "1Mi").await?;
+        let volume = t.bound(&claim).await?;
+        // Without its volume, the pod would run elsewhere.
+        let other = &nodes[(number + 1) % nodes.len()];
+        let pod = t.ready_pod(&TestPod::long_running(zone, &claim, SCRIPT).preferring(other)).await?;
+        let node = t.node_of(&pod);
+        ensure!(
+            node.as_ref() == Some(zone) && zone_of(&volume) == Some(zone),
+            "the volume for zone {zone} is in {:?}, its pod on {node:?}",
+            zone_of(&volume)
+        );
+    }
     Ok(())
 }
 

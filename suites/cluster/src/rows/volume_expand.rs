@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_csi::Code;
-use claimcheck_informer::{Kind, growth::Progress};
+use claimcheck_informer::{
+    Kind,
+    growth::{Progress, volume_capacity},
+    quantity,
+};
 use claimcheck_model::{Capability, CsiMethod};
 use serde_json::json;
 
 use super::{case, row};
 use crate::{
     case::{Case, FsType, Pattern, Run},
-    fixture::{Claim, Fixture, Script, TestPod, Variant, refusal},
+    fixture::{Claim, DATA, DEVICE, Fixture, Pod, Script, TestPod, Variant, refusal},
     need::Need,
 };
 
@@ -20,7 +24,10 @@ const UPSTREAM: &str = "volume-expand";
 const MOCK: &str = "CSI Mock volume expansion";
 const UNUSED: &[Need] = &[Need::Capability(Capability::OfflineExpansion)];
 const USED: &[Need] = &[Need::Capability(Capability::OnlineExpansion)];
+const UNUSED_DEVICE: &[Need] = &[Need::Root, UNUSED[0]];
+const USED_DEVICE: &[Need] = &[Need::Root, USED[0]];
 const CONTROLLER: &[Need] = &[Need::Tap, Need::Capability(Capability::ControllerExpansion)];
+const INFEASIBLE: &[Need] = &[CONTROLLER[0], CONTROLLER[1], USED[0]];
 const NODE: &[Need] =
     &[Need::Tap, Need::Capability(Capability::NodeExpansion), Need::Capability(Capability::OnlineExpansion)];
 
@@ -43,15 +50,15 @@ pub(super) const ROWS: &[Case] = &[
     grows(UNUSED_VOLUME, Pattern::IMMEDIATE, UNUSED, case!(unused)),
     grows(UNUSED_VOLUME, Pattern::EXT4_WAIT_FOR_FIRST_CONSUMER, UNUSED, case!(unused)),
     grows(UNUSED_VOLUME, Pattern::XFS, UNUSED, case!(unused)),
-    grows(UNUSED_VOLUME, Pattern::BLOCK, UNUSED, case!(unused)),
+    grows(UNUSED_VOLUME, Pattern::BLOCK, UNUSED_DEVICE, case!(unused)),
     grows(USED_VOLUME, Pattern::IMMEDIATE, USED, case!(used)),
     grows(USED_VOLUME, Pattern::EXT4, USED, case!(used)),
     grows(USED_VOLUME, Pattern::XFS_WAIT_FOR_FIRST_CONSUMER, USED, case!(used)),
-    grows(USED_VOLUME, Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER, USED, case!(used)),
+    grows(USED_VOLUME, Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER, USED_DEVICE, case!(used)),
     grows(
         "a pending filesystem expansion completes when the next pod mounts the volume",
         Pattern::EXT4,
-        UNUSED,
+        NODE,
         case!(under_the_next_pod),
     ),
     grows(
@@ -75,7 +82,7 @@ pub(super) const ROWS: &[Case] = &[
     recovers(
         "a PVC recovers from an infeasible resize when a smaller size is requested",
         Pattern::IMMEDIATE,
-        CONTROLLER,
+        INFEASIBLE,
         case!(controller_refuses),
     ),
     recovers(
@@ -99,7 +106,12 @@ pub(super) const ROWS: &[Case] = &[
     recovers(
         "with an offline-only driver, expansion is retried after the pod is deleted",
         Pattern::IMMEDIATE,
-        &[Need::Variant(Variant::GrowsUnused), Need::Capability(Capability::OfflineExpansion)],
+        // A directory has no size of its own.
+        &[
+            Need::Variant(Variant::GrowsUnused),
+            Need::Capability(Capability::OfflineExpansion),
+            Need::FileSystem(FsType::Ext4),
+        ],
         case!(waits_until_unused),
     ),
 ];
@@ -133,41 +145,99 @@ async fn never_smaller(t: Arc<Fixture>) -> Result<()> {
 /// The commands that write and print a marker on a volume.
 fn mark(t: &Fixture) -> (&'static str, &'static str) {
     match t.pattern().fs {
-        FsType::Block => ("echo kept | dd of=/dev/data conv=notrunc,fsync", "head -c 5 /dev/data"),
+        FsType::Block => {
+            ("echo kept | dd of=/dev/data conv=notrunc,fsync 2> /dev/null", "head -c 5 /dev/data")
+        }
         _ => ("echo kept > /data/ticket && sync", "cat /data/ticket"),
     }
 }
 
-/// The command that prints the size of a volume in KiB, as seen by its pods.
-fn size(t: &Fixture) -> &'static str {
-    match t.pattern().fs {
-        FsType::Block => "echo $(($(blockdev --getsize64 /dev/data) / 1024))",
-        _ => "df -k -P /data | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2",
+/// The commands that print the size in KiB of the volume at this path, as seen by its pods.
+fn size(fs: FsType, path: &str) -> String {
+    match fs {
+        FsType::Block => format!("echo $(($(blockdev --getsize64 {path}) / 1024))"),
+        _ => format!("df -k -P {path} | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2"),
     }
 }
 
-/// Checks in a pod that the marker exists, and that the volume is larger than before. A file system uses part of its
-/// device for metadata, and the driver's default may be a directory without its own size.
-async fn is_larger(t: &Fixture, name: &str, claim: &Claim, node: &str) -> Result<()> {
-    let script = format!("{} && {}", mark(t).1, size(t));
-    let output = t.output(&TestPod::run_to_completion(name, claim, &script).on(node)).await?;
+/// The commands that print the marker and the size of the volume of a pod.
+fn look(t: &Fixture) -> String {
+    let path = if t.pattern().fs == FsType::Block { DEVICE } else { DATA };
+    format!("{} && {}", mark(t).1, size(t.pattern().fs, path))
+}
+
+/// The size in bytes that a pod has printed, after the marker.
+fn seen_size(output: &str) -> Result<i64> {
     let words: Vec<&str> = output.split_whitespace().collect();
-    let [mark, kib] = words[..] else { anyhow::bail!("unexpected output of pod {name}: {output:?}") };
-    ensure!(mark == "kept", "the data is lost: pod {name} read {mark:?}");
-    let kib: u64 = kib.parse().with_context(|| format!("unexpected output of pod {name}: {output:?}"))?;
-    let before = claimcheck_informer::quantity::parse(&t.usual_size()).context("not a size")?;
-    let before = u64::try_from(before)? / 1024;
-    ensure!(
-        t.pattern().fs == FsType::Default || kib > before,
-        "the volume has {kib} KiB, not more than {before}"
-    );
-    Ok(())
+    let [mark, kib] = words[..] else { anyhow::bail!("unexpected output of a pod: {output:?}") };
+    ensure!(mark == "kept", "the data is lost: a pod read {mark:?}");
+    let kib: i64 = kib.parse().with_context(|| format!("unexpected output of a pod: {output:?}"))?;
+    Ok(kib << 10)
+}
+
+/// A volume before its expansion.
+#[derive(Debug)]
+struct Before {
+    fs: FsType,
+    /// The capacity in the API.
+    capacity: i64,
+    /// The size that a pod saw.
+    seen: i64,
+}
+
+impl Before {
+    /// The volume of a claim of which a pod has printed this.
+    async fn of(t: &Fixture, claim: &Claim, output: &str) -> Result<Self> {
+        Self::with_size(t, claim, t.pattern().fs, seen_size(output)?).await
+    }
+
+    async fn with_size(t: &Fixture, claim: &Claim, fs: FsType, seen: i64) -> Result<Self> {
+        Ok(Self { fs, capacity: volume_capacity(&t.bound(claim).await?), seen })
+    }
+
+    /// Checks that a pod sees a volume that was expanded to this size. Part of a file system is metadata, and of what
+    /// is added to it, too. A volume of the driver's default may be a directory of a larger file system: then no pod sees
+    /// its size.
+    fn check(&self, size: &str, seen: i64) -> Result<()> {
+        let wanted = quantity::parse(size).context("not a size")?;
+        let is_visible = self.fs != FsType::Default || self.seen <= self.capacity;
+        let least = match self.fs {
+            FsType::Block => wanted,
+            _ => self.seen + (wanted - self.capacity) / 100 * ADDED_PERCENT,
+        };
+        ensure!(
+            !is_visible || seen >= least,
+            "after the expansion from {} to {wanted} bytes, the pod sees {seen} bytes instead of at least {least}; \
+             before, it saw {}",
+            self.capacity,
+            self.seen
+        );
+        Ok(())
+    }
+}
+
+/// The part of what is added to a file system that must be usable. Inodes and bitmaps of a small ext4 use 7 %.
+const ADDED_PERCENT: i64 = 85;
+
+/// What a new pod sees of a volume.
+async fn seen_by(t: &Fixture, name: &str, claim: &Claim, node: &str) -> Result<i64> {
+    seen_size(&t.output(&TestPod::run_to_completion(name, claim, &look(t)).on(node)).await?)
+}
+
+/// A running pod that writes the marker, and what it sees of the volume.
+async fn running(t: &Fixture, claim: &Claim, node: &str) -> Result<(Pod, Before)> {
+    let pod = TestPod::long_running("pod", claim, mark(t).0).probing(&look(t)).on(node);
+    let pod = t.ready_pod(&pod).await?;
+    let before = Before::of(t, claim, &t.probed(&pod).await?).await?;
+    Ok((pod, before))
 }
 
 async fn unused(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
-    t.output(&TestPod::run_to_completion("writer", &claim, mark(&t).0).on(&node)).await?;
+    let write = format!("{}\n{}", mark(&t).0, look(&t));
+    let written = t.output(&TestPod::run_to_completion("writer", &claim, &write).on(&node)).await?;
+    let before = Before::of(&t, &claim, &written).await?;
     t.remove_named_pod("writer").await?;
     let volume = t.bound(&claim).await?;
     t.attachments_gone(&volume).await?;
@@ -175,21 +245,18 @@ async fn unused(t: Arc<Fixture>) -> Result<()> {
     t.grow(&claim).await?;
     t.volume_has(&volume, &t.larger_size()).await?;
     t.grown_but_for_the_node(&claim, &t.larger_size()).await?;
-    is_larger(&t, "reader", &claim, &node).await?;
+    before.check(&t.larger_size(), seen_by(&t, "reader", &claim, &node).await?)?;
     t.grown_at_last(&claim, &t.larger_size()).await
 }
 
 async fn used(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
-    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0).on(&node)).await?;
+    let (pod, before) = running(&t, &claim, &node).await?;
     t.grow(&claim).await?;
     t.grown(&claim, &t.larger_size()).await?;
-    is_larger(&t, "reader", &claim, &node).await?;
-    let restarts = t.pod_now(&pod).await?.status.and_then(|status| status.container_statuses);
-    let restarts: i32 = restarts.iter().flatten().map(|status| status.restart_count).sum();
-    ensure!(restarts == 0, "the pod was restarted");
-    Ok(())
+    // The running pod itself, which fails if it was restarted.
+    before.check(&t.larger_size(), seen_size(&t.probed(&pod).await?)?)
 }
 
 /// `runPreCheck` in pkg/volume/util/operationexecutor/node_expander.go: only for ReadWriteMany a kubelet expands a volume
@@ -197,11 +264,11 @@ async fn used(t: Arc<Fixture>) -> Result<()> {
 async fn expanded_once(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
-    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0).on(&node)).await?;
+    let (pod, before) = running(&t, &claim, &node).await?;
     t.grow(&claim).await?;
     t.grown(&claim, &t.larger_size()).await?;
     t.remove_pod(&pod).await?;
-    is_larger(&t, "next", &claim, &node).await?;
+    before.check(&t.larger_size(), seen_by(&t, "next", &claim, &node).await?)?;
     t.remove_named_pod("next").await?;
     t.remove_claim(&claim).await?;
     t.expect_called(&t.balance().await?, CsiMethod::NodeExpandVolume, 1)
@@ -210,38 +277,62 @@ async fn expanded_once(t: Arc<Fixture>) -> Result<()> {
 async fn under_the_next_pod(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
-    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0).on(&node)).await?;
+    let (pod, before) = running(&t, &claim, &node).await?;
+    // Otherwise the expansion is complete before the next pod.
+    t.fail_calls(&t.bound(&claim).await?, CsiMethod::NodeExpandVolume, Code::Internal, None).await?;
     t.grow(&claim).await?;
-    t.grown_but_for_the_node(&claim, &t.larger_size()).await?;
+    t.injected(CsiMethod::NodeExpandVolume).await?;
+    let seen = seen_size(&t.probed(&pod).await?)?;
+    ensure!(
+        seen == before.seen,
+        "the pod sees {seen} bytes, before {} bytes: nothing is pending",
+        before.seen
+    );
     t.remove_pod(&pod).await?;
-    is_larger(&t, "next", &claim, &node).await?;
+    t.end_faults().await;
+    before.check(&t.larger_size(), seen_by(&t, "next", &claim, &node).await?)?;
     t.grown_at_last(&claim, &t.larger_size()).await
 }
 
 async fn twice(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
-    t.bound(&claim).await?;
+    let write = format!("{}\n{}", mark(&t).0, look(&t));
+    let written = t.output(&TestPod::run_to_completion("writer", &claim, &write).on(&node)).await?;
+    let before = Before::of(&t, &claim, &written).await?;
+    t.remove_named_pod("writer").await?;
+    let volume = t.bound(&claim).await?;
+    t.attachments_gone(&volume).await?;
     t.grow(&claim).await?;
     t.resize(&claim, &t.times_usual(3)).await?;
-    // The second resize may have to wait until a node has completed the first.
-    t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0).on(&node)).await?;
-    t.grown_at_last(&claim, &t.times_usual(3)).await
+    // The second resize may have to wait until a node has completed the first, and the controller's part of it until no
+    // pod uses the volume.
+    seen_by(&t, "between", &claim, &node).await?;
+    t.remove_named_pod("between").await?;
+    t.volume_has(volume.metadata.name.as_deref().unwrap_or_default(), &t.times_usual(3)).await?;
+    t.grown_but_for_the_node(&claim, &t.times_usual(3)).await?;
+    let last = TestPod::long_running("last", &claim, "").probing(&look(&t)).on(&node);
+    let last = t.ready_pod(&last).await?;
+    t.grown_at_last(&claim, &t.times_usual(3)).await?;
+    before.check(&t.times_usual(3), seen_size(&t.probed(&last).await?)?)
 }
 
 async fn ephemeral(t: Arc<Fixture>) -> Result<()> {
     let spec = json!({
-        "accessModes": ["ReadWriteOnce"],
+        "accessModes": t.access_modes(),
         "storageClassName": t.class().await?,
         "resources": { "requests": { "storage": t.usual_size() } },
     });
     let source = json!({ "ephemeral": { "volumeClaimTemplate": { "spec": spec } } });
-    let pod =
-        t.script(&Script::long_running("pod", "echo here > /v/data/file").volume("data", source)).await?;
+    let look = format!("cat /v/data/file && {}", size(t.pattern().fs, "/v/data"));
+    let pod = Script::long_running("pod", "echo kept > /v/data/file").probing(&look).volume("data", source);
+    let pod = t.script(&pod).await?;
     t.ready(&pod).await?;
     let claim = t.adopt_claim("pod-data").await?;
+    let before = Before::of(&t, &claim, &t.probed(&pod).await?).await?;
     t.grow(&claim).await?;
     t.grown(&claim, &t.larger_size()).await?;
+    before.check(&t.larger_size(), seen_size(&t.probed(&pod).await?)?)?;
     t.remove_pod(&pod).await?;
     t.gone(Kind::Claim, &claim.name).await
 }
@@ -259,7 +350,9 @@ async fn controller_refuses(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     let volume = t.bound(&claim).await?;
     let name = volume.metadata.name.clone().unwrap_or_default();
-    t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0)).await?;
+    t.made_as_requested(&claim).await?;
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let (pod, before) = running(&t, &claim, &node).await?;
     // A resizer may repeat the call at once, since it has changed the claim's status itself.
     t.fail_calls(&volume, CsiMethod::ControllerExpandVolume, Code::OutOfRange, None).await?;
     t.resize(&claim, "1Ti").await?;
@@ -270,17 +363,20 @@ async fn controller_refuses(t: Arc<Fixture>) -> Result<()> {
         .await
         .context("the request for a smaller size above the capacity was rejected")?;
     t.volume_has(&name, &t.larger_size()).await?;
-    t.grown(&claim, &t.larger_size()).await
+    t.grown(&claim, &t.larger_size()).await?;
+    before.check(&t.larger_size(), seen_size(&t.probed(&pod).await?)?)
 }
 
 async fn node_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     let volume = t.bound(&claim).await?;
-    t.ready_pod(&TestPod::long_running("pod", &claim, mark(&t).0)).await?;
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let (pod, before) = running(&t, &claim, &node).await?;
     t.fail_calls(&volume, CsiMethod::NodeExpandVolume, Code::Internal, Some(2)).await?;
     t.grow(&claim).await?;
     t.event_containing("pod", &["VolumeResizeFailed"], "Internal").await?;
-    t.grown(&claim, &t.larger_size()).await
+    t.grown(&claim, &t.larger_size()).await?;
+    before.check(&t.larger_size(), seen_size(&t.probed(&pod).await?)?)
 }
 
 async fn node_refuses(t: Arc<Fixture>) -> Result<()> {
@@ -296,13 +392,18 @@ async fn node_refuses(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn waits_until_unused(t: Arc<Fixture>) -> Result<()> {
-    let driver = t.install_driver(Variant::GrowsUnused, json!({ "allowVolumeExpansion": true })).await?;
+    let image = json!({ "allowVolumeExpansion": true, "parameters": { "kind": "image" } });
+    let driver = t.install_driver(Variant::GrowsUnused, image).await?;
     let claim = t.claim_of_driver(&driver, "claim", "64Mi").await?;
-    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "")).await?;
+    let pod = TestPod::long_running("pod", &claim, mark(&t).0).probing(&look(&t));
+    let pod = t.ready_pod(&pod).await?;
+    let seen = seen_size(&t.probed(&pod).await?)?;
+    let before = Before::with_size(&t, &claim, FsType::Ext4, seen).await?;
     t.resize(&claim, "128Mi").await?;
     t.event_containing("claim", &["VolumeResizeFailed"], "only supports offline expansion").await?;
     t.remove_pod(&pod).await?;
     t.grown_but_for_the_node(&claim, "128Mi").await?;
-    t.output(&TestPod::run_to_completion("next", &claim, "true")).await?;
+    let seen = seen_size(&t.output(&TestPod::run_to_completion("next", &claim, &look(&t))).await?)?;
+    before.check("128Mi", seen)?;
     t.grown_at_last(&claim, "128Mi").await
 }

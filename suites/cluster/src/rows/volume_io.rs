@@ -58,6 +58,7 @@ async fn written_and_read(t: &Fixture, mebibytes: u32, size: &str) -> Result<()>
     );
     let written = t.output(&TestPod::run_to_completion("writer", &claim, &write)).await?;
     t.remove_named_pod("writer").await?;
+    t.withdrawn().await?;
     let read = "wc -c < /data/file; md5sum < /data/file";
     let read = t.output(&TestPod::run_to_completion("reader", &claim, read)).await?;
     let expected = format!("{}\n{written}", mebibytes * 1_048_576);

@@ -105,7 +105,8 @@ async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
     }
     for name in ["third", "fourth"] {
         let claim = t.claim_of_driver(&limited, name, "1Mi").await?;
-        let pod = t.ready_pod(&TestPod::long_running(name, &claim, "")).await?;
+        // Without the limit, the pod would run there.
+        let pod = t.ready_pod(&TestPod::long_running(name, &claim, "").preferring(full)).await?;
         let node = t.node_of(&pod);
         ensure!(node.as_ref() != Some(full), "{name} is on {full}, which has reached its limit");
     }

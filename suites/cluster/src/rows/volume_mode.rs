@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_cluster::{Disruption, Victim};
+use claimcheck_informer::quantity;
 use claimcheck_model::{Capability, CsiMethod};
 
 use super::{case, row};
@@ -24,7 +25,7 @@ pub(super) const ROWS: &[Case] = &[
         "data on a block volume persists across pod recreation",
         "volumes",
         Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER,
-        &[BLOCK, KEEPS],
+        &[Need::Root, BLOCK, KEEPS],
         case!(retained_on_same_node),
     ),
     row(
@@ -32,7 +33,7 @@ pub(super) const ROWS: &[Case] = &[
         "data on a block volume persists across pod recreation on another node",
         "multiVolume",
         Pattern::BLOCK,
-        &[Need::Nodes(2), BLOCK, KEEPS],
+        &[Need::Nodes(2), Need::Root, BLOCK, KEEPS],
         case!(retained_on_other_node),
     ),
     row(
@@ -40,7 +41,7 @@ pub(super) const ROWS: &[Case] = &[
         "a block volume has at least the requested size",
         UPSTREAM,
         Pattern::BLOCK,
-        &[BLOCK],
+        &[Need::Root, BLOCK],
         case!(as_large_as_claimed),
     ),
     row(
@@ -64,7 +65,7 @@ pub(super) const ROWS: &[Case] = &[
         "a block volume that no container uses is not published",
         UPSTREAM,
         Pattern::BLOCK,
-        &[BLOCK],
+        &[Need::Tap, BLOCK],
         case!(unused),
     ),
     row(
@@ -72,7 +73,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod with filesystem and block volumes finds its data after recreation",
         "multiVolume",
         Pattern::BLOCK,
-        &[BLOCK, KEEPS],
+        &[Need::Root, BLOCK, KEEPS],
         case!(both_on_same_node),
     ),
     row(
@@ -80,7 +81,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod with filesystem and block volumes finds its data after recreation on another node",
         "multiVolume",
         Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER,
-        &[Need::Nodes(2), BLOCK, KEEPS],
+        &[Need::Nodes(2), Need::Root, BLOCK, KEEPS],
         case!(both_on_other_node),
     ),
     row(
@@ -88,7 +89,7 @@ pub(super) const ROWS: &[Case] = &[
         "two pods on one node share a block volume",
         "multiVolume",
         Pattern::BLOCK_WAIT_FOR_FIRST_CONSUMER,
-        &[BLOCK, Need::Capability(Capability::Multipods)],
+        &[Need::Root, BLOCK, Need::Capability(Capability::Multipods)],
         case!(two_pods),
     ),
     row(
@@ -96,7 +97,7 @@ pub(super) const ROWS: &[Case] = &[
         "a running pod keeps its block volume across a kubelet restart",
         "disruptive",
         Pattern::BLOCK,
-        &[Need::Disrupt, BLOCK],
+        &[Need::Disrupt, Need::Agents, Need::Root, BLOCK],
         case!(outlives_agent),
     ),
 ];
@@ -123,6 +124,7 @@ async fn retained_between(t: &Fixture, first: &str, second: &str) -> Result<()> 
     let written = t.output(&TestPod::run_to_completion("writer", &claim, WRITE).on(first)).await?;
     ensure!(written.len() >= 64, "the writer printed {written:?} instead of a checksum");
     t.remove_named_pod("writer").await?;
+    t.withdrawn().await?;
     let read = t.output(&TestPod::run_to_completion("reader", &claim, READ).on(second)).await?;
     ensure!(read == written, "written {written} on {first}, read {read} on {second}");
     Ok(())
@@ -132,8 +134,9 @@ async fn as_large_as_claimed(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let script = "test -b /dev/data && blockdev --getsize64 /dev/data";
     let output = t.output(&TestPod::run_to_completion("pod", &claim, script)).await?;
-    let bytes: u64 = output.parse().with_context(|| format!("unexpected pod output {output:?}"))?;
-    ensure!(bytes >= 64 << 20, "the device has {bytes} bytes");
+    let bytes: i64 = output.parse().with_context(|| format!("unexpected pod output {output:?}"))?;
+    let requested = quantity::parse(&t.usual_size()).context("not a size")?;
+    ensure!(bytes >= requested, "the device has {bytes} bytes, {requested} were requested");
     Ok(())
 }
 
@@ -180,6 +183,7 @@ async fn both(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let written =
         t.output(&TestPod::run_to_completion("writer", &device, &write).also(&files).on(first)).await?;
     t.remove_named_pod("writer").await?;
+    t.withdrawn().await?;
     let read = format!("{READ} | cmp - /data1/sum && cat /data1/sum");
     let read =
         t.output(&TestPod::run_to_completion("reader", &device, &read).also(&files).on(second)).await?;
@@ -195,9 +199,9 @@ async fn file_system(t: &Fixture) -> Result<Claim> {
     t.claim_like(serde_json::json!({
         "metadata": { "name": "files" },
         "spec": {
-            "accessModes": ["ReadWriteOnce"],
+            "accessModes": t.access_modes(),
             "storageClassName": t.class().await?,
-            "resources": { "requests": { "storage": "64Mi" } },
+            "resources": { "requests": { "storage": t.usual_size() } },
         },
     }))
     .await
@@ -208,25 +212,38 @@ async fn two_pods(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let writer =
         t.ready_pod(&TestPod::long_running("writer", &claim, "echo here > /dev/data").on(&node)).await?;
-    let reader = TestPod::long_running("reader", &claim, "test \"$(head -c 4 /dev/data)\" = here").on(&node);
+    let finds = "test \"$(head -c 4 /dev/data)\" = here";
+    let reader = TestPod::long_running("reader", &claim, finds).probing(USES).on(&node);
     let reader = t.ready_pod(&reader).await?;
     t.remove_pod(&writer).await?;
+    let output = t.probed(&reader).await?;
+    ensure!(
+        output == "here",
+        "the running pod no longer reads and writes the volume after the other pod was removed: {output:?}"
+    );
     let still =
         t.output(&TestPod::run_to_completion("third", &claim, "head -c 4 /dev/data").on(&node)).await?;
     ensure!(still == "here", "the third pod read {still:?}");
     t.remove_pod(&reader).await
 }
 
+/// Writes behind the first bytes of a device, and prints these.
+const USES: &str =
+    "echo again | dd of=/dev/data bs=512 seek=8 conv=notrunc,fsync 2> /dev/null && head -c 4 /dev/data";
+
 async fn outlives_agent(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
-    let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /dev/data").on(&node)).await?;
+    let (claim, other) = (t.claim("claim").await?, t.claim("other").await?);
+    let pod = TestPod::long_running("pod", &claim, "echo here > /dev/data").probing(USES).on(&node);
+    let pod = t.ready_pod(&pod).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
-    // The new kubelet has taken over once it runs another pod with the same volume.
-    let other =
-        t.output(&TestPod::run_to_completion("other", &claim, "head -c 4 /dev/data").on(&node)).await?;
-    ensure!(other == "here", "the other pod read {other:?}");
-    t.remove_named_pod("other").await?;
+    // The new kubelet has taken over once it runs another pod.
+    let other_pod = t.ready_pod(&TestPod::long_running("other", &other, "").on(&node)).await?;
+    let output = t.probed(&pod).await?;
+    ensure!(output == "here", "the running pod no longer reads and writes its volume: {output:?}");
+    t.not_unpublished().await?;
+    t.remove_pod(&other_pod).await?;
     t.remove_pod(&pod).await?;
+    t.remove_claim(&other).await?;
     t.remove_claim(&claim).await
 }

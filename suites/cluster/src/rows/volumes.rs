@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use claimcheck_informer::quantity;
+use claimcheck_informer::{growth::volume_capacity, quantity};
 use claimcheck_model::{Capability, CsiMethod};
 
 use super::{case, row};
@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Case] = &[
         "two pods with the same PVC on one node share one NodeStageVolume call",
         "multiVolume",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        &[Need::Capability(Capability::Multipods)],
+        &[Need::Tap, Need::Stage, Need::Capability(Capability::Multipods)],
         case!(two_pods_one_stage),
     ),
     row(
@@ -68,6 +68,7 @@ async fn retained_between(t: &Fixture, first: &str, second: &str) -> Result<()> 
     let written = t.ended(&writer).await?;
     ensure!(written.len() >= 64, "the writer printed {written:?} instead of a checksum");
     t.remove_pod(&writer).await?;
+    t.withdrawn().await?;
     let read =
         t.output(&TestPod::run_to_completion("reader", &claim, "sha256sum < /data/file").on(second)).await?;
     ensure!(read == written, "written {written} on {first}, read {read} on {second}");
@@ -80,9 +81,15 @@ async fn two_pods_one_stage(t: Arc<Fixture>) -> Result<()> {
     let write = "echo from-a > /data/a";
     let a = t.ready_pod(&TestPod::long_running("a", &claim, write).on(&node)).await?;
     let read = "test \"$(cat /data/a)\" = from-a && echo from-b > /data/b";
-    let b = t.ready_pod(&TestPod::long_running("b", &claim, read).on(&node)).await?;
+    let uses = "echo again >> /data/b && cat /data/a && head -n 1 /data/b";
+    let b = t.ready_pod(&TestPod::long_running("b", &claim, read).probing(uses).on(&node)).await?;
     t.remove_pod(&a).await?;
     // The volume remains staged and published for the other pod.
+    let output = t.probed(&b).await?;
+    ensure!(
+        output == "from-a from-b",
+        "the running pod b no longer reads and writes the volume after pod a was removed: {output:?}"
+    );
     let seen = t.balance_now().await?.calls;
     ensure!(
         !seen.contains_key(&CsiMethod::NodeUnstageVolume),
@@ -105,9 +112,12 @@ async fn two_pods_one_stage(t: Arc<Fixture>) -> Result<()> {
 
 async fn size_is_enforced(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
+    // A driver may round up the size, and without limit: then there is nothing that does not fit.
+    t.made_as_requested(&claim).await?;
+    let made = volume_capacity(&t.bound(&claim).await?) >> 20;
     // Three quarters fit in addition to file system metadata; a quarter more than the volume does not.
-    let mebibytes = quantity::parse(&t.usual_size()).context("not a size")? >> 20;
-    let (less, more) = (mebibytes * 3 / 4, mebibytes * 5 / 4);
+    let requested = quantity::parse(&t.usual_size()).context("not a size")? >> 20;
+    let (less, more) = (requested * 3 / 4, made.max(requested) * 5 / 4);
     let script = format!(
         "dd if=/dev/zero of=/data/fits bs=1048576 count={less} 2> /dev/null && echo fits\n\
          rm /data/fits\n\
