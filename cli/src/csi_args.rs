@@ -40,7 +40,7 @@ pub struct Args {
     /// Number of nodes to start the driver for, with a shared {state_dir} [default: 2 for builtin, else 1]
     #[arg(long, value_name = "N", requires = "driver", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub nodes: Option<u8>,
-    /// Put a proxy with a defect before the driver, to see what the cases report: see docs/sabotage.md
+    /// Put a proxy with a defect before the driver, to see what the cases report: see docs/defects.md
     #[arg(long, value_name = "DEFECT", value_parser = claimcheck_saboteur::named, hide_short_help = true)]
     pub sabotage: Option<String>,
     /// How long the driver may take to start, for example 90s

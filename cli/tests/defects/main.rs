@@ -1,26 +1,36 @@
-//! Mutation testing of the suite: `claimcheck csi` catches each defect of the built-in driver, with a case and a
-//! message that names the defect's effect. Conversely, it fails no case for a legal variant of the driver.
+//! Mutation testing of the suites: each defect of `testing/saboteur/defects` is found by the cases whose names speak of
+//! it, with a message that names its effect. Conversely, no case fails for a legal variant of the driver.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
 #![expect(clippy::print_stdout, reason = "the matrix is printed for users: see ci/defects")]
 
-mod due;
 mod matrix;
 mod variants;
 
-use std::{collections::BTreeSet, process::Command, sync::Mutex, thread};
+use std::{collections::BTreeSet, fs, process::Command, sync::Mutex, thread};
 
-use claimcheck_driver::defect::Defect;
+use claimcheck_saboteur::{
+    all,
+    row::{
+        Defect, Suite,
+        Volumes::{self, Devices, Directories, Images, XfsImages},
+    },
+};
 use serde_json::Value;
-
-use self::due::{As, Devices, Directories, Due, Images, Volumes, XfsImages, due_of};
 
 /// The number of drivers that are tested at a time.
 const AT_ONCE: usize = 4;
-/// Failures that a busy machine may cause in a run of all cases.
-const SLACK: usize = 2;
 /// The maximum number of findings per defect, on average over all defects that fail a case.
 const FINDINGS: f64 = 1.2;
+
+/// How a case reports a defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum As {
+    /// The specification forbids it.
+    Failure,
+    /// The specification permits it: a warning.
+    CaseWarning,
+}
 
 /// A finding of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +43,7 @@ struct Finding {
 }
 
 /// The result of a defect.
+#[derive(Clone, Debug)]
 struct Trial {
     defect: Defect,
     /// The findings of cases, failures first.
@@ -42,14 +53,15 @@ struct Trial {
 }
 
 impl Trial {
-    fn of(defect: Defect, whole: bool) -> Self {
-        let due = due_of(defect);
+    fn of(defect: &Defect, whole: bool) -> Self {
+        let mut only: Vec<&str> = defect.fails.iter().map(String::as_str).collect();
         // A case that checks a whole run needs other cases.
-        let only = ["robustness::", due.case];
-        let only = if due.case.starts_with("robustness::") { &only[..] } else { &only[1..] };
-        let found = try_driver(Some((defect, due.without)), due.volumes, if whole { &[] } else { only });
-        let missed = missed(&due, &found, if whole { due.most + SLACK } else { usize::MAX });
-        Self { defect, found, missed }
+        only.extend(only.iter().any(|case| case.contains("of the whole run")).then_some("robustness::"));
+        let found = match defect.suite {
+            Suite::Csi => try_driver(Some(defect), defect.volumes, if whole { &[] } else { &only }),
+            Suite::Cluster => try_cluster(defect, &only),
+        };
+        Self { missed: missed(defect, &found), defect: defect.clone(), found }
     }
 
     /// The number of cases that fail.
@@ -63,28 +75,50 @@ impl Trial {
         failures.map(|finding| finding.cause.as_str()).collect::<BTreeSet<_>>().len()
     }
 
-    /// The finding of the case that must catch the defect.
+    /// The finding that names the effect.
     fn caught(&self) -> Option<&Finding> {
-        self.found.iter().find(|finding| due_of(self.defect).is_reported_by(finding))
+        let of_case = |finding: &&Finding| is_reported(&self.defect, finding);
+        self.found.iter().filter(of_case).find(|finding| finding.message.contains(&self.defect.says))
     }
 }
 
-impl Due {
-    fn is_reported_by(&self, finding: &Finding) -> bool {
-        finding.case == self.case && finding.as_what == self.as_what
-    }
+/// Whether a finding is one of a case that must report the defect, as it must.
+fn is_reported(defect: &Defect, finding: &Finding) -> bool {
+    let as_what = if defect.warns { As::CaseWarning } else { As::Failure };
+    finding.as_what == as_what && defect.must_fail(&finding.case)
 }
 
-/// Runs cases (all, if none are given) against a driver with or without a defect, which lacks these capabilities.
-fn try_driver(defect: Option<(Defect, &[&str])>, volumes: Volumes, cases: &[&str]) -> Vec<Finding> {
+/// Runs cases (all, if none are given) against the built-in driver with or without a defect.
+fn try_driver(defect: Option<&Defect>, volumes: Volumes, cases: &[&str]) -> Vec<Finding> {
     // Hanging calls run into the timeout repeatedly.
-    let timeout = if defect.is_some_and(|(defect, _)| defect == Defect::HangInCall) { "3" } else { "30" };
-    let flag = |(defect, without): (Defect, &[&str])| {
-        let disabled = without.iter().map(|capability| format!(" --disable {capability}"));
-        format!("--defect {}{}", defect.name(), disabled.collect::<String>())
-    };
-    let flag = defect.map(flag).unwrap_or_default();
-    let summary = summary(&flag, volumes, &["--ready-timeout", "2", "--call-timeout", timeout], cases);
+    let hangs = defect.is_some_and(|defect| defect.name.contains("hang"));
+    let mut settings = vec!["--ready-timeout", "2", "--call-timeout", if hangs { "3" } else { "30" }];
+    settings.extend(defect.iter().flat_map(|defect| &defect.args).map(String::as_str));
+    settings.extend(defect.iter().filter(|it| !it.rules.is_empty()).flat_map(|it| ["--sabotage", &it.name]));
+    let flags = defect.map(|defect| defect.driver_args.join(" ")).unwrap_or_default();
+    findings(&summary(&flags, volumes, &settings, cases))
+}
+
+/// Runs cases on an embedded cluster with a defect before its driver.
+fn try_cluster(defect: &Defect, cases: &[&str]) -> Vec<Finding> {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .env("CLAIMCHECK_NO_HISTORY", "1")
+        .args(["run", "--sabotage", &defect.name, "--out"])
+        .arg(&out)
+        .args(&defect.args)
+        .args(cases)
+        .output()
+        .unwrap();
+    let summary = fs::read(out.join("summary.json"));
+    let summary =
+        summary.unwrap_or_else(|_| panic!("{}: {}", defect.name, String::from_utf8_lossy(&output.stderr)));
+    findings(&serde_json::from_slice(&summary).unwrap())
+}
+
+/// The findings of a run.
+fn findings(summary: &Value) -> Vec<Finding> {
     let lines = |key| summary[key].as_array().into_iter().flatten();
     let finding = |line: &Value, as_what, message| {
         let text = |key| line[key].as_str().unwrap_or_default();
@@ -139,25 +173,25 @@ fn summary(flags: &str, volumes: Volumes, settings: &[&str], cases: &[&str]) -> 
 }
 
 /// Why the defect does not count as caught; none if it does.
-fn missed(due: &Due, found: &[Finding], most: usize) -> Option<String> {
-    let Some(Finding { message, .. }) = found.iter().find(|finding| due.is_reported_by(finding)) else {
-        return Some(format!("not caught by {:?}", due.case));
-    };
-    if !message.contains(due.words) {
-        return Some(format!("the message does not contain {:?}: {message}", due.words));
+fn missed(defect: &Defect, found: &[Finding]) -> Option<String> {
+    let reported: Vec<&Finding> = found.iter().filter(|finding| is_reported(defect, finding)).collect();
+    let is_found =
+        |id: &&String| reported.iter().any(|finding| claimcheck_saboteur::row::is_case(id, &finding.case));
+    let silent: Vec<&String> = defect.fails.iter().filter(|id| !is_found(id)).collect();
+    if !silent.is_empty() {
+        return Some(format!("not caught by {silent:?}"));
     }
-    let failed = found.iter().filter(|finding| finding.as_what == As::Failure);
-    let failed: Vec<&str> = failed.map(|finding| finding.case.as_str()).collect();
-    (failed.len() > most)
-        .then(|| format!("fails {} cases, at most {most} are expected: {failed:?}", failed.len()))
+    let says = reported.iter().any(|finding| finding.message.contains(&defect.says));
+    let messages = || reported.iter().map(|finding| &finding.message).collect::<Vec<_>>();
+    (!says).then(|| format!("no message contains {:?}: {:?}", defect.says, messages()))
 }
 
-/// Tests all defects, several at a time; returns the results in order.
-fn try_all(whole: bool) -> Vec<Trial> {
-    let mut done = several_at_a_time(Defect::all(), |&defect| {
-        is_possible(due_of(defect).volumes, &defect.name()).then(|| Trial::of(defect, whole))
+/// Tests defects, several at a time; returns the results in order.
+fn try_all(defects: &[Defect], whole: bool) -> Vec<Trial> {
+    let mut done = several_at_a_time(defects, |defect| {
+        is_possible(defect.volumes, &defect.name).then(|| Trial::of(defect, whole))
     });
-    done.sort_by_key(|trial| trial.defect);
+    done.sort_by_key(|trial| defects.iter().position(|defect| defect.name == trial.defect.name));
     done
 }
 
@@ -189,13 +223,15 @@ fn several_at_a_time<I: Sync, T: Send>(items: &[I], test: impl Fn(&I) -> Option<
     done.into_inner().unwrap()
 }
 
+/// Those of the cluster suite take minutes, so only `ci/defects` runs them.
 #[test]
 fn every_defect_is_caught_in_words_that_name_its_effect() {
-    assert!(Defect::all().len() >= 36);
-    let missed: Vec<_> = try_all(false)
-        .into_iter()
-        .filter_map(|trial| Some(format!("{}: {}", trial.defect.name(), trial.missed?)))
-        .collect();
+    let mut defects = all().unwrap();
+    defects.retain(|defect| defect.suite == Suite::Csi);
+    assert!(defects.len() >= 36);
+    let missed = try_all(&defects, false).into_iter();
+    let missed: Vec<_> =
+        missed.filter_map(|trial| Some(format!("{}: {}", trial.defect.name, trial.missed?))).collect();
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
@@ -203,35 +239,30 @@ fn every_defect_is_caught_in_words_that_name_its_effect() {
 #[test]
 #[ignore = "ci/defects runs it"]
 fn the_defect_matrix() {
+    let defects = all().unwrap();
     let sound: Vec<Finding> = [Directories, Images, Devices]
         .into_iter()
         .flat_map(|volumes| try_driver(None, volumes, &[]))
         .collect();
     let wrong = |finding: &&Finding| {
-        let is_reported = |defect: &Defect| due_of(*defect).is_reported_by(finding);
-        finding.as_what == As::Failure || Defect::all().iter().any(is_reported)
+        finding.as_what == As::Failure || defects.iter().any(|defect| is_reported(defect, finding))
     };
     assert_eq!(
         sound.iter().filter(wrong).collect::<Vec<_>>(),
         [] as [&Finding; 0],
         "of the driver without defects"
     );
-    let mut trials = try_all(true);
+    let mut trials = try_all(&defects, true);
     // Warnings about the driver without defects catch no defect.
     trials.iter_mut().for_each(|trial| trial.found.retain(|finding| !sound.contains(finding)));
     println!("{}", matrix::table(&trials));
     let complete = trials.iter().filter(|trial| trial.missed.is_none()).count();
-    println!("{complete} of {} defects caught, with messages that name their effects", Defect::all().len());
+    println!("{complete} of {} defects caught, with messages that name their effects", defects.len());
     println!("{}", matrix::ratio(&trials));
     for trial in trials.iter().filter(|trial| trial.causes() > 1) {
-        println!(
-            "  {}: {} findings, {} failing cases",
-            trial.defect.name(),
-            trial.causes(),
-            trial.failures()
-        );
+        println!("  {}: {} findings, {} failing cases", trial.defect.name, trial.causes(), trial.failures());
     }
-    assert_eq!(complete, Defect::all().len());
+    assert_eq!(complete, defects.len());
     let average = matrix::average(&trials, Trial::causes);
     assert!(average < FINDINGS, "{average:.2} findings per defect: attribute the above to one cause each");
     matrix::write(&trials);

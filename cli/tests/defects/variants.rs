@@ -4,10 +4,7 @@ use std::{collections::BTreeSet, env, fmt::Write, fs};
 
 use claimcheck_driver::variant::Variant::{self, *};
 
-use crate::{
-    due::{Devices, Directories, Images, Volumes},
-    is_possible, several_at_a_time, summary,
-};
+use crate::{Devices, Directories, Images, Volumes, is_possible, several_at_a_time, summary};
 
 /// Set by `ci/variants --write`.
 const WRITE: &str = "CLAIMCHECK_WRITE_VARIANTS";

@@ -93,7 +93,7 @@ fn secrets_that_a_driver_quotes_to_stock_sidecars_are_in_no_report() {
     let program = env!("CARGO_BIN_EXE_claimcheck");
     let driver = format!(
         "exec:{program} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} \
-         --defect secret-in-error --require-secret CreateVolume:absent=x"
+         --require-secret CreateVolume:absent=x"
     );
     let maker = format!(
         "maker=exec:sh -c 'kubectl --kubeconfig {{kubeconfig}} apply --validate=false -f {secret} && exec sleep 600'"
@@ -110,6 +110,8 @@ fn secrets_that_a_driver_quotes_to_stock_sidecars_are_in_no_report() {
             case,
             "--driver",
             &driver,
+            "--sabotage",
+            "secret-in-error",
             "--sidecar",
             &maker,
             "--sidecar",

@@ -79,16 +79,6 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Makes all tokens valid forever: for [`crate::defect::Defect::ExpiredTokenAccepted`].
-pub(crate) fn renew(context: &mut BTreeMap<String, String>) {
-    let Some(raw) = context.get_mut(KEY) else { return };
-    let Ok(mut tokens) = serde_json::from_str::<serde_json::Value>(raw) else { return };
-    for token in tokens.as_object_mut().into_iter().flat_map(|tokens| tokens.values_mut()) {
-        token["expirationTimestamp"] = "9999-01-01T00:00:00Z".into();
-    }
-    *raw = tokens.to_string();
-}
-
 #[cfg(test)]
 mod tests {
     use tonic::Code;

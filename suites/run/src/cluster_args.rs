@@ -41,7 +41,7 @@ pub struct ClusterArgs {
     /// errors, others that upstream does not know are listed
     #[arg(long, value_name = "FILE", conflicts_with = "fs_types", env = "CLAIMCHECK_DRIVER_CONFIG")]
     driver_config: Option<PathBuf>,
-    /// Put a proxy with a defect before the driver, to see what the cases report: see docs/sabotage.md; embedded and envtest
+    /// Put a proxy with a defect before the driver, to see what the cases report: see docs/defects.md; embedded and envtest
     #[arg(
         long,
         value_name = "DEFECT",

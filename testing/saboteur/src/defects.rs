@@ -5,7 +5,10 @@ use anyhow::{Context, Result, bail};
 use crate::row::Defect;
 
 /// The files, and what they contain.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 9] = [
+    ("inside.yaml", include_str!("../defects/inside.yaml")),
+    ("answers.yaml", include_str!("../defects/answers.yaml")),
+    ("node.yaml", include_str!("../defects/node.yaml")),
     ("data.yaml", include_str!("../defects/data.yaml")),
     ("a.yaml", include_str!("../defects/a.yaml")),
     ("b.yaml", include_str!("../defects/b.yaml")),
@@ -39,7 +42,7 @@ pub fn all() -> Result<Vec<Defect>> {
 pub fn defect(name: &str) -> Result<Defect> {
     match all()?.into_iter().find(|defect| defect.name == name) {
         Some(defect) => Ok(defect),
-        None => bail!("there is no defect {name:?}: docs/sabotage.md lists them"),
+        None => bail!("there is no defect {name:?}: docs/defects.md lists them"),
     }
 }
 
@@ -48,7 +51,11 @@ pub fn defect(name: &str) -> Result<Defect> {
 /// # Errors
 /// There is none of this name.
 pub fn named(name: &str) -> Result<String, String> {
-    defect(name).map(|defect| defect.name).map_err(|error| format!("{error:#}"))
+    let defect = defect(name).map_err(|error| format!("{error:#}"))?;
+    match defect.rules.is_empty() {
+        true => Err(format!("{name} is a defect inside of the built-in driver: use its flag --defect")),
+        false => Ok(defect.name),
+    }
 }
 
 #[cfg(test)]
@@ -56,7 +63,7 @@ mod tests {
     use std::{collections::BTreeSet, fs, path::Path};
 
     use super::*;
-    use crate::{message::Messages, row::Suite};
+    use crate::message::Messages;
 
     #[test]
     fn each_file_is_part_of_the_program() {
@@ -75,14 +82,13 @@ mod tests {
             assert!(names.insert(defect.name.clone()), "{} is there twice", defect.name);
             assert!(defect.does.ends_with('.'), "{}: `does` is a sentence", defect.name);
             assert!(!defect.fails.is_empty(), "{} fails no case", defect.name);
+            let is_inside = defect.driver_args.contains(&"--defect".to_owned());
+            assert_eq!(defect.rules.is_empty(), is_inside, "{}: either rules or --defect", defect.name);
             for rule in &defect.rules {
                 assert!(!rule.then.is_empty(), "{}: a rule does nothing", defect.name);
                 let unknown: Vec<&String> =
                     rule.on.iter().filter(|method| !methods.contains(*method)).collect();
                 assert!(unknown.is_empty(), "{}: there are no methods {unknown:?}", defect.name);
-            }
-            if defect.suite == Suite::Cluster {
-                assert!(defect.driver_args.is_empty() || !defect.args.is_empty());
             }
         }
     }

@@ -6,6 +6,9 @@ use crate::row::{Change, Like, Predicate};
 
 /// The fields at a path: several, if it contains `*`.
 pub(crate) fn at<'a>(message: &'a Value, path: &str) -> Vec<&'a Value> {
+    if path.is_empty() {
+        return vec![message];
+    }
     path.split('.')
         .fold(vec![message], |found, part| found.into_iter().flat_map(|value| step(value, part)).collect())
 }
@@ -95,6 +98,13 @@ pub(crate) fn change(message: &mut Value, change: &Change, around: Around<'_>) {
         let first = entries.first().cloned();
         entries.extend(first);
     });
+    lists(change.without.keys().collect(), &mut |path, entries| {
+        let lost = |entry: &Value| {
+            change.without[path].iter().all(|(field, value)| at(entry, field).contains(&value))
+        };
+        entries.retain(|entry| !lost(entry));
+    });
+    lists(change.add.keys().collect(), &mut |path, entries| entries.push(change.add[path].clone()));
     lists(change.reverse.iter().collect(), &mut |_, entries| entries.reverse());
     for (path, value) in &change.set {
         change_at(message, &path.split('.').collect::<Vec<_>>(), &mut |field| {
@@ -203,6 +213,7 @@ mod tests {
             (json!({"v": {"n": 1, "m": 2}}), json!({"drop": ["v.n", "w.x"]}), json!({"v": {"m": 2}})),
             (json!({"e": [1, 2, 3]}), json!({"keep": {"e": 1}}), json!({"e": [1]})),
             (json!({"e": [1, 2]}), json!({"double": "e"}), json!({"e": [1, 2, 1]})),
+            (json!({"e": [{"a": {"b": 1}}, {}]}), json!({"without": {"e": {"a.b": 1}}}), json!({"e": [{}]})),
             (json!({"e": [1, 2]}), json!({"reverse": ["e"]}), json!({"e": [2, 1]})),
             (
                 json!({"e": [{"v": {"id": "x"}}, {"v": {"id": "y"}}]}),

@@ -3,14 +3,14 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Seek, SeekFrom, Write},
-    os::unix::fs::{FileExt, FileTypeExt},
+    os::unix::fs::{FileExt, FileTypeExt, PermissionsExt, chown},
     path::{Path, PathBuf},
     process::Command,
 };
 
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 
-use crate::row::{Harm, Leave, Mount};
+use crate::row::{Harm, Leave, Mount, Owner};
 
 /// The size of a piece that [`Harm::First4k`] clears.
 const PIECE: u64 = 4 << 10;
@@ -137,9 +137,7 @@ fn harm_device(path: &Path, harm: &Harm, content: Option<&Path>) -> io::Result<(
 /// # Errors
 /// It cannot be copied.
 pub(crate) fn save(path: &Path, into: &Path) -> io::Result<()> {
-    if into.is_dir() {
-        fs::remove_dir_all(into)?;
-    }
+    remove(into)?;
     into.parent().map(fs::create_dir_all).transpose()?;
     match path.is_dir() {
         true => {
@@ -151,6 +149,15 @@ pub(crate) fn save(path: &Path, into: &Path) -> io::Result<()> {
             io::copy(&mut source, &mut File::create(into)?).map(drop)
         }
     }
+}
+
+/// Removes what was saved.
+///
+/// # Errors
+/// It cannot be removed.
+pub(crate) fn remove(saved: &Path) -> io::Result<()> {
+    let removed = if saved.is_dir() { fs::remove_dir_all(saved) } else { fs::remove_file(saved) };
+    removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
 fn copy(from: &Path, into: &Path) -> io::Result<()> {
@@ -196,6 +203,7 @@ pub(crate) fn leave(path: &Path, what: &Leave, empty: &Path) -> io::Result<()> {
     match what {
         Leave::Directory => fs::create_dir_all(path),
         Leave::File => File::create(path).map(drop),
+        Leave::Descriptor => File::open("/").map(std::mem::forget),
         Leave::At(path) => {
             let path = Path::new(path);
             path.parent().map(fs::create_dir_all).transpose()?;
@@ -216,6 +224,19 @@ pub(crate) fn leave(path: &Path, what: &Leave, empty: &Path) -> io::Result<()> {
             }
         }
     }
+}
+
+/// Changes owner and mode.
+///
+/// # Errors
+/// The kernel refuses, or the mode is no number.
+pub(crate) fn own(path: &Path, owner: &Owner) -> io::Result<()> {
+    if let Some(group) = owner.group {
+        chown(path, None, Some(group))?;
+    }
+    let mode =
+        owner.mode.as_ref().map(|mode| u32::from_str_radix(mode, 8).map_err(io::Error::other)).transpose()?;
+    mode.map_or(Ok(()), |mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
 }
 
 /// Whether a path is a device or directory with content that can be saved.

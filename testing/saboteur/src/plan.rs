@@ -44,6 +44,10 @@ pub(crate) fn applies(rule: &Rule, call: &Call, world: &World) -> bool {
         && is(when.repeated, world.repeated(&call.method, &call.key))
         && is(when.racing, call.racing)
         && is(when.restarted, world.restarted(&call.endpoint))
+        && when.named.as_ref().is_none_or(|predicate| {
+            let name = world.object(id).map_or(Value::Null, |object| object.name.as_str().into());
+            satisfies(&name, "", predicate, None)
+        })
         && when.volume.iter().all(|state| world.is(id, *state))
         && !when.not.iter().any(|state| world.is(id, *state))
         && when.source.iter().all(|state| world.is(&source, *state))
@@ -61,10 +65,13 @@ fn requested_source(call: &Call) -> Option<String> {
 }
 
 /// Whether the answer is the one of a rule. A rule that names none is about successful calls.
-pub(crate) fn is_answered(rule: &Rule, code: Code) -> bool {
-    match rule.when.answer {
-        None => code == Code::Ok,
-        Some(Outcome::Error) => code != Code::Ok,
-        Some(Outcome::Code(wanted)) => code == wanted,
-    }
+pub(crate) fn is_answered(rule: &Rule, code: Code, messages: &[Value]) -> bool {
+    let reply = messages.first().unwrap_or(&Value::Null);
+    let is_reply = rule.when.reply.iter().all(|(path, predicate)| satisfies(reply, path, predicate, None));
+    is_reply
+        && match rule.when.answer {
+            None => code == Code::Ok,
+            Some(Outcome::Error) => code != Code::Ok,
+            Some(Outcome::Code(wanted)) => code == wanted,
+        }
 }

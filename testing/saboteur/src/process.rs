@@ -10,12 +10,12 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use claimcheck_csi::{Endpoint, Server};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     defects::defect,
-    proxy::{Proxy, Sabotaged},
+    proxy::{Control, Proxy, Sabotaged},
 };
 
 /// How long the driver may take to end after SIGTERM.
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Arguments of the saboteur.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The defect: see docs/sabotage.md
+    /// The defect: see docs/defects.md
     #[arg(long, value_name = "NAME")]
     defect: String,
     /// The socket to listen on, which callers know as the driver's
@@ -71,7 +71,8 @@ impl Args {
         let _ = DRIVER.set(pid);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let served = runtime.block_on(async {
-            let proxy = Proxy::new(defect, &self.memory, &self.driver, &self.listen, Some(kill))?;
+            let proxy =
+                Proxy::new(defect, &self.memory, &self.driver, &self.listen, Some(Control { kill, stop }))?;
             let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
             let server = Server::listen(&self.listen).await?;
             tokio::select! {
@@ -108,4 +109,11 @@ fn kill() {
         let _ = kill_process(*pid, Signal::KILL);
     }
     std::process::exit(137)
+}
+
+/// Stops the driver and this process.
+fn stop() {
+    for pid in DRIVER.get().copied().into_iter().chain([getpid()]) {
+        let _ = kill_process(pid, Signal::STOP);
+    }
 }

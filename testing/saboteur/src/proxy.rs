@@ -32,15 +32,21 @@ use crate::{
     message::{Messages, Method, decode, encode},
     node,
     plan::{Call, applies, is_answered},
-    row::{Action, At, Data, Defect, Forward, Harm, Leave, Moment, Number, Of, Rule},
+    row::{Action, At, Change, Data, Defect, Forward, Harm, Leave, Moment, Number, Of, Rule},
     world::{Entry, Pending, World, creates},
 };
 
 /// A message of gRPC begins with whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-/// What ends the driver's process and this one, if the driver is ours.
-pub(crate) type Kill = fn();
+/// What ends or stops the driver's process and this one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Control {
+    /// Kills them.
+    pub kill: fn(),
+    /// Stops them, so that they answer no call.
+    pub stop: fn(),
+}
 
 /// A proxy with one defect, before one endpoint of a driver.
 #[derive(Debug)]
@@ -50,7 +56,8 @@ pub(crate) struct Proxy {
     driver: Channel,
     /// The endpoint at which it listens.
     endpoint: String,
-    kill: Option<Kill>,
+    /// None if the driver's process is not ours.
+    control: Option<Control>,
     messages: Messages,
     /// The number of calls in progress, by their objects.
     in_progress: Mutex<BTreeMap<String, usize>>,
@@ -92,7 +99,7 @@ impl Proxy {
         memory: &Path,
         driver: &Endpoint,
         endpoint: &Endpoint,
-        kill: Option<Kill>,
+        control: Option<Control>,
     ) -> Result<Self> {
         let failed = || format!("cannot open the saboteur's memory, {}", memory.display());
         let memory = Memory::open(memory).with_context(failed)?;
@@ -103,7 +110,7 @@ impl Proxy {
             memory,
             driver: connect(driver),
             endpoint,
-            kill,
+            control,
             messages: Messages::of_csi()?,
             in_progress: Mutex::default(),
             matches: Mutex::default(),
@@ -139,7 +146,7 @@ impl Proxy {
         let first = first.map(|first| first.answer);
         self.save_content(&call)?;
         let before: Vec<usize> =
-            rules.iter().copied().filter(|nth| self.defect.rules[*nth].when.answer.is_none()).collect();
+            rules.iter().copied().filter(|nth| self.defect.rules[*nth].when.is_before()).collect();
         let (request, twice, instead) = self.before(&before, &call, first.as_ref()).await?;
         let skipped = instead.is_some();
         let mut answer = match instead {
@@ -163,8 +170,12 @@ impl Proxy {
         let code = answer.code;
         let after: Vec<usize> = rules
             .into_iter()
-            .filter(|nth| (skipped && before.contains(nth)) || is_answered(&self.defect.rules[*nth], code))
+            .filter(|nth| {
+                (skipped && before.contains(nth))
+                    || is_answered(&self.defect.rules[*nth], code, &answer.messages)
+            })
             .collect();
+        self.further(&after, head, &call).await?;
         self.answer(&after, &call, &mut answer, first.as_ref())?;
         let object = self.remember(&call, &answer)?;
         self.effects(&after, &call, object.as_deref()).await?;
@@ -227,11 +238,36 @@ impl Proxy {
                 Action::Delay(duration) => sleep(*duration).await,
                 Action::Hang(true) => std::future::pending().await,
                 Action::Exit(Moment::Before) => self.exit(),
+                Action::Stop(true) => {
+                    self.control.inspect(|control| (control.stop)());
+                    std::future::pending().await
+                }
                 Action::Log(true) => println!("{} {}", call.method, call.request),
                 _ => {}
             }
         }
         Ok((request, twice, instead))
+    }
+
+    /// Makes further calls, whatever their answers are.
+    async fn further(&self, rules: &[usize], head: &Parts, call: &Call) -> Result<()> {
+        for action in rules.iter().flat_map(|nth| &self.defect.rules[*nth].then) {
+            let Action::Call(further) = action else { continue };
+            let path = head.uri.path().replace(&format!("/{}", call.method), &format!("/{}", further.method));
+            let method = self.messages.method(&path).with_context(|| format!("there is no method {path}"))?;
+            let mut request = call.request.clone();
+            let change = Change { set: further.set.clone(), drop: further.drop.clone(), ..Change::default() };
+            fields::change(
+                &mut request,
+                &change,
+                Around { request: &call.request, first: None, other: None },
+            );
+            let mut to = head.clone();
+            to.uri = path.parse()?;
+            let answer = self.forward(&to, frame(&encode(&method.request, &request)?)).await?;
+            answer.into_body().collect().await.context("the answer ended early")?;
+        }
+        Ok(())
     }
 
     /// Changes the answer.
@@ -247,6 +283,14 @@ impl Proxy {
                         fields::change(message, change, around);
                     }
                     answer.raw = None;
+                }
+                Action::Quote(path) => {
+                    let quoted: Vec<String> =
+                        fields::at(&call.request, path).iter().map(ToString::to_string).collect();
+                    *answer = Answer { error: quoted.join(", "), ..Answer::error(answer.code) };
+                }
+                Action::Message(error) => {
+                    *answer = Answer { error: error.clone(), ..Answer::error(answer.code) }
                 }
                 Action::AnswerCode(Code::Ok) => *answer = Answer::ok(Value::Object(serde_json::Map::new())),
                 Action::AnswerCode(code) => *answer = Answer::error(*code),
@@ -287,6 +331,10 @@ impl Proxy {
                         let what = filled(what, &call.request);
                         let path = path.clone().unwrap_or_default();
                         note(node::leave(&path, &what, &self.scratch()), &path);
+                    }
+                    Action::Own(owner) => {
+                        let path = path.clone().unwrap_or_default();
+                        note(node::own(&path, owner), &path);
                     }
                     Action::DelayAnswer(duration) => sleep(*duration).await,
                     Action::Exit(Moment::After) => self.exit(),
@@ -379,7 +427,9 @@ impl Proxy {
     fn keep_content(&self, object: &str) -> Result<()> {
         let name = self.memory.look(|world| world.object(object).map(|object| object.name.clone()))?;
         let Some(name) = name else { return Ok(()) };
-        match std::fs::rename(self.content(object), self.content(&deleted(&name))) {
+        let kept = self.content(&deleted(&name));
+        node::remove(&kept)?;
+        match std::fs::rename(self.content(object), kept) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }
@@ -395,8 +445,8 @@ impl Proxy {
     }
 
     fn exit(&self) {
-        if let Some(kill) = self.kill {
-            kill();
+        if let Some(control) = self.control {
+            (control.kill)();
         }
         warn!("the driver's process is not ours: it is not killed");
     }

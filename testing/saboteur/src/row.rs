@@ -19,6 +19,12 @@ pub struct Defect {
     pub does: String,
     /// The cases that must fail; without `[mount]` or `[block]`, those of either kind count.
     pub fails: Vec<String>,
+    /// Words that the message of one of them contains.
+    #[serde(default)]
+    pub says: String,
+    /// Whether the cases warn, since the specification permits what the defect does.
+    #[serde(default)]
+    pub warns: bool,
     /// The suite of these cases.
     #[serde(default)]
     pub suite: Suite,
@@ -31,8 +37,21 @@ pub struct Defect {
     /// Further arguments of the built-in driver, by which it differs from the usual one.
     #[serde(default)]
     pub driver_args: Vec<String>,
-    /// When it occurs, and what it does.
+    /// When it occurs, and what it does; nothing if it is a defect of the built-in driver, by `driver_args`.
+    #[serde(default)]
     pub rules: Vec<Rule>,
+}
+
+impl Defect {
+    /// Whether a case is one that must fail.
+    pub fn must_fail(&self, case: &str) -> bool {
+        self.fails.iter().any(|id| is_case(id, case))
+    }
+}
+
+/// Whether a case has this id, or this id and an access type.
+pub fn is_case(id: &str, case: &str) -> bool {
+    case.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ["))
 }
 
 /// A suite of cases.
@@ -95,8 +114,12 @@ pub struct When {
     pub racing: Option<bool>,
     /// Whether the driver was started again before.
     pub restarted: Option<bool>,
+    /// The name with which the object was created.
+    pub named: Option<Predicate>,
     /// What the driver answered: `OK`, `error` or a code.
     pub answer: Option<Outcome>,
+    /// Fields of the first message that it answered.
+    pub reply: BTreeMap<String, Predicate>,
 }
 
 /// The number of a call.
@@ -140,6 +163,8 @@ pub enum State {
     Expanded,
     /// The call that created it was repeated.
     Recreated,
+    /// It was created before the driver was started again.
+    Outlived,
     /// It was requested as a raw block volume.
     Block,
     /// It was requested as a file system.
@@ -222,6 +247,40 @@ pub enum Action {
     Leave(Leave),
     /// The call writes its request to the driver's output.
     Log(bool),
+    /// An error quotes this field of the request.
+    Quote(String),
+    /// The driver's process is stopped, so that it answers no call.
+    Stop(bool),
+    /// An error gets this message; its code remains.
+    Message(String),
+    /// Another method is called afterwards.
+    Call(Further),
+    /// The owner and mode of what is at the path of the call are changed.
+    Own(Owner),
+}
+
+/// A further call.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Further {
+    /// The method, of the same service.
+    pub method: String,
+    /// Fields that are set in the request of the call before.
+    #[serde(default)]
+    pub set: BTreeMap<String, Value>,
+    /// Fields that are removed from it.
+    #[serde(default)]
+    pub drop: Vec<String>,
+}
+
+/// Owner and mode.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Owner {
+    /// The id of the group.
+    pub group: Option<u32>,
+    /// The mode, in octal digits.
+    pub mode: Option<String>,
 }
 
 /// Another way of forwarding a call.
@@ -260,6 +319,10 @@ pub struct Change {
     /// Lists of which the first entry is repeated.
     #[serde(deserialize_with = "one_or_many")]
     pub double: Vec<String>,
+    /// Lists that lose the entries with these values: `{capabilities: {"rpc.type": LIST_VOLUMES}}`.
+    pub without: BTreeMap<String, BTreeMap<String, Value>>,
+    /// Lists that get an entry.
+    pub add: BTreeMap<String, Value>,
     /// Lists that are reversed.
     pub reverse: Vec<String>,
     /// The message becomes that of another object.
@@ -332,6 +395,8 @@ pub enum Of {
     Other,
     /// All others that exist.
     All,
+    /// All others that exist, with names that begin with its name.
+    LongerNames,
 }
 
 /// When a change of data shows.
@@ -351,14 +416,23 @@ pub enum At {
 pub enum Leave {
     /// A loop device.
     Loop,
+    /// An open file of the driver's process.
+    Descriptor,
     /// A mount at the path of the call.
     Mount,
     /// A directory at the path of the call.
     Directory,
     /// An empty file at the path of the call.
     File,
-    /// A file at this path; `{request: path}` in braces is replaced by the field of the request.
+    /// A file at this path; a path of a field in braces is replaced by that field of the request.
     At(String),
+}
+
+impl When {
+    /// Whether all conditions are known before the call is forwarded.
+    pub(crate) fn is_before(&self) -> bool {
+        self.answer.is_none() && self.reply.is_empty()
+    }
 }
 
 impl<'de> Deserialize<'de> for Predicate {

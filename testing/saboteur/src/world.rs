@@ -129,7 +129,15 @@ impl World {
     pub fn apply(&mut self, entry: Entry) {
         self.entries += 1;
         match entry {
-            Entry::Started(endpoint) => *self.starts.entry(endpoint).or_default() += 1,
+            Entry::Started(endpoint) => {
+                let starts = self.starts.entry(endpoint).or_default();
+                *starts += 1;
+                if *starts > 1 {
+                    self.objects.values_mut().for_each(|object| {
+                        object.states.insert(State::Outlived);
+                    });
+                }
+            }
             Entry::Called { method, request, answer } => self.called(&method, request, answer),
             Entry::Pending(pending) => drop(self.pending.insert(self.entries, pending)),
             Entry::Applied(number) => drop(self.pending.remove(&number)),
@@ -322,6 +330,11 @@ impl World {
             Of::This => vec![id.to_owned()],
             Of::Source => self.source_volume(id).into_iter().collect(),
             Of::Other => others.last().map(|(other, _)| (*other).clone()).into_iter().collect(),
+            Of::LongerNames => {
+                let name = self.objects.get(id).map(|object| object.name.as_str()).unwrap_or_default();
+                others.retain(|(_, object)| object.name.starts_with(name));
+                others.into_iter().map(|(other, _)| other.clone()).collect()
+            }
             Of::All => others.into_iter().map(|(other, _)| other.clone()).collect(),
             Of::Copies => {
                 let is_copy = |other: &&String| {

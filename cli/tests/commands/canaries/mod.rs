@@ -43,8 +43,10 @@ const OF_ADDRESS: &str = "canary-address-02d94b";
 /// In the query of the remote write address.
 const OF_QUERY: &str = "canary-query-c8a6e5";
 
-/// A driver that quotes all secrets of CreateVolume when it fails, which is always.
-const DISCLOSES: &str = "--defect secret-in-error --require-secret CreateVolume:absent=x";
+/// A driver whose CreateVolume always fails.
+const FAILS: &str = "--require-secret CreateVolume:absent=x";
+/// Quotes all secrets of CreateVolume when it fails.
+const DISCLOSES: [&str; 2] = ["--sabotage", "secret-in-error"];
 
 /// A program that ends with the test.
 struct Running(Child);
@@ -181,7 +183,7 @@ fn no_secret_is_in_anything_that_a_run_leaves() {
     let (failed, other) = run(&folder("failed"), &address, "", &faults);
     assert_eq!(result(&failed)["result"], "failed", "{:#}", result(&failed));
     // The driver itself discloses them.
-    let (refused, another) = run(&folder("refused"), &address, DISCLOSES, &[CASE]);
+    let (refused, another) = run(&folder("refused"), &address, FAILS, &[&[CASE], &DISCLOSES[..]].concat());
     assert_eq!(result(&refused)["result"], "failed", "{:#}", result(&refused));
 
     let received = received.lock().expect("no panic");
@@ -246,7 +248,7 @@ fn no_secret_is_in_anything_that_conformance_tests_leave() {
         ],
     );
     reached(OF_CSI, &events(&folders[0]), is_event);
-    csi(&folders[1], DISCLOSES, &["controller_create::", "robustness::"]);
+    csi(&folders[1], FAILS, &[&["controller_create::", "robustness::"], &DISCLOSES[..]].concat());
     let canaries = canaries(&[OF_CSI], []);
     assert_eq!(canaries.len(), 32);
     let found = found(&canaries, &texts(&folders));

@@ -211,7 +211,8 @@ fn tokens_are_passed_in_the_field_that_the_driver_requires() {
     let (failed, _) = run("", &[], "context");
     assert!(failed.iter().any(|name| name.contains(LIFECYCLE)), "{failed:?}");
     // The expired token is in the secrets, too.
-    let (failed, _) = run(" --defect expired-token-accepted", &passing, "defect");
+    let sabotaged = [passing[0], "--sabotage", "expired-token-accepted"];
+    let (failed, _) = run("", &sabotaged, "defect");
     assert!(matches!(&failed[..], [one] if one.contains(EXPIRED)), "{failed:?}");
 }
 
@@ -283,13 +284,22 @@ fn no_report_quotes_a_secret_that_the_driver_quotes() {
     // The driver requires another secret, and quotes the one that it receives.
     let driver = format!(
         "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} \
-         --require-secret CreateVolume:password=another --defect secret-in-error",
+         --require-secret CreateVolume:password=another",
         env!("CARGO_BIN_EXE_claimcheck")
     );
     let out = folder.path().join("out");
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
-        .args(["csi", "--access-type", "mount", "--driver", &driver, "--secrets"])
+        .args([
+            "csi",
+            "--access-type",
+            "mount",
+            "--sabotage",
+            "secret-in-error",
+            "--driver",
+            &driver,
+            "--secrets",
+        ])
         .arg(&secrets)
         .arg("--out")
         .arg(&out)

@@ -22,35 +22,6 @@ pub(crate) struct DefectiveHost {
     pub(super) defect: Defect,
 }
 
-impl DefectiveHost {
-    /// Whether a copy from one to the other is to be omitted.
-    fn aliases(&self, from: &Path, to: &Path) -> bool {
-        let lies_in = |path: &Path, folder: &str| path.iter().any(|part| part == folder);
-        lies_in(from, "volumes")
-            && match self.defect {
-                Defect::SnapshotAliasesSource => lies_in(to, "snapshots"),
-                Defect::CloneSharesBlocks => lies_in(to, "volumes"),
-                _ => false,
-            }
-    }
-}
-
-/// The same files at a second path: writes to one appear in the other.
-fn link_tree(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir(to)?;
-    fs::set_permissions(to, fs::metadata(from)?.permissions())?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let there = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            link_tree(&entry.path(), &there)?;
-        } else {
-            fs::hard_link(entry.path(), there)?;
-        }
-    }
-    Ok(())
-}
-
 /// Unaltered effects.
 macro_rules! sound {
     ($($name:ident($($argument:ident: $type:ty),*) -> $done:ty;)*) => {
@@ -61,34 +32,6 @@ macro_rules! sound {
 }
 
 impl Host for DefectiveHost {
-    fn remove_tree(&self, path: &Path) -> io::Result<()> {
-        let volume = path.parent().is_some_and(|folder| folder.ends_with("volumes"));
-        if self.defect == Defect::DeleteKeepsData && volume {
-            return Ok(());
-        }
-        self.sound.remove_tree(path)
-    }
-
-    fn bind(&self, source: &Path, target: &Path) -> io::Result<()> {
-        // Publications alone show what is mounted already; staging shows what lies in the state directory.
-        if self.defect == Defect::PublishMountsNothing && self.sound.mounted(source)?.is_some() {
-            return Ok(());
-        }
-        self.sound.bind(source, target)
-    }
-
-    fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
-        if !self.aliases(from, to) {
-            return self.sound.copy_file(from, to, until);
-        }
-        self.sound.remove_file(to)?;
-        fs::hard_link(from, to)
-    }
-
-    fn copy_tree(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
-        if self.aliases(from, to) { link_tree(from, to) } else { self.sound.copy_tree(from, to, until) }
-    }
-
     fn mount(&self, device: &Path, target: &Path, fs: FsType, options: &MountOptions) -> io::Result<()> {
         let mut options = options.clone();
         if self.defect == Defect::XfsWithoutNouuid {
@@ -110,14 +53,12 @@ impl Host for DefectiveHost {
         unmounted
     }
 
-    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>> {
-        match self.defect {
-            Defect::StageFormatsAgain => Ok(None),
-            _ => self.sound.probe_filesystem(image),
-        }
-    }
-
     sound! {
+        remove_tree(path: &Path) -> ();
+        bind(source: &Path, target: &Path) -> ();
+        copy_file(from: &Path, to: &Path, until: Option<Instant>) -> ();
+        copy_tree(from: &Path, to: &Path, until: Option<Instant>) -> ();
+        probe_filesystem(image: &Path) -> Option<Found>;
         make_dir(path: &Path, mode: u32) -> ();
         make_sparse(path: &Path, size: u64) -> ();
         write_file(path: &Path, content: &[u8]) -> ();

@@ -1,4 +1,4 @@
-//! Seeded defects: the built-in driver with exactly one fault, to test conformance suites.
+//! Seeded defects that lie inside of a driver: those that a proxy before it can have are rows of `testing/saboteur`.
 //!
 //! The driver itself has no code for them. A defect is implemented in one of two layers around it: in front of
 //! its services (`Defective`), which changes requests, responses and their order or drops work, or below it,
@@ -20,104 +20,10 @@ use crate::{driver::Driver, host::Host};
 /// A seeded defect. Each is of a kind that has been found in real drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
 pub enum Defect {
-    /// CreateVolume returns AlreadyExists for an existing volume, even if it matches the request
-    CreateRepeatRefused,
-    /// CreateVolume creates a second volume for the name of an existing one
-    CreateRepeatMakesAnother,
-    /// CreateVolume deletes an existing volume and creates it again
-    CreateRepeatRemakes,
-    /// CreateVolume of an existing volume restores the snapshot again
-    RestoreRepeats,
-    /// CreateVolume of an existing volume copies its source again
-    CloneRepeats,
-    /// CreateVolume returns the existing volume for a known name, even if the requested size differs
-    CreateConflictAccepted,
-    /// CreateVolume returns capacity_bytes 0
-    CapacityZero,
-    /// CreateVolume returns half of the volume's capacity
-    CapacityHalved,
-    /// CreateVolume ignores limit_bytes
-    CapacityLimitIgnored,
-    /// CreateVolume returns the topology segment of another node
-    TopologyOfAnotherNode,
-    /// CreateVolume ignores the content source and creates an empty volume
-    SourceIgnored,
-    /// CreateVolume ignores a volume as content source, and creates an empty volume, if CLONE_VOLUME is not declared
-    UndeclaredSourceIgnored,
-    /// CreateVolume returns an error that contains the request's secrets
-    SecretInError,
-    /// CreateVolume and NodePublishVolume log their requests, with secrets and tokens
-    RequestsLogged,
-    /// DeleteVolume keeps the data, which reappears in the next volume of that name
-    DeleteKeepsData,
-    /// DeleteVolume deletes volumes in use
-    DeleteInUse,
-    /// DeleteVolume deletes the data of published volumes, if volumes are neither attached nor staged
-    DeletePublished,
-    /// DeleteVolume also deletes all volumes with names that begin with the name of the volume
-    DeleteByPrefix,
-    /// DeleteVolume of a clone deletes the data of its source
-    CloneDeleteEmptiesSource,
-    /// DeleteVolume of a restored volume deletes the data of the source of its snapshot
-    RestoreDeleteEmptiesSource,
-    /// DeleteVolume returns NotFound for a deleted volume
-    DeleteRepeatFails,
-    /// ControllerPublishVolume attaches a single-node volume to two nodes
-    TwoNodesAtOnce,
-    /// ControllerPublishVolume attaches to nodes that do not exist
-    UnknownNodeAccepted,
-    /// ControllerUnpublishVolume returns NotFound for volumes that do not exist
-    DetachVolumeNotFound,
-    /// ControllerUnpublishVolume returns NotFound for nodes that do not exist
-    DetachNodeNotFound,
-    /// A node accepts one volume more than max_volumes_per_node of NodeGetInfo
-    LimitOffByOne,
-    /// ValidateVolumeCapabilities confirms every request
-    ValidateConfirmsAll,
-    /// ListVolumes omits the last volume of each page except the last page
-    PagingDrops,
-    /// ListVolumes repeats the last volume of a page as the first of the next
-    PagingRepeats,
-    /// ListVolumes restarts from the first page for an unknown starting_token
-    PagingTokenIgnored,
-    /// ListVolumes omits published_node_ids
-    ListForgetsNodes,
-    /// ListSnapshots ignores source_volume_id
-    SnapshotFilterIgnored,
-    /// ListSnapshots ignores a source_volume_id that does not exist
-    SnapshotSourceGoneIgnored,
-    /// ListSnapshots ignores a snapshot_id that does not exist
-    SnapshotIdGoneIgnored,
-    /// ListSnapshots returns Internal for negative max_entries
-    SnapshotPageNegative,
-    /// Snapshots never become ready_to_use
-    NeverReady,
     /// Creation times of snapshots are in milliseconds, where the message has seconds
     TimeInMilliseconds,
-    /// CreateSnapshot returns the existing snapshot for a known name, even if the source differs
-    SnapshotConflictAccepted,
-    /// A snapshot is not a copy: later writes to its source appear in it
-    SnapshotAliasesSource,
-    /// A clone is not a copy: it shares its blocks with its source
-    CloneSharesBlocks,
-    /// DeleteSnapshot returns OK and keeps the snapshot
-    SnapshotDeleteForgotten,
-    /// DeleteSnapshot deletes the data of the source
-    SnapshotDeleteEmptiesSource,
-    /// A group snapshot lacks the snapshot of the last volume
-    GroupLacksMember,
-    /// GetMetadataDelta omits the last changed block
-    DeltaLacksBlock,
-    /// ControllerExpandVolume returns the new size and does not expand the volume
-    ExpandForgotten,
-    /// NodeExpandVolume expands neither the device nor its file system
-    ExpandForgetsFilesystem,
-    /// ControllerModifyVolume accepts unknown parameters
-    ModifyAcceptsAll,
     /// A repeated NodeStageVolume attaches a second loop device
     StageTwiceTwoLoops,
-    /// NodeStageVolume formats the device on every call
-    StageFormatsAgain,
     /// NodeStageVolume mounts xfs without `nouuid`, so that a volume and its copy cannot be mounted on one node
     XfsWithoutNouuid,
     /// NodeStageVolume and NodePublishVolume rely on the driver's records, also where a reboot has undone the mounts
@@ -128,64 +34,18 @@ pub enum Defect {
     StageForgotten,
     /// ControllerUnpublishVolume does not undo a ControllerPublishVolume that was cancelled
     AttachForgotten,
-    /// NodeUnstageVolume leaves the mount at the staging path
-    MountLeftAfterUnstage,
-    /// NodeUnstageVolume fails for a volume that is no longer staged
-    UnstageRepeatFails,
-    /// NodeUnstageVolume deletes the data of other volumes with names that begin with the name of the volume
-    UnstageEmptiesByPrefix,
-    /// NodePublishVolume succeeds without NodeStageVolume and provides an empty directory
-    PublishWithoutStage,
     /// NodePublishVolume returns one second before the mount exists
     PublishBeforeMount,
-    /// NodePublishVolume mounts nothing: writes end up on the node's own disk
-    PublishMountsNothing,
-    /// NodePublishVolume ignores readonly
-    ReadOnlyIgnored,
-    /// The driver declares VOLUME_MOUNT_GROUP and ignores volume_mount_group (fsGroup)
-    FsGroupIgnored,
-    /// NodePublishVolume accepts expired service account tokens
-    ExpiredTokenAccepted,
-    /// NodeUnpublishVolume leaves the mount at the target path
-    MountLeftAfterUnpublish,
-    /// NodeUnpublishVolume leaves the target path
-    TargetLeft,
-    /// NodeUnpublishVolume deletes the data of volumes with names that begin with "csi", as if they were inline volumes
-    UnpublishEmptiesInline,
-    /// NodeUnpublishVolume fails for a volume that is no longer published
-    UnpublishRepeatFails,
     /// NodeUnpublishVolume fails if a reboot has undone the mount
     UnpublishRequiresMount,
     /// NodeUnpublishVolume deletes the files at a target that it could not unmount
     UnpublishDeletesFiles,
-    /// NodeGetVolumeStats returns the first total of a volume again
-    StatsRemembered,
-    /// NodeGetVolumeStats returns the statistics of any volume at the path
-    StatsOfAnotherVolume,
-    /// NodeGetVolumeStats returns 2^63-1 as the number of inodes
-    InodesUnlimited,
-    /// The driver forgets its volumes when it is restarted
-    ForgetsVolumes,
-    /// All calls return Internal where NotFound is required
-    InternalForNotFound,
-    /// All calls take 200 ms after the first 100
-    SlowAfterCalls,
-    /// Each call leaks a file descriptor
-    DescriptorLeak,
     /// Each NodeStageVolume leaks a loop device
     LoopLeak,
     /// NodeGetVolumeStats of a volume that does not exist crashes the process
     CrashInCall,
     /// NodeGetVolumeStats of a volume that does not exist hangs the process, which then responds to no call
     HangInCall,
-    /// ControllerGetVolume is declared but not implemented
-    DeclaredUnimplemented,
-    /// ListVolumes is implemented but not declared
-    ImplementedUndeclared,
-    /// ControllerGetCapabilities returns a capability twice
-    CapabilityTwice,
-    /// Probe does not set `ready`
-    ProbeWithoutReady,
 }
 
 impl Defect {
@@ -215,10 +75,6 @@ impl Defect {
 
     /// The services with this defect.
     pub(crate) fn before(self, driver: Driver) -> Defective {
-        let defective = Defective::new(driver, self);
-        if self == Self::ForgetsVolumes {
-            defective.volumes().iter().for_each(|volume| defective.forget(volume));
-        }
-        defective
+        Defective::new(driver, self)
     }
 }
