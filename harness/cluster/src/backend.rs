@@ -232,6 +232,14 @@ impl Backend {
         }
     }
 
+    /// See [`Cluster::snapshots_of`](super::Cluster::snapshots_of).
+    pub(crate) async fn snapshots_of(&self, volume: &str) -> Option<usize> {
+        match self {
+            Self::Embedded(embedded) => embedded.snapshots_of(volume).await,
+            Self::Kind(_) | Self::Existing(_) => None,
+        }
+    }
+
     /// See [`Cluster::loop_devices`](super::Cluster::loop_devices).
     pub(crate) fn loop_devices(&self) -> u64 {
         match self {

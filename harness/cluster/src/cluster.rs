@@ -258,6 +258,12 @@ impl Cluster {
         self.backend.volumes_left().await
     }
 
+    /// The number of snapshots of a volume, by its handle, that the driver lists; none if it does not list them, or is not
+    /// accessible from here.
+    pub async fn snapshots_of(&self, volume: &str) -> Option<usize> {
+        self.backend.snapshots_of(volume).await
+    }
+
     /// The number of loop devices of the driver; 0 on real nodes.
     pub fn loop_devices(&self) -> u64 {
         self.backend.loop_devices()

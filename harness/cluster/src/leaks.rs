@@ -10,7 +10,7 @@ use std::{
 
 use claimcheck_csi::{
     Driver,
-    v1::{ListVolumesRequest, ListVolumesResponse},
+    v1::{ListSnapshotsRequest, ListVolumesRequest, ListVolumesResponse},
 };
 use claimcheck_model::{Leak, LeakKind};
 use claimcheck_substrate::KUBELET_DIR;
@@ -58,6 +58,13 @@ pub(super) async fn volumes_of(driver: &Driver) -> Vec<Leak> {
         async move { controller.list_volumes(request).await.ok().map(|answer| answer.into_inner()) }
     };
     listed(page).await
+}
+
+/// The number of snapshots of a volume that the driver lists; none if it does not list them.
+pub(super) async fn snapshots_of(driver: &Driver, volume: &str) -> Option<usize> {
+    let request = ListSnapshotsRequest { source_volume_id: volume.to_owned(), ..Default::default() };
+    let answer = timeout(LISTING, driver.controller().list_snapshots(request)).await.ok()?.ok()?;
+    Some(answer.into_inner().entries.len())
 }
 
 /// The volumes of all pages, by their tokens.

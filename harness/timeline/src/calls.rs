@@ -12,7 +12,7 @@ use claimcheck_model::{CsiMethod, Event, KubeletPath, Source, Stamp};
 use super::fact::{Fact, Span};
 use crate::evidence::Mount;
 
-/// The methods that act on a volume handle.
+/// The methods that act on a volume handle, or on the handle of a snapshot or of a group of snapshots.
 const METHODS: &[CsiMethod] = &[
     CsiMethod::CreateVolume,
     CsiMethod::ControllerPublishVolume,
@@ -23,10 +23,12 @@ const METHODS: &[CsiMethod] = &[
     CsiMethod::NodeUnstageVolume,
     CsiMethod::ControllerUnpublishVolume,
     CsiMethod::ControllerExpandVolume,
+    CsiMethod::ControllerModifyVolume,
     CsiMethod::DeleteVolume,
     CsiMethod::CreateSnapshot,
     CsiMethod::GetSnapshot,
     CsiMethod::DeleteSnapshot,
+    CsiMethod::DeleteVolumeGroupSnapshot,
 ];
 
 /// A driver's name and a volume handle (or, for CreateVolume, its name; or a snapshot handle).

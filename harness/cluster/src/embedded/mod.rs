@@ -218,6 +218,11 @@ impl Embedded {
         leaks
     }
 
+    /// The number of snapshots of a volume that the driver lists.
+    pub async fn snapshots_of(&self, volume: &str) -> Option<usize> {
+        leaks::snapshots_of(&self.driver, volume).await
+    }
+
     /// The components' log lines about some objects: those that contain one of their names.
     pub async fn logs_mentioning(&self, names: &[String]) -> Vec<Log> {
         let additional = self.additional_drivers.lock().await;

@@ -73,9 +73,9 @@ impl InFlight {
         lost
     }
 
-    /// Waits until a call of `method` for volume `handle` is in progress.
+    /// Waits until a call of `method` for volume `handle` is in progress; CreateVolume has only the volume's name.
     pub async fn until_started(&self, method: CsiMethod, handle: &str) {
-        let wanted = |call: &TapRecord| call.method == method && call.volume_id.as_deref() == Some(handle);
+        let wanted = |call: &TapRecord| call.method == method && call.volume() == handle;
         // `self` owns the sender, so waiting cannot fail.
         let _ = self.calls.subscribe().wait_for(|calls| calls.values().any(wanted)).await;
     }

@@ -56,7 +56,8 @@ async fn node_gone(t: Arc<Fixture>) -> Result<()> {
 
 async fn second_node_waits(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
-    let claim = t.claim("claim").await?;
+    let claim = t.claim_of_one_node("claim").await?;
+    let attachments = t.follow_attachments(&t.bound(&claim).await?);
     let first =
         t.ready_pod(&TestPod::long_running("first", &claim, "echo first > /data/who").on(&nodes[0])).await?;
     let second = TestPod::long_running("second", &claim, "test \"$(cat /data/who)\" = first").on(&nodes[1]);
@@ -65,6 +66,7 @@ async fn second_node_waits(t: Arc<Fixture>) -> Result<()> {
     t.expect_called(&t.balance_now().await?, CsiMethod::ControllerPublishVolume, 1)?;
     t.remove_pod(&first).await?;
     t.ready(&second).await?;
+    t.attached_in_turn(&attachments).await?;
     t.remove_pod(&second).await?;
     t.remove_claim(&claim).await?;
     let expected = [

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use claimcheck_engine::skip;
+use claimcheck_informer::Kind;
 use claimcheck_model::CsiMethod;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -113,6 +114,14 @@ async fn volumes(t: &Fixture, wanted: &[(&str, Value)]) -> Result<Vec<Persistent
     Ok(made)
 }
 
+/// Another claim is bound to another volume meanwhile.
+async fn binds_others(t: &Fixture) -> Result<()> {
+    let class = t.global("control");
+    t.static_volume("control", json!({ "storageClassName": class })).await?;
+    let control = t.manual_claim("control", "1Gi", json!({ "storageClassName": class })).await?;
+    expect(t, &control, "control").await
+}
+
 fn size(size: &str) -> Value {
     json!({ "capacity": { "storage": size } })
 }
@@ -179,8 +188,8 @@ async fn named_volume_is_too_small(t: Arc<Fixture>) -> Result<()> {
     volumes(&t, &[("small", size("1Gi"))]).await?;
     let claim = t.manual_claim("claim", "2Gi", json!({ "volumeName": t.global("small") })).await?;
     t.event_containing("claim", &["VolumeMismatch"], "Cannot bind to requested volume").await?;
-    t.claim_in_phase(&claim, "Pending").await?;
-    Ok(())
+    binds_others(&t).await?;
+    t.stays_pending(&claim).await
 }
 
 async fn two_claims_race(t: Arc<Fixture>) -> Result<()> {
@@ -237,7 +246,8 @@ async fn released_stays_released(t: Arc<Fixture>) -> Result<()> {
     // Another claim of the same name must not get access to the data of the first.
     let again = t.manual_claim("claim", "1Gi", json!({})).await?;
     t.event("claim", "ProvisioningFailed").await?;
-    t.claim_in_phase(&again, "Pending").await?;
+    binds_others(&t).await?;
+    t.stays_pending(&again).await?;
     t.volume_in_phase(&t.global("volume"), "Released").await?;
     // Until an administrator has handled the data and clears the claimRef.
     t.patch_volume(&t.global("volume"), json!({ "spec": { "claimRef": null } })).await?;
@@ -261,7 +271,9 @@ async fn controllers_were_away(t: Arc<Fixture>) -> Result<()> {
     t.delete_volume(&t.global("doomed")).await?;
     t.delete_claim(&gone).await?;
     t.disrupt(Victim::Controllers, Disruption::Start).await?;
-    expect(&t, &claim, "fits").await
+    expect(&t, &claim, "fits").await?;
+    t.gone(Kind::Claim, &gone.name).await?;
+    t.volume_gone(&t.global("doomed")).await
 }
 
 async fn claim_binds_to_available_volume_on_scheduling(t: Arc<Fixture>) -> Result<()> {

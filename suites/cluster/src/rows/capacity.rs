@@ -76,7 +76,10 @@ async fn fits_nowhere(t: Arc<Fixture>) -> Result<()> {
         t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     let claim = t.claim_of_driver(&small, "claim", "300Mi").await?;
     let pod = t.pod(&TestPod::long_running("pod", &claim, "")).await?;
-    t.unschedulable(&pod, &["did not have enough free storage"]).await
+    t.unschedulable(&pod, &["did not have enough free storage"]).await?;
+    let fits = t.claim_of_driver(&small, "control", "64Mi").await?;
+    t.ready_pod(&TestPod::long_running("control", &fits, "")).await?;
+    t.is_not_provisioned(&claim).await
 }
 
 async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
@@ -86,7 +89,9 @@ async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
     let first = t.claim_of_driver(&small, "first", "200Mi").await?;
     t.ready_pod(&TestPod::long_running("first", &first, "").on(&nodes[0])).await?;
     let second = t.claim_of_driver(&small, "second", "200Mi").await?;
-    let pod = t.ready_pod(&TestPod::long_running("second", &second, "")).await?;
+    // Preferred, so that only its capacity rules the node out.
+    let pod = TestPod::long_running("second", &second, "").preferring(&nodes[0]);
+    let pod = t.ready_pod(&pod).await?;
     let node = t.node_of(&pod);
     ensure!(node.as_ref() != Some(&nodes[0]), "the pod is on node {node:?}, which has no capacity left");
     Ok(())
@@ -96,5 +101,6 @@ async fn exhausted(t: Arc<Fixture>) -> Result<()> {
     let small = t.install_driver(Variant::Small, json!({})).await?;
     let claim = t.claim_of_driver(&small, "claim", "300Mi").await?;
     t.event_containing("claim", &["ProvisioningFailed"], "ResourceExhausted").await?;
-    t.claim_in_phase(&claim, "Pending").await.map(drop)
+    t.bound(&t.claim_of_driver(&small, "control", "64Mi").await?).await?;
+    t.stays_pending(&claim).await
 }

@@ -108,11 +108,15 @@ async fn in_one_pod_with_source(t: Arc<Fixture>) -> Result<()> {
 async fn waits(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let clone = t.claim_from("clone", VolumeSource::Claim(&claim), &t.usual_size()).await?;
-    let reader =
-        t.pod(&TestPod::run_to_completion("reader", &clone, "ls /data | grep -c file || true")).await?;
+    let reader = t.pod(&TestPod::run_to_completion("reader", &clone, "cat /data/file || echo empty")).await?;
     t.event_containing("clone", &["ProvisioningFailed"], "must have a status of Bound").await?;
+    t.output(&TestPod::run_to_completion("other", &t.claim("control").await?, "true")).await?;
+    t.is_not_provisioned(&clone).await?;
     write(&t, &claim, "there").await?;
-    t.ended(&reader).await.map(drop)
+    // The clone may be created as soon as its source is Bound, before the text is written.
+    let read = t.ended(&reader).await?;
+    ensure!(read == "there" || read.ends_with("empty"), "the clone contains {read:?}");
+    expect(&t, &claim, "there").await
 }
 
 async fn too_small(t: Arc<Fixture>) -> Result<()> {
@@ -132,9 +136,14 @@ async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
     t.manual_class().await?;
     t.event_containing("clone", &["ProvisioningFailed"], "Internal").await?;
     t.delete_claim(&claim).await?;
-    let source =
-        t.claim_now(&claim).await.context("the source PVC was removed while a clone of it is pending")?;
-    ensure!(source.metadata.deletion_timestamp.is_some(), "the deleted source PVC has no deletionTimestamp");
+    // Another source is not kept any longer than its clone is pending.
+    let other = t.claim("other").await?;
+    t.bound(&other).await?;
+    let copy = t.claim_from("copy", VolumeSource::Claim(&other), &t.usual_size()).await?;
+    t.bound(&copy).await?;
+    t.delete_claim(&other).await?;
+    t.gone(Kind::Claim, &other.name).await?;
+    t.claim_is_kept(&claim).await.context("the source PVC was removed while a clone of it is pending")?;
     // Whether the clone would still be created is unspecified: upstream's provisioner rejects a source in deletion.
     t.remove_claim(&clone).await?;
     t.gone(Kind::Claim, &claim.name).await

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_informer::Kind;
-use claimcheck_model::Capability;
+use claimcheck_model::{Capability, CsiMethod};
 use kube::ResourceExt;
+use serde_json::json;
 
 use super::{
     case, row,
-    snapshottable::{expect, write, written},
+    snapshottable::{expect, written},
 };
 use crate::{
     case::{Case, Pattern, Run},
@@ -83,7 +84,7 @@ async fn restored(t: Arc<Fixture>) -> Result<()> {
     ensure!(content.is_ready() && content.handle().is_some(), "the content's status is {:?}", content.status);
     let message = t.event(GROUP, "GroupSnapshotReady").await?;
     ensure!(message.contains("is ready to use"), "the Event message is {message:?}");
-    let members = t.members(GROUP, claims.len()).await?;
+    let members = t.restorable_members(GROUP, claims.len()).await?;
     for (claim, (of, member)) in claims.iter().zip(members) {
         ensure!(of == claim.name, "the source of member {} is {of:?}", member.name_any());
         let named = member.status.as_ref().and_then(|status| status.volume_group_snapshot_name.as_deref());
@@ -96,35 +97,52 @@ async fn restored(t: Arc<Fixture>) -> Result<()> {
 }
 
 /// Writes increasing numbers to both volumes in turn, so that at any point in time the first is equal to the second, or
-/// greater by one.
+/// greater by one. It never pauses: members that are taken one after the other differ by more. Prints each number once
+/// both volumes have it.
 const IN_TURN: &str = "\
+trap 'exit 0' TERM
 put() { echo $1 > $2/next && sync && mv $2/next $2/file && sync; }
 i=0
-while :; do i=$((i + 1)); put $i /data; put $i /data1; sleep 0.1; done";
+while :; do i=$((i + 1)); put $i /data; put $i /data1; echo $i; done";
+/// The number of groups, one after the other.
+const TIMES: usize = 3;
 
 async fn one_point_in_time(t: Arc<Fixture>) -> Result<()> {
     let (a, b) = (t.claim("a").await?, t.claim("b").await?);
-    for claim in [&a, &b] {
-        write(&t, claim, "0").await?;
-        t.add_to_group(claim, GROUP).await?;
-    }
-    let writer = t.ready_pod(&TestPod::run_to_completion("writer", &a, IN_TURN).also(&b)).await?;
+    let writer = t.ready_pod(&TestPod::endless("writer", &a, IN_TURN).also(&b)).await?;
     let class = t.group_class(Policy::Delete).await?;
-    t.group_snapshot(GROUP, Some(&class)).await?;
-    t.ready_group(GROUP).await?;
-    t.remove_pod(&writer).await?;
-    let mut numbers = Vec::new();
-    for (of, member) in t.members(GROUP, 2).await? {
-        let (name, source) = (format!("restored-{of}"), member.name_any());
-        let restored = t.claim_from(&name, VolumeSource::Snapshot(&source), &t.usual_size()).await?;
-        let reader = format!("reader-of-{name}");
-        let text = t.output(&TestPod::run_to_completion(&reader, &restored, "cat /data/file")).await?;
-        numbers.push(text.trim().parse::<i64>().with_context(|| format!("{name} contains {text:?}"))?);
+    // The numbers that both volumes had before each group.
+    let mut groups = Vec::new();
+    let mut before = 0;
+    for group in (0..TIMES).map(|number| format!("{GROUP}-{number}")) {
+        t.add_to_group(&a, &group).await?;
+        t.add_to_group(&b, &group).await?;
+        before = t.number_printed(&writer, before).await?;
+        t.group_snapshot(&group, Some(&class)).await?;
+        t.ready_group(&group).await?;
+        groups.push((group, before));
     }
-    ensure!(
-        (0..=1).contains(&(numbers[0] - numbers[1])),
-        "the numbers {numbers:?} were never on the volumes at the same time"
-    );
+    t.remove_pod(&writer).await?;
+    for (group, before) in groups {
+        let mut restored = Vec::new();
+        for (of, member) in t.restorable_members(&group, 2).await? {
+            let (name, source) = (format!("{group}-{of}"), member.name_any());
+            restored.push(t.claim_from(&name, VolumeSource::Snapshot(&source), &t.usual_size()).await?);
+        }
+        let reader = format!("reader-of-{group}");
+        let read = TestPod::run_to_completion(&reader, &restored[0], "cat /data/file /data1/file");
+        let text = t.output(&read.also(&restored[1])).await?;
+        let numbers = text.lines().map(str::parse::<i64>).collect::<Result<Vec<_>, _>>();
+        let numbers = numbers.with_context(|| format!("the members of {group} contain {text:?}"))?;
+        ensure!(
+            numbers.len() == 2 && (0..=1).contains(&(numbers[0] - numbers[1])),
+            "the numbers {numbers:?} of {group} were never on the volumes at the same time"
+        );
+        ensure!(
+            numbers[1] >= before,
+            "the members of {group} have the numbers {numbers:?}, although both volumes had {before} before"
+        );
+    }
     Ok(())
 }
 
@@ -138,7 +156,7 @@ async fn deleted(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn member_alone(t: Arc<Fixture>) -> Result<()> {
-    one_claim(&t).await?;
+    let claim = one_claim(&t).await?;
     let class = t.group_class(Policy::Delete).await?;
     t.group_snapshot(GROUP, Some(&class)).await?;
     let group = t.ready_group(GROUP).await?;
@@ -147,7 +165,8 @@ async fn member_alone(t: Arc<Fixture>) -> Result<()> {
     t.delete_snapshot(&member).await?;
     let message = t.event(&member, "SnapshotDeletePending").await?;
     ensure!(message.contains("is not allowed as it belongs to group snapshot"), "the Event is {message:?}");
-    t.ready_snapshot(&member).await.context("the member was deleted")?;
+    let alone = t.snapshot_class(Policy::Delete).await?;
+    t.snapshot_is_kept(&member, &claim, &alone).await.context("the member was deleted alone")?;
     t.remove_group(&group).await
 }
 
@@ -203,14 +222,24 @@ async fn default_class(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn retained(t: Arc<Fixture>) -> Result<()> {
-    one_claim(&t).await?;
+    let claim = written(&t, "claim", "kept").await?;
+    t.add_to_group(&claim, GROUP).await?;
     let class = t.group_class(Policy::Retain).await?;
     t.group_snapshot(GROUP, Some(&class)).await?;
     let group = t.ready_group(GROUP).await?;
-    t.members(GROUP, 1).await?;
+    let members = t.restorable_members(GROUP, 1).await?;
+    let member = t.content_of(&members[0].1).await?;
+    let member = member.handle().context("the content of the member has no handle")?;
     t.delete_group(GROUP).await?;
     t.gone(Kind::GroupSnapshot, GROUP).await?;
     let content = t.group_content_of(&group).await.context("the content was deleted")?;
     ensure!(content.metadata.deletion_timestamp.is_none(), "the content is being deleted");
-    Ok(())
+    // With a new content that is retained as well: the group is deleted as a whole at the end.
+    let imported = t.content_like("imported", member, "imported", Policy::Retain).await?;
+    t.snapshot_like("imported", json!({ "source": { "volumeSnapshotContentName": imported } })).await?;
+    t.ready_snapshot("imported").await.context("the member no longer exists in the driver")?;
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("imported"), &t.usual_size()).await?;
+    expect(&t, &restored, "kept").await?;
+    let handle = content.handle().context("the content of the group has no handle")?;
+    t.not_called_for(CsiMethod::DeleteVolumeGroupSnapshot, handle).await
 }

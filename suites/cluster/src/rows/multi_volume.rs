@@ -14,7 +14,6 @@ use crate::{
 
 const SUITE: &str = "multi_volume";
 const KEEPS: Need = Need::Capability(Capability::Persistence);
-const MANY: &[Need] = &[Need::Capability(Capability::Multipods)];
 const UPSTREAM: &str = "multiVolume";
 
 pub(super) const ROWS: &[Case] = &[
@@ -39,16 +38,23 @@ pub(super) const ROWS: &[Case] = &[
         "a read-write pod and a read-only pod on one node share a volume",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        MANY,
+        &[Need::HostPaths, Need::Capability(Capability::Multipods)],
         case!(reader_with_writer),
     ),
-    row(SUITE, "a volume mounted read-only rejects writes", UPSTREAM, Pattern::EXT4, &[], case!(read_only)),
+    row(
+        SUITE,
+        "a volume mounted read-only rejects writes",
+        UPSTREAM,
+        Pattern::EXT4,
+        &[Need::HostPaths],
+        case!(read_only),
+    ),
     row(
         SUITE,
         "a filesystem volume that no container mounts is not published",
         "volumeMode",
         Pattern::IMMEDIATE,
-        &[],
+        &[Need::Tap],
         case!(unused),
     ),
     row(
@@ -56,7 +62,7 @@ pub(super) const ROWS: &[Case] = &[
         "five pods on one node share one attachment and one NodeStageVolume call of a volume",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        MANY,
+        &[Need::Tap, Need::Attach, Need::Stage, Need::Capability(Capability::Multipods)],
         case!(five_pods),
     ),
 ];
@@ -84,23 +90,39 @@ async fn two_volumes(t: &Fixture, first: &str, second: &str) -> Result<()> {
     Ok(())
 }
 
+/// Reads what was written before, and tries to write.
+const READ: &str = "cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused";
+
 async fn reader_with_writer(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = t.claim("claim").await?;
-    t.ready_pod(&TestPod::long_running("writer", &claim, "echo shared > /data/file").on(&node)).await?;
-    let script = "cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused";
-    let output =
-        t.output(&TestPod::run_to_completion("reader", &claim, script).read_only().on(&node)).await?;
-    ensure!(output == "shared\nrefused", "unexpected output of the reader {output:?}");
+    let write = "echo again >> /data/log && sync && echo written";
+    let writer = TestPod::long_running("writer", &claim, "echo shared > /data/file").probing(write).on(&node);
+    let writer = t.ready_pod(&writer).await?;
+    let reader = TestPod::long_running("reader", &claim, "").probing(READ).read_only_claims().on(&node);
+    let reader = t.ready_pod(&reader).await?;
+    let seen = t.probed(&reader).await?;
+    ensure!(seen == "shared refused", "the read-only pod reads and writes: {seen:?}");
+    t.is_read_only_on_node(&reader, &t.bound(&claim).await?).await?;
+    let during = t.probed(&writer).await?;
+    t.remove_pod(&reader).await?;
+    let after = t.probed(&writer).await?;
+    ensure!(
+        [during.as_str(), &after] == ["written", "written"],
+        "the writer while a read-only pod uses its volume on the same node, and afterwards: {during:?}, {after:?}"
+    );
     Ok(())
 }
 
 async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let script = "touch /data/file 2>&1 | grep -o 'Read-only file system'";
-    let output = t.output(&TestPod::run_to_completion("pod", &claim, script).read_only()).await?;
-    ensure!(output == "Read-only file system", "unexpected pod output {output:?}");
-    Ok(())
+    t.output(&TestPod::run_to_completion("writer", &claim, "echo kept > /data/file && sync")).await?;
+    t.remove_named_pod("writer").await?;
+    let read = "cat /data/file; touch /data/other 2>&1 | grep -o 'Read-only file system'";
+    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "").probing(read).read_only_claims()).await?;
+    let seen = t.probed(&pod).await?;
+    ensure!(seen == "kept Read-only file system", "the pod reads and writes: {seen:?}");
+    t.is_read_only_on_node(&pod, &t.bound(&claim).await?).await
 }
 
 async fn unused(t: Arc<Fixture>) -> Result<()> {

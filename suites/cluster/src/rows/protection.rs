@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use claimcheck_informer::Kind;
 use kube::ResourceExt;
 use serde_json::json;
@@ -73,6 +73,7 @@ async fn no_new_pod(t: Arc<Fixture>) -> Result<()> {
     let second = t.pod(&TestPod::long_running("second", &claim, "")).await?;
     // With a stale cache the scheduler binds the pod to a node, and the kubelet reports the error instead.
     t.event_containing("second", &["FailedScheduling", "FailedMount"], "is being deleted").await?;
+    t.container_waits(&second, "main").await?;
     t.remove_pod(&first).await?;
     // Once scheduled, the pod counts as a user of the claim, although it never mounts the volume.
     if t.node_of(&second).is_some() {
@@ -85,6 +86,7 @@ async fn completed_pod_unmounts(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     t.output(&TestPod::run_to_completion("pod", &claim, "echo done")).await?;
     t.delete_claim(&claim).await?;
+    t.claim_is_kept(&claim).await.context("the claim is gone although its completed pod exists")?;
     t.remove_named_pod("pod").await?;
     t.gone(Kind::Claim, &claim.name).await
 }
@@ -96,6 +98,7 @@ async fn bound_volume_stays(t: Arc<Fixture>) -> Result<()> {
     t.delete_volume(&volume).await?;
     let finalizers = t.volume_now(&volume).await?.metadata.finalizers.unwrap_or_default();
     ensure!(finalizers == ["kubernetes.io/pv-protection"], "its finalizers are {finalizers:?}");
+    t.volume_is_kept(&volume).await.context("the volume is gone although a claim is bound to it")?;
     t.claim_in_phase(&claim, "Bound").await?;
     t.delete_claim(&claim).await?;
     t.volume_gone(&volume).await

@@ -46,7 +46,7 @@ const fn life_cycle(pattern: Pattern) -> Case {
         "a volume is provisioned, used by a pod and deleted with each CSI call exactly once",
         "provisioning",
         pattern,
-        &[],
+        &[Need::Tap],
         case!(whole_life),
     )
 }
@@ -75,6 +75,8 @@ async fn unbound_claim_waits_for_consumer(t: Arc<Fixture>) -> Result<()> {
     let now = t.claim_now(&claim).await?;
     let volume = now.spec.and_then(|spec| spec.volume_name);
     ensure!(volume.is_none(), "the claim has volume {volume:?} before any pod uses it");
+    t.output(&TestPod::run_to_completion("control", &t.claim("control").await?, "true")).await?;
+    t.is_not_provisioned(&claim).await?;
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "").on(&node)).await?;
     let selected = t.claim_now(&claim).await?.metadata.annotations.unwrap_or_default().remove(SELECTED_NODE);
@@ -87,8 +89,7 @@ async fn claim_in_use_is_protected(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "")).await?;
     t.bound(&claim).await?;
     t.delete_claim(&claim).await?;
-    let now = t.claim_now(&claim).await.context("the claim is gone although a pod uses it")?;
-    ensure!(now.metadata.deletion_timestamp.is_some(), "the deleted claim has no deletionTimestamp");
+    t.claim_is_kept(&claim).await.context("the claim is gone although a pod uses it")?;
     t.remove_pod(&pod).await?;
     t.gone(claimcheck_informer::Kind::Claim, &claim.name).await
 }

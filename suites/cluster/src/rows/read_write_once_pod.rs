@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Pattern},
-    fixture::{Claim, Fixture, TestPod},
+    fixture::{Claim, Fixture, Script, TestPod},
     need::Need,
 };
 
@@ -42,26 +42,37 @@ async fn claim(t: &Fixture) -> Result<Claim> {
         "spec": {
             "accessModes": ["ReadWriteOncePod"],
             "storageClassName": t.class().await?,
-            "resources": { "requests": { "storage": "64Mi" } },
+            "resources": { "requests": { "storage": t.usual_size() } },
         },
     }))
     .await
 }
 
+/// The scheduler keeps a pod away from the node, and the kubelet refuses the volume to a pod that has the node already.
 async fn second_waits(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
-    waits_between(&t, &node, &node).await
+    let claim = claim(&t).await?;
+    let holder = t.ready_pod(&TestPod::long_running("holder", &claim, "").on(&node)).await?;
+    let waiter = t.pod(&TestPod::long_running("waiter", &claim, "").on(&node)).await?;
+    t.unschedulable(&waiter, &["ReadWriteOncePod access mode"]).await?;
+    let volume = json!({ "persistentVolumeClaim": { "claimName": claim.name } });
+    let assigned = Script::long_running("assigned", "").volume("data", volume);
+    let assigned = t.script(&assigned.spec(json!({ "nodeName": node }))).await?;
+    let refused = "ReadWriteOncePod access mode and is already in use by another pod";
+    t.event_containing("assigned", &["FailedMount"], refused).await?;
+    t.container_waits(&assigned, "main").await?;
+    t.remove_pod(&holder).await?;
+    t.ready(&assigned).await?;
+    t.remove_pod(&assigned).await?;
+    t.ready(&waiter).await?;
+    t.remove_pod(&waiter).await
 }
 
 async fn second_waits_elsewhere(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
-    waits_between(&t, &nodes[0], &nodes[1]).await
-}
-
-async fn waits_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
-    let claim = claim(t).await?;
-    let holder = t.ready_pod(&TestPod::long_running("holder", &claim, "").on(first)).await?;
-    let waiter = t.pod(&TestPod::long_running("waiter", &claim, "").on(second)).await?;
+    let claim = claim(&t).await?;
+    let holder = t.ready_pod(&TestPod::long_running("holder", &claim, "").on(&nodes[0])).await?;
+    let waiter = t.pod(&TestPod::long_running("waiter", &claim, "").on(&nodes[1])).await?;
     // The rest of the message differs between versions of Kubernetes.
     t.unschedulable(&waiter, &["ReadWriteOncePod access mode"]).await?;
     t.remove_pod(&holder).await?;

@@ -83,8 +83,8 @@ async fn retained_data(t: Arc<Fixture>) -> Result<()> {
     t.patch_volume(&name, json!({ "spec": { "claimRef": null } })).await?;
     t.volume_in_phase(&name, "Available").await?;
     let class = t.class().await?;
-    let second =
-        t.manual_claim("second", "64Mi", json!({ "storageClassName": class, "volumeName": name })).await?;
+    let of_volume = json!({ "accessModes": t.access_modes(), "storageClassName": class, "volumeName": name });
+    let second = t.manual_claim("second", &t.usual_size(), of_volume).await?;
     t.bound(&second).await?;
     let output = t.output(&TestPod::run_to_completion("reader", &second, "cat /data/file")).await?;
     ensure!(output == "kept", "the second claim's volume contains {output:?}");
@@ -114,11 +114,13 @@ async fn changed_when_released(t: Arc<Fixture>) -> Result<()> {
 async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {
     let (claim, name) = claimed(&t).await?;
     // Before the deletion, since the attacher does not attach a volume that is being deleted.
-    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo still > /data/here")).await?;
+    let write = TestPod::long_running("pod", &claim, "echo still > /data/here");
+    let pod = t.ready_pod(&write.probing("cat /data/here && date > /data/later")).await?;
     t.delete_volume(&name).await?;
-    let volume = t.volume_now(&name).await?;
-    ensure!(volume.metadata.deletion_timestamp.is_some(), "the volume is not being deleted");
+    t.volume_is_kept(&name).await.context("the volume is gone although a claim is bound to it")?;
     t.claim_in_phase(&claim, "Bound").await?;
+    let seen = t.probed(&pod).await?;
+    ensure!(seen == "still", "the pod on the deleted volume reads and writes: {seen:?}");
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     t.volume_gone(&name).await?;

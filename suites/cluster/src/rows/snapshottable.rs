@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Pattern, Run},
-    fixture::{Claim, Fixture, Policy, Script, TestPod, VolumeSource},
+    fixture::{Claim, Fixture, Policy, Script, TestPod, VolumeSource, restore_size},
     need::Need,
 };
 
@@ -146,6 +146,12 @@ async fn fields(t: Arc<Fixture>) -> Result<()> {
         status.error.is_none() && status.creation_time.is_some(),
         "the status of the snapshot is {status:?}"
     );
+    // Zero, if the driver does not know it.
+    let sizes = (restore_size(&snapshot), content.status.as_ref().and_then(|status| status.restore_size));
+    ensure!(
+        sizes.0.is_some() && sizes.0 == sizes.1,
+        "restoreSize of the snapshot and of its content are {sizes:?} bytes"
+    );
     let message = t.event("snapshot", "SnapshotReady").await?;
     ensure!(message.contains("is ready to use"), "the Event message is {message:?}");
     t.remove_snapshot(&snapshot).await?;
@@ -171,7 +177,7 @@ async fn deleted(t: Arc<Fixture>) -> Result<()> {
 async fn only_in_the_driver(t: &Fixture, claim: &Claim) -> Result<String> {
     let class = t.snapshot_class(Policy::Retain).await?;
     t.snapshot("first", claim, &class).await?;
-    let snapshot = t.ready_snapshot("first").await?;
+    let snapshot = t.restorable("first").await?;
     let content = t.content_of(&snapshot).await?;
     let handle = content.handle().context("the content has no handle")?.to_owned();
     t.remove_snapshot(&snapshot).await?;
@@ -218,16 +224,18 @@ async fn pre_provisioned(t: Arc<Fixture>) -> Result<()> {
 async fn in_use(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let write = "echo before > /data/file && sync";
-    let pod = t.ready_pod(&TestPod::long_running("writer", &claim, write)).await?;
-    t.taken("snapshot", &claim).await?;
-    t.ready(&pod).await?;
+    let read = "cat /data/file && date > /data/later";
+    let pod = t.ready_pod(&TestPod::long_running("writer", &claim, write).probing(read)).await?;
+    t.taken_in_use("snapshot", &claim).await?;
+    let read = t.probed(&pod).await?;
+    ensure!(read == "before", "after the snapshot the pod that uses its source reads and writes: {read:?}");
     let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "before").await
 }
 
 async fn of_ephemeral(t: Arc<Fixture>) -> Result<()> {
     let spec = json!({
-        "accessModes": ["ReadWriteOnce"],
+        "accessModes": t.access_modes(),
         "storageClassName": t.class().await?,
         "resources": { "requests": { "storage": t.usual_size() } },
     });
@@ -236,7 +244,7 @@ async fn of_ephemeral(t: Arc<Fixture>) -> Result<()> {
     let pod = t.script(&Script::long_running("pod", script).volume("data", volume)).await?;
     t.ready(&pod).await?;
     let claim = t.adopt_claim("pod-data").await?;
-    t.taken("snapshot", &claim).await?;
+    t.taken_in_use("snapshot", &claim).await?;
     t.remove_pod(&pod).await?;
     t.gone(Kind::Claim, &claim.name).await?;
     let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
@@ -288,6 +296,7 @@ async fn used(t: Arc<Fixture>) -> Result<()> {
     t.claim_in_phase(&restored, "Pending").await?;
     t.delete_snapshot("snapshot").await?;
     t.event("snapshot", "SnapshotDeletePending").await?;
+    t.snapshot_is_kept("snapshot", &claim, &t.global("delete")).await?;
     t.remove_claim(&restored).await?;
     t.gone(Kind::Snapshot, "snapshot").await
 }
@@ -302,9 +311,9 @@ async fn many(t: Arc<Fixture>) -> Result<()> {
                 write(t, &claim, &format!("{volume}-{round}")).await?;
                 let name = format!("snapshot-{volume}-{round}");
                 t.snapshot(&name, &claim, class).await?;
-                t.ready_snapshot(&name).await?;
+                t.restorable(&name).await?;
             }
-            for round in [0, 2] {
+            for round in 0..3 {
                 let name = format!("snapshot-{volume}-{round}");
                 let restored = format!("restored-{volume}-{round}");
                 let restored =
@@ -336,8 +345,11 @@ async fn answer_lost(t: Arc<Fixture>) -> Result<()> {
     t.lose_answer(&volume, CsiMethod::CreateSnapshot).await?;
     let class = t.snapshot_class(Policy::Delete).await?;
     t.snapshot("snapshot", &claim, &class).await?;
+    t.injected(CsiMethod::CreateSnapshot).await?;
     let snapshot = t.ready_snapshot("snapshot").await?;
+    t.has_snapshots(&volume, 1).await?;
     t.remove_snapshot(&snapshot).await?;
+    t.has_snapshots(&volume, 0).await?;
     t.remove_claim(&claim).await
 }
 

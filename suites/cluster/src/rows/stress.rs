@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use crate::testdriver::StressTestOptions;
 use anyhow::Result;
-use claimcheck_model::CsiMethod;
+use claimcheck_model::{Capability, CsiMethod};
 use futures::future::try_join_all;
 
 use super::{case, row};
 use crate::{
     case::{Case, Pattern},
-    fixture::{Fixture, TestPod},
+    fixture::{Claim, Fixture, TestPod},
+    need::Need,
 };
 
 const SUITE: &str = "stress";
@@ -23,7 +24,7 @@ pub(super) const ROWS: &[Case] = &[
         "many volumes with one pod each are created and deleted concurrently",
         "volume-stress",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        &[],
+        &[Need::Capability(Capability::Persistence)],
         case!(many_at_once),
     ),
     row(
@@ -57,10 +58,13 @@ async fn many_at_once(t: Arc<Fixture>) -> Result<()> {
     let scale = t.stress().filter(|scale| scale.num_pods > 0);
     let scale = scale.unwrap_or(StressTestOptions { num_pods: VOLUMES, num_restarts: 0 });
     let names: Vec<String> = (0..scale.num_pods).map(|n| format!("v{n}")).collect();
-    try_join_all(names.iter().map(|name| one(&t, name, scale.num_restarts))).await?;
+    // Each volume is read only after all of them were written: two that share storage have one name by then.
+    let pods = scale.num_restarts.max(1) + 1;
+    let claims = try_join_all(names.iter().map(|name| written(&t, name))).await?;
+    try_join_all(claims.iter().map(|claim| read_back(&t, claim, pods - 1))).await?;
     let balance = t.balance().await?;
     let volumes = scale.num_pods as u64;
-    let pods = volumes * (scale.num_restarts as u64 + 1);
+    let pods = volumes * pods as u64;
     let called = |method, times| t.expect_called(&balance, method, times);
     called(CsiMethod::CreateVolume, volumes)?;
     called(CsiMethod::ControllerPublishVolume, pods)?;
@@ -69,15 +73,25 @@ async fn many_at_once(t: Arc<Fixture>) -> Result<()> {
     called(CsiMethod::DeleteVolume, volumes)
 }
 
-/// One volume and its pod, which is recreated this many times.
-async fn one(t: &Fixture, name: &str, restarts: usize) -> Result<()> {
+/// A volume to which its first pod has written the volume's name.
+async fn written(t: &Fixture, name: &str) -> Result<Claim> {
     let claim = t.claim(name).await?;
-    let script = format!("echo {name} > /data/name && test \"$(cat /data/name)\" = {name}");
-    for _ in 0..=restarts {
-        let pod = t.ready_pod(&TestPod::long_running(name, &claim, &script)).await?;
-        let volume = t.bound(&claim).await?;
-        t.remove_pod(&pod).await?;
-        t.attachments_gone(&volume).await?;
+    used(t, &claim, &format!("test ! -e /data/name && echo {name} > /data/name && sync")).await?;
+    Ok(claim)
+}
+
+/// Reads a volume's name in several pods, one after the other, and deletes the volume.
+async fn read_back(t: &Fixture, claim: &Claim, pods: usize) -> Result<()> {
+    for _ in 0..pods {
+        used(t, claim, &format!("test \"$(cat /data/name)\" = {}", claim.name)).await?;
     }
-    t.remove_claim(&claim).await
+    t.remove_claim(claim).await
+}
+
+/// Uses a volume in a pod that runs this script, until it is detached.
+async fn used(t: &Fixture, claim: &Claim, script: &str) -> Result<()> {
+    let pod = t.ready_pod(&TestPod::long_running(&claim.name, claim, script)).await?;
+    let volume = t.bound(claim).await?;
+    t.remove_pod(&pod).await?;
+    t.attachments_gone(&volume).await
 }

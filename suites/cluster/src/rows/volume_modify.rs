@@ -65,6 +65,7 @@ pub(super) const ROWS: &[Case] = &[
 const SIZE: &str = "64Mi";
 
 async fn driver(t: &Fixture) -> Result<InstalledDriver> {
+    t.serves_attributes_classes().await?;
     t.install_driver(Variant::Modified, json!({})).await
 }
 
@@ -94,6 +95,8 @@ async fn made_late(t: Arc<Fixture>) -> Result<()> {
     let driver = driver(&t).await?;
     let claim = with(&t, &driver, &t.global("late")).await?;
     t.event_containing("claim", &["ProvisioningFailed"], "not found").await?;
+    t.bound(&t.claim_of_driver(&driver, "control", SIZE).await?).await?;
+    t.is_not_provisioned(&claim).await?;
     let late = class(&t, "late", "100").await?;
     t.modified(&claim, &late).await
 }
@@ -101,8 +104,10 @@ async fn made_late(t: Arc<Fixture>) -> Result<()> {
 async fn made_with_invalid(t: Arc<Fixture>) -> Result<()> {
     let driver = driver(&t).await?;
     let invalid = class(&t, "invalid", "0").await?;
-    with(&t, &driver, &invalid).await?;
-    t.event_containing("claim", &["ProvisioningFailed"], "iops").await
+    let claim = with(&t, &driver, &invalid).await?;
+    t.event_containing("claim", &["ProvisioningFailed"], "iops").await?;
+    t.bound(&t.claim_of_driver(&driver, "control", SIZE).await?).await?;
+    t.stays_pending(&claim).await
 }
 
 async fn given(t: Arc<Fixture>) -> Result<()> {
@@ -112,6 +117,7 @@ async fn given(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     t.modify(&claim, &silver).await?;
     t.modified(&claim, &silver).await?;
+    t.driver_modified(1).await?;
     t.event_containing("claim", &["VolumeModifySuccessful"], &silver).await
 }
 
@@ -119,9 +125,13 @@ async fn changed(t: Arc<Fixture>) -> Result<()> {
     let driver = driver(&t).await?;
     let (silver, gold) = (class(&t, "silver", "100").await?, class(&t, "gold", "1000").await?);
     let claim = having(&t, &driver, &silver).await?;
-    let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "echo kept > /data/ticket && sync")).await?;
+    let pod = TestPod::long_running("pod", &claim, "echo kept > /data/ticket && sync");
+    let pod = t.ready_pod(&pod.probing("cat /data/ticket && date > /data/later")).await?;
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await?;
+    t.driver_modified(1).await?;
+    let read = t.probed(&pod).await?;
+    ensure!(read == "kept", "after the modification the pod that uses the volume reads and writes: {read:?}");
     t.remove_pod(&pod).await?;
     let output = t.output(&TestPod::run_to_completion("reader", &claim, "cat /data/ticket")).await?;
     ensure!(output.trim() == "kept", "after the modification the next pod read {output:?}");
@@ -135,9 +145,11 @@ async fn waits(t: Arc<Fixture>) -> Result<()> {
     t.modify(&claim, &t.global("missing")).await?;
     t.modification_is(&claim, Progress::Pending).await?;
     t.event_containing("claim", &["VolumeModifyFailed"], "does not exist").await?;
+    t.not_modified(&claim).await?;
     // Not by creating the missing class: upstream's resizer retries only when the claim changes.
     t.modify(&claim, &gold).await?;
-    t.modified(&claim, &gold).await
+    t.modified(&claim, &gold).await?;
+    t.driver_modified(1).await
 }
 
 async fn foreign(t: Arc<Fixture>) -> Result<()> {
@@ -148,8 +160,17 @@ async fn foreign(t: Arc<Fixture>) -> Result<()> {
     t.modify(&claim, &other).await?;
     t.modification_is(&claim, Progress::Pending).await?;
     t.event_containing("claim", &["VolumeModifyFailed"], Variant::Limited.name()).await?;
+    // The resizer modifies another volume meanwhile.
+    let control = t.claim_of_driver(&driver, "control", SIZE).await?;
+    t.bound(&control).await?;
+    t.modify(&control, &gold).await?;
+    t.modified(&control, &gold).await?;
+    t.driver_modified(1).await?;
+    t.keeps_attributes_class(&claim, &silver).await?;
+    t.not_modified(&claim).await?;
     t.modify(&claim, &gold).await?;
-    t.modified(&claim, &gold).await
+    t.modified(&claim, &gold).await?;
+    t.driver_modified(2).await
 }
 
 async fn recovers(t: Arc<Fixture>) -> Result<()> {
@@ -162,7 +183,9 @@ async fn recovers(t: Arc<Fixture>) -> Result<()> {
     t.modification_failed(&claim).await?;
     t.event_containing("claim", &["VolumeModifyFailed"], "iops").await?;
     t.modify(&claim, &gold).await?;
-    t.modified(&claim, &gold).await
+    t.modified(&claim, &gold).await?;
+    // One of them with the rejected class.
+    t.driver_modified(2).await
 }
 
 async fn unset(t: Arc<Fixture>) -> Result<()> {
@@ -198,7 +221,7 @@ async fn protected(t: Arc<Fixture>) -> Result<()> {
     let claim = having(&t, &driver, &silver).await?;
     t.attributes_class_is_protected(&silver).await?;
     t.delete_attributes_class(&silver).await?;
-    ensure!(t.attributes_class_is_going(&silver).await?, "{silver} was removed while a volume uses it");
+    t.attributes_class_is_kept(&silver, &class(&t, "unused", "100").await?).await?;
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await?;
     t.attributes_class_is_gone(&silver).await
@@ -225,5 +248,5 @@ async fn many(t: Arc<Fixture>) -> Result<()> {
         anyhow::Ok(())
     }))
     .await?;
-    Ok(())
+    t.driver_modified((VOLUMES * TIMES) as u64).await
 }
