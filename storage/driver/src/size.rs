@@ -26,15 +26,16 @@ impl SizeRange {
     /// Parses the field `capacity_range`.
     pub fn parse(range: Option<CapacityRange>) -> Result<Self> {
         let CapacityRange { required_bytes, limit_bytes } = range.unwrap_or_default();
-        let positive = |field, bytes: i64| {
-            u64::try_from(bytes).map_err(|_| Error::invalid(field, format!("{bytes} is negative")))
+        let positive = |field: &str, bytes: i64| {
+            u64::try_from(bytes).map_err(|_| Error::OutOfRange(format!("{field} {bytes} is negative")))
         };
         let required = positive("capacity_range.required_bytes", required_bytes)?;
         let limit = positive("capacity_range.limit_bytes", limit_bytes)?;
         let limit = (limit > 0).then_some(limit);
         if limit.is_some_and(|limit| limit < required) {
-            let reason = format!("{limit_bytes} is less than required_bytes {required_bytes}");
-            return Err(Error::invalid("capacity_range.limit_bytes", reason));
+            return Err(Error::OutOfRange(format!(
+                "capacity_range.limit_bytes {limit_bytes} is less than required_bytes {required_bytes}"
+            )));
         }
         Ok(Self { required, limit })
     }
@@ -151,7 +152,7 @@ mod tests {
             assert_eq!(size.map_err(|error| error.code()), expected, "{kind} {required} {limit}");
         }
         for (required, limit) in [(-1, 0), (0, -1), (2, 1)] {
-            assert_eq!(range(required, limit).unwrap_err().code(), Code::InvalidArgument);
+            assert_eq!(range(required, limit).unwrap_err().code(), Code::OutOfRange);
         }
     }
 
