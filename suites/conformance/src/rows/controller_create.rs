@@ -57,11 +57,11 @@ pub(super) const ROWS: &[Row] = &[
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when requesting to create a volume with already existing name and same capacity"),
     Row::new("CreateVolume with an existing name and a different size returns AlreadyExists", spec::EXISTS, case!(other_size))
-        .needs(&[CREATE, CREATE_AGAIN])
+        .needs(&[CREATE, CREATE_AGAIN, IF_MOUNTED, IF_PERSISTS])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when requesting to create a volume with already existing name and different capacity"),
     Row::new("CreateVolume with an existing name and a different access type creates no second volume", spec::EXISTS, case!(other_access))
         .needs(&[CREATE, Need::Access(Access::Mount), Need::Access(Access::Block), CREATE_AGAIN]),
-    Row::new("CreateVolume with an existing name and a different source returns AlreadyExists", spec::EXISTS, case!(other_source)).needs(&[CREATE, CLONE, CREATE_AGAIN, VOLUME_USED]),
+    Row::new("CreateVolume with an existing name and a different source returns AlreadyExists", spec::EXISTS, case!(other_source)).needs(&[CREATE, CLONE, CREATE_AGAIN, VOLUME_USED, IF_MOUNTED, IF_PERSISTS]),
     Row::new("CreateVolume with the longest allowed name succeeds", spec::ANY_NAME, case!(longest))
         .needs(&[CREATE, CREATE_AGAIN])
         .establishes(&[Effect::AnyName])
@@ -233,7 +233,8 @@ pub(super) fn same_capacity(made: i64, found: i64, call: &str) -> Result<()> {
 
 async fn other_size(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
-    let (size, grown) = (f.make(request.clone()).await?.capacity_bytes, f.config().grown());
+    let first = with_text(f, f.make(request.clone()).await?).await?;
+    let (size, grown) = (first.capacity_bytes, f.config().grown());
     request.capacity_range = Some(f.driver().range(grown));
     let what = "CreateVolume with an existing name and a different size";
     match f.create_volume(request).await {
@@ -242,7 +243,27 @@ async fn other_size(f: &Fixture) -> Result<()> {
         Ok(_) if size >= grown => {}
         answer => answer.refused(what, &[Code::AlreadyExists])?,
     }
-    Ok(())
+    keeps_text(f, &first, what).await
+}
+
+/// What a volume holds to which a second request with its name must do nothing.
+const TEXT: &str = "written before the second request";
+
+/// The volume with a text, if cases can write to it.
+async fn with_text(f: &Fixture, volume: Volume) -> Result<Volume> {
+    if !f.writes() {
+        return Ok(volume);
+    }
+    f.put(volume, TEXT).await.map_err(|error| f.unless_data_fails(error))
+}
+
+/// Checks that such a volume still holds its text.
+async fn keeps_text(f: &Fixture, volume: &Volume, what: &str) -> Result<()> {
+    if !f.writes() {
+        return Ok(());
+    }
+    let kept = f.must_still_hold(volume, TEXT, &format!("in the existing volume, after {what}")).await;
+    kept.map_err(|error| f.unless_data_fails(error))
 }
 
 async fn other_access(f: &Fixture) -> Result<()> {
@@ -268,11 +289,12 @@ async fn other_access(f: &Fixture) -> Result<()> {
 async fn other_source(f: &Fixture) -> Result<()> {
     let source = f.volume().await?;
     let mut request = f.create_request();
-    f.make(request.clone()).await?;
+    let first = with_text(f, f.make(request.clone()).await?).await?;
     request.volume_content_source =
         Some(VolumeContentSource { r#type: Some(from_volume(&source.volume_id)) });
     let what = "CreateVolume with an existing name and a different content source";
-    f.create_volume(request).await.refused(what, &[Code::AlreadyExists])
+    f.create_volume(request).await.refused(what, &[Code::AlreadyExists])?;
+    keeps_text(f, &first, what).await
 }
 
 async fn longest(f: &Fixture) -> Result<()> {

@@ -10,9 +10,9 @@ use claimcheck_csi::{
 use claimcheck_engine::skip;
 
 use super::{
-    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GROUPS, IF_MOUNTED, IF_PERSISTS, KEEPS,
-    MOUNTS, PERSISTS, PUBLISH_AGAIN, RESTORES, SAME_DATA, SNAPSHOT, STAGE, STAGE_AGAIN, SURVIVES, case,
-    concurrency::settled, controller_delete::validate,
+    ATTACH, ATTACH_AGAIN, COMPLETE, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GROUPS, IF_MOUNTED,
+    IF_PERSISTS, KEEPS, MOUNTS, PERSISTS, PUBLISH_AGAIN, RESTORES, SAME_DATA, SNAPSHOT, STAGE, STAGE_AGAIN,
+    SURVIVES, case, concurrency::settled, controller_delete::validate, snapshots::must_restore,
 };
 use crate::{
     alone::Alone,
@@ -113,6 +113,13 @@ pub(super) const ROWS: &[Row] = &[
         case!(group),
         &[Need::Restart, CREATE, SURVIVES, GROUPS],
     ),
+    kills(
+        "CreateVolumeGroupSnapshot repeated after a driver restart keeps the data of the snapshots",
+        spec::GROUP_SAME,
+        case!(group_keeps),
+        &[Need::Restart, CREATE, SURVIVES, Need::Files, GROUPS, RESTORES, KEEPS, COMPLETE],
+    )
+    .each(),
     kills(
         "ControllerExpandVolume to a smaller size after a driver restart keeps the size",
         spec::EXPAND_KEEPS,
@@ -265,6 +272,19 @@ async fn group(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+async fn group_keeps(f: &Fixture) -> Result<()> {
+    let source = f.holding("before the first call").await?;
+    let request = f.group_request(vec![source.volume_id.clone()]);
+    f.group_as(request.clone()).await?;
+    f.put(source, "after the first call").await?;
+    f.restart().await?;
+    let what = "after CreateVolumeGroupSnapshot was repeated after a driver restart";
+    for member in f.group_as(request).await?.snapshots {
+        must_restore(f, &member, "before the first call", what).await?;
+    }
+    Ok(())
+}
+
 async fn expand(f: &Fixture) -> Result<()> {
     const TEXT: &str = "at the end of an expanded volume";
     let volume = f.volume().await?;
@@ -293,7 +313,7 @@ async fn expand(f: &Fixture) -> Result<()> {
     }
     let what = "after ControllerExpandVolume to a smaller size after a driver restart";
     let holds = f.must_still_hold(&volume, TEXT, what).await;
-    holds.map_err(|error| f.or_reported(Effect::DataPersists, error))
+    holds.map_err(|error| f.unless_data_fails(error))
 }
 
 async fn in_the_middle(f: &Fixture) -> Result<()> {

@@ -80,7 +80,7 @@ impl Fixture {
             first.snapshot_id,
             again.snapshot_id
         );
-        same_snapshot(&first, &again, "CreateSnapshot called again").breaks(spec::SNAPSHOT_SAME)
+        same_snapshot(&first, &again, "CreateSnapshot called again", spec::SNAPSHOT_SAME)
     }
 }
 

@@ -6,7 +6,7 @@ use claimcheck_csi::v1::{GetSnapshotRequest, Snapshot};
 use crate::{
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::Fixture,
-    spec,
+    spec::{self, Sentence},
     verdict::breaking,
 };
 
@@ -23,12 +23,17 @@ pub(super) async fn get(f: &Fixture) -> Result<()> {
     let taken = f.snapshot(&f.volume().await?.volume_id).await?;
     let found = f.get_snapshot(get_request(f, taken.snapshot_id.clone())).await.works("GetSnapshot")?;
     let Some(found) = found.snapshot else { bail!("GetSnapshot returned OK without a snapshot") };
-    same_snapshot(&taken, &found, "GetSnapshot")
+    same_snapshot(&taken, &found, "GetSnapshot", spec::FETCH_CURRENT)
 }
 
 /// Checks that a message of `call` describes the snapshot that CreateSnapshot returned first. Its size may become known
-/// later (0 is unknown), and its time may be stored with less precision.
-pub(super) fn same_snapshot(taken: &Snapshot, found: &Snapshot, call: &str) -> Result<()> {
+/// later (0 is unknown), and its time may be stored with less precision. `current` is the sentence about both.
+pub(super) fn same_snapshot(
+    taken: &Snapshot,
+    found: &Snapshot,
+    call: &str,
+    current: &'static Sentence,
+) -> Result<()> {
     let identity =
         |it: &Snapshot| (it.snapshot_id.clone(), it.source_volume_id.clone(), it.group_snapshot_id.clone());
     ensure!(
@@ -40,7 +45,7 @@ pub(super) fn same_snapshot(taken: &Snapshot, found: &Snapshot, call: &str) -> R
     let same_size = sizes.contains(&0) || taken.size_bytes == found.size_bytes;
     if !same_size || second(taken) != second(found) {
         let other = anyhow!("CreateSnapshot returned {taken:?}, but {call} returns {found:?}");
-        return Err(breaking(other, spec::FETCH_CURRENT));
+        return Err(breaking(other, current));
     }
     Ok(())
 }
@@ -69,7 +74,7 @@ mod tests {
         };
         let mut found = taken.clone();
         change(&mut found);
-        verdict(spec::FETCHED, same_snapshot(&taken, &found, "GetSnapshot"), &[], true).0
+        verdict(spec::FETCHED, same_snapshot(&taken, &found, "GetSnapshot", spec::FETCH_CURRENT), &[], true).0
     }
 
     #[test]

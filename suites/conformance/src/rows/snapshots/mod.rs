@@ -14,7 +14,7 @@ use super::{
 use crate::{alone::Alone, case::Row, effect::Effect, need::Need, spec};
 
 pub(super) use list::all;
-pub(super) use restore::taken;
+pub(super) use restore::{must_restore, taken};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("CreateSnapshot without a name returns InvalidArgument", spec::MISSING, case!(create_delete::no_name))

@@ -90,7 +90,7 @@ impl Fixture {
         self.put(source, "after the first call").await?;
         between().await?;
         let again = self.snapshot_as(request).await?;
-        same_snapshot(&first, &again, "CreateSnapshot called again").breaks(spec::SNAPSHOT_SAME)?;
+        same_snapshot(&first, &again, "CreateSnapshot called again", spec::SNAPSHOT_SAME)?;
         let what = "in a volume restored from a snapshot, after CreateSnapshot was called again";
         must_restore(self, &again, "before the first call", what).await
     }
