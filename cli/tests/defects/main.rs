@@ -1,5 +1,5 @@
-//! Mutation testing of the suites: each defect of `testing/saboteur/defects` is found by the cases whose names speak of
-//! it, with a message that names its effect. Conversely, no case fails for a legal variant of the driver.
+//! Mutation testing of the suites: each defect of `testing/saboteur/defects` is found by the cases that speak of it in
+//! their names, with a message that names its effect. Conversely, no case fails for a legal variant of the driver.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
 #![expect(clippy::print_stdout, reason = "the matrix is printed for users: see ci/defects")]
@@ -78,7 +78,7 @@ impl Trial {
     /// The finding that names the effect.
     fn caught(&self) -> Option<&Finding> {
         let of_case = |finding: &&Finding| is_reported(&self.defect, finding);
-        self.found.iter().filter(of_case).find(|finding| finding.message.contains(&self.defect.says))
+        self.found.iter().filter(of_case).find(|finding| finding.message.contains(&self.defect.message))
     }
 }
 
@@ -181,9 +181,9 @@ fn missed(defect: &Defect, found: &[Finding]) -> Option<String> {
     if !silent.is_empty() {
         return Some(format!("not caught by {silent:?}"));
     }
-    let says = reported.iter().any(|finding| finding.message.contains(&defect.says));
+    let is_named = reported.iter().any(|finding| finding.message.contains(&defect.message));
     let messages = || reported.iter().map(|finding| &finding.message).collect::<Vec<_>>();
-    (!says).then(|| format!("no message contains {:?}: {:?}", defect.says, messages()))
+    (!is_named).then(|| format!("no message contains {:?}: {:?}", defect.message, messages()))
 }
 
 /// Tests defects, several at a time; returns the results in order.

@@ -138,7 +138,7 @@ fn the_page_has_each_defect_and_what_finds_it() {
     let defects = all().unwrap();
     assert_eq!(rows.len(), defects.len(), "docs/defects.md is stale: run ci/defects --write");
     for (row, defect) in rows.iter().zip(&defects) {
-        let fresh = row.starts_with(&fixed(defect)) && row.contains(&cell(&defect.says));
+        let fresh = row.starts_with(&fixed(defect)) && row.contains(&cell(&defect.message));
         assert!(
             fresh,
             "docs/defects.md is stale: run ci/defects --write\nhas  {row}\nwant {}",

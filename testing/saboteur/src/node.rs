@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_is_lost_as_rows_say() {
+    fn data_is_lost_as_described() {
         let folder = tempfile::tempdir().unwrap();
         let volume = folder.path().join("volume");
         let fresh = || {

@@ -1,7 +1,7 @@
 //! Whether a rule applies to a call. Pure.
 
+use claimcheck_csi::Code;
 use serde_json::Value;
-use tonic::Code;
 
 use crate::{
     fields::satisfies,

@@ -56,7 +56,7 @@ pub(crate) struct Proxy {
     driver: Channel,
     /// The endpoint at which it listens.
     endpoint: String,
-    /// None if the driver's process is not ours.
+    /// None if another program started the driver.
     control: Option<Control>,
     messages: Messages,
     /// The number of calls in progress, by their objects.
@@ -448,7 +448,7 @@ impl Proxy {
         if let Some(control) = self.control {
             (control.kill)();
         }
-        warn!("the driver's process is not ours: it is not killed");
+        warn!("another program started the driver: it is not killed");
     }
 
     fn enter(&self, call: &mut Call) -> InProgress<'_> {

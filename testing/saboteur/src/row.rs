@@ -20,8 +20,8 @@ pub struct Defect {
     /// The cases that must fail; without `[mount]` or `[block]`, those of either kind count.
     pub fails: Vec<String>,
     /// Words that the message of one of them contains.
-    #[serde(default)]
-    pub says: String,
+    #[serde(default, alias = "says")]
+    pub message: String,
     /// Whether the cases warn, since the specification permits what the defect does.
     #[serde(default)]
     pub warns: bool,

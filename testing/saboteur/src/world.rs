@@ -304,7 +304,7 @@ impl World {
         self.starts.get(endpoint).is_some_and(|starts| *starts > 1)
     }
 
-    /// The volume whose data an object has or had first.
+    /// The volume from which an object has its data.
     pub fn source_volume(&self, id: &str) -> Option<String> {
         let source = self.objects.get(id)?.source.clone()?;
         match self.objects.get(&source) {

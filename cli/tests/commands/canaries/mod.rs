@@ -43,7 +43,7 @@ const OF_ADDRESS: &str = "canary-address-02d94b";
 /// In the query of the remote write address.
 const OF_QUERY: &str = "canary-query-c8a6e5";
 
-/// A driver whose CreateVolume always fails.
+/// A driver that always fails CreateVolume.
 const FAILS: &str = "--require-secret CreateVolume:absent=x";
 /// Quotes all secrets of CreateVolume when it fails.
 const DISCLOSES: [&str; 2] = ["--sabotage", "secret-in-error"];
