@@ -7,7 +7,7 @@ use claimcheck_csi::v1::NodeGetInfoRequest;
 use claimcheck_engine::skip;
 use tokio::time::Instant;
 
-use super::{CREATE, LOOPS, STAGE, case};
+use super::{CREATE, LOOPS, MOUNTS, STAGE, case};
 use crate::{
     alone::Alone,
     case::{Access, Row},
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE, STAGE, Need::Files, LOOPS])
         .only(Access::Mount),
     Row::new("NodeUnstageVolume leaves no loop device attached", spec::UNSTAGE_UNDOES, case!(no_loop))
-        .needs(&[CREATE, STAGE, Need::Files])
+        .needs(&[CREATE, STAGE, Need::Files, MOUNTS])
         .establishes(&[Effect::LoopsDetached])
         .each(),
 ];
