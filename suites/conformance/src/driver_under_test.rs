@@ -148,6 +148,8 @@ pub(crate) struct Known {
     pub absent_effects: AbsentEffects,
     /// Calls with errors that contained a secret.
     pub leaked_secrets: BTreeSet<String>,
+    /// Calls with errors without a message.
+    pub silent: BTreeSet<String>,
     /// Calls with errors that had details.
     pub details: BTreeSet<String>,
     /// Calls without a response, and the case that reports each.

@@ -84,7 +84,7 @@ async fn node_stage_volume(
     }
     let answer = d.sound.node_stage_volume(Request::new(request)).await?;
     match d.defect {
-        Defect::LoopLeak if directory => d.leak_loop(&id),
+        Defect::LoopLeak => d.leak_loop(&id),
         Defect::StageTwiceTwoLoops if directory && again => d.leak_loop(&id),
         Defect::StageTrustsRecord => {
             if let Some(Err(error)) = d.record(&id, "staged").map(|record| std::fs::write(record, "")) {

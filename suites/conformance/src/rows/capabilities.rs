@@ -4,15 +4,19 @@
 use anyhow::{Result, ensure};
 use claimcheck_csi::{
     Code, Status,
-    v1::{ValidateVolumeCapabilitiesRequest, Volume, VolumeCapability, volume_capability::access_mode::Mode},
+    v1::{
+        GetCapacityRequest, ValidateVolumeCapabilitiesRequest, Volume, VolumeCapability,
+        volume_capability::access_mode::Mode,
+    },
 };
 use claimcheck_engine::skip;
 
-use super::{ATTACH, CREATE, STAGE, case};
+use super::{ATTACH, CAPACITY, CREATE, EXPAND, MOUNTS, NODE_EXPAND, PERSISTS, STAGE, case};
 use crate::{
     case::Row,
     expect::{Answer, status_text},
-    fixture::{Fixture, Step, with_mode},
+    fixture::{Fixture, Step, VolumeOnNode, with_mode},
+    need::Need,
     spec,
     verdict::Breaks,
 };
@@ -37,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
         case!(two_modes),
     )
     .also(&[spec::ALL_ACCESS, spec::EITHER_ACCESS])
-    .needs(&[CREATE])
+    .needs(&[CREATE, MOUNTS, PERSISTS])
     .each(),
 ];
 
@@ -74,6 +78,23 @@ async fn refused_everywhere(
     if confirmed.as_ref().map_or(true, |confirmed| *confirmed) {
         answers.push(("ValidateVolumeCapabilities", confirmed.map(drop)));
     }
+    if f.has(CAPACITY) {
+        let request = GetCapacityRequest {
+            volume_capabilities: vec![capability.clone()],
+            parameters: f.config().volume_parameters.clone(),
+            accessible_topology: None,
+        };
+        let available = f.get_capacity(request).await.map(|answer| answer.available_capacity);
+        // No room for such volumes also rejects them.
+        if !matches!(available, Ok(0)) {
+            answers.push(("GetCapacity", available.map(drop)));
+        }
+    }
+    if f.has(EXPAND) {
+        let mut request = f.expand_request(placed.id());
+        request.volume_capability = Some(capability.clone());
+        answers.push(("ControllerExpandVolume", f.controller_expand_volume(request).await.map(drop)));
+    }
     if f.has(ATTACH) {
         let mut request = f.attach_request(&placed.volume, placed.access);
         request.volume_capability = Some(capability.clone());
@@ -91,8 +112,16 @@ async fn refused_everywhere(
         }
     }
     let mut request = f.publish_request(&placed);
-    request.volume_capability = Some(capability);
+    request.volume_capability = Some(capability.clone());
     answers.push(("NodePublishVolume", f.node_publish_volume(request).await.map(drop)));
+    if f.has(NODE_EXPAND) {
+        if let Err(error) = f.publish(&placed).await {
+            return stopped(f, what, answers, "NodePublishVolume", Err(error).breaks(spec::PUBLISH_USABLE));
+        }
+        let mut request = f.node_expand_request(&placed);
+        (request.volume_capability, request.capacity_range) = (Some(capability), None);
+        answers.push(("NodeExpandVolume", f.node_expand_volume(request).await.map(drop)));
+    }
     rejected(what, answers)
 }
 
@@ -141,10 +170,30 @@ async fn two_modes(f: &Fixture) -> Result<()> {
     // "Otherwise SP MUST return the appropriate gRPC error code": a volume with both modes may be impossible.
     let Ok(made) = f.create_volume(request).await else { return Ok(()) };
     let volume = made.volume.unwrap_or_default();
+    let mut held = None;
     for mode in [f.driver().mode, second] {
-        used_as(f, volume.clone(), mode).await?;
+        let name = mode.as_str_name();
+        let placed = published_as(f, volume.clone(), mode).await?;
+        if f.has(Need::Files) {
+            if let Some(text) = held {
+                let what =
+                    format!("in the volume with access mode {name}, after it was used with another one");
+                f.must_hold(&placed, 0, text, &what).await?;
+            }
+            if is_writer(mode) {
+                f.write(&placed, 0, name).await?;
+                held = Some(name);
+            }
+        }
+        f.withdraw(&placed).await?;
     }
-    Ok(())
+    let Some(text) = held else { return Ok(()) };
+    let placed = f.publish_all(volume).await?;
+    f.must_hold(&placed, 0, text, "after the volume was used with two access modes").await
+}
+
+const fn is_writer(mode: Mode) -> bool {
+    !matches!(mode, Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly)
 }
 
 /// The first of the second modes that the driver supports alone.
@@ -159,8 +208,8 @@ async fn second_mode(f: &Fixture) -> Option<Mode> {
     None
 }
 
-/// Publishes a volume with an access mode, and unpublishes it.
-async fn used_as(f: &Fixture, volume: Volume, mode: Mode) -> Result<()> {
+/// Publishes a volume with an access mode.
+async fn published_as(f: &Fixture, volume: Volume, mode: Mode) -> Result<VolumeOnNode> {
     for step in [Step::Attach, Step::Stage, Step::Publish] {
         f.builds_on(step)?;
     }
@@ -181,5 +230,5 @@ async fn used_as(f: &Fixture, volume: Volume, mode: Mode) -> Result<()> {
     let mut request = f.publish_request(&placed);
     request.volume_capability = capability;
     f.node_publish_volume(request).await.works(&format!("NodePublishVolume with access mode {name}"))?;
-    f.withdraw(&placed).await
+    Ok(placed)
 }

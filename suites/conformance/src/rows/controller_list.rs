@@ -5,20 +5,21 @@ use claimcheck_csi::{
     Code,
     v1::{
         ControllerGetVolumeRequest, ControllerGetVolumeResponse, GetCapacityRequest, ListVolumesRequest,
-        Topology, list_volumes_response::Entry,
+        Topology, Volume, list_volumes_response::Entry,
     },
 };
 use claimcheck_engine::skip;
 
 use super::{
-    ATTACH, CAPACITY, CONDITION, CREATE, GET, LIST, LIST_NODES, TOPOLOGY, case,
+    ATTACH, CAPACITY, CLONE, CONDITION, CREATE, GET, LIST, LIST_NODES, TOPOLOGY, case,
     controller_create::same_capacity,
 };
 use crate::{
     alone::Alone,
     case::Row,
+    config::Map,
     expect::{Answer, INVALID, NOT_FOUND, status_text},
-    fixture::Fixture,
+    fixture::{Fixture, Step, from_volume},
     pages::Pages,
     spec,
     verdict::{Breaks, breaking},
@@ -146,12 +147,13 @@ fn each_once(found: &[String], expected: &[String]) -> Result<()> {
 }
 
 async fn listed(f: &Fixture) -> Result<()> {
-    let entries = f.list_volumes(ListVolumesRequest::default()).await.works("ListVolumes")?.entries;
+    let volumes = if f.has(CREATE) { vec![f.volume().await?.volume_id] } else { Vec::new() };
+    let entries = all(f, 0).await?;
     ensure!(
         entries.iter().all(|entry| entry.volume.as_ref().is_some_and(|volume| !volume.volume_id.is_empty())),
         "ListVolumes returns an entry without a volume_id"
     );
-    Ok(())
+    each_once(&ids(&entries), &volumes).breaks(spec::LIST_ALL)
 }
 
 async fn presence(f: &Fixture) -> Result<()> {
@@ -194,11 +196,29 @@ async fn paged(f: &Fixture) -> Result<Vec<String>> {
     }
 }
 
-/// The first page of two entries: their ids, and the token of the next page.
-async fn first_page(f: &Fixture) -> Result<(Vec<String>, String)> {
-    let page = f.list_volumes(ListVolumesRequest { max_entries: 2, ..Default::default() }).await;
+/// A page of at most two entries: their ids, and the token of the next page.
+async fn page_of_two(f: &Fixture, starting_token: String) -> Result<(Vec<String>, String)> {
+    let page = f.list_volumes(ListVolumesRequest { max_entries: 2, starting_token }).await;
     let page = page.works("ListVolumes").breaks(spec::LIST)?;
     Ok((ids(&page.entries), page.next_token))
+}
+
+/// The ids of the pages up to the first that ends with one of these volumes and is followed by another page, and the token
+/// of that page. There may be volumes of other callers.
+async fn pages_to_one_of(f: &Fixture, volumes: &[String]) -> Result<(Vec<String>, String)> {
+    let (mut pages, mut found, mut token) = (Pages::of("ListVolumes"), Vec::new(), String::new());
+    loop {
+        let (page, next_token) = page_of_two(f, token).await?;
+        let sizes: Vec<usize> = page.iter().map(String::len).collect();
+        found.extend(page);
+        let Some(next) = pages.next(sizes, next_token).breaks(spec::LIST_NEXT)? else {
+            return Err(skip("no page but the last ends with a volume that this case may delete"));
+        };
+        if found.last().is_some_and(|last| volumes.contains(last)) {
+            return Ok((found, next));
+        }
+        token = next;
+    }
 }
 
 /// The ids of the pages that follow; `when` is what happened since the first page. The specification permits that a
@@ -217,18 +237,16 @@ async fn following(f: &Fixture, token: String, when: &str) -> Result<Vec<String>
 
 async fn deleted_between(f: &Fixture) -> Result<()> {
     let volumes = paged(f).await?;
-    let (mut found, token) = first_page(f).await?;
-    // Only volumes of this case are deleted; otherwise the page ends with a volume that remains.
-    if let Some(last) = found.iter().rev().find(|id| volumes.contains(id)) {
-        f.delete_volume(f.delete_request(last)).await.works("DeleteVolume").breaks(spec::DELETE)?;
-    }
+    let (mut found, token) = pages_to_one_of(f, &volumes).await?;
+    let last = found.last().expect("it ends with a volume of this case");
+    f.delete_volume(f.delete_request(last)).await.works("DeleteVolume").breaks(spec::DELETE)?;
     found.extend(following(f, token, "a volume of an earlier page was deleted").await?);
     each_once(&found, &volumes)
 }
 
 async fn made_between(f: &Fixture) -> Result<()> {
     let volumes = paged(f).await?;
-    let (mut found, token) = first_page(f).await?;
+    let (mut found, token) = page_of_two(f, String::new()).await?;
     some(f).await?;
     found.extend(following(f, token, "volumes were created").await?);
     // New volumes may be listed or not; volumes that existed all the time must be listed once.
@@ -309,7 +327,17 @@ impl Fixture {
 }
 
 async fn get(f: &Fixture) -> Result<()> {
-    let made = f.volume().await?;
+    let plain = f.volume().await?;
+    same_volume(f, &plain).await?;
+    if f.has(CLONE) && f.builds_on(Step::Clone).is_ok() {
+        let clone = f.make(f.create_from(from_volume(&plain.volume_id))).await.breaks(spec::CLONE)?;
+        same_volume(f, &clone).await?;
+    }
+    Ok(())
+}
+
+/// Checks that ControllerGetVolume returns what CreateVolume has returned.
+async fn same_volume(f: &Fixture, made: &Volume) -> Result<()> {
     let answer = f.get(&made.volume_id).await?;
     let Some(found) = answer.volume else { bail!("ControllerGetVolume returned OK without a volume") };
     ensure!(
@@ -318,7 +346,41 @@ async fn get(f: &Fixture) -> Result<()> {
         made.volume_id,
         found.volume_id
     );
-    same_capacity(made.capacity_bytes, found.capacity_bytes, "ControllerGetVolume").breaks(spec::GET_CURRENT)
+    ensure!(
+        found.content_source.is_none() || found.content_source == made.content_source,
+        "CreateVolume returned the content_source {:?}, ControllerGetVolume of {:?} returned {:?}",
+        made.content_source,
+        made.volume_id,
+        found.content_source
+    );
+    let (topology, created) = (sorted(&found.accessible_topology), sorted(&made.accessible_topology));
+    ensure!(
+        topology.is_empty() || topology == created,
+        "CreateVolume returned the accessible_topology {created:?}, ControllerGetVolume of {:?} returned {topology:?}",
+        made.volume_id
+    );
+    same_capacity(made.capacity_bytes, found.capacity_bytes, "ControllerGetVolume")
+        .breaks(spec::GET_CURRENT)?;
+    omits(made, &found).breaks(spec::GET_CURRENT)
+}
+
+/// The topologies in an order that does not depend on the driver.
+fn sorted(topologies: &[Topology]) -> Vec<&Map> {
+    let mut all: Vec<&Map> = topologies.iter().map(|topology| &topology.segments).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Checks that optional fields which CreateVolume has returned are returned again.
+fn omits(made: &Volume, found: &Volume) -> Result<()> {
+    let omitted = [
+        ("content_source", made.content_source.is_some() && found.content_source.is_none()),
+        ("accessible_topology", !made.accessible_topology.is_empty() && found.accessible_topology.is_empty()),
+    ];
+    for (field, omitted) in omitted {
+        ensure!(!omitted, "CreateVolume returned a {field}, which ControllerGetVolume omits");
+    }
+    Ok(())
 }
 
 async fn get_status(f: &Fixture) -> Result<()> {
@@ -333,9 +395,8 @@ async fn get_status(f: &Fixture) -> Result<()> {
 async fn get_context(f: &Fixture) -> Result<()> {
     let made = f.volume().await?;
     let found = f.get(&made.volume_id).await?.volume.unwrap_or_default().volume_context;
-    // A response without a volume_context reports none.
     ensure!(
-        found.is_empty() || found == made.volume_context,
+        found == made.volume_context,
         "CreateVolume returned the volume_context {:?}, ControllerGetVolume returned {found:?}",
         made.volume_context
     );

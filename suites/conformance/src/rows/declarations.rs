@@ -14,7 +14,7 @@ use claimcheck_csi::{
     },
 };
 
-use super::{ATTACH, EXPAND, GET_SNAPSHOT, GROUPS, LIST_NODES, NODE_EXPAND, case};
+use super::{ATTACH, EXPAND, GET_SNAPSHOT, GROUPS, LIST_NODES, NODE_EXPAND, case, identity::is_domain};
 use crate::{
     case::Row,
     config::Map,
@@ -78,6 +78,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("NodeGetInfo returns an accessible_topology if topology is declared", spec::NODE_ANYWHERE, case!(node_topology)).needs(&[super::TOPOLOGY]),
     Row::new("NodeGetInfo returns no accessible_topology if topology is not declared", spec::NODE_TOPOLOGY, case!(no_topology)),
     Row::new("NodeGetInfo called twice returns the same node_id", spec::NODE_UNIQUE, case!(node_stays)),
+    Row::new("NodeGetInfo returns different node_ids for two nodes", spec::NODE_UNIQUE, case!(node_ids)).needs(&[Need::SecondNode]),
     Row::new("NodeGetInfo returns well-formed topology segments", spec::KEY_NAME, case!(segments))
         .also(&[
             spec::KEY_NAME_GIVEN, spec::KEY_PREFIX, spec::KEY_CASE, spec::VALUE_SOME, spec::VALUE_CHARACTERS,
@@ -247,7 +248,12 @@ fn undeclared(f: &Fixture, probes: Probes) -> Result<()> {
 }
 
 async fn controller_declared(f: &Fixture) -> Result<()> {
-    declared(f, controller_probes(f).await)
+    let mut probes = controller_probes(f).await;
+    // "A Controller Plugin MUST implement this RPC call", without a capability.
+    let validate = f.validate_volume_capabilities(v1::ValidateVolumeCapabilitiesRequest::default()).await;
+    let controller = Need::Plugin(ServiceType::ControllerService);
+    probes.push((controller, "validate_volume_capabilities", validate.map(drop)));
+    declared(f, probes)
 }
 
 async fn controller_undeclared(f: &Fixture) -> Result<()> {
@@ -408,8 +414,28 @@ async fn node_stays(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+async fn node_ids(f: &Fixture) -> Result<()> {
+    let second = f.capabilities().second.as_ref().map(|second| &second.node_id);
+    ensure!(
+        second != Some(&f.node_info().node_id),
+        "NodeGetInfo returns the node_id {:?} on both nodes, expected different ones",
+        f.node_info().node_id
+    );
+    Ok(())
+}
+
 async fn segments(f: &Fixture) -> Result<()> {
-    f.node_info().accessible_topology.iter().try_for_each(|topology| well_formed(&topology.segments))
+    topologies(f).await.iter().try_for_each(|topology| well_formed(&topology.segments))
+}
+
+/// The topologies of both nodes and of a new volume.
+async fn topologies(f: &Fixture) -> Vec<v1::Topology> {
+    let nodes = [Some(f.node_info()), f.capabilities().second.as_ref()];
+    let of_nodes = nodes.into_iter().flatten().filter_map(|info| info.accessible_topology.clone());
+    // Other cases report an error.
+    let volume = if f.has(super::CREATE) { f.create_volume(f.create_request()).await.ok() } else { None };
+    let of_volume = volume.and_then(|made| made.volume).unwrap_or_default().accessible_topology;
+    of_nodes.chain(of_volume).collect()
 }
 
 /// Whether a text has 1 to 63 of these characters, and begins and ends with a letter or digit.
@@ -433,9 +459,9 @@ fn well_formed(segments: &Map) -> Result<()> {
              and end with a letter or digit"
         );
         ensure!(
-            prefix.is_none_or(|prefix| fine(prefix, lower, b"-.")),
-            "the prefix of the topology key {key:?} must consist of 1 to 63 lower-case letters, digits, '-' and '.', \
-             and begin and end with a letter or digit"
+            prefix.is_none_or(|prefix| fine(prefix, lower, b"-.") && is_domain(prefix)),
+            "the prefix of the topology key {key:?} must be a domain name of 1 to 63 lower-case letters, digits, '-' and \
+             '.', of which each label begins and ends with a letter or digit"
         );
         ensure!(
             fine(value, u8::is_ascii_alphanumeric, b"-_."),
@@ -448,9 +474,7 @@ fn well_formed(segments: &Map) -> Result<()> {
 }
 
 async fn one_prefix(f: &Fixture) -> Result<()> {
-    let infos = [Some(f.node_info()), f.capabilities().second.as_ref()];
-    let topologies = infos.into_iter().flatten().filter_map(|info| info.accessible_topology.as_ref());
-    prefixes(topologies.flat_map(|topology| topology.segments.keys()))
+    prefixes(topologies(f).await.iter().flat_map(|topology| topology.segments.keys()))
 }
 
 /// Checks that the keys with a prefix have the same one.
@@ -483,6 +507,8 @@ mod tests {
             &[("", "1")][..],
             &[("-rack", "1")],
             &[("example.com/", "1")],
+            &[("example..com/rack", "1")],
+            &[("example-.com/rack", "1")],
             &[("/rack", "1")],
             &[("Example.com/rack", "1")],
             &[("example_com/rack", "1")],

@@ -1,19 +1,26 @@
 //! Volume group snapshots.
 
-use anyhow::{Result, bail, ensure};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::{Context, Result, bail, ensure};
 use claimcheck_csi::{
     Code,
-    v1::{GetVolumeGroupSnapshotRequest, Snapshot, VolumeGroupSnapshot},
+    v1::{GetVolumeGroupSnapshotRequest, ListSnapshotsRequest, Snapshot, VolumeGroupSnapshot},
 };
 use tokio::sync::watch;
 
-use super::{COMPLETE, CREATE, GROUPS, KEEPS, LOOPS, RESTORES, SNAPSHOT, SNAPSHOT_USED, case};
+use super::{
+    COMPLETE, CREATE, GROUPS, KEEPS, LIST_SNAPSHOTS, LOOPS, RESTORES, SNAPSHOT, SNAPSHOT_USED, case,
+};
 use crate::{
     case::Row,
     creation_time::is_plausible,
     effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND},
-    fixture::{Fixture, Step, from_snapshot},
+    fixture::{Fixture, Step, VolumeOnNode, from_snapshot},
     need::Need,
     spec,
     verdict::Breaks,
@@ -37,10 +44,14 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolumeGroupSnapshot called twice with the same name and sources returns the same group", spec::GROUP_SAME, case!(same_again))
         .also(&[spec::GROUP_TWICE])
         .needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolumeGroupSnapshot called again keeps the data of its snapshots", spec::GROUP_SAME, case!(same_data))
+        .also(&[spec::GROUP_TWICE, spec::CUT])
+        .needs(&[GROUPS, CREATE, Need::Files, COMPLETE, RESTORES, KEEPS])
+        .each(),
     Row::new("CreateVolumeGroupSnapshot with an existing name and different sources returns AlreadyExists", spec::GROUP_EXISTS, case!(other_sources)).needs(&[GROUPS, CREATE]),
     Row::new("CreateVolumeGroupSnapshot that returns an error leaves no snapshots", spec::GROUP_LEAKS, case!(all_or_none))
         .also(&[spec::GROUP_UNCOMPLETED])
-        .needs(&[GROUPS, CREATE, super::LIST_SNAPSHOTS]),
+        .needs(&[GROUPS, CREATE, LIST_SNAPSHOTS]),
     Row::new("GetVolumeGroupSnapshot returns the created group", spec::FETCHED_GROUP, case!(get))
         .also(&[spec::FETCH_GROUP_CURRENT])
         .needs(&[GROUPS, CREATE, COMPLETE]),
@@ -127,6 +138,13 @@ async fn members(f: &Fixture) -> Result<()> {
         let times = group.snapshots.iter().filter(|snapshot| snapshot.source_volume_id == *source).count();
         ensure!(times == 1, "the group contains {times} snapshots of volume {source:?}, expected 1");
     }
+    let ids: BTreeSet<&str> = group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.as_str()).collect();
+    ensure!(
+        group.snapshots.len() == sources.len() && ids.len() == sources.len() && !ids.contains(""),
+        "a group of {} volumes has {} snapshots, with the ids {ids:?}",
+        sources.len(),
+        group.snapshots.len()
+    );
     for snapshot in &group.snapshots {
         ensure!(
             snapshot.group_snapshot_id == group.group_snapshot_id,
@@ -155,6 +173,78 @@ async fn same_again(f: &Fixture) -> Result<()> {
         first.group_snapshot_id,
         again.group_snapshot_id
     );
+    same_group(&first, &again, "CreateVolumeGroupSnapshot called again")
+}
+
+/// Checks that a call returns the group that CreateVolumeGroupSnapshot has returned. Only readiness may change, and a size
+/// that is not known yet.
+fn same_group(created: &VolumeGroupSnapshot, found: &VolumeGroupSnapshot, call: &str) -> Result<()> {
+    ensure!(
+        found.group_snapshot_id == created.group_snapshot_id
+            && found.creation_time == created.creation_time
+            && found.ready_to_use >= created.ready_to_use,
+        "CreateVolumeGroupSnapshot returned the group {:?} of {:?} with ready_to_use {}, but {call} returned {:?} of {:?} \
+         with ready_to_use {}",
+        created.group_snapshot_id,
+        created.creation_time,
+        created.ready_to_use,
+        found.group_snapshot_id,
+        found.creation_time,
+        found.ready_to_use
+    );
+    let (created, found) = (members_of(created), members_of(found));
+    let fixed = |member: &Snapshot| Snapshot { size_bytes: 0, ready_to_use: false, ..member.clone() };
+    let is_same = |(one, other): (&Snapshot, &Snapshot)| {
+        let sizes = [one.size_bytes, other.size_bytes];
+        fixed(one) == fixed(other)
+            && other.ready_to_use >= one.ready_to_use
+            && (sizes.contains(&0) || sizes[0] == sizes[1])
+    };
+    ensure!(
+        created.len() == found.len() && created.iter().zip(&found).all(is_same),
+        "CreateVolumeGroupSnapshot returned a group with the snapshots {created:?}, but {call} returned {found:?}"
+    );
+    Ok(())
+}
+
+/// The snapshots of a group, in an order that does not depend on the driver.
+fn members_of(group: &VolumeGroupSnapshot) -> Vec<Snapshot> {
+    let mut members = group.snapshots.clone();
+    members.sort_unstable_by(|one, other| one.snapshot_id.cmp(&other.snapshot_id));
+    members
+}
+
+/// The snapshot of a volume in a group.
+fn member<'a>(group: &'a VolumeGroupSnapshot, source: &str) -> Result<&'a Snapshot> {
+    let found = group.snapshots.iter().find(|snapshot| snapshot.source_volume_id == source);
+    found.with_context(|| format!("volume {source:?} has no snapshot in its group"))
+}
+
+/// A published volume from the snapshot of a volume in a group.
+async fn restored(f: &Fixture, group: &VolumeGroupSnapshot, source: &str) -> Result<VolumeOnNode> {
+    let snapshot = &member(group, source)?.snapshot_id;
+    f.publish_all(f.make(f.create_from(from_snapshot(snapshot))).await?).await
+}
+
+/// external-snapshotter repeats the call until the group is ready, while workloads write.
+async fn same_data(f: &Fixture) -> Result<()> {
+    let texts = ["of the first, before", "of the second, before"];
+    let (one, two) = (f.up().await?, f.up().await?);
+    for (source, text) in [&one, &two].into_iter().zip(texts) {
+        f.write(source, 0, text).await?;
+    }
+    let request = f.group_request(vec![one.id().to_owned(), two.id().to_owned()]);
+    let group = f.group_as(request.clone()).await?;
+    for source in [&one, &two] {
+        f.write(source, 0, "after the first call").await?;
+    }
+    let again = f.group_as(request).await?;
+    same_group(&group, &again, "CreateVolumeGroupSnapshot called again")?;
+    for (source, text) in [&one, &two].into_iter().zip(texts) {
+        let restored = restored(f, &group, source.id()).await?;
+        let what = "in a volume restored from a snapshot of a group, after CreateVolumeGroupSnapshot was called again";
+        f.must_hold(&restored, 0, text, what).await?;
+    }
     Ok(())
 }
 
@@ -175,7 +265,7 @@ async fn all_or_none(f: &Fixture) -> Result<()> {
     let source = f.volume().await?.volume_id;
     let request = f.group_request(vec![source.clone(), f.unknown_volume()]);
     rejected(f.create_volume_group_snapshot(request).await.is_err()).breaks(spec::GROUP_UNCOMPLETED)?;
-    let request = claimcheck_csi::v1::ListSnapshotsRequest { source_volume_id: source, ..Default::default() };
+    let request = ListSnapshotsRequest { source_volume_id: source, ..Default::default() };
     let left = super::snapshots::all(f, request).await.breaks(spec::SNAPSHOTS)?.len();
     ensure!(left == 0, "CreateVolumeGroupSnapshot failed and left {left} snapshots behind");
     Ok(())
@@ -197,19 +287,11 @@ fn get_request(f: &Fixture, group: &VolumeGroupSnapshot) -> GetVolumeGroupSnapsh
 async fn get(f: &Fixture) -> Result<()> {
     let group = f.group(two(f).await?).await?;
     let found = f.get_volume_group_snapshot(get_request(f, &group)).await.works("GetVolumeGroupSnapshot")?;
-    let found = found.group_snapshot.unwrap_or_default();
-    let ids = |group: &VolumeGroupSnapshot| -> std::collections::BTreeSet<String> {
-        group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.clone()).collect()
-    };
-    ensure!(
-        found.group_snapshot_id == group.group_snapshot_id && ids(&found) == ids(&group),
-        "CreateVolumeGroupSnapshot returned {group:?}, but GetVolumeGroupSnapshot returns {found:?}"
-    );
-    Ok(())
+    same_group(&group, &found.group_snapshot.unwrap_or_default(), "GetVolumeGroupSnapshot")
 }
 
 async fn get_no_id(f: &Fixture) -> Result<()> {
-    let answer = f.get_volume_group_snapshot(GetVolumeGroupSnapshotRequest::default()).await;
+    let answer = f.get_volume_group_snapshot(get_request(f, &VolumeGroupSnapshot::default())).await;
     answer.refused("GetVolumeGroupSnapshot without a group_snapshot_id", INVALID)
 }
 
@@ -249,8 +331,33 @@ async fn delete_mismatch(f: &Fixture) -> Result<()> {
     let (group, other) = (f.group(two(f).await?).await?, f.group(two(f).await?).await?);
     let mut request = f.delete_group_request(&group);
     request.snapshot_ids = f.delete_group_request(&other).snapshot_ids;
+    const CALL: &str = "DeleteVolumeGroupSnapshot with the snapshot_ids of another group";
     let answer = f.delete_volume_group_snapshot(request).await;
-    answer.refused("DeleteVolumeGroupSnapshot with the snapshot_ids of another group", INVALID)
+    // A driver that ignores the ids deletes the group that was named, and never the other one.
+    let named = if answer.is_err() { Some(&group) } else { None };
+    for kept in named.into_iter().chain([&other]) {
+        is_complete(f, kept, CALL).await.breaks(spec::GROUP_UNIQUE)?;
+    }
+    answer.refused(CALL, INVALID)
+}
+
+/// Checks that a group and its snapshots still exist after a call.
+async fn is_complete(f: &Fixture, group: &VolumeGroupSnapshot, call: &str) -> Result<()> {
+    let found = f.get_volume_group_snapshot(get_request(f, group)).await;
+    let found =
+        found.works(&format!("after {call}, GetVolumeGroupSnapshot of {:?}", group.group_snapshot_id))?;
+    same_group(
+        group,
+        &found.group_snapshot.unwrap_or_default(),
+        &format!("GetVolumeGroupSnapshot after {call}"),
+    )?;
+    let restores = f.builds_on(Step::Restore).is_ok();
+    for Snapshot { snapshot_id, .. } in group.snapshots.iter().filter(|_| restores) {
+        let restored = f.create_volume(f.create_from(from_snapshot(snapshot_id))).await;
+        restored
+            .works(&format!("after {call}, CreateVolume from the snapshot {snapshot_id:?} of a group"))?;
+    }
+    Ok(())
 }
 
 async fn delete_unknown(f: &Fixture) -> Result<()> {
@@ -264,76 +371,108 @@ async fn delete_twice(f: &Fixture) -> Result<()> {
     for time in ["DeleteVolumeGroupSnapshot", "DeleteVolumeGroupSnapshot called again"] {
         f.delete_volume_group_snapshot(f.delete_group_request(&group)).await.works(time)?;
     }
-    let Some(member) = group.snapshots.first() else { bail!("the group has no snapshots") };
-    let answer = f.create_volume(f.create_from(from_snapshot(&member.snapshot_id))).await;
-    answer.refused("CreateVolume from a snapshot of a deleted group", NOT_FOUND)
+    for Snapshot { snapshot_id, .. } in &group.snapshots {
+        let answer = f.create_volume(f.create_from(from_snapshot(snapshot_id))).await;
+        let what = format!("CreateVolume from the snapshot {snapshot_id:?} of a deleted group");
+        answer.refused(&what, NOT_FOUND)?;
+        if f.has(LIST_SNAPSHOTS) {
+            let request = ListSnapshotsRequest { snapshot_id: snapshot_id.clone(), ..Default::default() };
+            let listed = super::snapshots::all(f, request).await.breaks(spec::SNAPSHOTS)?.len();
+            ensure!(listed == 0, "ListSnapshots lists the snapshot {snapshot_id:?} of a deleted group");
+        }
+    }
+    let answer = f.get_volume_group_snapshot(get_request(f, &group)).await;
+    answer.refused("GetVolumeGroupSnapshot of a deleted group", NOT_FOUND).breaks(spec::FETCH_GROUP_GONE)
 }
 
 async fn restore(f: &Fixture) -> Result<()> {
-    let (one, two) = (f.up().await?, f.up().await?);
-    f.write(&one, 0, "of the first").await?;
-    f.write(&two, 0, "of the second").await?;
+    let texts = ["of the first", "of the second"];
+    let (one, two) = (f.up_with(texts[0]).await?, f.up_with(texts[1]).await?);
     let group = f.group(vec![one.id().to_owned(), two.id().to_owned()]).await?;
-    for (source, text) in [(&one, "of the first"), (&two, "of the second")] {
+    for (source, text) in [&one, &two].into_iter().zip(texts) {
         f.write(source, 0, "later").await?;
-        let member = group.snapshots.iter().find(|snapshot| snapshot.source_volume_id == source.id());
-        let Some(member) = member else { bail!("volume {:?} has no snapshot in its group", source.id()) };
-        let restored =
-            f.publish_all(f.make(f.create_from(from_snapshot(&member.snapshot_id))).await?).await?;
-        f.must_hold(&restored, 0, text, "in a volume restored from a snapshot of a group").await?;
+        let restored = restored(f, &group, source.id()).await?;
+        f.must_hold_throughout(&restored, text, "in a volume restored from a snapshot of a group").await?;
     }
     Ok(())
 }
 
+/// How many groups are created while a workload writes: two snapshots of different points in time may have no write
+/// between them.
+const ATTEMPTS: usize = 4;
+/// How often the driver may return an error for a group while a workload writes, before the workload stops.
+const PATIENCE: usize = 3;
+/// The maximum number of rounds of writes.
+const ROUNDS: u64 = 2048;
+/// The number of places that the rounds use in turn.
+const PLACES: u64 = 16;
+
 async fn one_moment(f: &Fixture) -> Result<()> {
-    const ROUNDS: u64 = 12;
     let (one, two) = (f.up().await?, f.up().await?);
     let (written, mut progress) = watch::channel(());
+    let ended = AtomicBool::new(false);
     // Each round is written to the first volume before the second: the second is never ahead.
     let writing = async {
         let written = written;
-        for round in 0..ROUNDS {
-            f.write(&one, round, "round").await?;
-            f.write(&two, round, "round").await?;
+        let mut rounds = 0;
+        while rounds < ROUNDS && !ended.load(Ordering::Relaxed) {
+            for volume in [&one, &two] {
+                f.write(volume, rounds % PLACES, &format!("round {rounds}")).await?;
+            }
+            rounds += 1;
             written.send_replace(());
         }
-        anyhow::Ok(())
+        anyhow::Ok(rounds)
     };
     // A plugin that cannot block writes may return errors while writes continue, rather than create an inconsistent
-    // group; the result after the writes have ended counts.
+    // group; then the result after the writes have ended counts.
+    let mut requests: Vec<_> =
+        (0..ATTEMPTS).map(|_| f.group_request(vec![one.id().to_owned(), two.id().to_owned()])).collect();
     let taking = async {
-        let request = f.group_request(vec![one.id().to_owned(), two.id().to_owned()]);
-        while progress.changed().await.is_ok() {
-            // "MUST give a write-order consistency guarantee or fail if that's not possible".
-            if f.create_volume_group_snapshot(request.clone()).await.is_ok() {
-                break;
+        let mut taken = 0;
+        'groups: for request in &requests {
+            for _ in 0..PATIENCE {
+                let is_writing = progress.changed().await.is_ok();
+                // "MUST give a write-order consistency guarantee or fail if that's not possible".
+                if is_writing && f.create_volume_group_snapshot(request.clone()).await.is_ok() {
+                    taken += 1;
+                    continue 'groups;
+                }
             }
+            break;
         }
-        f.group_as(request).await
+        ended.store(true, Ordering::Relaxed);
+        taken
     };
-    let (written, group) = tokio::join!(writing, taking);
-    written?;
-    let group = group?;
-    let mut rounds = Vec::new();
-    for source in [&one, &two] {
-        let member = group.snapshots.iter().find(|snapshot| snapshot.source_volume_id == source.id());
-        let Some(member) = member else { bail!("volume {:?} has no snapshot in its group", source.id()) };
-        let restored =
-            f.publish_all(f.make(f.create_from(from_snapshot(&member.snapshot_id))).await?).await?;
-        let mut count = 0;
-        for round in 0..ROUNDS {
-            count += u64::from(f.holds(&restored, round, "round").await?);
+    let (written, taken) = tokio::join!(writing, taking);
+    let written = written?;
+    requests.truncate(taken.max(1));
+    for request in requests {
+        let group = f.group_as(request).await?;
+        let mut rounds = Vec::new();
+        for source in [&one, &two] {
+            rounds.push(rounds_in(f, &restored(f, &group, source.id()).await?, written).await?);
         }
-        rounds.push(count);
+        ensure!(
+            rounds[0] >= rounds[1] && rounds[0] - rounds[1] <= 1,
+            "the snapshots of group {:?} are of different points in time: the first volume has {} rounds of writes, the \
+             second, written after it, {}",
+            group.group_snapshot_id,
+            rounds[0],
+            rounds[1]
+        );
     }
-    ensure!(
-        rounds[0] >= rounds[1] && rounds[0] - rounds[1] <= 1,
-        "the snapshots of a group are of different points in time: the first volume has {} rounds of writes, the \
-         second, written after it, {}",
-        rounds[0],
-        rounds[1]
-    );
     Ok(())
+}
+
+/// The number of rounds of writes that a volume contains, of those that were written.
+async fn rounds_in(f: &Fixture, placed: &VolumeOnNode, written: u64) -> Result<u64> {
+    for round in (0..written).rev() {
+        if f.holds(placed, round % PLACES, &format!("round {round}")).await? {
+            return Ok(round + 1);
+        }
+    }
+    Ok(0)
 }
 
 async fn delete_member(f: &Fixture) -> Result<()> {
@@ -347,6 +486,7 @@ async fn delete_member(f: &Fixture) -> Result<()> {
                 &[Code::InvalidArgument, Code::FailedPrecondition],
             )?;
             named(member).breaks(spec::MEMBER)?;
+            is_complete(f, &group, "DeleteSnapshot of a snapshot that is part of a group").await?;
         }
     }
     Ok(())

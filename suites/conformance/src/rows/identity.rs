@@ -58,7 +58,25 @@ async fn name(f: &Fixture) -> Result<()> {
             && ends.into_iter().flatten().all(|b| b.is_ascii_alphanumeric()),
         "the name {name:?} must consist of letters, digits, dashes and dots, and start and end with a letter or digit"
     );
+    has_labels(&name).breaks(spec::NAME_FORMAT)?;
     has_domain_notation(&name).breaks(spec::NAME_COMPANY)
+}
+
+fn has_labels(name: &str) -> Result<()> {
+    ensure!(
+        is_domain(name),
+        "the name {name:?} must consist of labels between dots, each of which starts and ends with a letter or digit"
+    );
+    Ok(())
+}
+
+/// Whether each label between the dots of a domain name starts and ends with a letter or digit. A label may start with a
+/// digit, which RFC 1123 permits in addition to RFC 1035.
+pub(super) fn is_domain(name: &str) -> bool {
+    name.split('.').all(|label| {
+        let ends = [label.chars().next(), label.chars().last()];
+        ends.into_iter().all(|end| end.is_some_and(|c| c.is_ascii_alphanumeric()))
+    })
 }
 
 fn has_domain_notation(name: &str) -> Result<()> {
@@ -117,4 +135,24 @@ async fn ready(f: &Fixture) -> Result<()> {
         ),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_label_of_a_domain_starts_and_ends_with_a_letter_or_digit() {
+        for (name, fine) in [
+            ("hostpath.csi.k8s.io", true),
+            ("plain", true),
+            ("3par.example-1.com", true),
+            ("a..b", false),
+            ("a-.b", false),
+            ("a.-b", false),
+            ("", false),
+        ] {
+            assert_eq!(is_domain(name), fine, "{name:?}");
+        }
+    }
 }

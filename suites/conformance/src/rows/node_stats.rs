@@ -1,6 +1,6 @@
 //! NodeGetVolumeStats.
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use claimcheck_csi::v1::{
     NodeGetVolumeStatsRequest, VolumeUsage, node_service_capability::rpc::Type as NodeType,
     volume_usage::Unit,
@@ -172,10 +172,20 @@ async fn no_path(f: &Fixture) -> Result<()> {
 
 async fn unknown(f: &Fixture) -> Result<()> {
     let volume_path = text(&f.target_root().join(f.unique()).join("mount"));
-    let request =
+    let nowhere =
         NodeGetVolumeStatsRequest { volume_id: f.unknown_volume(), volume_path, ..Default::default() };
+    let answer = f.node_get_volume_stats(nowhere).await;
+    answer.refused("NodeGetVolumeStats of a volume that does not exist", NOT_FOUND)?;
+    if !f.has(CREATE) {
+        return Ok(());
+    }
+    // A driver that ignores the id finds nothing at a path that does not exist, and another volume at this one.
+    let request = NodeGetVolumeStatsRequest { volume_id: f.unknown_volume(), ..request(f, &f.up().await?) };
     let answer = f.node_get_volume_stats(request).await;
-    answer.refused("NodeGetVolumeStats of a volume that does not exist", NOT_FOUND)
+    answer.refused(
+        "NodeGetVolumeStats of a volume that does not exist, at the path of another volume",
+        NOT_FOUND,
+    )
 }
 
 async fn elsewhere(f: &Fixture) -> Result<()> {
@@ -204,6 +214,10 @@ async fn adds_up(f: &Fixture) -> Result<()> {
         ensure!(
             used <= total && available <= total,
             "NodeGetVolumeStats returns more than the total {total}: available {available}, used {used}"
+        );
+        ensure!(
+            used.saturating_add(*available) <= *total,
+            "NodeGetVolumeStats returns {used} used and {available} available bytes, together more than the total {total}"
         );
     } else {
         no_bytes(f);
@@ -234,9 +248,11 @@ async fn expanded(f: &Fixture) -> Result<()> {
         ));
     }
     let Some(after) = bytes(f, &placed).await? else { return Ok(()) };
+    let now = f.bytes(&placed).await?;
     ensure!(
-        after.total > before.total,
-        "NodeGetVolumeStats returned a total of {} bytes before NodeExpandVolume, and {} after it",
+        after.total > before.total && after.total.unsigned_abs().abs_diff(now) <= now / 10,
+        "NodeGetVolumeStats returned a total of {} bytes before NodeExpandVolume, and {} after it, but the volume then \
+         has {now}",
         before.total,
         after.total
     );
@@ -269,6 +285,7 @@ async fn counts(f: &Fixture) -> Result<()> {
         return Err(skip("volumes share a file system: other cases write to it at the same time"));
     }
     let Some(before) = bytes(f, &placed).await? else { return Ok(()) };
+    let held = used_at(&placed)?;
     for place in 0..8 {
         f.write(&placed, place, "counted").await?;
     }
@@ -276,7 +293,7 @@ async fn counts(f: &Fixture) -> Result<()> {
     loop {
         let Some(after) = bytes(f, &placed).await? else { return Ok(()) };
         // "This field is OPTIONAL": data was written, so that zero is not a number of bytes.
-        if after.used == 0 {
+        if (before.used, after.used) == (0, 0) {
             f.warn("NodeGetVolumeStats returns no used bytes: the kubelet reports the volume as empty");
             return Ok(());
         }
@@ -285,16 +302,26 @@ async fn counts(f: &Fixture) -> Result<()> {
             return Ok(());
         }
         if Instant::now() > limit {
-            // The specification requires no moment at which a file system accounts for what it holds.
-            f.warn(format!(
-                "{written} bytes were written, but NodeGetVolumeStats counts {more} more than before after {} s",
+            let shown = used_at(&placed)?.saturating_sub(held);
+            let text = format!(
+                "{written} bytes were written, of which the file system counts {shown}, but NodeGetVolumeStats counts \
+                 {more} more than before after {} s",
                 ACCOUNTED.as_secs()
-            ));
+            );
+            ensure!(shown < written / 2, text);
+            // The specification requires no moment at which a file system accounts for what it holds.
+            f.warn(text);
             return Ok(());
         }
         sleep(pause).await;
         pause = (pause * 2).min(PAUSES.1);
     }
+}
+
+/// The used bytes of the file system of a published volume, as the node counts them.
+fn used_at(placed: &VolumeOnNode) -> Result<i64> {
+    let stat = rustix::fs::statvfs(&placed.target).context("cannot read the published file system")?;
+    Ok((stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize).cast_signed())
 }
 
 async fn condition(f: &Fixture) -> Result<()> {

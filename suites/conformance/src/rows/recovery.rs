@@ -87,11 +87,7 @@ async fn mounted_again(f: &Fixture) -> Result<()> {
     }
     let published = f.node_publish_volume(f.publish_request(&placed)).await;
     published.works("NodePublishVolume after the node lost its mounts")?;
-    ensure!(
-        f.mounts_at(&placed.target)? > 0,
-        "after the node lost its mounts, NodePublishVolume returned OK and nothing is mounted at the target: a pod \
-         would write to the disk of its node"
-    );
+    f.must_be_mounted_once(&placed, "after the node lost its mounts and NodePublishVolume returned OK")?;
     f.must_hold(
         &placed,
         0,

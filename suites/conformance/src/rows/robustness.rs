@@ -1,7 +1,13 @@
 //! Untrusted input: path traversal in ids and paths, oversized texts, control characters, and secrets in errors and in
 //! the driver's output.
 
-use std::{collections::BTreeSet, fs, path::PathBuf, pin::Pin};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    pin::Pin,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use claimcheck_csi::{
@@ -12,15 +18,17 @@ use claimcheck_csi::{
 use claimcheck_engine::skip;
 
 use super::{
-    ANY_NAME, ATTACH, CHECKS_NODE, CREATE, EXPAND, GET, GROUPS, METADATA, MOUNTS, PERSISTS, SNAPSHOT,
-    SNAPSHOT_USED, STAGE, STATS, SURVIVES, VOLUME_USED, case, unused,
+    ANY_NAME, ATTACH, CHECKS_NODE, CREATE, EXPAND, GET, GET_SNAPSHOT, GROUPS, LIST_SNAPSHOTS, METADATA,
+    MODIFY, MOUNTS, NODE_EXPAND, PERSISTS, SNAPSHOT, SNAPSHOT_USED, STAGE, STATS, SURVIVES, VOLUME_USED,
+    case, unused,
 };
 use crate::{
     alone::Alone,
     case::Row,
+    config::Map,
     effect::Effect,
     expect::{Answer, INVALID, NO_SUCH},
-    fixture::{Fixture, Kind, Step, from_snapshot, from_volume},
+    fixture::{Fixture, Kind, Step, VolumeOnNode, from_snapshot, from_volume, text},
     need::Need,
     spec,
 };
@@ -123,7 +131,6 @@ pub(super) const ROWS: &[Row] = &[
         case!(unknown_call),
     )
     .also(&[spec::STATUS, spec::UNSUPPORTED]),
-    Row::new("CreateVolume errors have a message", spec::MESSAGE, case!(words)).needs(&[CREATE]),
     Row::new("error messages of failing calls contain no secrets", spec::SECRET, case!(failing_secrets))
         .also(&[spec::LEAKAGE])
         .needs(&[CREATE]),
@@ -140,6 +147,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("the driver's output of the whole run contains no secrets", spec::SECRET, case!(output))
         .also(&[spec::LOG_SECRETS])
         .alone(Alone::ChecksRun),
+    Row::new("errors of the whole run have a message", spec::MESSAGE, case!(words)).alone(Alone::ChecksRun),
     Row::new("errors of the whole run have no details", spec::DETAILS, case!(no_details))
         .alone(Alone::ChecksRun),
     Row::new(
@@ -215,20 +223,27 @@ macro_rules! add {
 /// Every call that has a volume_id, with this id.
 fn volume_calls<'a>(f: &'a Fixture, volume_id: &str) -> Vec<Call<'a>> {
     let id = || volume_id.to_owned();
-    let path = crate::fixture::text(&f.target_root().join(f.unique()).join("mount"));
-    let staging_path = crate::fixture::text(&f.staging_root().join(f.unique()));
+    let volume = v1::Volume { volume_id: id(), ..Default::default() };
+    // Its directories do not exist.
+    let placed = VolumeOnNode {
+        volume: volume.clone(),
+        access: f.access(),
+        publish_context: Map::new(),
+        staging: f.has(STAGE).then(|| f.staging_root().join(f.unique())),
+        target: f.target_root().join(f.unique()).join("mount"),
+    };
     let mut all = Vec::new();
     if f.has(CREATE) {
         add!(all: "DeleteVolume", true, f.delete_volume(f.delete_request(volume_id)));
         let request = v1::ValidateVolumeCapabilitiesRequest {
             volume_id: id(),
             volume_capabilities: vec![f.capability()],
+            secrets: f.config().secrets.validate_volume_capabilities.clone(),
             ..Default::default()
         };
         add!(all: "ValidateVolumeCapabilities", false, f.validate_volume_capabilities(request));
     }
     if f.has(ATTACH) {
-        let volume = v1::Volume { volume_id: id(), ..Default::default() };
         let request = f.attach_request(&volume, f.access());
         add!(all: "ControllerPublishVolume", false, f.controller_publish_volume(request));
         let request = f.detach_request(volume_id, &f.node_info().node_id);
@@ -241,35 +256,34 @@ fn volume_calls<'a>(f: &'a Fixture, volume_id: &str) -> Vec<Call<'a>> {
     if f.has(EXPAND) {
         add!(all: "ControllerExpandVolume", false, f.controller_expand_volume(f.expand_request(volume_id)));
     }
+    if f.has(MODIFY) {
+        let request = v1::ControllerModifyVolumeRequest {
+            volume_id: id(),
+            secrets: f.config().secrets.controller_modify_volume.clone(),
+            mutable_parameters: f.mutable(),
+        };
+        add!(all: "ControllerModifyVolume", false, f.controller_modify_volume(request));
+    }
     if f.has(SNAPSHOT) {
         add!(all: "CreateSnapshot", false, f.create_snapshot(f.snapshot_request(volume_id)));
     }
-    if f.has(STAGE) {
-        let request = v1::NodeStageVolumeRequest {
-            volume_id: id(),
-            staging_target_path: staging_path.clone(),
-            volume_capability: Some(f.capability()),
-            ..Default::default()
-        };
-        add!(all: "NodeStageVolume", false, f.node_stage_volume(request));
-        let request =
-            v1::NodeUnstageVolumeRequest { volume_id: id(), staging_target_path: staging_path.clone() };
-        add!(all: "NodeUnstageVolume", true, f.node_unstage_volume(request));
+    if f.has(GROUPS) {
+        let request = f.group_request(vec![id()]);
+        add!(all: "CreateVolumeGroupSnapshot", false, f.create_volume_group_snapshot(request));
     }
-    let request = v1::NodePublishVolumeRequest {
-        volume_id: id(),
-        target_path: path.clone(),
-        staging_target_path: staging_path,
-        volume_capability: Some(f.capability()),
-        ..Default::default()
-    };
-    add!(all: "NodePublishVolume", false, f.node_publish_volume(request));
-    let request = v1::NodeUnpublishVolumeRequest { volume_id: id(), target_path: path.clone() };
-    add!(all: "NodeUnpublishVolume", true, f.node_unpublish_volume(request));
+    if f.has(STAGE) {
+        add!(all: "NodeStageVolume", false, f.node_stage_volume(f.stage_request(&placed)));
+        add!(all: "NodeUnstageVolume", true, f.node_unstage_volume(f.unstage_request(&placed)));
+    }
+    add!(all: "NodePublishVolume", false, f.node_publish_volume(f.publish_request(&placed)));
+    add!(all: "NodeUnpublishVolume", true, f.node_unpublish_volume(f.unpublish_request(&placed)));
+    let volume_path = text(&placed.target);
     if f.has(STATS) {
-        let request =
-            v1::NodeGetVolumeStatsRequest { volume_id: id(), volume_path: path, ..Default::default() };
+        let request = v1::NodeGetVolumeStatsRequest { volume_id: id(), volume_path, ..Default::default() };
         add!(all: "NodeGetVolumeStats", false, f.node_get_volume_stats(request));
+    }
+    if f.has(NODE_EXPAND) {
+        add!(all: "NodeExpandVolume", false, f.node_expand_volume(f.node_expand_request(&placed)));
     }
     all
 }
@@ -324,10 +338,8 @@ fn control_ids(f: &Fixture) -> [String; 3] {
 
 async fn volume_traversal(f: &Fixture) -> Result<()> {
     let excluded = wrong_anyway(f).await;
-    let answers = volume_ids(f, &excluded, elsewhere(f).await?, "with path traversal").await;
-    // The state of the directory is the stronger finding.
-    untouched(f).await?;
-    answers
+    let ids = elsewhere(f).await?;
+    unfollowed(f, volume_ids(f, &excluded, ids, "with path traversal")).await
 }
 
 /// One row for both: a driver that validates ids validates all of an id.
@@ -337,32 +349,89 @@ async fn volume_no_id(f: &Fixture) -> Result<()> {
     volume_ids(f, &excluded, ["x".repeat(HUGE)], "of 1 MiB").await
 }
 
-/// Ids with path traversal. A driver may follow one and delete its target, so all of them lead to a directory of this
-/// case, or to a path that does not exist.
-async fn elsewhere(f: &Fixture) -> Result<[String; 3]> {
-    let place = sentinel(f);
-    f.make_directory(&place).await?;
-    let place = crate::fixture::text(&place);
-    Ok([
-        format!("{}{place}", "../".repeat(UP).trim_end_matches('/')),
-        place,
-        format!("a/../../{}", f.unique()),
-    ])
+/// The files that ids and names with path traversal lead to.
+const FILES: [&str; 2] = ["beside", "place/inside"];
+/// The text of these files.
+const KEPT: &str = "a file that is not the driver's\n";
+
+/// Ids with path traversal. A driver may follow one and delete or overwrite its target, so all of them lead to files of
+/// this case, or to a path that does not exist.
+async fn elsewhere(f: &Fixture) -> Result<[String; 4]> {
+    let root = sentinel(f).await?;
+    let (place, file) = (text(&root.join("place")), text(&root.join(FILES[0])));
+    let up = "../".repeat(UP);
+    let up = up.trim_end_matches('/');
+    Ok([format!("{up}{place}"), place, format!("{up}{file}"), format!("a/../../{}", f.unique())])
 }
 
-fn sentinel(f: &Fixture) -> PathBuf {
+/// Creates the directory to which ids and names with path traversal lead, with files where the driver's paths are
+/// accessible here.
+async fn sentinel(f: &Fixture) -> Result<PathBuf> {
+    let root = sentinel_root(f);
+    f.make_directory(&root.join("place")).await?;
+    if f.config().paths.is_none() {
+        for file in FILES {
+            let file = root.join(file);
+            fs::write(&file, KEPT).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+    }
+    Ok(root)
+}
+
+fn sentinel_root(f: &Fixture) -> PathBuf {
     f.target_root().join("elsewhere")
 }
 
-/// Checks that the directory to which such ids lead still exists.
+/// Checks that the directory to which such ids and names lead still exists and contains what it did.
 async fn untouched(f: &Fixture) -> Result<()> {
-    let place = sentinel(f);
-    ensure!(
-        f.kind(&place).await? == Kind::Directory,
-        "an id with path traversal to {} was followed: the directory, which is not the driver's, was deleted",
-        place.display()
+    let root = sentinel_root(f);
+    let changed = format!(
+        "a request with path traversal, or a shell command, to {} was followed: the directory, which is not the driver's,",
+        root.display()
     );
+    ensure!(f.kind(&root.join("place")).await? == Kind::Directory, "{changed} was deleted");
+    if f.config().paths.is_some() {
+        return Ok(());
+    }
+    let mut expected: BTreeMap<PathBuf, String> =
+        FILES.into_iter().map(|file| (file.into(), KEPT.to_owned())).collect();
+    expected.insert("place".into(), DIRECTORY.to_owned());
+    let found = tree(&root, &root).with_context(|| format!("cannot read {}", root.display()))?;
+    ensure!(found == expected, "{changed} contained {expected:?}, and now contains {found:?}");
     Ok(())
+}
+
+/// What [`tree`] returns for a directory.
+const DIRECTORY: &str = "a directory";
+
+/// The paths below a directory, relative to `root`, with the beginning of the files' text.
+fn tree(root: &Path, directory: &Path) -> io::Result<BTreeMap<PathBuf, String>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let kind = path.symlink_metadata()?;
+        let content = match () {
+            () if kind.is_dir() => DIRECTORY.to_owned(),
+            () if kind.is_file() => {
+                let mut text = Vec::new();
+                fs::File::open(&path)?.take(128).read_to_end(&mut text)?;
+                String::from_utf8_lossy(&text).into_owned()
+            }
+            () => "neither a file nor a directory".to_owned(),
+        };
+        if kind.is_dir() {
+            all.extend(tree(root, &path)?);
+        }
+        all.insert(path.strip_prefix(root).unwrap_or(&path).to_owned(), content);
+    }
+    Ok(all)
+}
+
+/// The outcome of calls with path traversal: that one was followed is a stronger finding than a wrong code.
+async fn unfollowed(f: &Fixture, calls: impl Future<Output = Result<()>>) -> Result<()> {
+    let answers = calls.await;
+    untouched(f).await?;
+    answers
 }
 
 /// Invalid ids, without oversized ones: a driver that repeats its input in errors fails for oversized ids of any
@@ -374,83 +443,150 @@ async fn bad_ids(f: &Fixture) -> Result<Vec<(String, &'static str)>> {
 }
 
 async fn snapshot_ids(f: &Fixture) -> Result<()> {
-    for (id, kind) in bad_ids(f).await? {
-        let answer = f.delete_snapshot(f.delete_snapshot_request(&id)).await;
-        harmless(f, &format!("DeleteSnapshot with a snapshot_id {kind}"), answer, true)?;
-        let answer = f.create_volume(f.create_from(from_snapshot(&id))).await;
-        harmless(f, &format!("CreateVolume from a snapshot_id {kind}"), answer, false)?;
-        if f.has(super::GET_SNAPSHOT) {
-            let answer =
-                f.get_snapshot(v1::GetSnapshotRequest { snapshot_id: id, ..Default::default() }).await;
-            harmless(f, &format!("GetSnapshot with a snapshot_id {kind}"), answer, false)?;
+    let ids = bad_ids(f).await?;
+    let calls = async {
+        for (id, kind) in ids {
+            let answer = f.delete_snapshot(f.delete_snapshot_request(&id)).await;
+            harmless(f, &format!("DeleteSnapshot with a snapshot_id {kind}"), answer, true)?;
+            let answer = f.create_volume(f.create_from(from_snapshot(&id))).await;
+            harmless(f, &format!("CreateVolume from a snapshot_id {kind}"), answer, false)?;
+            if f.has(LIST_SNAPSHOTS) {
+                let secrets = f.config().secrets.list_snapshots.clone();
+                let request =
+                    v1::ListSnapshotsRequest { snapshot_id: id.clone(), secrets, ..Default::default() };
+                let answer = f.list_snapshots(request).await;
+                harmless(f, &format!("ListSnapshots with a snapshot_id {kind}"), answer, true)?;
+            }
+            if f.has(GET_SNAPSHOT) {
+                let secrets = f.config().secrets.get_snapshot.clone();
+                let answer = f.get_snapshot(v1::GetSnapshotRequest { snapshot_id: id, secrets }).await;
+                harmless(f, &format!("GetSnapshot with a snapshot_id {kind}"), answer, false)?;
+            }
         }
-    }
-    untouched(f).await
+        Ok(())
+    };
+    unfollowed(f, calls).await
 }
 
 async fn group_ids(f: &Fixture) -> Result<()> {
-    for (id, kind) in bad_ids(f).await? {
-        let answer = f.delete_volume_group_snapshot(f.delete_group_of(&id, Vec::new())).await;
-        harmless(f, &format!("DeleteVolumeGroupSnapshot with a group_snapshot_id {kind}"), answer, true)?;
-        let request = v1::GetVolumeGroupSnapshotRequest { group_snapshot_id: id, ..Default::default() };
-        let answer = f.get_volume_group_snapshot(request).await;
-        harmless(f, &format!("GetVolumeGroupSnapshot with a group_snapshot_id {kind}"), answer, false)?;
-    }
-    untouched(f).await
+    let ids = bad_ids(f).await?;
+    let calls = async {
+        for (id, kind) in ids {
+            let answer = f.delete_volume_group_snapshot(f.delete_group_of(&id, Vec::new())).await;
+            harmless(f, &format!("DeleteVolumeGroupSnapshot with a group_snapshot_id {kind}"), answer, true)?;
+            let request = v1::GetVolumeGroupSnapshotRequest {
+                group_snapshot_id: id,
+                secrets: f.config().secrets.group_snapshot.clone(),
+                ..Default::default()
+            };
+            let answer = f.get_volume_group_snapshot(request).await;
+            harmless(f, &format!("GetVolumeGroupSnapshot with a group_snapshot_id {kind}"), answer, false)?;
+        }
+        Ok(())
+    };
+    unfollowed(f, calls).await
 }
 
 async fn metadata_ids(f: &Fixture) -> Result<()> {
-    for (id, kind) in bad_ids(f).await? {
-        let request = v1::GetMetadataAllocatedRequest { snapshot_id: id.clone(), ..Default::default() };
-        let answer = f.get_metadata_allocated(request).await;
-        harmless(f, &format!("GetMetadataAllocated with a snapshot_id {kind}"), answer, false)?;
-        let request = v1::GetMetadataDeltaRequest {
-            base_snapshot_id: id.clone(),
-            target_snapshot_id: id,
-            ..Default::default()
-        };
-        let answer = f.get_metadata_delta(request).await;
-        harmless(f, &format!("GetMetadataDelta with a base_snapshot_id {kind}"), answer, false)?;
-    }
-    Ok(())
+    let ids = bad_ids(f).await?;
+    let calls = async {
+        for (id, kind) in ids {
+            let secrets = f.config().secrets.snapshot_metadata.clone();
+            let request = v1::GetMetadataAllocatedRequest {
+                snapshot_id: id.clone(),
+                secrets: secrets.clone(),
+                ..Default::default()
+            };
+            let answer = f.get_metadata_allocated(request).await;
+            harmless(f, &format!("GetMetadataAllocated with a snapshot_id {kind}"), answer, false)?;
+            let request = v1::GetMetadataDeltaRequest {
+                base_snapshot_id: id.clone(),
+                target_snapshot_id: id,
+                secrets,
+                ..Default::default()
+            };
+            let answer = f.get_metadata_delta(request).await;
+            harmless(f, &format!("GetMetadataDelta with a base_snapshot_id {kind}"), answer, false)?;
+        }
+        Ok(())
+    };
+    unfollowed(f, calls).await
 }
 
 async fn node_ids(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?;
-    for (id, kind) in bad_ids(f).await? {
-        let mut request = f.attach_request(&volume, f.access());
-        request.node_id = id;
-        let answer = f.controller_publish_volume(request).await;
-        harmless(f, &format!("ControllerPublishVolume with a node_id {kind}"), answer, false)?;
-    }
-    Ok(())
+    let ids = bad_ids(f).await?;
+    let detach =
+        async |node: &str| f.controller_unpublish_volume(f.detach_request(&volume.volume_id, node)).await;
+    // Another row reports a wrong code for any node that does not exist.
+    let is_judged = harmless(f, "", detach(&f.unknown_node()).await, true).is_ok();
+    let calls = async {
+        for (id, kind) in ids {
+            let mut request = f.attach_request(&volume, f.access());
+            request.node_id.clone_from(&id);
+            let answer = f.controller_publish_volume(request).await;
+            harmless(f, &format!("ControllerPublishVolume with a node_id {kind}"), answer, false)?;
+            let answer = detach(&id).await;
+            if is_judged {
+                harmless(f, &format!("ControllerUnpublishVolume with a node_id {kind}"), answer, true)?;
+            }
+        }
+        Ok(())
+    };
+    unfollowed(f, calls).await
 }
 
 async fn sources(f: &Fixture) -> Result<()> {
-    for (id, kind) in bad_ids(f).await? {
-        let answer = f.create_volume(f.create_from(from_volume(&id))).await;
-        harmless(f, &format!("CreateVolume from a volume_id {kind}"), answer, false)?;
+    let ids = bad_ids(f).await?;
+    let calls = async {
+        for (id, kind) in ids {
+            let answer = f.create_volume(f.create_from(from_volume(&id))).await;
+            harmless(f, &format!("CreateVolume from a volume_id {kind}"), answer, false)?;
+        }
+        Ok(())
+    };
+    unfollowed(f, calls).await
+}
+
+/// Names with path traversal: one of an unknown directory, and those that lead to a directory of this case, if they are not
+/// too long.
+async fn names_elsewhere(f: &Fixture) -> Result<Vec<String>> {
+    let root = text(&sentinel(f).await?);
+    let mut names = vec![format!("../../{}", f.name())];
+    let absolute = format!("{root}/{}", f.unique());
+    let room = f.config().name_length.saturating_sub(absolute.len());
+    if absolute.len() <= f.config().name_length {
+        names.push(absolute);
     }
-    Ok(())
+    let up = "../".repeat(UP.min(room / "../".len()));
+    if !up.is_empty() {
+        names.push(format!("{}{root}/{}", up.trim_end_matches('/'), f.unique()));
+    }
+    Ok(names)
 }
 
 async fn name_traversal(f: &Fixture) -> Result<()> {
-    let mut request = f.create_request();
-    request.name = format!("../../{}", request.name);
-    match f.create_volume(request).await {
-        // Any text is a valid name: the volume must work like any other.
-        Ok(made) => {
-            let volume = made.volume.unwrap_or_default();
-            ensure!(!volume.volume_id.is_empty(), "CreateVolume returned OK with an empty volume_id");
-            let placed = f.publish_all(volume).await?;
-            f.withdraw(&placed).await
+    for name in names_elsewhere(f).await? {
+        let request = v1::CreateVolumeRequest { name, ..f.create_request() };
+        let made = f.create_volume(request).await;
+        untouched(f).await?;
+        match made {
+            // Any text is a valid name: the volume must work like any other.
+            Ok(made) => {
+                let volume = made.volume.unwrap_or_default();
+                ensure!(!volume.volume_id.is_empty(), "CreateVolume returned OK with an empty volume_id");
+                let placed = f.publish_all(volume).await?;
+                f.withdraw(&placed).await?;
+            }
+            refused => {
+                let refused =
+                    refused.refused("CreateVolume with path traversal in the name", &[Code::InvalidArgument]);
+                refused.map_err(|error| f.or_reported(Effect::AnyName, error))?;
+            }
         }
-        refused => {
-            let refused =
-                refused.refused("CreateVolume with path traversal in the name", &[Code::InvalidArgument]);
-            refused.map_err(|error| f.or_reported(Effect::AnyName, error))
-        }
+        untouched(f).await?;
     }
+    Ok(())
 }
 
 /// One row for both: a driver that validates names validates all of a name.
@@ -513,11 +649,13 @@ async fn target_detour(f: &Fixture) -> Result<()> {
     let parent = placed.target.parent().expect("it is below the root of the targets");
     let mut request = f.publish_request(&placed);
     // The same path with a `..` component.
-    request.target_path = crate::fixture::text(
-        &parent.join("..").join(parent.file_name().expect("it has a name of its own")).join("mount"),
-    );
+    request.target_path =
+        text(&parent.join("..").join(parent.file_name().expect("it has a name of its own")).join("mount"));
     match f.node_publish_volume(request.clone()).await {
         Ok(_) => {
+            if f.has(Need::Files) {
+                f.must_be_mounted_once(&placed, "after NodePublishVolume with .. in target_path")?;
+            }
             let undo = v1::NodeUnpublishVolumeRequest {
                 volume_id: request.volume_id,
                 target_path: request.target_path,
@@ -558,17 +696,49 @@ async fn parameters_huge(f: &Fixture) -> Result<()> {
 }
 
 async fn fs_injection(f: &Fixture) -> Result<()> {
+    let file = text(&sentinel(f).await?.join("injected"));
+    for fs_type in ["../../bin/sh -c".to_owned(), format!("ext4; touch {file}"), format!("$(touch {file})")] {
+        let outcome = used_with(f, &fs_type).await;
+        untouched(f).await?;
+        outcome?;
+    }
+    Ok(())
+}
+
+/// Creates a volume with an fs_type, and publishes it: a driver may validate it in any of these calls, and formats the
+/// volume in the last ones.
+async fn used_with(f: &Fixture, fs_type: &str) -> Result<()> {
     let mut request = f.create_request();
     for capability in &mut request.volume_capabilities {
         if let Some(v1::volume_capability::AccessType::Mount(mount)) = &mut capability.access_type {
-            mount.fs_type = "../../bin/sh -c".to_owned();
+            fs_type.clone_into(&mut mount.fs_type);
         }
     }
-    match f.create_volume(request).await {
-        // The driver has not validated fs_type yet; another row stages such a volume.
-        Ok(_) => Ok(()),
-        refused => refused.refused("CreateVolume with fs_type \"../../bin/sh -c\"", &[Code::InvalidArgument]),
+    let capability = request.volume_capabilities.first().cloned();
+    let volume = match f.create_volume(request).await {
+        Ok(made) => made.volume.unwrap_or_default(),
+        refused => {
+            return refused
+                .refused(&format!("CreateVolume with fs_type {fs_type:?}"), &[Code::InvalidArgument]);
+        }
+    };
+    let mut placed = f.place(volume).await?;
+    f.attach(&mut placed).await?;
+    // Another row checks how an unknown fs_type is rejected.
+    if placed.staging.is_some() {
+        let mut request = f.stage_request(&placed);
+        request.volume_capability.clone_from(&capability);
+        if f.node_stage_volume(request).await.is_err() {
+            return Ok(());
+        }
     }
+    let mut request = f.publish_request(&placed);
+    request.volume_capability = capability;
+    if f.node_publish_volume(request).await.is_ok() {
+        f.warn("a volume with a shell command as fs_type was published: the driver ignores fs_type");
+        f.withdraw(&placed).await?;
+    }
+    Ok(())
 }
 
 async fn unknown_call(f: &Fixture) -> Result<()> {
@@ -582,15 +752,8 @@ async fn unknown_call(f: &Fixture) -> Result<()> {
 }
 
 async fn words(f: &Fixture) -> Result<()> {
-    let mut request = f.create_request();
-    request.name.clear();
-    if let Err(status) = f.create_volume(request).await {
-        ensure!(
-            !status.message().trim().is_empty(),
-            "CreateVolume without a name returned {} without a message: users see only a code",
-            code_name(status.code())
-        );
-    }
+    let silent: Vec<String> = f.driver().known().silent.iter().cloned().collect();
+    ensure!(silent.is_empty(), "errors of these calls had no message: {}", silent.join(", "));
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use claimcheck_csi::v1::NodeGetInfoRequest;
 use claimcheck_engine::skip;
 use tokio::time::Instant;
 
-use super::{CREATE, LOOPS, STAGE, case};
+use super::{CREATE, LOOPS, MOUNTS, STAGE, case};
 use crate::{
     alone::Alone,
     case::{Access, Row},
@@ -53,9 +53,9 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE, STAGE, Need::Files, LOOPS])
         .only(Access::Mount),
     Row::new("NodeUnstageVolume leaves no loop device attached", spec::UNSTAGE_UNDOES, case!(no_loop))
-        .needs(&[CREATE, STAGE, Need::Files])
+        .needs(&[CREATE, STAGE, Need::Files, MOUNTS])
         .establishes(&[Effect::LoopsDetached])
-        .only(Access::Mount),
+        .each(),
 ];
 
 async fn call(f: &Fixture) -> Result<Duration> {
@@ -133,7 +133,15 @@ async fn one_loop(f: &Fixture) -> Result<()> {
 
 async fn no_loop(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
-    let file = backing_file(f, &placed)?;
+    let file = if placed.access == Access::Block {
+        // What a driver stages of a block volume is its decision, and the device is known once it is published.
+        f.publish(&placed).await?;
+        let file = backing_file_of(&published_device(&placed.target)?)?;
+        f.unpublish(&placed).await?;
+        file
+    } else {
+        backing_file(f, &placed)?
+    };
     let gone = f.node_unstage_volume(f.unstage_request(&placed)).await;
     gone.works("NodeUnstageVolume")?;
     let mut last = "NodeUnstageVolume";
@@ -151,7 +159,17 @@ async fn no_loop(f: &Fixture) -> Result<()> {
 /// The backing file of the loop device of a staged volume.
 fn backing_file(f: &Fixture, placed: &VolumeOnNode) -> Result<String> {
     let staging = placed.staging.as_deref().context("the volume has no staging path")?;
-    let number = f.device_at(staging)?;
+    backing_file_of(&f.device_at(staging)?)
+}
+
+/// The device at a path, as `major:minor`.
+fn published_device(path: &Path) -> Result<String> {
+    let stat = rustix::fs::stat(path).with_context(|| format!("cannot stat {}", path.display()))?;
+    Ok(format!("{}:{}", rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)))
+}
+
+/// The backing file of the loop device with this number.
+fn backing_file_of(number: &str) -> Result<String> {
     match read(&Path::new("/sys/dev/block").join(number).join("loop/backing_file"))? {
         Some(file) => Ok(file),
         None => Err(skip("the driver's volumes are not on loop devices".to_owned())),

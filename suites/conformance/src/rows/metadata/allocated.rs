@@ -1,6 +1,6 @@
 //! GetMetadataAllocated: the written blocks of a snapshot.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use claimcheck_csi::{
     Code,
     v1::{GetMetadataAllocatedRequest, GetMetadataAllocatedResponse},
@@ -13,6 +13,8 @@ use super::{
 use crate::{
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{APART, Fixture},
+    spec,
+    verdict::Breaks,
 };
 
 const CALL: &str = "GetMetadataAllocated";
@@ -27,45 +29,43 @@ async fn blocks_of(f: &Fixture, request: GetMetadataAllocatedRequest, capacity: 
 }
 
 pub(super) async fn written(f: &Fixture) -> Result<()> {
-    let (placed, snapshot) = snapshot_with(f, &[1, 5]).await?;
+    let (placed, snapshot, places) = snapshot_with(f, &[1, 5]).await?;
     let request = request_of(f, &snapshot);
     let blocks = blocks_of(f, request, placed.volume.capacity_bytes).await?;
-    for place in [1, 5] {
-        ensure!(
-            blocks.covers(place)?,
-            "data was written at {place} MiB, but is not among the allocated blocks"
-        );
-    }
-    if blocks.touches_alone(9, &[1, 5])? {
+    blocks.must_cover(&places, CALL)?;
+    if blocks.touches_alone(9, &places)? {
         f.warn("blocks that were never written are reported as allocated");
     }
     Ok(())
 }
 
 pub(super) async fn in_order(f: &Fixture) -> Result<()> {
-    let (placed, snapshot) = snapshot_with(f, &[0, 3, 7]).await?;
-    let request = request_of(f, &snapshot);
-    blocks_of(f, request, placed.volume.capacity_bytes).await?.ordered()
+    let (placed, snapshot, places) = snapshot_with(f, &[0, 3, 7]).await?;
+    let blocks = blocks_of(f, request_of(f, &snapshot), placed.volume.capacity_bytes).await?;
+    blocks.ordered()?;
+    blocks.must_cover(&places, CALL).breaks(spec::BLOCKS_ALL)
 }
 
 pub(super) async fn from_offset(f: &Fixture) -> Result<()> {
-    let (placed, snapshot) = snapshot_with(f, &[1, 5]).await?;
+    let (placed, snapshot, places) = snapshot_with(f, &[1, 5]).await?;
     let mut request = request_of(f, &snapshot);
     request.starting_offset = 3 * APART as i64;
     let offset = request.starting_offset;
     let blocks = blocks_of(f, request, placed.volume.capacity_bytes).await?;
-    ensure!(blocks.covers(5)?, "data at 5 MiB is not among the allocated blocks from 3 MiB on");
+    blocks.must_cover(&places[1..], "GetMetadataAllocated from 3 MiB on")?;
     blocks.none_before(offset)
 }
 
-/// The messages of one block each of a snapshot, and the capacity of its volume.
-async fn in_ones(f: &Fixture) -> Result<(Vec<GetMetadataAllocatedResponse>, i64)> {
-    let (placed, snapshot) = snapshot_with(f, &[1, 3, 5]).await?;
+/// The messages of one block each of a snapshot, and their blocks, which are complete.
+async fn in_ones(f: &Fixture) -> Result<(Vec<GetMetadataAllocatedResponse>, Blocks)> {
+    let (placed, snapshot, places) = snapshot_with(f, &[1, 3, 5]).await?;
     let mut request = request_of(f, &snapshot);
     request.max_results = 1;
     let messages =
         tracked(f.get_metadata_allocated(request).await)?.works("GetMetadataAllocated with max_results 1")?;
-    Ok((messages, placed.volume.capacity_bytes))
+    let blocks = Blocks::of(&messages, placed.volume.capacity_bytes)?;
+    blocks.must_cover(&places, "GetMetadataAllocated with max_results 1").breaks(spec::BLOCKS_ALL)?;
+    Ok((messages, blocks))
 }
 
 pub(super) async fn max_results(f: &Fixture) -> Result<()> {
@@ -73,18 +73,14 @@ pub(super) async fn max_results(f: &Fixture) -> Result<()> {
 }
 
 pub(super) async fn max_results_in_order(f: &Fixture) -> Result<()> {
-    let (messages, capacity) = in_ones(f).await?;
-    let blocks = Blocks::of(&messages, capacity)?;
-    for place in [1, 3, 5] {
-        ensure!(blocks.covers(place)?, "with max_results 1, the data at {place} MiB is not among the blocks");
-    }
-    blocks.ordered()
+    in_ones(f).await?.1.ordered()
 }
 
 pub(super) async fn fixed(f: &Fixture) -> Result<()> {
-    let (placed, snapshot) = snapshot_with(f, &[0, 1, 2, 5]).await?;
-    let request = request_of(f, &snapshot);
-    blocks_of(f, request, placed.volume.capacity_bytes).await?.fixed()
+    let (placed, snapshot, places) = snapshot_with(f, &[0, 1, 2, 5]).await?;
+    let blocks = blocks_of(f, request_of(f, &snapshot), placed.volume.capacity_bytes).await?;
+    blocks.must_cover(&places, CALL).breaks(spec::BLOCKS_ALL)?;
+    blocks.fixed()
 }
 
 pub(super) async fn empty(f: &Fixture) -> Result<()> {
@@ -99,7 +95,7 @@ pub(super) async fn empty(f: &Fixture) -> Result<()> {
 }
 
 async fn at_offset(f: &Fixture, offset: impl Fn(i64) -> i64, what: &str) -> Result<()> {
-    let (placed, snapshot) = snapshot_with(f, &[1]).await?;
+    let (placed, snapshot, _) = snapshot_with(f, &[1]).await?;
     let mut request = request_of(f, &snapshot);
     request.starting_offset = offset(size(f, placed.volume.capacity_bytes));
     tracked(f.get_metadata_allocated(request).await)?.refused(what, &[Code::OutOfRange])

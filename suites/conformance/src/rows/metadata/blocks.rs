@@ -115,6 +115,18 @@ impl Blocks {
         Ok(())
     }
 
+    /// Checks that blocks cover these places completely; `what` describes the stream.
+    pub(super) fn must_cover(&self, places: &[u64], what: &str) -> Result<()> {
+        for &place in places {
+            ensure!(
+                self.covers(place)?,
+                "{what}: data was written at {place} MiB, but is not among the {} blocks of the stream",
+                self.all.len()
+            );
+        }
+        Ok(())
+    }
+
     /// Whether blocks cover a place completely.
     pub(super) fn covers(&self, place: u64) -> Result<bool> {
         let (mut at, last) = range(place);

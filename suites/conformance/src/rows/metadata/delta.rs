@@ -8,7 +8,7 @@ use claimcheck_csi::{
 
 use super::{
     blocks::{Blocks, at_most_one},
-    size, snapshot_with, tracked,
+    size, snapshot_with, tracked, write_at,
 };
 use crate::{
     expect::{Answer, INVALID, NOT_FOUND},
@@ -32,31 +32,28 @@ async fn blocks_of(f: &Fixture, request: GetMetadataDeltaRequest, capacity: i64)
     Blocks::of(&tracked(f.get_metadata_delta(request).await)?.works(CALL)?, capacity)
 }
 
-/// Creates two snapshots of a volume, with data written at these places between them.
-async fn two_snapshots(f: &Fixture, places: &[u64]) -> Result<(i64, GetMetadataDeltaRequest)> {
-    let (placed, base) = snapshot_with(f, &[1, 5]).await?;
-    for &place in places {
-        f.write(&placed, place, "changed").await?;
-    }
+/// Creates two snapshots of a volume, with data written at these places and at its last one between them. All places are
+/// returned.
+async fn two_snapshots(f: &Fixture, places: &[u64]) -> Result<(i64, GetMetadataDeltaRequest, Vec<u64>)> {
+    let (placed, base, _) = snapshot_with(f, &[1, 5]).await?;
+    let places = write_at(f, &placed, places, "changed").await?;
     let (placed, target) = super::super::snapshots::taken(f, placed).await?;
-    Ok((placed.volume.capacity_bytes, request_of(f, &base, &target.snapshot_id)))
+    Ok((placed.volume.capacity_bytes, request_of(f, &base, &target.snapshot_id), places))
 }
 
 pub(super) async fn changed(f: &Fixture) -> Result<()> {
-    let (capacity, request) = two_snapshots(f, &[5, 7]).await?;
+    let (capacity, request, places) = two_snapshots(f, &[5, 7]).await?;
     let blocks = blocks_of(f, request, capacity).await?;
     blocks.ordered()?;
-    for place in [5, 7] {
-        ensure!(blocks.covers(place)?, "data changed at {place} MiB, but is not among the changed blocks");
-    }
-    if blocks.touches_alone(1, &[5, 7])? {
+    blocks.must_cover(&places, CALL)?;
+    if blocks.touches_alone(1, &places)? {
         f.warn("data at 1 MiB did not change, but is among the changed blocks");
     }
     Ok(())
 }
 
 pub(super) async fn unchanged(f: &Fixture) -> Result<()> {
-    let (placed, snapshot) = snapshot_with(f, &[1]).await.breaks(spec::PUBLISH_USABLE)?;
+    let (placed, snapshot, _) = snapshot_with(f, &[1]).await.breaks(spec::PUBLISH_USABLE)?;
     let messages = tracked(f.get_metadata_delta(request_of(f, &snapshot, &snapshot)).await)?;
     // A driver may reject the request.
     let messages = match messages {
@@ -69,20 +66,23 @@ pub(super) async fn unchanged(f: &Fixture) -> Result<()> {
 }
 
 pub(super) async fn from_offset(f: &Fixture) -> Result<()> {
-    let (capacity, mut request) = two_snapshots(f, &[3, 7]).await?;
+    let (capacity, mut request, places) = two_snapshots(f, &[3, 7]).await?;
     request.starting_offset = 5 * APART as i64;
     let offset = request.starting_offset;
     let blocks = blocks_of(f, request, capacity).await?;
-    ensure!(blocks.covers(7)?, "data at 7 MiB is not among the changed blocks from 5 MiB on");
+    blocks.must_cover(&places[1..], "GetMetadataDelta from 5 MiB on")?;
     blocks.none_before(offset)
 }
 
-async fn in_ones(f: &Fixture) -> Result<(Vec<GetMetadataDeltaResponse>, i64)> {
-    let (capacity, mut request) = two_snapshots(f, &[5, 7, 9]).await?;
+/// The messages of one block each, and their blocks, which are complete.
+async fn in_ones(f: &Fixture) -> Result<(Vec<GetMetadataDeltaResponse>, Blocks)> {
+    let (capacity, mut request, places) = two_snapshots(f, &[5, 7, 9]).await?;
     request.max_results = 1;
     let messages =
         tracked(f.get_metadata_delta(request).await)?.works("GetMetadataDelta with max_results 1")?;
-    Ok((messages, capacity))
+    let blocks = Blocks::of(&messages, capacity)?;
+    blocks.must_cover(&places, "GetMetadataDelta with max_results 1").breaks(spec::BLOCKS_ALL)?;
+    Ok((messages, blocks))
 }
 
 pub(super) async fn max_results(f: &Fixture) -> Result<()> {
@@ -90,24 +90,18 @@ pub(super) async fn max_results(f: &Fixture) -> Result<()> {
 }
 
 pub(super) async fn max_results_in_order(f: &Fixture) -> Result<()> {
-    let (messages, capacity) = in_ones(f).await?;
-    let blocks = Blocks::of(&messages, capacity)?;
-    for place in [5, 7, 9] {
-        ensure!(
-            blocks.covers(place)?,
-            "with max_results 1, the change at {place} MiB is not among the blocks"
-        );
-    }
-    blocks.ordered()
+    in_ones(f).await?.1.ordered()
 }
 
 pub(super) async fn fixed(f: &Fixture) -> Result<()> {
-    let (capacity, request) = two_snapshots(f, &[2, 3, 4, 7]).await?;
-    blocks_of(f, request, capacity).await?.fixed()
+    let (capacity, request, places) = two_snapshots(f, &[2, 3, 4, 7]).await?;
+    let blocks = blocks_of(f, request, capacity).await?;
+    blocks.must_cover(&places, CALL).breaks(spec::BLOCKS_ALL)?;
+    blocks.fixed()
 }
 
 async fn at_offset(f: &Fixture, offset: impl Fn(i64) -> i64, what: &str) -> Result<()> {
-    let (capacity, mut request) = two_snapshots(f, &[5]).await?;
+    let (capacity, mut request, _) = two_snapshots(f, &[5]).await?;
     request.starting_offset = offset(size(f, capacity));
     tracked(f.get_metadata_delta(request).await)?.refused(what, &[Code::OutOfRange])
 }
@@ -131,4 +125,10 @@ pub(super) async fn unknown(f: &Fixture) -> Result<()> {
     let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
     let answer = tracked(f.get_metadata_delta(request_of(f, &f.unknown_snapshot(), &snapshot)).await)?;
     answer.refused("GetMetadataDelta from a base snapshot that does not exist", NOT_FOUND)
+}
+
+pub(super) async fn unknown_target(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
+    let answer = tracked(f.get_metadata_delta(request_of(f, &snapshot, &f.unknown_snapshot())).await)?;
+    answer.refused("GetMetadataDelta to a target snapshot that does not exist", NOT_FOUND)
 }

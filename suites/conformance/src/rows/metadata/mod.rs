@@ -13,7 +13,7 @@ use crate::{
     case::{Access, Row},
     effect::Effect,
     expect::status_text,
-    fixture::{Fixture, VolumeOnNode},
+    fixture::{APART, Fixture, VolumeOnNode},
     need::Need,
     spec::{self, Sentence},
 };
@@ -141,16 +141,31 @@ pub(super) const ROWS: &[Row] = &[
         case!(delta::unknown),
     )
     .needs(&[METADATA, SNAPSHOT, CREATE]),
+    Row::new(
+        "GetMetadataDelta to a nonexistent target snapshot returns NotFound",
+        spec::DELTA_GONE,
+        case!(delta::unknown_target),
+    )
+    .needs(&[METADATA, SNAPSHOT, CREATE]),
 ];
 
-/// Creates a volume with data at these places, and its snapshot.
-async fn snapshot_with(f: &Fixture, places: &[u64]) -> Result<(VolumeOnNode, String)> {
+/// Creates a volume with data at these places and at its last one, and its snapshot. All places are returned.
+async fn snapshot_with(f: &Fixture, places: &[u64]) -> Result<(VolumeOnNode, String, Vec<u64>)> {
     let placed = f.up().await?;
-    for &place in places {
-        f.write(&placed, place, "allocated").await?;
-    }
+    let places = write_at(f, &placed, places, "allocated").await?;
     let (placed, snapshot) = super::snapshots::taken(f, placed).await?;
-    Ok((placed, snapshot.snapshot_id))
+    Ok((placed, snapshot.snapshot_id, places))
+}
+
+/// Writes a text to these places of a published volume and to its last one, since a stream may end too early. All places
+/// are returned.
+async fn write_at(f: &Fixture, placed: &VolumeOnNode, places: &[u64], text: &str) -> Result<Vec<u64>> {
+    let last = (f.bytes(placed).await? / APART).saturating_sub(1);
+    let places: Vec<u64> = places.iter().copied().chain([last]).collect();
+    for &place in &places {
+        f.write(placed, place, text).await?;
+    }
+    Ok(places)
 }
 
 /// Skips the case if the changed blocks of the volume are not tracked: "Changed block tracking is not enabled:
