@@ -218,8 +218,8 @@ where
 
 /// The text of volumes before the calls of a case.
 const TEXT: &str = "before concurrent calls";
-/// Maximum number of attempts of a race: it may not take place in each.
-const ROUNDS: usize = 4;
+/// The number of attempts of a race: it may not take place in each.
+const ROUNDS: usize = 2;
 
 /// Checks that a published volume is mounted once and contains its text, and that what is written to it is in the volume:
 /// it is published again before it is read. Then withdraws it.
