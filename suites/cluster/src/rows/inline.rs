@@ -48,12 +48,14 @@ async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
 
 async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let (mut source, _) = t.inline_volume(0);
-    // The driver alone prevents writes: the mount of the container permits them.
     source["csi"]["readOnly"] = json!(true);
-    let script = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
-    let output = t.script_output(&Script::run_to_completion("pod", script).volume("data", source)).await?;
+    let touch = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
+    let pod = Script::long_running("pod", "true").probing(touch).volume("data", source);
+    let pod = t.script(&pod).await?;
+    t.ready(&pod).await?;
+    let output = t.probed(&pod).await?;
     ensure!(output == "Read-only file system", "unexpected pod output {output:?}");
-    Ok(())
+    t.published_read_only(&pod, "data").await
 }
 
 async fn two_pods(t: Arc<Fixture>) -> Result<()> {
