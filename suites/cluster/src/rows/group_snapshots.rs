@@ -108,32 +108,20 @@ while :; do i=$((i + 1)); put $i /data; put $i /data1; echo $i; done";
 const TIMES: usize = 3;
 
 async fn one_point_in_time(t: Arc<Fixture>) -> Result<()> {
-    let (a, b) = (t.claim("a").await?, t.claim("b").await?);
-    let writer = t.ready_pod(&TestPod::endless("writer", &a, IN_TURN).also(&b)).await?;
+    let claims = [t.claim("a").await?, t.claim("b").await?];
+    let writer = TestPod::endless("writer", &claims[0], IN_TURN).also(&claims[1]);
+    let writer = t.ready_pod(&writer).await?;
     let class = t.group_class(Policy::Delete).await?;
-    // The numbers that both volumes had before each group.
-    let mut groups = Vec::new();
-    let mut before = 0;
+    let mut latest = 0;
     for group in (0..TIMES).map(|number| format!("{GROUP}-{number}")) {
-        t.add_to_group(&a, &group).await?;
-        t.add_to_group(&b, &group).await?;
-        before = t.number_printed(&writer, before).await?;
+        for claim in &claims {
+            t.add_to_group(claim, &group).await?;
+        }
+        // Later than all of the last group.
+        let before = t.number_printed(&writer, latest).await?;
         t.group_snapshot(&group, Some(&class)).await?;
         t.ready_group(&group).await?;
-        groups.push((group, before));
-    }
-    t.remove_pod(&writer).await?;
-    for (group, before) in groups {
-        let mut restored = Vec::new();
-        for (of, member) in t.restorable_members(&group, 2).await? {
-            let (name, source) = (format!("{group}-{of}"), member.name_any());
-            restored.push(t.claim_from(&name, VolumeSource::Snapshot(&source), &t.usual_size()).await?);
-        }
-        let reader = format!("reader-of-{group}");
-        let read = TestPod::run_to_completion(&reader, &restored[0], "cat /data/file /data1/file");
-        let text = t.output(&read.also(&restored[1])).await?;
-        let numbers = text.lines().map(str::parse::<i64>).collect::<Result<Vec<_>, _>>();
-        let numbers = numbers.with_context(|| format!("the members of {group} contain {text:?}"))?;
+        let numbers = numbers_of(&t, &group).await?;
         ensure!(
             numbers.len() == 2 && (0..=1).contains(&(numbers[0] - numbers[1])),
             "the numbers {numbers:?} of {group} were never on the volumes at the same time"
@@ -142,8 +130,23 @@ async fn one_point_in_time(t: Arc<Fixture>) -> Result<()> {
             numbers[1] >= before,
             "the members of {group} have the numbers {numbers:?}, although both volumes had {before} before"
         );
+        latest = numbers[0];
     }
-    Ok(())
+    t.remove_pod(&writer).await
+}
+
+/// The numbers on the volumes of a group snapshot.
+async fn numbers_of(t: &Fixture, group: &str) -> Result<Vec<i64>> {
+    let mut restored = Vec::new();
+    for (of, member) in t.restorable_members(group, 2).await? {
+        let (name, source) = (format!("{group}-{of}"), member.name_any());
+        restored.push(t.claim_from(&name, VolumeSource::Snapshot(&source), &t.usual_size()).await?);
+    }
+    let reader = format!("reader-of-{group}");
+    let read = TestPod::run_to_completion(&reader, &restored[0], "cat /data/file /data1/file");
+    let text = t.output(&read.also(&restored[1])).await?;
+    let numbers = text.lines().map(str::parse).collect::<Result<Vec<_>, _>>();
+    numbers.with_context(|| format!("the members of {group} contain {text:?} instead of two numbers"))
 }
 
 async fn deleted(t: Arc<Fixture>) -> Result<()> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_model::{Capability, CsiMethod};
+use kube::ResourceExt;
 
 use super::{case, row};
 use crate::{
@@ -38,17 +39,10 @@ pub(super) const ROWS: &[Case] = &[
         "a read-write pod and a read-only pod on one node share a volume",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        &[Need::HostPaths, Need::Capability(Capability::Multipods)],
+        &[Need::Capability(Capability::Multipods)],
         case!(reader_with_writer),
     ),
-    row(
-        SUITE,
-        "a volume mounted read-only rejects writes",
-        UPSTREAM,
-        Pattern::EXT4,
-        &[Need::HostPaths],
-        case!(read_only),
-    ),
+    row(SUITE, "a volume mounted read-only rejects writes", UPSTREAM, Pattern::EXT4, &[], case!(read_only)),
     row(
         SUITE,
         "a filesystem volume that no container mounts is not published",
@@ -103,7 +97,7 @@ async fn reader_with_writer(t: Arc<Fixture>) -> Result<()> {
     let reader = t.ready_pod(&reader).await?;
     let seen = t.probed(&reader).await?;
     ensure!(seen == "shared refused", "the read-only pod reads and writes: {seen:?}");
-    t.is_read_only_on_node(&reader, &t.bound(&claim).await?).await?;
+    t.published_read_only(&reader, &t.bound(&claim).await?.name_any()).await?;
     let during = t.probed(&writer).await?;
     t.remove_pod(&reader).await?;
     let after = t.probed(&writer).await?;
@@ -122,7 +116,7 @@ async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "").probing(read).read_only_claims()).await?;
     let seen = t.probed(&pod).await?;
     ensure!(seen == "kept Read-only file system", "the pod reads and writes: {seen:?}");
-    t.is_read_only_on_node(&pod, &t.bound(&claim).await?).await
+    t.published_read_only(&pod, &t.bound(&claim).await?.name_any()).await
 }
 
 async fn unused(t: Arc<Fixture>) -> Result<()> {

@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Case] = &[
         "a volume restored as ReadOnlyMany is readable by pods on two nodes",
         "provisioning",
         Pattern::IMMEDIATE,
-        &[Need::Nodes(2), Need::HostPaths, SNAPSHOTS, Need::Capability(Capability::CapReadOnlyMany)],
+        &[Need::Nodes(2), SNAPSHOTS, Need::Capability(Capability::CapReadOnlyMany)],
         case!(read_by_many),
     ),
 ];
@@ -253,12 +253,12 @@ async fn read_by_many(t: Arc<Fixture>) -> Result<()> {
         t.ready_pod(&reader).await
     });
     let readers = try_join_all(readers).await?;
-    let volume = t.bound(&restored).await?;
+    let volume = t.bound(&restored).await?.name_any();
     // Both run by now.
     for reader in &readers {
         let seen = t.probed(reader).await?;
         ensure!(seen == "read refused", "pod {} reads and writes: {seen:?}", reader.name);
-        t.is_read_only_on_node(reader, &volume).await?;
+        t.published_read_only(reader, &volume).await?;
     }
     t.remove_pod(&readers[0]).await?;
     let seen = t.probed(&readers[1]).await?;
