@@ -101,7 +101,7 @@ mod tests {
             (Alone::AttachesMany, 2),
             (Alone::CountsDescriptors, 1),
             (Alone::MayBreak, 6),
-            (Alone::ChecksRun, 5),
+            (Alone::ChecksRun, 7),
         ] {
             let cases = by_reason.get(reason.reason()).map(Vec::as_slice).unwrap_or_default();
             assert_eq!(cases.len(), sums, "{reason:?}: {cases:?}");
