@@ -97,13 +97,13 @@ async fn restored(t: Arc<Fixture>) -> Result<()> {
 }
 
 /// Writes increasing numbers to both volumes in turn, so that at any point in time the first is equal to the second, or
-/// greater by one. It never pauses: members that are taken one after the other differ by more. Prints each number once
+/// greater by one. It pauses, since a driver may refuse what is written without end. Prints each number once
 /// both volumes have it.
 const IN_TURN: &str = "\
 trap 'exit 0' TERM
 put() { echo $1 > $2/next && sync && mv $2/next $2/file && sync; }
 i=0
-while :; do i=$((i + 1)); put $i /data; put $i /data1; echo $i; done";
+while :; do i=$((i + 1)); put $i /data; put $i /data1; echo $i; sleep 0.1; done";
 /// The number of groups, one after the other.
 const TIMES: usize = 3;
 

@@ -34,14 +34,8 @@ pub(super) const ROWS: &[Case] = &[
         &[Need::Nodes(2), KEEPS],
         case!(two_volumes_other_node),
     ),
-    row(
-        SUITE,
-        "a read-write pod and a read-only pod on one node share a volume",
-        UPSTREAM,
-        Pattern::IMMEDIATE,
-        &[Need::Capability(Capability::Multipods)],
-        case!(reader_with_writer),
-    ),
+    shared(Pattern::IMMEDIATE),
+    shared(Pattern::EXT4),
     row(SUITE, "a volume mounted read-only rejects writes", UPSTREAM, Pattern::EXT4, &[], case!(read_only)),
     row(
         SUITE,
@@ -60,6 +54,12 @@ pub(super) const ROWS: &[Case] = &[
         case!(five_pods),
     ),
 ];
+
+/// With ext4 both mounts share a superblock.
+const fn shared(pattern: Pattern) -> Case {
+    let name = "a read-write pod and a read-only pod on one node share a volume";
+    row(SUITE, name, UPSTREAM, pattern, &[Need::Capability(Capability::Multipods)], case!(reader_with_writer))
+}
 
 async fn two_volumes_same_node(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
