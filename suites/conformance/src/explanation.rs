@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Verbs with which the expected result begins in the name of a case.
-const VERBS: [&str; 43] = [
+const VERBS: [&str; 44] = [
     "applies",
     "are",
     "attaches",
@@ -33,6 +33,7 @@ const VERBS: [&str; 43] = [
     "holds",
     "includes",
     "is",
+    "keep",
     "keeps",
     "leave",
     "leaves",

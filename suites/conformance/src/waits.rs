@@ -62,6 +62,8 @@ mod tests {
         assert_eq!(
             fixed,
             [
+                "up to 10 s: a deleted volume to disappear",
+                "up to 10 s: a deleted volume to disappear",
                 "up to 10 s: written data to be counted, which file systems such as ZFS and btrfs do later",
                 "up to 5 s: many calls, since latency is compared with that of the first ones"
             ]

@@ -5,16 +5,32 @@ use anyhow::{Context, Result, bail};
 use crate::row::Defect;
 
 /// The files, and what they contain.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 25] = [
+    ("capabilities.yaml", include_str!("../defects/capabilities.yaml")),
+    ("clones.yaml", include_str!("../defects/clones.yaml")),
+    ("concurrency.yaml", include_str!("../defects/concurrency.yaml")),
+    ("controller_create.yaml", include_str!("../defects/controller_create.yaml")),
+    ("controller_delete.yaml", include_str!("../defects/controller_delete.yaml")),
+    ("controller_expand.yaml", include_str!("../defects/controller_expand.yaml")),
+    ("controller_list.yaml", include_str!("../defects/controller_list.yaml")),
+    ("controller_publish.yaml", include_str!("../defects/controller_publish.yaml")),
+    ("declarations.yaml", include_str!("../defects/declarations.yaml")),
+    ("groups.yaml", include_str!("../defects/groups.yaml")),
+    ("identity.yaml", include_str!("../defects/identity.yaml")),
+    ("interruptions.yaml", include_str!("../defects/interruptions.yaml")),
+    ("lifecycle.yaml", include_str!("../defects/lifecycle.yaml")),
+    ("metadata.yaml", include_str!("../defects/metadata.yaml")),
+    ("node_expand.yaml", include_str!("../defects/node_expand.yaml")),
+    ("node_publish.yaml", include_str!("../defects/node_publish.yaml")),
+    ("node_stage.yaml", include_str!("../defects/node_stage.yaml")),
+    ("node_stats.yaml", include_str!("../defects/node_stats.yaml")),
+    ("pod.yaml", include_str!("../defects/pod.yaml")),
+    ("replays.yaml", include_str!("../defects/replays.yaml")),
+    ("robustness.yaml", include_str!("../defects/robustness.yaml")),
+    ("snapshots.yaml", include_str!("../defects/snapshots.yaml")),
+    ("upkeep.yaml", include_str!("../defects/upkeep.yaml")),
+    ("cluster.yaml", include_str!("../defects/cluster.yaml")),
     ("inside.yaml", include_str!("../defects/inside.yaml")),
-    ("answers.yaml", include_str!("../defects/answers.yaml")),
-    ("node.yaml", include_str!("../defects/node.yaml")),
-    ("data.yaml", include_str!("../defects/data.yaml")),
-    ("a.yaml", include_str!("../defects/a.yaml")),
-    ("b.yaml", include_str!("../defects/b.yaml")),
-    ("c.yaml", include_str!("../defects/c.yaml")),
-    ("d.yaml", include_str!("../defects/d.yaml")),
-    ("e.yaml", include_str!("../defects/e.yaml")),
 ];
 
 /// All defects, in the order of the files.

@@ -20,7 +20,7 @@ pub struct Defect {
     /// The cases that must fail; without `[mount]` or `[block]`, those of either kind count.
     pub fails: Vec<String>,
     /// Words that the message of one of them contains.
-    #[serde(default, alias = "says")]
+    #[serde(default)]
     pub message: String,
     /// Whether the cases warn, since the specification permits what the defect does.
     #[serde(default)]
