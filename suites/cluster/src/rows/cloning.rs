@@ -143,7 +143,7 @@ async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
     t.bound(&copy).await?;
     t.delete_claim(&other).await?;
     t.gone(Kind::Claim, &other.name).await?;
-    t.claim_is_kept(&claim).await.context("the source PVC was removed while a clone of it is pending")?;
+    t.claim_remains(&claim).await.context("the source PVC was removed while a clone of it is pending")?;
     // Whether the clone would still be created is unspecified: upstream's provisioner rejects a source in deletion.
     t.remove_claim(&clone).await?;
     t.gone(Kind::Claim, &claim.name).await

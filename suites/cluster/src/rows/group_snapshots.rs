@@ -169,7 +169,7 @@ async fn member_alone(t: Arc<Fixture>) -> Result<()> {
     let message = t.event(&member, "SnapshotDeletePending").await?;
     ensure!(message.contains("is not allowed as it belongs to group snapshot"), "the Event is {message:?}");
     let alone = t.snapshot_class(Policy::Delete).await?;
-    t.snapshot_is_kept(&member, &claim, &alone).await.context("the member was deleted alone")?;
+    t.snapshot_remains(&member, &claim, &alone).await.context("the member was deleted alone")?;
     t.remove_group(&group).await
 }
 

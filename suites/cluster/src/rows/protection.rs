@@ -86,7 +86,7 @@ async fn completed_pod_unmounts(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     t.output(&TestPod::run_to_completion("pod", &claim, "echo done")).await?;
     t.delete_claim(&claim).await?;
-    t.claim_is_kept(&claim).await.context("the claim is gone although its completed pod exists")?;
+    t.claim_remains(&claim).await.context("the claim is gone although its completed pod exists")?;
     t.remove_named_pod("pod").await?;
     t.gone(Kind::Claim, &claim.name).await
 }
@@ -98,7 +98,7 @@ async fn bound_volume_stays(t: Arc<Fixture>) -> Result<()> {
     t.delete_volume(&volume).await?;
     let finalizers = t.volume_now(&volume).await?.metadata.finalizers.unwrap_or_default();
     ensure!(finalizers == ["kubernetes.io/pv-protection"], "its finalizers are {finalizers:?}");
-    t.volume_is_kept(&volume).await.context("the volume is gone although a claim is bound to it")?;
+    t.volume_remains(&volume).await.context("the volume is gone although a claim is bound to it")?;
     t.claim_in_phase(&claim, "Bound").await?;
     t.delete_claim(&claim).await?;
     t.volume_gone(&volume).await

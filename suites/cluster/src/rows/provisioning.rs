@@ -89,7 +89,7 @@ async fn claim_in_use_is_protected(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "")).await?;
     t.bound(&claim).await?;
     t.delete_claim(&claim).await?;
-    t.claim_is_kept(&claim).await.context("the claim is gone although a pod uses it")?;
+    t.claim_remains(&claim).await.context("the claim is gone although a pod uses it")?;
     t.remove_pod(&pod).await?;
     t.gone(claimcheck_informer::Kind::Claim, &claim.name).await
 }

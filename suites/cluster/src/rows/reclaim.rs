@@ -117,7 +117,7 @@ async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {
     let write = TestPod::long_running("pod", &claim, "echo still > /data/here");
     let pod = t.ready_pod(&write.probing("cat /data/here && date > /data/later")).await?;
     t.delete_volume(&name).await?;
-    t.volume_is_kept(&name).await.context("the volume is gone although a claim is bound to it")?;
+    t.volume_remains(&name).await.context("the volume is gone although a claim is bound to it")?;
     t.claim_in_phase(&claim, "Bound").await?;
     let seen = t.probed(&pod).await?;
     ensure!(seen == "still", "the pod on the deleted volume reads and writes: {seen:?}");

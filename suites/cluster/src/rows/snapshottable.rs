@@ -296,7 +296,7 @@ async fn used(t: Arc<Fixture>) -> Result<()> {
     t.claim_in_phase(&restored, "Pending").await?;
     t.delete_snapshot("snapshot").await?;
     t.event("snapshot", "SnapshotDeletePending").await?;
-    t.snapshot_is_kept("snapshot", &claim, &t.global("delete")).await?;
+    t.snapshot_remains("snapshot", &claim, &t.global("delete")).await?;
     t.remove_claim(&restored).await?;
     t.gone(Kind::Snapshot, "snapshot").await
 }

@@ -221,7 +221,7 @@ async fn protected(t: Arc<Fixture>) -> Result<()> {
     let claim = having(&t, &driver, &silver).await?;
     t.attributes_class_is_protected(&silver).await?;
     t.delete_attributes_class(&silver).await?;
-    t.attributes_class_is_kept(&silver, &class(&t, "unused", "100").await?).await?;
+    t.attributes_class_remains(&silver, &class(&t, "unused", "100").await?).await?;
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await?;
     t.attributes_class_is_gone(&silver).await

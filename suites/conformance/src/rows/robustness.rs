@@ -153,7 +153,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         "volumes that no case uses keep their data throughout the run",
         spec::VOLUME_UNIQUE,
-        case!(unused::kept),
+        case!(unused::unchanged),
     )
     .needs(&[CREATE, Need::Files, MOUNTS, PERSISTS, SURVIVES])
     .each()
@@ -352,7 +352,7 @@ async fn volume_no_id(f: &Fixture) -> Result<()> {
 /// The files that ids and names with path traversal lead to.
 const FILES: [&str; 2] = ["beside", "place/inside"];
 /// The text of these files.
-const KEPT: &str = "a file that is not the driver's\n";
+const PRESENT: &str = "a file that is not the driver's\n";
 
 /// Ids with path traversal. A driver may follow one and delete or overwrite its target, so all of them lead to files of
 /// this case, or to a path that does not exist.
@@ -372,7 +372,7 @@ async fn sentinel(f: &Fixture) -> Result<PathBuf> {
     if f.config().paths.is_none() {
         for file in FILES {
             let file = root.join(file);
-            fs::write(&file, KEPT).with_context(|| format!("cannot write {}", file.display()))?;
+            fs::write(&file, PRESENT).with_context(|| format!("cannot write {}", file.display()))?;
         }
     }
     Ok(root)
@@ -394,7 +394,7 @@ async fn untouched(f: &Fixture) -> Result<()> {
         return Ok(());
     }
     let mut expected: BTreeMap<PathBuf, String> =
-        FILES.into_iter().map(|file| (file.into(), KEPT.to_owned())).collect();
+        FILES.into_iter().map(|file| (file.into(), PRESENT.to_owned())).collect();
     expected.insert("place".into(), DIRECTORY.to_owned());
     let found = tree(&root, &root).with_context(|| format!("cannot read {}", root.display()))?;
     ensure!(found == expected, "{changed} contained {expected:?}, and now contains {found:?}");

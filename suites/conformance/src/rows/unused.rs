@@ -13,7 +13,7 @@ pub(super) async fn written(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-pub(super) async fn kept(f: &Fixture) -> Result<()> {
+pub(super) async fn unchanged(f: &Fixture) -> Result<()> {
     let volumes = f.made();
     if volumes.is_empty() {
         return Err(skip("no volume was created before the other cases"));
