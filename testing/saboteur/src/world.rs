@@ -381,7 +381,7 @@ mod tests {
             world(calls).repeated(next.0, &key(next.0, &next.1))
         };
         let made = create("a", "v");
-        assert!(!repeated(&[], &made) && repeated(&[made.clone()], &made));
+        assert!(!repeated(&[], &made) && repeated(std::slice::from_ref(&made), &made));
         assert!(!repeated(&[made.clone(), delete.clone()], &made));
         assert!(repeated(&[made.clone(), stage.clone()], &stage));
         assert!(!repeated(&[made.clone(), stage.clone(), unstage.clone()], &stage));
