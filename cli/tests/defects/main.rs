@@ -20,6 +20,8 @@ use serde_json::Value;
 
 /// The number of drivers that are tested at a time.
 const AT_ONCE: usize = 4;
+/// How often a defect may be tried that occurs only if calls overlap.
+const RACES: usize = 3;
 /// The maximum number of findings per defect, on average over all defects that fail a case.
 const FINDINGS: f64 = 1.2;
 
@@ -54,6 +56,16 @@ struct Trial {
 
 impl Trial {
     fn of(defect: &Defect, whole: bool) -> Self {
+        let mut trial = Self::once(defect, whole);
+        for _ in 1..if defect.races { RACES } else { 1 } {
+            if trial.missed.is_some() {
+                trial = Self::once(defect, whole);
+            }
+        }
+        trial
+    }
+
+    fn once(defect: &Defect, whole: bool) -> Self {
         let mut only: Vec<&str> = defect.fails.iter().map(String::as_str).collect();
         // A case that checks a whole run needs other cases.
         only.extend(only.iter().any(|case| case.contains("of the whole run")).then_some("robustness::"));

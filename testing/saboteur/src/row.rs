@@ -25,6 +25,9 @@ pub struct Defect {
     /// Whether the cases warn, since the specification permits what the defect does.
     #[serde(default)]
     pub warns: bool,
+    /// Whether it occurs only if calls overlap in time, so that a run on a busy machine may not have it.
+    #[serde(default)]
+    pub races: bool,
     /// The suite of these cases.
     #[serde(default)]
     pub suite: Suite,
