@@ -350,7 +350,7 @@ async fn volume_no_id(f: &Fixture) -> Result<()> {
 }
 
 /// The files that ids and names with path traversal lead to.
-const FILES: [&str; 2] = ["beside", "place/inside"];
+const FILES: [&str; 2] = ["nearby", "place/inside"];
 /// The text of these files.
 const PRESENT: &str = "a file that is not the driver's\n";
 
