@@ -156,6 +156,8 @@ pub(crate) struct Known {
     pub unanswered: BTreeMap<&'static str, CaseId>,
     /// Calls that timed out once: the following ones have a shorter deadline.
     pub late: BTreeSet<&'static str>,
+    /// A volume was mounted at its target: some drivers provide plain directories.
+    pub mounts: bool,
 }
 
 impl DriverUnderTest {

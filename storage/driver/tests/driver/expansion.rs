@@ -37,8 +37,8 @@ fn controller_rules() {
     let nothing = ControllerExpandVolumeRequest { capacity_range: None, ..support::expand(0) };
     refused(driver.expand(nothing), InvalidArgument, "capacity_range is missing");
     refused(driver.expand(ranged(0, 0)), InvalidArgument, "required_bytes is missing");
-    refused(driver.expand(ranged(-1, 0)), InvalidArgument, "negative");
-    refused(driver.expand(ranged(LARGER, LARGER - 1)), InvalidArgument, "less than");
+    refused(driver.expand(ranged(-1, 0)), OutOfRange, "negative");
+    refused(driver.expand(ranged(LARGER, LARGER - 1)), OutOfRange, "less than");
     refused(driver.expand(ranged(1 << 41, 0)), OutOfRange, "--max-volume-bytes");
     refused(driver.expand(ranged(0, IMAGE_BYTES / 2)), OutOfRange, "does not shrink");
     refused(driver.expand(ranged(IMAGE_BYTES + 1, IMAGE_BYTES + 2)), OutOfRange, "limit_bytes");

@@ -556,7 +556,9 @@ async fn verdicts_do_not_depend_on_the_number_of_concurrent_cases() {
         for verdict in ["passed", "failed", "skipped"] {
             assert!(one.values().any(|it| *it == verdict), "{traits:?}: no case {verdict}: {one:?}");
         }
-        for (case, verdict) in &one {
+        // Of the two cases that repeat every call, the first one to fail reports the cause of both.
+        let reported_once = |case: &CaseId| case.to_string().contains("with every call repeated");
+        for (case, verdict) in one.iter().filter(|(case, _)| !reported_once(case)) {
             assert_eq!(eight.get(case), Some(verdict), "{traits:?}: {case} with 8 concurrent cases");
         }
         assert_eq!(one.len(), eight.len());
@@ -568,7 +570,7 @@ async fn a_step_that_always_fails_is_not_a_finding_about_access_modes() {
     const CASE: &str = "access mode UNKNOWN is rejected by every call";
     let failing = Traits { stages_nothing: true, any_mode: true, ..Traits::default() };
     let outcome = result(failing, CASE).await;
-    outcome.fails("but CreateVolume returned OK\n");
+    outcome.fails("but CreateVolume returned OK");
     let CaseResult::Failed { reason, .. } = &outcome.result else { panic!("{:?}", outcome.result) };
     assert!(!reason.contains("NodeStageVolume"), "{reason}");
     // With the case that reports the step, it is clear that the step fails always.
