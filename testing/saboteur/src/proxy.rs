@@ -126,12 +126,17 @@ impl Proxy {
             decode(&method.request, frames.first()?).ok()
         });
         match (method, message) {
-            (Some(method), Some(message)) => self.meddle(&head, &method, message).await,
+            (Some(method), Some(message)) => self.meddle(&head, &method, (bytes, message)).await,
             _ => self.forward(&head, bytes).await,
         }
     }
 
-    async fn meddle(&self, head: &Parts, method: &Method, message: Value) -> Result<Response<Body>> {
+    async fn meddle(
+        &self,
+        head: &Parts,
+        method: &Method,
+        (bytes, message): (Bytes, Value),
+    ) -> Result<Response<Body>> {
         let endpoint = self.endpoint.clone();
         let mut call = self.memory.look(|world| Call::new(method.name.clone(), message, endpoint, world))?;
         let _in_progress = self.enter(&mut call);
@@ -152,10 +157,9 @@ impl Proxy {
         let mut answer = match instead {
             Some(answer) => answer,
             None => {
-                let bytes: Bytes = match request == call.request {
-                    true => frame(&encode(&method.request, &call.request)?),
-                    false => frame(&encode(&method.request, &request)?),
-                };
+                // As it came, with fields that csi.proto does not have, unless a rule changed it.
+                let changed = request != call.request;
+                let bytes = if changed { frame(&encode(&method.request, &request)?) } else { bytes };
                 if twice {
                     self.forward(head, bytes.clone())
                         .await?
