@@ -176,12 +176,13 @@ async fn same_again(f: &Fixture) -> Result<()> {
     same_group(&first, &again, "CreateVolumeGroupSnapshot called again")
 }
 
-/// Checks that a call returns the group that CreateVolumeGroupSnapshot has returned. Only readiness may change, and a size
-/// that is not known yet.
+/// Checks that a call returns the group that CreateVolumeGroupSnapshot has returned. Only readiness may change, a size that
+/// is not known yet, and times by less than a second: they may be stored with less precision.
 fn same_group(created: &VolumeGroupSnapshot, found: &VolumeGroupSnapshot, call: &str) -> Result<()> {
+    let second = |group: &VolumeGroupSnapshot| group.creation_time.map(|time| time.seconds);
     ensure!(
         found.group_snapshot_id == created.group_snapshot_id
-            && found.creation_time == created.creation_time
+            && second(found) == second(created)
             && found.ready_to_use >= created.ready_to_use,
         "CreateVolumeGroupSnapshot returned the group {:?} of {:?} with ready_to_use {}, but {call} returned {:?} of {:?} \
          with ready_to_use {}",
@@ -193,7 +194,13 @@ fn same_group(created: &VolumeGroupSnapshot, found: &VolumeGroupSnapshot, call: 
         found.ready_to_use
     );
     let (created, found) = (members_of(created), members_of(found));
-    let fixed = |member: &Snapshot| Snapshot { size_bytes: 0, ready_to_use: false, ..member.clone() };
+    let fixed = |member: &Snapshot| {
+        let mut fixed = Snapshot { size_bytes: 0, ready_to_use: false, ..member.clone() };
+        if let Some(time) = &mut fixed.creation_time {
+            time.nanos = 0;
+        }
+        fixed
+    };
     let is_same = |(one, other): (&Snapshot, &Snapshot)| {
         let sizes = [one.size_bytes, other.size_bytes];
         fixed(one) == fixed(other)
