@@ -319,6 +319,8 @@ async fn expand(f: &Fixture) -> Result<()> {
 async fn in_the_middle(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Stage)?;
     f.builds_on(Step::Publish)?;
+    // This shows whether the driver mounts volumes.
+    f.withdraw(&f.up().await?).await?;
     let request = f.create_request();
     let (_, restarted) = tokio::join!(f.create_volume(request.clone()), f.restart());
     restarted?;
