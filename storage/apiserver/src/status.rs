@@ -444,7 +444,6 @@ enum Problem {
     TooLong,
     TooMany(usize),
     TypeInvalid(String),
-    Internal,
 }
 
 impl Problem {
@@ -459,7 +458,6 @@ impl Problem {
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany(_) => "FieldValueTooMany",
             Self::TypeInvalid(_) => "FieldValueTypeInvalid",
-            Self::Internal => "InternalError",
         }
     }
 }
@@ -544,11 +542,6 @@ impl FieldError {
         Self { field: field.into(), problem: Problem::TypeInvalid(shown(value)), detail: detail.into() }
     }
 
-    /// The field cannot be checked.
-    pub fn internal(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: Problem::Internal, detail: detail.into() }
-    }
-
     /// The field's `value` is not one of `supported`, which upstream does not sort here.
     pub fn not_one_of(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let supported: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
@@ -592,7 +585,6 @@ impl FieldError {
             Problem::TooLong => "Too long".to_owned(),
             Problem::TooMany(count) => format!("Too many: {count}"),
             Problem::TypeInvalid(value) => format!("Invalid value: {value}"),
-            Problem::Internal => "Internal error".to_owned(),
         };
         if self.detail.is_empty() { head } else { format!("{head}: {}", self.detail) }
     }

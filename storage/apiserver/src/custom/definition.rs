@@ -102,7 +102,7 @@ pub fn validate(definition: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The warnings about a definition: formats that are ignored, each once, and sets of objects.
+/// The warnings about a definition: formats and rules that are ignored, and sets of objects; each once.
 pub fn warnings(definition: &Value) -> Vec<String> {
     let versions = list(&definition["spec"]["versions"]).iter();
     let documents: Vec<&Value> = versions.map(|version| &version["schema"]["openAPIV3Schema"]).collect();
@@ -110,12 +110,14 @@ pub fn warnings(definition: &Value) -> Vec<String> {
         documents.iter().flat_map(|document| format::unknown(&Schema::read(document))).collect();
     let mut sets: Vec<String> =
         documents.iter().flat_map(|document| structural::warnings(document)).collect();
-    for found in [&mut formats, &mut sets] {
+    let mut rules: Vec<String> =
+        documents.iter().flat_map(|document| rules::warnings(&Schema::read(document))).collect();
+    for found in [&mut formats, &mut sets, &mut rules] {
         found.sort();
         found.dedup();
     }
     let formats = formats.iter().map(|format| format!("unrecognized format {format:?}"));
-    formats.chain(sets).chain(unconverted(definition)).collect()
+    formats.chain(sets).chain(rules).chain(unconverted(definition)).collect()
 }
 
 /// The difference from a stock API server that the writer of a conversion webhook should know.
@@ -227,7 +229,6 @@ fn check_part(version: &Value, part: &str, path: &str, errors: &mut Vec<FieldErr
                 if sound {
                     let parsed = Schema::read(schema);
                     check_defaults(&parsed, &place, errors);
-                    errors.extend(rules::validate(&parsed, schema, &place));
                 }
             }
         }

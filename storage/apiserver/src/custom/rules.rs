@@ -1,44 +1,40 @@
 //! The CEL rules of schemas (`x-kubernetes-validations`).
 //!
 //! ```text
-//! declared: the errors of the rules of a definition; checker: of their expressions
-//!     rule: a rule, read from a schema
-//!         program: its compiled expressions; library: the functions of Kubernetes
-//!             budget: the limit of their cost
+//! rule: a rule, read from a schema
+//!     program: its compiled expressions; library: the functions of Kubernetes
+//!         budget: the limit of their cost
 //! this file: which rules apply to which parts of an object
 //!     convert: values of CEL for those parts; evaluate: the result of an expression
+//! unsupported: warnings about rules that are not evaluated
 //! ```
 //!
-//! Expressions are parsed and evaluated by the crate `cel`, which has no type checker and no costs; `checker` has both.
-//! A rule with a function or type that exists only upstream is rejected, too. The limits of an evaluation differ from
-//! upstream's: see `budget`.
+//! The crate `cel` parses and evaluates expressions. Types are not checked and costs not estimated when a definition is
+//! written: a rule fails when it is evaluated, and one that cannot be evaluated is ignored, with a warning on the
+//! definition. The limits of an evaluation differ from upstream's: see `budget`.
 //!
 //! Mirrors pkg/apiserver/schema/cel/validation.go.
 
 mod budget;
-mod checker;
 mod convert;
-#[cfg(test)]
-mod cost_tests;
-mod declared;
 mod evaluate;
 mod field_path;
 mod library;
 mod opaque;
-mod parts;
 mod program;
 mod rule;
 #[cfg(test)]
 mod snapshot_tests;
 #[cfg(test)]
 mod tests;
+mod unsupported;
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-pub use declared::validate;
 pub use rule::Rule;
+pub use unsupported::warnings;
 
 use super::schema::{Additional, ListType, Schema, list};
 use crate::status::FieldError;

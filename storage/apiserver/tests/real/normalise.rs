@@ -18,9 +18,6 @@ const COLLECTIONS: [&str; 2] = ["List", "Table"];
 /// The folder of the source of kube-apiserver in messages: that of its build.
 const SOURCE: &str = "pkg/api/legacyscheme/";
 
-/// The start of the name of the type of `self` in rules.
-const SELF: &str = "selfType";
-
 /// The rules in a SelfSubjectRulesReview.
 const RULES: [&str; 2] = ["resourceRules", "nonResourceRules"];
 
@@ -162,7 +159,6 @@ impl Symbols {
         {
             normal = format!("{before}in scheme \"{SOURCE}{after}");
         }
-        normal = without_numbers(&normal, SELF);
         for start in ["current: ", "current resource version: ", "https://127.0.0.1:"] {
             if let Some((before, after)) = normal.split_once(start) {
                 let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -220,13 +216,6 @@ fn symbol(known: &mut Vec<String>, text: &str, of: &str) -> String {
         known.len() - 1
     });
     format!("<{of} {number}>")
-}
-
-/// The text without the numbers that follow each `start`.
-fn without_numbers(text: &str, start: &str) -> String {
-    let mut parts = text.split(start);
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |before, part| before + start + part.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
 /// The annotation is in the object, or in that of the only row of a table.

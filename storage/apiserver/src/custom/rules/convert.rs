@@ -13,7 +13,6 @@ use cel::common::types::{
 use cel::common::value::{Builtin, BuiltinRef, StaticVal, Val};
 use serde_json::{Map, Number, Value};
 
-use super::library::time::{Duration, Timestamp};
 use super::opaque::opaque;
 use crate::custom::schema::{Additional, ListType, Schema};
 use crate::encoding::unbase64;
@@ -89,19 +88,12 @@ pub fn convert(value: &Value, schema: &Schema, is_root: bool) -> Owned {
     }
 }
 
-/// A string of a format with a type of its own; one that is invalid stays a string.
+/// A string. One of the format `byte` is bytes, unless it is invalid. Dates and durations stay strings.
 fn convert_text(text: &str, schema: &Schema) -> Owned {
-    fn boxed(value: impl Val + 'static) -> Owned {
-        Box::new(value)
+    match unbase64(text).filter(|_| schema.format == "byte") {
+        Some(bytes) => Box::new(CelBytes::from(bytes)),
+        None => Box::new(CelString::from(text.to_owned())),
     }
-    let converted = match schema.format.as_str() {
-        "date" => Timestamp::read_date(text).map(boxed),
-        "date-time" => Timestamp::read(text).map(boxed),
-        "duration" => Duration::read(text).map(boxed),
-        "byte" => unbase64(text).map(|bytes| boxed(CelBytes::from(bytes))),
-        _ => None,
-    };
-    converted.unwrap_or_else(|| Box::new(CelString::from(text.to_owned())))
 }
 
 fn convert_number(number: &Number) -> Owned {

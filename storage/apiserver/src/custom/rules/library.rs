@@ -1,18 +1,13 @@
-//! The functions that Kubernetes adds to CEL: for lists, sets, patterns, quantities, IP addresses, URLs, formats and
-//! versions; and those of CEL for times, and for loops with two variables.
+//! The functions that Kubernetes adds to CEL: for lists, sets, patterns, quantities and formats. A rule
+//! that uses those for times, IP addresses, URLs or versions, or a loop with two variables, is not evaluated.
 //!
 //! Mirrors apiserver pkg/cel/library and pkg/cel/environment/base.go; those for strings come with the interpreter. Not
 //! here is the authorizer, which no rule of a definition can use.
 
-mod address;
 mod formats;
 mod lists;
-mod pairs;
 mod patterns;
 mod quantity;
-mod semver;
-pub mod time;
-mod urls;
 
 use cel::common::types::CelList;
 use cel::common::value::{CowVal, Val};
@@ -23,12 +18,7 @@ pub fn declare(env: &mut Env) -> Result<(), DeclarationError> {
     lists::declare(env)?;
     patterns::declare(env)?;
     quantity::declare(env)?;
-    address::declare(env)?;
-    formats::declare(env)?;
-    pairs::declare(env)?;
-    semver::declare(env)?;
-    time::declare(env)?;
-    urls::declare(env)
+    formats::declare(env)
 }
 
 /// The arguments, which are as many as the function was declared with.

@@ -1,13 +1,12 @@
 //! Compiled expressions.
 //!
-//! The interpreter (the crate `cel`) has no types; `checker` has refused wrong expressions before.
+//! The interpreter (the crate `cel`) has no types: an operation on values of wrong types fails when it is evaluated.
 
 use std::sync::{Arc, LazyLock};
 
-use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, SourceInfo};
-use cel::{Context, DeclarationError, Env, ExecutionError, ParseErrors, Value, extensions};
+use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
+use cel::{Context, DeclarationError, Env, ExecutionError, Value, extensions};
 
-use super::parts::parts;
 use super::{budget, library};
 
 type Library = fn(&mut Env) -> Result<(), DeclarationError>;
@@ -28,19 +27,26 @@ pub static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
 const PARSER_STACK: usize = 64 << 20;
 
 /// The nesting of an expression that is evaluated, which is recursive, too.
-pub const DEEPEST: usize = 240;
+const DEEPEST: usize = 240;
 
 /// The nesting that the parser accepts (`maxRecursionDepth` in cel-go parser/parser.go).
 const DEEPEST_SYNTAX: u16 = 250;
 
-/// The purpose of an expression.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Purpose {
-    /// `rule`: is the value valid?
-    Rule,
-    /// `messageExpression`: why is it not?
-    Message,
-}
+/// The names of types.
+const TYPES: [&str; 12] = [
+    "bool",
+    "bytes",
+    "double",
+    "dyn",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "optional_type",
+    "string",
+    "type",
+    "uint",
+];
 
 /// An expression that can be evaluated.
 #[derive(Debug)]
@@ -51,110 +57,109 @@ pub struct Program {
     pub uses_old: bool,
 }
 
-/// Why an expression cannot be evaluated.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
-    /// It is wrong; with upstream's message.
-    Invalid(String),
-    /// It uses something that does not exist here, e.g. `the function duration`.
-    Unsupported(String),
-}
-
-/// Compiles `text`, which was checked.
-pub fn compile(text: &str) -> Result<Program, Fault> {
-    on_parser_stack(|| {
-        let (mut expression, _) = parse(&ENVIRONMENT, text).map_err(Fault::Invalid)?;
-        let mut uses_old = false;
-        if !is_shallow(&expression, DEEPEST, &mut uses_old) {
-            return Err(Fault::Unsupported(format!("more than {DEEPEST} nested expressions")));
-        }
+/// Compiles `text`. The error says what cannot be evaluated.
+pub fn compile(text: &str) -> Result<Program, String> {
+    stacker::grow(PARSER_STACK, || {
+        let parser = ENVIRONMENT.parser().max_recursion_depth(DEEPEST_SYNTAX);
+        let mut expression = parser.parse(text).map_err(|errors| {
+            let messages: Vec<&str> = errors.errors.iter().map(|error| error.msg.as_str()).collect();
+            format!("it is not valid CEL: {}", messages.join("; "))
+        })?;
+        let mut names = Names { loops: Vec::new(), uses_old: false };
+        names.check(&expression, DEEPEST)?;
+        let uses_old = names.uses_old;
         budget::bound(&mut expression);
         Ok(Program { expression, uses_old })
     })
 }
 
-/// Runs `parse` on a stack of its own.
-pub fn on_parser_stack<T>(parse: impl FnOnce() -> T) -> T {
-    stacker::grow(PARSER_STACK, parse)
+/// What expressions read: which names they can, and whether they read `oldSelf`.
+struct Names<'a> {
+    /// The variables of the loops around a part.
+    loops: Vec<&'a str>,
+    uses_old: bool,
 }
 
-/// The expression in `text` with the macros of `env`, or the errors as cel-go prints them.
-pub fn parse(env: &Env, text: &str) -> Result<(IdedExpr, SourceInfo), String> {
-    let parser = env.parser().max_recursion_depth(DEEPEST_SYNTAX);
-    parser.parse_with_source_info(text).map_err(|errors| syntax_errors(text, &errors))
-}
-
-/// Whether the nesting is at most `depth`. Finds out whether an expression reads `oldSelf`, too.
-fn is_shallow(expression: &IdedExpr, depth: usize, uses_old: &mut bool) -> bool {
-    *uses_old |= matches!(&expression.expr, Expr::Ident(name) if name == "oldSelf");
-    depth > 0 && parts(&expression.expr).into_iter().all(|part| is_shallow(part, depth - 1, uses_old))
-}
-
-/// An error as cel-go prints it; line and column count from 1.
-fn located(text: &str, (line, column): (usize, usize), message: &str) -> String {
-    let shown = text.split('\n').nth(line.saturating_sub(1)).unwrap_or_default().replace('\t', " ");
-    let mut characters = shown.chars();
-    // Characters that are not ASCII are wide.
-    let before = characters.by_ref().take(column.saturating_sub(1));
-    let dots: String = before.map(|before| if before.is_ascii() { '.' } else { '\u{ff0e}' }).collect();
-    let mark = if characters.next().is_none_or(|at| at.is_ascii()) { '^' } else { '\u{ff3e}' };
-    format!("ERROR: <input>:{line}:{column}: {message}\n | {shown}\n | {dots}{mark}")
-}
-
-/// An error at the byte with the index `offset`.
-pub fn located_at(text: &str, offset: usize, message: &str) -> String {
-    let (mut line, mut column) = (1, 1);
-    for before in text.get(..offset).unwrap_or_default().chars() {
-        (line, column) = if before == '\n' { (line + 1, 1) } else { (line, column + 1) };
-    }
-    located(text, (line, column), message)
-}
-
-fn syntax_errors(text: &str, errors: &ParseErrors) -> String {
-    let number = |number: isize| usize::try_from(number).unwrap_or_default();
-    // After an error of syntax, the parser may find parts incomplete, which cel-go does not report.
-    let is_consequence = |message: &str| message.starts_with("Incomplete `") || message.starts_with("No `");
-    let errors = errors.errors.iter().filter(|error| !is_consequence(&error.msg));
-    let texts: Vec<String> = errors
-        .map(|error| {
-            let place = (number(error.pos.0), number(error.pos.1));
-            located(text, place, &expecting(text, place, &error.msg))
-        })
-        .collect();
-    texts.join("\n")
-}
-
-/// The message of an error of syntax. After a whole operand, the parser lists the operators, too, that could follow;
-/// cel-go only what ends the expression.
-fn expecting(text: &str, (line, column): (usize, usize), message: &str) -> String {
-    let Some((start, expected)) = message.split_once(" expecting {") else { return message.to_owned() };
-    if !expected.contains("'=='") {
-        return message.to_owned();
-    }
-    let lines = text.split_inclusive('\n').enumerate();
-    let before = lines.take(line).flat_map(|(index, content)| {
-        content.chars().take(if index + 1 == line { column.saturating_sub(1) } else { usize::MAX })
-    });
-    let (mut open, mut quote) = (Vec::new(), None);
-    for character in before {
-        match (quote, character) {
-            (None, '\'' | '"') => quote = Some(character),
-            (Some(end), _) if end == character => quote = None,
-            (None, '(' | '[' | '{') => open.push(character),
-            (None, ')' | ']' | '}') => drop(open.pop()),
+impl<'a> Names<'a> {
+    /// Checks that the nesting is at most `depth`, and that all names and functions exist.
+    fn check(&mut self, expression: &'a IdedExpr, depth: usize) -> Result<(), String> {
+        if depth == 0 {
+            return Err(format!("more than {DEEPEST} nested expressions"));
+        }
+        let outside = self.loops.len();
+        match &expression.expr {
+            Expr::Ident(name) => self.read(name)?,
+            Expr::Call(call) if is_qualified(call) => {
+                return call.args.iter().try_for_each(|argument| self.check(argument, depth - 1));
+            }
+            Expr::Call(call) => check_function(call)?,
+            Expr::Struct(message) => {
+                return Err(format!("the type {} does not exist there", message.type_name));
+            }
+            Expr::Comprehension(inner) => {
+                self.check(&inner.iter_range, depth - 1)?;
+                let second = inner.iter_var2.as_deref();
+                self.loops
+                    .extend([inner.iter_var.as_str(), inner.accu_var.as_str()].into_iter().chain(second));
+            }
             _ => {}
         }
+        parts(&expression.expr).into_iter().try_for_each(|part| self.check(part, depth - 1))?;
+        self.loops.truncate(outside);
+        Ok(())
     }
-    match open.last() {
-        None if expected.contains("':'") && !expected.contains("<EOF>") => format!("{start} expecting ':'"),
-        None => format!("{start} expecting <EOF>"),
-        Some('(') => format!("{start} expecting ')'"),
-        Some(_) => message.to_owned(),
+
+    fn read(&mut self, name: &str) -> Result<(), String> {
+        self.uses_old |= name == "oldSelf";
+        let exists =
+            ["self", "oldSelf"].contains(&name) || TYPES.contains(&name) || self.loops.contains(&name);
+        exists.then_some(()).ok_or_else(|| format!("the name {name} does not exist there"))
+    }
+}
+
+/// Whether a call of `b` on `a` is a call of the function `a.b`.
+fn is_qualified(call: &CallExpr) -> bool {
+    match call.target.as_deref().map(|target| &target.expr) {
+        Some(Expr::Ident(library)) => is_declared(&format!("{library}.{}", call.func_name), false),
+        _ => false,
+    }
+}
+
+fn check_function(call: &CallExpr) -> Result<(), String> {
+    let name = &call.func_name;
+    // Operators, and what macros become.
+    if !name.starts_with(char::is_alphabetic) || name.starts_with("cel.@") {
+        return Ok(());
+    }
+    match is_declared(name, call.target.is_some()) {
+        true => Ok(()),
+        false => Err(format!("the function {name} does not exist there")),
+    }
+}
+
+/// The direct parts of an expression, without the range of a loop.
+fn parts(expression: &Expr) -> Vec<&IdedExpr> {
+    fn entry(entry: &EntryExpr) -> Vec<&IdedExpr> {
+        match entry {
+            EntryExpr::StructField(field) => vec![&field.value],
+            EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
+        }
+    }
+    match expression {
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => Vec::new(),
+        Expr::Select(select) => vec![&select.operand],
+        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
+        Expr::List(list) => list.elements.iter().collect(),
+        Expr::Map(map) => map.entries.iter().flat_map(|it| entry(&it.expr)).collect(),
+        Expr::Struct(message) => message.entries.iter().flat_map(|it| entry(&it.expr)).collect(),
+        Expr::Comprehension(it) => {
+            vec![&it.accu_init, &it.loop_cond, &it.loop_step, &it.result]
+        }
     }
 }
 
 /// Whether a function exists, or a method. The environment does not list them, but a call shows it.
-pub fn is_declared(function: &str, is_method: bool) -> bool {
+fn is_declared(function: &str, is_method: bool) -> bool {
     let null = IdedExpr { id: 0, expr: Expr::Literal(LiteralValue::Null) };
     let call = CallExpr {
         func_name: function.to_owned(),

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use super::program::{Fault, Program, compile};
+use super::program::{Program, compile};
 
 /// A rule. Its expressions are compiled when they are first needed: at the start of a server, none is.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Rule {
 }
 
 /// A compiled expression; none if it is empty.
-type Compiled = Option<Result<Program, Fault>>;
+type Compiled = Option<Result<Program, String>>;
 
 /// The type of the error of a rule (`FieldValueErrorReason`).
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,7 +7,6 @@ mod forms;
 mod patches;
 mod random;
 mod reads;
-mod rules;
 mod script;
 mod server;
 mod writes;
@@ -103,7 +102,6 @@ pub fn scenarios(kinds: &[Kind], all: bool) -> Vec<Scenario> {
             of_kind.extend(random::scenarios(kind));
         }
         of_kind.extend(server::special(kind));
-        of_kind.extend(rules::scenario(kind));
         let is_general = |scenario: &Scenario| {
             let title = scenario.name.rsplit('/').next().unwrap_or_default();
             GENERAL.contains(&title) && !GENERAL_FOR.contains(&scenario.kind.as_str())
