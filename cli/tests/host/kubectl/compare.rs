@@ -1,6 +1,6 @@
 //! Answers compared with the expected ones: everything that differs, by command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     diff::unified,
@@ -43,6 +43,17 @@ pub fn recorded(script: &Script, recording: &Script) -> Vec<Option<Answer>> {
     of_step.collect()
 }
 
+/// The scenarios and commands with an answer that is not that of the base.
+pub fn different<'a>(
+    script: &'a Script,
+    base: &[Option<Answer>],
+    answers: &[Answer],
+) -> BTreeSet<(&'a str, &'a str)> {
+    let steps = script.steps().zip(base.iter().zip(answers));
+    let differ = steps.filter(|(_, (base, answer))| base.as_ref() != Some(answer));
+    differ.map(|((scenario, step), _)| (scenario, step.command.as_str())).collect()
+}
+
 /// The answer, with the lines that an expected line ending in `<any>` permits replaced by that line.
 pub fn permitted(expected: &Answer, actual: &Answer) -> Answer {
     let open: Vec<&str> = expected.iter().filter_map(|line| line.strip_suffix(ANY)).collect();
@@ -69,7 +80,10 @@ fn differences_and_reasons_without_one_are_reported() {
         ]
     );
     let recording = super::script::parse("r", "== s\n$ d\n> 1\n$ a\n> 2\n");
-    assert_eq!(recorded(&script, &recording), [Some(answer("> 2")), None, None, Some(answer("> 1"))]);
+    let base = recorded(&script, &recording);
+    assert_eq!(base, [Some(answer("> 2")), None, None, Some(answer("> 1"))]);
+    let found = different(&script, &base, &[answer("> 2"), answer("> 2"), answer("> 1"), answer("> 1")]);
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), [("s", "b"), ("s", "c")]);
     assert_eq!(permitted(&answer("! no<any>"), &answer("! node")), answer("! no<any>"));
     assert_eq!(permitted(&answer("! no<any>"), &answer("! yes")), answer("! yes"));
 }

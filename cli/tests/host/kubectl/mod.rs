@@ -2,8 +2,9 @@
 //!
 //! The commands of `api/` run on the embedded API server, and on kube-apiserver with etcd if `KUBEBUILDER_ASSETS` names
 //! a folder with them; standard output, standard error and exit code must be equal, except for what depends on the run
-//! (`normalise.rs`) and commands with a reason (`script.rs`). The stock answers are recorded in `recorded/`, by minor
-//! version of kubectl, for machines without a stock API server; `CLAIMCHECK_WRITE_KUBECTL=1` records them again.
+//! (`normalise.rs`) and commands with a reason (`script.rs`). The stock answers are recorded in `recorded/`, for machines
+//! without a stock API server: all those to one version of kubectl, and of other versions those that differ from them.
+//! `CLAIMCHECK_WRITE_KUBECTL=1` records them again.
 //! `CLAIMCHECK_KUBECTL_SCRIPT` selects scripts by a part of their names.
 //!
 //! The commands run only if `CLAIMCHECK_KUBECTL` is the path of kubectl, or if the folder `KUBEBUILDER_ASSETS` has it.
@@ -32,7 +33,7 @@ use nix::{
 };
 
 use self::{
-    compare::{differences, permitted, recorded},
+    compare::{differences, different, permitted, recorded},
     script::{Answer, Script, render},
     side::{Kubectl, Side},
     stock::Stock,
@@ -40,6 +41,8 @@ use self::{
 use crate::leaves_nothing::{Run, alone, claimcheck, nothing_left};
 use crate::stock_controllers::has_programs;
 
+/// The version of kubectl of which all answers are recorded. Record it first, then others.
+const BASE: &str = "v1.36";
 /// Records the stock answers.
 const WRITE: &str = "CLAIMCHECK_WRITE_KUBECTL";
 /// The scripts with kinds that would appear in what concurrent commands discover.
@@ -64,7 +67,8 @@ fn transcript(script: &Script, of: &str, answers: &[Answer]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubectl");
     fs::create_dir_all(&folder).expect("a folder");
     let file = folder.join(format!("{}.{of}.txt", script.name));
-    fs::write(&file, render(script, answers, &format!("The answers of {of}."))).expect("a file");
+    let about = format!("The answers of {of}.");
+    fs::write(&file, render(script, answers, &about, |_| true)).expect("a file");
     file
 }
 
@@ -78,11 +82,11 @@ fn conclude(reports: &[String], legend: &str) {
 fn commands_are_answered_as_by_a_stock_api_server() {
     let Some(kubectl) = Kubectl::find() else { return };
     let _alone = alone();
-    let recordings = here().join("recorded").join(&kubectl.minor);
+    let recordings = here().join("recorded");
     let (assets, is_writing) = (stock::find(), env::var_os(WRITE).is_some());
     if let Err(missing) = &assets {
         assert!(!is_writing, "{WRITE} requires a stock API server, which answers the commands: {missing}");
-        if !recordings.is_dir() {
+        if !recordings.join(&kubectl.minor).is_dir() {
             println!("skipped: {missing}, and there is no recording for kubectl {}", kubectl.version);
             return;
         }
@@ -105,20 +109,17 @@ fn commands_are_answered_as_by_a_stock_api_server() {
             (actual.join().expect("the commands of the embedded API server run"), expected)
         });
         for (number, (script, actual)) in scripts.iter().zip(&actual).enumerate() {
-            let recording = recordings.join(format!("{}.txt", script.name));
             let log = transcript(script, "built-in", actual);
             let expected = expected.as_ref().map(|expected| expected[number].as_slice());
             if let Some(expected) = expected {
                 let stock_log = transcript(script, "stock", expected);
                 println!("{}: {} and {}", script.name, log.display(), stock_log.display());
                 if is_writing {
-                    fs::create_dir_all(&recordings).expect("a folder");
-                    let about = format!("The answers of a stock API server to kubectl {}.", kubectl.version);
-                    fs::write(&recording, render(script, expected, &about)).expect("a recording");
+                    record(script, &recordings, &kubectl, expected);
                 }
                 reports.extend(differences(script, expected, actual));
             }
-            reports.extend(compare_recording(script, &recording, expected, actual));
+            reports.extend(compare_recording(script, &recordings, &kubectl.minor, expected, actual));
         }
     }
     drop(stock);
@@ -126,18 +127,43 @@ fn commands_are_answered_as_by_a_stock_api_server() {
     conclude(&reports, "- stock API server, + embedded API server");
 }
 
+/// Writes the answers of a stock API server to a script: those to another version than [`BASE`] only where they differ.
+fn record(script: &Script, recordings: &Path, kubectl: &Kubectl, answers: &[Answer]) {
+    let file = |minor: &str| recordings.join(minor).join(format!("{}.txt", script.name));
+    fs::create_dir_all(recordings.join(&kubectl.minor)).expect("a folder");
+    let about = format!("The answers of a stock API server to kubectl {}.", kubectl.version);
+    if kubectl.minor == BASE {
+        fs::write(file(BASE), render(script, answers, &about, |_| true)).expect("a recording");
+        return;
+    }
+    let base = read_recording(script, &file(BASE));
+    let different = different(script, &base, answers);
+    let about = format!("{about} Others are those of ../{BASE}.");
+    let recording = render(script, answers, &about, |key| different.contains(&key));
+    match different.is_empty() {
+        true => drop(fs::remove_file(file(&kubectl.minor))),
+        false => fs::write(file(&kubectl.minor), recording).expect("a recording"),
+    }
+}
+
+/// The recorded answers to the commands of a script; none to those that the file does not have.
+fn read_recording(script: &Script, file: &Path) -> Vec<Option<Answer>> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    recorded(script, &script::parse(&script.name, &text))
+}
+
 /// Compares with the recording: the embedded API server, or a stock one, which shows that the recording is outdated, or
 /// that something depends on the run.
 fn compare_recording(
     script: &Script,
-    recording: &Path,
+    recordings: &Path,
+    minor: &str,
     stock: Option<&[Answer]>,
     built_in: &[Answer],
 ) -> Vec<String> {
-    let Ok(text) = fs::read_to_string(recording) else {
-        return vec![format!("{} is missing: run this test with {WRITE}=1", recording.display())];
-    };
-    let answers = recorded(script, &script::parse(&script.name, &text));
+    let read =
+        |minor: &str| read_recording(script, &recordings.join(minor).join(format!("{}.txt", script.name)));
+    let answers = read(minor).into_iter().zip(read(BASE)).map(|(answer, base)| answer.or(base));
     let mut reports = Vec::new();
     let mut known = Vec::new();
     for (((scenario, step), answer), place) in script.steps().zip(answers).zip(0_usize..) {

@@ -127,11 +127,20 @@ pub fn answer(stdout: &str, stderr: &str, code: i32) -> Answer {
     printed.chain(errors).chain(code).collect()
 }
 
-/// A recording: the commands of a script with these answers, in the order of [`Script::steps`].
-pub fn render(script: &Script, answers: &[Answer], about: &str) -> String {
+/// A recording: the commands of a script with these answers, in the order of [`Script::steps`], of which `with` keeps some
+/// by scenario and command.
+pub fn render(
+    script: &Script,
+    answers: &[Answer],
+    about: &str,
+    with: impl Fn((&str, &str)) -> bool,
+) -> String {
     let mut lines = vec![format!("# {about}")];
     let mut current = "";
     for ((scenario, step), answer) in script.steps().zip(answers) {
+        if !with((scenario, &step.command)) {
+            continue;
+        }
         if scenario != current {
             lines.extend([String::new(), format!("== {scenario}")]);
             current = scenario;
@@ -147,7 +156,7 @@ fn a_recording_is_read_as_it_was_written() {
     let text = "# c\n== one\n# differs: because\n$ kubectl apply -f - <<'EOF'\nkind: A\n\n$ x\nEOF\n$ true\n";
     let script = parse("s", text);
     let answers = vec![answer("a\n\nb", "", 0), answer("", "failed\n", 3)];
-    let recording = parse("r", &render(&script, &answers, "about"));
+    let recording = parse("r", &render(&script, &answers, "about", |_| true));
     let steps = |script: &Script| -> Vec<(String, String)> {
         script.steps().map(|(scenario, step)| (scenario.to_owned(), step.command.clone())).collect()
     };
