@@ -65,13 +65,6 @@ impl Range {
     fn has_host_bits(&self) -> bool {
         self.bits().checked_shl(self.length).unwrap_or_default() != 0
     }
-
-    /// Whether `part` is in it, and smaller.
-    pub fn contains(&self, part: &Self) -> bool {
-        let start = |range: &Self| range.bits().checked_shr(128 - self.length).unwrap_or_default();
-        let is_family = self.address.is_ipv4() == part.address.is_ipv4();
-        is_family && self.length < part.length && start(self) == start(part)
-    }
 }
 
 fn is_mapped(address: IpAddr) -> bool {

@@ -136,12 +136,6 @@ fn check_expressions(path: &str, selector: &Value, of_nodes: bool) -> Vec<FieldE
     errors
 }
 
-/// Whether the selector selects all labels, which a missing one does not.
-pub fn selects_all(selector: &Value) -> bool {
-    let labels = selector["matchLabels"].as_object().is_none_or(serde_json::Map::is_empty);
-    selector.is_object() && labels && expressions(selector).next().is_none()
-}
-
 /// Whether the selector matches the labels; a missing one matches none. `None` if the selector is invalid.
 pub fn matches(selector: &Value, labels: &Value) -> Option<bool> {
     if selector.is_null() {
@@ -217,7 +211,6 @@ mod tests {
         for (selector, expected) in table {
             assert_eq!(matches(&selector, &labels), expected, "{selector}");
         }
-        assert!(selects_all(&json!({})) && !selects_all(&Value::Null));
         let errors = check_selector("s", &json!({ "matchLabels": { "bad key!": "v" } }));
         assert!(errors[0].to_string().starts_with("s.matchLabels: Invalid value: \"bad key!\": name part"));
     }

@@ -3,42 +3,27 @@
 
 pub mod addresses;
 pub mod attachment;
-pub mod autoscaler;
-pub mod budget;
 pub mod claim;
 pub mod class;
 pub mod config;
 mod difference;
 pub mod driver;
-pub mod endpoint_slice;
-pub mod endpoints;
 pub mod event;
-pub mod ingress;
-pub mod ingress_class;
 mod ip;
-pub mod job;
 pub mod labels;
-pub mod network;
 pub mod node;
 pub mod pod;
-pub mod quota;
-pub mod replication_controller;
 pub mod role;
-pub mod runtime_class;
 pub mod service;
-pub mod stateful_set;
 #[cfg(test)]
 mod tests;
 pub mod volume;
-pub mod webhook;
-pub mod workload;
 
 use serde_json::{Value, json};
 
-use crate::names;
 use crate::request::ObjectPath;
 use crate::resources::Storage;
-use crate::status::{FieldError, Result, Status};
+use crate::status::{Result, Status};
 use crate::store::Store;
 
 /// The text of a field, empty if it has none.
@@ -49,25 +34,6 @@ pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 /// The items of a list, none if it is not set.
 pub fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
-}
-
-/// The faults of `name` at `path` as a segment of a path.
-fn check_segment(path: &str, name: &str) -> Vec<FieldError> {
-    let faults = names::path_segment_faults(name).into_iter();
-    faults.map(|fault| FieldError::invalid(path, &name.into(), fault)).collect()
-}
-
-/// The kind and the name of a reference at `path`, which are required.
-fn check_reference(path: &str, reference: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for field in ["kind", "name"] {
-        let at = format!("{path}.{field}");
-        match text(reference, field) {
-            "" => errors.push(FieldError::required(at, "")),
-            name => errors.extend(check_segment(&at, name)),
-        }
-    }
-    errors
 }
 
 /// Rules for a new object, in this order.

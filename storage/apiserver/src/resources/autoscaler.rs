@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscalers, in version v2. They are stored and validated only: nothing scales.
+//! HorizontalPodAutoscalers, in version v2. They are stored only: nothing scales.
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use serde_json::{Value, json};
@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::columns::workloads as columns;
 use super::decode::decode;
 use super::{BASE, Resource, Storage, default_to, pod, status_of};
-use crate::admission::autoscaler;
 
 pub(super) fn row() -> Resource {
     Resource {
@@ -34,8 +33,6 @@ pub(super) fn row() -> Resource {
             write_status(autoscaler);
         },
         settle_status: |_, autoscaler| write_status(autoscaler),
-        validate: autoscaler::validate,
-        validate_status: autoscaler::validate_status,
         columns: columns::AUTOSCALER,
         empty: concat!(
             r#","spec":{"scaleTargetRef":{"kind":"","name":""},"maxReplicas":0},"#,

@@ -1,4 +1,4 @@
-//! Jobs and CronJobs. They are stored and validated only: this server creates no pods for them.
+//! Jobs and CronJobs. They are stored only: this server creates no pods for them.
 
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use serde_json::{Value, json};
@@ -7,7 +7,11 @@ use super::columns::workloads as columns;
 use super::decode::decode;
 use super::workloads::{QUANTITIES, default_template};
 use super::{BASE, Field, Generation, Resource, Storage, default_to, pod, status_of};
-use crate::admission::job;
+
+/// A label of a Job's pods.
+const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
+/// All labels of a Job's pods.
+const LABELS: [&str; 4] = ["job-name", "batch.kubernetes.io/job-name", "controller-uid", CONTROLLER_UID];
 
 const BATCH: Resource = Resource {
     group: "batch",
@@ -34,10 +38,6 @@ pub(super) fn rows() -> Vec<Resource> {
             quantities: QUANTITIES,
             default: default_job,
             begin: begin_job,
-            validate: job::validate,
-            validate_status: job::validate_status,
-            validate_update: job::validate_update,
-            warnings: job::warnings,
             fields: &[Field { name: "status.successful", pointers: &["/status/succeeded"], unset: "0" }],
             columns: columns::JOB,
             empty: r#","spec":{"template":{"metadata":{},"spec":{"containers":null}}},"status":{}"#,
@@ -60,9 +60,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 "spec/jobTemplate/spec/template/spec/volumes/*/ephemeral/volumeClaimTemplate/spec/resources/requests/*",
             ],
             default: default_cron_job,
-            validate: job::validate_cron_job,
-            validate_update: job::validate_cron_job_update,
-            warnings: job::cron_job_warnings,
             columns: columns::CRON_JOB,
             empty: concat!(
                 r#","spec":{"schedule":"","jobTemplate":{"metadata":{},"spec":{"template":{"metadata":{},"#,
@@ -76,7 +73,7 @@ pub(super) fn rows() -> Vec<Resource> {
 /// Mirrors `SetDefaults_Job` of pkg/apis/batch/v1.
 fn default_job(job: &mut Value) {
     // A new Job gets labels in `begin_job`.
-    let is_generated = !job["spec"]["template"]["metadata"]["labels"][job::CONTROLLER_UID].is_null();
+    let is_generated = !job["spec"]["template"]["metadata"]["labels"][CONTROLLER_UID].is_null();
     if is_generated || job["spec"]["manualSelector"] == true {
         default_labels(job);
     }
@@ -146,10 +143,10 @@ fn begin_job(job: &mut Value) {
     }
     let (name, uid) = (job["metadata"]["name"].clone(), job["metadata"]["uid"].clone());
     let spec = &mut job["spec"];
-    for (label, value) in job::LABELS.into_iter().zip([&name, &name, &uid, &uid]) {
+    for (label, value) in LABELS.into_iter().zip([&name, &name, &uid, &uid]) {
         default_to(&mut spec["template"]["metadata"]["labels"], label, value.clone());
     }
-    default_to(&mut spec["selector"]["matchLabels"], job::CONTROLLER_UID, uid);
+    default_to(&mut spec["selector"]["matchLabels"], CONTROLLER_UID, uid);
     // After the labels above: in upstream's code, a Job without labels and its template have one map of them.
     default_labels(job);
 }
@@ -171,10 +168,10 @@ mod tests {
         let labels = &job["spec"]["template"]["metadata"]["labels"];
         assert_eq!(
             labels,
-            &json!({ "a": "b", "job-name": "j", "batch.kubernetes.io/job-name": "j", "controller-uid": "u", job::CONTROLLER_UID: "u" })
+            &json!({ "a": "b", "job-name": "j", "batch.kubernetes.io/job-name": "j", "controller-uid": "u", CONTROLLER_UID: "u" })
         );
         assert_eq!(&job["metadata"]["labels"], labels, "those of its template");
-        assert_eq!(job["spec"]["selector"], json!({ "matchLabels": { job::CONTROLLER_UID: "u" } }));
+        assert_eq!(job["spec"]["selector"], json!({ "matchLabels": { CONTROLLER_UID: "u" } }));
         job["metadata"]["labels"] = json!({});
         default_job(&mut job);
         assert_eq!(job["metadata"]["labels"]["a"], "b", "also after an update");

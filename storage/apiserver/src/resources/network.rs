@@ -1,4 +1,4 @@
-//! Kinds of the network. They are stored, validated and printed only: no network policy is enforced, no connection
+//! Kinds of the network. They are stored and printed only: no network policy is enforced, no connection
 //! forwarded, and no slice derived from Endpoints.
 
 use k8s_openapi::api::core::v1::Endpoints;
@@ -10,7 +10,6 @@ use super::columns::policies as columns;
 use super::decode::decode;
 use super::pod::items_mut;
 use super::{BASE, Generation, Resource, Storage, default_to, status_of};
-use crate::admission::{endpoint_slice, endpoints, ingress, ingress_class, network};
 
 const NETWORKING: Resource =
     Resource { group: "networking.k8s.io", namespaced: true, generation: Generation::Versions, ..BASE };
@@ -25,7 +24,6 @@ pub(super) fn rows() -> Vec<Resource> {
             short_names: &["netpol"],
             decode: decode::<NetworkPolicy>,
             default: default_network_policy,
-            validate: network::validate_policy,
             columns: columns::NETWORK_POLICY,
             empty: r#","spec":{"podSelector":{}}"#,
             ..NETWORKING
@@ -41,10 +39,6 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_ingress,
             begin: |ingress| ingress["status"] = json!({ "loadBalancer": {} }),
             settle_status: |_, ingress| default_to(&mut ingress["status"], "loadBalancer", json!({})),
-            validate_first: ingress::validate_new,
-            validate: ingress::validate,
-            validate_status: ingress::validate_status,
-            warnings: ingress::warnings,
             columns: columns::INGRESS,
             empty: r#","spec":{},"status":{"loadBalancer":{}}"#,
             ..NETWORKING
@@ -57,8 +51,6 @@ pub(super) fn rows() -> Vec<Resource> {
             namespaced: false,
             decode: decode::<IngressClass>,
             default: default_ingress_class,
-            validate: ingress_class::validate,
-            validate_update: ingress_class::validate_update,
             columns: columns::INGRESS_CLASS,
             empty: r#","spec":{}"#,
             ..NETWORKING
@@ -72,7 +64,6 @@ pub(super) fn rows() -> Vec<Resource> {
             created_by_update: true,
             decode: decode::<Endpoints>,
             default: default_endpoints,
-            validate: endpoints::validate,
             deprecation: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
             columns: columns::ENDPOINTS,
             namespaced: true,
@@ -88,9 +79,6 @@ pub(super) fn rows() -> Vec<Resource> {
             generation: Generation::Versions,
             decode: decode::<EndpointSlice>,
             default: default_endpoint_slice,
-            validate: endpoint_slice::validate,
-            validate_update: endpoint_slice::validate_update,
-            warnings: endpoint_slice::warnings,
             columns: columns::ENDPOINT_SLICE,
             empty: r#","addressType":"","endpoints":null,"ports":null"#,
             ..BASE

@@ -1,4 +1,4 @@
-//! Kinds of installations on which nothing acts here: they are stored, validated and printed only. No disruption
+//! Kinds of installations on which nothing acts here: they are stored and printed only. No disruption
 //! budget, quota or limit range is enforced, and no webhook is called.
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use super::columns::{NAME_AND_CREATED, policies as columns};
 use super::decode::decode;
 use super::pod::items_mut;
-use super::{BASE, Generation, Resource, Storage, default_to, pod, status_of};
-use crate::admission::{budget, quota, webhook};
+use super::{BASE, Generation, Resource, Storage, Write, default_to, pod, status_of};
+use crate::admission::items;
 
 /// The counts of a disruption budget that Go writes even when they are not set.
 const COUNTS: [&str; 4] = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
@@ -48,8 +48,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 write_counts(budget);
             },
             settle_status: |_, budget| write_counts(budget),
-            validate: budget::validate,
-            validate_status: budget::validate_status,
             columns: columns::DISRUPTION_BUDGET,
             empty: concat!(
                 r#","spec":{},"status":{"disruptionsAllowed":0,"currentHealthy":0,"desiredHealthy":0,"#,
@@ -70,10 +68,6 @@ pub(super) fn rows() -> Vec<Resource> {
             default: |quota| default_to(quota, "spec", json!({})),
             begin: |quota| quota["status"] = json!({}),
             settle_status: |_, quota| default_to(quota, "status", json!({})),
-            validate: quota::validate,
-            validate_status: quota::validate_status,
-            validate_update: quota::validate_update,
-            warnings: quota::warnings,
             columns: columns::QUOTA,
             empty: r#","spec":{},"status":{}"#,
             ..CORE
@@ -101,7 +95,6 @@ pub(super) fn rows() -> Vec<Resource> {
                     *name = uuid::Uuid::new_v4().to_string().into();
                 }
             },
-            validate: quota::validate_limit_range,
             columns: NAME_AND_CREATED,
             empty: r#","spec":{"limits":null}"#,
             ..CORE
@@ -118,8 +111,7 @@ pub(super) fn rows() -> Vec<Resource> {
                     default_to(webhook, "reinvocationPolicy", "Never");
                 }
             },
-            validate: webhook::validate,
-            warnings: webhook::warnings,
+            warnings: webhook_warnings,
             ..WEBHOOKS
         },
         Resource {
@@ -129,11 +121,17 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "validatingwebhookconfiguration",
             decode: decode::<ValidatingWebhookConfiguration>,
             default: default_webhooks,
-            validate: webhook::validate,
-            warnings: webhook::warnings,
+            warnings: webhook_warnings,
             ..WEBHOOKS
         },
     ]
+}
+
+/// The difference from a stock API server that the writer should know.
+fn webhook_warnings(configuration: &Value, _: Write) -> Vec<String> {
+    let called = items(&configuration["webhooks"]).next().is_some();
+    let warning = "claimcheck's API server stores admission webhooks, and does not call them";
+    called.then(|| warning.to_owned()).into_iter().collect()
 }
 
 fn write_counts(budget: &mut Value) {

@@ -1,4 +1,4 @@
-//! ReplicationControllers, and the PodTemplates of the same age. They are stored and validated only: this server creates
+//! ReplicationControllers, and the PodTemplates of the same age. They are stored only: this server creates
 //! no pods for them.
 
 use k8s_openapi::api::core::v1::{PodTemplate, ReplicationController};
@@ -8,7 +8,6 @@ use super::columns::workloads as columns;
 use super::decode::decode;
 use super::workloads::{OF_REPLICA_SET, QUANTITIES, begin, default_template, write_counts};
 use super::{BASE, Generation, Resource, Storage, default_to, scale, status_of};
-use crate::admission::{replication_controller, workload};
 use crate::names::NameRule;
 
 const CORE: Resource = Resource { namespaced: true, generation: Generation::Versions, ..BASE };
@@ -29,9 +28,6 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_controller,
             begin: |controller| begin(controller, OF_REPLICA_SET),
             settle_status: |_, controller| write_counts(controller, OF_REPLICA_SET),
-            validate: replication_controller::validate,
-            validate_status: workload::validate_replica_set_status,
-            warnings: workload::controller_warnings,
             fields: &[super::Field { name: "status.replicas", pointers: &["/status/replicas"], unset: "0" }],
             columns: columns::REPLICATION_CONTROLLER,
             empty: r#","spec":{},"status":{"replicas":0}"#,
@@ -53,7 +49,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 "template/spec/volumes/*/ephemeral/volumeClaimTemplate/spec/resources/requests/*",
             ],
             default: default_template,
-            validate: replication_controller::validate_template,
             columns: columns::POD_TEMPLATE,
             empty: r#","template":{"metadata":{},"spec":{"containers":null}}"#,
             ..CORE

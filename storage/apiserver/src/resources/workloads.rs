@@ -1,6 +1,6 @@
 //! Objects of an installation besides storage: workloads of apps/v1, and the roles of their service accounts.
 //!
-//! Workloads are stored and validated only: this server creates no pods for them. Roles and bindings are evaluated by
+//! Workloads are stored only: this server creates no pods for them. Roles and bindings are evaluated by
 //! `auth::rbac`. The rules are in `admission`.
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::columns::{NAME_AND_CREATED, workloads as columns};
 use super::decode::{DecodeError, Decoded, decode};
 use super::{BASE, Generation, Resource, Storage, default_to, pod, scale, status_of, storage};
-use crate::admission::{role, stateful_set, workload};
+use crate::admission::role;
 use crate::names::NameRule;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -64,9 +64,6 @@ pub(super) fn rows() -> Vec<Resource> {
             begin: |set| begin(set, SCHEDULED),
             settle: count_templates,
             settle_status: |_, set| write_counts(set, SCHEDULED),
-            validate: workload::validate_daemon_set,
-            warnings: workload::template_warnings,
-            validate_update: workload::validate_daemon_set_update,
             columns: columns::DAEMON_SET,
             empty: concat!(
                 r#","spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"updateStrategy":{}}"#,
@@ -86,9 +83,6 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_deployment,
             begin: |deployment| deployment["status"] = json!({}),
             settle_status: settle_deployment,
-            validate: workload::validate_deployment,
-            validate_update: workload::validate_deployment_update,
-            warnings: workload::warnings,
             columns: columns::DEPLOYMENT,
             ..APPS
         },
@@ -107,10 +101,6 @@ pub(super) fn rows() -> Vec<Resource> {
             },
             begin: |set| begin(set, OF_REPLICA_SET),
             settle_status: |_, set| write_counts(set, OF_REPLICA_SET),
-            validate: workload::validate_replica_set,
-            validate_status: workload::validate_replica_set_status,
-            validate_update: workload::validate_replica_set_update,
-            warnings: workload::warnings,
             columns: columns::REPLICA_SET,
             empty: r#","spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{"replicas":0}"#,
             ..APPS
@@ -128,10 +118,6 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_stateful_set,
             begin: |set| begin(set, OF_STATEFUL_SET),
             settle_status: |_, set| write_counts(set, OF_STATEFUL_SET),
-            validate: stateful_set::validate,
-            validate_status: stateful_set::validate_status,
-            validate_update: stateful_set::validate_update,
-            warnings: stateful_set::warnings,
             columns: columns::STATEFUL_SET,
             empty: concat!(
                 r#","spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"serviceName":"","#,
@@ -148,8 +134,6 @@ pub(super) fn rows() -> Vec<Resource> {
             generation: Generation::AsGiven,
             decode: decode::<ControllerRevision>,
             default: |revision| default_to(revision, "revision", 0),
-            validate: workload::validate_revision,
-            validate_update: workload::validate_revision_update,
             columns: columns::REVISION,
             empty: r#","data":null,"revision":0"#,
             ..APPS

@@ -233,10 +233,10 @@ fn ports(path: &str, container: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// In the network of the host, ports are those of the host. A template may leave them to its pods.
+/// In the network of the host, ports are those of the host.
 ///
 /// Mirrors `validatePodHostNetworkDeps`.
-pub fn host_ports(path: &str, is_pod: bool, spec: &Value) -> Vec<FieldError> {
+pub fn host_ports(path: &str, spec: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if spec["hostNetwork"] != true {
         return errors;
@@ -245,7 +245,7 @@ pub fn host_ports(path: &str, is_pod: bool, spec: &Value) -> Vec<FieldError> {
         for (port_index, port) in items(&container["ports"]).enumerate() {
             let number = |field: &str| port[field].as_i64().unwrap_or_default();
             let (host, own) = (number("hostPort"), number("containerPort"));
-            if (is_pod || host != 0) && host != own {
+            if host != own {
                 let field = format!("{path}.containers[{index}].ports[{port_index}].hostPort");
                 let message = "must match `containerPort` when `hostNetwork` is true";
                 errors.push(FieldError::invalid(field, &host.into(), message));

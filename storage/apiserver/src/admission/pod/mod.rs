@@ -24,9 +24,6 @@ use crate::resources::{Resource, Storage};
 use crate::status::{FieldError, Result, Status};
 use crate::store::{Key, Object, Store};
 
-pub use placement::check_tolerations;
-pub use requirements::validate as check_resources;
-
 /// Completes a new pod, or rejects it.
 pub fn admit(store: &Store, resource: &Resource, pod: &mut Value) -> Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -89,19 +86,14 @@ fn default_priority(store: &Store) -> Option<Arc<Object>> {
 
 /// Validates a pod.
 pub fn validate(pod: &Value) -> Vec<FieldError> {
-    validate_spec("spec", Some(pod["metadata"]["name"].as_str().unwrap_or_default()), &pod["spec"])
+    validate_spec("spec", pod["metadata"]["name"].as_str().unwrap_or_default(), &pod["spec"])
 }
 
-/// Validates the spec of a pod template at `path`.
-pub fn validate_template(path: &str, spec: &Value) -> Vec<FieldError> {
-    validate_spec(path, None, spec)
-}
-
-/// `pod` is the name of the pod; a template has none.
-fn validate_spec(path: &str, pod: Option<&str>, spec: &Value) -> Vec<FieldError> {
+/// `pod` is the name of the pod.
+fn validate_spec(path: &str, pod: &str, spec: &Value) -> Vec<FieldError> {
     let (mut errors, mountable) = volumes::validate(path, pod, spec);
     errors.extend(containers::validate(path, spec, &mountable));
-    errors.extend(containers::host_ports(path, pod.is_some(), spec));
+    errors.extend(containers::host_ports(path, spec));
     errors.extend(placement::validate(path, spec));
     let deadline = &spec["activeDeadlineSeconds"];
     if deadline.as_i64().is_some_and(|seconds| seconds < 1) {

@@ -4,9 +4,14 @@
 
 use serde_json::{Map, Value};
 
-use crate::admission::quota::{UNIT, check_container_resource, is_extended, nanos};
+use crate::admission::labels;
+use crate::quantity::Quantity;
 use crate::status::FieldError;
 
+/// A whole amount, in billionths.
+pub(super) const UNIT: i128 = 1_000_000_000;
+/// Resources without a domain, besides huge pages.
+const OF_CONTAINERS: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const HUGE: &str = "hugepages-";
 
 /// The requests and limits at `path`.
@@ -26,6 +31,25 @@ pub fn validate(path: &str, resources: &Value) -> Vec<FieldError> {
         errors.push(FieldError::forbidden(path, "HugePages require cpu or memory"));
     }
     errors
+}
+
+/// `validateContainerResourceName`.
+fn check_container_resource(path: &str, name: &str) -> Vec<FieldError> {
+    let mut faults = labels::key_faults(name);
+    if !name.contains('/') && !OF_CONTAINERS.contains(&name) && !name.starts_with(HUGE) {
+        faults.push("must be a standard resource type or fully qualified".to_owned());
+        faults.push("must be a standard resource for containers".to_owned());
+    }
+    faults.iter().map(|fault| FieldError::invalid(path, &name.into(), fault)).collect()
+}
+
+/// Whether the name has a domain that is not one of Kubernetes.
+fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+}
+
+fn nanos(amount: &Value) -> i128 {
+    amount.as_str().and_then(|text| text.parse().ok()).map_or(0, Quantity::nanos)
 }
 
 fn amounts(list: &Value) -> impl Iterator<Item = (&String, &Value)> {

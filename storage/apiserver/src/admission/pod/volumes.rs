@@ -21,7 +21,7 @@ const TOKEN_LIFE: i64 = 600;
 
 /// All volumes of the spec at `path`, and the names of the valid ones: as upstream, containers can mount no others.
 /// `pod` is the name of the pod, which a template has not.
-pub fn validate<'a>(path: &str, pod: Option<&str>, spec: &'a Value) -> (Vec<FieldError>, HashSet<&'a str>) {
+pub fn validate<'a>(path: &str, pod: &str, spec: &'a Value) -> (Vec<FieldError>, HashSet<&'a str>) {
     let mut errors = Vec::new();
     let mut seen = HashSet::new();
     let mut valid = HashSet::new();
@@ -37,8 +37,7 @@ pub fn validate<'a>(path: &str, pod: Option<&str>, spec: &'a Value) -> (Vec<Fiel
             Some((kind, source)) => {
                 let whole = Source { path: format!("{path}.{kind}"), source };
                 // A template's claims have no name yet.
-                let claim_name =
-                    pod.map_or_else(|| "template".to_owned(), |pod| format!("{pod}-{volume_name}"));
+                let claim_name = format!("{pod}-{volume_name}");
                 errors.extend(whole.validate(kind, &claim_name));
             }
         }

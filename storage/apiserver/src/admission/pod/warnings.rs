@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use crate::admission::{items, quota::UNIT, text};
+use super::requirements::UNIT;
+use crate::admission::{items, text};
 use crate::quantity::Quantity;
 
 /// Labels of nodes that others have replaced.
