@@ -88,8 +88,7 @@ pub(super) fn row() -> Resource {
     }
 }
 
-/// A name that is no DNS label, and warnings about the spec of a new pod (`WarningsOnCreate` in
-/// pkg/registry/core/pod/strategy.go). The name is a subdomain, which is validated.
+/// A name that is no DNS label. It is a subdomain, which is validated.
 fn warnings(pod: &Value, write: Write) -> Vec<String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let faults = names::faults_as_label(name).filter(|_| write == Write::Create);
@@ -99,11 +98,7 @@ fn warnings(pod: &Value, write: Write) -> Vec<String> {
              is recommended: {faults}"
         )
     });
-    let others = match write {
-        Write::Create => admission::pod::warnings::of_pod("", pod),
-        Write::Update | Write::UpdateOfMetadata => Vec::new(),
-    };
-    warning.into_iter().chain(others).collect()
+    warning.into_iter().collect()
 }
 
 /// A subresource that is a connection to a container or a port.

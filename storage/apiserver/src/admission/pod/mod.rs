@@ -9,7 +9,6 @@ mod environment;
 mod placement;
 mod requirements;
 mod volumes;
-pub mod warnings;
 
 pub use volumes::HOST_PATH_TYPES;
 

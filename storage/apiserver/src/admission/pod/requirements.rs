@@ -9,7 +9,7 @@ use crate::quantity::Quantity;
 use crate::status::FieldError;
 
 /// A whole amount, in billionths.
-pub(super) const UNIT: i128 = 1_000_000_000;
+const UNIT: i128 = 1_000_000_000;
 /// Resources without a domain, besides huge pages.
 const OF_CONTAINERS: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const HUGE: &str = "hugepages-";
