@@ -144,20 +144,6 @@ labels! {
     Namespace = "namespace";
     /// Upstream: of kubelet_volume_stats.
     PersistentVolumeClaim = "persistentvolumeclaim";
-    /// Upstream: the property in which two pods that use a volume differ.
-    Property = "property";
-    /// Upstream: of the first pod of a conflict.
-    Pod1Namespace = "pod1_namespace";
-    /// Upstream: of the first pod of a conflict.
-    Pod1Name = "pod1_name";
-    /// Upstream: the property's value of the first pod.
-    Pod1Value = "pod1_value";
-    /// Upstream: of the second pod of a conflict.
-    Pod2Namespace = "pod2_namespace";
-    /// Upstream: of the second pod of a conflict.
-    Pod2Name = "pod2_name";
-    /// Upstream: the property's value of the second pod.
-    Pod2Value = "pod2_value";
 }
 
 /// [`Label::Source`] of the monitor's canary: the volumes that it creates.
@@ -328,9 +314,6 @@ metrics! {
         "Measure number of volumes in use.";
     FORCED_DETACHES = "attach_detach_controller_attachdetach_controller_forced_detaches", Count, Counter, [Reason],
         "Number of times the A/D Controller performed a forced detach.";
-    SELINUX_VOLUME_CONFLICT = "selinux_warning_controller_selinux_volume_conflict", Count, Gauge,
-        [Property, Pod1Namespace, Pod1Name, Pod1Value, Pod2Namespace, Pod2Name, Pod2Value],
-        "Conflict between two Pods using the same volume";
     RECONSTRUCT_VOLUMES = "reconstruct_volume_operations_total", Count, Counter, [],
         "The number of volumes that were attempted to be reconstructed from the operating system during kubelet startup.";
     PV_TOTAL = "pv_collector_total_pv_count", Count, Gauge, [PluginName, VolumeMode],
@@ -381,8 +364,7 @@ mod tests {
 
     #[test]
     fn metrics_have_no_object_names_in_their_labels() {
-        let pods = [Label::Pod1Namespace, Label::Pod1Name, Label::Pod2Namespace, Label::Pod2Name];
-        let objects = [&[Label::Namespace, Label::PersistentVolumeClaim][..], &pods].concat();
+        let objects = [Label::Namespace, Label::PersistentVolumeClaim];
         for metric in ALL.iter().filter(|m| m.name.starts_with("claimcheck_")) {
             assert!(metric.labels.iter().all(|l| !objects.contains(l)), "{}", metric.name);
         }

@@ -34,8 +34,7 @@ pub struct ControllerArgs(Flags);
 struct Flags {
     /// `all`, or any of binder, provisioner, attach-detach, attacher, expander, resizer, snapshotter,
     /// snapshot-controller, scheduler, protection, ephemeral-volume, node-lifecycle; and garbage, for API servers
-    /// without a garbage collector; and selinux-warning, which `all` does not include, as upstream; and
-    /// data-source-validator, for clusters with VolumePopulators
+    /// without a garbage collector; and data-source-validator, for clusters with VolumePopulators
     #[arg(required = true)]
     names: Vec<Selection>,
     /// The CSI driver's socket, for provisioner, attacher, resizer and snapshotter: a path, or unix:///path

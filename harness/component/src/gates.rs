@@ -27,7 +27,6 @@ const MANAGER: &[Name] = &[
     Name::Ephemeral,
     Name::Garbage,
     Name::NodeLifecycle,
-    Name::SelinuxWarning,
 ];
 
 /// A gate that controllers have.

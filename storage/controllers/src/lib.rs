@@ -21,8 +21,6 @@ mod context;
 #[cfg(test)]
 mod context_tests;
 mod data_source_validator;
-#[doc(hidden)]
-pub mod decisions;
 mod ephemeral;
 mod expander;
 mod garbage;
@@ -40,7 +38,6 @@ mod resync;
 mod rpc;
 mod scheduler;
 mod selector;
-mod selinux_warning;
 mod shell;
 #[cfg(test)]
 mod shell_tests;

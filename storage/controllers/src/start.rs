@@ -14,7 +14,7 @@ use crate::{
     named::named,
     node_lifecycle,
     options::{Calls, Options},
-    protection, provisioner, resizer, resync, rpc, scheduler, selinux_warning, shell, snapshotter,
+    protection, provisioner, resizer, resync, rpc, scheduler, shell, snapshotter,
     throttle::limited,
 };
 
@@ -49,8 +49,6 @@ pub enum Name {
     Garbage,
     /// Detects unresponsive nodes, and evicts their pods.
     NodeLifecycle,
-    /// Emits events about pods with conflicting SELinux labels of a volume; off by default, as upstream.
-    SelinuxWarning,
     /// Binds snapshots to their contents.
     SnapshotController,
     /// Calls the driver to create and delete snapshots.
@@ -77,7 +75,7 @@ impl Name {
     ];
 
     /// The controllers that run only if they are named.
-    const OPTIONAL: [Name; 3] = [Self::Garbage, Self::SelinuxWarning, Self::DataSourceValidator];
+    const OPTIONAL: [Name; 2] = [Self::Garbage, Self::DataSourceValidator];
 
     /// The name on the command line.
     pub fn as_str(self) -> &'static str {
@@ -96,7 +94,6 @@ impl Name {
             Self::Snapshotter => "snapshotter",
             Self::Garbage => "garbage",
             Self::DataSourceValidator => "data-source-validator",
-            Self::SelinuxWarning => "selinux-warning",
         }
     }
 
@@ -142,7 +139,6 @@ impl Name {
             Self::Protection => &[Kind::Claim, Kind::Volume, Kind::Pod, Kind::AttributesClass],
             Self::Ephemeral | Self::Garbage => &[Kind::Claim, Kind::Pod],
             Self::NodeLifecycle => &[Kind::Pod, Kind::Node, Kind::Lease],
-            Self::SelinuxWarning => &[Kind::Claim, Kind::Volume, Kind::Pod, Kind::CsiDriver],
             Self::SnapshotController => &[
                 Kind::Claim,
                 Kind::Volume,
@@ -187,7 +183,6 @@ impl Name {
             | Self::Ephemeral
             | Self::Garbage
             | Self::NodeLifecycle
-            | Self::SelinuxWarning
             | Self::SnapshotController
             | Self::DataSourceValidator => return None,
         };
@@ -209,7 +204,6 @@ impl Name {
             | Self::Ephemeral
             | Self::Garbage
             | Self::NodeLifecycle
-            | Self::SelinuxWarning
             | Self::DataSourceValidator => resync::PERIOD,
         }
     }
@@ -227,7 +221,10 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut known = Self::ALL.into_iter().chain(Self::OPTIONAL);
         let found = known.find(|name| name.as_str() == text);
-        found.ok_or_else(|| Error::Unknown { name: text.to_owned() })
+        match text {
+            "selinux-warning" => Err(Error::Removed { name: "selinux-warning" }),
+            _ => found.ok_or_else(|| Error::Unknown { name: text.to_owned() }),
+        }
     }
 }
 
@@ -236,11 +233,17 @@ impl FromStr for Name {
 pub enum Error {
     /// The controller does not exist.
     #[error(
-        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, expander, resizer, scheduler, protection, ephemeral-volume, node-lifecycle, snapshot-controller, snapshotter, garbage, selinux-warning, or data-source-validator"
+        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, expander, resizer, scheduler, protection, ephemeral-volume, node-lifecycle, snapshot-controller, snapshotter, garbage, or data-source-validator"
     )]
     Unknown {
         /// The name in the request.
         name: String,
+    },
+    /// The controller existed in the release before.
+    #[error("the controller {name} was removed: use that of kube-controller-manager")]
+    Removed {
+        /// Its name.
+        name: &'static str,
     },
     /// The controller calls a driver, and none is configured.
     #[error("the {name} needs a CSI driver: set --csi-address to the path of its socket")]
@@ -393,11 +396,6 @@ fn start(
             running.spawn(endless(async {
                 tokio::join!(claims, volumes, classes);
             }));
-        }
-        Name::SelinuxWarning => {
-            let context = context("selinux_warning");
-            let controller = selinux_warning::SelinuxWarning::new(&context);
-            running.spawn(endless(shell::run(controller, context)));
         }
         Name::AttachDetach => {
             running.spawn(ended(name, attachdetach::run(context("attachdetach-controller"), options)));

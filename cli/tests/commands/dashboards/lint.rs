@@ -42,7 +42,6 @@ const ELSEWHERE: [&Metric; 21] = [
     &metric::PROCESS_START,
     &metric::PROVISION_FAILED,
     &metric::QUEUE_RETRIES,
-    &metric::SELINUX_VOLUME_CONFLICT,
     &metric::SNAPSHOT_OPERATION,
     &metric::STUCK_VOLUMES,
     &metric::UNUSED_OBJECTS,

@@ -73,14 +73,13 @@ pub(crate) fn is_replaced(name: Name, with_scheduler: bool) -> bool {
         | Name::Ephemeral
         | Name::NodeLifecycle => true,
         Name::Scheduler => with_scheduler,
-        // Sidecars; the garbage collector is that of the API server; the last two are off by default.
+        // Sidecars; the garbage collector is that of the API server; the last one is off by default.
         Name::Provisioner
         | Name::Attacher
         | Name::Resizer
         | Name::SnapshotController
         | Name::Snapshotter
         | Name::Garbage
-        | Name::SelinuxWarning
         | Name::DataSourceValidator => false,
     }
 }

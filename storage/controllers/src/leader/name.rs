@@ -22,8 +22,7 @@ pub fn lease_name(name: Name, driver: &str) -> Option<String> {
         | Name::Protection
         | Name::Ephemeral
         | Name::Garbage
-        | Name::NodeLifecycle
-        | Name::SelinuxWarning => return None,
+        | Name::NodeLifecycle => return None,
     };
     let mut lock = lock.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "-");
     if lock.ends_with('-') {

@@ -59,7 +59,6 @@ const BUILT_IN: [Name; 11] = [
     Name::Resizer,
     Name::Protection,
     Name::Ephemeral,
-    Name::SelinuxWarning,
     Name::SnapshotController,
     Name::Snapshotter,
 ];

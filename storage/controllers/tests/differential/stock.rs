@@ -17,7 +17,6 @@ const CONTROLLERS: [&str; 8] = [
     "persistentvolumeclaim-protection-controller",
     "persistentvolume-protection-controller",
     "ephemeral-volume-controller",
-    "selinux-warning-controller",
     "volumeattributesclass-protection-controller",
 ];
 /// Required up to external-snapshotter 8.6; later versions have it by default.

@@ -8,7 +8,6 @@ mod data_source_validator;
 mod leader;
 mod nodes;
 mod protection;
-mod selinux_warning;
 
 use claimcheck_controllers::Name;
 use cluster::{Cluster, until, until_gone};
