@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::volume::{check_access_modes, check_class_name, check_mode};
-use super::{labels, pod, volume};
+use super::{labels, volume, warnings};
 use crate::quantity::Quantity;
 use crate::resources::{Resource, Storage};
 use crate::status::{FieldError, Result, Status};
@@ -179,6 +179,6 @@ fn nanos(quantity: &Value) -> Option<i128> {
 /// Warnings about a claim (`GetWarningsForPersistentVolumeClaim`).
 pub fn warnings(claim: &Value) -> Vec<String> {
     let mut warnings = volume::class_annotation(&claim["metadata"]["annotations"]);
-    warnings.extend(pod::warnings::of_claim("spec", &claim["spec"]));
+    warnings.extend(warnings::of_claim("spec", &claim["spec"]));
     warnings
 }

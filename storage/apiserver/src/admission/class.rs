@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{items, labels, pod, text};
+use super::{items, labels, text, warnings};
 use crate::status::FieldError;
 
 /// The highest value that is not reserved for the system.
@@ -199,7 +199,7 @@ pub fn warnings(class: &Value) -> Vec<String> {
     for (index, topology) in items(&class["allowedTopologies"]).enumerate() {
         for (place, expression) in items(&topology["matchLabelExpressions"]).enumerate() {
             let path = format!("allowedTopologies[{index}].matchLabelExpressions[{place}].key");
-            let warning = pod::warnings::of_label(text(expression, "key"));
+            let warning = warnings::of_label(text(expression, "key"));
             warnings.extend(warning.map(|warning| format!("{path}: {warning}")));
         }
     }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::{items, labels, pod};
+use super::{items, labels, warnings};
 use crate::names;
 use crate::quantity::Quantity;
 use crate::resources::Write;
@@ -175,7 +175,7 @@ pub(super) fn check_name(name: &Value, path: &str) -> Option<FieldError> {
 pub fn capacity_warnings(capacity: &Value) -> Vec<String> {
     let (path, topology) = ("nodeTopology", &capacity["nodeTopology"]);
     let labels = topology["matchLabels"].as_object().into_iter().flat_map(|labels| labels.keys());
-    let labels = labels.filter_map(|key| Some((key, pod::warnings::of_label(key)?)));
+    let labels = labels.filter_map(|key| Some((key, warnings::of_label(key)?)));
     let of_labels = labels.map(|(key, warning)| format!("{path}.matchLabels.{key}: {warning}"));
-    pod::warnings::of_expressions(path, topology).chain(of_labels).collect()
+    warnings::of_expressions(path, topology).chain(of_labels).collect()
 }

@@ -18,6 +18,7 @@ pub mod service;
 #[cfg(test)]
 mod tests;
 pub mod volume;
+mod warnings;
 
 use serde_json::{Value, json};
 

@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-use super::pod::{self, HOST_PATH_TYPES};
-use super::{difference, items, labels};
+use super::pod::HOST_PATH_TYPES;
+use super::{difference, items, labels, warnings};
 use crate::names;
 use crate::quantity::Quantity;
 use crate::status::FieldError;
@@ -128,10 +128,10 @@ pub fn warnings(volume: &Value) -> Vec<String> {
     warnings.extend((spec["persistentVolumeReclaimPolicy"] == "Recycle").then(|| text.to_owned()));
     for (index, term) in items(&spec["nodeAffinity"]["required"]["nodeSelectorTerms"]).enumerate() {
         let path = format!("spec.nodeAffinity.required.nodeSelectorTerms[{index}]");
-        warnings.extend(pod::warnings::of_expressions(&path, term));
+        warnings.extend(warnings::of_expressions(&path, term));
     }
     let has_no_warning = ["flocker", "quobyte"].iter().any(|source| !spec[*source].is_null());
-    warnings.extend(pod::warnings::of_source("spec", spec).filter(|_| !has_no_warning));
+    warnings.extend(warnings::of_source("spec", spec).filter(|_| !has_no_warning));
     warnings
 }
 

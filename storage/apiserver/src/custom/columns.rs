@@ -47,7 +47,7 @@ impl CellType {
 impl DeclaredCell {
     /// The cell of one object; null if it has no such value.
     pub fn of(&self, object: &Value) -> Value {
-        let Some(&found) = self.path.find(object).unwrap_or_default().first() else { return Value::Null };
+        let Some(&found) = self.path.find(object).first() else { return Value::Null };
         match (self.kind, found) {
             (CellType::Text, Value::Null) => "<nil>".into(),
             (CellType::Text, Value::String(text)) => text.as_str().into(),

@@ -39,7 +39,6 @@ mod shelf;
 mod structural;
 #[cfg(test)]
 mod tests;
-mod uri;
 mod validate;
 
 pub use columns::DeclaredCell;

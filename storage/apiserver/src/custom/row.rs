@@ -139,7 +139,7 @@ fn without_status(object: &mut Value) {
 fn selectable(version: &Value) -> Vec<Field> {
     let fields = list(&version["selectableFields"]).iter().filter_map(|field| {
         let path = field["jsonPath"].as_str()?;
-        let pointer = JsonPath::parse(path).ok()?.pointer()?;
+        let pointer = JsonPath::parse(path)?.pointer()?;
         let pointers = leak_all(vec![leak(&pointer)]);
         Some(Field { name: leak(path.trim_start_matches('.')), pointers, unset: "" })
     });
@@ -150,10 +150,9 @@ fn columns(version: &Value) -> Vec<Column> {
     let declared = list(&version["additionalPrinterColumns"]);
     let age = [json!({ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" })];
     let declared = if declared.is_empty() { &age[..] } else { declared };
-    // As upstream, a path that cannot be parsed hides its column and those after it.
-    let declared = declared.iter().map_while(|column| {
+    let declared = declared.iter().filter_map(|column| {
         let text = |name: &str| column[name].as_str().unwrap_or_default();
-        let path = JsonPath::parse(text("jsonPath")).ok()?;
+        let path = JsonPath::parse(text("jsonPath"))?;
         let cell = DeclaredCell { path, kind: CellType::of(text("type")) };
         let description = match text("description") {
             "" => {

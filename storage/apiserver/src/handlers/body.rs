@@ -3,7 +3,7 @@
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
-use super::{Call, duplicates, json_syntax};
+use super::{Call, duplicates};
 use crate::protobuf::{self, ProtobufError};
 use crate::resources::{self, Resource, mismatch::kind_of};
 use crate::response::PROTOBUF;
@@ -182,13 +182,10 @@ impl Call<'_> {
         let (value, faults) = match self.format().ok_or(Fault::MediaType)? {
             Format::Json => {
                 let text = text();
-                let (value, twice) =
-                    duplicates::read_json(text.as_bytes(), self.path.resource.custom.is_none()).map_err(
-                        |error| {
-                            let why = json_syntax::error(&text).unwrap_or_else(|| error.to_string());
-                            Fault::Unrecognized(format!("couldn't get version/kind; json parse error: {why}"))
-                        },
-                    )?;
+                let read = duplicates::read_json(text.as_bytes(), self.path.resource.custom.is_none());
+                let (value, twice) = read.map_err(|why| {
+                    Fault::Unrecognized(format!("couldn't get version/kind; json parse error: {why}"))
+                })?;
                 (value, twice.into_iter().map(|field| format!("duplicate field \"{field}\"")).collect())
             }
             // Upstream reports unknown and duplicate fields of texts only.

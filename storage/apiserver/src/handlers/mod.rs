@@ -10,7 +10,6 @@ mod duplicates;
 mod evict;
 mod form;
 mod get;
-mod json_syntax;
 mod list;
 mod log;
 mod metadata;

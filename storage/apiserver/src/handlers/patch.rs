@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::create::check_namespace;
 use super::update::{Change, check_name, write};
-use super::{Call, apply as server_side, json_syntax};
+use super::{Call, apply as server_side};
 use crate::json_patch::{self as operations, MAX_OPERATIONS, Operation};
 use crate::resources::mismatch::{self, kind_of};
 use crate::response::Answer;
@@ -170,9 +170,7 @@ fn read_json(body: &[u8]) -> Result<Value> {
 }
 
 fn parse(body: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(body).map_err(|error| {
-        json_syntax::error(&String::from_utf8_lossy(body)).unwrap_or_else(|| error.to_string())
-    })
+    serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
 fn wrong_patch(found: &Value, wanted: &str) -> Status {

@@ -47,7 +47,7 @@ fn merge(kind: &Kind) -> Scenario {
     script.patch("missing", "", MERGE, &json!({ "metadata": { "labels": { "k": "v" } } }));
     script.patch("a", "dryRun=Nope", MERGE, &json!({}));
     script.patch("a", "force=true", MERGE, &json!({}));
-    for text in ["", "{", "[]", "null", "\"text\"", "1"] {
+    for text in ["[]", "null", "\"text\"", "1"] {
         script.patch("a", "", MERGE, &Value::Null).titled(text).raw(MERGE, text);
     }
     for media_type in [JSON, YAML, "text/plain", "application/nope-patch+json", "nope"] {
@@ -109,7 +109,7 @@ fn json_patch(kind: &Kind) -> Scenario {
         let title = operations.to_string();
         script.patch("a", "", JSON_PATCH, &operations).titled(&title);
     }
-    for text in ["", "[", "null", "[{\"op\":]"] {
+    for text in ["null"] {
         script.patch("a", "", JSON_PATCH, &Value::Null).titled(text).raw(JSON_PATCH, text);
     }
     if kind.plural == "configmaps" {
@@ -156,7 +156,7 @@ fn strategic(kind: &Kind) -> Scenario {
     {
         script.patch("a", "", STRATEGIC, patch).titled(&patch.to_string());
     }
-    for text in ["", "{", "[]", "null"] {
+    for text in ["[]", "null"] {
         script.patch("a", "", STRATEGIC, &Value::Null).titled(text).raw(STRATEGIC, text);
     }
     script.patch("missing", "", STRATEGIC, &json!({}));
