@@ -26,7 +26,7 @@ const UPSTREAM: [&str; 6] = [
 
 /// What is exposed only once something has gone wrong, or elsewhere: with a lease, by the monitor, of cases that are
 /// not run here.
-const ELSEWHERE: [&Metric; 21] = [
+const ELSEWHERE: [&Metric; 20] = [
     &metric::CANARY_RUNS,
     &metric::CASE_FLIPS,
     &metric::DATA_SOURCE_VALIDATIONS,

@@ -27,13 +27,6 @@ impl Rule {
     }
 }
 
-/// Expects one error that begins so; none if `expected` is empty.
-pub(super) fn check(validate: fn(&Value) -> Vec<FieldError>, object: Value, expected: &str) {
-    let errors: Vec<String> = validate(&object).iter().map(ToString::to_string).collect();
-    assert_eq!(errors.len(), usize::from(!expected.is_empty()), "{object}: {errors:?}");
-    assert!(errors.iter().all(|error| error.starts_with(expected)), "{object}: {errors:?}");
-}
-
 fn claim() -> Value {
     json!({ "spec": {
         "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",

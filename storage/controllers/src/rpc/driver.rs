@@ -32,6 +32,7 @@ pub struct DriverInfo {
 
 impl DriverInfo {
     /// A driver with these capabilities.
+    #[cfg(test)]
     pub fn new(name: &str, services: &[Service], rpcs: &[Rpc]) -> Self {
         Self {
             name: name.to_owned(),

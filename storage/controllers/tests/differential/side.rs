@@ -50,7 +50,7 @@ pub const OWNING: Duration = Duration::from_secs(1);
 /// The namespace of published capacities.
 pub const CAPACITY_NAMESPACE: &str = "kube-system";
 /// The built-in controllers that correspond to the stock programs, with those of sidecars.
-const BUILT_IN: [Name; 11] = [
+const BUILT_IN: [Name; 10] = [
     Name::Binder,
     Name::Provisioner,
     Name::AttachDetach,

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The controllers of kube-controller-manager that take part; sidecars are separate.
-const CONTROLLERS: [&str; 8] = [
+const CONTROLLERS: [&str; 7] = [
     "persistentvolume-binder-controller",
     "persistentvolume-attach-detach-controller",
     "persistentvolume-expander-controller",
