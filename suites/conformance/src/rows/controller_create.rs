@@ -50,12 +50,16 @@ pub(super) const ROWS: &[Row] = &[
         .establishes(&[Effect::SizeHonored])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter WithCapacity 1Gi"),
-    Row::new("CreateVolume called twice with the same name and size returns the same volume", spec::CREATE_SAME, case!(same_again))
-        .also(&[spec::CREATE_ONCE, spec::CONTEXT_SAME, spec::CONTEXT_FIXED])
+    Row::new("CreateVolume called twice with the same name and size returns the same volume", spec::CREATE_SAME, case!(same_id))
+        .also(&[spec::CREATE_ONCE])
         .needs(&[CREATE])
         .establishes(&[Effect::CreateAgain])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when requesting to create a volume with already existing name and same capacity"),
+    Row::new("CreateVolume called twice describes the volume alike", spec::CREATE_SAME, case!(same_again))
+        .also(&[spec::CONTEXT_SAME, spec::CONTEXT_FIXED])
+        .needs(&[CREATE, CREATE_AGAIN])
+        .each(),
     Row::new("CreateVolume with an existing name and a different size returns AlreadyExists", spec::EXISTS, case!(other_size))
         .needs(&[CREATE, CREATE_AGAIN, IF_MOUNTED, IF_PERSISTS])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when requesting to create a volume with already existing name and different capacity"),
@@ -169,6 +173,12 @@ async fn has_size(f: &Fixture, volume: Volume, asked: i64) -> Result<()> {
     checked.await.map_err(|error| f.or_reported(Effect::PublishMounts, error))
 }
 
+async fn same_id(f: &Fixture) -> Result<()> {
+    let request = f.create_request();
+    let (first, again) = (f.make(request.clone()).await?, f.make(request).await?);
+    one_volume(&first, &again)
+}
+
 async fn same_again(f: &Fixture) -> Result<()> {
     f.makes_again(f.create_request(), async || Ok(())).await
 }
@@ -188,12 +198,7 @@ impl Fixture {
 
 /// Checks that the answers of two calls with one name describe one volume. Its capacity may become known later.
 pub(super) fn same_volume(first: &Volume, again: &Volume) -> Result<()> {
-    ensure!(
-        first.volume_id == again.volume_id,
-        "CreateVolume called twice with one name created two volumes: {:?} and {:?}",
-        first.volume_id,
-        again.volume_id
-    );
+    one_volume(first, again)?;
     same_capacity(first.capacity_bytes, again.capacity_bytes, "CreateVolume called again")?;
     ensure!(
         first.volume_context == again.volume_context,
@@ -213,6 +218,16 @@ pub(super) fn same_volume(first: &Volume, again: &Volume) -> Result<()> {
         first.volume_id,
         segments(first),
         segments(again)
+    );
+    Ok(())
+}
+
+fn one_volume(first: &Volume, again: &Volume) -> Result<()> {
+    ensure!(
+        first.volume_id == again.volume_id,
+        "CreateVolume called twice with one name created two volumes: {:?} and {:?}",
+        first.volume_id,
+        again.volume_id
     );
     Ok(())
 }
