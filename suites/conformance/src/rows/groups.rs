@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::{
     COMPLETE, CREATE, GROUPS, KEEPS, LIST_SNAPSHOTS, LOOPS, RESTORES, SNAPSHOT, SNAPSHOT_USED, case,
+    snapshots::is_same_time,
 };
 use crate::{
     case::Row,
@@ -179,10 +180,11 @@ async fn same_again(f: &Fixture) -> Result<()> {
 /// Checks that a call returns the group that CreateVolumeGroupSnapshot has returned. Only readiness may change, a size that
 /// is not known yet, and times by less than a second: they may be stored with less precision.
 fn same_group(created: &VolumeGroupSnapshot, found: &VolumeGroupSnapshot, call: &str) -> Result<()> {
-    let second = |group: &VolumeGroupSnapshot| group.creation_time.map(|time| time.seconds);
+    let time =
+        |group: &VolumeGroupSnapshot| Snapshot { creation_time: group.creation_time, ..Snapshot::default() };
     ensure!(
         found.group_snapshot_id == created.group_snapshot_id
-            && second(found) == second(created)
+            && is_same_time(&time(found), &time(created))
             && found.ready_to_use >= created.ready_to_use,
         "CreateVolumeGroupSnapshot returned the group {:?} of {:?} with ready_to_use {}, but {call} returned {:?} of {:?} \
          with ready_to_use {}",
@@ -194,16 +196,16 @@ fn same_group(created: &VolumeGroupSnapshot, found: &VolumeGroupSnapshot, call: 
         found.ready_to_use
     );
     let (created, found) = (members_of(created), members_of(found));
-    let fixed = |member: &Snapshot| {
-        let mut fixed = Snapshot { size_bytes: 0, ready_to_use: false, ..member.clone() };
-        if let Some(time) = &mut fixed.creation_time {
-            time.nanos = 0;
-        }
-        fixed
+    let fixed = |member: &Snapshot| Snapshot {
+        size_bytes: 0,
+        ready_to_use: false,
+        creation_time: None,
+        ..member.clone()
     };
     let is_same = |(one, other): (&Snapshot, &Snapshot)| {
         let sizes = [one.size_bytes, other.size_bytes];
         fixed(one) == fixed(other)
+            && is_same_time(one, other)
             && other.ready_to_use >= one.ready_to_use
             && (sizes.contains(&0) || sizes[0] == sizes[1])
     };

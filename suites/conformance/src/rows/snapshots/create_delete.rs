@@ -5,6 +5,7 @@ use claimcheck_csi::{
     Code,
     v1::{CreateSnapshotRequest, CreateSnapshotResponse, Snapshot},
 };
+use tokio::time::{Duration, sleep};
 
 use super::get::same_snapshot;
 use crate::{
@@ -60,7 +61,12 @@ fn taken(answer: CreateSnapshotResponse) -> Snapshot {
 }
 
 pub(super) async fn same_again(f: &Fixture) -> Result<()> {
-    f.cuts_once(f.snapshot_request(&f.volume().await?.volume_id), async || Ok(())).await
+    // Long enough that a time of the second call differs.
+    let pause = async || {
+        sleep(Duration::from_millis(1100)).await;
+        Ok(())
+    };
+    f.cuts_once(f.snapshot_request(&f.volume().await?.volume_id), pause).await
 }
 
 impl Fixture {

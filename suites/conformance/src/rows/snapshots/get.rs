@@ -10,6 +10,9 @@ use crate::{
     verdict::breaking,
 };
 
+/// A second, in nanoseconds.
+const SECOND: u32 = 1_000_000_000;
+
 fn get_request(f: &Fixture, snapshot_id: String) -> GetSnapshotRequest {
     GetSnapshotRequest { snapshot_id, secrets: f.config().secrets.get_snapshot.clone() }
 }
@@ -27,7 +30,7 @@ pub(super) async fn get(f: &Fixture) -> Result<()> {
 }
 
 /// Checks that a message of `call` describes the snapshot that CreateSnapshot returned first. Its size may become known
-/// later (0 is unknown), and its time may be stored with less precision. `current` is the sentence about both.
+/// later (0 is unknown), and its time may be stored in whole seconds. `current` is the sentence about both.
 pub(super) fn same_snapshot(
     taken: &Snapshot,
     found: &Snapshot,
@@ -40,14 +43,24 @@ pub(super) fn same_snapshot(
         identity(taken) == identity(found),
         "CreateSnapshot returned {taken:?}, but {call} returns {found:?}"
     );
-    let second = |it: &Snapshot| it.creation_time.as_ref().map(|time| time.seconds);
     let sizes = [taken.size_bytes, found.size_bytes];
     let same_size = sizes.contains(&0) || taken.size_bytes == found.size_bytes;
-    if !same_size || second(taken) != second(found) {
+    if !same_size || !is_same_time(taken, found) {
         let other = anyhow!("CreateSnapshot returned {taken:?}, but {call} returns {found:?}");
         return Err(breaking(other, current));
     }
     Ok(())
+}
+
+/// Whether two messages have the same creation time, which may be stored in whole seconds.
+pub(in crate::rows) fn is_same_time(one: &Snapshot, other: &Snapshot) -> bool {
+    let nanos = |it: &Snapshot| {
+        it.creation_time.map(|time| i128::from(time.seconds) * i128::from(SECOND) + i128::from(time.nanos))
+    };
+    match (nanos(one), nanos(other)) {
+        (Some(one), Some(other)) => one.abs_diff(other) < SECOND.into(),
+        (one, other) => one == other,
+    }
 }
 
 pub(super) async fn get_unknown(f: &Fixture) -> Result<()> {
