@@ -166,7 +166,7 @@ impl DriverUnderTest {
     }
 
     /// Forgets timeouts from while the driver hung, except of calls that are known to hang.
-    fn forget_late(&self) {
+    pub(crate) fn forget_late(&self) {
         let Known { late, unanswered, .. } = &mut *self.known();
         late.retain(|call| unanswered.contains_key(call));
     }

@@ -254,6 +254,8 @@ impl Runner {
     async fn attempt_serial(&self, planned: &Planned) -> Ended {
         // A step of an earlier attempt may have failed only because the driver exited after an earlier case.
         self.driver.known().failed_steps.retain(|_, case| *case != planned.id());
+        // A call may have timed out only because many cases ran; this attempt decides, with the whole deadline.
+        self.driver.forget_late();
         match self.run(planned, false).await {
             Ok(ended) => ended,
             Err(_) => unreachable!("a case that runs alone is not run again"),
