@@ -253,7 +253,8 @@ async fn read_by_many(t: Arc<Fixture>) -> Result<()> {
         t.ready_pod(&reader).await
     });
     let readers = try_join_all(readers).await?;
-    let volume = t.bound(&restored).await?.name_any();
+    let bound = t.bound(&restored).await?;
+    let volume = bound.name_any();
     // Both run by now.
     for reader in &readers {
         let seen = t.probed(reader).await?;
@@ -261,6 +262,7 @@ async fn read_by_many(t: Arc<Fixture>) -> Result<()> {
         t.published_read_only(reader, &volume).await?;
     }
     t.remove_pod(&readers[0]).await?;
+    t.detached_from(&bound, &nodes[0]).await?;
     let seen = t.probed(&readers[1]).await?;
     ensure!(
         seen == "read refused",
