@@ -156,7 +156,7 @@ async fn waits(t: Arc<Fixture>) -> Result<()> {
     t.bound(&t.claim("control").await?).await?;
     t.is_not_provisioned(&restored).await?;
     t.end_faults().await;
-    t.restorable("snapshot").await?;
+    t.ready_before("snapshot", &restored).await?;
     expect(&t, &restored, "late").await
 }
 
