@@ -51,10 +51,12 @@ pub(super) const ROWS: &[Case] = &[
 ];
 
 async fn published(t: Arc<Fixture>) -> Result<()> {
-    let small =
-        t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
-    for node in t.nodes() {
-        t.capacity_of(&small, &node, |bytes| bytes == 256 << 20).await?;
+    for _class in 0..2 {
+        let small =
+            t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
+        for node in t.nodes() {
+            t.capacity_of(&small, &node, |bytes| bytes == 256 << 20).await?;
+        }
     }
     Ok(())
 }
@@ -88,6 +90,10 @@ async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
         t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     let first = t.claim_of_driver(&small, "first", "200Mi").await?;
     t.ready_pod(&TestPod::long_running("first", &first, "").on(&nodes[0])).await?;
+    // With an older capacity the scheduler may select that node, and another one after CreateVolume has failed.
+    let other = t.claim_of_driver(&small, "other", "200Mi").await?;
+    let waits = t.pod(&TestPod::long_running("other", &other, "").on(&nodes[0])).await?;
+    t.unschedulable(&waits, &["did not have enough free storage"]).await?;
     let second = t.claim_of_driver(&small, "second", "200Mi").await?;
     // Preferred, so that only its capacity rules the node out.
     let pod = TestPod::long_running("second", &second, "").preferring(&nodes[0]);

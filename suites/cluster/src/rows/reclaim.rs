@@ -119,6 +119,7 @@ async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {
     t.delete_volume(&name).await?;
     t.volume_remains(&name).await.context("the volume is gone although a claim is bound to it")?;
     t.claim_in_phase(&claim, "Bound").await?;
+    t.not_deleted(&claim).await.context("a claim is bound to the volume")?;
     let seen = t.probed(&pod).await?;
     ensure!(seen == "still", "the pod on the deleted volume reads and writes: {seen:?}");
     t.remove_pod(&pod).await?;

@@ -107,7 +107,8 @@ async fn delete_fails(t: Arc<Fixture>) -> Result<()> {
     let name = volume.metadata.name.unwrap_or_default();
     let message = t.volume_event(&name, "VolumeFailedDelete").await?;
     ensure!(message.contains("Internal"), "the Event message is {message:?}");
-    t.volume_gone(&name).await
+    t.volume_gone(&name).await?;
+    t.called(CsiMethod::DeleteVolume).await.context("the PV is gone although no DeleteVolume succeeded")
 }
 
 async fn attach_fails(t: Arc<Fixture>) -> Result<()> {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{case, row};
 use crate::{
     case::{Case, Pattern, Run},
-    fixture::{Fixture, TestPod, Variant, ZONE},
+    fixture::{Claim, Fixture, InstalledDriver, TestPod, Variant, ZONE},
     need::Need,
 };
 
@@ -74,12 +74,21 @@ async fn volume_follows_pod(t: Arc<Fixture>) -> Result<()> {
     let zoned =
         t.install_driver(Variant::Zoned, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     for node in t.nodes() {
-        let claim = t.claim_of_driver(&zoned, &node, "1Mi").await?;
-        t.ready_pod(&TestPod::long_running(&node, &claim, SCRIPT).on(&node)).await?;
-        let volume = t.bound(&claim).await?;
-        ensure!(zone_of(&volume) == Some(&node), "the volume for {node} is in {:?}", zone_of(&volume));
+        let [a, b, c] = claims(&t, &zoned, &node).await?;
+        let pod = TestPod::long_running(&node, &a, SCRIPT).also(&b).also(&c);
+        t.ready_pod(&pod.on(&node)).await?;
+        for claim in [a, b, c] {
+            let volume = t.bound(&claim).await?;
+            ensure!(zone_of(&volume) == Some(&node), "a volume for {node} is in {:?}", zone_of(&volume));
+        }
     }
     Ok(())
+}
+
+/// Several claims for one zone: a provisioner that spreads volumes over all zones may create one there by chance.
+async fn claims(t: &Fixture, driver: &InstalledDriver, zone: &str) -> Result<[Claim; 3]> {
+    let claim = async |number: u32| t.claim_of_driver(driver, &format!("{zone}-{number}"), "1Mi").await;
+    Ok([claim(0).await?, claim(1).await?, claim(2).await?])
 }
 
 async fn pod_follows_volume(t: Arc<Fixture>) -> Result<()> {
@@ -102,13 +111,16 @@ async fn pod_follows_volume(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn allowed_late(t: Arc<Fixture>) -> Result<()> {
-    for zone in t.nodes() {
-        let zoned = t.install_driver(Variant::Zoned, allowing(&zone, WAIT_FOR_FIRST_CONSUMER)).await?;
-        let claim = t.claim_of_driver(&zoned, &zone, "1Mi").await?;
-        let pod = t.ready_pod(&TestPod::long_running(&zone, &claim, SCRIPT)).await?;
+    let nodes = t.nodes();
+    for (number, zone) in nodes.iter().enumerate() {
+        let zoned = t.install_driver(Variant::Zoned, allowing(zone, WAIT_FOR_FIRST_CONSUMER)).await?;
+        let claim = t.claim_of_driver(&zoned, zone, "1Mi").await?;
+        // Without allowedTopologies, the pod would run elsewhere.
+        let other = &nodes[(number + 1) % nodes.len()];
+        let pod = t.ready_pod(&TestPod::long_running(zone, &claim, SCRIPT).preferring(other)).await?;
         let volume = t.bound(&claim).await?;
-        ensure!(zone_of(&volume) == Some(&zone), "allowed zone {zone}, volume in {:?}", zone_of(&volume));
-        ensure!(t.node_of(&pod).as_ref() == Some(&zone), "allowed zone {zone}, pod on {:?}", t.node_of(&pod));
+        ensure!(zone_of(&volume) == Some(zone), "allowed zone {zone}, volume in {:?}", zone_of(&volume));
+        ensure!(t.node_of(&pod).as_ref() == Some(zone), "allowed zone {zone}, pod on {:?}", t.node_of(&pod));
     }
     Ok(())
 }
@@ -116,9 +128,10 @@ async fn allowed_late(t: Arc<Fixture>) -> Result<()> {
 async fn allowed_at_once(t: Arc<Fixture>) -> Result<()> {
     for zone in t.nodes() {
         let zoned = t.install_driver(Variant::Zoned, allowing(&zone, "Immediate")).await?;
-        let claim = t.claim_of_driver(&zoned, &zone, "1Mi").await?;
-        let volume = t.bound(&claim).await?;
-        ensure!(zone_of(&volume) == Some(&zone), "allowed zone {zone}, volume in {:?}", zone_of(&volume));
+        for claim in claims(&t, &zoned, &zone).await? {
+            let volume = t.bound(&claim).await?;
+            ensure!(zone_of(&volume) == Some(&zone), "allowed zone {zone}, volume in {:?}", zone_of(&volume));
+        }
     }
     Ok(())
 }
@@ -137,8 +150,9 @@ async fn conflict(t: Arc<Fixture>) -> Result<()> {
 async fn two_volumes(t: Arc<Fixture>) -> Result<()> {
     let zoned =
         t.install_driver(Variant::Zoned, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
-    let first = t.claim_of_driver(&zoned, "first", "1Mi").await?;
-    let second = t.claim_of_driver(&zoned, "second", "1Mi").await?;
+    // A provisioner that spreads volumes does so by these numbers.
+    let first = t.claim_of_driver(&zoned, "claim-0", "1Mi").await?;
+    let second = t.claim_of_driver(&zoned, "claim-1", "1Mi").await?;
     let script = "echo 1 > /data/file && echo 2 > /data1/file";
     let pod = t.ready_pod(&TestPod::long_running("pod", &first, script).also(&second)).await?;
     let node = t.node_of(&pod);

@@ -239,6 +239,8 @@ async fn outlives_agent(t: Arc<Fixture>) -> Result<()> {
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
     // The new kubelet has taken over once it runs another pod.
     let other_pod = t.ready_pod(&TestPod::long_running("other", &other, "").on(&node)).await?;
+    // It may still release what it has found.
+    t.keeps_running(&pod).await?;
     let output = t.probed(&pod).await?;
     ensure!(output == "here", "the running pod no longer reads and writes its volume: {output:?}");
     t.not_unpublished().await?;

@@ -145,10 +145,21 @@ async fn waits(t: Arc<Fixture>) -> Result<()> {
     t.modify(&claim, &t.global("missing")).await?;
     t.modification_is(&claim, Progress::Pending).await?;
     t.event_containing("claim", &["VolumeModifyFailed"], "does not exist").await?;
+    another_is_modified(&t, &driver, &gold).await?;
+    t.keeps_attributes_class(&claim, &silver).await?;
     t.not_modified(&claim).await?;
     // Not by creating the missing class: upstream's resizer retries only when the claim changes.
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await?;
+    t.driver_modified(2).await
+}
+
+/// Checks that the resizer modifies another volume meanwhile.
+async fn another_is_modified(t: &Fixture, driver: &InstalledDriver, class: &str) -> Result<()> {
+    let control = t.claim_of_driver(driver, "control", SIZE).await?;
+    t.bound(&control).await?;
+    t.modify(&control, class).await?;
+    t.modified(&control, class).await?;
     t.driver_modified(1).await
 }
 
@@ -160,12 +171,7 @@ async fn foreign(t: Arc<Fixture>) -> Result<()> {
     t.modify(&claim, &other).await?;
     t.modification_is(&claim, Progress::Pending).await?;
     t.event_containing("claim", &["VolumeModifyFailed"], Variant::Limited.name()).await?;
-    // The resizer modifies another volume meanwhile.
-    let control = t.claim_of_driver(&driver, "control", SIZE).await?;
-    t.bound(&control).await?;
-    t.modify(&control, &gold).await?;
-    t.modified(&control, &gold).await?;
-    t.driver_modified(1).await?;
+    another_is_modified(&t, &driver, &gold).await?;
     t.keeps_attributes_class(&claim, &silver).await?;
     t.not_modified(&claim).await?;
     t.modify(&claim, &gold).await?;
