@@ -108,8 +108,8 @@ fn definitions_are_completed_and_validated() {
         ("/spec/names/plural", json!("1things"), "spec.names.plural: Invalid value"),
         (
             "/spec/conversion/strategy",
-            json!("Webhook"),
-            "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
+            json!("Other"),
+            "spec.conversion.strategy: Unsupported value: \"Other\": supported values: \"None\", \"Webhook\"",
         ),
         (
             "/status/storedVersions",

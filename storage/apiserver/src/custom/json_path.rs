@@ -133,7 +133,8 @@ fn parse_bracket(text: &str) -> Option<Vec<Step>> {
 
 /// The text between quotes.
 fn quoted(text: &str) -> Option<&str> {
-    let inner = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
+    let inner =
+        |quote: char| text.strip_prefix(quote)?.strip_suffix(quote).filter(|text| !text.contains(quote));
     inner('\'').or_else(|| inner('"'))
 }
 

@@ -81,7 +81,12 @@ fn translate(pattern: &str) -> String {
                 translated.push(next);
             }
             '[' | ']' | '&' | '~' if in_class => translated.extend(['\\', next]),
-            '-' if in_class && after.starts_with('-') => translated.push_str(r"\-"),
+            // A literal one, or the start of a range that ends with one.
+            '-' if in_class && is_first && after.starts_with('-') => translated.push_str(r"\-"),
+            '-' if in_class && after.starts_with('-') => {
+                length += 1;
+                translated.push_str(r"-\-");
+            }
             '{' if !in_class && !is_repetition(after) => translated.push_str(r"\{"),
             _ => translated.push(next),
         }
