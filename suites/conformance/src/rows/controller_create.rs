@@ -222,7 +222,8 @@ pub(super) fn same_volume(first: &Volume, again: &Volume) -> Result<()> {
     Ok(())
 }
 
-fn one_volume(first: &Volume, again: &Volume) -> Result<()> {
+/// Checks that the answers of two calls with one name have one id.
+pub(super) fn one_volume(first: &Volume, again: &Volume) -> Result<()> {
     ensure!(
         first.volume_id == again.volume_id,
         "CreateVolume called twice with one name created two volumes: {:?} and {:?}",

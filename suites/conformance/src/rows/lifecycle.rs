@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant, sleep};
 use super::{
     ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, GET, GROUPS, IF_MOUNTED, IF_PERSISTS,
     LIST_NODES, MOUNTS, PERSISTS, PUBLISH_AGAIN, SAME_DATA, SNAPSHOT, STAGE, STAGE_AGAIN, UNPUBLISH_AGAIN,
-    UNSTAGE_AGAIN, case, controller_create::same_volume, controller_delete::validate,
+    UNSTAGE_AGAIN, case, controller_create::one_volume, controller_delete::validate,
 };
 use crate::{
     alone::Alone,
@@ -211,7 +211,7 @@ async fn group(f: &Fixture) -> Result<()> {
 async fn everything_twice(f: &Fixture) -> Result<()> {
     let request = f.create_request();
     let volume = f.make(request.clone()).await?;
-    same_volume(&volume, &f.make(request).await?)?;
+    one_volume(&volume, &f.make(request).await?)?;
     let mut placed = f.place(volume).await?;
     for _ in 0..2 {
         f.attach(&mut placed).await?;
@@ -284,7 +284,7 @@ impl Fixture {
         let volume = self.put(self.make(request.clone()).await?, TEXT).await?;
         between().await?;
         let again = self.make(request).await?;
-        same_volume(&volume, &again)?;
+        one_volume(&volume, &again)?;
         self.must_still_hold(&again, TEXT, "after CreateVolume was called again").await
     }
 }

@@ -12,7 +12,8 @@ use claimcheck_engine::skip;
 use super::{
     ATTACH, ATTACH_AGAIN, COMPLETE, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GROUPS, IF_MOUNTED,
     IF_PERSISTS, KEEPS, MOUNTS, PERSISTS, PUBLISH_AGAIN, RESTORES, SAME_DATA, SNAPSHOT, STAGE, STAGE_AGAIN,
-    SURVIVES, case, concurrency::settled, controller_delete::validate, snapshots::must_restore,
+    SURVIVES, case, concurrency::settled, controller_create::same_volume, controller_delete::validate,
+    snapshots::must_restore,
 };
 use crate::{
     alone::Alone,
@@ -156,7 +157,12 @@ async fn survives(f: &Fixture) -> Result<()> {
 }
 
 async fn create(f: &Fixture) -> Result<()> {
-    f.makes_again(f.create_request(), async || f.restart().await).await
+    let request = f.create_request();
+    f.make(request.clone()).await?;
+    // What a repeated call omits, it may omit after a restart as well; another case reports that.
+    let before = f.make(request.clone()).await?;
+    f.restart().await?;
+    same_volume(&before, &f.make(request).await?)
 }
 
 async fn create_keeps(f: &Fixture) -> Result<()> {
