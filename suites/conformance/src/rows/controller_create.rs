@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         .establishes(&[Effect::CreateAgain])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when requesting to create a volume with already existing name and same capacity"),
-    Row::new("CreateVolume called twice describes the volume alike", spec::CREATE_SAME, case!(same_again))
+    Row::new("CreateVolume called twice returns the same fields of the volume", spec::CREATE_SAME, case!(same_again))
         .also(&[spec::CONTEXT_SAME, spec::CONTEXT_FIXED])
         .needs(&[CREATE, CREATE_AGAIN])
         .each(),
