@@ -22,6 +22,16 @@ pub(crate) fn is_plausible(f: &Fixture, call: &str, time: Option<(i64, i32)>) ->
     Ok(())
 }
 
+/// Whether two messages have the same creation time, as seconds and nanoseconds: it may be stored in whole seconds.
+pub(crate) fn is_same(one: Option<(i64, i32)>, other: Option<(i64, i32)>) -> bool {
+    const SECOND: i128 = 1_000_000_000;
+    let nanos = |(seconds, nanos): (i64, i32)| i128::from(seconds) * SECOND + i128::from(nanos);
+    match (one, other) {
+        (Some(one), Some(other)) => (nanos(one) - nanos(other)).abs() < SECOND,
+        (one, other) => one == other,
+    }
+}
+
 /// The seconds of a valid time.
 fn valid(call: &str, time: Option<(i64, i32)>) -> Result<i64> {
     let (seconds, nanos) = time.with_context(|| format!("{call} returned no creation_time"))?;
@@ -77,6 +87,20 @@ mod tests {
         {
             let text = far("CreateSnapshot", seconds, now).unwrap();
             assert!(text.ends_with(end), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_may_be_stored_in_whole_seconds() {
+        let table = [
+            (Some((5, 900_000_000)), Some((5, 0)), true),
+            (Some((5, 900_000_000)), Some((6, 0)), true),
+            (Some((5, 0)), Some((6, 0)), false),
+            (Some((5, 0)), None, false),
+            (None, None, true),
+        ];
+        for (one, other, expected) in table {
+            assert_eq!(is_same(one, other), expected, "{one:?} {other:?}");
         }
     }
 }

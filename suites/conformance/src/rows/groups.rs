@@ -14,11 +14,10 @@ use tokio::sync::watch;
 
 use super::{
     COMPLETE, CREATE, GROUPS, KEEPS, LIST_SNAPSHOTS, LOOPS, RESTORES, SNAPSHOT, SNAPSHOT_USED, case,
-    snapshots::is_same_time,
 };
 use crate::{
     case::Row,
-    creation_time::is_plausible,
+    creation_time::{is_plausible, is_same},
     effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, Step, VolumeOnNode, from_snapshot},
@@ -180,11 +179,10 @@ async fn same_again(f: &Fixture) -> Result<()> {
 /// Checks that a call returns the group that CreateVolumeGroupSnapshot has returned. Only readiness may change, a size that
 /// is not known yet, and times by less than a second: they may be stored with less precision.
 fn same_group(created: &VolumeGroupSnapshot, found: &VolumeGroupSnapshot, call: &str) -> Result<()> {
-    let time =
-        |group: &VolumeGroupSnapshot| Snapshot { creation_time: group.creation_time, ..Snapshot::default() };
+    let time = |group: &VolumeGroupSnapshot| group.creation_time.map(|time| (time.seconds, time.nanos));
     ensure!(
         found.group_snapshot_id == created.group_snapshot_id
-            && is_same_time(&time(found), &time(created))
+            && is_same(time(found), time(created))
             && found.ready_to_use >= created.ready_to_use,
         "CreateVolumeGroupSnapshot returned the group {:?} of {:?} with ready_to_use {}, but {call} returned {:?} of {:?} \
          with ready_to_use {}",
@@ -202,15 +200,16 @@ fn same_group(created: &VolumeGroupSnapshot, found: &VolumeGroupSnapshot, call: 
         creation_time: None,
         ..member.clone()
     };
-    let is_same = |(one, other): (&Snapshot, &Snapshot)| {
+    let time = |member: &Snapshot| member.creation_time.map(|time| (time.seconds, time.nanos));
+    let is_same_member = |(one, other): (&Snapshot, &Snapshot)| {
         let sizes = [one.size_bytes, other.size_bytes];
         fixed(one) == fixed(other)
-            && is_same_time(one, other)
+            && is_same(time(one), time(other))
             && other.ready_to_use >= one.ready_to_use
             && (sizes.contains(&0) || sizes[0] == sizes[1])
     };
     ensure!(
-        created.len() == found.len() && created.iter().zip(&found).all(is_same),
+        created.len() == found.len() && created.iter().zip(&found).all(is_same_member),
         "CreateVolumeGroupSnapshot returned a group with the snapshots {created:?}, but {call} returned {found:?}"
     );
     Ok(())

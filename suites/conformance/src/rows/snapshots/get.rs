@@ -4,14 +4,12 @@ use anyhow::{Result, anyhow, bail, ensure};
 use claimcheck_csi::v1::{GetSnapshotRequest, Snapshot};
 
 use crate::{
+    creation_time::is_same,
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::Fixture,
     spec::{self, Sentence},
     verdict::breaking,
 };
-
-/// A second, in nanoseconds.
-const SECOND: u32 = 1_000_000_000;
 
 fn get_request(f: &Fixture, snapshot_id: String) -> GetSnapshotRequest {
     GetSnapshotRequest { snapshot_id, secrets: f.config().secrets.get_snapshot.clone() }
@@ -45,22 +43,12 @@ pub(super) fn same_snapshot(
     );
     let sizes = [taken.size_bytes, found.size_bytes];
     let same_size = sizes.contains(&0) || taken.size_bytes == found.size_bytes;
-    if !same_size || !is_same_time(taken, found) {
+    let time = |it: &Snapshot| it.creation_time.map(|time| (time.seconds, time.nanos));
+    if !same_size || !is_same(time(taken), time(found)) {
         let other = anyhow!("CreateSnapshot returned {taken:?}, but {call} returns {found:?}");
         return Err(breaking(other, current));
     }
     Ok(())
-}
-
-/// Whether two messages have the same creation time, which may be stored in whole seconds.
-pub(in crate::rows) fn is_same_time(one: &Snapshot, other: &Snapshot) -> bool {
-    let nanos = |it: &Snapshot| {
-        it.creation_time.map(|time| i128::from(time.seconds) * i128::from(SECOND) + i128::from(time.nanos))
-    };
-    match (nanos(one), nanos(other)) {
-        (Some(one), Some(other)) => one.abs_diff(other) < SECOND.into(),
-        (one, other) => one == other,
-    }
 }
 
 pub(super) async fn get_unknown(f: &Fixture) -> Result<()> {

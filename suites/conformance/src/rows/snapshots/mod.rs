@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{alone::Alone, case::Row, effect::Effect, need::Need, spec};
 
-pub(super) use get::is_same_time;
 pub(super) use list::all;
 pub(super) use restore::{must_restore, taken};
 
