@@ -265,10 +265,10 @@ fn defaults() -> Value {
     serde_saphyr::from_str(VALUES).unwrap()
 }
 
-/// `ci/chart` calls this.
 #[test]
+#[ignore = "ci/chart runs it"]
 fn the_chart_is_written() {
-    let Some(folder) = env::var_os(WRITE).map(PathBuf::from) else { return };
+    let folder = PathBuf::from(env::var_os(WRITE).expect(WRITE));
     fs::create_dir_all(folder.join("templates")).unwrap();
     for (path, text) in chart() {
         fs::write(folder.join(path), text).unwrap();
