@@ -105,12 +105,11 @@ pub fn validate(definition: &Value) -> Vec<FieldError> {
 pub fn warnings(definition: &Value) -> Vec<String> {
     let versions = list(&definition["spec"]["versions"]).iter();
     let documents: Vec<&Value> = versions.map(|version| &version["schema"]["openAPIV3Schema"]).collect();
-    let mut formats: Vec<String> =
-        documents.iter().flat_map(|document| format::unknown(&Schema::read(document))).collect();
+    let schemas: Vec<Schema> = documents.iter().map(|document| Schema::read(document)).collect();
+    let mut formats: Vec<String> = schemas.iter().flat_map(format::unknown).collect();
     let mut sets: Vec<String> =
         documents.iter().flat_map(|document| structural::warnings(document)).collect();
-    let mut rules: Vec<String> =
-        documents.iter().flat_map(|document| rules::warnings(&Schema::read(document))).collect();
+    let mut rules: Vec<String> = schemas.iter().flat_map(rules::warnings).collect();
     for found in [&mut formats, &mut sets, &mut rules] {
         found.sort();
         found.dedup();
