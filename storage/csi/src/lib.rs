@@ -32,4 +32,4 @@ pub use socket::BindError;
 pub use tonic::{Code, Status};
 
 /// The encoded `FileDescriptorSet` of csi.proto, for programs that name fields by data.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.descriptors"));
+pub const DESCRIPTORS: &[u8] = include_bytes!("generated/csi.descriptors");

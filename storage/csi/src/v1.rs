@@ -8,4 +8,4 @@
     reason = "generated code, which follows its generator's rules"
 )]
 
-tonic::include_proto!("csi.v1");
+include!("generated/csi.v1.rs");

@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-/// Generated from `proto/pluginregistration.proto`.
+/// Generated from `proto/pluginregistration.proto` by the test `bindings` of crate claimcheck-csi.
 #[expect(
     unused_qualifications,
     clippy::allow_attributes,
@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
     reason = "generated code"
 )]
 pub mod v1 {
-    tonic::include_proto!("pluginregistration");
+    include!("generated/pluginregistration.rs");
 }
 
 use v1::{InfoRequest, PluginInfo, RegistrationStatus, registration_client::RegistrationClient};
