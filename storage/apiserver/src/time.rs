@@ -26,6 +26,12 @@ pub fn seconds_since(start: &str) -> Option<i64> {
     Some(Timestamp::now().duration_since(start).as_secs())
 }
 
+/// The RFC 3339 time `text` in UTC, in whole seconds or in microseconds; `None` if it is invalid.
+pub fn canonical(text: &str, micro: bool) -> Option<String> {
+    let moment: Timestamp = text.parse().ok()?;
+    Some(if micro { moment.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string() } else { format(moment) })
+}
+
 /// The message of Go's `time.Parse` about a text that is no time, in RFC 3339 or with microseconds.
 pub fn parse_error(text: &str, micro: bool) -> String {
     let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };

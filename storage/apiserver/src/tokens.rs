@@ -10,7 +10,7 @@ use rustls::pki_types::SignatureVerificationAlgorithm;
 use serde_json::{Map, Value, json};
 
 use crate::auth::service_account;
-use crate::encoding::{base64_url, unbase64};
+use crate::encoding::{base64_url, unbase64_url};
 use crate::store::Object;
 
 /// The issuer of tokens, and their default audience: this server.
@@ -75,8 +75,8 @@ impl Signer {
         else {
             return Err(VerifyError::Foreign);
         };
-        let read = |part: &str| -> Option<Value> { serde_json::from_slice(&unbase64(part)?).ok() };
-        let (signed, signature) = (&token[..header.len() + 1 + claims.len()], unbase64(signature));
+        let read = |part: &str| -> Option<Value> { serde_json::from_slice(&unbase64_url(part)?).ok() };
+        let (signed, signature) = (&token[..header.len() + 1 + claims.len()], unbase64_url(signature));
         let (header, claims) = (read(header), read(claims));
         let (Some(header), Some(claims), Some(signature)) = (header, claims, signature) else {
             return Err(VerifyError::Foreign);

@@ -35,7 +35,7 @@ const RULES: [(&str, &str); 21] = [
     (r"in \d+(\.\d+)?(ms|s)\b", "in <age>"),
 ];
 /// An age as a word.
-const AGE: &str = r"(^|[\s(])(?:\d{1,2}m(?:\d{1,2}s)?|(?:1[01]\d|\d{1,2})s)([\s)]|$)";
+const AGE: &str = r"(^|[\s(])(?:\d+y\d+d|\d{1,2}m(?:\d{1,2}s)?|(?:1[01]\d|\d{1,2})s)([\s)]|$)";
 
 static COMPILED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let compile = |(rule, with): (&str, &'static str)| (Regex::new(rule).expect("a rule is valid"), with);

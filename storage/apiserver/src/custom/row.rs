@@ -1,7 +1,5 @@
 //! The row of one version of a custom kind.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::columns::{CellType, DeclaredCell};
@@ -10,7 +8,7 @@ use super::scale::Scale;
 use super::schema::{Schema, list, texts};
 use super::{Kind, default, definition, prune, shape};
 use crate::resources::{
-    BASE, Cell, Column, DecodeError, Decoded, Field, Generation, NAME, Resource, Storage, decode, status_of,
+    BASE, Cell, Column, DecodeError, Decoded, Field, Generation, NAME, Resource, Storage, decode_metadata, status_of,
 };
 
 /// A text that lives as long as the process, as the row with it does.
@@ -173,20 +171,13 @@ fn columns(version: &Value) -> Vec<Column> {
     std::iter::once(NAME).chain(declared).collect()
 }
 
-/// The part of every object that has a type.
-#[derive(Deserialize, Serialize)]
-struct Identity {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    metadata: Option<ObjectMeta>,
-}
-
 /// Decodes an object: its metadata by their type, the rest by the schema, with its defaults.
 fn read(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
-    let Value::Object(mut fields) = value else { return decode::<Identity>(resource, value) };
+    let Value::Object(mut fields) = value else { return decode_metadata(resource.kind, Value::Null) };
     fields.shift_remove("kind");
     fields.shift_remove("apiVersion");
     let metadata = fields.shift_remove("metadata").unwrap_or_default();
-    let mut decoded = decode::<Identity>(resource, json!({ "metadata": metadata }))?;
+    let mut decoded = decode_metadata(resource.kind, metadata)?;
     let mut rest = Value::Object(fields);
     if let Some(kind) = resource.custom {
         let unknown = prune::prune(&mut rest, &kind.schema);

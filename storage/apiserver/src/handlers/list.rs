@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 
 use super::{Call, Form, metadata_of, options};
-use crate::encoding::{base64_url, unbase64};
+use crate::encoding::{base64_url, unbase64_url};
 use crate::protobuf;
 use crate::resources::Storage;
 use crate::response::{self, Answer, Encoding};
@@ -192,7 +192,7 @@ impl Token {
         let invalid = |why: &str| {
             Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
         };
-        let bytes = unbase64(text).ok_or_else(|| invalid("illegal base64 data"))?;
+        let bytes = unbase64_url(text).ok_or_else(|| invalid("illegal base64 data"))?;
         let token: Value = serde_json::from_slice(&bytes).map_err(|_| {
             let first = bytes.first().copied().unwrap_or_default();
             let shown = if first.is_ascii_graphic() {

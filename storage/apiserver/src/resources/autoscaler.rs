@@ -1,10 +1,8 @@
 //! HorizontalPodAutoscalers, in version v2. They are stored only: nothing scales.
 
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use serde_json::{Value, json};
 
 use super::columns::workloads as columns;
-use super::decode::decode;
 use super::{BASE, Resource, Storage, default_to, pod, status_of};
 
 pub(super) fn row() -> Resource {
@@ -19,14 +17,6 @@ pub(super) fn row() -> Resource {
         categories: &["all"],
         namespaced: true,
         subresources: const { &[status_of("HorizontalPodAutoscaler")] },
-        decode: decode::<HorizontalPodAutoscaler>,
-        quantities: &[
-            "spec/metrics/*/*/target/value",
-            "spec/metrics/*/*/target/averageValue",
-            "spec/behavior/*/tolerance",
-            "status/currentMetrics/*/*/current/value",
-            "status/currentMetrics/*/*/current/averageValue",
-        ],
         default,
         begin: |autoscaler| {
             autoscaler["status"] = json!({});

@@ -1,12 +1,8 @@
 //! Namespaces, leases, and the kinds without behaviour of their own: ConfigMaps, Secrets, ServiceAccounts,
 //! PriorityClasses.
 
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
-use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
 
-use super::decode::decode;
 use super::{BASE, Generation, Resource, Storage, Subresource, columns, default_to, status_of};
 use crate::admission::{class, config};
 use crate::encoding::base64;
@@ -22,7 +18,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "configmap",
             short_names: &["cm"],
             namespaced: true,
-            decode: decode::<ConfigMap>,
             validate: config::validate_config_map,
             validate_update: |old, new| {
                 let change = config::validate_config_map_update(old, new);
@@ -45,7 +40,6 @@ pub(super) fn rows() -> Vec<Resource> {
             },
             returns_deleted: true,
             names: NameRule::Label,
-            decode: decode::<Namespace>,
             default: default_namespace,
             begin: begin_namespace,
             settle_status: |_, namespace| default_to(&mut namespace["status"], "phase", "Active"),
@@ -61,7 +55,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "secrets",
             singular: "secret",
             namespaced: true,
-            decode: decode::<Secret>,
             default: default_secret,
             validate: config::validate_secret,
             validate_update: |old, new| {
@@ -88,7 +81,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 }]
             },
             returns_deleted: true,
-            decode: decode::<ServiceAccount>,
             warnings: |account, _| config::account_warnings(account),
             ..BASE
         },
@@ -101,7 +93,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "leases",
             singular: "lease",
             namespaced: true,
-            decode: decode::<Lease>,
             default: default_lease,
             validate: class::validate_lease,
             columns: columns::LEASE,
@@ -115,7 +106,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "priorityclasses",
             singular: "priorityclass",
             short_names: &["pc"],
-            decode: decode::<PriorityClass>,
             generation: Generation::Versions,
             default: |class| {
                 default_to(class, "preemptionPolicy", "PreemptLowerPriority");

@@ -1,16 +1,16 @@
-//! Decodes bodies with the types of k8s-openapi: unknown fields are pruned and reported, wrong types rejected.
+//! Decodes bodies by the schema of their kind: unknown fields are dropped and reported, wrong types rejected.
 //!
-//! The wording of errors is that of Go's decoder, since clients and their tests match on it.
+//! The result is what Go writes after it has read the body: without the fields that `omitempty` omits, with the zero
+//! values of required fields, and with quantities, times and bytes in their canonical form. The wording of errors is that
+//! of Go's decoder, since clients and their tests match on it.
 
-use std::any::type_name;
-
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{Resource, mismatch};
+use crate::encoding::{base64, unbase64};
 use crate::quantity::{self, Quantity};
-use crate::schema::{self, Other, Scalar, Shape};
+use crate::schema::{self, Object, Other, Scalar, Shape};
+use crate::time;
 
 /// A decoded body.
 #[derive(Debug)]
@@ -26,122 +26,137 @@ pub struct Decoded {
 #[error("{0}")]
 pub struct DecodeError(String);
 
-/// Decodes `value` as a `T`.
-pub fn decode<T: DeserializeOwned + Serialize>(
-    resource: &Resource,
-    value: Value,
-) -> Result<Decoded, DecodeError> {
-    let mut value = value;
+/// Decodes `value` as an object of the kind.
+pub fn decode(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
+    let shape = schema::of_kind(resource.group, resource.kind).expect("every kind is in types.txt");
+    decode_as(shape, resource.kind, value)
+}
+
+/// Decodes an object that has only metadata, of a kind with this name.
+pub fn decode_metadata(kind: &str, metadata: Value) -> Result<Decoded, DecodeError> {
+    let shape = schema::of_kind("", "Namespace").expect("namespaces are in types.txt");
+    let body = Map::from_iter([("metadata".to_owned(), metadata)]);
+    let mut decoded = decode_as(shape, kind, Value::Object(body))?;
+    if let Value::Object(fields) = &mut decoded.value {
+        fields.retain(|name, _| name == "metadata");
+    }
+    Ok(decoded)
+}
+
+fn decode_as(shape: &Shape, kind: &str, mut value: Value) -> Result<Decoded, DecodeError> {
     if let Value::Object(fields) = &mut value {
-        fields.remove("kind");
-        fields.remove("apiVersion");
-    }
-    let shape = schema::of_kind(resource.group, resource.kind).filter(|_| resource.custom.is_none());
-    read_quantities(resource, &mut value)?;
-    if let Some(shape) = shape {
-        set_nulls(&mut value, shape);
-    }
-    let typed = T::deserialize(&value).map_err(|_| {
-        let found = shape.and_then(|shape| mismatch::json(&value, shape, resource.kind));
-        found.map_or_else(|| describe::<T>(resource, &value), DecodeError)
-    })?;
-    let mut known = serde_json::to_value(typed).map_err(|error| DecodeError(error.to_string()))?;
-    if let Value::Object(fields) = &mut known {
         fields.shift_remove("kind");
         fields.shift_remove("apiVersion");
     }
+    if let Some(mismatch) = mismatch::json(&value, shape, kind) {
+        return Err(DecodeError(mismatch));
+    }
     let mut faults = Vec::new();
-    find_unknown(&value, &known, shape, "", &mut faults);
-    if tidy(&mut known)
-        && let Some(shape) = shape
-    {
-        drop_zeros(&mut known, shape);
+    find_unknown(&value, shape, &mut String::new(), &mut faults);
+    let mut value = read(value, shape)?;
+    if value["metadata"].is_null() {
+        value["metadata"] = Value::Object(Map::new());
     }
-    if known["metadata"].is_null() {
-        known["metadata"] = Value::Object(Map::new());
-    }
-    Ok(Decoded { value: known, faults })
+    Ok(Decoded { value, faults })
 }
 
-/// Go reads null as the zero value of an item or of a value in a map.
-fn set_nulls(value: &mut Value, shape: &Shape) {
-    let set = |value: &mut Value, shape: &Shape| match (value.is_null(), shape) {
-        (true, Shape::Scalar(Scalar::Text)) => *value = "".into(),
-        _ => set_nulls(value, shape),
-    };
+/// Names the fields that the types do not have, in the order of the body.
+fn find_unknown(value: &Value, shape: &Shape, path: &mut String, faults: &mut Vec<String>) {
+    let length = path.len();
     match (value, shape) {
-        (Value::Array(items), Shape::List { item, .. }) => {
-            items.iter_mut().for_each(|value| set(value, item))
-        }
-        (Value::Object(fields), Shape::Map { value: shape, .. }) => {
-            fields.values_mut().for_each(|value| set(value, shape));
-        }
-        (Value::Object(fields), _) => {
-            for (name, value) in fields {
-                if let Some(shape) = shape.field(name) {
-                    set_nulls(value, shape);
-                }
+        (Value::Array(items), Shape::List { item, .. } | Shape::Either(item, Other::Objects)) => {
+            for (index, value) in items.iter().enumerate() {
+                path.push_str(&format!("[{index}]"));
+                find_unknown(value, item, path, faults);
+                path.truncate(length);
             }
         }
-        _ => {}
-    }
-}
-
-/// Fields of `given` that are not in `known`. Those that are null are not there either way: the schema has their names.
-fn find_unknown(given: &Value, known: &Value, shape: Option<&Shape>, path: &str, faults: &mut Vec<String>) {
-    match (given, known) {
-        (Value::Object(given), Value::Object(known)) => {
-            for (name, value) in given {
-                let below = shape.and_then(|shape| shape.field(name));
-                let is_unknown = shape.is_some_and(|shape| shape.object().is_some()) && below.is_none();
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                match known.get(name) {
-                    Some(known) => find_unknown(value, known, below, &path, faults),
-                    None if value.is_null() && !is_unknown => {}
+        (Value::Object(_), Shape::Either(object, _)) => find_unknown(value, object, path, faults),
+        (Value::Object(fields), Shape::Map { .. } | Shape::Object { .. } | Shape::Declared(_)) => {
+            for (name, value) in fields {
+                if length > 0 {
+                    path.push('.');
+                }
+                path.push_str(name);
+                match shape.field(name) {
+                    Some(shape) => find_unknown(value, shape, path, faults),
                     None => faults.push(format!("unknown field \"{path}\"")),
                 }
-            }
-        }
-        (Value::Array(given), Value::Array(known)) => {
-            let item = match shape {
-                Some(Shape::List { item, .. }) => Some(&**item),
-                _ => None,
-            };
-            for (index, (given, known)) in given.iter().zip(known).enumerate() {
-                find_unknown(given, known, item, &format!("{path}[{index}]"), faults);
+                path.truncate(length);
             }
         }
         _ => {}
     }
 }
 
-/// Drops the fields that Go's `omitempty` drops: empty lists, and the maps of metadata when they are empty. Returns whether
-/// there may be zero values, which [`drop_zeros`] drops.
-fn tidy(value: &mut Value) -> bool {
-    let mut zeros = false;
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|name, value| {
-                zeros |= tidy(value);
-                match value {
-                    // An empty list of these is a request to remove all owners.
-                    Value::Array(items) => !items.is_empty() || name == "managedFields",
-                    Value::Object(fields) => {
-                        !fields.is_empty()
-                            || !matches!(name.as_str(), "labels" | "annotations" | "requests" | "limits")
-                    }
-                    Value::Null => false,
-                    Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                        zeros |= is_zero(value);
-                        true
-                    }
-                }
-            });
+/// What Go writes after it has read `value`.
+fn read(value: Value, shape: &Shape) -> Result<Value, DecodeError> {
+    match (shape, value) {
+        (Shape::Any | Shape::Deduced, value) => Ok(value),
+        (_, Value::Null) => Ok(zero(shape)),
+        (Shape::Scalar(scalar), value) => read_scalar(value, *scalar),
+        (Shape::List { item, .. } | Shape::Either(item, Other::Objects), Value::Array(items)) => {
+            items.into_iter().map(|value| read(value, item)).collect()
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| zeros |= tidy(item)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        (Shape::Map { value: shape, .. }, Value::Object(fields)) => {
+            let read = |(name, value)| Ok((name, read(value, shape)?));
+            fields.into_iter().map(read).collect::<Result<Map<_, _>, _>>().map(Value::Object)
+        }
+        (Shape::Either(object, _), value @ Value::Object(_)) => read(value, object),
+        (Shape::Object { .. } | Shape::Declared(_), Value::Object(fields)) => {
+            let object = shape.object().expect("an object has fields");
+            read_object(fields, object).map(Value::Object)
+        }
+        (_, value) => Ok(value),
     }
-    zeros
+}
+
+fn read_object(mut given: Map<String, Value>, object: &Object) -> Result<Map<String, Value>, DecodeError> {
+    let mut fields = Map::with_capacity(given.len());
+    for (name, field) in &object.fields {
+        let value = match given.swap_remove(*name) {
+            Some(value) if !value.is_null() => read(value, &field.shape)?,
+            _ if field.required => zero(&field.shape),
+            _ => continue,
+        };
+        let omitted = match &value {
+            // A selector that is required is the only object that Go has a pointer to: it writes null.
+            Value::Null => !field.shape.object().is_some_and(|object| object.name == SELECTOR),
+            // An empty list of owners is a request to remove all of them.
+            Value::Array(items) => {
+                items.is_empty() && *name != "managedFields" && !matches!(field.shape, Shape::Any)
+            }
+            Value::Object(fields) => fields.is_empty() && matches!(field.shape, Shape::Map { .. }),
+            scalar => is_zero(scalar) && field.number.is_some_and(|number| number.zero_is_unset),
+        };
+        if !omitted {
+            fields.insert((*name).to_owned(), value);
+        }
+    }
+    Ok(fields)
+}
+
+const SELECTOR: &str = "LabelSelector";
+
+/// The value of a field that is required and missing, and of a null in a list or map.
+fn zero(shape: &Shape) -> Value {
+    match shape {
+        Shape::Scalar(Scalar::Text | Scalar::Bytes) => "".into(),
+        Shape::Scalar(Scalar::Bool) => false.into(),
+        Shape::Scalar(Scalar::Int32 | Scalar::Int64 | Scalar::Double | Scalar::IntOrText) => 0.into(),
+        Shape::Scalar(Scalar::Quantity) => "0".into(),
+        Shape::Scalar(Scalar::Time | Scalar::MicroTime) | Shape::Any | Shape::Deduced | Shape::Either(..) => {
+            Value::Null
+        }
+        Shape::List { .. } => Value::Array(Vec::new()),
+        Shape::Map { .. } => Value::Object(Map::new()),
+        Shape::Object { .. } | Shape::Declared(_) => match shape.object() {
+            Some(object) if object.name != SELECTOR => {
+                read_object(Map::new(), object).map_or(Value::Null, Value::Object)
+            }
+            _ => Value::Null,
+        },
+    }
 }
 
 /// Whether it is what Go initializes a scalar to.
@@ -154,140 +169,28 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Drops the zero values that Go does not write: those of fields without a pointer, with `omitempty`.
-pub(super) fn drop_zeros(value: &mut Value, shape: &Shape) {
-    match (value, shape) {
-        (Value::Object(fields), Shape::Map { value: shape, .. }) => {
-            fields.values_mut().for_each(|value| drop_zeros(value, shape));
-        }
-        (Value::Array(items), Shape::List { item, .. }) => {
-            items.iter_mut().for_each(|value| drop_zeros(value, item));
-        }
-        (Value::Array(items), Shape::Either(object, Other::Objects)) => {
-            items.iter_mut().for_each(|value| drop_zeros(value, object));
-        }
-        (value @ Value::Object(_), Shape::Either(object, _)) => drop_zeros(value, object),
-        (Value::Object(fields), _) => {
-            let Some(object) = shape.object() else { return };
-            fields.retain(|name, value| {
-                let Some(field) = object.fields.get(name.as_str()) else { return true };
-                if is_zero(value) {
-                    return !field.number.is_some_and(|number| number.zero_is_unset);
-                }
-                drop_zeros(value, &field.shape);
-                true
-            });
-        }
-        _ => {}
-    }
-}
-
-/// Canonicalizes the quantities of `value`.
-fn read_quantities(resource: &Resource, value: &mut Value) -> Result<(), DecodeError> {
-    for pattern in resource.quantities {
-        visit(value, pattern, &mut |quantity| {
-            let text = match &*quantity {
-                Value::String(text) => text.clone(),
-                Value::Number(number) => number.to_string(),
-                Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return Ok(()),
-            };
+/// A scalar of the right type, in its canonical form.
+fn read_scalar(value: Value, scalar: Scalar) -> Result<Value, DecodeError> {
+    match (scalar, value) {
+        (Scalar::Quantity, value @ (Value::String(_) | Value::Number(_))) => {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let parsed: Quantity = text.parse().map_err(|_| DecodeError(quantity::SYNTAX.to_owned()))?;
-            *quantity = parsed.to_string().into();
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
-fn visit(
-    value: &mut Value,
-    pattern: &str,
-    act: &mut impl FnMut(&mut Value) -> Result<(), DecodeError>,
-) -> Result<(), DecodeError> {
-    let (head, rest) = pattern.split_once('/').unwrap_or((pattern, ""));
-    let step = |child: &mut Value| if rest.is_empty() { act(child) } else { visit(child, rest, act) };
-    match (head, value) {
-        ("*", Value::Object(fields)) => fields.values_mut().try_for_each(step),
-        ("*", Value::Array(items)) => items.iter_mut().try_for_each(step),
-        (name, Value::Object(fields)) => fields.get_mut(name).map_or(Ok(()), step),
-        _ => Ok(()),
-    }
-}
-
-/// The position at which `value` is not a `T`. Parsing its text again gives the position of the fault, which
-/// serde does not return for a value; only invalid requests pay the cost.
-fn describe<T: DeserializeOwned>(resource: &Resource, value: &Value) -> DecodeError {
-    let text = value.to_string();
-    let Err(error) = serde_json::from_str::<T>(&text) else {
-        return DecodeError(format!("cannot be read as {}", type_name::<T>()));
-    };
-    let fault = error.to_string();
-    let fault = fault.split(" at line ").next().unwrap_or_default();
-    let Some((found, expected)) =
-        fault.strip_prefix("invalid type: ").and_then(|f| f.split_once(", expected "))
-    else {
-        return DecodeError(fault.to_owned());
-    };
-    let found = match found.split([' ', '`']).next().unwrap_or_default() {
-        "boolean" => "bool",
-        "integer" | "floating" => "number",
-        "sequence" => "array",
-        "map" => "object",
-        other => other,
-    };
-    let expected = match expected {
-        "a string" => "string".to_owned(),
-        "a boolean" => "bool".to_owned(),
-        "i32" => "int32".to_owned(),
-        "i64" => "int64".to_owned(),
-        "a sequence" => "[]".to_owned(),
-        "a map" => "map[string]".to_owned(),
-        "struct ObjectMeta" | "ObjectMeta" => "v1.ObjectMeta".to_owned(),
-        other => format!("{}.{}", resource.version, other.trim_start_matches("struct ")),
-    };
-    let path = path_at(&text, error.column());
-    let owner = match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] | [_] => resource.kind.to_owned(),
-        ["metadata", ..] => "ObjectMeta".to_owned(),
-        ["spec", ..] => format!("{}Spec", resource.kind),
-        ["status", ..] => format!("{}Status", resource.kind),
-        _ => resource.kind.to_owned(),
-    };
-    let field = path.join(".");
-    DecodeError(format!(
-        "json: cannot unmarshal {found} into Go struct field {owner}.{field} of type {expected}"
-    ))
-}
-
-/// The names of the fields that enclose the byte before `column` (from 1) of the compact JSON `text`.
-fn path_at(text: &str, column: usize) -> Vec<String> {
-    let mut path: Vec<Option<String>> = Vec::new();
-    let mut bytes = text.bytes().enumerate().take(column);
-    let mut last_string = String::new();
-    while let Some((at, byte)) = bytes.next() {
-        match byte {
-            b'"' => {
-                let mut escaped = false;
-                let end = bytes.find(|(_, byte)| {
-                    let closes = *byte == b'"' && !escaped;
-                    escaped = *byte == b'\\' && !escaped;
-                    closes
-                });
-                let end = end.map_or(column, |(end, _)| end);
-                last_string = text.get(at + 1..end).unwrap_or_default().to_owned();
-            }
-            b'{' | b'[' => path.push(None),
-            // The error of a whole object or list is placed at its end: keep what encloses it.
-            b'}' | b']' if at + 1 < column => drop(path.pop()),
-            b':' => {
-                if let Some(field) = path.last_mut() {
-                    *field = Some(std::mem::take(&mut last_string));
-                }
-            }
-            _ => {}
+            Ok(parsed.to_string().into())
         }
+        (Scalar::Time | Scalar::MicroTime, Value::String(text)) => {
+            let micro = scalar == Scalar::MicroTime;
+            let read = time::canonical(&text, micro);
+            read.map(Value::String).ok_or_else(|| DecodeError(time::parse_error(&text, micro)))
+        }
+        (Scalar::Bytes, Value::String(text)) => {
+            let lines: String = text.split(['\r', '\n']).collect();
+            let bytes = unbase64(&lines).ok_or_else(|| {
+                DecodeError(format!("illegal base64 data at input byte {}", text.len().saturating_sub(1)))
+            })?;
+            Ok(base64(&bytes).into())
+        }
+        (_, value) => Ok(value),
     }
-    path.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

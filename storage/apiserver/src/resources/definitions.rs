@@ -1,12 +1,7 @@
 //! CustomResourceDefinition. What a definition brings is in `custom`.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde_json::Value;
-
-use super::decode::{DecodeError, Decoded, decode, drop_zeros};
 use super::{BASE, Generation, Resource, Storage, columns, status_of};
 use crate::custom::definition;
-use crate::schema;
 
 pub(super) fn row() -> Resource {
     Resource {
@@ -21,7 +16,6 @@ pub(super) fn row() -> Resource {
         subresources: const { &[status_of("CustomResourceDefinition")] },
         generation: Generation::Versions,
         returns_deleted: true,
-        decode: read,
         default: definition::complete,
         begin: definition::begin,
         validate: definition::validate,
@@ -33,34 +27,9 @@ pub(super) fn row() -> Resource {
     }
 }
 
-/// Decodes a definition. Its schemas hold values of other kinds (defaults, enumerations), which are taken as they
-/// are, with the empty lists that the decoder omits.
-fn read(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
-    let schemas: Vec<Value> = versions(&value)
-        .iter()
-        .map(|version| version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default())
-        .collect();
-    let mut decoded = decode::<CustomResourceDefinition>(resource, value)?;
-    let faulty = decoded.faults.iter().any(|fault| fault.contains("openAPIV3Schema"));
-    if let Some(versions) = decoded.value["spec"]["versions"].as_array_mut().filter(|_| !faulty) {
-        for (version, mut schema) in versions.iter_mut().zip(schemas).filter(|(_, schema)| schema.is_object())
-        {
-            if let Some(shape) = schema::of_kind(resource.group, "JSONSchemaProps") {
-                drop_zeros(&mut schema, shape);
-            }
-            version["schema"]["openAPIV3Schema"] = schema;
-        }
-    }
-    Ok(decoded)
-}
-
-fn versions(definition: &Value) -> &[Value] {
-    definition["spec"]["versions"].as_array().map_or(&[], Vec::as_slice)
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::stored;
     use super::*;

@@ -2,7 +2,6 @@
 //!
 //! Mirrors pkg/apis/events/v1/conversion.go.
 
-use k8s_openapi::api::core::v1::Event;
 use serde_json::{Map, Value};
 
 use super::decode::{DecodeError, Decoded, decode};
@@ -25,7 +24,6 @@ const OMITTED: [&str; 2] = ["reportingController", "reportingInstance"];
 
 pub(super) fn rows() -> Vec<Resource> {
     let core = Resource {
-        decode: decode::<Event>,
         validate: event::validate_core,
         validate_update: event::validate_core_update,
         fields: &[
@@ -101,7 +99,7 @@ fn complete(event: &mut Value) {
 }
 
 fn decode_view(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
-    let decoded = decode::<k8s_openapi::api::events::v1::Event>(resource, value)?;
+    let decoded = decode(resource, value)?;
     Ok(Decoded { value: rename_to_core(decoded.value), faults: decoded.faults })
 }
 

@@ -1,11 +1,9 @@
 //! Jobs and CronJobs. They are stored only: this server creates no pods for them.
 
-use k8s_openapi::api::batch::v1::{CronJob, Job};
 use serde_json::{Value, json};
 
 use super::columns::workloads as columns;
-use super::decode::decode;
-use super::workloads::{QUANTITIES, default_template};
+use super::workloads::default_template;
 use super::{BASE, Field, Generation, Resource, Storage, default_to, pod, status_of};
 
 /// A label of a Job's pods.
@@ -34,8 +32,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "jobs",
             singular: "job",
             subresources: const { &[status_of("Job")] },
-            decode: decode::<Job>,
-            quantities: QUANTITIES,
             default: default_job,
             begin: begin_job,
             fields: &[Field { name: "status.successful", pointers: &["/status/succeeded"], unset: "0" }],
@@ -50,15 +46,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "cronjob",
             short_names: &["cj"],
             subresources: const { &[status_of("CronJob")] },
-            decode: decode::<CronJob>,
-            quantities: &[
-                "spec/jobTemplate/spec/template/spec/containers/*/resources/requests/*",
-                "spec/jobTemplate/spec/template/spec/containers/*/resources/limits/*",
-                "spec/jobTemplate/spec/template/spec/initContainers/*/resources/requests/*",
-                "spec/jobTemplate/spec/template/spec/initContainers/*/resources/limits/*",
-                "spec/jobTemplate/spec/template/spec/volumes/*/emptyDir/sizeLimit",
-                "spec/jobTemplate/spec/template/spec/volumes/*/ephemeral/volumeClaimTemplate/spec/resources/requests/*",
-            ],
             default: default_cron_job,
             columns: columns::CRON_JOB,
             empty: concat!(

@@ -35,7 +35,7 @@ use crate::store::Object;
 
 pub use cells::{Cell, workloads::selector_text};
 pub use columns::{BUILT_IN_SCALE, CREATED, Column, NAME, SCALE};
-pub use decode::{DecodeError, Decoded, decode};
+pub use decode::{DecodeError, Decoded, decode, decode_metadata};
 pub use pod::validate_ephemeral_containers;
 
 /// The storage of a kind's objects. Two resources may share one, being views of the same objects.
@@ -344,10 +344,8 @@ pub struct Resource {
     pub generation: Generation,
     /// What its names are.
     pub names: NameRule,
-    /// Decodes a body with the types of the kind: unknown fields are dropped, wrong types are errors.
+    /// Decodes a body by the schema of the kind: unknown fields are dropped, wrong types are errors.
     pub decode: fn(&Resource, Value) -> Result<Decoded, DecodeError>,
-    /// Patterns of fields that hold quantities, e.g. `spec/capacity/*`.
-    pub quantities: &'static [&'static str],
     /// Sets the default values of optional fields.
     pub default: fn(&mut Value),
     /// Sets the initial status of a new object.
@@ -398,8 +396,7 @@ pub const BASE: Resource = Resource {
     retained: &[],
     generation: Generation::AsGiven,
     names: NameRule::Subdomain,
-    decode: |_, value| Ok(Decoded { value, faults: Vec::new() }),
-    quantities: &[],
+    decode,
     default: |_| {},
     begin: |_| {},
     settle: |_, _| {},

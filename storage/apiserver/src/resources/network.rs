@@ -1,13 +1,9 @@
 //! Kinds of the network. They are stored and printed only: no network policy is enforced, no connection
 //! forwarded, and no slice derived from Endpoints.
 
-use k8s_openapi::api::core::v1::Endpoints;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::{Ingress, IngressClass, NetworkPolicy};
 use serde_json::{Value, json};
 
 use super::columns::policies as columns;
-use super::decode::decode;
 use super::pod::items_mut;
 use super::{BASE, Generation, Resource, Storage, default_to, status_of};
 
@@ -22,7 +18,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "networkpolicies",
             singular: "networkpolicy",
             short_names: &["netpol"],
-            decode: decode::<NetworkPolicy>,
             default: default_network_policy,
             columns: columns::NETWORK_POLICY,
             empty: r#","spec":{"podSelector":{}}"#,
@@ -35,7 +30,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "ingress",
             short_names: &["ing"],
             subresources: const { &[status_of("Ingress")] },
-            decode: decode::<Ingress>,
             default: default_ingress,
             begin: |ingress| ingress["status"] = json!({ "loadBalancer": {} }),
             settle_status: |_, ingress| default_to(&mut ingress["status"], "loadBalancer", json!({})),
@@ -49,7 +43,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "ingressclasses",
             singular: "ingressclass",
             namespaced: false,
-            decode: decode::<IngressClass>,
             default: default_ingress_class,
             columns: columns::INGRESS_CLASS,
             empty: r#","spec":{}"#,
@@ -62,7 +55,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "endpoints",
             short_names: &["ep"],
             created_by_update: true,
-            decode: decode::<Endpoints>,
             default: default_endpoints,
             deprecation: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
             columns: columns::ENDPOINTS,
@@ -77,7 +69,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "endpointslice",
             namespaced: true,
             generation: Generation::Versions,
-            decode: decode::<EndpointSlice>,
             default: default_endpoint_slice,
             columns: columns::ENDPOINT_SLICE,
             empty: r#","addressType":"","endpoints":null,"ports":null"#,

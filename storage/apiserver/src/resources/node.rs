@@ -1,9 +1,7 @@
 //! Nodes.
 
-use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
-use super::decode::decode;
 use super::pod::write_times;
 use super::{BASE, Field, Resource, Storage, columns, default_to, status_of};
 use crate::admission::node;
@@ -16,8 +14,6 @@ pub(super) fn row() -> Resource {
         singular: "node",
         short_names: &["no"],
         subresources: const { &[status_of("Node")] },
-        decode: decode::<Node>,
-        quantities: &["status/capacity/*", "status/allocatable/*"],
         default,
         settle_status: |_, node| default(node),
         validate: node::validate,

@@ -2,10 +2,8 @@
 //!
 //! Mirrors pkg/apis/core/v1/defaults.go and pkg/apis/core/validation.
 
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::decode::decode;
 use super::{BASE, Field, Generation, Resource, Storage, Subresource, Write, columns, default_to, status_of};
 use crate::admission;
 use crate::names;
@@ -47,15 +45,6 @@ pub(super) fn row() -> Resource {
         warnings,
         retained: &["priority", "preemptionPolicy", "priorityClassName"],
         generation: Generation::Versions,
-        decode: decode::<Pod>,
-        quantities: &[
-            "spec/containers/*/resources/requests/*",
-            "spec/containers/*/resources/limits/*",
-            "spec/initContainers/*/resources/requests/*",
-            "spec/initContainers/*/resources/limits/*",
-            "spec/volumes/*/emptyDir/sizeLimit",
-            "spec/volumes/*/ephemeral/volumeClaimTemplate/spec/resources/requests/*",
-        ],
         default,
         begin: |pod| pod["status"] = json!({ "phase": "Pending", "qosClass": quality_of_service(pod) }),
         settle_status: |old, pod| {

@@ -1,15 +1,9 @@
 //! Kinds of installations on which nothing acts here: they are stored and printed only. No disruption
 //! budget, quota or limit range is enforced, and no webhook is called.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
-use k8s_openapi::api::core::v1::{LimitRange, ResourceQuota};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Map, Value, json};
 
 use super::columns::{NAME_AND_CREATED, policies as columns};
-use super::decode::decode;
 use super::pod::items_mut;
 use super::{BASE, Generation, Resource, Storage, Write, default_to, pod, status_of};
 use crate::admission::items;
@@ -41,7 +35,6 @@ pub(super) fn rows() -> Vec<Resource> {
             subresources: const { &[status_of("PodDisruptionBudget")] },
             unconditional: false,
             generation: Generation::Versions,
-            decode: decode::<PodDisruptionBudget>,
             default: |budget| default_to(budget, "spec", json!({})),
             begin: |budget| {
                 budget["status"] = json!({});
@@ -63,8 +56,6 @@ pub(super) fn rows() -> Vec<Resource> {
             short_names: &["quota"],
             subresources: const { &[status_of("ResourceQuota")] },
             returns_deleted: true,
-            decode: decode::<ResourceQuota>,
-            quantities: &["spec/hard/*", "status/hard/*", "status/used/*"],
             default: |quota| default_to(quota, "spec", json!({})),
             begin: |quota| quota["status"] = json!({}),
             settle_status: |_, quota| default_to(quota, "status", json!({})),
@@ -79,14 +70,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "limitrange",
             short_names: &["limits"],
             created_by_update: true,
-            decode: decode::<LimitRange>,
-            quantities: &[
-                "spec/limits/*/default/*",
-                "spec/limits/*/defaultRequest/*",
-                "spec/limits/*/max/*",
-                "spec/limits/*/maxLimitRequestRatio/*",
-                "spec/limits/*/min/*",
-            ],
             default: default_limit_range,
             begin: |range| {
                 // `PrepareForCreate` of pkg/registry/core/limitrange names it.
@@ -104,7 +87,6 @@ pub(super) fn rows() -> Vec<Resource> {
             kind: "MutatingWebhookConfiguration",
             plural: "mutatingwebhookconfigurations",
             singular: "mutatingwebhookconfiguration",
-            decode: decode::<MutatingWebhookConfiguration>,
             default: |configuration| {
                 default_webhooks(configuration);
                 for webhook in items_mut(configuration, "webhooks") {
@@ -119,7 +101,6 @@ pub(super) fn rows() -> Vec<Resource> {
             kind: "ValidatingWebhookConfiguration",
             plural: "validatingwebhookconfigurations",
             singular: "validatingwebhookconfiguration",
-            decode: decode::<ValidatingWebhookConfiguration>,
             default: default_webhooks,
             warnings: webhook_warnings,
             ..WEBHOOKS

@@ -1,12 +1,10 @@
 //! ReplicationControllers, and the PodTemplates of the same age. They are stored only: this server creates
 //! no pods for them.
 
-use k8s_openapi::api::core::v1::{PodTemplate, ReplicationController};
 use serde_json::{Map, Value, json};
 
 use super::columns::workloads as columns;
-use super::decode::decode;
-use super::workloads::{OF_REPLICA_SET, QUANTITIES, begin, default_template, write_counts};
+use super::workloads::{OF_REPLICA_SET, begin, default_template, write_counts};
 use super::{BASE, Generation, Resource, Storage, default_to, scale, status_of};
 use crate::names::NameRule;
 
@@ -23,8 +21,6 @@ pub(super) fn rows() -> Vec<Resource> {
             names: NameRule::DeclaredSubdomain,
             categories: &["all"],
             subresources: const { &[scale(), status_of("ReplicationController")] },
-            decode: decode::<ReplicationController>,
-            quantities: QUANTITIES,
             default: default_controller,
             begin: |controller| begin(controller, OF_REPLICA_SET),
             settle_status: |_, controller| write_counts(controller, OF_REPLICA_SET),
@@ -39,15 +35,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "podtemplates",
             singular: "podtemplate",
             returns_deleted: true,
-            decode: decode::<PodTemplate>,
-            quantities: &[
-                "template/spec/containers/*/resources/requests/*",
-                "template/spec/containers/*/resources/limits/*",
-                "template/spec/initContainers/*/resources/requests/*",
-                "template/spec/initContainers/*/resources/limits/*",
-                "template/spec/volumes/*/emptyDir/sizeLimit",
-                "template/spec/volumes/*/ephemeral/volumeClaimTemplate/spec/resources/requests/*",
-            ],
             default: default_template,
             columns: columns::POD_TEMPLATE,
             empty: r#","template":{"metadata":{},"spec":{"containers":null}}"#,

@@ -1,12 +1,6 @@
 //! Reviews: who the caller is, what a token proves, what a user may do. Answered by `auth::reviews`, and never
 //! stored.
 
-use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
-use k8s_openapi::api::authorization::v1::{
-    LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
-};
-
-use super::decode::decode;
 use super::{BASE, Resource, Storage};
 
 const AUTHENTICATION: Resource =
@@ -20,14 +14,12 @@ pub(super) fn rows() -> Vec<Resource> {
             kind: "SelfSubjectReview",
             plural: "selfsubjectreviews",
             singular: "selfsubjectreview",
-            decode: decode::<SelfSubjectReview>,
             ..AUTHENTICATION
         },
         Resource {
             kind: "TokenReview",
             plural: "tokenreviews",
             singular: "tokenreview",
-            decode: decode::<TokenReview>,
             ..AUTHENTICATION
         },
         Resource {
@@ -36,28 +28,24 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "localsubjectaccessreviews",
             singular: "localsubjectaccessreview",
             namespaced: true,
-            decode: decode::<LocalSubjectAccessReview>,
             ..AUTHORIZATION
         },
         Resource {
             kind: "SelfSubjectAccessReview",
             plural: "selfsubjectaccessreviews",
             singular: "selfsubjectaccessreview",
-            decode: decode::<SelfSubjectAccessReview>,
             ..AUTHORIZATION
         },
         Resource {
             kind: "SelfSubjectRulesReview",
             plural: "selfsubjectrulesreviews",
             singular: "selfsubjectrulesreview",
-            decode: decode::<SelfSubjectRulesReview>,
             ..AUTHORIZATION
         },
         Resource {
             kind: "SubjectAccessReview",
             plural: "subjectaccessreviews",
             singular: "subjectaccessreview",
-            decode: decode::<SubjectAccessReview>,
             ..AUTHORIZATION
         },
     ]

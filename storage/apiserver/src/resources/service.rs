@@ -3,10 +3,8 @@
 //!
 //! Mirrors pkg/apis/core/v1/defaults.go, `SetDefaults_Service`.
 
-use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use super::decode::decode;
 use super::{BASE, Resource, Storage, columns, default_to, status_of};
 use crate::admission::addresses::{needs_address, needs_health_port, needs_node_ports};
 use crate::admission::{items, service, text};
@@ -24,7 +22,6 @@ pub(super) fn row() -> Resource {
         subresources: const { &[status_of("Service")] },
         returns_deleted: true,
         names: NameRule::Label,
-        decode: decode::<Service>,
         default,
         begin: |service| service["status"] = json!({ "loadBalancer": {} }),
         settle,

@@ -1,9 +1,5 @@
 //! Volumes, claims, and the group `storage.k8s.io`. Their immutable fields are in `admission`.
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{
-    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
-};
 use serde_json::{Value, json};
 
 use super::decode::{DecodeError, Decoded, decode};
@@ -25,13 +21,6 @@ pub(super) fn rows() -> Vec<Resource> {
             namespaced: true,
             subresources: const { &[status_of("PersistentVolumeClaim")] },
             returns_deleted: true,
-            decode: decode::<PersistentVolumeClaim>,
-            quantities: &[
-                "spec/resources/requests/*",
-                "spec/resources/limits/*",
-                "status/capacity/*",
-                "status/allocatedResources/*",
-            ],
             default: default_claim,
             begin: |claim| claim["status"] = json!({ "phase": "Pending" }),
             validate: claim::validate,
@@ -55,8 +44,6 @@ pub(super) fn rows() -> Vec<Resource> {
             short_names: &["pv"],
             subresources: const { &[status_of("PersistentVolume")] },
             returns_deleted: true,
-            decode: decode::<PersistentVolume>,
-            quantities: &["spec/capacity/*"],
             default: |volume| {
                 default_to(&mut volume["spec"], "persistentVolumeReclaimPolicy", "Retain");
                 default_to(&mut volume["spec"], "volumeMode", "Filesystem");
@@ -88,7 +75,6 @@ pub(super) fn rows() -> Vec<Resource> {
             unconditional: false,
             plural: "csidrivers",
             singular: "csidriver",
-            decode: decode::<CSIDriver>,
             default: default_driver,
             // As kube-apiserver 1.36 answers: the first change of the spec has generation 1.
             generation: Generation::Changes,
@@ -124,8 +110,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "csistoragecapacity",
             namespaced: true,
             returns_deleted: false,
-            decode: decode::<CSIStorageCapacity>,
-            quantities: &["capacity", "maximumVolumeSize"],
             validate: driver::validate_capacity,
             warnings: |capacity, _| driver::capacity_warnings(capacity),
             validate_update: |old, new| {
@@ -141,7 +125,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "storageclasses",
             singular: "storageclass",
             short_names: &["sc"],
-            decode: decode::<StorageClass>,
             default: |class| {
                 default_to(class, "reclaimPolicy", "Delete");
                 default_to(class, "volumeBindingMode", "Immediate");
@@ -162,7 +145,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "volumeattachments",
             singular: "volumeattachment",
             subresources: const { &[status_of("VolumeAttachment")] },
-            decode: decode::<VolumeAttachment>,
             // Unlike the status of other kinds, upstream accepts this one at creation, but no client sets it.
             begin: |attachment| attachment["status"] = json!({ "attached": false }),
             validate: attachment::validate,
@@ -186,7 +168,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "volumeattributesclasses",
             singular: "volumeattributesclass",
             short_names: &["vac"],
-            decode: decode::<VolumeAttributesClass>,
             validate: class::validate_attributes,
             validate_update: class::validate_attributes_update,
             columns: columns::ATTRIBUTES_CLASS,
@@ -248,7 +229,7 @@ pub(super) fn default_claim(claim: &mut Value) {
 /// Decodes a node without a status, which is a field of later versions only.
 fn decode_node(resource: &Resource, mut value: Value) -> Result<Decoded, DecodeError> {
     let status = value.as_object_mut().and_then(|fields| fields.shift_remove("status"));
-    let mut decoded = decode::<CSINode>(resource, value)?;
+    let mut decoded = decode(resource, value)?;
     decoded.faults.extend(status.map(|_| "unknown field \"status\"".to_owned()));
     Ok(decoded)
 }

@@ -3,14 +3,9 @@
 //! Workloads are stored only: this server creates no pods for them. Roles and bindings are evaluated by
 //! `auth::rbac`. The rules are in `admission`.
 
-use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::columns::{NAME_AND_CREATED, workloads as columns};
-use super::decode::{DecodeError, Decoded, decode};
 use super::{BASE, Generation, Resource, Storage, default_to, pod, scale, status_of, storage};
 use crate::admission::role;
 use crate::names::NameRule;
@@ -31,18 +26,6 @@ const APPS: Resource = Resource {
 
 const RBAC: Resource = Resource { group: GROUP, created_by_update: true, names: NameRule::Segment, ..BASE };
 
-/// Fields of pod templates, and of the claim templates of a StatefulSet, that hold quantities.
-pub(super) const QUANTITIES: &[&str] = &[
-    "spec/template/spec/containers/*/resources/requests/*",
-    "spec/template/spec/containers/*/resources/limits/*",
-    "spec/template/spec/initContainers/*/resources/requests/*",
-    "spec/template/spec/initContainers/*/resources/limits/*",
-    "spec/template/spec/volumes/*/emptyDir/sizeLimit",
-    "spec/template/spec/volumes/*/ephemeral/volumeClaimTemplate/spec/resources/requests/*",
-    "spec/volumeClaimTemplates/*/spec/resources/requests/*",
-    "spec/volumeClaimTemplates/*/spec/resources/limits/*",
-];
-
 /// The counts that Go writes even when they are not set.
 const SCHEDULED: &[&str] =
     &["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"];
@@ -58,8 +41,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "daemonset",
             short_names: &["ds"],
             subresources: const { &[status_of("DaemonSet")] },
-            decode: decode_workload::<DaemonSet>,
-            quantities: QUANTITIES,
             default: default_daemon_set,
             begin: |set| begin(set, SCHEDULED),
             settle: count_templates,
@@ -78,8 +59,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "deployment",
             short_names: &["deploy"],
             subresources: const { &[scale(), status_of("Deployment")] },
-            decode: decode_workload::<Deployment>,
-            quantities: QUANTITIES,
             default: default_deployment,
             begin: |deployment| deployment["status"] = json!({}),
             settle_status: settle_deployment,
@@ -93,8 +72,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "replicaset",
             short_names: &["rs"],
             subresources: const { &[scale(), status_of("ReplicaSet")] },
-            decode: decode_workload::<ReplicaSet>,
-            quantities: QUANTITIES,
             default: |set| {
                 default_to(&mut set["spec"], "replicas", 1);
                 default_template(&mut set["spec"]);
@@ -113,8 +90,6 @@ pub(super) fn rows() -> Vec<Resource> {
             short_names: &["sts"],
             subresources: const { &[scale(), status_of("StatefulSet")] },
             names: NameRule::Label,
-            decode: decode_workload::<StatefulSet>,
-            quantities: QUANTITIES,
             default: default_stateful_set,
             begin: |set| begin(set, OF_STATEFUL_SET),
             settle_status: |_, set| write_counts(set, OF_STATEFUL_SET),
@@ -132,7 +107,6 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "controllerrevision",
             categories: &[],
             generation: Generation::AsGiven,
-            decode: decode::<ControllerRevision>,
             default: |revision| default_to(revision, "revision", 0),
             columns: columns::REVISION,
             empty: r#","data":null,"revision":0"#,
@@ -143,7 +117,6 @@ pub(super) fn rows() -> Vec<Resource> {
             kind: "ClusterRoleBinding",
             plural: "clusterrolebindings",
             singular: "clusterrolebinding",
-            decode: decode::<ClusterRoleBinding>,
             default: default_binding,
             empty: r#","roleRef":{"apiGroup":"","kind":"","name":""}"#,
             validate: role::validate_cluster_role_binding,
@@ -156,7 +129,6 @@ pub(super) fn rows() -> Vec<Resource> {
             kind: "ClusterRole",
             plural: "clusterroles",
             singular: "clusterrole",
-            decode: decode::<ClusterRole>,
             default: default_role,
             empty: r#","rules":null"#,
             validate: role::validate_cluster_role,
@@ -169,7 +141,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "rolebindings",
             singular: "rolebinding",
             namespaced: true,
-            decode: decode::<RoleBinding>,
             default: default_binding,
             empty: r#","roleRef":{"apiGroup":"","kind":"","name":""}"#,
             validate: role::validate_role_binding,
@@ -183,7 +154,6 @@ pub(super) fn rows() -> Vec<Resource> {
             plural: "roles",
             singular: "role",
             namespaced: true,
-            decode: decode::<Role>,
             default: default_role,
             empty: r#","rules":null"#,
             validate: role::validate_role,
@@ -191,19 +161,6 @@ pub(super) fn rows() -> Vec<Resource> {
             ..RBAC
         },
     ]
-}
-
-/// The type has a selector even if the body has none, unlike upstream's.
-fn decode_workload<T: DeserializeOwned + Serialize>(
-    resource: &Resource,
-    value: Value,
-) -> Result<Decoded, DecodeError> {
-    let has_selector = !value["spec"]["selector"].is_null();
-    let mut decoded = decode::<T>(resource, value)?;
-    if let (false, Some(Value::Object(spec))) = (has_selector, decoded.value.get_mut("spec")) {
-        spec.insert("selector".to_owned(), Value::Null);
-    }
-    Ok(decoded)
 }
 
 /// Mirrors `SetDefaults_Deployment` of pkg/apis/apps/v1.
@@ -267,6 +224,9 @@ fn default_stateful_set(set: &mut Value) {
     default_to(spec, "revisionHistoryLimit", 10);
     default_template(spec);
     for claim in spec["volumeClaimTemplates"].as_array_mut().into_iter().flatten() {
+        // As upstream's conversion to apps/v1 does.
+        claim["apiVersion"] = "v1".into();
+        claim["kind"] = "PersistentVolumeClaim".into();
         storage::default_claim(claim);
         default_to(&mut claim["status"], "phase", "Pending");
     }
