@@ -268,8 +268,8 @@ mod tests {
     #[test]
     fn response_kinds_of_built_in_kinds_have_no_group() {
         let response = |storage| describe_aggregated(resources::stored(storage))["responseKind"].clone();
-        let expected = json!({ "group": "", "version": "", "kind": "Deployment" });
-        assert_eq!(response(Storage::Deployments), expected);
+        let expected = json!({ "group": "", "version": "", "kind": "StorageClass" });
+        assert_eq!(response(Storage::Classes), expected);
     }
 
     #[test]

@@ -17,8 +17,6 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 pub enum NameRule {
     /// DNS subdomains.
     Subdomain,
-    /// DNS subdomains, by upstream's declarative validation: only the whole name counts, not the start of a generated one.
-    DeclaredSubdomain,
     /// DNS labels, which have no dots.
     Label,
     /// Segments of a path.
@@ -30,8 +28,6 @@ impl NameRule {
     pub fn faults(self, name: &str) -> Vec<String> {
         match self {
             Self::Subdomain | Self::Label => Vec::from_iter(fault(name, self == Self::Label)),
-            Self::DeclaredSubdomain if name.len() > 253 => vec!["must be no more than 253 bytes".to_owned()],
-            Self::DeclaredSubdomain => Vec::from_iter(fault(name, false)),
             Self::Segment => path_segment_faults(name),
         }
     }
@@ -40,7 +36,6 @@ impl NameRule {
     pub fn base_faults(self, base: &str) -> Vec<String> {
         match self {
             Self::Subdomain | Self::Label => Vec::from_iter(base_fault(base, self == Self::Label)),
-            Self::DeclaredSubdomain => Vec::new(),
             Self::Segment => forbidden_marks(base),
         }
     }

@@ -389,9 +389,6 @@ fn storage_key(resource: &Resource, key: &Key) -> String {
     let folder = match resource.storage {
         Storage::Nodes => "minions".to_owned(),
         Storage::Services => "services/specs".to_owned(),
-        Storage::Endpoints => "services/endpoints".to_owned(),
-        Storage::Ingresses => "ingress".to_owned(),
-        Storage::ReplicationControllers => "controllers".to_owned(),
         // Kinds of CustomResourceDefinitions, and these themselves, are in a folder of their group.
         _ if !resource.has_protobuf() || resource.storage == Storage::Definitions => {
             format!("{}/{}", resource.group, resource.plural)

@@ -46,7 +46,7 @@ pub use kind::Kind;
 pub use names::begin_deletion;
 pub use preinstalled::{create_definitions, is_preinstalled};
 pub use registry::{Kinds, Registry};
-pub use row::order;
+pub use row::{leak, leak_all, order};
 pub use shelf::Shelf;
 
 /// The finalizer of a definition until its objects are deleted.

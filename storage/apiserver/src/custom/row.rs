@@ -8,7 +8,8 @@ use super::scale::Scale;
 use super::schema::{Schema, list, texts};
 use super::{Kind, default, definition, prune, shape};
 use crate::resources::{
-    BASE, Cell, Column, DecodeError, Decoded, Field, Generation, NAME, Resource, Storage, decode_metadata, status_of,
+    BASE, Cell, Column, DecodeError, Decoded, Field, Generation, NAME, Resource, Storage, decode_metadata,
+    status_of,
 };
 
 /// A text that lives as long as the process, as the row with it does.
@@ -16,7 +17,8 @@ pub fn leak(text: &str) -> &'static str {
     Box::leak(text.to_owned().into_boxed_str())
 }
 
-fn leak_all<T: 'static>(items: Vec<T>) -> &'static [T] {
+/// A list that lives as long as the process.
+pub fn leak_all<T: 'static>(items: Vec<T>) -> &'static [T] {
     Box::leak(items.into_boxed_slice())
 }
 

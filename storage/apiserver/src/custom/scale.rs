@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::resources::{Resource, Storage, selector_text};
+use crate::resources::{Resource, selector_text};
 use crate::status::FieldError;
 
 /// The fields of an object that a `Scale` shows, as JSON pointers.
@@ -16,22 +16,12 @@ pub struct Scale {
     spec: String,
     status: String,
     selector: Option<String>,
-    /// Whether the selector is a map of labels.
-    of_labels: bool,
 }
 
 static BUILT_IN: LazyLock<Scale> = LazyLock::new(|| Scale {
     spec: "/spec/replicas".to_owned(),
     status: "/status/replicas".to_owned(),
     selector: Some("/spec/selector".to_owned()),
-    of_labels: false,
-});
-
-static OF_CONTROLLERS: LazyLock<Scale> = LazyLock::new(|| Scale {
-    spec: BUILT_IN.spec.clone(),
-    status: BUILT_IN.status.clone(),
-    selector: BUILT_IN.selector.clone(),
-    of_labels: true,
 });
 
 impl Scale {
@@ -39,7 +29,6 @@ impl Scale {
     pub fn of_kind(resource: &Resource) -> Option<&Self> {
         match resource.custom {
             Some(kind) => kind.scale.as_ref(),
-            None if resource.storage == Storage::ReplicationControllers => Some(&OF_CONTROLLERS),
             None => resource.subresource("scale").map(|_| &*BUILT_IN),
         }
     }
@@ -51,7 +40,7 @@ impl Scale {
             Some(path.replace('.', "/"))
         };
         let (spec, status) = (pointer("specReplicasPath")?, pointer("statusReplicasPath")?);
-        Some(Self { spec, status, selector: pointer("labelSelectorPath"), of_labels: false })
+        Some(Self { spec, status, selector: pointer("labelSelectorPath") })
     }
 
     /// The `Scale` of an object; `None` if it does not have the number of replicas.
@@ -61,9 +50,6 @@ impl Scale {
         let selector = self.selector.as_deref().and_then(|pointer| object.pointer(pointer));
         let selector = match selector {
             // Only those of built-in kinds are objects.
-            Some(labels @ Value::Object(_)) if self.of_labels => {
-                selector_text(&json!({ "matchLabels": labels }))
-            }
             Some(selector @ Value::Object(_)) => selector_text(selector),
             selector => selector.and_then(Value::as_str).unwrap_or_default().to_owned(),
         };

@@ -167,13 +167,13 @@ fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<
     let version = metadata.as_object_mut().and_then(|metadata| metadata.shift_remove("resourceVersion"));
     call.warnings.add(metadata::remove_duplicate_owners(&mut object["metadata"], ""));
     let given = owners.is_none().then(|| object["spec"].clone());
-    (resource.default)(&mut object);
+    resource.set_defaults(&mut object);
     let owners = match (owners, given) {
         (Some(owners), _) => owners,
         (None, given) => ownership::create(call, &given.unwrap_or_default(), &object),
     };
     object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
-    (resource.begin)(&mut object);
+    resource.set_first_status(&mut object);
     admission::create(call.store(), call.path, &mut object)?;
     let metadata = &mut object["metadata"];
     metadata["creationTimestamp"] = time::now().into();

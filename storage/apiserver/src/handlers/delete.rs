@@ -62,7 +62,6 @@ pub enum Outcome {
 /// Deletes the object in the path.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let options = options::deletion(call)?;
-    warn(call, &options);
     let (resource, key) = (call.path.resource, call.key()?);
     if resource.storage == Storage::Namespaces && IMMORTAL.contains(&&*key.name) {
         return Err(Status::forbidden(resource, &key.name, "this namespace may not be deleted"));
@@ -88,7 +87,6 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
 pub fn handle_collection(call: &Call<'_>) -> Result<Answer> {
     let options = options::deletion(call)?;
     let selection = list::select(call)?;
-    warn(call, &options);
     for object in &selection.objects {
         match delete(call.store(), call.path.resource, &object.key, &options) {
             Ok(_) => {}
@@ -117,22 +115,10 @@ pub fn delete(store: &Store, resource: &Resource, key: &Key, options: &DeleteOpt
         check_preconditions(resource, &old, options)?;
         // Stale: another client wrote in between.
         let Ok(outcome) = attempt(store, resource, &old, options) else { continue };
-        if propagation(&old, resource.storage, options) == Some(Propagation::Orphan) && !options.dry_run {
+        if propagation(resource.storage, options) == Some(Propagation::Orphan) && !options.dry_run {
             orphan_dependents(store, resource, &old);
         }
-        if let (Outcome::Removed(_), Storage::Services, false) = (&outcome, resource.storage, options.dry_run)
-        {
-            remove_endpoints(store, key);
-        }
         return Ok(outcome);
-    }
-}
-
-/// A deleted service takes its Endpoints with it (`afterDelete` in pkg/registry/core/service/storage).
-fn remove_endpoints(store: &Store, service: &Key) {
-    if let Some(endpoints) = store.get(Storage::Endpoints, service) {
-        // Stale: another client writes them, as if they had been created after the deletion.
-        store.remove(Storage::Endpoints, &endpoints, endpoints.value.clone()).ok();
     }
 }
 
@@ -144,7 +130,7 @@ fn attempt(
 ) -> Result<Outcome, VersionConflict> {
     let storage = resource.storage;
     let grace = grace_period(storage, &old.value, options.grace);
-    let mut finalizers = finalizers_for(old, propagation(old, storage, options));
+    let mut finalizers = finalizers_for(old, propagation(storage, options));
     let write = |new| match options.dry_run {
         true => Ok(Arc::new(Object::new(old.key.clone(), old.version, new))),
         false => store.replace(storage, old, new),
@@ -197,28 +183,9 @@ fn attempt(
 }
 
 /// What the deletion does to dependents. The garbage collection policy of events is Unsupported
-/// (pkg/registry/core/event/strategy.go); that of Jobs and ReplicationControllers is to orphan them unless the options or
-/// finalizers decide (pkg/registry/batch/job/strategy.go, pkg/registry/core/replicationcontroller/strategy.go).
-fn propagation(old: &Object, storage: Storage, options: &DeleteOptions) -> Option<Propagation> {
-    let by_default = orphans_by_default(storage, options) && !old.finalizers().any(|name| name == FOREGROUND);
-    let default = by_default.then_some(Propagation::Orphan);
-    options.propagation.filter(|_| storage != Storage::Events).or(default)
-}
-
-/// Whether a deletion with these options orphans dependents, though the options do not say so.
-fn orphans_by_default(storage: Storage, options: &DeleteOptions) -> bool {
-    let orphans = matches!(storage, Storage::Jobs | Storage::ReplicationControllers);
-    orphans && options.propagation.is_none() && !options.collects
-}
-
-/// The warning that dependents are orphaned.
-fn warn(call: &Call<'_>, options: &DeleteOptions) {
-    let storage = call.path.resource.storage;
-    if storage == Storage::Jobs && orphans_by_default(storage, options) {
-        let warning = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
-                       remove them or set propagationPolicy=Orphan to suppress this warning";
-        call.warnings.add([warning.to_owned()]);
-    }
+/// (pkg/registry/core/event/strategy.go).
+fn propagation(storage: Storage, options: &DeleteOptions) -> Option<Propagation> {
+    options.propagation.filter(|_| storage != Storage::Events)
 }
 
 /// The finalizers that the deletion must wait for.

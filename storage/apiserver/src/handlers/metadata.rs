@@ -156,7 +156,7 @@ fn finalizers(metadata: &Value) -> Vec<FieldError> {
 fn standard_finalizers(resource: &Resource, metadata: &Value) -> Vec<FieldError> {
     // These kinds validate their metadata with apimachinery's functions only.
     let is_general = resource.custom.is_some()
-        || matches!(resource.storage, Storage::Leases | Storage::Definitions | Storage::RuntimeClasses)
+        || matches!(resource.storage, Storage::Leases | Storage::Definitions)
         || (resource.storage == Storage::Events && resource.group.is_empty());
     if is_general {
         return Vec::new();

@@ -169,13 +169,9 @@ fn check_version(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
 pub(super) fn warn(call: &Call<'_>, old: &Value, new: &Value, write: Write) {
     let resource = call.path.resource;
     if matches!(call.path.subresource.as_deref(), None | Some("scale")) {
-        let is_same = match resource.storage {
-            // It counts its templates, too (`TemplateGeneration`).
-            Storage::DaemonSets => old["spec"]["template"] == new["spec"]["template"],
-            _ => old["metadata"]["generation"] == new["metadata"]["generation"],
-        };
+        let is_same = old["metadata"]["generation"] == new["metadata"]["generation"];
         let write = if write == Write::Update && is_same { Write::UpdateOfMetadata } else { write };
-        call.warnings.add((resource.warnings)(new, write));
+        call.warnings.add(resource.warnings_about(new, write));
         if resource.custom.is_some() {
             call.warnings.add(metadata::finalizer_warnings(&old["metadata"], &new["metadata"]));
         }
@@ -187,7 +183,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
     let resource = call.path.resource;
     match call.path.subresource.as_deref() {
         None => {
-            (resource.default)(new);
+            resource.set_defaults(new);
             for field in resource.retained {
                 if new["spec"][field].is_null() {
                     restore(&old.value["spec"], &mut new["spec"], field);
@@ -219,16 +215,16 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
                 Some(status) => new["status"] = status,
                 None => restore(&Value::Null, new, "status"),
             }
-            (resource.settle_status)(&old.value, new);
+            resource.complete_status(&old.value, new);
         }
         Some("ephemeralcontainers") => {
             let spec = new.get("spec").cloned().unwrap_or_default();
             *new = old.value.clone();
             restore(&spec, &mut new["spec"], "ephemeralContainers");
-            (resource.default)(new);
+            resource.set_defaults(new);
         }
         Some("finalize") => {
-            (resource.default)(new);
+            resource.set_defaults(new);
             restore(&old.value, new, "status");
         }
         Some(_) => {
@@ -252,17 +248,8 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
     let changes = |part: &str| old.value[part] != new[part];
     let changed = match resource.custom {
         Some(kind) => kind.changes_generation(&old.value, new),
-        // As `PrepareForUpdate` in pkg/registry/apps/deployment/strategy.go.
-        None if resource.storage == Storage::Deployments => {
-            old.value["spec"] != new["spec"] || was["annotations"] != new["metadata"]["annotations"]
-        }
-        // As `PrepareForUpdate` in pkg/registry/discovery/endpointslice/strategy.go.
-        None if resource.storage == Storage::EndpointSlices => {
-            was["labels"] != new["metadata"]["labels"]
-                || ["endpoints", "ports"].iter().any(|part| changes(part))
-        }
-        // The configurations of webhooks and the templates of pods have no spec.
-        None => ["spec", "webhooks", "template"].iter().any(|part| changes(part)),
+        // Configurations of webhooks, templates of pods and slices of endpoints have no spec.
+        None => ["spec", "webhooks", "template", "endpoints", "ports"].iter().any(|part| changes(part)),
     };
     if resource.generation != Generation::AsGiven && changed {
         new["metadata"]["generation"] = (was["generation"].as_i64().unwrap_or_default() + 1).into();

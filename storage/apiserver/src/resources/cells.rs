@@ -2,14 +2,14 @@
 //!
 //! Mirrors pkg/printers/internalversion/printers.go.
 
+pub(super) mod labels;
 pub(super) mod pod;
-pub(super) mod policies;
+pub(super) mod roles;
 pub(super) mod service;
-pub(super) mod workloads;
 
 use serde_json::{Value, json};
 
-use crate::custom::DeclaredCell;
+use crate::custom::{DeclaredCell, leak_all};
 use crate::time;
 
 /// How the cell of a column is read from an object. Paths are JSON pointers.
@@ -25,6 +25,16 @@ pub enum Cell {
     Flag(&'static str, bool),
     /// How many entries these lists and maps have together.
     Count(&'static [&'static str]),
+    /// Two numbers, such as those of ready and of expected pods.
+    Ratio(&'static str, &'static str),
+    /// This field of each item of a list.
+    Join(&'static str, &'static str),
+    /// Labels.
+    Labels(&'static str),
+    /// A selector.
+    Selector(&'static str),
+    /// The time since a moment.
+    Since(&'static str),
     /// Computed from the object.
     Computed(fn(&Value) -> Value),
     /// Read by the path of a column that a CustomResourceDefinition declares.
@@ -32,6 +42,23 @@ pub enum Cell {
 }
 
 impl Cell {
+    /// Reads the cell of a column in `inert.yaml`, which describes the format.
+    pub(super) fn read(text: &'static str) -> Option<Self> {
+        let words: Vec<&'static str> = text.split(' ').collect();
+        Some(match words[..] {
+            ["path", path] => Self::PathOr(path, ""),
+            ["path", path, unset] => Self::PathOr(path, unset),
+            ["number", path] => Self::Number(path),
+            ["count", path] => Self::Count(leak_all(vec![path])),
+            ["ratio", one, all] => Self::Ratio(one, all),
+            ["join", list, field] => Self::Join(list, field),
+            ["labels", path] => Self::Labels(path),
+            ["selector", path] => Self::Selector(path),
+            ["since", path] => Self::Since(path),
+            _ => return None,
+        })
+    }
+
     /// The cell of one object.
     pub fn of(&self, object: &Value) -> Value {
         match self {
@@ -45,6 +72,25 @@ impl Cell {
                 let count: usize = paths.iter().filter_map(|path| object.pointer(path)).map(entries).sum();
                 count.into()
             }
+            Self::Ratio(one, all) => {
+                let number = |path| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
+                format!("{}/{}", number(one), number(all)).into()
+            }
+            Self::Join(list, field) => {
+                let items = object.pointer(list).and_then(Value::as_array).into_iter().flatten();
+                let texts = items.map(|item| match &item[field] {
+                    Value::String(text) => text.clone(),
+                    Value::Null => String::new(),
+                    other => other.to_string(),
+                });
+                texts.collect::<Vec<_>>().join(",").into()
+            }
+            Self::Labels(path) => labels::format_labels(object.pointer(path).unwrap_or(&Value::Null)),
+            Self::Selector(path) => labels::format_selector(object.pointer(path).unwrap_or(&Value::Null)),
+            Self::Since(path) => match object.pointer(path).and_then(Value::as_str) {
+                Some(moment) => since(Some(moment)),
+                None => "<none>".into(),
+            },
             Self::Computed(compute) => compute(object),
             Self::Declared(declared) => declared.of(object),
         }
@@ -296,6 +342,7 @@ mod tests {
     fn a_cell_is_read_from_the_object() {
         let object = json!({
             "name": "a", "none": null, "yes": true, "list": [1, 2], "map": { "k": "v" },
+            "items": [{ "name": "a" }, { "name": 2 }], "selector": { "matchLabels": { "k": "v" } },
         });
         for (cell, expected) in [
             (Cell::Path("/name"), json!("a")),
@@ -309,6 +356,12 @@ mod tests {
             (Cell::Flag("/absent", true), json!(true)),
             (Cell::Flag("/none", false), json!(false)),
             (Cell::Count(&["/list", "/map", "/absent"]), json!(3)),
+            (Cell::Ratio("/list/0", "/absent"), json!("1/0")),
+            (Cell::Join("/items", "name"), json!("a,2")),
+            (Cell::Join("/absent", "name"), json!("")),
+            (Cell::Labels("/map"), json!("k=v")),
+            (Cell::Selector("/selector"), json!("k=v")),
+            (Cell::Since("/absent"), json!("<none>")),
             (Cell::Computed(phase), json!("")),
         ] {
             assert_eq!(cell.of(&object), expected, "{cell:?}");

@@ -7,8 +7,7 @@ use super::cells::{
     Cell::{self, Computed, Count, Flag, Path, PathOr},
 };
 
-pub(super) mod policies;
-pub(super) mod workloads;
+pub(super) mod roles;
 
 /// A column of a table.
 #[derive(Debug)]
@@ -452,6 +451,3 @@ pub(super) const PRIORITY_CLASS: &[Column] = &[
         "preemptionPolicy is the Policy for preempting pods with lower priority. One of Never, PreemptLowerPriority. Defaults to PreemptLowerPriority if unset.",
     ),
 ];
-
-/// The columns of RuntimeClasses.
-pub(super) const RUNTIME_CLASS: &[Column] = &[NAME, string("Handler", PathOr("/handler", ""), ""), AGE];

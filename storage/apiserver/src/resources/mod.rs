@@ -1,25 +1,21 @@
 //! The served kinds: one row per kind. Everything kind-specific is in its row; the handlers treat no kind
 //! specially except Namespace and Pod.
 
-mod autoscaler;
 mod cells;
 mod cluster;
 mod columns;
 mod decode;
 mod definitions;
 mod events;
-mod jobs;
+mod inert;
+mod job;
 pub mod mismatch;
-mod network;
 mod node;
 mod pod;
-mod policies;
-mod replication_controller;
 mod reviews;
-mod runtime_class;
+mod roles;
 mod service;
 mod storage;
-mod workloads;
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -33,9 +29,10 @@ use crate::protobuf;
 use crate::status::FieldError;
 use crate::store::Object;
 
-pub use cells::{Cell, workloads::selector_text};
+pub use cells::{Cell, labels::selector_text};
 pub use columns::{BUILT_IN_SCALE, CREATED, Column, NAME, SCALE};
 pub use decode::{DecodeError, Decoded, decode, decode_metadata};
+pub use inert::Inert;
 pub use pod::validate_ephemeral_containers;
 
 /// The storage of a kind's objects. Two resources may share one, being views of the same objects.
@@ -77,10 +74,6 @@ pub enum Storage {
     Leases,
     /// `priorityclasses`
     PriorityClasses,
-    /// `daemonsets`
-    DaemonSets,
-    /// `deployments`
-    Deployments,
     /// `clusterrolebindings`
     ClusterRoleBindings,
     /// `clusterroles`
@@ -93,53 +86,22 @@ pub enum Storage {
     Reviews,
     /// Reviews in a namespace, likewise.
     LocalReviews,
-    /// `statefulsets`
-    StatefulSets,
-    /// `replicasets`
-    ReplicaSets,
-    /// `controllerrevisions`
-    Revisions,
-    /// `jobs`
-    Jobs,
-    /// `cronjobs`
-    CronJobs,
-    /// `poddisruptionbudgets`
-    DisruptionBudgets,
-    /// `networkpolicies`
-    NetworkPolicies,
-    /// `ingresses`
-    Ingresses,
-    /// `resourcequotas`
-    Quotas,
-    /// `limitranges`
-    LimitRanges,
-    /// `endpoints`
-    Endpoints,
-    /// `mutatingwebhookconfigurations`
-    MutatingWebhooks,
-    /// `validatingwebhookconfigurations`
-    ValidatingWebhooks,
-    /// `replicationcontrollers`
-    ReplicationControllers,
-    /// `podtemplates`
-    PodTemplates,
-    /// `endpointslices`
-    EndpointSlices,
-    /// `ingressclasses`
-    IngressClasses,
-    /// `runtimeclasses`
-    RuntimeClasses,
-    /// `horizontalpodautoscalers`
-    Autoscalers,
     /// `customresourcedefinitions`
     Definitions,
+    /// The objects of a kind of `inert.yaml`.
+    Inert {
+        /// Its place in this file.
+        place: u8,
+        /// Whether its objects are namespaced.
+        namespaced: bool,
+    },
     /// The objects of a kind that a CustomResourceDefinition brings.
     Custom(Shelf),
 }
 
 impl Storage {
-    /// The number of shelves of built-in kinds.
-    pub const COUNT: usize = Self::Definitions.index() + 1;
+    /// The number of shelves of built-in kinds; kinds without code may have up to 64 of them.
+    pub const COUNT: usize = Self::Definitions.index() + 1 + 64;
 
     /// The place among the shelves; those of custom kinds follow the built-in ones.
     pub const fn index(self) -> usize {
@@ -161,35 +123,15 @@ impl Storage {
             Self::AttributesClasses => 14,
             Self::Leases => 15,
             Self::PriorityClasses => 16,
-            Self::DaemonSets => 17,
-            Self::Deployments => 18,
-            Self::ClusterRoleBindings => 19,
-            Self::ClusterRoles => 20,
-            Self::RoleBindings => 21,
-            Self::Roles => 22,
-            Self::Reviews => 23,
-            Self::LocalReviews => 24,
-            Self::Services => 25,
-            Self::StatefulSets => 26,
-            Self::ReplicaSets => 27,
-            Self::Revisions => 28,
-            Self::Jobs => 29,
-            Self::CronJobs => 30,
-            Self::DisruptionBudgets => 31,
-            Self::NetworkPolicies => 32,
-            Self::Ingresses => 33,
-            Self::Quotas => 34,
-            Self::LimitRanges => 35,
-            Self::Endpoints => 36,
-            Self::MutatingWebhooks => 37,
-            Self::ValidatingWebhooks => 38,
-            Self::ReplicationControllers => 39,
-            Self::PodTemplates => 40,
-            Self::EndpointSlices => 41,
-            Self::IngressClasses => 42,
-            Self::RuntimeClasses => 43,
-            Self::Autoscalers => 44,
-            Self::Definitions => 45,
+            Self::ClusterRoleBindings => 17,
+            Self::ClusterRoles => 18,
+            Self::RoleBindings => 19,
+            Self::Roles => 20,
+            Self::Reviews => 21,
+            Self::LocalReviews => 22,
+            Self::Services => 23,
+            Self::Definitions => 24,
+            Self::Inert { place, .. } => Self::Definitions.index() + 1 + place as usize,
             Self::Custom(shelf) => shelf.index(),
         }
     }
@@ -211,25 +153,8 @@ impl Storage {
             | Self::Services
             | Self::Capacities
             | Self::Leases
-            | Self::DaemonSets
-            | Self::Deployments
             | Self::RoleBindings
             | Self::Roles
-            | Self::StatefulSets
-            | Self::ReplicaSets
-            | Self::Revisions
-            | Self::Jobs
-            | Self::CronJobs
-            | Self::DisruptionBudgets
-            | Self::NetworkPolicies
-            | Self::Ingresses
-            | Self::Quotas
-            | Self::LimitRanges
-            | Self::Endpoints
-            | Self::ReplicationControllers
-            | Self::PodTemplates
-            | Self::EndpointSlices
-            | Self::Autoscalers
             | Self::LocalReviews => true,
             Self::Namespaces
             | Self::Nodes
@@ -243,11 +168,8 @@ impl Storage {
             | Self::ClusterRoleBindings
             | Self::ClusterRoles
             | Self::Reviews
-            | Self::MutatingWebhooks
-            | Self::ValidatingWebhooks
-            | Self::IngressClasses
-            | Self::RuntimeClasses
             | Self::Definitions => false,
+            Self::Inert { namespaced, .. } => namespaced,
             Self::Custom(shelf) => shelf.namespaced(),
         }
     }
@@ -372,6 +294,8 @@ pub struct Resource {
     pub columns: &'static [Column],
     /// Of a kind that a CustomResourceDefinition brings: its schema and subresources.
     pub custom: Option<&'static Kind>,
+    /// Of a kind without code: its data.
+    pub inert: Option<&'static Inert>,
     /// Converts a stored object to this resource's shape; unset if that is the stored shape.
     pub view: Option<fn(Value) -> Value>,
     /// An empty object's body, for bookmarks.
@@ -410,6 +334,7 @@ pub const BASE: Resource = Resource {
     fields: &[],
     columns: columns::NAME_AND_AGE,
     custom: None,
+    inert: None,
     view: None,
     empty: "",
 };
@@ -438,6 +363,36 @@ impl Resource {
     /// (pkg/registry/core/event/strategy.go).
     pub fn strategy_group(&self) -> &'static str {
         if self.storage == Storage::Events { "" } else { self.group }
+    }
+
+    /// Sets the default values of optional fields.
+    pub fn set_defaults(&self, object: &mut Value) {
+        match self.inert {
+            Some(inert) => inert.set_defaults(object),
+            None => (self.default)(object),
+        }
+    }
+
+    /// Sets the initial status of a new object.
+    pub fn set_first_status(&self, object: &mut Value) {
+        if let Some(inert) = self.inert {
+            inert.begin(object);
+        }
+        (self.begin)(object);
+    }
+
+    /// Completes a new status, from the old object to the new one.
+    pub fn complete_status(&self, old: &Value, new: &mut Value) {
+        if let Some(inert) = self.inert {
+            inert.complete_status(new);
+        }
+        (self.settle_status)(old, new);
+    }
+
+    /// Warnings about an object that is written.
+    pub fn warnings_about(&self, object: &Value, write: Write) -> Vec<String> {
+        let inert = self.inert.and_then(Inert::warning);
+        inert.into_iter().chain((self.warnings)(object, write)).collect()
     }
 
     /// The verbs on the resource itself.
@@ -523,14 +478,11 @@ static ALL: LazyLock<Vec<Resource>> = LazyLock::new(|| {
     [
         cluster::rows(),
         storage::rows(),
-        vec![node::row(), pod::row(), service::row(), autoscaler::row(), runtime_class::row()],
+        vec![node::row(), pod::row(), service::row()],
         events::rows(),
-        workloads::rows(),
-        replication_controller::rows(),
-        jobs::rows(),
-        network::rows(),
-        policies::rows(),
+        roles::rows(),
         reviews::rows(),
+        inert::rows(),
         vec![definitions::row()],
     ]
     .into_iter()

@@ -16,12 +16,7 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "selfsubjectreview",
             ..AUTHENTICATION
         },
-        Resource {
-            kind: "TokenReview",
-            plural: "tokenreviews",
-            singular: "tokenreview",
-            ..AUTHENTICATION
-        },
+        Resource { kind: "TokenReview", plural: "tokenreviews", singular: "tokenreview", ..AUTHENTICATION },
         Resource {
             storage: Storage::LocalReviews,
             kind: "LocalSubjectAccessReview",

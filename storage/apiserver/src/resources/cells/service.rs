@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{joined, list, workloads};
+use super::{joined, labels, list};
 
 pub(in crate::resources) fn cluster_ip(service: &Value) -> Value {
     service.pointer("/spec/clusterIPs/0").cloned().unwrap_or_else(|| "<none>".into())
@@ -45,7 +45,7 @@ pub(in crate::resources) fn ports(service: &Value) -> Value {
 }
 
 pub(in crate::resources) fn selector(service: &Value) -> Value {
-    workloads::format_labels(&service["spec"]["selector"])
+    labels::format_labels(&service["spec"]["selector"])
 }
 
 #[cfg(test)]
