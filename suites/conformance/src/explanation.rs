@@ -77,7 +77,7 @@ impl Case {
             format!("What it does     {subject}. {}", self.about),
             format!("What it expects  {expected}"),
             format!("Why it matters   {}", rule.why()),
-            format!("How to fix it    {}", rule.advice().unwrap_or("No case checks the sentence.")),
+            format!("How to fix it    {}", rule.advice.unwrap_or("No case checks the sentence.")),
             format!("A violation      {verdict}"),
         ];
         if !needs.is_empty() {

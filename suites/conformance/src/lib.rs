@@ -11,7 +11,6 @@
 //! Start at [`rows`](catalogue) for the checks, at [`Case`] for the definition of a row, at [`Sentence`] for the rules
 //! that they check, and at [`DriverUnderTest`] to run them. Reporters receive [`Event`](claimcheck_model::Event)s.
 
-mod advice;
 mod alone;
 mod capabilities;
 mod case;
