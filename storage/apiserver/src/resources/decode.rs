@@ -4,6 +4,8 @@
 //! values of required fields, and with quantities, times and bytes in their canonical form. The wording of errors is that
 //! of Go's decoder, since clients and their tests match on it.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::{Resource, mismatch};
@@ -100,7 +102,9 @@ fn read(value: Value, shape: &Shape) -> Result<Value, DecodeError> {
         }
         (Shape::Map { value: shape, .. }, Value::Object(fields)) => {
             let read = |(name, value)| Ok((name, read(value, shape)?));
-            fields.into_iter().map(read).collect::<Result<Map<_, _>, _>>().map(Value::Object)
+            // Go writes the keys of maps in their order.
+            let fields: BTreeMap<_, _> = fields.into_iter().map(read).collect::<Result<_, DecodeError>>()?;
+            Ok(Value::Object(fields.into_iter().collect()))
         }
         (Shape::Either(object, _), value @ Value::Object(_)) => read(value, object),
         (Shape::Object { .. } | Shape::Declared(_), Value::Object(fields)) => {

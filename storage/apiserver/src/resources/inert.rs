@@ -154,7 +154,7 @@ impl Inert {
             let conditions = step.get("when").and_then(Value::as_object).into_iter().flatten();
             let is_met = |(path, expected): (&String, &Value)| match look(object, path) {
                 Some(value) => expected == "*" || value == expected,
-                None => false,
+                None => expected.is_null(),
             };
             if !conditions.into_iter().all(is_met) {
                 continue;
@@ -304,6 +304,9 @@ mod tests {
         let ports = policy(json!({ "ingress": [{ "ports": [{ "port": 1 }, { "protocol": "UDP" }] }] }));
         let expected = json!([{ "port": 1, "protocol": "TCP" }, { "protocol": "UDP" }]);
         assert_eq!(ports["ingress"][0]["ports"], expected);
+        let job =
+            |spec: Value| completed("batch", "jobs", json!({ "spec": spec }))["spec"]["completions"].clone();
+        assert_eq!([job(json!({})), job(json!({ "parallelism": 2 }))], [json!(1), Value::Null]);
         let labels = json!({ "a": "b" });
         let controller = completed(
             "",

@@ -11,7 +11,7 @@ mod script;
 mod server;
 mod writes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -51,6 +51,17 @@ pub fn samples() -> HashMap<String, Sample> {
     let samples: Vec<Sample> = serde_saphyr::from_str_with_options(KINDS, strict)
         .unwrap_or_else(|error| panic!("kinds.yaml: {error}"));
     samples.into_iter().map(|sample| (sample.kind.clone(), sample)).collect()
+}
+
+/// The kinds on which nothing built in acts, such as `deployments.apps`.
+pub fn inert() -> HashSet<String> {
+    let kinds: Vec<Value> = serde_saphyr::from_str(include_str!("../../../src/resources/inert.yaml"))
+        .unwrap_or_else(|error| panic!("inert.yaml: {error}"));
+    let name = |kind: &Value| match (kind["plural"].as_str(), kind["group"].as_str()) {
+        (Some(plural), Some(group)) => format!("{plural}.{group}"),
+        (plural, _) => plural.unwrap_or_default().to_owned(),
+    };
+    kinds.iter().map(name).collect()
 }
 
 /// A CustomResourceDefinition of a kind that is compared as the built-in ones.

@@ -95,22 +95,8 @@ pub fn special(kind: &Kind) -> Vec<Scenario> {
         "namespaces" => vec![namespaces(kind)],
         "serviceaccounts" => vec![tokens(kind)],
         "persistentvolumeclaims" => vec![expansion(kind)],
-        "jobs.batch" => vec![orphaned(kind)],
         _ => Vec::new(),
     }
-}
-
-/// Deletions of a kind that orphans dependents unless an option says otherwise.
-fn orphaned(kind: &Kind) -> Scenario {
-    let mut script = Script::new(kind, "orphaned");
-    script.create("a", "");
-    script.delete("a", "dryRun=All", &Value::Null);
-    script.delete("a", "", &Value::Null);
-    script.create("b", "");
-    script.delete("b", "propagationPolicy=Orphan", &Value::Null);
-    script.create("c", "");
-    script.delete("c", "", &json!({ "orphanDependents": false }));
-    script.finish_as_given()
 }
 
 /// Scalars that YAML parsers read differently.
