@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Sender<Event> ─> Reporter ─┬─> terminal     progress while it runs (live, of a load), tables at the end
-//!                            ├─> metrics      the registry behind /metrics; metrics.prom
+//!                            ├─> telemetry    the registry behind /metrics, traces; metrics.prom
 //!                            ├─> folder       events.ndjson as they come
 //!                            └─> summary      summary.json, summary.md, junit.xml
 //! Summary ────────────────────> history      for comparison in later runs, if requested
@@ -17,7 +17,6 @@ pub mod compare;
 mod component_faults;
 mod ending;
 mod events;
-mod file_flag;
 mod folder;
 mod growth;
 pub mod history;
@@ -27,22 +26,18 @@ mod live;
 mod load;
 mod load_table;
 mod markdown;
-pub mod metrics;
 mod missing_rules;
 mod nodes;
 mod outputs;
 mod quantiles;
-pub mod serve;
 pub mod slo;
 mod summary;
 mod tables;
 mod terminal;
-pub mod trace;
 
 pub use causes::Cause;
 pub use ending::{Ending, State};
 pub use events::EventsError;
-pub use file_flag::FileFlagError;
 pub use folder::{FolderError, RunFolder};
 pub use growth::{Grows, Growth};
 pub(crate) use html::{DOWN, UP};
@@ -62,13 +57,13 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use claimcheck_model::{Event, LoadEvent, LoggedEvent, Stamp};
+use claimcheck_telemetry::metrics::Metrics;
+use claimcheck_telemetry::trace::{Collector, Exporter};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::history::History;
-use crate::metrics::Metrics;
 use crate::slo::{Judge, Objective};
-use crate::trace::{Collector, Exporter};
 use folder::SUMMARY;
 use live::Live;
 use outputs::Outputs;

@@ -9,14 +9,14 @@ use claimcheck_cluster::{DriverCapabilities, Instrumentation};
 use claimcheck_engine::{fail_once, plan};
 use claimcheck_harness::{Privilege, Session};
 use claimcheck_model::{Capability, CapabilityPlan, CaseResult, Event, RunInfo, Stamp};
-use claimcheck_report::metrics::{
+use claimcheck_report::slo::Objective;
+use claimcheck_report::{Reported, Reporter, RunFolder, report_failed_start};
+use claimcheck_suites::testdriver::TestDriver;
+use claimcheck_telemetry::metrics::{
     Metrics, Serving,
     push::{Push, PushOptions},
 };
-use claimcheck_report::slo::Objective;
-use claimcheck_report::trace::Collector;
-use claimcheck_report::{Reported, Reporter, RunFolder, report_failed_start};
-use claimcheck_suites::testdriver::TestDriver;
+use claimcheck_telemetry::trace::Collector;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 

@@ -6,10 +6,11 @@ use std::{
 };
 
 use claimcheck_model::{CaseId, CaseResult, ClusterKind, Event, LoadEvent, LoadPlan, RunInfo, VolumeStep};
+use claimcheck_telemetry::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{FolderError, Reported, Reporter, RunFolder, Style, metrics::Metrics, render};
+use crate::{FolderError, Reported, Reporter, RunFolder, Style, render};
 
 const PASSED: CaseResult = CaseResult::Passed;
 
