@@ -17,7 +17,7 @@ use claimcheck_monitor::{
     CanaryOptions, CanaryTopology, ClassDuration, Election, Monitor, Options, Scope, Timing, TraceOptions,
     fetch, is_size, look, stuck::Status, table,
 };
-use claimcheck_report::trace::Collector;
+use claimcheck_telemetry::trace::Collector;
 use clap::{Args, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 use jiff::SignedDuration;
 use kube::Client;

@@ -28,7 +28,7 @@ use super::{
 };
 use claimcheck_component::writes::WRITES_ENV;
 use claimcheck_component::{MARKER, logging};
-use claimcheck_report::metrics::Components;
+use claimcheck_telemetry::metrics::Components;
 
 /// The paths of a node.
 #[derive(Clone, Debug)]

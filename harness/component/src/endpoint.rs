@@ -8,7 +8,7 @@ use std::{
 
 use tokio_util::task::AbortOnDropHandle;
 
-use claimcheck_report::serve::{ServeError, Serving, Site, serve, serve_unix};
+use claimcheck_telemetry::serve::{ServeError, Serving, Site, serve, serve_unix};
 
 /// An HTTP endpoint: `<address>:<port>`, or `:<port>` for all addresses of the machine, as the sidecars of
 /// kubernetes-csi accept it; or `unix://<path>`.

@@ -7,7 +7,7 @@ use claimcheck_csi::{Driver, Endpoint, tap::Tap, v1::ProbeRequest};
 use clap::Args;
 
 use super::{HttpEndpoint, go, termination};
-use claimcheck_report::serve::{Page, PageRequest, Site};
+use claimcheck_telemetry::serve::{Page, PageRequest, Site};
 
 /// Arguments of the probe, with the names of livenessprobe's.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use claimcheck_csi::tap::Tap;
 use claimcheck_model::metric::{CSI_OPERATIONS, CSI_PLUGIN_OPERATIONS};
-use claimcheck_report::serve::Site;
+use claimcheck_telemetry::serve::Site;
 use clap::Args;
 
 use super::{ApiArgs, HttpEndpoint, endpoint::Served, meters::Meters, termination};

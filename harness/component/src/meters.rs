@@ -18,8 +18,8 @@ use futures::future::join_all;
 use prometheus::{GaugeVec, HistogramVec, IntCounterVec, Registry};
 use tokio::sync::mpsc;
 
-use claimcheck_report::metrics::{Register, text};
-use claimcheck_report::serve::{Page, PageRequest, Site};
+use claimcheck_telemetry::metrics::{Register, text};
+use claimcheck_telemetry::serve::{Page, PageRequest, Site};
 
 /// The path of metrics, unless another is set.
 pub(super) const METRICS: &str = "/metrics";

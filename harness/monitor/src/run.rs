@@ -14,7 +14,7 @@ use std::{
 use claimcheck_controllers::leader::{Election, Elector, LeaderError};
 use claimcheck_informer::Kind;
 use claimcheck_model::{Event, PhaseSample, Stamp};
-use claimcheck_report::serve::{ServeError, Serving, serve};
+use claimcheck_telemetry::serve::{ServeError, Serving, serve};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use tokio::{

@@ -5,7 +5,7 @@ use claimcheck_model::{
     ClusterKind, Event, Outcome, PhaseSample, TransitionKind,
     metric::{self, CANARY, VOLUMES},
 };
-use claimcheck_report::metrics::{Register, text};
+use claimcheck_telemetry::metrics::{Register, text};
 use prometheus::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Registry};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use claimcheck_report::serve::{Page, PageRequest, Site};
+use claimcheck_telemetry::serve::{Page, PageRequest, Site};
 
 use crate::{page::page, run::Shared};
 

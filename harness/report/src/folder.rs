@@ -2,22 +2,21 @@
 //! the folder of a run that could not start is used again.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use claimcheck_files::make_folder_private;
-use claimcheck_model::{ClusterKind, LoggedEvent};
+use claimcheck_model::ClusterKind;
 use jiff::Timestamp;
 
-use super::{ReportError, ending::State, events::EVENTS, summary::Summary};
+use super::{ReportError, ending::State, outputs, summary::Summary};
 
 /// The maximum number of runs that may start within one second.
 const SAME_SECOND: u32 = 1000;
 /// The summary, which states whether the run started.
 pub(super) const SUMMARY: &str = "summary.json";
-/// The files that a run writes; [`KUBECONFIG`] and [`CLUSTER`] are the cluster's.
-const FILES: [&str; 6] = [EVENTS, "junit.xml", "summary.md", "metrics.prom", "report.html", KUBECONFIG];
+/// A file of the cluster, as [`CLUSTER`] is a folder of it; the others are those of the outputs.
 const KUBECONFIG: &str = "kubeconfig";
 /// The folder of the cluster's logs.
 const CLUSTER: &str = "cluster";
@@ -165,14 +164,6 @@ impl RunFolder {
         let written = create_new(&path).and_then(|mut file| file.write_all(content));
         written.map_err(|source| ReportError { path, source })
     }
-
-    pub(super) fn log(&self) -> Result<Log, ReportError> {
-        let path = self.path.join(EVENTS);
-        match create_new(&path) {
-            Ok(file) => Ok(Log { file: BufWriter::new(file), path }),
-            Err(source) => Err(ReportError { path, source }),
-        }
-    }
 }
 
 /// Creates a folder and its missing parents.
@@ -188,8 +179,9 @@ fn clear_failed_start(folder: &Path) -> bool {
     let summary: Option<Summary> = summary.and_then(|json| serde_json::from_slice(&json).ok());
     let Some(Summary { state: State::NotStarted { .. }, .. }) = summary else { return false };
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    let files: Vec<&str> = outputs::files().chain([KUBECONFIG]).filter(|file| *file != SUMMARY).collect();
     let is_known = |name: &str| {
-        name == SUMMARY || name == CLUSTER || name.starts_with(FAILED_START) || FILES.contains(&name)
+        name == SUMMARY || name == CLUSTER || name.starts_with(FAILED_START) || files.contains(&name)
     };
     if !entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(is_known)) {
         return false;
@@ -198,7 +190,7 @@ fn clear_failed_start(folder: &Path) -> bool {
     if std::fs::remove_file(folder.join(SUMMARY)).is_err() {
         return false;
     }
-    for name in FILES {
+    for name in files {
         // What cannot be removed cannot be created again, which is reported there.
         let _ = std::fs::remove_file(folder.join(name));
     }
@@ -209,30 +201,7 @@ fn clear_failed_start(folder: &Path) -> bool {
     true
 }
 
-fn create_new(path: &Path) -> io::Result<File> {
+/// Creates a file that must not exist yet, for its owner only.
+pub(super) fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-}
-
-/// `events.ndjson`.
-#[derive(Debug)]
-pub(super) struct Log {
-    file: BufWriter<File>,
-    path: PathBuf,
-}
-
-impl Log {
-    pub fn append(&mut self, event: &LoggedEvent, flush: bool) -> Result<(), ReportError> {
-        let written = serde_json::to_writer(&mut self.file, event).map_err(io::Error::from);
-        let written = written.and_then(|()| self.file.write_all(b"\n"));
-        let written = written.and_then(|()| if flush { self.file.flush() } else { Ok(()) });
-        written.map_err(|source| self.failed(source))
-    }
-
-    pub fn flush(&mut self) -> Result<(), ReportError> {
-        self.file.flush().map_err(|source| self.failed(source))
-    }
-
-    fn failed(&self, source: io::Error) -> ReportError {
-        ReportError { path: self.path.clone(), source }
-    }
 }

@@ -8,10 +8,23 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::component_faults::component_faults;
 use super::ending::Ending;
+use super::outputs::{End, Output, Sink, started};
 use super::summary::{CaseLine, Summary};
+use super::unwritten::ReportError;
 
 /// The suite of the faults of built-in components.
 const COMPONENTS: &str = "built-in components";
+const FILE: &str = "junit.xml";
+
+pub(crate) const OUTPUT: Output = Output { file: Some(FILE), start: |_| started(Junit) };
+
+struct Junit;
+
+impl Sink for Junit {
+    fn finish(&mut self, end: &mut End<'_>) -> Result<(), ReportError> {
+        end.folder.write(FILE, render(end.summary).as_bytes())
+    }
+}
 
 /// The summary as JUnit XML.
 pub(super) fn render(summary: &Summary) -> String {

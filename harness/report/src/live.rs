@@ -6,14 +6,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use claimcheck_model::{LoadEvent, Phase, VolumeStep};
+use claimcheck_model::{Event, LoadEvent, Phase, VolumeStep};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
+    outputs::{End, Output, Seen, Setup, Sink, Started, started},
     summary::Tally,
     tables::{Style, human},
     terminal::is_dumb,
+    unwritten::ReportError,
 };
+
+pub(crate) const OUTPUT: Output = Output { file: None, start };
 
 /// The minimum interval between redraws of the view.
 const REDRAW: Duration = Duration::from_millis(100);
@@ -24,62 +28,99 @@ const BAR: usize = 60;
 /// How many failures are printed during the load; all are counted.
 const MAX_FAILURES_SHOWN: u64 = 20;
 
+/// The output: nothing until a load starts.
+#[derive(Debug, Default)]
+struct LiveLoad(Option<Live>);
+
+fn start(setup: &Setup) -> Started {
+    if setup.terminal { started(LiveLoad::default()) } else { Ok(None) }
+}
+
+impl Sink for LiveLoad {
+    fn observe(&mut self, seen: &Seen<'_>) -> Result<(), ReportError> {
+        let event = &seen.logged.event;
+        if let Event::Load(LoadEvent::Started(_)) = event {
+            self.0 = Some(Live::detect());
+        }
+        if let Some(live) = &mut self.0 {
+            if let Event::Load(event) = event {
+                live.observe(event);
+            }
+            live.draw(seen.tally);
+        }
+        Ok(())
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.0.as_ref().map(Live::due)
+    }
+
+    fn draw(&mut self, tally: &Tally) {
+        self.0.iter_mut().for_each(|live| live.draw(tally));
+    }
+
+    fn finish(&mut self, _: &mut End<'_>) -> Result<(), ReportError> {
+        self.0.iter().for_each(Live::finish);
+        Ok(())
+    }
+}
+
 /// The live view of a load.
 #[derive(Debug)]
-pub(super) struct Live {
-    output: Output,
+struct Live {
+    shown: Shown,
     started: Instant,
     drawn: Instant,
     failures_shown: u64,
 }
 
 #[derive(Debug)]
-enum Output {
+enum Shown {
     Lines,
     Screen(ProgressBar),
 }
 
 impl Live {
     /// A view if standard error is a terminal that can draw one, else lines.
-    pub fn detect() -> Self {
-        let output = if is_dumb() || !std::io::stderr().is_terminal() {
-            Output::Lines
+    fn detect() -> Self {
+        let shown = if is_dumb() || !std::io::stderr().is_terminal() {
+            Shown::Lines
         } else {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
             bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is valid"));
-            Output::Screen(bar)
+            Shown::Screen(bar)
         };
-        Self { output, started: Instant::now(), drawn: Instant::now(), failures_shown: 0 }
+        Self { shown, started: Instant::now(), drawn: Instant::now(), failures_shown: 0 }
     }
 
     fn every(&self) -> Duration {
-        match self.output {
-            Output::Lines => LINE,
-            Output::Screen(_) => REDRAW,
+        match self.shown {
+            Shown::Lines => LINE,
+            Shown::Screen(_) => REDRAW,
         }
     }
 
     /// The time of the next redraw, even without events.
-    pub fn due(&self) -> Instant {
+    fn due(&self) -> Instant {
         self.drawn + self.every()
     }
 
     /// Redraws, rate-limited.
-    pub fn draw(&mut self, tally: &Tally) {
+    fn draw(&mut self, tally: &Tally) {
         if Instant::now() < self.due() {
             return;
         }
         self.drawn = Instant::now();
         let Some(state) = State::of(tally, self.started.elapsed().as_secs_f64()) else { return };
-        match &self.output {
-            Output::Screen(bar) => bar.set_message(view(&state, Style::detect())),
+        match &self.shown {
+            Shown::Screen(bar) => bar.set_message(view(&state, Style::detect())),
             // Standard error may be closed; the load continues.
-            Output::Lines => drop(writeln!(std::io::stderr(), "{}", line(&state))),
+            Shown::Lines => drop(writeln!(std::io::stderr(), "{}", line(&state))),
         }
     }
 
     /// Prints a failure immediately.
-    pub fn observe(&mut self, event: &LoadEvent) {
+    fn observe(&mut self, event: &LoadEvent) {
         let LoadEvent::Failed { claims, reason } = event else { return };
         self.failures_shown += 1;
         if self.failures_shown > MAX_FAILURES_SHOWN {
@@ -87,14 +128,14 @@ impl Live {
         }
         let reason = reason.lines().next().unwrap_or_default();
         let text = format!("  ✗ {}: {reason}", claims.join(", "));
-        match &self.output {
-            Output::Screen(bar) => bar.println(text),
-            Output::Lines => drop(writeln!(std::io::stderr(), "{text}")),
+        match &self.shown {
+            Shown::Screen(bar) => bar.println(text),
+            Shown::Lines => drop(writeln!(std::io::stderr(), "{text}")),
         }
     }
 
-    pub fn finish(&self) {
-        if let Output::Screen(bar) = &self.output {
+    fn finish(&self) {
+        if let Shown::Screen(bar) = &self.shown {
             bar.finish_and_clear();
         }
     }

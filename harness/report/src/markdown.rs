@@ -1,39 +1,33 @@
 //! `summary.md`: the result of a run, for a pull request or the summary page of a CI job.
 
 use std::fmt::Write;
-use std::fs::OpenOptions;
-use std::io;
-use std::path::{Path, PathBuf};
 
 use claimcheck_model::{CaseResult, Phase, TransitionKind};
 
-use super::ReportError;
 use super::causes::{self, Consequence, Finding};
 use super::component_faults::component_faults;
 use super::ending::Ending;
 use super::missing_rules::missing_rules;
 use super::nodes::clock;
+use super::outputs::{End, Output, Sink, started};
 use super::summary::Summary;
 use super::tables::{failed_with, human};
+use super::unwritten::ReportError;
 
-/// The variable with the step summary file of GitHub Actions: a file to append to.
-/// <https://docs.github.com/actions/reference/workflow-commands-for-github-actions#adding-a-job-summary>
-const STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
+const FILE: &str = "summary.md";
 /// Failure messages are truncated to this length: GitHub accepts 1 MiB per step, and the run folder has the full text.
 const WORDS: usize = 4_000;
 /// The number of consequences that are listed for one cause.
 const LISTED: usize = 20;
 
-/// The step summary file of the current CI job, if any.
-pub(super) fn step_summary() -> Option<PathBuf> {
-    std::env::var_os(STEP_SUMMARY).filter(|path| !path.is_empty()).map(PathBuf::from)
-}
+pub(crate) const OUTPUT: Output = Output { file: Some(FILE), start: |_| started(Markdown) };
 
-/// Appends to a summary: a job may run claimcheck more than once.
-pub(super) fn append(path: &Path, text: &str) -> Result<(), ReportError> {
-    let file = OpenOptions::new().create(true).append(true).open(path);
-    let written = file.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
-    written.map_err(|source| ReportError { path: path.to_owned(), source })
+struct Markdown;
+
+impl Sink for Markdown {
+    fn finish(&mut self, end: &mut End<'_>) -> Result<(), ReportError> {
+        end.folder.write(FILE, render(end.summary).as_bytes())
+    }
 }
 
 /// The summary as GitHub-flavoured Markdown.
@@ -304,14 +298,5 @@ mod tests {
         assert!(text.ends_with("- `s::c19` (skipped)\n- 1 more\n\n"), "{text}");
         assert!(!consequences(&all[..LISTED]).contains("more"));
         assert_eq!(consequences(&[]), "");
-    }
-
-    #[test]
-    fn the_summary_of_a_step_is_appended_to() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("step");
-        append(&path, "one\n").unwrap();
-        append(&path, "two\n").unwrap();
-        assert_eq!(std::fs::read_to_string(path).unwrap(), "one\ntwo\n");
     }
 }

@@ -6,7 +6,11 @@ use std::time::Duration;
 use claimcheck_model::{CaseId, CaseResult, Event, INTERRUPTED};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::outputs::{End, Output, Seen, Setup, Sink, Started, started};
 use super::tables::{Style, human};
+use super::unwritten::ReportError;
+
+pub(crate) const OUTPUT: Output = Output { file: None, start };
 
 /// The maximum redraw rate of the bar, per second.
 const REDRAWS: u8 = 10;
@@ -25,25 +29,42 @@ fn indented(style: Style, text: &str) -> String {
 
 /// Progress of a run.
 #[derive(Debug)]
-pub struct Progress {
-    output: Output,
+struct Progress {
+    shown: Shown,
     running: Vec<CaseId>,
     done: usize,
     cases: usize,
 }
 
 #[derive(Debug)]
-enum Output {
-    Hidden,
+enum Shown {
     Lines,
     Bar { bar: ProgressBar, paint: Style },
 }
 
+fn start(setup: &Setup) -> Started {
+    if setup.terminal { started(Progress::detect()) } else { Ok(None) }
+}
+
+impl Sink for Progress {
+    fn observe(&mut self, seen: &Seen<'_>) -> Result<(), ReportError> {
+        self.enter(&seen.logged.event);
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut End<'_>) -> Result<(), ReportError> {
+        if let Shown::Bar { bar, .. } = &self.shown {
+            bar.finish_and_clear();
+        }
+        Ok(())
+    }
+}
+
 impl Progress {
     /// A bar if standard error is a terminal that can draw one, else lines.
-    pub fn detect() -> Self {
+    fn detect() -> Self {
         if is_dumb() || !std::io::stderr().is_terminal() {
-            return Self::with(Output::Lines);
+            return Self::with(Shown::Lines);
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS));
         let paint = Style::detect();
@@ -54,24 +75,19 @@ impl Progress {
         };
         let style = ProgressStyle::with_template(template).expect("the template is valid");
         bar.set_style(style.progress_chars("━╸─").tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ "));
-        Self::with(Output::Bar { bar, paint })
+        Self::with(Shown::Bar { bar, paint })
     }
 
-    /// No progress at all.
-    pub fn hidden() -> Self {
-        Self::with(Output::Hidden)
+    fn with(shown: Shown) -> Self {
+        Self { shown, running: Vec::new(), done: 0, cases: 0 }
     }
 
-    fn with(output: Output) -> Self {
-        Self { output, running: Vec::new(), done: 0, cases: 0 }
-    }
-
-    pub(super) fn observe(&mut self, event: &Event) {
+    fn enter(&mut self, event: &Event) {
         match event {
             Event::RunStarted(run) => {
                 self.cases = run.cases;
                 // A load has no cases, and its own live view.
-                if let (Output::Bar { bar, .. }, true) = (&self.output, run.cases > 0) {
+                if let (Shown::Bar { bar, .. }, true) = (&self.shown, run.cases > 0) {
                     bar.set_length(run.cases as u64);
                     bar.enable_steady_tick(Duration::from_millis(1000 / u64::from(REDRAWS)));
                 }
@@ -145,10 +161,9 @@ impl Progress {
     }
 
     fn print(&self, line: impl FnOnce(Style) -> String) {
-        match &self.output {
-            Output::Hidden => {}
-            Output::Bar { bar, paint } => bar.println(line(*paint)),
-            Output::Lines => {
+        match &self.shown {
+            Shown::Bar { bar, paint } => bar.println(line(*paint)),
+            Shown::Lines => {
                 let count =
                     if self.cases == 0 { String::new() } else { format!("[{}/{}]", self.done, self.cases) };
                 // Standard error may be closed; the run continues.
@@ -162,17 +177,11 @@ impl Progress {
     }
 
     fn redraw(&self) {
-        let Output::Bar { bar, paint } = &self.output else { return };
+        let Shown::Bar { bar, paint } = &self.shown else { return };
         bar.set_position(self.done as u64);
         let named: Vec<String> = self.running.iter().take(NAMED).map(|case| case.name.clone()).collect();
         let more = self.running.len().saturating_sub(NAMED);
         let more = if more == 0 { String::new() } else { format!(" +{more}") };
         bar.set_message(paint.dim(&format!("{}{more}", named.join(", "))));
-    }
-
-    pub(super) fn finish(&mut self) {
-        if let Output::Bar { bar, .. } = &self.output {
-            bar.finish_and_clear();
-        }
     }
 }

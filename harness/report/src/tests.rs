@@ -3,8 +3,8 @@
 use super::*;
 use claimcheck_model::{
     Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, ComponentFault,
-    ControllersUsage, Denial, Leak, LeakKind, LoadPlan, Outcome, Phase, PhaseSample, RpcSummary, Rule,
-    RunInfo, Source, SubjectIds, Transition, TransitionKind, Unserved, Usage, VolumeStep,
+    ControllersUsage, Denial, Leak, LeakKind, LoadEvent, LoadPlan, Outcome, Phase, PhaseSample, RpcSummary,
+    Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind, Unserved, Usage, VolumeStep,
 };
 use jiff::Timestamp;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use claimcheck_report::trace::{Collector, CredentialsError, TlsError};
+use claimcheck_telemetry::trace::{Collector, CredentialsError, TlsError};
 use secrecy::SecretString;
 
 use crate::redacted::{BadArgument, parse, redacted};

@@ -2,9 +2,9 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use claimcheck_report::metrics::push::PushOptions;
 use claimcheck_report::slo::{Objective, SloError, load};
-use claimcheck_report::trace::Collector;
+use claimcheck_telemetry::metrics::push::PushOptions;
+use claimcheck_telemetry::trace::Collector;
 
 use crate::cluster_args::FREQUENT;
 use crate::history_args::HistoryArgs;

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use claimcheck_report::metrics::push::{CredentialsError, PushOptions, PushUrl};
+use claimcheck_telemetry::metrics::push::{CredentialsError, PushOptions, PushUrl};
 use secrecy::SecretString;
 
 use crate::redacted::{BadArgument, parse, redacted};

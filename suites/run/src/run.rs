@@ -9,14 +9,11 @@ use claimcheck_cluster::{DriverCapabilities, Instrumentation};
 use claimcheck_engine::{fail_once, plan};
 use claimcheck_harness::{Privilege, Session};
 use claimcheck_model::{Capability, CapabilityPlan, CaseResult, Event, RunInfo, Stamp};
-use claimcheck_report::metrics::{
-    Metrics, Serving,
-    push::{Push, PushOptions},
-};
 use claimcheck_report::slo::Objective;
-use claimcheck_report::trace::Collector;
 use claimcheck_report::{Reported, Reporter, RunFolder, report_failed_start};
 use claimcheck_suites::testdriver::TestDriver;
+use claimcheck_telemetry::metrics::{Metrics, Serving, push::PushOptions};
+use claimcheck_telemetry::trace::Collector;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -80,7 +77,6 @@ pub struct Run {
     reporting: JoinHandle<Reported>,
     folder: RunFolder,
     planned: Vec<Planned>,
-    push: Option<Push>,
     interrupted: CancellationToken,
     /// Dropped with the run.
     _serving: Option<Serving>,
@@ -93,7 +89,6 @@ struct Started {
     prefix: String,
     folder: RunFolder,
     planned: Vec<Planned>,
-    push: Option<Push>,
     serving: Option<Serving>,
 }
 
@@ -190,14 +185,15 @@ impl Run {
             false => Reporter::quiet(folder.clone(), metrics.clone()),
         };
         let reporter = reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone());
-        let (events, reporting) = reporter.remembering(options.history.clone()).start();
+        let reporter = reporter.pushing(options.push.clone()).remembering(options.history.clone());
+        let (events, reporting) = reporter.start();
         // Until everything has started, an interrupt needs no orderly shutdown.
         let started = tokio::select! {
             started = Self::started(options, work, privilege, folder, metrics, events.clone()) => started,
             () = interrupted.cancelled() => Err(Interrupted.into()),
         };
         match started {
-            Ok(Started { session, prefix, folder, planned, push, serving }) => {
+            Ok(Started { session, prefix, folder, planned, serving }) => {
                 let workload = options.workload().where_driver_is(session.cluster());
                 let (parallel, config) = (options.parallel, options.place.config().cloned());
                 let runner =
@@ -213,7 +209,6 @@ impl Run {
                     reporting,
                     folder,
                     planned,
-                    push,
                     interrupted,
                     _serving: serving,
                 })
@@ -240,7 +235,6 @@ impl Run {
             Some(address) => Some(metrics.serve(address).await?),
             None => None,
         };
-        let push = Push::start(&options.push, &metrics);
         let instrumentation =
             Instrumentation { metrics: options.metrics_addr.is_some(), writes: options.otlp.is_some() };
         let cluster = options.place.bring_up(&folder, instrumentation).await?;
@@ -315,7 +309,7 @@ impl Run {
         let session = Session::start(cluster, privilege, &prefix, events.clone()).await;
         let session =
             Arc::new(if options.otlp.is_some() { session.with_api_write_recording() } else { session });
-        Ok(Started { session, prefix, folder, planned, push, serving })
+        Ok(Started { session, prefix, folder, planned, serving })
     }
 
     /// Starts the cluster and the observers for a load instead of cases.
@@ -374,7 +368,7 @@ impl Run {
 
     /// Stops everything, and then reports the last event.
     async fn end(self, last: impl FnOnce() -> Event) -> Result<Outcome> {
-        let Self { session, runner, events, reporting, folder, push, .. } = self;
+        let Self { session, runner, events, reporting, folder, .. } = self;
         drop(runner);
         if let Err(error) = session.cluster().set_faults(&[]).await {
             // The results of the cases stand; what the faults prevent from being deleted is reported as leaked.
@@ -384,12 +378,6 @@ impl Run {
         // Sending fails only if the reporter has stopped; its result has the reason.
         let _ = events.send(last());
         let reported = reporting.await.context("the reporter panicked")?;
-        if let Some(push) = push {
-            for error in push.finish().await {
-                // A failed push of metrics does not change the result of the run.
-                tracing::error!("{error}");
-            }
-        }
         Ok(Outcome { reported, folder })
     }
 }

@@ -57,7 +57,7 @@ impl Options {
 /// The instrumentation of components, in addition to recording CSI calls. Each has a small cost, and is opt-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instrumentation {
-    /// They serve metrics, proxied by [`Metrics::serve`](claimcheck_report::metrics::Metrics::serve).
+    /// They serve metrics, proxied by [`Metrics::serve`](claimcheck_telemetry::metrics::Metrics::serve).
     pub metrics: bool,
     /// They report their API writes.
     pub writes: bool,

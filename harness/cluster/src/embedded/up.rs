@@ -52,7 +52,7 @@ use crate::{
 };
 use claimcheck_component::client::client;
 use claimcheck_deploy::install::{DriverSecrets, InstallError};
-use claimcheck_report::metrics::Components;
+use claimcheck_telemetry::metrics::Components;
 
 /// The timeout until an additional driver is registered on all nodes.
 pub(super) const REGISTERED: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
 //! Traces of the volumes of a cluster (`--otlp URL`), as those of a run: a sample of all, and the slow and failed ones.
 //!
 //! ```text
-//! phases ──Sampler──> segments of life cycles ──Exporter of claimcheck-report──> collector
+//! phases ──Sampler──> segments of life cycles ──Exporter of claimcheck-telemetry──> collector
 //! ```
 //!
 //! A volume may exist for years. So a trace is a segment of its life cycle: the phases between two times without any,
@@ -10,7 +10,7 @@
 mod plan;
 mod run;
 
-use claimcheck_report::trace::Collector;
+use claimcheck_telemetry::trace::Collector;
 use jiff::SignedDuration;
 
 pub(crate) use plan::Sampler;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use claimcheck_model::{Event, PhaseSample, Stamp};
-use claimcheck_report::trace::Exporter;
+use claimcheck_telemetry::trace::Exporter;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 

@@ -6,10 +6,11 @@ use std::{
 };
 
 use claimcheck_model::{CaseId, CaseResult, ClusterKind, Event, LoadEvent, LoadPlan, RunInfo, VolumeStep};
+use claimcheck_telemetry::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{FolderError, Reported, Reporter, RunFolder, Style, metrics::Metrics, render};
+use crate::{FolderError, Reported, Reporter, RunFolder, Style, render};
 
 const PASSED: CaseResult = CaseResult::Passed;
 
@@ -40,7 +41,7 @@ impl Outputs {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("run");
         let mut reporter = Reporter::quiet(RunFolder::at(&folder).unwrap(), Metrics::default());
-        reporter.step_summary = Some(home.path().join("step"));
+        reporter.setup.step_summary = Some(home.path().join("step"));
         let (sender, reporting) = reporter.start();
         events.into_iter().for_each(|event| sender.send(event).unwrap());
         drop(sender);
@@ -186,7 +187,7 @@ async fn the_verdict_does_not_depend_on_outputs() {
         let folder = home.path().join("run");
         let mut reporter = Reporter::quiet(RunFolder::at(&folder).unwrap(), Metrics::default());
         // Writes to it fail as on a full disk.
-        reporter.step_summary = Some("/dev/full".into());
+        reporter.setup.step_summary = Some("/dev/full".into());
         let (sender, reporting) = reporter.start();
         sender.send(started()).unwrap();
         // The reporter opens its log when it runs.

@@ -9,6 +9,7 @@
 //! everything. Several runs may end concurrently; writers wait for each other, readers never block.
 
 mod entry;
+mod output;
 mod path;
 mod plot;
 mod store;
@@ -19,6 +20,7 @@ mod text;
 use std::{fmt, io, path::PathBuf};
 
 pub use entry::{Entry, Selection};
+pub(crate) use output::OUTPUT;
 pub use path::default_path;
 pub(crate) use plot::change;
 pub use plot::{Change, Plot, Point, plots};

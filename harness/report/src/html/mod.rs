@@ -13,6 +13,7 @@
 mod cases;
 mod charts;
 mod failures;
+mod output;
 mod rebuild;
 mod sections;
 mod timelines;
@@ -23,6 +24,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::{ending::Ending, summary::Summary};
 use crate::history::Entry;
 pub(crate) use charts::{DOWN, UP};
+pub(crate) use output::OUTPUT;
 pub use rebuild::{RebuildError, rebuild};
 use timelines::Timelines;
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A collector never fails or delays a run: what cannot be sent is dropped and reported in one warning. Writes to
-//! the API are those of the harness and of the components that it starts, see `writes`.
+//! the API are those of the harness and of the components that it starts, see `component::writes`.
 
 mod collector;
 mod credentials;
