@@ -49,7 +49,8 @@ fn blocks(text: &str) -> Vec<String> {
     let mut open: Option<String> = None;
     for line in text.lines() {
         match (&mut open, line.trim_start()) {
-            (None, "```sh") => open = Some(String::new()),
+            // Those marked `run` are also run, by `cli/tests/commands/pages.rs`.
+            (None, "```sh" | "```sh run") => open = Some(String::new()),
             (Some(_), "```") => blocks.extend(open.take()),
             (Some(block), _) => {
                 block.push_str(line);

@@ -38,9 +38,9 @@ fn targets(text: &str) -> Vec<String> {
 
 /// The anchor that a heading has, in mdBook and on GitHub.
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = kept.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    let characters = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+    characters.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 #[test]
