@@ -31,7 +31,8 @@ fn cell(text: &str) -> String {
 
 /// The argument as it is written: `-o, --out <FILE>`.
 fn written(arg: &Arg) -> String {
-    let names: Vec<&str> = arg.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect();
+    let names: Vec<&str> =
+        arg.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect();
     let values = if arg.get_action().takes_values() {
         let names = if names.is_empty() { vec![arg.get_id().as_str()] } else { names };
         names.iter().map(|name| format!("<{}>", name.to_uppercase())).collect::<Vec<_>>().join(" ")
@@ -80,6 +81,11 @@ fn table(text: &mut String, args: &[&Arg]) {
     text.push('\n');
 }
 
+/// The commands below one, without that for help.
+fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set())
+}
+
 /// The arguments that belong to a command, without those of every command.
 fn arguments(command: &Command) -> Vec<&Arg> {
     let general = |arg: &&Arg| arg.is_global_set() || ["help", "version"].contains(&arg.get_id().as_str());
@@ -88,7 +94,8 @@ fn arguments(command: &Command) -> Vec<&Arg> {
 
 fn describe(text: &mut String, variables: &mut Variables, name: &str, command: &Command) {
     let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string);
-    writeln!(text, "## {name}\n\n{}.\n", about.unwrap_or_default().replace('<', "&lt;")).expect("a text grows");
+    writeln!(text, "## {name}\n\n{}.\n", about.unwrap_or_default().replace('<', "&lt;"))
+        .expect("a text grows");
     let mut groups: Vec<(Option<&str>, Vec<&Arg>)> = Vec::new();
     for arg in arguments(command) {
         let heading = arg.get_help_heading();
@@ -108,7 +115,7 @@ fn describe(text: &mut String, variables: &mut Variables, name: &str, command: &
         }
         table(text, &args);
     }
-    for below in command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set()) {
+    for below in subcommands(command) {
         describe(text, variables, &format!("{name} {}", below.get_name()), below);
     }
 }
@@ -121,7 +128,7 @@ fn page() -> String {
     let general: Vec<&Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).collect();
     table(&mut text, &general);
     let mut variables = Variables::new();
-    for below in command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set()) {
+    for below in subcommands(&command) {
         describe(&mut text, &mut variables, &format!("claimcheck {}", below.get_name()), below);
     }
     text.push_str("## Variables\n\nArguments that a variable sets, too; the argument takes precedence.\n\n");

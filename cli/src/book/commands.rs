@@ -7,8 +7,8 @@ use std::{
     process::Command,
 };
 
-use clap::{CommandFactory as _, Parser as _};
 use claimcheck_component::normal;
+use clap::{CommandFactory as _, Parser as _};
 
 use super::workspace;
 use crate::Cli;
@@ -26,10 +26,11 @@ command_not_found_handle() { report "$@"; }
 
 /// The pages with commands: their path from the root of the workspace, and their text.
 fn pages() -> Vec<(String, String)> {
-    let mut found: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "dashboards", "manifests", "docs", "ci/findings"]
-        .iter()
-        .map(|name| workspace().join(name))
-        .collect();
+    let mut found: Vec<PathBuf> =
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "dashboards", "manifests", "docs", "ci/findings"]
+            .iter()
+            .map(|name| workspace().join(name))
+            .collect();
     let mut pages = Vec::new();
     while let Some(path) = found.pop() {
         if path.is_dir() {
@@ -128,7 +129,12 @@ fn spans(text: &str) -> Vec<String> {
     });
     let prose: Vec<&str> = prose.collect();
     let spans = prose.join("\n");
-    spans.split('`').skip(1).step_by(2).map(|span| span.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    spans
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect()
 }
 
 /// The first flag of a command in prose, such as `claimcheck run --sidecars upstream`, that does not exist.
@@ -184,7 +190,8 @@ fn test_programs_exist() {
     };
     let mut tried = 0;
     for (page, text) in pages() {
-        let lines = blocks(&text).into_iter().flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>());
+        let lines =
+            blocks(&text).into_iter().flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>());
         for line in spans(&text).into_iter().chain(lines).filter(|line| line.contains("cargo test")) {
             let mut words = line.split_whitespace().skip_while(|word| *word != "--test");
             if let Some(name) = words.nth(1) {

@@ -41,7 +41,8 @@ fn workflows_pin_actions_and_run_scripts_that_exist() {
                 assert!(step["uses"].is_string() != step["run"].is_string(), "{step}");
                 assert!(step["uses"].as_str().is_none_or(is_pinned), "{step}");
                 let commands = step["run"].as_str().into_iter().flat_map(str::lines);
-                let scripts = commands.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("ci/")));
+                let scripts =
+                    commands.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("ci/")));
                 for script in scripts {
                     assert!(root().join(script).exists(), "{}: {script}", file.display());
                 }

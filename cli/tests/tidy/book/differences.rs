@@ -26,7 +26,10 @@ fn parts(text: &str) -> Vec<(String, Vec<Value>)> {
     for (number, line) in lines.iter().enumerate() {
         let alone = |other: Option<&&str>| other.is_some_and(|line| line.is_empty());
         match line.strip_prefix("# ") {
-            Some(title) if alone(number.checked_sub(1).and_then(|n| lines.get(n))) && alone(lines.get(number + 1)) => {
+            Some(title)
+                if alone(number.checked_sub(1).and_then(|n| lines.get(n)))
+                    && alone(lines.get(number + 1)) =>
+            {
                 parts.push((title.to_owned(), String::new()));
             }
             _ => {
@@ -62,39 +65,38 @@ fn concerns(entry: &Value, names: &[&str]) -> String {
     names.iter().filter_map(one).collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
-/// The rows of a list, each reason once in its part; a reason that is another word for the one before is that.
-fn rows(file: &str, row: impl Fn(&str, &Value) -> String) -> String {
+/// A table for each part of a list. A reason is in its part once; one that refers to the entry before is left out.
+fn tables(file: &str, about: &str, row: impl Fn(&Value) -> String) -> String {
     let text = fs::read_to_string(workspace().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     let parts = parts(&text);
     assert!(parts.len() > 2, "{file}: the search for parts itself is broken");
-    let mut rows = String::new();
+    let mut tables = String::new();
     for (title, entries) in parts {
+        tables += &format!("\n### {title}\n\n| difference | {about} |\n|---|---|\n");
         let mut seen = BTreeSet::new();
         for entry in &entries {
-            let reason = text_of(entry, "reason").unwrap_or_else(|| panic!("{file}: {title}: {entry}: no reason"));
+            let reason =
+                text_of(entry, "reason").unwrap_or_else(|| panic!("{file}: {title}: {entry}: no reason"));
             if !["the same", "as above"].contains(&reason) && seen.insert(reason.to_owned()) {
-                rows += &row(&cell(&title), entry);
+                tables += &row(entry);
             }
         }
     }
-    rows
+    tables
 }
 
 #[test]
 fn page_of_differences_is_up_to_date() {
-    let controllers = rows(CONTROLLERS, |title, entry| {
-        let [reason, upstream] = ["reason", "upstream"].map(|name| cell(text_of(entry, name).unwrap_or_default()));
-        format!("| {title} | {reason} | {upstream} |\n")
+    let reason = |entry: &Value| cell(text_of(entry, "reason").unwrap_or_default());
+    let controllers = tables(CONTROLLERS, "in upstream", |entry| {
+        format!("| {} | {} |\n", reason(entry), cell(text_of(entry, "upstream").unwrap_or_default()))
     });
-    let api_server = rows(API_SERVER, |title, entry| {
-        let reason = cell(text_of(entry, "reason").unwrap_or_default());
-        format!("| {title} | {reason} | {} |\n", concerns(entry, &["scenario", "kind", "path"]))
+    let api_server = tables(API_SERVER, "for example", |entry| {
+        format!("| {} | {} |\n", reason(entry), concerns(entry, &["scenario", "kind", "path"]))
     });
     let fresh = format!(
-        "{HEAD}\n## Controllers\n\n`{CONTROLLERS}`, with the scenarios and the exact fields, events and calls.\n\n\
-         | about | difference | in upstream |\n|---|---|---|\n{controllers}\n\
-         ## API server\n\n`{API_SERVER}`, with the requests and both values.\n\n\
-         | about | difference | for example |\n|---|---|---|\n{api_server}"
+        "{HEAD}\n## Controllers\n\n`{CONTROLLERS}`, with the scenarios and the exact fields, events and calls.\n{controllers}\n\
+         ## API server\n\n`{API_SERVER}`, with the requests and both values.\n{api_server}"
     );
     page::check(workspace(), "docs/contributors/observed-differences.md", &fresh);
 }

@@ -33,7 +33,10 @@ fn prose(text: &str) -> String {
 fn targets(text: &str) -> Vec<String> {
     let prose = prose(text);
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:")).map(str::to_owned).collect()
+    targets
+        .filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The anchor that a heading has, in mdBook and on GitHub.

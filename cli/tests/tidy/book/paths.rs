@@ -4,8 +4,18 @@ use std::fs;
 
 use crate::{files, workspace};
 
-const FOLDERS: [&str; 10] =
-    [".github/", "ci/", "cli/", "dashboards/", "docs/", "harness/", "manifests/", "model/", "storage/", "suites/"];
+const FOLDERS: [&str; 10] = [
+    ".github/",
+    "ci/",
+    "cli/",
+    "dashboards/",
+    "docs/",
+    "harness/",
+    "manifests/",
+    "model/",
+    "storage/",
+    "suites/",
+];
 
 /// The path that a piece of code is, from the root of the workspace.
 fn path(code: &str) -> Option<&str> {
