@@ -1,7 +1,6 @@
 //! The page `docs/reference/command-line.md`: every command with its arguments, and the variables that set them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use clap::{Arg, Command, CommandFactory as _};
 
@@ -15,6 +14,9 @@ Made of the arguments of the program by `ci/docs --write`. `claimcheck COMMAND -
 All commands accept:
 
 ";
+
+/// More values are not listed: of defects and variants, which have pages of their own.
+const MANY: usize = 20;
 
 /// The commands that set an argument by a variable, and the argument.
 type Variables = BTreeMap<String, (String, BTreeSet<String>)>;
@@ -31,13 +33,11 @@ fn cell(text: &str) -> String {
 
 /// The argument as it is written: `-o, --out <FILE>`.
 fn written(arg: &Arg) -> String {
-    let names: Vec<&str> =
-        arg.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect();
-    let values = if arg.get_action().takes_values() {
-        let names = if names.is_empty() { vec![arg.get_id().as_str()] } else { names };
-        names.iter().map(|name| format!("<{}>", name.to_uppercase())).collect::<Vec<_>>().join(" ")
-    } else {
-        String::new()
+    let names = arg.get_value_names().unwrap_or_default();
+    let values = match names {
+        _ if !arg.get_action().takes_values() => String::new(),
+        [] => format!("<{}>", arg.get_id().as_str().to_uppercase()),
+        names => names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(" "),
     };
     if arg.is_positional() {
         return format!("`{values}`");
@@ -60,25 +60,27 @@ fn meaning(arg: &Arg) -> String {
             None => format!("`{}`", value.get_name()),
         })
         .collect();
-    if !values.is_empty() {
-        write!(text, ". Values: {}", values.join(", ")).expect("a text grows");
+    if values.len() > MANY {
+        text += ". Values: those that `--help` lists";
+    } else if !values.is_empty() {
+        text += &format!(". Values: {}", values.join(", "));
     }
     let defaults: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     if arg.get_action().takes_values() && !defaults.is_empty() && !arg.is_hide_default_value_set() {
-        write!(text, ". Default: `{}`", defaults.join(" ")).expect("a text grows");
+        text += &format!(". Default: `{}`", defaults.join(" "));
     }
     if let Some(variable) = arg.get_env() {
-        write!(text, ". Variable: `{}`", variable.to_string_lossy()).expect("a text grows");
+        text += &format!(". Variable: `{}`", variable.to_string_lossy());
     }
     text
 }
 
-fn table(text: &mut String, args: &[&Arg]) {
-    text.push_str("| argument | meaning |\n|---|---|\n");
-    for arg in args {
-        writeln!(text, "| {} | {} |", written(arg).replace('|', "\\|"), meaning(arg)).expect("a text grows");
-    }
-    text.push('\n');
+fn row(arg: &Arg) -> String {
+    format!("| {} | {} |\n", written(arg).replace('|', "\\|"), meaning(arg))
+}
+
+fn table(rows: &[String]) -> String {
+    format!("| argument | meaning |\n|---|---|\n{}\n", rows.concat())
 }
 
 /// The commands below one, without that for help.
@@ -92,31 +94,50 @@ fn arguments(command: &Command) -> Vec<&Arg> {
     command.get_arguments().filter(|arg| !general(arg) && !arg.is_hide_set()).collect()
 }
 
-fn describe(text: &mut String, variables: &mut Variables, name: &str, command: &Command) {
-    let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string);
-    writeln!(text, "## {name}\n\n{}.\n", about.unwrap_or_default().replace('<', "&lt;"))
-        .expect("a text grows");
-    let mut groups: Vec<(Option<&str>, Vec<&Arg>)> = Vec::new();
-    for arg in arguments(command) {
-        let heading = arg.get_help_heading();
-        match groups.iter_mut().find(|(name, _)| *name == heading) {
-            Some((_, args)) => args.push(arg),
-            None => groups.push((heading, vec![arg])),
+/// The page while it is written.
+#[derive(Default)]
+struct Page {
+    text: String,
+    variables: Variables,
+    /// The rows of `claimcheck run`, which other commands have, too.
+    run: BTreeSet<String>,
+}
+
+impl Page {
+    fn add(&mut self, name: &str, command: &Command) {
+        let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string);
+        self.text += &format!("## {name}\n\n{}.\n\n", about.unwrap_or_default().replace('<', "&lt;"));
+        let mut groups: Vec<(Option<&str>, Vec<String>)> = Vec::new();
+        let mut shared = Vec::new();
+        for arg in arguments(command) {
+            let row = row(arg);
+            if let Some(variable) = arg.get_env() {
+                let variable = variable.to_string_lossy().into_owned();
+                let entry = self.variables.entry(variable).or_insert_with(|| (written(arg), BTreeSet::new()));
+                entry.1.insert(name.trim_start_matches("claimcheck ").to_owned());
+            }
+            if name == "claimcheck run" {
+                self.run.insert(row.clone());
+            } else if self.run.contains(&row) {
+                shared.push(written(arg));
+                continue;
+            }
+            let heading = arg.get_help_heading();
+            match groups.iter_mut().find(|(name, _)| *name == heading) {
+                Some((_, rows)) => rows.push(row),
+                None => groups.push((heading, vec![row])),
+            }
         }
-        if let Some(variable) = arg.get_env() {
-            let variable = variable.to_string_lossy().into_owned();
-            let (_, commands) = variables.entry(variable).or_insert_with(|| (written(arg), BTreeSet::new()));
-            commands.insert(name.to_owned());
+        for (heading, rows) in groups {
+            self.text += &heading.map(|heading| format!("{heading}:\n\n")).unwrap_or_default();
+            self.text += &table(&rows);
         }
-    }
-    for (heading, args) in groups {
-        if let Some(heading) = heading {
-            writeln!(text, "{heading}:\n").expect("a text grows");
+        if !shared.is_empty() {
+            self.text += &format!("As for [`claimcheck run`](#claimcheck-run): {}.\n\n", shared.join(", "));
         }
-        table(text, &args);
-    }
-    for below in subcommands(command) {
-        describe(text, variables, &format!("{name} {}", below.get_name()), below);
+        for below in subcommands(command) {
+            self.add(&format!("{name} {}", below.get_name()), below);
+        }
     }
 }
 
@@ -124,22 +145,23 @@ fn describe(text: &mut String, variables: &mut Variables, name: &str, command: &
 fn page() -> String {
     let mut command = Cli::command();
     command.build();
-    let mut text = HEAD.to_owned();
-    let general: Vec<&Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).collect();
-    table(&mut text, &general);
-    let mut variables = Variables::new();
+    let general: Vec<String> = command.get_arguments().filter(|arg| arg.is_global_set()).map(row).collect();
+    let mut page = Page { text: HEAD.to_owned() + &table(&general), ..Page::default() };
     for below in subcommands(&command) {
-        describe(&mut text, &mut variables, &format!("claimcheck {}", below.get_name()), below);
+        page.add(&format!("claimcheck {}", below.get_name()), below);
     }
-    text.push_str("## Variables\n\nArguments that a variable sets, too; the argument takes precedence.\n\n");
-    text.push_str("| variable | argument | commands |\n|---|---|---|\n");
-    for (variable, (argument, commands)) in variables {
-        let commands: Vec<&str> =
-            commands.iter().map(|name| name.trim_start_matches("claimcheck ")).collect();
-        writeln!(text, "| `{variable}` | {} | {} |", argument.replace('|', "\\|"), commands.join(", "))
-            .expect("a text grows");
-    }
-    text
+    let variables: String = page
+        .variables
+        .into_iter()
+        .map(|(variable, (argument, commands))| {
+            let commands = commands.into_iter().collect::<Vec<_>>().join(", ");
+            format!("| `{variable}` | {} | {commands} |\n", argument.replace('|', "\\|"))
+        })
+        .collect();
+    page.text
+        + "## Variables\n\nArguments that a variable sets, too; the argument takes precedence.\n\n\
+           | variable | argument | commands |\n|---|---|---|\n"
+        + &variables
 }
 
 #[test]
