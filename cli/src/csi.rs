@@ -275,6 +275,7 @@ fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: O
         environment.insert("restarts".to_owned(), "excluded".to_owned());
     }
     RunInfo {
+        schema: RunInfo::SCHEMA,
         cases: planned.len(),
         cluster: ClusterKind::Csi,
         driver: capabilities.name.clone(),

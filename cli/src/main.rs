@@ -4,6 +4,8 @@
 mod out;
 
 mod against;
+#[cfg(test)]
+mod book;
 mod cluster;
 mod compare;
 mod csi;

@@ -23,7 +23,7 @@ pub struct Args {
     /// Include the rights for `run --image-pull-secret`
     #[arg(long, value_name = "NAMESPACE/NAME")]
     image_pull_secret: Option<PullSecret>,
-    /// Include the rights to follow the taps of a driver in this namespace; see manifests/README.md
+    /// Include the rights to follow the taps of a driver in this namespace; see docs/ci/existing.md
     #[arg(long, value_name = "NAMESPACE")]
     tap: Option<String>,
 }

@@ -444,6 +444,7 @@ mod tests {
         let dump =
             FailureDump { case: case.clone(), objects: Vec::new(), events: Vec::new(), logs: Vec::new() };
         let earlier = [
+            (Event::RunStarted(RunInfo::default()), r#""schema":0,"#, ""),
             (Event::ComponentExited(ComponentEnd::default()), r#""component_exited""#, r#""ended""#),
             (Event::FailureDump(dump), r#""failure_dump""#, r#""evidence""#),
             (Event::Load(LoadEvent::Started(LoadPlan::default())), r#""started""#, r#""began""#),

@@ -24,6 +24,9 @@ pub struct ComponentEnd {
 /// The run: driver, cluster and environment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
+    /// The version of the schema of all events, [`Self::SCHEMA`]; 0 in files of earlier versions.
+    #[serde(default)]
+    pub schema: u32,
     /// The number of cases.
     pub cases: usize,
     /// The kind of cluster.
@@ -39,6 +42,12 @@ pub struct RunInfo {
     /// Further information for readers of the report: kernel, processors, privilege, command line.
     #[serde(deserialize_with = "read_environment")]
     pub environment: BTreeMap<String, String>,
+}
+
+impl RunInfo {
+    /// The version of the schema of `events.ndjson`. Events and fields may be added under the same version; one that
+    /// changes its name or meaning, or is removed, raises it.
+    pub const SCHEMA: u32 = 1;
 }
 
 /// Reads the environment of a run: earlier versions of claimcheck wrote `privilege` as `lane`.

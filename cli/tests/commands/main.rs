@@ -18,6 +18,7 @@ mod logs;
 mod monitor;
 mod monitor_install;
 mod observe;
+mod pages;
 mod permissions;
 mod private_files;
 mod push;

@@ -24,7 +24,7 @@ use nix::{
 /// What both observe in objects alone.
 const PHASES: [Phase; 6] =
     [Phase::Provision, Phase::Bind, Phase::Schedule, Phase::Attach, Phase::Detach, Phase::Delete];
-/// By how much two watches of one object may differ, as dashboards/README.md states; seconds.
+/// By how much two watches of one object may differ, as docs/operators/monitor.md states; seconds.
 const TOLERANCE: f64 = 1.0;
 /// How long the last events of the monitor may be under way.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -1,5 +1,5 @@
-//! `ci/github/e2e.yaml`, as far as it can be tried without GitHub: it is YAML of a workflow's shape, and the
-//! commands, paths and variables that it names are there.
+//! `.github/workflows`, as far as they can be tried without GitHub: they are YAML of a workflow's shape, and the
+//! commands, paths and variables that `e2e.yaml` names are there.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn root() -> &'static Path {
 }
 
 fn workflow() -> Value {
-    let text = std::fs::read_to_string(root().join("ci/github/e2e.yaml")).expect("the workflow");
+    let text = std::fs::read_to_string(root().join(".github/workflows/e2e.yaml")).expect("the workflow");
     serde_saphyr::from_str(&text).expect("YAML")
 }
 
@@ -23,17 +23,41 @@ fn commands(workflow: &Value) -> Vec<&str> {
     steps(workflow).iter().filter_map(|step| step["run"].as_str()).flat_map(str::lines).collect()
 }
 
+/// A moving branch is no version of an action.
+fn is_pinned(action: &str) -> bool {
+    action.split_once('@').is_some_and(|(_, version)| version.starts_with('v'))
+}
+
+#[test]
+fn workflows_pin_actions_and_run_scripts_that_exist() {
+    let folder = std::fs::read_dir(root().join(".github/workflows")).expect("the workflows");
+    let mut names = Vec::new();
+    for file in folder.map(|entry| entry.expect("an entry").path()) {
+        let text = std::fs::read_to_string(&file).expect("text");
+        let workflow: Value = serde_saphyr::from_str(&text).expect("YAML");
+        assert!(workflow["permissions"].is_object() && workflow["on"].is_object(), "{}", file.display());
+        for job in workflow["jobs"].as_object().expect("jobs").values() {
+            for step in job["steps"].as_array().expect("a job with steps") {
+                assert!(step["uses"].is_string() != step["run"].is_string(), "{step}");
+                assert!(step["uses"].as_str().is_none_or(is_pinned), "{step}");
+                let commands = step["run"].as_str().into_iter().flat_map(str::lines);
+                let scripts =
+                    commands.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("ci/")));
+                for script in scripts {
+                    assert!(root().join(script).exists(), "{}: {script}", file.display());
+                }
+            }
+        }
+        names.push(file.file_name().expect("a name").to_string_lossy().into_owned());
+    }
+    names.sort();
+    assert_eq!(names, ["e2e.yaml", "release.yaml", "test.yaml"]);
+}
+
 #[test]
 fn every_step_does_one_thing() {
     let workflow = workflow();
     assert!(workflow["on"].get("pull_request").is_some());
-    for step in steps(&workflow) {
-        assert!(step["uses"].is_string() != step["run"].is_string(), "{step}");
-        // A moving branch of somebody else's is nobody's version.
-        let pinned =
-            |action: &str| action.split_once('@').is_some_and(|(_, version)| version.starts_with('v'));
-        assert!(step["uses"].as_str().is_none_or(pinned), "{step}");
-    }
     assert_eq!(workflow["permissions"], serde_json::json!({ "contents": "read" }));
     let versions = workflow["jobs"]["kind"]["strategy"]["matrix"]["kubernetes"].as_array().expect("a matrix");
     assert!(

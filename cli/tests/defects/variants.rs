@@ -9,6 +9,7 @@ use crate::{Devices, Directories, Images, Volumes, is_possible, several_at_a_tim
 /// Set by `ci/variants --write`.
 const WRITE: &str = "CLAIMCHECK_WRITE_VARIANTS";
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/variants.md");
+const SPECIFICATION: &str = "https://github.com/container-storage-interface/spec/blob/v1.12.0/spec.md";
 
 /// Variants that one driver has together, and cases that could fail for them: a run of all cases with each variant alone
 /// takes minutes, so only `ci/variants` does that.
@@ -200,7 +201,9 @@ fn page() -> String {
     for variant in Variant::all() {
         let permit = variant.permit();
         let (name, effect) = (variant.name(), cell(&variant.effect()));
-        let (section, sentence) = (permit.section, cell(permit.sentence));
+        // Links within the specification.
+        let sentence = permit.sentence.replace("](#", &format!("]({SPECIFICATION}#"));
+        let (section, sentence) = (permit.section, cell(&sentence));
         writeln!(page, "| `{name}` | {effect} | {section}: \"{sentence}\" |").unwrap();
     }
     write!(page, "\n{} variants.\n", Variant::all().len()).unwrap();

@@ -20,7 +20,7 @@ const PROGRAMS: [(Name, &str); 5] = [
     (Name::SnapshotController, "snapshot-controller"),
 ];
 
-/// Flags with other defaults, which ARCHITECTURE.md lists.
+/// Flags with other defaults, which docs/contributors/differences.md lists.
 const OTHER_DEFAULTS: [&str; 5] = [
     "kube-api-qps",
     "kube-api-burst",

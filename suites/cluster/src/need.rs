@@ -32,7 +32,7 @@ pub enum Need {
     Variant(Variant),
     /// The controllers remove VolumeAttachments that no attacher handles, once the driver needs no attachment.
     Retract,
-    /// The sidecars are the built-in ones: upstream's behave differently, as ARCHITECTURE.md lists.
+    /// The sidecars are the built-in ones: upstream's behave differently, as docs/contributors/differences.md lists.
     BuiltinSidecars,
     /// The sidecars are the built-in ones: upstream's fail the case, by this issue.
     FixedSidecars(&'static str),
@@ -155,8 +155,8 @@ impl claimcheck_engine::Need for Need {
             ),
             Self::BuiltinSidecars => unless(
                 !cluster.upstream_sidecars,
-                "kubernetes-csi's sidecars behave differently, see ARCHITECTURE.md: use --sidecars ours, or omit \
-                 --sidecar",
+                "kubernetes-csi's sidecars behave differently, see docs/contributors/differences.md: use \
+                 --sidecars ours, or omit --sidecar",
             ),
             Self::FixedSidecars(issue) => cluster.upstream_sidecars.then(|| {
                 format!(

@@ -270,6 +270,7 @@ impl Run {
         });
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.started));
         let info = RunInfo {
+            schema: RunInfo::SCHEMA,
             cases: planned.len(),
             cluster: options.place.kind(),
             driver: cluster.driver_name().to_owned(),
