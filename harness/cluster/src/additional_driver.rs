@@ -19,13 +19,15 @@ use tokio::{
     sync::{Mutex, OwnedMutexGuard},
 };
 
-use super::{
-    accounts::OF_ADDITIONAL_DRIVERS,
-    controllers::SIDECAR_FLAGS,
+use crate::{
     driver_command::{BUILTIN, DriverCommand},
-    node::{Common, Node},
-    node_driver::{NodeDriver, NodeDriverError, Plugin, ProcessCredentials, Registrar},
-    supervisor::{Disruption, Supervised},
+    embedded::{
+        accounts::OF_ADDITIONAL_DRIVERS,
+        controllers::SIDECAR_FLAGS,
+        node::{Common, Node},
+        node_driver::{NodeDriver, NodeDriverError, Plugin, ProcessCredentials, Registrar},
+        supervisor::{Disruption, Supervised},
+    },
 };
 
 /// How long the controllers of an unused driver keep running for the next case that requests it.

@@ -6,19 +6,19 @@ use claimcheck_csi::tap::{FaultAction, FaultRule, KnownSecrets};
 use claimcheck_model::{ComponentFault, Denial, DeniedObject, Leak, Log, Unserved};
 use kube::{Api, Client};
 
-use super::{
+use crate::{
     DisruptError, Disruption,
     additional_driver::{AdditionalDriver, DeployError, DriverLease},
-    api_disrupt, api_requests, component_logs,
+    api_requests, component_logs,
     embedded::Embedded,
-    install_components::COMPONENTS,
-    installation::Installation,
+    existing::{self, installation::Installation},
+    faults::FaultSpec,
+    kind::OnKind,
     log_search::{self, LogSearch},
     observer::Observer,
-    on_kind::OnKind,
     properties::Properties,
+    real_nodes::components::COMPONENTS,
 };
-use crate::faults::FaultSpec;
 
 /// A component that a disruptive case may disrupt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,7 +196,7 @@ impl Backend {
             Self::Embedded(embedded) => embedded.disrupt(victim, disruption).await,
             Self::Kind(kind) => kind.nodes().disrupt(client, &COMPONENTS, victim, disruption).await,
             Self::Existing(Some(installation)) if installation.cluster_capabilities.disrupt => {
-                api_disrupt::disrupt(client, &COMPONENTS, victim, disruption).await
+                existing::disrupt::disrupt(client, &COMPONENTS, victim, disruption).await
             }
             Self::Existing(_) => Err(DisruptError::Absent(victim.clone())),
         }

@@ -13,7 +13,7 @@ use claimcheck_deploy::install::{NAMESPACE, accounts};
 use claimcheck_model::{ComponentFault, Denial};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
-use super::{accounts::OF_ADDITIONAL_DRIVERS, control_plane::NODE_USER};
+use crate::embedded::{accounts::OF_ADDITIONAL_DRIVERS, control_plane::NODE_USER};
 
 /// What precedes a denial in the log of a component (`claimcheck_component`'s client).
 const DENIED: &str = "403 Forbidden: ";

@@ -15,7 +15,7 @@ use kube::{
 };
 use tracing::{info, warn};
 
-use super::{component_faults, supervisor::Supervised};
+use crate::{component_faults, embedded::supervisor::Supervised};
 
 /// The label selector of the components' pods.
 pub(super) const COMPONENTS: &str = "app.kubernetes.io/part-of=claimcheck";

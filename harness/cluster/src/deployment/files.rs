@@ -18,7 +18,7 @@ use super::{
     manifests::{Contents, Data, Key},
 };
 use crate::{
-    node::Common,
+    embedded::node::Common,
     sidecars::{Account, Credentials, CredentialsError, Init, InitProgram, Issuer, Refresh, TokenFile, keep},
 };
 

@@ -1,7 +1,21 @@
 //! The embedded cluster: an API server, the built-in one in this process or upstream's, and components as processes
 //! around it.
 
+pub(crate) mod accounts;
+pub(crate) mod control_plane;
+mod controller_manager;
+pub(crate) mod controllers;
+mod denials;
+mod last_lines;
+mod leaks;
+pub(crate) mod node;
+pub(crate) mod node_driver;
 mod options;
+pub(crate) mod orphaned_loop_devices;
+pub(crate) mod stock;
+pub(crate) mod stock_controllers;
+pub(crate) mod supervisor;
+mod unserved;
 mod up;
 
 use std::{
@@ -21,26 +35,26 @@ use kube::Client;
 use tokio::sync::Mutex;
 
 pub(super) use self::up::writing;
+use self::{
+    control_plane::ControlPlane,
+    controllers::Controllers,
+    node::{Common, Node},
+    supervisor::Supervised,
+};
 pub use self::{
     options::{DriverPolicy, Instrumentation, Options},
     up::UpError,
 };
-use super::{
+use crate::{
     DisruptError, Disruption, NoFaults, Victim,
     additional_driver::{AdditionalDriver, DeployError, DriverLease, RunningDriver},
     call_faults::CallFaults,
     component_faults, component_logs,
-    control_plane::ControlPlane,
-    controllers::Controllers,
-    denials, leaks,
+    faults::{self, FaultSpec},
     log_search::LogSearch,
-    node::{Common, Node},
     observer::Observer,
     sidecars::{Refresh, Sidecars},
-    supervisor::Supervised,
-    unserved,
 };
-use crate::faults::{self, FaultSpec};
 
 /// The processes of an embedded cluster. Dropping it kills them.
 pub(crate) struct Embedded {

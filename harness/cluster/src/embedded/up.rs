@@ -31,24 +31,26 @@ use kube::{Client, api::PostParams};
 use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
 
-use super::{Embedded, Options};
+use super::{
+    Embedded, Options,
+    accounts::ControllerAccounts,
+    control_plane::{self, ControlPlane, ControlPlaneError},
+    controllers::Controllers,
+    node::{Common, Node},
+    node_driver::{Plugin, ProcessCredentials, Registrar},
+    supervisor::{OURSELVES, Supervised},
+};
 use crate::{
     DriverCommand,
-    accounts::ControllerAccounts,
     backend::Backend,
     capabilities,
     cluster::{ApiServer, Cluster, DriverUnderTest, Streams},
     component_faults,
-    control_plane::{self, ControlPlane, ControlPlaneError},
-    controllers::Controllers,
     deployment::PrepareDeploymentError,
     log_search::Disclosures,
-    node::{Common, Node},
-    node_driver::{Plugin, ProcessCredentials, Registrar},
     observer::{Check, Observer, Trigger, WaitError},
     reachable_nodes::{self, ReachableNodes},
     sidecars::{Issuer, Sidecars, StartSidecarsError, Target, plan::Replaceable},
-    supervisor::{OURSELVES, Supervised},
 };
 use claimcheck_component::client::client;
 use claimcheck_deploy::install::{DriverSecrets, InstallError};

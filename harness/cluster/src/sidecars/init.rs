@@ -12,7 +12,7 @@ use super::{
     credentials::{Credentials, CredentialsError, Issuer},
     plan::{Placement, Role},
 };
-use crate::{
+use crate::embedded::{
     node::{Common, Paths},
     supervisor::last_output,
 };

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use claimcheck_controllers::Name;
 use claimcheck_model::nearest;
 
-use crate::stock_controllers::plan::is_replaced;
+use crate::embedded::stock_controllers::plan::is_replaced;
 
 /// A built-in component that `--sidecar` replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

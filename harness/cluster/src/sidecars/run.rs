@@ -19,7 +19,7 @@ use super::{
     credentials::{Credentials, CredentialsError, Issuer},
     plan::{Placement, Role, Socket},
 };
-use crate::{
+use crate::embedded::{
     node::{Common, Node, Paths},
     supervisor::{Disruption, Supervised},
 };

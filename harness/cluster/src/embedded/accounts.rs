@@ -18,11 +18,8 @@ use claimcheck_substrate::STATE_DIR;
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, api::PostParams};
 
-use crate::{
-    control_plane::ControlPlane,
-    embedded::{UpError, writing},
-    sidecars::plan::Replaceable,
-};
+use super::{UpError, control_plane::ControlPlane, writing};
+use crate::sidecars::plan::Replaceable;
 
 /// The controllers that additional drivers have, whether or not those of the driver under test run.
 pub(crate) const OF_ADDITIONAL_DRIVERS: [Name; 3] = [Name::Provisioner, Name::Resizer, Name::Attacher];
@@ -44,7 +41,7 @@ impl ControllerAccounts {
 
     /// Creates the accounts and roles of these controllers, of the stock sidecars without roles of their own, and of the
     /// nodes, and writes the credentials of the controllers. The sidecars may read these Secrets.
-    pub(crate) async fn prepare(
+    pub(super) async fn prepare(
         &self,
         control_plane: &ControlPlane,
         client: &Client,

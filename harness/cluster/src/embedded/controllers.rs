@@ -14,14 +14,16 @@ use futures::future::join_all;
 use kube::Client;
 
 use super::{
-    component_faults::BuiltinUsers,
+    UpError,
     control_plane::ControlPlane,
     controller_manager,
-    embedded::UpError,
     node::{Common, Node},
-    sidecars::plan::{self, ControlPlaneKind, Replaceable},
     stock_controllers,
     supervisor::{Disruption, Supervised},
+};
+use crate::{
+    component_faults::BuiltinUsers,
+    sidecars::plan::{self, ControlPlaneKind, Replaceable},
 };
 
 /// The processes of the controllers.
@@ -33,7 +35,7 @@ pub(super) struct Controllers {
 
 /// Flags of the sidecars on virtual nodes. They have upstream's defaults, with which a failed call is retried after a
 /// second at the earliest, and capacities are not published; those are in the namespace of the components.
-pub(super) const SIDECAR_FLAGS: [&str; 6] = [
+pub(crate) const SIDECAR_FLAGS: [&str; 6] = [
     "--retry-interval-start=100ms",
     "--retry-interval-max=1m",
     "--worker-threads=32",

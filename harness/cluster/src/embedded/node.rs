@@ -20,11 +20,13 @@ use tokio::{
 
 use super::{
     accounts::ControllerAccounts,
-    log_search::Disclosures,
     node_driver::{NodeDriver, NodeDriverError, Plugin},
+    supervisor::Supervised,
+};
+use crate::{
+    log_search::Disclosures,
     secrets::Secrets,
     sidecars::{Init, InitError},
-    supervisor::Supervised,
 };
 use claimcheck_component::writes::WRITES_ENV;
 use claimcheck_component::{MARKER, logging};
@@ -32,7 +34,7 @@ use claimcheck_report::metrics::Components;
 
 /// The paths of a node.
 #[derive(Clone, Debug)]
-pub(super) struct Paths {
+pub(crate) struct Paths {
     pub name: String,
     /// In the run's namespace.
     pub kubelet: PathBuf,
@@ -42,7 +44,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    pub(super) fn of(name: &str) -> Self {
+    pub(crate) fn of(name: &str) -> Self {
         let dir = Path::new(STATE_DIR).join("n").join(name);
         Self {
             name: name.to_owned(),
@@ -52,14 +54,14 @@ impl Paths {
         }
     }
 
-    pub(super) fn registry(&self) -> PathBuf {
+    pub(crate) fn registry(&self) -> PathBuf {
         self.kubelet.join("plugins_registry")
     }
 }
 
 /// The common data of all nodes of a cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Common {
+pub(crate) struct Common {
     pub ourselves: PathBuf,
     pub logs: PathBuf,
     pub plugin: Plugin,
@@ -92,7 +94,7 @@ pub(super) struct Common {
 
 impl Common {
     /// One of the built-in components as a process.
-    pub(super) fn component(
+    pub(crate) fn component(
         &self,
         name: String,
         args: Vec<OsString>,
@@ -118,7 +120,7 @@ impl Common {
 
     /// Removes the secrets of the run, those of the program's own command line, and tokens from what it logs, as it logs
     /// them.
-    pub(super) fn without_secrets(&self, mut spec: ProcessSpec) -> ProcessSpec {
+    pub(crate) fn without_secrets(&self, mut spec: ProcessSpec) -> ProcessSpec {
         let (known, own) = (self.known_secrets.clone(), KnownSecrets::default());
         own.add(Secrets::of(spec.args.iter().filter_map(|word| word.to_str())).iter());
         spec.filter = Some(self.disclosures.filter(&spec.log, known, own));
@@ -126,20 +128,20 @@ impl Common {
     }
 
     /// Arguments with which one of the built-in components serves its metrics.
-    pub(super) fn metrics_args(&self, component: &str, node: Option<&str>) -> Vec<OsString> {
+    pub(crate) fn metrics_args(&self, component: &str, node: Option<&str>) -> Vec<OsString> {
         let args = self.metrics.as_ref().map(|metrics| metrics.args(component, node));
         args.into_iter().flatten().map(OsString::from).collect()
     }
 
     /// Starts a component, and keeps it running.
-    pub(super) fn start(&self, spec: ProcessSpec) -> Result<Supervised, SpawnError> {
+    pub(crate) fn start(&self, spec: ProcessSpec) -> Result<Supervised, SpawnError> {
         Supervised::start(spec, self.ends.clone())
     }
 }
 
 /// A running virtual node.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub paths: Paths,
     pub agent: Supervised,
     pub driver: NodeDriver,
@@ -151,7 +153,7 @@ pub(super) struct Node {
 
 /// A node cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NodeError {
+pub(crate) enum NodeError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     #[error(transparent)]
@@ -171,7 +173,7 @@ pub(super) enum NodeError {
 
 impl Node {
     /// Starts a node's processes, after its init containers, with this kubeconfig for its agent. It is ready once its agent reports so in the API.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         common: &Common,
         (name, is_first): (&str, bool),
         kubeconfig: &str,
@@ -213,7 +215,7 @@ impl Node {
     }
 
     /// The name of its runtime, and its log.
-    pub(super) fn runtime_log(&self) -> (String, String) {
+    pub(crate) fn runtime_log(&self) -> (String, String) {
         let log = fs::read(&self.runtime_log).unwrap_or_default();
         (runtime_name(&self.paths), String::from_utf8_lossy(&log).into_owned())
     }

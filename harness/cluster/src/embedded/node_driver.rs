@@ -11,15 +11,17 @@ use claimcheck_substrate::{KUBELET_DIR, NodeNamespace, SpawnError};
 use tokio::task::JoinHandle;
 
 use super::{
-    driver_command::{DriverCommand, PlaceholderValues},
     node::{Common, Paths},
-    sidecars::Credentials,
     supervisor::Supervised,
+};
+use crate::{
+    driver_command::{DriverCommand, PlaceholderValues},
+    sidecars::Credentials,
 };
 
 /// A driver and its directory.
 #[derive(Clone, Debug)]
-pub(super) struct Plugin {
+pub(crate) struct Plugin {
     /// Its directory below `plugins`. Not the driver's name, which is known only once it runs.
     pub directory: String,
     /// Its command line on a node.
@@ -36,14 +38,14 @@ pub(super) struct Plugin {
 
 /// The credentials of a driver's processes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ProcessCredentials {
+pub(crate) struct ProcessCredentials {
     pub node: Option<Credentials>,
     pub controller: Option<Credentials>,
 }
 
 /// What registers a driver with the agent of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Registrar {
+pub(crate) enum Registrar {
     /// A task of this process.
     Builtin,
     /// A program of `--sidecar registrar`.
@@ -57,28 +59,28 @@ const CONTROLLER_SOCKET: &str = "controller.sock";
 
 impl Plugin {
     /// Its socket on a node, as seen from outside of the node's namespace.
-    pub(super) fn socket(&self, paths: &Paths) -> PathBuf {
+    pub(crate) fn socket(&self, paths: &Paths) -> PathBuf {
         self.outside_node(paths, NODE_SOCKET)
     }
 
     /// The socket of its controller service, which runs on the first node.
-    pub(super) fn controller_socket(&self, first: &Paths) -> PathBuf {
+    pub(crate) fn controller_socket(&self, first: &Paths) -> PathBuf {
         let socket = if self.controller.is_some() { CONTROLLER_SOCKET } else { NODE_SOCKET };
         self.outside_node(first, socket)
     }
 
     /// Its socket on a node, as seen by the node's agent and the driver.
-    pub(super) fn socket_in_node(&self) -> PathBuf {
+    pub(crate) fn socket_in_node(&self) -> PathBuf {
         self.in_node(NODE_SOCKET)
     }
 
     /// A socket in its directory on a node, as seen from outside of the node's namespace.
-    pub(super) fn outside_node(&self, paths: &Paths, socket: &str) -> PathBuf {
+    pub(crate) fn outside_node(&self, paths: &Paths, socket: &str) -> PathBuf {
         paths.kubelet.join(self.below_kubelet(socket))
     }
 
     /// A socket as seen by the node's agent and the driver.
-    pub(super) fn in_node(&self, socket: &str) -> PathBuf {
+    pub(crate) fn in_node(&self, socket: &str) -> PathBuf {
         Path::new(KUBELET_DIR).join(self.below_kubelet(socket))
     }
 
@@ -127,7 +129,7 @@ impl Plugin {
 
     /// Starts its controller, if that is a separate process: on the first node, like the pod of a
     /// Deployment that was scheduled there.
-    pub(super) fn start_controller(
+    pub(crate) fn start_controller(
         &self,
         common: &Common,
         first: &Paths,
@@ -141,7 +143,7 @@ impl Plugin {
 
 /// A running driver on a node. Dropping it kills the process and removes the registration.
 #[derive(Debug)]
-pub(super) struct NodeDriver {
+pub(crate) struct NodeDriver {
     pub process: Supervised,
     /// None if a stock program registers it.
     registrar: Option<JoinHandle<()>>,
@@ -149,7 +151,7 @@ pub(super) struct NodeDriver {
 
 /// A driver cannot be started on a node.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NodeDriverError {
+pub(crate) enum NodeDriverError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     #[error("cannot prepare {path} for a driver")]
@@ -162,7 +164,7 @@ pub(super) enum NodeDriverError {
 
 impl NodeDriver {
     /// Starts the driver. It is ready once the node's CSINode contains it.
-    pub(super) fn start(
+    pub(crate) fn start(
         common: &Common,
         paths: &Paths,
         namespace: NodeNamespace,

@@ -5,8 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use insta::assert_snapshot;
 
 use super::{
-    kind::{Collected, KindCluster, KindEnvironment, KindError},
-    kind_image::Image,
+    image::Image,
+    nodes::{Collected, KindCluster, KindEnvironment, KindError},
 };
 use claimcheck_kind::{KindOptions, Standing, testing::Fake};
 

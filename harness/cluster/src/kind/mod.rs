@@ -1,5 +1,18 @@
 //! A kind cluster with the built-in components: `--cluster kind`.
 
+mod additional_driver;
+pub(crate) mod disrupt;
+#[cfg(test)]
+mod disrupt_tests;
+pub(crate) mod image;
+mod loops;
+pub(crate) mod nodes;
+#[cfg(test)]
+mod nodes_tests;
+mod objects;
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -10,20 +23,23 @@ use kube::Client;
 use tokio::sync::Mutex;
 use tracing::{error, info, warn};
 
-use super::{
+use self::{
+    additional_driver::AdditionalDrivers,
+    nodes::{Collected, KindCluster, KindEnvironment, KindError},
+};
+use crate::{
     Cluster, ClusterCapabilities, NoFaults,
     additional_driver::{AdditionalDriver, DeployError, DriverLease},
     backend::Backend,
     call_faults::CallFaults,
-    install_components::{InstallComponentsError, install_components},
-    kind::{Collected, KindCluster, KindEnvironment, KindError},
-    kind_additional_driver::AdditionalDrivers,
-    objects,
+    faults::{self, FaultSpec},
     observer::Observer,
-    real::ClassChoice,
-    unregistered::by_kubelets,
+    real_nodes::{
+        ClassChoice,
+        components::{InstallComponentsError, install_components},
+        unregistered::by_kubelets,
+    },
 };
-use crate::faults::{self, FaultSpec};
 use claimcheck_component::client::{self, ClientError};
 use claimcheck_deploy::install::{self, Sidecars, Variant};
 use claimcheck_kind::{DATA_DIR, KindOptions};

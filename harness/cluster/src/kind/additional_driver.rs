@@ -7,10 +7,10 @@ use claimcheck_informer::Kind;
 use kube::Client;
 use tokio::sync::{Mutex, OnceCell};
 
-use super::{
+use crate::{
     additional_driver::{AdditionalDriver, DeployError, DriverLease, declare},
-    install_components::registered,
     observer::{Observer, Trigger},
+    real_nodes::components::registered,
 };
 use claimcheck_deploy::install::{self, additional_driver_objects};
 

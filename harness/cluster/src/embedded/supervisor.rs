@@ -16,7 +16,8 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{last_lines::last_lines, secrets::Secrets};
+use super::last_lines::last_lines;
+use crate::secrets::Secrets;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -34,7 +35,7 @@ const STEADY_AGAIN: Duration = Duration::from_secs(2);
 
 /// The running binary: the program of built-in components. The link, not its target: a program that was rebuilt meanwhile
 /// has no path.
-pub(super) const OURSELVES: &str = "/proc/self/exe";
+pub(crate) const OURSELVES: &str = "/proc/self/exe";
 
 /// A disruption of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl Supervised {
     }
 
     /// Whether it is a built-in component.
-    pub(super) fn is_builtin(&self) -> bool {
+    pub(crate) fn is_builtin(&self) -> bool {
         is_builtin(&self.spec)
     }
 
@@ -110,12 +111,12 @@ impl Supervised {
     }
 
     /// The file with its output.
-    pub(super) fn log(&self) -> &Path {
+    pub(crate) fn log(&self) -> &Path {
         &self.spec.log
     }
 
     /// Its whole output, with the secrets of its command line redacted.
-    pub(super) fn output(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         // The output of a vendor's driver need not be UTF-8.
         let log = fs::read(&self.spec.log).unwrap_or_default();
         hidden(&self.spec).hide(&String::from_utf8_lossy(&log))

@@ -14,7 +14,7 @@ use std::path::Path;
 use claimcheck_controllers::Name;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::embedded::{
     controller_manager::{self, CLIENT_LIMITS},
     stock::CONTROLLER_MANAGER,
 };

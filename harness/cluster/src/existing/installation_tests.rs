@@ -15,11 +15,9 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{
-    Cluster, ClusterCapabilities, DisruptError, Disruption, Victim,
-    installation::{Install, InstallationError},
-    on_kind_tests::Machine,
-    real::Target,
+use super::installation::{Install, InstallationError};
+use crate::{
+    Cluster, ClusterCapabilities, DisruptError, Disruption, Victim, kind::tests::Machine, real_nodes::Target,
 };
 use claimcheck_deploy::install::{self, Options, Variant};
 

@@ -12,7 +12,7 @@ use std::{
 use claimcheck_files::{make_tree_private, write_private};
 use tracing::{error, info, warn};
 
-use super::{kind_image::Image, kind_loops};
+use super::{image::Image, loops};
 use claimcheck_kind::{
     Cluster, ClusterLock, ConfigError, Create, Engine, Kind, KindOptions, OwnedCluster, OwnedError,
     Preflight, PreflightRequest, Prerequisites, ProgramError, Store, Teardown, TeardownError, Tools,
@@ -170,7 +170,7 @@ impl KindCluster {
         let cluster = Self { kind, engine, owned, logs: environment.logs.clone() };
         let nodes = cluster.kind.nodes(&name).await;
         let nodes = nodes.map_err(|source| KindError::Nodes { name: name.clone(), source })?;
-        kind_loops::make(&cluster.engine, &nodes).await;
+        loops::make(&cluster.engine, &nodes).await;
         for image in &environment.images {
             let loaded = cluster.load(image).await;
             loaded.map_err(|source| KindError::Load { name: name.clone(), source })?;

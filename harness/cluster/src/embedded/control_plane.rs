@@ -12,13 +12,13 @@ use claimcheck_model::{Denial, DeniedObject, Unserved};
 use kube::Client;
 
 use super::{
-    api_requests,
     stock::{Assets, Stock, StockError},
     stock_controllers::ControllerPrograms,
 };
+use crate::api_requests;
 
 /// The prefix of the users of nodes, and their group (apiserver pkg/authentication/user/user.go, and pkg/auth/nodeidentifier).
-pub(super) const NODE_USER: &str = "system:node:";
+pub(crate) const NODE_USER: &str = "system:node:";
 pub(super) const NODE_GROUP: &str = "system:nodes";
 
 /// The kind of API server.

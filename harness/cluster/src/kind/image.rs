@@ -7,11 +7,11 @@ use std::{
 
 use tracing::{info, warn};
 
-use super::kind::KindError;
+use super::nodes::KindError;
 use claimcheck_kind::Engine;
 
 /// The Dockerfile of the image; the same file as for manual builds.
-const DOCKERFILE: &str = include_str!("../../../ci/Dockerfile");
+const DOCKERFILE: &str = include_str!("../../../../ci/Dockerfile");
 /// The path at which that file expects the binary, relative to the source tree.
 const BINARY: &str = "target/release/claimcheck";
 

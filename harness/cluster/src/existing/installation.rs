@@ -9,13 +9,15 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Api, Client, api::ListParams};
 use tracing::{error, info, warn};
 
-use super::{
+use super::controller_node::{self, ControllerNodeWatch};
+use crate::{
     Cluster, ClusterCapabilities,
     backend::Backend,
     component_logs,
-    controller_node::{self, ControllerNodeWatch},
-    install_components::{InstallComponentsError, install_components},
-    real::{Real, RealError, Target},
+    real_nodes::{
+        Real, RealError, Target,
+        components::{InstallComponentsError, install_components},
+    },
 };
 use claimcheck_deploy::install::{self, InstallError, Variant};
 use claimcheck_kind::{StockController, Version};
@@ -66,14 +68,14 @@ pub enum InstallationError {
 
 /// The components on a cluster. Dropping it removes them, unless they are kept.
 #[derive(Debug)]
-pub(super) struct Installation {
+pub(crate) struct Installation {
     target: Target,
     components: install::Options,
     stays: bool,
     logs: PathBuf,
     /// Watches the node with all volumes, if they are on one node.
     controller_node: Option<ControllerNodeWatch>,
-    pub(super) cluster_capabilities: ClusterCapabilities,
+    pub(crate) cluster_capabilities: ClusterCapabilities,
 }
 
 impl Cluster {
@@ -147,19 +149,19 @@ impl Installation {
     }
 
     /// The built-in components.
-    pub(super) fn components(&self) -> &install::Options {
+    pub(crate) fn components(&self) -> &install::Options {
         &self.components
     }
 
     /// A note on existing volumes, if the controllers have moved to another node.
-    pub(super) fn moved(&self) -> Option<Log> {
+    pub(crate) fn moved(&self) -> Option<Log> {
         let text = self.controller_node.as_ref().and_then(ControllerNodeWatch::moved)?;
         Some(Log { of: format!("Deployment {}", install::CONTROLLERS), text: text.to_owned() })
     }
 
     /// Removes the components, unless they are kept; if something `failed`, after their logs are
     /// written.
-    pub(super) async fn end(mut self, failed: bool) {
+    pub(crate) async fn end(mut self, failed: bool) {
         if failed {
             match self.target.connect().await {
                 Ok(client) => component_logs::write(&client, &self.components.namespace, &self.logs).await,

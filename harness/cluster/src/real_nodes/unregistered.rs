@@ -47,7 +47,7 @@ impl fmt::Display for NodeLogLine {
 }
 
 /// The log lines of the registrars on these nodes, as far as available.
-pub(super) async fn by_registrars(
+pub(crate) async fn by_registrars(
     client: &Client,
     components: &install::Options,
     nodes: &[String],
@@ -95,7 +95,7 @@ async fn log(pods: &Api<Pod>, pod: &str, previous: bool) -> Option<String> {
 }
 
 /// The log lines of the kubelets of these kind nodes about the driver or its registration.
-pub(super) async fn by_kubelets(engine: &Engine, driver: &str, nodes: &[String]) -> Vec<NodeLogLine> {
+pub(crate) async fn by_kubelets(engine: &Engine, driver: &str, nodes: &[String]) -> Vec<NodeLogLine> {
     let mut log_lines = Vec::new();
     for node in nodes.iter().take(NODES) {
         match engine.exec(node, &["sh", "-c", JOURNAL]).await {

@@ -16,13 +16,14 @@ use super::{
     ControllerPrograms,
     plan::{self, Program},
 };
-use crate::{
+use crate::embedded::{
+    UpError,
     control_plane::ControlPlaneError,
     controller_manager,
-    embedded::{UpError, writing},
     node::Common,
     stock::{StockError, spec},
     supervisor::Supervised,
+    writing,
 };
 
 /// Starts them; returns once the controllers have annotated `node`.

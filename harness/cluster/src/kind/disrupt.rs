@@ -14,7 +14,8 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Disruption, Victim, kind::KindCluster};
+use super::nodes::KindCluster;
+use crate::{Disruption, Victim};
 use claimcheck_kind::ProgramError;
 
 /// The timeout for controllers to terminate, or to become available again.
@@ -119,7 +120,7 @@ fn signal(disruption: Disruption) -> Option<&'static str> {
 /// A script that disrupts a node's kubelet; it fails if there is none, or if it still runs after a stop: a case must not
 /// pass because nothing happened. Signals are sent to the process itself, since the `systemctl` of some node images
 /// ignores `kill`.
-pub(super) fn on_kubelet(disruption: Disruption) -> String {
+pub(crate) fn on_kubelet(disruption: Disruption) -> String {
     match disruption {
         Disruption::Kill => "pkill -KILL -x kubelet".to_owned(),
         // A paused process would not handle SIGTERM.
@@ -150,7 +151,7 @@ fn configure_kubelet(args: &[&str]) -> String {
 }
 
 /// A script that signals the processes of a node's containers with these labels; it fails if there is none.
-pub(super) fn on_containers(signal: &str, labels: &[&str]) -> String {
+pub(crate) fn on_containers(signal: &str, labels: &[&str]) -> String {
     let labels: String = labels.iter().map(|label| format!(" --label {label}")).collect();
     format!(
         "ids=$(crictl ps --quiet{labels})\n\
@@ -168,7 +169,7 @@ async fn pods(client: &Client, components: &Components) -> Result<Vec<(String, S
     Ok(pods.into_iter().filter_map(place).collect())
 }
 
-pub(super) async fn list(client: &Client, components: &Components) -> Result<Vec<Pod>, DisruptError> {
+pub(crate) async fn list(client: &Client, components: &Components) -> Result<Vec<Pod>, DisruptError> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);
     let deployment = deployments.get(components.controllers).await?;
     let labels = deployment.spec.selector.match_labels.unwrap_or_default();
@@ -185,7 +186,7 @@ async fn scale(client: &Client, components: &Components, replicas: u32) -> Resul
 }
 
 /// Scales the controllers to zero; returns once they are terminated.
-pub(super) async fn stop(client: &Client, components: &Components) -> Result<(), DisruptError> {
+pub(crate) async fn stop(client: &Client, components: &Components) -> Result<(), DisruptError> {
     let there = list(client, components).await?;
     scale(client, components, 0).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), components.namespace);
@@ -197,7 +198,7 @@ pub(super) async fn stop(client: &Client, components: &Components) -> Result<(),
 }
 
 /// Scales them up again; returns once one is available.
-pub(super) async fn start(client: &Client, components: &Components) -> Result<(), DisruptError> {
+pub(crate) async fn start(client: &Client, components: &Components) -> Result<(), DisruptError> {
     scale(client, components, components.replicas).await?;
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);
     let available = |deployment: Option<&Deployment>| {

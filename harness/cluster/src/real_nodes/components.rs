@@ -5,18 +5,20 @@ use kube::{Client, ResourceExt};
 use tracing::info;
 
 use super::{
-    kind_disrupt::Components,
-    observer::{Check, Observer, Trigger, WaitError},
-    real::{ClassChoice, Real, RealError, is_ready},
+    ClassChoice, Real, RealError, is_ready,
     unregistered::{NodeLogLine, by_registrars},
+};
+use crate::{
+    kind::disrupt::Components,
+    observer::{Check, Observer, Trigger, WaitError},
 };
 use claimcheck_deploy::install::{self, InstallError, nodes::takes_driver};
 
 /// The default class under test: that of the built-in driver.
-pub(super) const CLASS: &str = "claimcheck-directory";
+pub(crate) const CLASS: &str = "claimcheck-directory";
 
 /// The names in the manifests.
-pub(super) const COMPONENTS: Components = Components {
+pub(crate) const COMPONENTS: Components = Components {
     namespace: install::NAMESPACE,
     controllers: install::CONTROLLERS,
     replicas: install::REPLICAS,
@@ -45,7 +47,7 @@ pub enum InstallComponentsError {
 }
 
 /// Installs the components, and waits until pods can use them.
-pub(super) async fn install_components(
+pub(crate) async fn install_components(
     client: Client,
     components: &install::Options,
     class: &ClassChoice,
@@ -68,7 +70,7 @@ pub(super) async fn install_components(
 }
 
 /// Whether the driver is registered with all working kubelets that require it.
-pub(super) fn registered(world: &World, driver: &str) -> Check<()> {
+pub(crate) fn registered(world: &World, driver: &str) -> Check<()> {
     match lacking(world, driver) {
         nodes if nodes.is_empty() => Check::Yes(()),
         nodes => Check::NotYet(format!("not on {}", nodes.join(", "))),

@@ -11,7 +11,7 @@ mod run;
 
 use std::path::PathBuf;
 
-use crate::stock::{self, AssetsError};
+use super::stock::{self, AssetsError};
 
 pub(crate) use self::run::start;
 

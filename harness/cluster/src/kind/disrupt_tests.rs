@@ -14,11 +14,11 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
 use super::{
-    Disruption, Victim,
-    kind::{KindCluster, KindEnvironment},
-    kind_disrupt::{Components, DisruptError, on_containers, on_kubelet},
-    kind_tests::{environment, options},
+    disrupt::{Components, DisruptError, on_containers, on_kubelet},
+    nodes::{KindCluster, KindEnvironment},
+    nodes_tests::{environment, options},
 };
+use crate::{Disruption, Victim};
 use claimcheck_kind::testing::Fake;
 
 const COMPONENTS: Components =

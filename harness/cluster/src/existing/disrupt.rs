@@ -10,26 +10,26 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 
-use super::{
+use crate::{
     Disruption, Victim,
-    kind_disrupt::{self, Components, DisruptError},
+    kind::disrupt::{Components, DisruptError, list, start, stop},
 };
 
 /// The pods of the node plugin.
 const NODE_PLUGIN: &str = "app.kubernetes.io/part-of=claimcheck,app.kubernetes.io/component=node";
 
 /// Disrupts a component; returns once that is done.
-pub(super) async fn disrupt(
+pub(crate) async fn disrupt(
     client: &Client,
     components: &Components,
     victim: &Victim,
     disruption: Disruption,
 ) -> Result<(), DisruptError> {
     match (victim, disruption) {
-        (Victim::Controllers, Disruption::Stop) => kind_disrupt::stop(client, components).await,
-        (Victim::Controllers, Disruption::Start) => kind_disrupt::start(client, components).await,
+        (Victim::Controllers, Disruption::Stop) => stop(client, components).await,
+        (Victim::Controllers, Disruption::Start) => start(client, components).await,
         (Victim::Controllers, Disruption::Kill) => {
-            let pods = kind_disrupt::list(client, components).await?;
+            let pods = list(client, components).await?;
             kill(client, components, &pods).await
         }
         (Victim::Driver(node), Disruption::Kill) => {

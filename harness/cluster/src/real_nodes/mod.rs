@@ -1,6 +1,9 @@
 //! The data of a cluster with real nodes, from its API objects: an existing one, given by a kubeconfig, where only the
-//! components installed for this run are removed (`installation`), or one created by kind (`on_kind`). Cases work in
+//! components installed for this run are removed (`existing/`), or one created by kind (`kind/`). Cases work in
 //! their own namespaces.
+
+pub(crate) mod components;
+pub(crate) mod unregistered;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Instant};
 
@@ -13,7 +16,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-use super::{
+use crate::{
     DriverCapabilities, SupportedCalls,
     backend::Backend,
     cluster::{Cluster, DriverUnderTest, Streams},

@@ -15,11 +15,14 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
+    OnKindError,
+    nodes::KindEnvironment,
+    nodes_tests::{environment, options},
+    with_faults,
+};
+use crate::{
     Cluster, ClusterCapabilities, Disruption, Victim,
-    install_components::{COMPONENTS, InstallComponentsError},
-    kind::KindEnvironment,
-    kind_tests::{environment, options},
-    on_kind::{OnKindError, with_faults},
+    real_nodes::components::{COMPONENTS, InstallComponentsError},
 };
 use claimcheck_deploy::install::{self, Variant};
 use claimcheck_kind::testing::Fake;
@@ -27,7 +30,7 @@ use claimcheck_kind::testing::Fake;
 const DRIVER: &str = "claimcheck.csi.dev";
 
 /// An API server, and a fake `kind` that returns its kubeconfig.
-pub(super) struct Machine {
+pub(crate) struct Machine {
     pub fake: Fake,
     pub client: Client,
     _server: apiserver::Server,
