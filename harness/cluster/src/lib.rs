@@ -21,6 +21,7 @@ mod cluster;
 mod component_faults;
 mod component_logs;
 mod deployment;
+mod disruption;
 mod driver_command;
 mod embedded;
 mod existing;
@@ -36,7 +37,7 @@ mod sidecars;
 pub mod usage;
 
 pub use additional_driver::{AdditionalDriver, DeployError, DriverLease};
-pub use backend::{NoFaults, Victim};
+pub use backend::NoFaults;
 pub use capabilities::{
     DescribeDriverError, DriverCapabilities, DriverDescription, SupportedCalls, declared_by, describe_driver,
 };
@@ -50,6 +51,7 @@ pub use deployment::{
     PlanError as DeploymentPlanError, PrepareDeploymentError, UnpackError,
     Unsupported as UnsupportedInDeployment,
 };
+pub use disruption::{DisruptError, Disruption, Victim};
 pub use driver_command::{DriverCommand, DriverCommandError, PlaceholderValues, split_words};
 pub use embedded::control_plane::{Api, ControlPlaneError};
 pub use embedded::orphaned_loop_devices::{
@@ -57,10 +59,10 @@ pub use embedded::orphaned_loop_devices::{
 };
 pub use embedded::stock::{Assets, AssetsError, StockError};
 pub use embedded::stock_controllers::ControllerPrograms;
-pub use embedded::supervisor::{Disruption, Supervised};
+pub use embedded::supervisor::Supervised;
 pub use embedded::{DriverPolicy, Instrumentation, Options, UpError};
 pub use existing::installation::{Install, InstallationError};
-pub use kind::disrupt::{Components, DisruptError};
+pub use existing::target::Target;
 pub use kind::image::Image;
 pub use kind::nodes::{Collected, KindCluster, KindEnvironment, KindError};
 pub use kind::{KIND_FAULTS, OnKindError};
@@ -69,7 +71,8 @@ pub use observer::{Check, Observer, Trigger, WaitError};
 pub use properties::ClusterCapabilities;
 pub use reachable_nodes::ReachableNodes;
 pub use real_nodes::components::InstallComponentsError;
-pub use real_nodes::{ClassChoice, RealError, Target};
+pub use real_nodes::controllers::Components;
+pub use real_nodes::{ClassChoice, RealError};
 pub use secrets::without_secrets;
 pub use sidecars::{
     AbsentSidecars, AccountChoiceError, ApplyObjectError, CredentialsError, RbacFileError, Sidecar,

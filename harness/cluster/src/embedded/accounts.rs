@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -11,18 +11,41 @@ use claimcheck_apiserver::kubeconfig;
 use claimcheck_component::accounts::CACHE;
 use claimcheck_controllers::Name;
 use claimcheck_deploy::install::{
-    DriverSecrets,
+    DriverSecrets, InstallError,
     accounts::{self, Components, account_objects, create_accounts},
 };
 use claimcheck_substrate::STATE_DIR;
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, api::PostParams};
 
-use super::{UpError, control_plane::ControlPlane, writing};
+use super::{
+    control_plane::{ControlPlane, ControlPlaneError},
+    users::OF_ADDITIONAL_DRIVERS,
+};
 use crate::sidecars::plan::Replaceable;
 
-/// The controllers that additional drivers have, whether or not those of the driver under test run.
-pub(crate) const OF_ADDITIONAL_DRIVERS: [Name; 3] = [Name::Provisioner, Name::Resizer, Name::Attacher];
+/// The credentials of the components cannot be created.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountsError {
+    /// A component has no token.
+    #[error(transparent)]
+    Token(#[from] ControlPlaneError),
+    /// The permissions cannot be installed.
+    #[error(transparent)]
+    Rights(#[from] InstallError),
+    /// The API server rejects a namespace.
+    #[error("the API server cannot be used")]
+    Api(#[from] kube::Error),
+    /// A file cannot be written.
+    #[error("cannot write {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
 
 /// Where processes find the credentials of controllers.
 #[derive(Clone, Debug)]
@@ -48,7 +71,7 @@ impl ControllerAccounts {
         controllers: &[Name],
         stock: &BTreeSet<Replaceable>,
         driver_secrets: DriverSecrets,
-    ) -> Result<(), UpError> {
+    ) -> Result<(), AccountsError> {
         if let DriverSecrets::In(namespaces) = &driver_secrets {
             for namespace in namespaces {
                 ensure_namespace(client, namespace).await?;
@@ -73,11 +96,16 @@ impl ControllerAccounts {
 }
 
 /// Creates a namespace, unless it exists.
-async fn ensure_namespace(client: &Client, name: &str) -> Result<(), UpError> {
+async fn ensure_namespace(client: &Client, name: &str) -> Result<(), AccountsError> {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let namespace = Namespace { metadata, ..Namespace::default() };
     match Api::all(client.clone()).create(&PostParams::default(), &namespace).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
         other => Ok(other.map(drop)?),
     }
+}
+
+fn writing(path: &Path) -> impl FnOnce(io::Error) -> AccountsError {
+    let path = path.to_owned();
+    move |source| AccountsError::Write { path, source }
 }

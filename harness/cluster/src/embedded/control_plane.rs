@@ -14,12 +14,9 @@ use kube::Client;
 use super::{
     stock::{Assets, Stock, StockError},
     stock_controllers::ControllerPrograms,
+    users::{NODE_GROUP, NODE_USER},
 };
 use crate::api_requests;
-
-/// The prefix of the users of nodes, and their group (apiserver pkg/authentication/user/user.go, and pkg/auth/nodeidentifier).
-pub(crate) const NODE_USER: &str = "system:node:";
-pub(super) const NODE_GROUP: &str = "system:nodes";
 
 /// The kind of API server.
 #[derive(Clone, Debug)]

@@ -14,15 +14,16 @@ use futures::future::join_all;
 use kube::Client;
 
 use super::{
-    UpError,
     control_plane::ControlPlane,
     controller_manager,
+    error::UpError,
     node::{Common, Node},
     stock_controllers,
-    supervisor::{Disruption, Supervised},
+    supervisor::Supervised,
+    users::BuiltinUsers,
 };
 use crate::{
-    component_faults::BuiltinUsers,
+    disruption::Disruption,
     sidecars::plan::{self, ControlPlaneKind, Replaceable},
 };
 
@@ -84,7 +85,7 @@ impl Controllers {
             install::apply_definitions(client).await?;
         }
         let names = remaining(control_plane, replaced);
-        common.accounts.prepare(control_plane, client, &names, without_roles, driver_secrets).await
+        Ok(common.accounts.prepare(control_plane, client, &names, without_roles, driver_secrets).await?)
     }
 
     /// Starts them after [`prepare`](Self::prepare), except for those that stock sidecars replace; those that require a

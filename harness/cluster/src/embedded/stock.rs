@@ -21,10 +21,10 @@ use kube::Client;
 use serde_json::json;
 
 use super::{
-    control_plane::{NODE_GROUP, NODE_USER},
     denials,
     last_lines::last_lines,
     supervisor, unserved,
+    users::{NODE_GROUP, NODE_USER},
 };
 use claimcheck_component::client::{ClientError, client};
 use claimcheck_deploy::install::{self, accounts};

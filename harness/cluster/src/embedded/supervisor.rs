@@ -17,7 +17,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::last_lines::last_lines;
-use crate::secrets::Secrets;
+use crate::{disruption::Disruption, secrets::Secrets};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -36,23 +36,6 @@ const STEADY_AGAIN: Duration = Duration::from_secs(2);
 /// The running binary: the program of built-in components. The link, not its target: a program that was rebuilt meanwhile
 /// has no path.
 pub(crate) const OURSELVES: &str = "/proc/self/exe";
-
-/// A disruption of a component.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disruption {
-    /// SIGKILL; it is restarted immediately.
-    Kill,
-    /// SIGTERM, and it stays down until [`Disruption::Start`].
-    Stop,
-    /// Starts it after [`Disruption::Stop`].
-    Start,
-    /// SIGSTOP: it hangs.
-    Pause,
-    /// SIGCONT.
-    Resume,
-    /// Terminates it and restarts it with these additional arguments; with none, with the original ones.
-    Configure(&'static [&'static str]),
-}
 
 /// A supervised component. Dropping it kills the process and ends the supervision.
 #[derive(Debug)]

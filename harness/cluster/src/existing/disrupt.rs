@@ -11,8 +11,8 @@ use kube::{
 };
 
 use crate::{
-    Disruption, Victim,
-    kind::disrupt::{Components, DisruptError, list, start, stop},
+    disruption::{DisruptError, Disruption, Victim},
+    real_nodes::controllers::{Components, list, start, stop},
 };
 
 /// The pods of the node plugin.

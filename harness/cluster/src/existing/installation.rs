@@ -2,21 +2,33 @@
 //!
 //! They are removed whenever the run ends: normally, with an error, or by Ctrl-C, which drops the waiting future.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use claimcheck_model::Log;
+use async_trait::async_trait;
+use claimcheck_csi::tap::KnownSecrets;
+use claimcheck_model::{ComponentFault, Log};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Api, Client, api::ListParams};
 use tracing::{error, info, warn};
 
-use super::controller_node::{self, ControllerNodeWatch};
+use super::{
+    controller_node::{self, ControllerNodeWatch},
+    disrupt::disrupt,
+    target::Target,
+};
 use crate::{
-    Cluster, ClusterCapabilities,
     backend::Backend,
+    cluster::Cluster,
     component_logs,
+    disruption::{DisruptError, Disruption, Victim},
+    log_search::LogSearch,
+    properties::{ClusterCapabilities, Properties},
     real_nodes::{
-        Real, RealError, Target,
-        components::{InstallComponentsError, install_components},
+        Real, RealError,
+        components::{self, COMPONENTS, InstallComponentsError, install_components},
     },
 };
 use claimcheck_deploy::install::{self, InstallError, Variant};
@@ -75,7 +87,7 @@ pub(crate) struct Installation {
     logs: PathBuf,
     /// Watches the node with all volumes, if they are on one node.
     controller_node: Option<ControllerNodeWatch>,
-    pub(crate) cluster_capabilities: ClusterCapabilities,
+    cluster_capabilities: ClusterCapabilities,
 }
 
 impl Cluster {
@@ -120,7 +132,7 @@ impl Cluster {
         let mut installation =
             Installation { target, components, stays, logs, controller_node: None, cluster_capabilities };
         match Box::pin(installation.install_components(client)).await {
-            Ok(real) => Ok(real.with(Backend::Existing(Some(Box::new(installation))))),
+            Ok(real) => Ok(real.with(installation)),
             Err(error) => {
                 installation.end(true).await;
                 Err(error.into())
@@ -148,20 +160,15 @@ impl Installation {
         Ok(real)
     }
 
-    /// The built-in components.
-    pub(crate) fn components(&self) -> &install::Options {
-        &self.components
-    }
-
     /// A note on existing volumes, if the controllers have moved to another node.
-    pub(crate) fn moved(&self) -> Option<Log> {
+    fn moved(&self) -> Option<Log> {
         let text = self.controller_node.as_ref().and_then(ControllerNodeWatch::moved)?;
         Some(Log { of: format!("Deployment {}", install::CONTROLLERS), text: text.to_owned() })
     }
 
     /// Removes the components, unless they are kept; if something `failed`, after their logs are
     /// written.
-    pub(crate) async fn end(mut self, failed: bool) {
+    async fn end(mut self, failed: bool) {
         if failed {
             match self.target.connect().await {
                 Ok(client) => component_logs::write(&client, &self.components.namespace, &self.logs).await,
@@ -172,6 +179,47 @@ impl Installation {
             return;
         }
         remove(&self.target, &self.components).await;
+    }
+}
+
+#[async_trait]
+impl Backend for Installation {
+    fn properties(&self) -> Properties {
+        Properties::real(self.cluster_capabilities)
+    }
+
+    fn outlives_run(&self) -> bool {
+        true
+    }
+
+    async fn search_logs(&self, client: &Client, _driver: &str, known: &KnownSecrets) -> LogSearch {
+        components::search_logs(client, known).await
+    }
+
+    async fn component_faults(&self, client: &Client, since: Duration) -> Vec<ComponentFault> {
+        component_logs::faults(client, &self.components, since).await
+    }
+
+    async fn disrupt(
+        &self,
+        client: &Client,
+        victim: &Victim,
+        disruption: Disruption,
+    ) -> Result<(), DisruptError> {
+        match self.cluster_capabilities.disrupt {
+            true => disrupt(client, &COMPONENTS, victim, disruption).await,
+            false => Err(DisruptError::Absent(victim.clone())),
+        }
+    }
+
+    async fn logs_mentioning(&self, client: &Client, names: &[String]) -> Vec<Log> {
+        let mut logs = component_logs::by_pods(client, COMPONENTS.namespace, names).await;
+        logs.extend(self.moved());
+        logs
+    }
+
+    async fn down(self: Box<Self>, _client: &Client, failed: bool) {
+        self.end(failed).await;
     }
 }
 

@@ -15,10 +15,11 @@ use kube::{
 };
 use serde_json::json;
 
-use super::installation::{Install, InstallationError};
-use crate::{
-    Cluster, ClusterCapabilities, DisruptError, Disruption, Victim, kind::tests::Machine, real_nodes::Target,
+use super::{
+    installation::{Install, InstallationError},
+    target::Target,
 };
+use crate::{Cluster, ClusterCapabilities, DisruptError, Disruption, Victim, kind::tests::Machine};
 use claimcheck_deploy::install::{self, Options, Variant};
 
 /// The components installed on a cluster.

@@ -4,66 +4,14 @@
 //! node's containerd; `crictl` provides their process ids. A killed container is restarted by
 //! the kubelet, so only components that can be scaled down through the API stay down.
 
-use std::time::Duration;
-
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-    runtime::wait::{self, Condition, await_condition, conditions},
-};
-use serde_json::json;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Client, ResourceExt};
 
 use super::nodes::KindCluster;
-use crate::{Disruption, Victim};
-use claimcheck_kind::ProgramError;
-
-/// The timeout for controllers to terminate, or to become available again.
-const TIMEOUT: Duration = Duration::from_secs(120);
-
-/// The names of the built-in components in the cluster.
-#[derive(Clone, Copy, Debug)]
-pub struct Components {
-    /// Their namespace.
-    pub namespace: &'static str,
-    /// The Deployment of the controllers.
-    pub controllers: &'static str,
-    /// The number of replicas: one leader, and standbys.
-    pub replicas: u32,
-    /// The container of the driver, in the pods of the node plugin.
-    pub driver: &'static str,
-}
-
-/// A failed disruption.
-#[derive(Debug, thiserror::Error)]
-pub enum DisruptError {
-    /// The component is not part of the cluster.
-    #[error("{0:?} is not part of this cluster")]
-    Absent(Victim),
-    /// The disruption is not supported here.
-    #[error("{disruption:?} of {victim:?} is not supported here")]
-    Cannot {
-        /// The component.
-        victim: Victim,
-        /// The disruption.
-        disruption: Disruption,
-    },
-    /// The command in the node failed.
-    #[error(transparent)]
-    Node(#[from] ProgramError),
-    /// The API request failed.
-    #[error("cannot change the controllers' Deployment")]
-    Api(#[from] kube::Error),
-    /// The controllers are not terminated, or not available, in time.
-    #[error("the controllers were not {expected} after {} s", TIMEOUT.as_secs())]
-    Late {
-        /// The expected state.
-        expected: &'static str,
-    },
-    /// The watch for them broke.
-    #[error("cannot watch the controllers")]
-    Watch(#[from] wait::Error),
-}
+use crate::{
+    disruption::{DisruptError, Disruption, Victim},
+    real_nodes::controllers::{Components, list, start, stop},
+};
 
 impl KindCluster {
     /// Disrupts a component; returns once that is done.
@@ -167,57 +115,4 @@ async fn pods(client: &Client, components: &Components) -> Result<Vec<(String, S
     let pods = list(client, components).await?;
     let place = |pod: Pod| Some((pod.spec.as_ref()?.node_name.clone()?, pod.uid()?));
     Ok(pods.into_iter().filter_map(place).collect())
-}
-
-pub(crate) async fn list(client: &Client, components: &Components) -> Result<Vec<Pod>, DisruptError> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);
-    let deployment = deployments.get(components.controllers).await?;
-    let labels = deployment.spec.selector.match_labels.unwrap_or_default();
-    let selector: Vec<_> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let pods: Api<Pod> = Api::namespaced(client.clone(), components.namespace);
-    Ok(pods.list(&ListParams::default().labels(&selector.join(","))).await?.items)
-}
-
-async fn scale(client: &Client, components: &Components, replicas: u32) -> Result<(), DisruptError> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);
-    let scale = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
-    deployments.patch_scale(components.controllers, &PatchParams::default(), &scale).await?;
-    Ok(())
-}
-
-/// Scales the controllers to zero; returns once they are terminated.
-pub(crate) async fn stop(client: &Client, components: &Components) -> Result<(), DisruptError> {
-    let there = list(client, components).await?;
-    scale(client, components, 0).await?;
-    let pods: Api<Pod> = Api::namespaced(client.clone(), components.namespace);
-    for pod in there {
-        let uid = pod.uid().unwrap_or_default();
-        until(&pods, &pod.name_any(), conditions::is_deleted(&uid), "gone").await?;
-    }
-    Ok(())
-}
-
-/// Scales them up again; returns once one is available.
-pub(crate) async fn start(client: &Client, components: &Components) -> Result<(), DisruptError> {
-    scale(client, components, components.replicas).await?;
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);
-    let available = |deployment: Option<&Deployment>| {
-        let status = deployment.and_then(|deployment| deployment.status.as_ref());
-        status.and_then(|status| status.available_replicas).is_some_and(|available| available > 0)
-    };
-    until(&deployments, components.controllers, available, "available").await
-}
-
-async fn until<K>(
-    api: &Api<K>,
-    name: &str,
-    condition: impl Condition<K>,
-    expected: &'static str,
-) -> Result<(), DisruptError>
-where
-    K: Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + kube::Resource + 'static,
-{
-    let seen = tokio::time::timeout(TIMEOUT, await_condition(api.clone(), name, condition)).await;
-    seen.map_err(|_| DisruptError::Late { expected })??;
-    Ok(())
 }

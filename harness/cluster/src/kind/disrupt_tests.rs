@@ -14,11 +14,14 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
 use super::{
-    disrupt::{Components, DisruptError, on_containers, on_kubelet},
+    disrupt::{on_containers, on_kubelet},
     nodes::{KindCluster, KindEnvironment},
     nodes_tests::{environment, options},
 };
-use crate::{Disruption, Victim};
+use crate::{
+    disruption::{DisruptError, Disruption, Victim},
+    real_nodes::controllers::Components,
+};
 use claimcheck_kind::testing::Fake;
 
 const COMPONENTS: Components =

@@ -16,9 +16,12 @@ pub(crate) mod tests;
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use claimcheck_csi::tap::{FaultRule, write_faults};
+use async_trait::async_trait;
+use claimcheck_csi::tap::{FaultAction, FaultRule, KnownSecrets, write_faults};
+use claimcheck_model::{ComponentFault, Log};
 use kube::Client;
 use tokio::sync::Mutex;
 use tracing::{error, info, warn};
@@ -28,15 +31,20 @@ use self::{
     nodes::{Collected, KindCluster, KindEnvironment, KindError},
 };
 use crate::{
-    Cluster, ClusterCapabilities, NoFaults,
     additional_driver::{AdditionalDriver, DeployError, DriverLease},
-    backend::Backend,
+    api_requests,
+    backend::{Backend, NoFaults},
     call_faults::CallFaults,
+    cluster::Cluster,
+    component_logs,
+    disruption::{DisruptError, Disruption, Victim},
     faults::{self, FaultSpec},
+    log_search::LogSearch,
     observer::Observer,
+    properties::{ClusterCapabilities, Properties},
     real_nodes::{
         ClassChoice,
-        components::{InstallComponentsError, install_components},
+        components::{self, COMPONENTS, InstallComponentsError, install_components},
         unregistered::by_kubelets,
     },
 };
@@ -88,7 +96,7 @@ impl Cluster {
             Ok::<_, OnKindError>(install_components(client, &components, &ClassChoice::Default).await?)
         };
         match Box::pin(equipped).await {
-            Ok(real) => Ok(real.with(Backend::Kind(Box::new(OnKind::new(kind, components))))),
+            Ok(real) => Ok(real.with(OnKind::new(kind, components))),
             Err(mut error) => {
                 if let OnKindError::Components(InstallComponentsError::Registration {
                     nodes,
@@ -129,57 +137,11 @@ impl OnKind {
     }
 
     /// Its abilities: everything that its owner can do.
-    pub(super) fn cluster_capabilities(&self) -> ClusterCapabilities {
+    fn cluster_capabilities(&self) -> ClusterCapabilities {
         ClusterCapabilities {
             retracts: self.components.variant == Variant::Kind,
             upstream_sidecars: self.components.sidecars == Sidecars::Upstream,
             ..ClusterCapabilities::KIND
-        }
-    }
-
-    /// The built-in components.
-    pub(super) fn components(&self) -> &install::Options {
-        &self.components
-    }
-
-    /// Its nodes.
-    pub(super) fn nodes(&self) -> &KindCluster {
-        &self.nodes
-    }
-
-    /// Deploys an additional driver, unless it exists already, and waits for exclusive use.
-    ///
-    /// # Errors
-    /// It does not start, or is not registered on all nodes in time.
-    pub(super) async fn deploy(
-        &self,
-        client: &Client,
-        observer: &Observer,
-        driver: &AdditionalDriver,
-    ) -> Result<DriverLease, DeployError> {
-        self.additional_drivers.deploy(client, observer, &self.components, driver).await
-    }
-
-    /// Activates these faults for the whole run, replacing all others.
-    ///
-    /// # Errors
-    /// Faults cannot be injected into an upstream API server, or the file for the nodes cannot be written.
-    pub(super) async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
-        let (requests, calls) = faults::split(specs);
-        if !requests.is_empty() {
-            return Err(NoFaults::NotHere { of: "requests to the API server" });
-        }
-        let mut call_faults = self.call_faults.lock().await;
-        *call_faults = CallFaults::of_run(calls.rules);
-        self.arm(&call_faults)
-    }
-
-    /// Replaces the faults of a case with these.
-    pub(super) async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
-        let mut call_faults = self.call_faults.lock().await;
-        call_faults.set_case(case, rules);
-        if let Err(error) = self.arm(&call_faults) {
-            error!(%error, case, "the faults of a case are not active");
         }
     }
 
@@ -189,10 +151,86 @@ impl OnKind {
         let path = self.nodes.data().join(name);
         write_faults(&path, &faults.plan()).map_err(|source| NoFaults::Write { path, source })
     }
+}
+
+#[async_trait]
+impl Backend for OnKind {
+    fn properties(&self) -> Properties {
+        Properties::real(self.cluster_capabilities())
+    }
+
+    fn outlives_run(&self) -> bool {
+        self.nodes.outlives_run()
+    }
+
+    async fn search_logs(&self, client: &Client, _driver: &str, known: &KnownSecrets) -> LogSearch {
+        components::search_logs(client, known).await
+    }
+
+    async fn component_faults(&self, client: &Client, since: Duration) -> Vec<ComponentFault> {
+        component_logs::faults(client, &self.components, since).await
+    }
+
+    async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
+        let (requests, calls) = faults::split(specs);
+        if !requests.is_empty() {
+            return Err(NoFaults::NotHere { of: "requests to the API server" });
+        }
+        let mut call_faults = self.call_faults.lock().await;
+        *call_faults = CallFaults::of_run(calls.rules);
+        self.arm(&call_faults)
+    }
+
+    async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
+        let mut call_faults = self.call_faults.lock().await;
+        call_faults.set_case(case, rules);
+        if let Err(error) = self.arm(&call_faults) {
+            error!(%error, case, "the faults of a case are not active");
+        }
+    }
+
+    /// Calls are recorded in the driver's process, or the tap's: it has to run.
+    async fn hold_call(
+        &self,
+        case: &str,
+        _node: &str,
+        method: &str,
+        volume: &str,
+    ) -> Result<(), DisruptError> {
+        let rule = FaultRule::new(method, FaultAction::Hang).on_volume(volume);
+        self.set_call_faults(case, vec![rule]).await;
+        Ok(())
+    }
+
+    async fn disrupt(
+        &self,
+        client: &Client,
+        victim: &Victim,
+        disruption: Disruption,
+    ) -> Result<(), DisruptError> {
+        self.nodes.disrupt(client, &COMPONENTS, victim, disruption).await
+    }
+
+    async fn deploy(
+        &self,
+        client: &Client,
+        observer: &Observer,
+        driver: &AdditionalDriver,
+    ) -> Result<DriverLease, DeployError> {
+        self.additional_drivers.deploy(client, observer, &self.components, driver).await
+    }
+
+    async fn api_requests(&self, client: &Client) -> Option<u64> {
+        api_requests::served(client).await
+    }
+
+    async fn logs_mentioning(&self, client: &Client, names: &[String]) -> Vec<Log> {
+        component_logs::by_pods(client, COMPONENTS.namespace, names).await
+    }
 
     /// Deletes the cluster, after collecting its logs if something failed. From a kept one only the resources of
     /// this run are removed.
-    pub(super) async fn end(self, client: &Client, failed: bool) {
+    async fn down(self: Box<Self>, client: &Client, failed: bool) {
         if self.nodes.outlives_run() {
             if let Err(error) = self.arm(&CallFaults::default()) {
                 warn!(%error, "the faults of this run remain active");

@@ -1,15 +1,19 @@
 //! Installs the built-in components on a cluster with real nodes, and waits until pods can use them.
 
+use claimcheck_csi::tap::KnownSecrets;
 use claimcheck_informer::{Kind, World};
-use kube::{Client, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use tracing::info;
 
 use super::{
-    ClassChoice, Real, RealError, is_ready,
+    ClassChoice, Real, RealError,
+    controllers::Components,
+    is_ready,
     unregistered::{NodeLogLine, by_registrars},
 };
 use crate::{
-    kind::disrupt::Components,
+    component_logs,
+    log_search::{self, LogSearch},
     observer::{Check, Observer, Trigger, WaitError},
 };
 use claimcheck_deploy::install::{self, InstallError, nodes::takes_driver};
@@ -44,6 +48,12 @@ pub enum InstallComponentsError {
     /// They cannot be used.
     #[error(transparent)]
     Reach(#[from] RealError),
+}
+
+/// Searches the logs of their pods.
+pub(crate) async fn search_logs(client: &Client, known: &KnownSecrets) -> LogSearch {
+    let pods = (Api::namespaced(client.clone(), COMPONENTS.namespace), component_logs::COMPONENTS);
+    log_search::of_pods(client, pods, known, |_| true).await
 }
 
 /// Installs the components, and waits until pods can use them.

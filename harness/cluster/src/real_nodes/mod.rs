@@ -3,37 +3,24 @@
 //! their own namespaces.
 
 pub(crate) mod components;
+pub(crate) mod controllers;
 pub(crate) mod unregistered;
 
-use std::{collections::BTreeMap, path::PathBuf, time::Instant};
+use std::{collections::BTreeMap, time::Instant};
 
 use claimcheck_csi::tap::KnownSecrets;
 use claimcheck_informer::World;
 use claimcheck_model::{Capability, DEFAULT_CLASS};
 use k8s_openapi::api::{core::v1::Node, storage::v1::StorageClass};
-use kube::{
-    Client, Config, ResourceExt,
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
-};
+use kube::{Client, ResourceExt, config::KubeconfigError};
 
 use crate::{
-    DriverCapabilities, SupportedCalls,
     backend::Backend,
+    capabilities::{DriverCapabilities, SupportedCalls},
     cluster::{Cluster, DriverUnderTest, Streams},
     observer::Observer,
     reachable_nodes::ReachableNodes,
 };
-
-/// The cluster and the storage class under test.
-#[derive(Clone, Debug, Default)]
-pub struct Target {
-    /// The kubeconfig; by default KUBECONFIG or ~/.kube/config.
-    pub kubeconfig: Option<PathBuf>,
-    /// Its context; by default the current one.
-    pub context: Option<String>,
-    /// The class with the driver under test, and the parameters for the classes of cases.
-    pub class: ClassChoice,
-}
 
 /// The class with the driver under test, and the parameters for the classes of cases.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,37 +75,7 @@ pub(super) struct Real {
     driver: DriverUnderTest,
 }
 
-impl Target {
-    /// A client with the permissions of the kubeconfig, for a responding server.
-    pub(super) async fn connect(&self) -> Result<Client, RealError> {
-        let kubeconfig = match &self.kubeconfig {
-            Some(path) => Kubeconfig::read_from(path)?,
-            None => Kubeconfig::read()?,
-        };
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        let url = config.cluster_url.to_string();
-        let unreachable = |source| RealError::Unreachable { url, source };
-        let client = match claimcheck_component::client::of_config(config) {
-            Ok(client) => client,
-            Err(source) => return Err(unreachable(source)),
-        };
-        client.apiserver_version().await.map_err(unreachable)?;
-        Ok(client)
-    }
-}
-
 impl Cluster {
-    /// Connects to a cluster.
-    ///
-    /// # Errors
-    /// [`RealError`] describes the problem and the flag to change.
-    pub async fn existing(target: &Target) -> Result<Self, RealError> {
-        let client = target.connect().await?;
-        let observer = Observer::start(client.clone()).await;
-        Ok(Real::of(client, observer, &target.class)?.with(Backend::Existing(None)))
-    }
-
     /// The same cluster, tested with another class.
     ///
     /// # Errors
@@ -168,7 +125,7 @@ impl Real {
     }
 
     /// The cluster, with what is behind its API.
-    pub(super) fn with(self, backend: Backend) -> Cluster {
+    pub(super) fn with(self, backend: impl Backend + 'static) -> Cluster {
         let Self { client, observer, driver, .. } = self;
         let (properties, streams, started) = (backend.properties(), Streams::default(), Instant::now());
         let known_secrets = KnownSecrets::default();
@@ -181,7 +138,7 @@ impl Real {
             streams,
             started,
             api_server: None,
-            backend,
+            backend: Box::new(backend),
         }
     }
 }

@@ -19,9 +19,10 @@ use super::{
     credentials::{Credentials, CredentialsError, Issuer},
     plan::{Placement, Role, Socket},
 };
+use crate::disruption::Disruption;
 use crate::embedded::{
     node::{Common, Node, Paths},
-    supervisor::{Disruption, Supervised},
+    supervisor::Supervised,
 };
 
 /// The namespace of programs without a service account.

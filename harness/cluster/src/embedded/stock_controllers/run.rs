@@ -17,13 +17,12 @@ use super::{
     plan::{self, Program},
 };
 use crate::embedded::{
-    UpError,
     control_plane::ControlPlaneError,
     controller_manager,
+    error::{UpError, writing},
     node::Common,
     stock::{StockError, spec},
     supervisor::Supervised,
-    writing,
 };
 
 /// Starts them; returns once the controllers have annotated `node`.
