@@ -1,5 +1,6 @@
 //! Rules of the workspace that no compiler checks.
 
+mod circles;
 mod dependencies;
 mod e2e_lists;
 mod identifiers;

@@ -57,6 +57,7 @@ pub use embedded::control_plane::{Api, ControlPlaneError};
 pub use embedded::orphaned_loop_devices::{
     OrphanedLoopDevice, OrphanedLoopDevicesError, detach_orphaned_loop_devices,
 };
+pub use embedded::sidecars::StartSidecarsError;
 pub use embedded::stock::{Assets, AssetsError, StockError};
 pub use embedded::stock_controllers::ControllerPrograms;
 pub use embedded::supervisor::Supervised;
@@ -76,6 +77,5 @@ pub use real_nodes::{ClassChoice, RealError};
 pub use secrets::without_secrets;
 pub use sidecars::{
     AbsentSidecars, AccountChoiceError, ApplyObjectError, CredentialsError, RbacFileError, Sidecar,
-    SidecarAccount, SidecarAccountError, SidecarError, SidecarList, StartSidecarsError, StockSidecars,
-    StockSidecarsError,
+    SidecarAccount, SidecarAccountError, SidecarError, SidecarList, StockSidecars, StockSidecarsError,
 };

@@ -15,14 +15,16 @@ use kube::Client;
 use tokio::{runtime::Handle, sync::Mutex};
 
 use super::{
+    common::Common,
     controllers::SIDECAR_FLAGS,
-    node::{Common, Node},
-    node_driver::{NodeDriver, NodeDriverError, Plugin, ProcessCredentials, Registrar},
+    node::Node,
+    node_driver::{NodeDriver, NodeDriverError, Plugin, Registrar},
     supervisor::Supervised,
     users::OF_ADDITIONAL_DRIVERS,
 };
 use crate::{
     additional_driver::{AdditionalDriver, DeployError, DriverLease, declare},
+    deployment::ProcessCredentials,
     disruption::Disruption,
     driver_command::{BUILTIN, DriverCommand},
 };

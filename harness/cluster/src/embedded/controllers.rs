@@ -14,13 +14,8 @@ use futures::future::join_all;
 use kube::Client;
 
 use super::{
-    control_plane::ControlPlane,
-    controller_manager,
-    error::UpError,
-    node::{Common, Node},
-    stock_controllers,
-    supervisor::Supervised,
-    users::BuiltinUsers,
+    common::Common, control_plane::ControlPlane, controller_manager, error::UpError, node::Node,
+    stock_controllers, supervisor::Supervised, users::BuiltinUsers,
 };
 use crate::{
     disruption::Disruption,

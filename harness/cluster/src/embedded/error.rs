@@ -8,8 +8,8 @@ use std::{
 use claimcheck_model::{Denial, Unserved};
 use claimcheck_substrate::SpawnError;
 
-use super::{accounts::AccountsError, control_plane::ControlPlaneError};
-use crate::{deployment::PrepareDeploymentError, observer::WaitError, sidecars::StartSidecarsError};
+use super::{accounts::AccountsError, control_plane::ControlPlaneError, sidecars::StartSidecarsError};
+use crate::{deployment::PrepareDeploymentError, observer::WaitError};
 use claimcheck_deploy::install::InstallError;
 
 /// An embedded cluster cannot be started.

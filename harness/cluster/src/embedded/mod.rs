@@ -3,17 +3,20 @@
 
 pub(crate) mod accounts;
 mod additional_driver;
+mod common;
 pub(crate) mod control_plane;
 mod controller_manager;
 pub(crate) mod controllers;
 mod denials;
 mod error;
+mod init;
 mod last_lines;
 mod leaks;
-pub(crate) mod node;
-pub(crate) mod node_driver;
+mod node;
+mod node_driver;
 mod options;
 pub(crate) mod orphaned_loop_devices;
+pub(crate) mod sidecars;
 pub(crate) mod stock;
 pub(crate) mod stock_controllers;
 pub(crate) mod supervisor;
@@ -41,11 +44,8 @@ use kube::Client;
 use tokio::sync::Mutex;
 
 use self::{
-    additional_driver::RunningDriver,
-    control_plane::ControlPlane,
-    controllers::Controllers,
-    node::{Common, Node},
-    supervisor::Supervised,
+    additional_driver::RunningDriver, common::Common, control_plane::ControlPlane, controllers::Controllers,
+    node::Node, sidecars::Sidecars, supervisor::Supervised,
 };
 pub use self::{
     error::UpError,
@@ -62,7 +62,7 @@ use crate::{
     observer::{Check, Observer, Trigger, WaitError},
     properties::Properties,
     reachable_nodes,
-    sidecars::{Refresh, Sidecars},
+    sidecars::Refresh,
 };
 
 /// The timeout until an additional driver is registered on all nodes.

@@ -11,12 +11,12 @@ use claimcheck_substrate::{KUBELET_DIR, NodeNamespace, SpawnError};
 use tokio::task::JoinHandle;
 
 use super::{
-    node::{Common, Paths},
+    common::{Common, Paths},
     supervisor::Supervised,
 };
 use crate::{
+    deployment::ProcessCredentials,
     driver_command::{DriverCommand, PlaceholderValues},
-    sidecars::Credentials,
 };
 
 /// A driver and its directory.
@@ -34,13 +34,6 @@ pub(crate) struct Plugin {
     pub registrar: Registrar,
     /// The credentials of its processes at the API server, if manifests give it an account.
     pub credentials: ProcessCredentials,
-}
-
-/// The credentials of a driver's processes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ProcessCredentials {
-    pub node: Option<Credentials>,
-    pub controller: Option<Credentials>,
 }
 
 /// What registers a driver with the agent of a node.

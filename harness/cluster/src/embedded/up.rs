@@ -32,11 +32,13 @@ use tokio::sync::{Mutex, mpsc};
 use super::{
     Embedded, Options,
     accounts::ControllerAccounts,
+    common::Common,
     control_plane::{self, ControlPlane},
     controllers::Controllers,
     error::{UpError, writing},
-    node::{Common, Node},
-    node_driver::{Plugin, ProcessCredentials, Registrar},
+    node::Node,
+    node_driver::{Plugin, Registrar},
+    sidecars::{Sidecars, StartSidecarsError, Target},
     supervisor::{OURSELVES, Supervised},
 };
 use crate::{
@@ -44,11 +46,12 @@ use crate::{
     capabilities,
     cluster::{ApiServer, Cluster, DriverUnderTest, Streams},
     component_faults,
+    deployment::ProcessCredentials,
     driver_command::DriverCommand,
     log_search::Disclosures,
     observer::Observer,
     reachable_nodes::ReachableNodes,
-    sidecars::{Issuer, Sidecars, StartSidecarsError, Target, plan::Replaceable},
+    sidecars::{Issuer, plan::Replaceable},
 };
 use claimcheck_component::client::client;
 use claimcheck_deploy::install::DriverSecrets;
@@ -112,8 +115,9 @@ impl Cluster {
         let (url, ca) = (control_plane.url(), control_plane.ca().to_owned());
         let issuer = Issuer { client: client.clone(), url, ca };
         Sidecars::apply(&client, &options.sidecars).await?;
-        let refreshed = options.deployment.issue(&issuer, &mut common).await;
-        let refreshed = refreshed.map_err(StartSidecarsError::from)?;
+        let issued = options.deployment.issue(&issuer, &state_dir).await;
+        let issued = issued.map_err(StartSidecarsError::from)?;
+        (common.plugin.credentials, common.init) = (issued.driver, issued.init);
 
         let mut of_nodes = Vec::new();
         for name in &names {
@@ -168,7 +172,7 @@ impl Cluster {
             api_faults_active: AtomicBool::new(false),
             common,
             additional_drivers: Mutex::default(),
-            _refreshed: refreshed,
+            _refreshed: issued.refreshed,
             _loop_holder: loop_holder,
         };
         let ready = async {

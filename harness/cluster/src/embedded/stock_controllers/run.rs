@@ -17,10 +17,10 @@ use super::{
     plan::{self, Program},
 };
 use crate::embedded::{
+    common::Common,
     control_plane::ControlPlaneError,
     controller_manager,
     error::{UpError, writing},
-    node::Common,
     stock::{StockError, spec},
     supervisor::Supervised,
 };

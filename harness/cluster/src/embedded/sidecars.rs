@@ -13,16 +13,17 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::{
-    Program, StockSidecars, account,
-    apply::{ApplyError, apply_all},
-    command::Values,
-    credentials::{Credentials, CredentialsError, Issuer},
-    plan::{Placement, Role, Socket},
-};
-use crate::disruption::Disruption;
-use crate::embedded::{
-    node::{Common, Node, Paths},
+    common::{Common, Paths},
+    node::Node,
     supervisor::Supervised,
+};
+use crate::{
+    disruption::Disruption,
+    sidecars::{
+        ApplyObjectError, Credentials, CredentialsError, Issuer, Program, StockSidecars, Values, apply_all,
+        plan::{Placement, Role, Socket},
+        unlimited_account,
+    },
 };
 
 /// The namespace of programs without a service account.
@@ -35,7 +36,7 @@ const NO_KUBECONFIG: &str = "/dev/null";
 pub enum StartSidecarsError {
     /// An object of `--sidecar-rbac` or `--deployment` cannot be applied.
     #[error(transparent)]
-    Apply(#[from] ApplyError),
+    Apply(#[from] ApplyObjectError),
     /// A program has no credentials.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -52,7 +53,7 @@ pub enum StartSidecarsError {
 
 /// What stock programs run on.
 #[derive(Clone, Copy)]
-pub(crate) struct Target<'a> {
+pub(super) struct Target<'a> {
     pub common: &'a Common,
     /// The nodes; never empty.
     pub nodes: &'a [Node],
@@ -64,7 +65,7 @@ pub(crate) struct Target<'a> {
 
 /// Running stock programs. Dropping it kills them.
 #[derive(Debug, Default)]
-pub(crate) struct Sidecars {
+pub(super) struct Sidecars {
     processes: Vec<(Role, Supervised)>,
     /// Which are refreshed.
     credentials: Vec<Credentials>,
@@ -86,11 +87,11 @@ impl Sidecars {
     ///
     /// # Errors
     /// [`StartSidecarsError`], which names the object.
-    pub(crate) async fn apply(client: &Client, sidecars: &StockSidecars) -> Result<(), StartSidecarsError> {
+    pub(super) async fn apply(client: &Client, sidecars: &StockSidecars) -> Result<(), StartSidecarsError> {
         let unlimited = sidecars.programs.iter().filter(|program| program.account.is_none());
         let unlimited = unlimited.filter(|program| program.sidecar.uses_api());
         let unlimited = unlimited.filter_map(|program| match program.sidecar.role() {
-            Role::Additional(_) => Some(account::unlimited(program.sidecar.name())),
+            Role::Additional(_) => Some(unlimited_account(program.sidecar.name())),
             Role::Replaces(_) => None,
         });
         let objects: Vec<Value> =
@@ -113,7 +114,7 @@ impl Sidecars {
     ///
     /// # Errors
     /// [`StartSidecarsError`], which names the program.
-    pub(crate) async fn start(
+    pub(super) async fn start(
         target: Target<'_>,
         sidecars: &StockSidecars,
     ) -> Result<Self, StartSidecarsError> {
@@ -202,12 +203,12 @@ impl Sidecars {
     }
 
     /// All processes.
-    pub(crate) fn processes(&self) -> impl Iterator<Item = &Supervised> {
+    pub(super) fn processes(&self) -> impl Iterator<Item = &Supervised> {
         self.processes.iter().map(|(_, process)| process)
     }
 
     /// The processes that replace a built-in component, which are to run without end.
-    pub(crate) fn servers(&self) -> impl Iterator<Item = &Supervised> {
+    pub(super) fn servers(&self) -> impl Iterator<Item = &Supervised> {
         self.processes.iter().filter_map(|(role, process)| match role {
             Role::Replaces(_) => Some(process),
             Role::Additional(_) => None,
@@ -215,13 +216,13 @@ impl Sidecars {
     }
 
     /// Whether any of them replaces a sidecar of the driver's controller or the snapshot-controller.
-    pub(crate) fn replace_controllers(&self) -> bool {
+    pub(super) fn replace_controllers(&self) -> bool {
         self.processes.iter().any(|(role, _)| role.replaces_controller())
     }
 
     /// Disrupts those that replace controllers. They do not have the arguments of the built-in ones, so a change of
     /// these does not apply to them.
-    pub(crate) async fn disrupt_controllers(&self, disruption: Disruption) {
+    pub(super) async fn disrupt_controllers(&self, disruption: Disruption) {
         match disruption {
             Disruption::Kill
             | Disruption::Stop
@@ -235,7 +236,7 @@ impl Sidecars {
     }
 
     /// Stops all of them.
-    pub(crate) async fn stop(&self) {
+    pub(super) async fn stop(&self) {
         join_all(self.processes().map(|process| process.disrupt(Disruption::Stop))).await;
     }
 }
