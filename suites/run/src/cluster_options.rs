@@ -1,46 +1,42 @@
-//! Arguments that select the cluster of a run: flags of `claimcheck run` and `load`, and environment variables of
-//! `cargo test --test e2e`.
+//! The options of the kinds of cluster: flags of `claimcheck run` and `load`, and environment variables of
+//! `cargo test --test e2e`. Each kind accepts some of them.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use claimcheck_cluster::{Api, Assets, ControllerPrograms, DriverCommand};
+use claimcheck_cluster::DriverCommand;
 use claimcheck_kind::{Controllers, KindOptions};
+use claimcheck_model::ClusterKind;
 use claimcheck_suites::testdriver::{Class, TestDriver};
 use clap::{Args, ValueEnum};
 
-use crate::cluster_target::{ClusterTarget, Driver, choice};
 use crate::component_args::ComponentArgs;
 use crate::deployment_args::DeploymentArgs;
 use crate::duration::positive_duration;
-use crate::existing_target::ExistingArgs;
-use crate::kind_target::KindTarget;
+use crate::existing_args::ExistingArgs;
 use crate::sidecar_args::SidecarArgs;
 use claimcheck_suites::FsType;
 use claimcheck_suites::pod_security::PodSecurity;
 use claimcheck_suites::{IMAGE, PullSecret, Workload};
 
-/// The cluster of a run.
+/// The options of the kinds of cluster.
 // What is used most has no heading, so that help lists it first.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = FREQUENT)]
-pub struct ClusterArgs {
-    /// Kind of cluster
-    #[arg(long, value_enum, default_value_t, env = "CLAIMCHECK_CLUSTER")]
-    cluster: ClusterOption,
+pub struct ClusterOptions {
     /// Driver under test: `builtin`, or `exec:COMMAND` for your own driver, started once per node, with placeholders
     /// {endpoint} or {socket}, {node_id}, {state_dir} and {node_root}; embedded and envtest
     #[arg(long, default_value = "builtin", env = "CLAIMCHECK_DRIVER")]
-    driver: DriverCommand,
+    pub(crate) driver: DriverCommand,
     /// `exec:COMMAND` for the driver's controller, if it is a separate process; started once
     #[arg(long, env = "CLAIMCHECK_DRIVER_CONTROLLER", help_heading = DRIVER)]
-    driver_controller: Option<DriverCommand>,
+    pub(crate) driver_controller: Option<DriverCommand>,
     /// Parameter of the driver's storage classes; can be repeated
     #[arg(long = "driver-param", value_name = "KEY=VALUE", value_parser = parameter, help_heading = DRIVER)]
-    driver_params: Vec<(String, String)>,
+    pub(crate) driver_params: Vec<(String, String)>,
     /// Test driver file as accepted by upstream's e2e suite (-storage.testdriver); misspelt and misplaced fields are
     /// errors, others that upstream does not know are listed
     #[arg(long, value_name = "FILE", conflicts_with = "fs_types", env = "CLAIMCHECK_DRIVER_CONFIG")]
-    driver_config: Option<PathBuf>,
+    pub(crate) driver_config: Option<PathBuf>,
     /// Put a proxy with a defect before the driver, to see what the cases report: see docs/defects.md; embedded and envtest
     #[arg(
         long,
@@ -50,27 +46,27 @@ pub struct ClusterArgs {
         env = "CLAIMCHECK_SABOTAGE",
         help_heading = DRIVER
     )]
-    sabotage: Option<String>,
+    pub(crate) sabotage: Option<String>,
     /// How long the driver may take to start and to be registered, for example 90s; embedded and envtest [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, env = "CLAIMCHECK_START_TIMEOUT", help_heading = DRIVER)]
-    start_timeout: Option<Duration>,
+    pub(crate) start_timeout: Option<Duration>,
     /// Number of nodes; on kind in addition to one control plane node [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
-    nodes: Option<u16>,
+    pub(crate) nodes: Option<u16>,
     /// Storage controllers to run; embedded, envtest and kind [default: ours]
     #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
-    controllers: Option<ControllerSource>,
+    pub(crate) controllers: Option<ControllerSource>,
     /// File system that a user-provided driver supports: ext3, ext4, xfs, or block for raw block volumes; can be
     /// repeated
     #[arg(long = "fs-type", value_name = "NAME", value_enum, help_heading = DRIVER)]
-    fs_types: Vec<FsKind>,
+    pub(crate) fs_types: Vec<FsKind>,
     /// Image of pods on real nodes; requires sh and the busybox tools [default: busybox:stable, or the image of the
     /// built-in components if they are installed]
     #[arg(long, value_name = "IMAGE", env = "CLAIMCHECK_WORKLOAD_IMAGE", help_heading = PODS)]
-    workload_image: Option<String>,
+    pub(crate) workload_image: Option<String>,
     /// Pull secret for the workload image; it is copied to the namespaces of the cases
     #[arg(long, value_name = "NAMESPACE/NAME", help_heading = PODS)]
-    image_pull_secret: Option<PullSecret>,
+    pub(crate) image_pull_secret: Option<PullSecret>,
     /// Pod Security level of the cases' namespaces and pods; cases that require more privileges are skipped
     #[arg(
         long,
@@ -80,7 +76,7 @@ pub struct ClusterArgs {
         env = "CLAIMCHECK_POD_SECURITY",
         help_heading = PODS
     )]
-    pod_security: PodSecurity,
+    pub(crate) pod_security: PodSecurity,
     /// Program of this machine that stands for an image in pods on virtual nodes: containers see it at /NAME, and it gets
     /// the arguments of those without a command. IMAGE is the whole reference, or without tag and digest, or its last
     /// component; can be repeated
@@ -92,17 +88,17 @@ pub struct ClusterArgs {
         env = "CLAIMCHECK_POD_IMAGE",
         help_heading = PODS
     )]
-    pod_images: Vec<String>,
+    pub(crate) pod_images: Vec<String>,
     #[command(flatten)]
-    sidecars: SidecarArgs,
+    pub(crate) sidecars: SidecarArgs,
     #[command(flatten)]
-    deployment: DeploymentArgs,
+    pub(crate) deployment: DeploymentArgs,
     #[command(flatten)]
-    existing: ExistingArgs,
+    pub(crate) existing: ExistingArgs,
     #[command(flatten)]
-    components: ComponentArgs,
+    pub(crate) components: ComponentArgs,
     #[command(flatten)]
-    kind: KindOptions,
+    pub(crate) kind: KindOptions,
 }
 
 /// Options that help lists first, without a heading.
@@ -131,12 +127,9 @@ fn pod_image(text: &str) -> Result<String, String> {
     }
 }
 
-/// The default number of nodes: cases that move a volume require two.
-const NODES: u16 = 2;
-
 /// File systems that a user-provided driver can support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum FsKind {
+pub(crate) enum FsKind {
     /// ext3
     Ext3,
     /// ext4
@@ -160,7 +153,7 @@ impl From<FsKind> for FsType {
 
 /// The storage controllers to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum ControllerSource {
+pub(crate) enum ControllerSource {
     /// The built-in controllers, in place of those of Kubernetes that they can replace
     #[default]
     Ours,
@@ -176,20 +169,6 @@ impl From<ControllerSource> for Controllers {
             ControllerSource::Stock => Self::Stock,
         }
     }
-}
-
-/// The kinds of cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum ClusterOption {
-    /// Built-in components on this machine, without Docker
-    #[default]
-    Embedded,
-    /// Stock kube-apiserver and etcd from KUBEBUILDER_ASSETS or PATH, with built-in controllers and nodes
-    Envtest,
-    /// Stock Kubernetes with containers of this machine as nodes, with built-in controllers and driver
-    Kind,
-    /// The cluster of a kubeconfig, with the driver installed there
-    Existing,
 }
 
 /// Invalid or conflicting arguments.
@@ -263,14 +242,14 @@ pub enum ClusterArgsError {
 }
 
 /// The existing class that a driver file names.
-fn existing_class(config: Option<&TestDriver>) -> Option<&str> {
+pub(crate) fn existing_class(config: Option<&TestDriver>) -> Option<&str> {
     match config?.class() {
         Class::Existing(name) => Some(name),
         Class::None | Class::Name | Class::Object(_) => None,
     }
 }
 
-fn file_systems(kinds: &[FsKind]) -> Vec<FsType> {
+pub(crate) fn file_systems(kinds: &[FsKind]) -> Vec<FsType> {
     kinds.iter().copied().map(FsType::from).collect()
 }
 
@@ -295,159 +274,49 @@ impl ClusterArgsError {
     }
 }
 
-impl ClusterArgs {
-    /// The workload of the pods.
-    pub fn workload(&self) -> Workload {
-        let default_image = match self.cluster {
-            ClusterOption::Kind => self.components.image_name().to_owned(),
-            ClusterOption::Existing if self.existing.installs() => self.components.image_name().to_owned(),
-            ClusterOption::Embedded | ClusterOption::Envtest | ClusterOption::Existing => IMAGE.to_owned(),
-        };
-        let image = self.workload_image.clone().unwrap_or(default_image);
+impl ClusterOptions {
+    /// The storage controllers to run.
+    pub(crate) fn controllers(&self) -> Controllers {
+        self.controllers.unwrap_or_default().into()
+    }
+
+    /// The workload of the pods, on a cluster where the built-in components are installed, or not.
+    pub(crate) fn workload(&self, installs: bool) -> Workload {
+        let default_image = if installs { self.components.image_name() } else { IMAGE };
+        let image = self.workload_image.clone().unwrap_or_else(|| default_image.to_owned());
         let pull_secret = self.image_pull_secret.clone();
         Workload { image, pull_secret, security: self.pod_security, ..Workload::default() }
     }
 
-    /// Whether its nodes are virtual, so that the run requires private namespaces.
-    pub fn is_virtual(&self) -> bool {
-        match self.cluster {
-            ClusterOption::Embedded | ClusterOption::Envtest => true,
-            ClusterOption::Kind | ClusterOption::Existing => false,
-        }
-    }
-
-    /// The cluster that the arguments select.
-    ///
-    /// # Errors
-    /// They conflict with each other, or name missing programs.
-    pub fn place(self) -> Result<ClusterTarget, ClusterArgsError> {
-        self.fit()?;
-        let config = self.driver_config.as_deref().map(TestDriver::read).transpose()?.map(Arc::new);
-        if let Some(name) = existing_class(config.as_deref())
-            && self.is_virtual()
-            && !self.deployment.has_files()
-        {
-            return Err(ClusterArgsError::NoClassYet(name.to_owned()));
-        }
-        let nodes = usize::from(self.nodes.unwrap_or(NODES));
-        let controllers = Controllers::from(self.controllers.unwrap_or_default());
-        Ok(match self.cluster {
-            ClusterOption::Embedded => ClusterTarget::Embedded {
-                api: Api::Builtin(match controllers {
-                    Controllers::Builtin => None,
-                    Controllers::Stock => Some(ControllerPrograms::find()?),
-                }),
-                nodes,
-                driver: self.virtual_driver(config)?,
-            },
-            ClusterOption::Envtest => ClusterTarget::Embedded {
-                api: Api::Stock(Assets::find(controllers)?),
-                nodes,
-                driver: self.virtual_driver(config)?,
-            },
-            ClusterOption::Kind => {
-                let workers = self.nodes.map(usize::from);
-                let place = KindTarget::new(self.kind, workers, self.components, controllers)?;
-                ClusterTarget::Kind { place, config }
-            }
-            ClusterOption::Existing => {
-                let class = config.as_deref().map(choice);
-                let place = self.existing.place(class, file_systems(&self.fs_types), &self.components);
-                ClusterTarget::Existing { place, config }
-            }
-        })
-    }
-
-    fn virtual_driver(self, config: Option<Arc<TestDriver>>) -> Result<Driver, ClusterArgsError> {
-        let of_file = match config.as_deref().map(TestDriver::class) {
-            Some(Class::Object(class)) => Some(&**class),
-            Some(Class::None | Class::Name | Class::Existing(_)) | None => None,
-        };
-        let parameters = of_file.and_then(|class| class.parameters.clone()).unwrap_or_default();
-        let mount_options = of_file.and_then(|class| class.mount_options.clone());
-        let file_systems = file_systems(&self.fs_types);
-        let class = existing_class(config.as_deref());
-        let Some(deployment) = self.deployment.read(self.sidecars.roles(), class)? else {
-            return Ok(Driver {
-                command: self.driver,
-                controller: self.driver_controller,
-                class_parameters: parameters.into_iter().chain(self.driver_params).collect(),
-                class_mount_options: mount_options.unwrap_or_default(),
-                file_systems,
-                sidecars: self.sidecars.read(None)?,
-                config,
-                pod_images: self.pod_images,
-                start_timeout: self.start_timeout,
-                sabotage: self.sabotage,
-                ..Driver::default()
-            });
-        };
-        let (command, controller) = match (deployment.driver, self.driver) {
-            (
-                Some(_),
-                DriverCommand::Exec(_) | DriverCommand::Ourselves(_) | DriverCommand::Sabotaged { .. },
-            ) => {
-                return Err(ClusterArgsError::TwoDrivers { argument: "--driver" });
-            }
-            (Some(_), DriverCommand::Builtin) if self.driver_controller.is_some() => {
-                return Err(ClusterArgsError::TwoDrivers { argument: "--driver-controller" });
-            }
-            (Some(driver), DriverCommand::Builtin) => (driver, deployment.controller),
-            (None, DriverCommand::Builtin) => return Err(ClusterArgsError::NoWorkload),
-            (None, driver) => (driver, self.driver_controller),
-        };
-        let parameters = deployment.class_parameters.into_iter().chain(parameters).chain(self.driver_params);
-        Ok(Driver {
-            command,
-            controller,
-            class_parameters: parameters.collect(),
-            class_mount_options: mount_options.unwrap_or(deployment.class_mount_options),
-            file_systems,
-            sidecars: self.sidecars.read(Some(deployment.sidecars))?,
-            config,
-            deployment: Box::new(deployment.objects),
-            deployment_notice: deployment.notice,
-            pod_images: self.pod_images,
-            start_timeout: self.start_timeout,
-            sabotage: self.sabotage,
-        })
-    }
-
     /// Checks that the kind of cluster accepts every argument.
-    fn fit(&self) -> Result<(), ClusterArgsError> {
+    pub(crate) fn fit(&self, cluster: ClusterKind, is_virtual: bool) -> Result<(), ClusterArgsError> {
         let of_command = self.driver != DriverCommand::Builtin;
         let is_external = of_command || self.deployment.has_files();
-        if self.driver_controller.is_some() && self.is_virtual() && !is_external {
+        if self.driver_controller.is_some() && is_virtual && !is_external {
             return Err(ClusterArgsError::NeedsExternalDriver { argument: "--driver-controller" });
         }
-        if !self.fs_types.is_empty() && self.cluster != ClusterOption::Existing && !is_external {
+        if !self.fs_types.is_empty() && cluster != ClusterKind::Existing && !is_external {
             return Err(ClusterArgsError::NeedsExternalDriver { argument: "--fs-type" });
         }
-        let (on_kind, existing) =
-            (self.cluster == ClusterOption::Kind, self.cluster == ClusterOption::Existing);
+        let (on_kind, existing) = (cluster == ClusterKind::Kind, cluster == ClusterKind::Existing);
         let restricted = [
-            ("--driver", of_command, self.is_virtual(), "embedded"),
-            ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
-            ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
-            ("--sabotage", self.sabotage.is_some(), self.is_virtual(), "embedded or envtest"),
-            ("--start-timeout", self.start_timeout.is_some(), self.is_virtual(), "embedded or envtest"),
-            ("--pod-image", !self.pod_images.is_empty(), self.is_virtual(), "embedded or envtest"),
+            ("--driver", of_command, is_virtual, "embedded"),
+            ("--driver-controller", self.driver_controller.is_some(), is_virtual, "embedded"),
+            ("--driver-param", !self.driver_params.is_empty(), is_virtual, "embedded"),
+            ("--sabotage", self.sabotage.is_some(), is_virtual, "embedded or envtest"),
+            ("--start-timeout", self.start_timeout.is_some(), is_virtual, "embedded or envtest"),
+            ("--pod-image", !self.pod_images.is_empty(), is_virtual, "embedded or envtest"),
             ("--controllers", self.controllers.is_some(), !existing, "embedded, envtest or kind"),
         ];
         let wrong_cluster = restricted.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
         let wrong_cluster = wrong_cluster.map(|(argument, _, _, wanted)| (argument, wanted));
-        let of_virtual = self.sidecars.given().or(self.deployment.given()).filter(|_| !self.is_virtual());
+        let of_virtual = self.sidecars.given().or(self.deployment.given()).filter(|_| !is_virtual);
         let of_virtual = of_virtual.map(|argument| (argument, "embedded or envtest"));
         let of_existing = self.existing.given().filter(|_| !existing).map(|argument| (argument, "existing"));
         let of_kind = self.kind.given().filter(|_| !on_kind).map(|argument| (argument, "kind"));
         let of_either = self.components.given().filter(|_| !on_kind && !self.existing.installs());
         let of_either = of_either.map(|argument| (argument, "kind, or existing with --install"));
-        let given = match self.cluster {
-            ClusterOption::Embedded => "embedded",
-            ClusterOption::Envtest => "envtest",
-            ClusterOption::Kind => "kind",
-            ClusterOption::Existing => "existing",
-        };
+        let given = cluster.name();
         match wrong_cluster.or(of_virtual).or(of_existing).or(of_kind).or(of_either) {
             Some((argument, wanted)) => Err(ClusterArgsError::WrongCluster { argument, wanted, given }),
             None if let Some(argument) = self.deployment.lacks_files() => {

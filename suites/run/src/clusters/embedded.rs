@@ -1,59 +1,60 @@
-//! The cluster of a run: which kind, how it is started, and its capabilities.
+//! Clusters with virtual nodes on this machine: `--cluster embedded`, and `envtest` with a stock API server.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use async_trait::async_trait;
 use claimcheck_cluster::{
-    AbsentSidecars, Api, ClassChoice, Cluster, ClusterCapabilities, DeploymentObjects, DriverCommand,
-    DriverPolicy, Instrumentation, Options, StockSidecars, SupportedCalls,
+    Api, Assets, Cluster, ClusterCapabilities, ControllerPrograms, DeploymentObjects, DriverCommand,
+    DriverPolicy, Instrumentation, Options, StockSidecars,
 };
 use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
 use claimcheck_model::{Capability, ClusterKind};
 use claimcheck_report::RunFolder;
-use claimcheck_suites::testdriver::{Class, TestDriver};
-use k8s_openapi::api::storage::v1::StorageClass;
+use claimcheck_suites::{
+    Environment, FileSystems, FsType,
+    testdriver::{Class, TestDriver},
+};
 
-use crate::existing_target::ExistingTarget;
-use crate::kind_target::KindTarget;
-use claimcheck_suites::FsType;
-use claimcheck_suites::pod_security::PodSecurity;
-use claimcheck_suites::{Environment, FileSystems};
+use super::{
+    place::{Development, NO_INLINE, Place, UNKNOWN, loop_devices},
+    row::Row,
+};
+use crate::cluster_options::{ClusterArgsError, ClusterOptions, existing_class, file_systems};
+
+/// Built-in components and API server.
+pub(super) const EMBEDDED: Row = Row {
+    kind: ClusterKind::Embedded,
+    description: "Built-in components on this machine, without Docker",
+    has_virtual_nodes: true,
+    installs: |_| false,
+    place: |options, config| {
+        let api = Api::Builtin(match options.controllers() {
+            Controllers::Builtin => None,
+            Controllers::Stock => Some(ControllerPrograms::find()?),
+        });
+        place(api, options, config)
+    },
+};
+
+/// The same with upstream's API server.
+pub(super) const ENVTEST: Row = Row {
+    kind: ClusterKind::Envtest,
+    description: "Stock kube-apiserver and etcd from KUBEBUILDER_ASSETS or PATH, with built-in controllers and nodes",
+    place: |options, config| place(Api::Stock(Assets::find(options.controllers())?), options, config),
+    ..EMBEDDED
+};
+
+/// The default number of nodes: cases that move a volume require two.
+const NODES: u16 = 2;
 
 /// How long a driver on virtual nodes may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The cluster of a run.
-#[derive(Clone, Debug)]
-pub enum ClusterTarget {
-    /// Virtual nodes on this machine, with built-in components.
-    Embedded {
-        /// The embedded API server, or a stock one.
-        api: Api,
-        /// The number of nodes.
-        nodes: usize,
-        /// The driver.
-        driver: Driver,
-    },
-    /// A kind cluster created for the run, with the built-in driver.
-    Kind {
-        /// The cluster.
-        place: KindTarget,
-        /// The driver file (`--driver-config`).
-        config: Option<Arc<TestDriver>>,
-    },
-    /// An existing cluster, with the driver installed there.
-    Existing {
-        /// The cluster.
-        place: ExistingTarget,
-        /// The driver file (`--driver-config`).
-        config: Option<Arc<TestDriver>>,
-    },
-}
-
 /// The driver on virtual nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Driver {
+struct Driver {
     /// The command that starts it on a node.
     pub command: DriverCommand,
     /// The command that starts its controller, if that is a separate process.
@@ -105,7 +106,7 @@ impl Driver {
     ///
     /// # Errors
     /// The run folder cannot be written.
-    pub fn on(&self, api: Api, nodes: usize, listen: SocketAddr, folder: &RunFolder) -> Result<Options> {
+    fn on(&self, api: Api, nodes: usize, listen: SocketAddr, folder: &RunFolder) -> Result<Options> {
         Ok(Options {
             nodes,
             driver: self.command.clone().sabotaged(self.sabotage.as_deref()),
@@ -126,286 +127,151 @@ impl Driver {
     }
 }
 
-/// The storage class that a driver file names.
-pub(crate) fn choice(config: &TestDriver) -> ClassChoice {
-    match config.class() {
-        Class::Existing(name) => ClassChoice::Named(name.clone()),
-        Class::Object(class) => ClassChoice::Given(class.clone()),
-        Class::Name | Class::None => ClassChoice::Given(Box::new(StorageClass {
-            provisioner: config.name().to_owned(),
-            ..StorageClass::default()
-        })),
-    }
+/// Virtual nodes on this machine.
+#[derive(Clone, Debug)]
+struct EmbeddedPlace {
+    /// The embedded API server, or a stock one.
+    api: Api,
+    /// The number of nodes.
+    nodes: usize,
+    /// The driver.
+    driver: Driver,
 }
 
-impl ClusterTarget {
-    /// The driver file (`--driver-config`).
-    pub fn config(&self) -> Option<&Arc<TestDriver>> {
-        match self {
-            Self::Embedded { driver, .. } => driver.config.as_ref(),
-            Self::Kind { config, .. } | Self::Existing { config, .. } => config.as_ref(),
-        }
-    }
+fn place(
+    api: Api,
+    options: ClusterOptions,
+    config: Option<Arc<TestDriver>>,
+) -> Result<Arc<dyn Place>, ClusterArgsError> {
+    let nodes = usize::from(options.nodes.unwrap_or(NODES));
+    Ok(Arc::new(EmbeddedPlace { api, nodes, driver: driver(options, config)? }))
+}
 
-    /// The storage class that the arguments name for an existing cluster.
-    pub fn storage_class(&self) -> Option<&str> {
-        match self {
-            Self::Existing { place, .. } => place.storage_class(),
-            Self::Embedded { .. } | Self::Kind { .. } => None,
-        }
-    }
-
-    /// The kind of cluster, as reports name it.
-    pub fn kind(&self) -> ClusterKind {
-        match self {
-            Self::Embedded { api: Api::Builtin(_), .. } => ClusterKind::Embedded,
-            Self::Embedded { api: Api::Stock(_), .. } => ClusterKind::Envtest,
-            Self::Kind { .. } => ClusterKind::Kind,
-            Self::Existing { .. } => ClusterKind::Existing,
-        }
-    }
-
-    /// The message to print before the cluster is started, if any.
-    pub fn startup_notice(&self) -> Option<String> {
-        let idle = self.config().map(|config| config.without_effect()).filter(|fields| !fields.is_empty());
-        let idle =
-            idle.map(|fields| format!("no case uses these fields of --driver-config: {}", fields.join(", ")));
-        let wait = match self {
-            Self::Kind { place, .. } => Some(place.startup_notice()),
-            Self::Existing { place, .. } => place.startup_notice(),
-            Self::Embedded { driver, .. } => driver.deployment_notice.clone(),
-        };
-        let ignored = self.config().map(|config| config.ignored()).filter(|fields| !fields.is_empty());
-        let ignored = ignored.map(|fields| {
-            format!("fields of --driver-config that are ignored, as upstream: {}", fields.join(", "))
+fn driver(options: ClusterOptions, config: Option<Arc<TestDriver>>) -> Result<Driver, ClusterArgsError> {
+    let of_file = match config.as_deref().map(TestDriver::class) {
+        Some(Class::Object(class)) => Some(&**class),
+        Some(Class::None | Class::Name | Class::Existing(_)) | None => None,
+    };
+    let parameters = of_file.and_then(|class| class.parameters.clone()).unwrap_or_default();
+    let mount_options = of_file.and_then(|class| class.mount_options.clone());
+    let file_systems = file_systems(&options.fs_types);
+    let class = existing_class(config.as_deref());
+    let Some(deployment) = options.deployment.read(options.sidecars.roles(), class)? else {
+        return Ok(Driver {
+            command: options.driver,
+            controller: options.driver_controller,
+            class_parameters: parameters.into_iter().chain(options.driver_params).collect(),
+            class_mount_options: mount_options.unwrap_or_default(),
+            file_systems,
+            sidecars: options.sidecars.read(None)?,
+            config,
+            pod_images: options.pod_images,
+            start_timeout: options.start_timeout,
+            sabotage: options.sabotage,
+            ..Driver::default()
         });
-        let lines: Vec<String> = idle.into_iter().chain(ignored).chain(wait).collect();
-        (!lines.is_empty()).then(|| lines.join("\n"))
-    }
-
-    /// The message to print at the end of a run if anything is kept.
-    pub fn shutdown_notice(&self) -> Option<String> {
-        match self {
-            Self::Kind { place, .. } => place.shutdown_notice(),
-            Self::Existing { place, .. } => place.shutdown_notice(),
-            Self::Embedded { .. } => None,
+    };
+    let (command, controller) = match (deployment.driver, options.driver) {
+        (Some(_), DriverCommand::Exec(_) | DriverCommand::Ourselves(_) | DriverCommand::Sabotaged { .. }) => {
+            return Err(ClusterArgsError::TwoDrivers { argument: "--driver" });
         }
-    }
-
-    /// The storage controllers that run, if the run chooses them.
-    pub fn controllers(&self) -> Option<Controllers> {
-        match self {
-            Self::Embedded { api: Api::Builtin(None), .. } => Some(Controllers::Builtin),
-            Self::Embedded { api: Api::Builtin(Some(_)), .. } => Some(Controllers::Stock),
-            Self::Embedded { api: Api::Stock(assets), .. } => {
-                let stock = assets.controller_manager.is_some();
-                Some(if stock { Controllers::Stock } else { Controllers::Builtin })
-            }
-            Self::Kind { place, .. } => Some(place.controllers()),
-            Self::Existing { .. } => None,
+        (Some(_), DriverCommand::Builtin) if options.driver_controller.is_some() => {
+            return Err(ClusterArgsError::TwoDrivers { argument: "--driver-controller" });
         }
-    }
+        (Some(driver), DriverCommand::Builtin) => (driver, deployment.controller),
+        (None, DriverCommand::Builtin) => return Err(ClusterArgsError::NoWorkload),
+        (None, driver) => (driver, options.driver_controller),
+    };
+    let parameters = deployment.class_parameters.into_iter().chain(parameters).chain(options.driver_params);
+    Ok(Driver {
+        command,
+        controller,
+        class_parameters: parameters.collect(),
+        class_mount_options: mount_options.unwrap_or(deployment.class_mount_options),
+        file_systems,
+        sidecars: options.sidecars.read(Some(deployment.sidecars))?,
+        config,
+        deployment: Box::new(deployment.objects),
+        deployment_notice: deployment.notice,
+        pod_images: options.pod_images,
+        start_timeout: options.start_timeout,
+        sabotage: options.sabotage,
+    })
+}
 
-    /// The stock programs of `--sidecar`, if any.
-    pub fn sidecars(&self) -> Option<String> {
-        match self {
-            Self::Embedded { driver, .. } => driver.sidecars.description(),
-            Self::Kind { .. } | Self::Existing { .. } => None,
-        }
-    }
-
-    /// The period at which real kubelets report their node status, if the run configures them.
-    pub fn node_status_period(&self) -> Option<String> {
-        match self {
-            Self::Kind { place, .. } => Some(place.node_status_period()),
-            Self::Embedded { .. } | Self::Existing { .. } => None,
-        }
-    }
-
-    /// Whether its nodes are virtual.
-    pub fn is_virtual(&self) -> bool {
-        matches!(self, Self::Embedded { .. })
-    }
-
-    /// Starts the cluster, or connects to an existing one. Components that the run starts emit the requested telemetry.
-    ///
-    /// # Errors
-    /// It cannot be started or used.
-    pub async fn bring_up(&self, folder: &RunFolder, instrumentation: Instrumentation) -> Result<Cluster> {
-        let cluster = self.start(folder, instrumentation).await?;
-        match self.config() {
-            Some(config) if config.name() != cluster.driver_name() => {
-                let (wanted, is) = (config.name().to_owned(), cluster.driver_name().to_owned());
-                cluster.down(true).await;
-                bail!("DriverInfo.Name of --driver-config is {wanted}, but GetPluginInfo returns {is}")
-            }
-            Some(_) | None => Ok(cluster),
-        }
-    }
-
+#[async_trait(?Send)]
+impl Place for EmbeddedPlace {
     async fn start(&self, folder: &RunFolder, instrumentation: Instrumentation) -> Result<Cluster> {
-        let failed = || format!("the {} cluster cannot be started", self.kind().name());
-        match self {
-            Self::Embedded { api, nodes, driver } => {
-                let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-                driver.deployment.check_class(&driver.class_parameters)?;
-                let options = Options { instrumentation, ..driver.on(api.clone(), *nodes, listen, folder)? };
-                // Boxed: bringing up a cluster is a large future, and is awaited once.
-                Box::pin(Cluster::embedded(&options)).await.with_context(failed)
+        let Self { api, nodes, driver } = self;
+        let kind = match api {
+            Api::Builtin(_) => ClusterKind::Embedded,
+            Api::Stock(_) => ClusterKind::Envtest,
+        };
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        driver.deployment.check_class(&driver.class_parameters)?;
+        let options = Options { instrumentation, ..driver.on(api.clone(), *nodes, listen, folder)? };
+        // Boxed: bringing up a cluster is a large future, and is awaited once.
+        let cluster = Box::pin(Cluster::embedded(&options)).await;
+        cluster.with_context(|| format!("the {} cluster cannot be started", kind.name()))
+    }
+
+    fn expected(&self, privilege: Option<Privilege>) -> Environment {
+        let Self { nodes, driver, .. } = self;
+        let builtin = driver.is_builtin();
+        let file_systems = if builtin {
+            FileSystems {
+                ext3: loop_devices(privilege).and(program("mkfs.ext3", E2FSPROGS)),
+                ext4: loop_devices(privilege).and(program("mkfs.ext4", E2FSPROGS)),
+                xfs: loop_devices(privilege).and(program("mkfs.xfs", XFSPROGS)),
+                block: loop_devices(privilege),
             }
-            Self::Kind { place, config } => {
-                let cluster = place.bring_up(folder).await.with_context(failed)?;
-                match config {
-                    Some(config) => Ok(cluster.choosing(&choice(config))?),
-                    None => Ok(cluster),
-                }
-            }
-            Self::Existing { place, .. } => place.bring_up(folder).await,
+        } else {
+            FileSystems::given(&driver.file_systems)
+        };
+        let builtin_controllers = self.controllers() == Some(Controllers::Builtin);
+        let cluster_capabilities = ClusterCapabilities {
+            retracts: builtin_controllers,
+            upstream_sidecars: driver.sidecars.replace_controllers(),
+            ..ClusterCapabilities::EMBEDDED
+        };
+        let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
+        let absent_sidecars = driver.sidecars.absent();
+        Environment {
+            nodes: *nodes,
+            builtin,
+            inline,
+            cluster_capabilities,
+            absent_sidecars,
+            file_systems,
+            ..UNKNOWN
         }
     }
 
-    /// What is known of the cluster before it is started: enough to list the cases and, for virtual nodes, to predict
-    /// which of them will run.
-    pub fn expected(&self, privilege: Option<Privilege>) -> Environment {
-        self.described(self.by_kind(privilege))
+    fn development(&self) -> Development {
+        let Self { api, nodes, driver } = self.clone();
+        Development::Foreground(Box::new(move |listen, folder| driver.on(api, nodes, listen, folder)))
     }
 
-    /// The same, with the properties from the driver file.
-    fn described(&self, environment: Environment) -> Environment {
-        match self.config() {
-            Some(config) => described(environment, config),
-            None => environment,
-        }
+    fn startup_notice(&self) -> Option<String> {
+        self.driver.deployment_notice.clone()
     }
 
-    fn by_kind(&self, privilege: Option<Privilege>) -> Environment {
-        match self {
-            Self::Embedded { nodes, driver, .. } => {
-                let builtin = driver.is_builtin();
-                let file_systems = if builtin {
-                    FileSystems {
-                        ext3: loop_devices(privilege).and(program("mkfs.ext3", E2FSPROGS)),
-                        ext4: loop_devices(privilege).and(program("mkfs.ext4", E2FSPROGS)),
-                        xfs: loop_devices(privilege).and(program("mkfs.xfs", XFSPROGS)),
-                        block: loop_devices(privilege),
-                    }
-                } else {
-                    FileSystems::given(&driver.file_systems)
-                };
-                let builtin_controllers = self.controllers() == Some(Controllers::Builtin);
-                let cluster_capabilities = ClusterCapabilities {
-                    retracts: builtin_controllers,
-                    upstream_sidecars: driver.sidecars.replace_controllers(),
-                    ..ClusterCapabilities::EMBEDDED
-                };
-                let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
-                let absent_sidecars = driver.sidecars.absent();
-                Environment {
-                    nodes: *nodes,
-                    builtin,
-                    inline,
-                    cluster_capabilities,
-                    absent_sidecars,
-                    file_systems,
-                    ..UNKNOWN
-                }
-            }
-            Self::Kind { place, .. } => Environment {
-                nodes: place.workers(),
-                builtin: true,
-                inline: Ok(()),
-                cluster_capabilities: ClusterCapabilities {
-                    retracts: place.controllers() == Controllers::Builtin,
-                    upstream_sidecars: place.has_upstream_sidecars(),
-                    ..ClusterCapabilities::KIND
-                },
-                // The image of the built-in driver contains the programs.
-                file_systems: FileSystems {
-                    ext3: loop_devices(None),
-                    ext4: loop_devices(None),
-                    xfs: loop_devices(None),
-                    block: loop_devices(None),
-                },
-                ..UNKNOWN
-            },
-            Self::Existing { place, .. } => place.expected(UNKNOWN),
-        }
-    }
-
-    /// The capabilities of the running cluster.
-    pub fn environment(&self, privilege: Privilege, cluster: &Cluster) -> Environment {
-        let declared = cluster.declared();
-        self.described(Environment {
-            nodes: cluster.nodes().len(),
-            topology_keys: cluster.reachable_nodes().topology_keys(),
-            supported_calls: declared.supported_calls,
-            declared: declared.capabilities.clone(),
-            ..self.by_kind(Some(privilege))
+    fn controllers(&self) -> Option<Controllers> {
+        Some(match &self.api {
+            Api::Builtin(None) => Controllers::Builtin,
+            Api::Builtin(Some(_)) => Controllers::Stock,
+            Api::Stock(assets) if assets.controller_manager.is_some() => Controllers::Stock,
+            Api::Stock(_) => Controllers::Builtin,
         })
     }
-}
 
-/// Applies the driver file, which takes precedence over the driver's declared capabilities.
-fn described(environment: Environment, config: &TestDriver) -> Environment {
-    let file = config.file();
-    let known =
-        |name: &str, why| if config.file_systems().any(|known| known == name) { Ok(()) } else { Err(why) };
-    let classes = match config.class() {
-        Class::None => Err("--driver-config has no StorageClass, so claims cannot be provisioned"),
-        Class::Name | Class::Object(_) | Class::Existing(_) => Ok(()),
-    };
-    let inline = match file.inline_volumes.is_empty() {
-        true => Err("--driver-config has no InlineVolumes"),
-        false => Ok(()),
-    };
-    Environment {
-        nodes: if file.client_node_name.is_empty() { environment.nodes } else { 1 },
-        declared: config.capabilities(),
-        classes,
-        inline,
-        largest_file: (file.driver_info.max_file_size > 0).then_some(file.driver_info.max_file_size),
-        file_systems: FileSystems {
-            ext3: known("ext3", "SupportedFsType of --driver-config has no ext3"),
-            ext4: known("ext4", "SupportedFsType of --driver-config has no ext4"),
-            xfs: known("xfs", "SupportedFsType of --driver-config has no xfs"),
-            block: match config.capabilities().get(&Capability::Block) {
-                Some(true) => Ok(()),
-                Some(false) | None => Err("--driver-config does not declare block"),
-            },
-        },
-        ..environment
+    fn sidecars(&self) -> Option<String> {
+        self.driver.sidecars.description()
     }
 }
-
-const NO_INLINE: &str = "support for CSI inline volumes is unknown: use --driver-config with InlineVolumes";
-
-/// A cluster and a driver of which nothing is known yet: every case that can run on some cluster is attempted.
-const UNKNOWN: Environment = Environment {
-    nodes: usize::MAX,
-    builtin: false,
-    topology_keys: None,
-    supported_calls: SupportedCalls::ALL,
-    declared: BTreeMap::new(),
-    pod_security: PodSecurity::Privileged,
-    classes: Ok(()),
-    inline: Err(NO_INLINE),
-    largest_file: None,
-    cluster_capabilities: ClusterCapabilities::EXISTING,
-    absent_sidecars: AbsentSidecars::NONE,
-    file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
-};
 
 const E2FSPROGS: &str = "needs mkfs: apt-get install e2fsprogs";
 const XFSPROGS: &str = "needs mkfs.xfs: apt-get install xfsprogs";
-
-/// Whether image-backed volumes can be created on this machine.
-fn loop_devices(privilege: Option<Privilege>) -> Result<(), &'static str> {
-    match privilege {
-        Some(Privilege::User) => Err("needs root: unprivileged users have no loop devices"),
-        _ if !Path::new("/dev/loop-control").exists() => Err("needs loop devices: modprobe loop"),
-        Some(Privilege::Root) | None => Ok(()),
-    }
-}
 
 fn program(name: &str, remedy: &'static str) -> Result<(), &'static str> {
     let directories = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
