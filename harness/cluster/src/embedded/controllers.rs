@@ -1,5 +1,5 @@
 //! The storage controllers of a cluster with virtual nodes: one process with all built-in ones, except for those that
-//! stock programs replace (`stock_controllers/`, `sidecars/plan.rs`), and those programs.
+//! stock programs replace (`stock_controllers/`, `remaining_controllers.rs`), and those programs.
 //!
 //! Each built-in controller acts as its service account, with exactly the permissions of `manifests/rbac`
 //! (`accounts.rs`); those that real clusters have themselves have roles there, too.
@@ -14,13 +14,17 @@ use futures::future::join_all;
 use kube::Client;
 
 use super::{
-    common::Common, control_plane::ControlPlane, controller_manager, error::UpError, node::Node,
-    stock_controllers, supervisor::Supervised, users::BuiltinUsers,
+    common::Common,
+    control_plane::ControlPlane,
+    controller_manager,
+    error::UpError,
+    node::Node,
+    remaining_controllers::{self, ControlPlaneKind},
+    stock_controllers,
+    supervisor::Supervised,
+    users::BuiltinUsers,
 };
-use crate::{
-    disruption::Disruption,
-    sidecars::plan::{self, ControlPlaneKind, Replaceable},
-};
+use crate::{disruption::Disruption, sidecars::plan::Replaceable};
 
 /// The processes of the controllers.
 pub(super) struct Controllers {
@@ -63,7 +67,7 @@ fn remaining(control_plane: &ControlPlane, replaced: &BTreeSet<Replaceable>) -> 
             None => ControlPlaneKind::Stock,
         },
     };
-    plan::controllers(kind, replaced)
+    remaining_controllers::controllers(kind, replaced)
 }
 
 impl Controllers {

@@ -16,6 +16,7 @@ mod node;
 mod node_driver;
 mod options;
 pub(crate) mod orphaned_loop_devices;
+mod remaining_controllers;
 pub(crate) mod sidecars;
 pub(crate) mod stock;
 pub(crate) mod stock_controllers;

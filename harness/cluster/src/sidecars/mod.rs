@@ -4,7 +4,7 @@
 //! --sidecar NAME=exec:COMMAND ──command──> Sidecar ┐
 //! --sidecar-rbac, --sidecar-account ──account──────┼─> StockSidecars ──embedded::sidecars──> Sidecars (processes, taps)
 //! --deployment ──deployment::plan──────────────────┘
-//!                                        plan: which built-in controllers remain, and where each program runs
+//!                                        plan: what each program replaces, and where it runs
 //! ```
 
 mod account;
