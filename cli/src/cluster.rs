@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{Cluster, Options, faults::FaultSpec};
+use claimcheck_cluster::{Cluster, Instrumentation, Options, faults::FaultSpec};
 use claimcheck_model::ComponentEnd;
 use claimcheck_report::RunFolder;
-use claimcheck_run::{ClusterArgs, ClusterTarget, FREQUENT, KindTarget, explain, interrupt, with_sources};
+use claimcheck_run::{ClusterArgs, Development, FREQUENT, Place, explain, interrupt, with_sources};
 
 use crate::kind;
 
@@ -83,23 +83,22 @@ impl Up {
         };
         let (kind, notice) = (place.kind(), place.startup_notice());
         let folder = || RunFolder::choose(self.out.as_deref(), "runs".as_ref(), kind);
-        match place {
-            ClusterTarget::Embedded { api, nodes, driver } => {
+        match place.development() {
+            Development::Foreground(options) => {
                 let folder = folder()?;
                 crate::print(notice);
                 let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
-                let options = driver.on(api, nodes, listen, &folder)?;
-                reusable(&folder, foreground(&options, &self.faults).await)
+                reusable(&folder, foreground(&options(listen, &folder)?, &self.faults).await)
             }
-            ClusterTarget::Kind { .. } if !self.faults.is_empty() => {
+            Development::Detached(_) if !self.faults.is_empty() => {
                 eprintln!("claimcheck: --fault is for --cluster embedded or envtest, which run until Ctrl-C");
                 Ok(ExitCode::from(2))
             }
-            ClusterTarget::Kind { place, .. } => {
+            Development::Detached(place) => {
                 let folder = folder()?;
-                reusable(&folder, detached(&place.with_keep(), &folder).await)
+                reusable(&folder, detached(&*place, &folder).await)
             }
-            ClusterTarget::Existing { .. } => {
+            Development::Running => {
                 eprintln!(
                     "claimcheck: an existing cluster is already running: use --cluster embedded, envtest or kind"
                 );
@@ -169,11 +168,11 @@ fn exit_line(end: &ComponentEnd) -> String {
 }
 
 /// Starts a cluster that outlives this process.
-async fn detached(place: &KindTarget, folder: &RunFolder) -> Result<ExitCode> {
+async fn detached(place: &dyn Place, folder: &RunFolder) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
-    crate::print(Some(place.startup_notice()));
+    crate::print(place.startup_notice());
     let cluster = tokio::select! {
-        cluster = place.bring_up(folder) => cluster.context("the cluster cannot be started")?,
+        cluster = place.start(folder, Instrumentation::default()) => cluster?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(interrupt::INTERRUPTED)),
     };
     println!("{} nodes with driver {}", cluster.nodes().len(), cluster.driver_name());

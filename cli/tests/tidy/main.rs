@@ -1,6 +1,7 @@
 //! Rules of the workspace that no compiler checks.
 
 mod book;
+mod circles;
 mod dependencies;
 mod e2e_lists;
 mod identifiers;

@@ -5,31 +5,15 @@
 //! run only while a case uses it, since they receive all events of the cluster. Its name is fixed,
 //! so that metrics do not get a series per case.
 
-use std::{ffi::OsString, path::Path, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
-use claimcheck_component::accounts::ACCOUNTS_ENV;
-use claimcheck_controllers::Name;
-use claimcheck_csi::{Driver as DriverClient, Endpoint, tap::Tap};
-use claimcheck_substrate::{Capabilities, STATE_DIR, SpawnError};
+use claimcheck_substrate::SpawnError;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
 use kube::{Api, Client, api::PostParams};
 use serde_json::json;
-use tokio::{
-    runtime::Handle,
-    sync::{Mutex, OwnedMutexGuard},
-};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::{
-    accounts::OF_ADDITIONAL_DRIVERS,
-    controllers::SIDECAR_FLAGS,
-    driver_command::{BUILTIN, DriverCommand},
-    node::{Common, Node},
-    node_driver::{NodeDriver, NodeDriverError, Plugin, ProcessCredentials, Registrar},
-    supervisor::{Disruption, Supervised},
-};
-
-/// How long the controllers of an unused driver keep running for the next case that requests it.
-const IDLE: Duration = Duration::from_millis(500);
+use crate::observer::WaitError;
 
 /// The parameters of an additional driver.
 #[derive(Clone, Debug)]
@@ -79,16 +63,7 @@ pub enum DeployError {
     NotHere,
     /// It is not registered in time.
     #[error(transparent)]
-    NotReady(#[from] super::WaitError),
-}
-
-/// A running additional driver. Dropping it kills its processes.
-pub(super) struct RunningDriver {
-    pub on_nodes: Vec<NodeDriver>,
-    pub controllers: Arc<Supervised>,
-    pub plugin: Plugin,
-    pub client: DriverClient,
-    lease: Arc<Mutex<()>>,
+    NotReady(#[from] WaitError),
 }
 
 /// Exclusive use of an additional driver, with its controllers running: changes to a driver's limits by one case would
@@ -96,97 +71,24 @@ pub(super) struct RunningDriver {
 #[derive(Debug)]
 pub struct DriverLease {
     _held: OwnedMutexGuard<()>,
-    _then: Option<StopWhenIdle>,
-}
-
-/// Stops the controllers of a driver, when dropped, unless the driver is used again soon.
-#[derive(Debug)]
-struct StopWhenIdle {
-    lease: Arc<Mutex<()>>,
-    controllers: Arc<Supervised>,
-    runtime: Handle,
+    /// Dropped after the driver is released.
+    _then: Option<Box<dyn fmt::Debug + Send + Sync>>,
 }
 
 impl DriverLease {
-    /// Waits for exclusive use, and starts the driver's controllers.
-    pub(super) async fn of(lease: Arc<Mutex<()>>, controllers: Arc<Supervised>) -> Self {
-        let held = lease.clone().lock_owned().await;
-        controllers.disrupt(Disruption::Start).await;
-        let then = StopWhenIdle { lease, controllers, runtime: Handle::current() };
-        Self { _held: held, _then: Some(then) }
+    /// The use of a driver that is locked by its holder; `then` is dropped after its release.
+    pub(crate) fn new(held: OwnedMutexGuard<()>, then: impl fmt::Debug + Send + Sync + 'static) -> Self {
+        Self { _held: held, _then: Some(Box::new(then)) }
     }
 
     /// Waits for exclusive use of a driver with permanently running controllers.
-    pub(super) async fn shared(lease: Arc<Mutex<()>>) -> Self {
+    pub(crate) async fn shared(lease: Arc<Mutex<()>>) -> Self {
         Self { _held: lease.lock_owned().await, _then: None }
     }
 }
 
-impl Drop for StopWhenIdle {
-    fn drop(&mut self) {
-        let (lease, controllers) = (self.lease.clone(), self.controllers.clone());
-        self.runtime.spawn(async move {
-            tokio::time::sleep(IDLE).await;
-            // The driver may be in use again, which requires them.
-            if let Ok(_held) = lease.try_lock() {
-                controllers.disrupt(Disruption::Stop).await;
-            }
-        });
-    }
-}
-
-impl RunningDriver {
-    /// Starts the driver on all nodes, and the controllers that call it.
-    pub(super) async fn start(
-        common: &Common,
-        nodes: &[Node],
-        client: &Client,
-        wanted: &AdditionalDriver,
-    ) -> Result<Self, DeployError> {
-        let name = wanted.name;
-        declare(client, wanted).await?;
-        let plugin = Plugin {
-            directory: name.to_owned(),
-            command: command(wanted),
-            controller: None,
-            state_dir: sibling_directory(&common.plugin.state_dir, name),
-            registrar: Registrar::Builtin,
-            credentials: ProcessCredentials::default(),
-        };
-        let on_nodes = nodes.iter().map(|node| {
-            let started = NodeDriver::start(common, &node.paths, node.namespace.clone(), &plugin);
-            started.map_err(|source: NodeDriverError| DeployError::Node {
-                name,
-                node: node.paths.name.clone(),
-                source: Box::new(source),
-            })
-        });
-        let on_nodes = on_nodes.collect::<Result<Vec<_>, _>>()?;
-        let socket = plugin.socket(&nodes[0].paths);
-        let mut args: Vec<OsString> = vec!["controller".into()];
-        let controllers = OF_ADDITIONAL_DRIVERS.into_iter();
-        let controllers = controllers.filter(|name| *name != Name::Attacher || wanted.attacher);
-        args.extend(controllers.map(|name| OsString::from(name.as_str())));
-        args.extend(["--kubeconfig".into(), common.accounts.kubeconfig.clone().into()]);
-        args.extend(["--csi-address".into(), socket.clone().into()]);
-        args.extend(SIDECAR_FLAGS.map(Into::into));
-        args.extend(common.metrics_args(&format!("controllers-{name}"), None));
-        let mut spec = common.component(format!("controllers {name}"), args, None);
-        spec.env.push((ACCOUNTS_ENV.to_owned(), common.accounts.tokens.clone().into()));
-        spec.capabilities = Capabilities::Files;
-        let controllers = Arc::new(common.start(spec)?);
-        let client = DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
-        Ok(Self { on_nodes, controllers, plugin, client, lease: Arc::default() })
-    }
-
-    /// The lock for exclusive use.
-    pub(super) fn lease(&self) -> impl Future<Output = DriverLease> + Send + use<> {
-        DriverLease::of(self.lease.clone(), self.controllers.clone())
-    }
-}
-
 /// Creates the driver's CSIDriver object, if requested.
-pub(super) async fn declare(client: &Client, wanted: &AdditionalDriver) -> Result<(), DeployError> {
+pub(crate) async fn declare(client: &Client, wanted: &AdditionalDriver) -> Result<(), DeployError> {
     let (name, Some(spec)) = (wanted.name, &wanted.spec) else { return Ok(()) };
     let mut object: CSIDriver =
         serde_json::from_value(json!({ "metadata": { "name": name }, "spec": {} })).expect("a CSIDriver");
@@ -195,57 +97,5 @@ pub(super) async fn declare(client: &Client, wanted: &AdditionalDriver) -> Resul
         // Created by an earlier attempt that failed later.
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
         other => other.map(drop).map_err(|source| DeployError::Install { name, source }),
-    }
-}
-
-/// The built-in driver under another name.
-fn command(wanted: &AdditionalDriver) -> DriverCommand {
-    let named = ["--driver-name", wanted.name];
-    let words = BUILTIN.iter().chain(&named).chain(wanted.args);
-    DriverCommand::Ourselves(words.map(|&word| word.to_owned()).collect())
-}
-
-/// A separate state directory, which is deleted with the run, and is distinct from those of other runs.
-fn sibling_directory(state_dir: &Path, name: &str) -> std::path::PathBuf {
-    let run = state_dir.file_name().unwrap_or_default().display().to_string();
-    Path::new(STATE_DIR).join(format!("{run}-{name}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use claimcheck_substrate::ProcessSpec;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_controllers_of_a_driver_run_while_it_is_leased() {
-        let folder = tempfile::tempdir().unwrap();
-        let spec = ProcessSpec {
-            name: "controllers".to_owned(),
-            program: "sleep".into(),
-            args: vec!["600".into()],
-            env: Vec::new(),
-            log: folder.path().join("controllers.log"),
-            filter: None,
-            namespace: None,
-            run_directory: None,
-            capabilities: Capabilities::All,
-        };
-        let (sender, _ends) = tokio::sync::mpsc::unbounded_channel();
-        let controllers = Arc::new(Supervised::start(spec, sender).unwrap());
-        let lock = Arc::<Mutex<()>>::default();
-        let lease = || DriverLease::of(lock.clone(), controllers.clone());
-
-        let first_process = controllers.pid();
-        drop(lease().await);
-        let next = lease().await;
-        tokio::time::sleep(2 * IDLE).await;
-        assert_eq!(controllers.pid(), first_process, "the driver was used again soon enough");
-        drop(next);
-        while controllers.pid().is_some() {
-            tokio::time::sleep(IDLE / 10).await;
-        }
-        let _last = lease().await;
-        assert!(controllers.pid().is_some_and(|pid| Some(pid) != first_process), "started again");
     }
 }

@@ -1,35 +1,20 @@
-//! The operations that differ between kinds of cluster: each is one function with an arm per kind.
+//! The operations that differ between kinds of cluster.
 
 use std::{io, path::PathBuf, time::Duration};
 
-use claimcheck_csi::tap::{FaultAction, FaultRule, KnownSecrets};
+use async_trait::async_trait;
+use claimcheck_csi::tap::{FaultRule, KnownSecrets};
 use claimcheck_model::{ComponentFault, Denial, DeniedObject, Leak, Log, Unserved};
-use kube::{Api, Client};
+use kube::Client;
 
-use super::{
-    DisruptError, Disruption,
+use crate::{
     additional_driver::{AdditionalDriver, DeployError, DriverLease},
-    api_disrupt, api_requests, component_logs,
-    embedded::Embedded,
-    install_components::COMPONENTS,
-    installation::Installation,
-    log_search::{self, LogSearch},
+    disruption::{DisruptError, Disruption, Victim},
+    faults::FaultSpec,
+    log_search::LogSearch,
     observer::Observer,
-    on_kind::OnKind,
     properties::Properties,
 };
-use crate::faults::FaultSpec;
-
-/// A component that a disruptive case may disrupt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Victim {
-    /// The node agent of this node.
-    NodeAgent(String),
-    /// The driver's process on this node.
-    Driver(String),
-    /// The storage controllers.
-    Controllers,
-}
 
 /// Faults that this cluster does not support.
 #[derive(Debug, thiserror::Error)]
@@ -51,241 +36,121 @@ pub enum NoFaults {
     },
 }
 
-/// What runs behind the API of a cluster.
-pub(crate) enum Backend {
-    /// Virtual nodes on this machine.
-    Embedded(Box<Embedded>),
-    /// Containers of this machine as nodes, created by kind.
-    Kind(Box<OnKind>),
-    /// Nodes that claimcheck has not created, with the components that were installed for the run, if any.
-    Existing(Option<Box<Installation>>),
-}
-
-impl Backend {
+/// What runs behind the API of a cluster: one implementation per kind. The defaults are for clusters that cannot do it.
+#[async_trait]
+pub(crate) trait Backend: Send + Sync {
     /// The properties of a cluster with this backend.
-    pub(crate) fn properties(&self) -> Properties {
-        match self {
-            Self::Embedded(embedded) => {
-                Properties::embedded(embedded.controllers_are_stock(), embedded.sidecars_are_stock())
-            }
-            Self::Kind(kind) => Properties::real(kind.cluster_capabilities()),
-            Self::Existing(Some(installation)) => Properties::real(installation.cluster_capabilities),
-            Self::Existing(None) => Properties::existing(),
+    fn properties(&self) -> Properties;
+
+    /// See [`Cluster::outlives_run`](crate::Cluster::outlives_run).
+    fn outlives_run(&self) -> bool;
+
+    /// See [`Cluster::search_logs`](crate::Cluster::search_logs).
+    async fn search_logs(&self, client: &Client, driver: &str, known: &KnownSecrets) -> LogSearch;
+
+    /// See [`Cluster::denials`](crate::Cluster::denials).
+    async fn denials(&self, _client: &Client) -> Vec<Denial> {
+        Vec::new()
+    }
+
+    /// See [`Cluster::component_faults`](crate::Cluster::component_faults): those within the last `since`, where older
+    /// ones may be of other runs.
+    async fn component_faults(&self, _client: &Client, _since: Duration) -> Vec<ComponentFault> {
+        Vec::new()
+    }
+
+    /// See [`Cluster::denied_objects`](crate::Cluster::denied_objects).
+    fn denied_objects(&self) -> Vec<DeniedObject> {
+        Vec::new()
+    }
+
+    /// See [`Cluster::unserved`](crate::Cluster::unserved).
+    async fn unserved(&self, _client: &Client) -> Vec<Unserved> {
+        Vec::new()
+    }
+
+    /// See [`Cluster::set_faults`](crate::Cluster::set_faults).
+    async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
+        match specs {
+            [] => Ok(()),
+            _ => Err(NoFaults::NotHere { of: "requests and calls" }),
         }
     }
 
-    /// See [`Cluster::search_logs`](super::Cluster::search_logs).
-    pub(crate) async fn search_logs(&self, client: &Client, driver: &str, known: &KnownSecrets) -> LogSearch {
-        let builtin = || (Api::namespaced(client.clone(), COMPONENTS.namespace), component_logs::COMPONENTS);
-        match self {
-            Self::Embedded(embedded) => embedded.search_logs().await,
-            Self::Kind(_) | Self::Existing(Some(_)) => {
-                log_search::of_pods(client, builtin(), known, |_| true).await
-            }
-            Self::Existing(None) => {
-                let pods = (Api::all(client.clone()), "");
-                log_search::of_pods(client, pods, known, |pod| log_search::is_of_driver(pod, driver)).await
-            }
-        }
+    /// See [`Cluster::api_faults_active`](crate::Cluster::api_faults_active).
+    fn api_faults_active(&self) -> bool {
+        false
     }
 
-    /// See [`Cluster::denials`](super::Cluster::denials).
-    pub(crate) async fn denials(&self, client: &Client) -> Vec<Denial> {
-        match self {
-            Self::Embedded(embedded) => embedded.denials(client).await,
-            Self::Kind(_) | Self::Existing(_) => Vec::new(),
-        }
-    }
+    /// See [`Cluster::set_call_faults`](crate::Cluster::set_call_faults).
+    async fn set_call_faults(&self, _case: &str, _rules: Vec<FaultRule>) {}
 
-    /// See [`Cluster::component_faults`](super::Cluster::component_faults).
-    pub(crate) async fn component_faults(&self, client: &Client, since: Duration) -> Vec<ComponentFault> {
-        match self {
-            Self::Embedded(embedded) => embedded.component_faults().await,
-            Self::Kind(kind) => component_logs::faults(client, kind.components(), since).await,
-            Self::Existing(Some(installation)) => {
-                component_logs::faults(client, installation.components(), since).await
-            }
-            Self::Existing(None) => Vec::new(),
-        }
-    }
-
-    /// See [`Cluster::denied_objects`](super::Cluster::denied_objects).
-    pub(crate) fn denied_objects(&self) -> Vec<DeniedObject> {
-        match self {
-            Self::Embedded(embedded) => embedded.denied_objects(),
-            Self::Kind(_) | Self::Existing(_) => Vec::new(),
-        }
-    }
-
-    /// See [`Cluster::outlives_run`](super::Cluster::outlives_run).
-    pub(crate) fn outlives_run(&self) -> bool {
-        match self {
-            Self::Embedded(_) => false,
-            Self::Kind(kind) => kind.nodes().outlives_run(),
-            Self::Existing(_) => true,
-        }
-    }
-
-    /// See [`Cluster::unserved`](super::Cluster::unserved).
-    pub(crate) async fn unserved(&self, client: &Client) -> Vec<Unserved> {
-        match self {
-            Self::Embedded(embedded) => embedded.unserved(client).await,
-            Self::Kind(_) | Self::Existing(_) => Vec::new(),
-        }
-    }
-
-    /// See [`Cluster::set_faults`](super::Cluster::set_faults).
-    pub(crate) async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
-        match self {
-            Self::Embedded(embedded) => embedded.set_faults(specs).await,
-            Self::Kind(kind) => kind.set_faults(specs).await,
-            Self::Existing(_) if specs.is_empty() => Ok(()),
-            Self::Existing(_) => Err(NoFaults::NotHere { of: "requests and calls" }),
-        }
-    }
-
-    /// See [`Cluster::api_faults_active`](super::Cluster::api_faults_active).
-    pub(crate) fn api_faults_active(&self) -> bool {
-        match self {
-            Self::Embedded(embedded) => embedded.api_faults_active(),
-            Self::Kind(_) | Self::Existing(_) => false,
-        }
-    }
-
-    /// See [`Cluster::set_call_faults`](super::Cluster::set_call_faults).
-    pub(crate) async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
-        match self {
-            Self::Embedded(embedded) => embedded.set_call_faults(case, rules).await,
-            Self::Kind(kind) => kind.set_call_faults(case, rules).await,
-            Self::Existing(_) => {}
-        }
-    }
-
-    /// See [`Cluster::hold_call`](super::Cluster::hold_call).
-    pub(crate) async fn hold_call(
+    /// See [`Cluster::hold_call`](crate::Cluster::hold_call). Cases that require a tap do not run on clusters without.
+    async fn hold_call(
         &self,
-        case: &str,
-        node: &str,
-        method: &str,
-        volume: &str,
+        _case: &str,
+        _node: &str,
+        _method: &str,
+        _volume: &str,
     ) -> Result<(), DisruptError> {
-        match self {
-            // Calls are recorded by the caller: a paused driver accepts one and cannot respond.
-            Self::Embedded(embedded) => {
-                embedded.disrupt(&Victim::Driver(node.to_owned()), Disruption::Pause).await
-            }
-            // They are recorded in the driver's process, or the tap's: it has to run.
-            Self::Kind(kind) => {
-                let rule = FaultRule::new(method, FaultAction::Hang).on_volume(volume);
-                kind.set_call_faults(case, vec![rule]).await;
-                Ok(())
-            }
-            // Cases that require a tap do not run here.
-            Self::Existing(_) => Ok(()),
-        }
+        Ok(())
     }
 
-    /// See [`Cluster::disrupt`](super::Cluster::disrupt).
-    pub(crate) async fn disrupt(
+    /// See [`Cluster::disrupt`](crate::Cluster::disrupt).
+    async fn disrupt(
         &self,
-        client: &Client,
+        _client: &Client,
         victim: &Victim,
-        disruption: Disruption,
+        _disruption: Disruption,
     ) -> Result<(), DisruptError> {
-        match self {
-            Self::Embedded(embedded) => embedded.disrupt(victim, disruption).await,
-            Self::Kind(kind) => kind.nodes().disrupt(client, &COMPONENTS, victim, disruption).await,
-            Self::Existing(Some(installation)) if installation.cluster_capabilities.disrupt => {
-                api_disrupt::disrupt(client, &COMPONENTS, victim, disruption).await
-            }
-            Self::Existing(_) => Err(DisruptError::Absent(victim.clone())),
-        }
+        Err(DisruptError::Absent(victim.clone()))
     }
 
-    /// See [`Cluster::deploy`](super::Cluster::deploy).
-    pub(crate) async fn deploy(
+    /// See [`Cluster::deploy`](crate::Cluster::deploy).
+    async fn deploy(
         &self,
-        client: &Client,
-        observer: &Observer,
-        driver: &AdditionalDriver,
+        _client: &Client,
+        _observer: &Observer,
+        _driver: &AdditionalDriver,
     ) -> Result<DriverLease, DeployError> {
-        match self {
-            Self::Embedded(embedded) => embedded.deploy(client, observer, driver).await,
-            Self::Kind(kind) => kind.deploy(client, observer, driver).await,
-            Self::Existing(_) => Err(DeployError::NotHere),
-        }
+        Err(DeployError::NotHere)
     }
 
-    /// See [`Cluster::host_leaks`](super::Cluster::host_leaks).
-    pub(crate) fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
-        match self {
-            Self::Embedded(embedded) => embedded.host_leaks(of),
-            Self::Kind(_) | Self::Existing(_) => Vec::new(),
-        }
+    /// See [`Cluster::host_leaks`](crate::Cluster::host_leaks).
+    fn host_leaks(&self, _of: &[String]) -> Vec<Leak> {
+        Vec::new()
     }
 
-    /// See [`Cluster::backend_leaks`](super::Cluster::backend_leaks).
-    pub(crate) async fn volumes_left(&self) -> Vec<Leak> {
-        match self {
-            Self::Embedded(embedded) => embedded.backend_leaks().await,
-            Self::Kind(_) | Self::Existing(_) => Vec::new(),
-        }
+    /// See [`Cluster::backend_leaks`](crate::Cluster::backend_leaks).
+    async fn volumes_left(&self) -> Vec<Leak> {
+        Vec::new()
     }
 
-    /// See [`Cluster::snapshots_of`](super::Cluster::snapshots_of).
-    pub(crate) async fn snapshots_of(&self, volume: &str) -> Option<usize> {
-        match self {
-            Self::Embedded(embedded) => embedded.snapshots_of(volume).await,
-            Self::Kind(_) | Self::Existing(_) => None,
-        }
+    /// See [`Cluster::snapshots_of`](crate::Cluster::snapshots_of).
+    async fn snapshots_of(&self, _volume: &str) -> Option<usize> {
+        None
     }
 
-    /// See [`Cluster::loop_devices`](super::Cluster::loop_devices).
-    pub(crate) fn loop_devices(&self) -> u64 {
-        match self {
-            Self::Embedded(embedded) => embedded.loop_devices(),
-            Self::Kind(_) | Self::Existing(_) => 0,
-        }
+    /// See [`Cluster::loop_devices`](crate::Cluster::loop_devices).
+    fn loop_devices(&self) -> u64 {
+        0
     }
 
-    /// See [`Cluster::api_requests`](super::Cluster::api_requests).
-    pub(crate) async fn api_requests(&self, client: &Client) -> Option<u64> {
-        match self {
-            Self::Embedded(embedded) => embedded.api_requests(client).await,
-            Self::Kind(_) => api_requests::served(client).await,
-            Self::Existing(_) => None,
-        }
+    /// See [`Cluster::api_requests`](crate::Cluster::api_requests).
+    async fn api_requests(&self, _client: &Client) -> Option<u64> {
+        None
     }
 
-    /// See [`Cluster::controllers`](super::Cluster::controllers).
-    pub(crate) fn controllers(&self) -> Vec<u32> {
-        match self {
-            Self::Embedded(embedded) => embedded.controllers(),
-            Self::Kind(_) | Self::Existing(_) => Vec::new(),
-        }
+    /// See [`Cluster::controllers`](crate::Cluster::controllers).
+    fn controllers(&self) -> Vec<u32> {
+        Vec::new()
     }
 
-    /// See [`Cluster::logs_mentioning`](super::Cluster::logs_mentioning).
-    pub(crate) async fn logs_mentioning(&self, client: &Client, names: &[String]) -> Vec<Log> {
-        match self {
-            Self::Embedded(embedded) => embedded.logs_mentioning(names).await,
-            Self::Kind(_) => component_logs::by_pods(client, COMPONENTS.namespace, names).await,
-            Self::Existing(Some(installation)) => {
-                let mut logs = component_logs::by_pods(client, COMPONENTS.namespace, names).await;
-                logs.extend(installation.moved());
-                logs
-            }
-            Self::Existing(None) => Vec::new(),
-        }
+    /// See [`Cluster::logs_mentioning`](crate::Cluster::logs_mentioning).
+    async fn logs_mentioning(&self, _client: &Client, _names: &[String]) -> Vec<Log> {
+        Vec::new()
     }
 
-    /// See [`Cluster::down`](super::Cluster::down).
-    pub(crate) async fn down(self, client: &Client, failed: bool) {
-        match self {
-            Self::Embedded(embedded) => embedded.down().await,
-            Self::Kind(kind) => kind.end(client, failed).await,
-            Self::Existing(Some(installation)) => installation.end(failed).await,
-            Self::Existing(None) => {}
-        }
-    }
+    /// See [`Cluster::down`](crate::Cluster::down).
+    async fn down(self: Box<Self>, _client: &Client, _failed: bool) {}
 }

@@ -1,7 +1,7 @@
 //! A running cluster: the data that every kind of cluster has, and a backend for the operations that differ.
 //!
 //! Cases and reports use the data alone, and so are independent of the kind of cluster. A new kind is one more
-//! [`Backend`], and a function that fills in the data.
+//! implementation of [`Backend`], and a function that fills in the data.
 
 use std::{
     collections::BTreeMap,
@@ -16,15 +16,16 @@ use kube::Client;
 use tokio::sync::mpsc;
 
 use super::{
-    ClusterCapabilities, DisruptError, Disruption, DriverCapabilities, NoFaults, Victim,
     additional_driver::{AdditionalDriver, DeployError, DriverLease},
-    backend::Backend,
+    backend::{Backend, NoFaults},
+    capabilities::DriverCapabilities,
+    disruption::{DisruptError, Disruption, Victim},
+    faults::FaultSpec,
     log_search::LogSearch,
     observer::Observer,
-    properties::Properties,
+    properties::{ClusterCapabilities, Properties},
     reachable_nodes::ReachableNodes,
 };
-use crate::faults::FaultSpec;
 
 /// A running cluster. Dropping it removes what was created for it, unless that is kept.
 pub struct Cluster {
@@ -38,7 +39,7 @@ pub struct Cluster {
     pub(super) started: Instant,
     /// None if claimcheck has not started it.
     pub(super) api_server: Option<ApiServer>,
-    pub(super) backend: Backend,
+    pub(super) backend: Box<dyn Backend>,
 }
 
 /// The driver under test, and the nodes that have it.

@@ -7,13 +7,8 @@ use std::{
     sync::{Mutex, Once, PoisonError},
 };
 
-use claimcheck_component::accounts::CACHE;
-use claimcheck_controllers::Name;
-use claimcheck_deploy::install::{NAMESPACE, accounts};
 use claimcheck_model::{ComponentFault, Denial};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-
-use super::{accounts::OF_ADDITIONAL_DRIVERS, control_plane::NODE_USER};
 
 /// What precedes a denial in the log of a component (`claimcheck_component`'s client).
 const DENIED: &str = "403 Forbidden: ";
@@ -21,24 +16,6 @@ const DENIED: &str = "403 Forbidden: ";
 const PANICKED: &str = " panicked at ";
 /// In the log of a container that exited because it lost its lease, as upstream's controllers do on a slow cluster.
 const LOST_LEASE: &str = "so this process must exit";
-
-/// The users of the built-in components of a cluster with virtual nodes.
-#[derive(Clone, Debug)]
-pub(super) struct BuiltinUsers(BTreeSet<String>);
-
-impl BuiltinUsers {
-    /// With these controllers, and those of additional drivers.
-    pub(super) fn of(controllers: &[Name]) -> Self {
-        let names = controllers.iter().copied().chain(OF_ADDITIONAL_DRIVERS).map(Name::as_str);
-        let user = |name: &str| format!("system:serviceaccount:{NAMESPACE}:{}", accounts::account(name));
-        Self(names.chain([CACHE]).map(user).collect())
-    }
-
-    /// Whether a built-in component sent the request.
-    pub(super) fn sent(&self, denial: &Denial) -> bool {
-        self.0.contains(&denial.user) || denial.user.starts_with(NODE_USER)
-    }
-}
 
 /// The panics in the log of a component.
 pub(super) fn panics(component: &str, log: &str) -> Vec<ComponentFault> {
@@ -117,21 +94,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn built_in_components_are_known_by_their_users() {
-        let users = BuiltinUsers::of(&[Name::NodeLifecycle]);
-        let sent = |user: &str| users.sent(&Denial { user: user.to_owned(), ..Denial::default() });
-        for user in ["node-lifecycle", "provisioner", "cache"] {
-            assert!(sent(&format!("system:serviceaccount:claimcheck-system:claimcheck-{user}")), "{user}");
-        }
-        assert!(sent("system:node:node-1"));
-        // Upstream's snapshot-controller has the account of the built-in one, which does not run then.
-        for user in ["snapshot-controller", "csi-provisioner"] {
-            assert!(!sent(&format!("system:serviceaccount:claimcheck-system:claimcheck-{user}")), "{user}");
-        }
-        assert!(!sent("system:serviceaccount:vendor:claimcheck-provisioner") && !sent("claimcheck"));
-    }
 
     #[test]
     fn panics_are_found_in_logs() {

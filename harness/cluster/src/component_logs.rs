@@ -15,20 +15,12 @@ use kube::{
 };
 use tracing::{info, warn};
 
-use super::{component_faults, supervisor::Supervised};
+use super::component_faults;
 
 /// The label selector of the components' pods.
 pub(super) const COMPONENTS: &str = "app.kubernetes.io/part-of=claimcheck";
 /// How many last lines of a pod's log are searched: those about a case are recent.
 const LOOKED_AT: i64 = 5_000;
-
-/// The log lines of processes about some objects.
-pub(super) fn by_processes<'a>(
-    processes: impl Iterator<Item = &'a Supervised>,
-    names: &[String],
-) -> Vec<Log> {
-    processes.filter_map(|process| Log::about(process.name(), &process.output(), names)).collect()
-}
 
 /// Removes these secrets and all tokens from logs of programs that have exited. What cannot be read or written is reported.
 pub fn redact_logs<'a>(logs: impl Iterator<Item = &'a Path>, secrets: &KnownSecrets) {

@@ -6,15 +6,13 @@
 //!
 //! ```text
 //! Cluster       client, observer, driver under test, properties: the same data for every kind
-//!  └─ Backend ─┬─ Embedded   virtual nodes, built-in components; API server: built-in or stock (control_plane, stock);
+//!  └─ Backend ─┬─ Embedded   virtual nodes, built-in components (embedded/); API server: built-in or stock;
 //!              │             stock programs in place of built-in sidecars (sidecars)
-//!              ├─ Kind       nodes created by kind (on_kind)
-//!              └─ Existing   the cluster of a kubeconfig (real), perhaps with components for the run (installation)
+//!              ├─ Kind       nodes created by kind (kind/)
+//!              └─ Existing   the cluster of a kubeconfig (existing/), perhaps with components for the run
 //! ```
 
-mod accounts;
 mod additional_driver;
-mod api_disrupt;
 mod api_requests;
 mod backend;
 mod call_faults;
@@ -22,53 +20,24 @@ mod capabilities;
 mod cluster;
 mod component_faults;
 mod component_logs;
-mod control_plane;
-mod controller_manager;
-mod controller_node;
-mod controllers;
-mod denials;
 mod deployment;
+mod disruption;
 mod driver_command;
 mod embedded;
+mod existing;
 pub mod faults;
-mod install_components;
-mod installation;
-#[cfg(test)]
-mod installation_tests;
 mod kind;
-mod kind_additional_driver;
-mod kind_disrupt;
-#[cfg(test)]
-mod kind_disrupt_tests;
-mod kind_image;
-mod kind_loops;
-#[cfg(test)]
-mod kind_tests;
-mod last_lines;
-mod leaks;
 mod log_search;
-mod node;
-mod node_driver;
-mod objects;
 mod observer;
-mod on_kind;
-#[cfg(test)]
-mod on_kind_tests;
-mod orphaned_loop_devices;
 mod properties;
 mod reachable_nodes;
-mod real;
+mod real_nodes;
 mod secrets;
 mod sidecars;
-mod stock;
-mod stock_controllers;
-mod supervisor;
-mod unregistered;
-mod unserved;
 pub mod usage;
 
 pub use additional_driver::{AdditionalDriver, DeployError, DriverLease};
-pub use backend::{NoFaults, Victim};
+pub use backend::NoFaults;
 pub use capabilities::{
     DescribeDriverError, DriverCapabilities, DriverDescription, SupportedCalls, declared_by, describe_driver,
 };
@@ -76,33 +45,37 @@ pub use capabilities::{
 pub use claimcheck_driver::host::{LOOP_HOLDER_ENV, LoopHolder};
 pub use cluster::{ApiServer, Cluster};
 pub use component_logs::redact_logs;
-pub use control_plane::{Api, ControlPlaneError};
 pub use deployment::{
     DeploymentError, DeploymentObjects, DeploymentOptions, DeploymentSidecar, DeploymentSidecarError,
     DriverDeployment, ImageError, ImageRootfs, ImageRootfsError, MissingSecret,
     PlanError as DeploymentPlanError, PrepareDeploymentError, UnpackError,
     Unsupported as UnsupportedInDeployment,
 };
+pub use disruption::{DisruptError, Disruption, Victim};
 pub use driver_command::{DriverCommand, DriverCommandError, PlaceholderValues, split_words};
+pub use embedded::control_plane::{Api, ControlPlaneError};
+pub use embedded::orphaned_loop_devices::{
+    OrphanedLoopDevice, OrphanedLoopDevicesError, detach_orphaned_loop_devices,
+};
+pub use embedded::sidecars::StartSidecarsError;
+pub use embedded::stock::{Assets, AssetsError, StockError};
+pub use embedded::stock_controllers::ControllerPrograms;
+pub use embedded::supervisor::Supervised;
 pub use embedded::{DriverPolicy, Instrumentation, Options, UpError};
-pub use install_components::InstallComponentsError;
-pub use installation::{Install, InstallationError};
-pub use kind::{Collected, KindCluster, KindEnvironment, KindError};
-pub use kind_disrupt::{Components, DisruptError};
-pub use kind_image::Image;
+pub use existing::installation::{Install, InstallationError};
+pub use existing::target::Target;
+pub use kind::image::Image;
+pub use kind::nodes::{Collected, KindCluster, KindEnvironment, KindError};
+pub use kind::{KIND_FAULTS, OnKindError};
 pub use log_search::LogSearch;
 pub use observer::{Check, Observer, Trigger, WaitError};
-pub use on_kind::{KIND_FAULTS, OnKindError};
-pub use orphaned_loop_devices::{OrphanedLoopDevice, OrphanedLoopDevicesError, detach_orphaned_loop_devices};
 pub use properties::ClusterCapabilities;
 pub use reachable_nodes::ReachableNodes;
-pub use real::{ClassChoice, RealError, Target};
+pub use real_nodes::components::InstallComponentsError;
+pub use real_nodes::controllers::Components;
+pub use real_nodes::{ClassChoice, RealError};
 pub use secrets::without_secrets;
 pub use sidecars::{
     AbsentSidecars, AccountChoiceError, ApplyObjectError, CredentialsError, RbacFileError, Sidecar,
-    SidecarAccount, SidecarAccountError, SidecarError, SidecarList, StartSidecarsError, StockSidecars,
-    StockSidecarsError,
+    SidecarAccount, SidecarAccountError, SidecarError, SidecarList, StockSidecars, StockSidecarsError,
 };
-pub use stock::{Assets, AssetsError, StockError};
-pub use stock_controllers::ControllerPrograms;
-pub use supervisor::{Disruption, Supervised};

@@ -2,21 +2,22 @@
 //! `cargo test --test e2e` share.
 //!
 //! ```text
-//! ClusterArgs ─> ClusterTarget ─────────┐
+//! ClusterArgs ─clusters─> ClusterTarget ┐
 //! OutputArgs ─> Output (thresholds, ..) ├──> Run::bring_up ──> Runner, load ──> Reporter ──> Outcome
 //! ```
 
+mod class_choice;
 mod cluster_args;
-mod cluster_target;
+mod cluster_options;
+mod clusters;
 mod component_args;
 mod deployment_args;
 mod duration;
 pub mod e2e;
-mod existing_target;
+mod existing_args;
 mod explain;
 mod history_args;
 pub mod interrupt;
-mod kind_target;
 mod otlp_args;
 mod output_args;
 mod push_args;
@@ -24,12 +25,12 @@ mod redacted;
 mod run;
 mod sidecar_args;
 
-pub use cluster_args::{ClusterArgs, ClusterArgsError, FREQUENT};
-pub use cluster_target::{ClusterTarget, Driver};
+pub use cluster_args::ClusterArgs;
+pub use cluster_options::{ClusterArgsError, FREQUENT};
+pub use clusters::{ClusterTarget, Development, OptionsOf, Place};
 pub use duration::positive_duration;
 pub use explain::{explain, with_sources};
 pub use history_args::{HistoryArgs, HistoryFile};
-pub use kind_target::KindTarget;
 pub use otlp_args::OtlpError;
 pub use output_args::{Output, OutputArgs, OutputError};
 pub use push_args::PushError;

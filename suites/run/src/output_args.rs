@@ -6,7 +6,7 @@ use claimcheck_report::slo::{Objective, SloError, load};
 use claimcheck_telemetry::metrics::push::PushOptions;
 use claimcheck_telemetry::trace::Collector;
 
-use crate::cluster_args::FREQUENT;
+use crate::cluster_options::FREQUENT;
 use crate::history_args::HistoryArgs;
 use crate::otlp_args::{OtlpArgs, OtlpError};
 use crate::push_args::{METRICS, PushArgs, PushError};

@@ -17,7 +17,7 @@ use claimcheck_telemetry::trace::Collector;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster_target::ClusterTarget;
+use crate::clusters::ClusterTarget;
 use crate::explain::{explain, with_sources};
 use claimcheck_suites::Runner;
 use claimcheck_suites::Workload;

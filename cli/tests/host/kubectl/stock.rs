@@ -137,7 +137,7 @@ fn etcd_arguments(data: &str, store: SocketAddr) -> Vec<String> {
     ]
 }
 
-/// As in `harness/cluster/src/stock.rs`, with the default admission plugins.
+/// As in `harness/cluster/src/embedded/stock.rs`, with the default admission plugins.
 fn apiserver_arguments(
     file: &impl Fn(&str) -> String,
     address: SocketAddr,

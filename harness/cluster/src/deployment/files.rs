@@ -17,9 +17,8 @@ use super::{
     class_secrets::{self, MissingSecret},
     manifests::{Contents, Data, Key},
 };
-use crate::{
-    node::Common,
-    sidecars::{Account, Credentials, CredentialsError, Init, InitProgram, Issuer, Refresh, TokenFile, keep},
+use crate::sidecars::{
+    Account, Credentials, CredentialsError, Init, InitProgram, Issuer, Refresh, TokenFile, keep,
 };
 
 /// A file of a ConfigMap or Secret.
@@ -74,6 +73,21 @@ pub struct DeploymentObjects {
     pub(super) secrets: BTreeMap<Key, Data>,
 }
 
+/// The credentials of a driver's processes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProcessCredentials {
+    pub node: Option<Credentials>,
+    pub controller: Option<Credentials>,
+}
+
+/// The credentials of the programs of `--deployment` apart from sidecars.
+pub(crate) struct IssuedCredentials {
+    pub driver: ProcessCredentials,
+    pub init: Vec<Init>,
+    /// What renews the tokens of projected volumes.
+    pub refreshed: Vec<Refresh>,
+}
+
 /// What `--deployment` provides cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareDeploymentError {
@@ -126,34 +140,33 @@ impl DeploymentObjects {
         Ok(())
     }
 
-    /// Gives the driver, the init containers and projected volumes their credentials, after the accounts exist; returns what
-    /// keeps them valid.
+    /// Gives the driver, the init containers and projected volumes their credentials, after the accounts exist. The volumes
+    /// are below the state directory.
     ///
     /// # Errors
     /// A token cannot be requested or written.
     pub(crate) async fn issue(
         &self,
         issuer: &Issuer,
-        common: &mut Common,
-    ) -> Result<Vec<Refresh>, CredentialsError> {
-        let credentials = &mut common.plugin.credentials;
+        state_dir: &Path,
+    ) -> Result<IssuedCredentials, CredentialsError> {
+        let mut credentials = ProcessCredentials::default();
         if let Some(account) = &self.driver_account {
             credentials.node = Some(Credentials::issue(issuer, "driver", account).await?);
         }
         if let Some(account) = &self.controller_account {
             credentials.controller = Some(Credentials::issue(issuer, "driver-controller", account).await?);
         }
-        common.init = Init::prepare(issuer, &self.init).await?;
-        let credentials = &common.plugin.credentials;
+        let init = Init::prepare(issuer, &self.init).await?;
         let of_driver = credentials.node.iter().chain(&credentials.controller);
-        for credentials in of_driver.chain(common.init.iter().map(|init| &init.credentials)) {
+        for credentials in of_driver.chain(init.iter().map(|init| &init.credentials)) {
             for Link { at, to } in &self.secret_links {
-                credentials.link(at, &common.plugin.state_dir.join(to))?;
+                credentials.link(at, &state_dir.join(to))?;
             }
         }
         let mut refreshed = Vec::new();
         for ProjectedToken { path, account, audience, lifetime } in &self.tokens {
-            let path = common.plugin.state_dir.join(path);
+            let path = state_dir.join(path);
             if let Some(folder) = path.parent() {
                 fs::create_dir_all(folder).map_err(|source| CredentialsError::Write {
                     program: "a projected volume".to_owned(),
@@ -165,7 +178,7 @@ impl DeploymentObjects {
             let token = TokenFile { path, account, audience, lifetime };
             refreshed.push(keep(issuer, "a projected volume", token).await?);
         }
-        Ok(refreshed)
+        Ok(IssuedCredentials { driver: credentials, init, refreshed })
     }
 
     /// The values of Secrets that are text.

@@ -41,6 +41,7 @@ use crate::{
 
 pub use class_secrets::MissingSecret;
 pub use error::{DeploymentError, PlanError, Unsupported};
+pub(crate) use files::ProcessCredentials;
 pub use files::{DeploymentObjects, PrepareDeploymentError};
 pub use image::{ImageError, ImageRootfs, ImageRootfsError};
 pub use kinds::{DeploymentSidecar, DeploymentSidecarError};

@@ -1,46 +1,73 @@
 //! The embedded cluster: an API server, the built-in one in this process or upstream's, and components as processes
 //! around it.
 
+pub(crate) mod accounts;
+mod additional_driver;
+mod common;
+pub(crate) mod control_plane;
+mod controller_manager;
+pub(crate) mod controllers;
+mod denials;
+mod error;
+mod init;
+mod last_lines;
+mod leaks;
+mod node;
+mod node_driver;
 mod options;
+pub(crate) mod orphaned_loop_devices;
+mod remaining_controllers;
+pub(crate) mod sidecars;
+pub(crate) mod stock;
+pub(crate) mod stock_controllers;
+pub(crate) mod supervisor;
+mod unserved;
 mod up;
+mod users;
 
 use std::{
     collections::BTreeMap,
     fs,
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
+use async_trait::async_trait;
 use claimcheck_csi::{
     Driver as DriverClient,
     tap::{FaultControl, FaultRule, KnownSecrets},
 };
 use claimcheck_driver::host::LoopHolder;
-use claimcheck_model::{ComponentFault, Denial, DeniedObject, Leak, Log, Unserved};
+use claimcheck_informer::Kind;
+use claimcheck_model::{ComponentFault, Denial, DeniedObject, Leak, Log, ObjectKey, Unserved};
 use futures::future::join_all;
 use kube::Client;
 use tokio::sync::Mutex;
 
-pub(super) use self::up::writing;
-pub use self::{
-    options::{DriverPolicy, Instrumentation, Options},
-    up::UpError,
+use self::{
+    additional_driver::RunningDriver, common::Common, control_plane::ControlPlane, controllers::Controllers,
+    node::Node, sidecars::Sidecars, supervisor::Supervised,
 };
-use super::{
-    DisruptError, Disruption, NoFaults, Victim,
-    additional_driver::{AdditionalDriver, DeployError, DriverLease, RunningDriver},
+pub use self::{
+    error::UpError,
+    options::{DriverPolicy, Instrumentation, Options},
+};
+use crate::{
+    additional_driver::{AdditionalDriver, DeployError, DriverLease},
+    backend::{Backend, NoFaults},
     call_faults::CallFaults,
     component_faults, component_logs,
-    control_plane::ControlPlane,
-    controllers::Controllers,
-    denials, leaks,
+    disruption::{DisruptError, Disruption, Victim},
+    faults::{self, FaultSpec},
     log_search::LogSearch,
-    node::{Common, Node},
-    observer::Observer,
-    sidecars::{Refresh, Sidecars},
-    supervisor::Supervised,
-    unserved,
+    observer::{Check, Observer, Trigger, WaitError},
+    properties::Properties,
+    reachable_nodes,
+    sidecars::Refresh,
 };
-use crate::faults::{self, FaultSpec};
+
+/// The timeout until an additional driver is registered on all nodes.
+const REGISTERED: Duration = Duration::from_secs(30);
 
 /// The processes of an embedded cluster. Dropping it kills them.
 pub(crate) struct Embedded {
@@ -69,58 +96,7 @@ impl Embedded {
         self.nodes.iter().map(|node| node.paths.name.clone()).collect()
     }
 
-    /// Whether upstream's controllers bind and attach.
-    pub(crate) fn controllers_are_stock(&self) -> bool {
-        self.control_plane.controllers_are_stock()
-    }
-
-    /// The secrets in calls of stock programs.
-    pub(crate) fn known_secrets(&self) -> KnownSecrets {
-        self.common.known_secrets.clone()
-    }
-
-    /// Whether stock sidecars call the driver's controller.
-    pub(crate) fn sidecars_are_stock(&self) -> bool {
-        self.sidecars.replace_controllers()
-    }
-
-    /// Activates these faults for the whole run, replacing all others.
-    ///
-    /// # Errors
-    /// Faults cannot be injected into an upstream API server.
-    pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
-        let (requests, calls) = faults::split(specs);
-        self.api_faults_active.store(!requests.is_empty(), Ordering::Relaxed);
-        match self.control_plane.faults() {
-            Some(faults) => faults.set(requests),
-            None if requests.is_empty() => {}
-            None => return Err(NoFaults::NotHere { of: "requests to the API server" }),
-        }
-        let mut call_faults = self.call_faults.lock().await;
-        *call_faults = CallFaults::of_run(calls.rules);
-        self.faults.set(call_faults.plan()).await;
-        Ok(())
-    }
-
-    /// Whether faults are injected into requests to the API server.
-    pub fn api_faults_active(&self) -> bool {
-        self.api_faults_active.load(Ordering::Relaxed)
-    }
-
-    /// Replaces the call faults of `case` with these; they precede those of the run, and are independent of
-    /// those of others.
-    pub async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
-        // Held until the plan is active, so that no older one overtakes it.
-        let mut call_faults = self.call_faults.lock().await;
-        call_faults.set_case(case, rules);
-        self.faults.set(call_faults.plan()).await;
-    }
-
-    /// Disrupts a component; returns once that is done.
-    ///
-    /// # Errors
-    /// The node does not exist.
-    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
+    async fn disrupt_component(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
         let find = |name: &str| self.nodes.iter().find(|node| node.paths.name == name);
         let component = match victim {
             Victim::Controllers => {
@@ -142,9 +118,123 @@ impl Embedded {
         }
     }
 
+    /// The secrets in calls of stock programs.
+    pub(crate) fn known_secrets(&self) -> KnownSecrets {
+        self.common.known_secrets.clone()
+    }
+
+    /// All supervised processes.
+    fn processes<'a>(
+        &'a self,
+        additional: &'a BTreeMap<&'static str, RunningDriver>,
+    ) -> impl Iterator<Item = &'a Supervised> {
+        let others = additional.values().flat_map(|additional| {
+            [&*additional.controllers]
+                .into_iter()
+                .chain(additional.on_nodes.iter().map(|driver| &driver.process))
+        });
+        let of_nodes = self.nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
+        let processes = self.controllers.processes().iter().chain(of_nodes).chain(&self.driver_controller);
+        processes.chain(self.sidecars.processes()).chain(others)
+    }
+
+    /// Returns once a driver is registered on all nodes.
+    async fn registered(
+        &self,
+        observer: &Observer,
+        driver: &str,
+        timeout: Duration,
+    ) -> Result<(), WaitError> {
+        let names = self.nodes();
+        let on: Vec<Trigger> = names
+            .iter()
+            .flat_map(|name| {
+                [Kind::CsiNode, Kind::Node].map(|kind| Trigger::Object(kind, ObjectKey::cluster(name)))
+            })
+            .collect();
+        let what = format!("driver {driver} to be registered on all nodes");
+        observer
+            .until(&what, timeout, &on, |world| {
+                let registered = |name: &String| {
+                    let node = world.csi_nodes.get(&ObjectKey::cluster(name));
+                    node.is_some_and(|node| {
+                        node.spec.drivers.iter().any(|registered| registered.name == driver)
+                    }) && reachable_nodes::is_labelled(world, driver, name)
+                };
+                match names.iter().find(|name| !registered(name)) {
+                    None => Check::Yes(()),
+                    Some(missing) => Check::NotYet(format!("not on {missing}")),
+                }
+            })
+            .await
+    }
+}
+
+#[async_trait]
+impl Backend for Embedded {
+    fn properties(&self) -> Properties {
+        Properties::embedded(self.control_plane.controllers_are_stock(), self.sidecars.replace_controllers())
+    }
+
+    fn outlives_run(&self) -> bool {
+        false
+    }
+
+    /// Activates these faults for the whole run, replacing all others.
+    ///
+    /// # Errors
+    /// Faults cannot be injected into an upstream API server.
+    async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
+        let (requests, calls) = faults::split(specs);
+        self.api_faults_active.store(!requests.is_empty(), Ordering::Relaxed);
+        match self.control_plane.faults() {
+            Some(faults) => faults.set(requests),
+            None if requests.is_empty() => {}
+            None => return Err(NoFaults::NotHere { of: "requests to the API server" }),
+        }
+        let mut call_faults = self.call_faults.lock().await;
+        *call_faults = CallFaults::of_run(calls.rules);
+        self.faults.set(call_faults.plan()).await;
+        Ok(())
+    }
+
+    /// Whether faults are injected into requests to the API server.
+    fn api_faults_active(&self) -> bool {
+        self.api_faults_active.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the call faults of `case` with these; they precede those of the run, and are independent of
+    /// those of others.
+    async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
+        // Held until the plan is active, so that no older one overtakes it.
+        let mut call_faults = self.call_faults.lock().await;
+        call_faults.set_case(case, rules);
+        self.faults.set(call_faults.plan()).await;
+    }
+
+    /// Calls are recorded by the caller: a paused driver accepts one and cannot respond.
+    async fn hold_call(
+        &self,
+        _case: &str,
+        node: &str,
+        _method: &str,
+        _volume: &str,
+    ) -> Result<(), DisruptError> {
+        self.disrupt_component(&Victim::Driver(node.to_owned()), Disruption::Pause).await
+    }
+
+    async fn disrupt(
+        &self,
+        _client: &Client,
+        victim: &Victim,
+        disruption: Disruption,
+    ) -> Result<(), DisruptError> {
+        self.disrupt_component(victim, disruption).await
+    }
+
     /// Leaks on the host of the objects in `of` (volume names and handles, pod uids): mounts of the
     /// nodes and loop devices. All of this cluster if `of` is empty.
-    pub fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
+    fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
         let processes = self.nodes.iter().filter_map(|node| node.driver.process.pid().or(node.agent.pid()));
         let mut left: Vec<Leak> = processes.flat_map(|pid| leaks::mounts(pid, of)).collect();
         left.extend(leaks::loop_devices(&self.common.plugin.state_dir, of));
@@ -152,25 +242,25 @@ impl Embedded {
     }
 
     /// The number of loop devices of the cluster's driver.
-    pub fn loop_devices(&self) -> u64 {
+    fn loop_devices(&self) -> u64 {
         leaks::loop_devices(&self.common.plugin.state_dir, &[]).len() as u64
     }
 
     /// The number of requests that the API server has served.
-    pub async fn api_requests(&self, client: &Client) -> Option<u64> {
+    async fn api_requests(&self, client: &Client) -> Option<u64> {
         self.control_plane.requests(client).await
     }
 
     /// What RBAC did not permit programs so far, with their roles; without the built-in components, see
     /// [`component_faults`](Self::component_faults).
-    pub async fn denials(&self, client: &Client) -> Vec<Denial> {
+    async fn denials(&self, client: &Client) -> Vec<Denial> {
         let users = self.controllers.builtin_users();
         let denials = self.control_plane.denials().into_iter().filter(|denial| !users.sent(denial));
         denials::with_roles(client, denials.collect()).await
     }
 
     /// The faults of built-in components so far, except for crash loops, which their exits show.
-    pub async fn component_faults(&self) -> Vec<ComponentFault> {
+    async fn component_faults(&self, _client: &Client, _since: Duration) -> Vec<ComponentFault> {
         let users = self.controllers.builtin_users();
         let denied = self.control_plane.denials().into_iter().filter(|denial| users.sent(denial));
         let mut faults: Vec<_> = denied.map(ComponentFault::Denied).collect();
@@ -192,24 +282,24 @@ impl Embedded {
     }
 
     /// The objects that denied requests were about.
-    pub fn denied_objects(&self) -> Vec<DeniedObject> {
+    fn denied_objects(&self) -> Vec<DeniedObject> {
         self.control_plane.denied_objects()
     }
 
     /// What programs requested in versions that are not served, with those that are.
-    pub async fn unserved(&self, client: &Client) -> Vec<Unserved> {
+    async fn unserved(&self, client: &Client) -> Vec<Unserved> {
         unserved::with_served(client, self.control_plane.unserved()).await
     }
 
     /// The ids of the processes of controllers: of the built-in ones, of the stock programs that replace them, and of
     /// sidecars.
-    pub fn controllers(&self) -> Vec<u32> {
+    fn controllers(&self) -> Vec<u32> {
         let processes = self.controllers.processes().iter().chain(self.sidecars.processes());
         processes.filter_map(Supervised::pid).collect()
     }
 
     /// Volumes that the drivers still have, if they can list them.
-    pub async fn backend_leaks(&self) -> Vec<Leak> {
+    async fn volumes_left(&self) -> Vec<Leak> {
         let mut leaks = leaks::volumes_of(&self.driver).await;
         for additional in self.additional_drivers.lock().await.values() {
             leaks.extend(leaks::volumes_of(&additional.client).await);
@@ -219,18 +309,19 @@ impl Embedded {
     }
 
     /// The number of snapshots of a volume that the driver lists.
-    pub async fn snapshots_of(&self, volume: &str) -> Option<usize> {
+    async fn snapshots_of(&self, volume: &str) -> Option<usize> {
         leaks::snapshots_of(&self.driver, volume).await
     }
 
     /// The components' log lines about some objects: those that contain one of their names.
-    pub async fn logs_mentioning(&self, names: &[String]) -> Vec<Log> {
+    async fn logs_mentioning(&self, _client: &Client, names: &[String]) -> Vec<Log> {
         let additional = self.additional_drivers.lock().await;
-        component_logs::by_processes(self.processes(&additional), names)
+        let processes = self.processes(&additional);
+        processes.filter_map(|process| Log::about(process.name(), &process.output(), names)).collect()
     }
 
     /// Searches the output of all processes for secrets and tokens.
-    pub async fn search_logs(&self) -> LogSearch {
+    async fn search_logs(&self, _client: &Client, _driver: &str, _known: &KnownSecrets) -> LogSearch {
         let known = &self.common.known_secrets;
         let mut search = LogSearch { found: self.common.disclosures.found(), ..LogSearch::default() };
         let additional = self.additional_drivers.lock().await;
@@ -244,46 +335,31 @@ impl Embedded {
         search
     }
 
-    /// All supervised processes.
-    fn processes<'a>(
-        &'a self,
-        additional: &'a BTreeMap<&'static str, RunningDriver>,
-    ) -> impl Iterator<Item = &'a Supervised> {
-        let others = additional.values().flat_map(|additional| {
-            [&*additional.controllers]
-                .into_iter()
-                .chain(additional.on_nodes.iter().map(|driver| &driver.process))
-        });
-        let of_nodes = self.nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
-        let processes = self.controllers.processes().iter().chain(of_nodes).chain(&self.driver_controller);
-        processes.chain(self.sidecars.processes()).chain(others)
-    }
-
     /// Deploys an additional driver, unless it exists already, and waits for exclusive use of it: the
     /// caller has it until the returned value is dropped.
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
-    pub async fn deploy(
+    async fn deploy(
         &self,
         client: &Client,
         observer: &Observer,
-        wanted: &AdditionalDriver,
+        driver: &AdditionalDriver,
     ) -> Result<DriverLease, DeployError> {
         let lease = {
             let mut deployed = self.additional_drivers.lock().await;
-            if !deployed.contains_key(wanted.name) {
-                let additional = RunningDriver::start(&self.common, &self.nodes, client, wanted).await?;
-                self.registered(observer, wanted.name, up::REGISTERED).await?;
-                deployed.insert(wanted.name, additional);
+            if !deployed.contains_key(driver.name) {
+                let additional = RunningDriver::start(&self.common, &self.nodes, client, driver).await?;
+                self.registered(observer, driver.name, REGISTERED).await?;
+                deployed.insert(driver.name, additional);
             }
-            deployed.get(wanted.name).map(RunningDriver::lease).expect("it has just been put there")
+            deployed.get(driver.name).map(RunningDriver::lease).expect("it has just been put there")
         };
         Ok(lease.await)
     }
 
     /// Takes the cluster down in order: agents first, so that no driver is called during its shutdown.
-    pub async fn down(self) {
+    async fn down(self: Box<Self>, _client: &Client, _failed: bool) {
         let additional = self.additional_drivers.into_inner();
         let others = additional.values().map(|additional| &additional.controllers);
         let others = join_all(others.map(|process| process.disrupt(Disruption::Stop)));

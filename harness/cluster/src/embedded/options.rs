@@ -5,9 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 use k8s_openapi::api::storage::v1::CSIDriver;
 use serde_json::json;
 
-use crate::{
-    control_plane::Api, deployment::DeploymentObjects, driver_command::DriverCommand, sidecars::StockSidecars,
-};
+use super::control_plane::Api;
+use crate::{deployment::DeploymentObjects, driver_command::DriverCommand, sidecars::StockSidecars};
 
 /// The options of an embedded cluster.
 #[derive(Clone, Debug)]

@@ -1,10 +1,9 @@
-//! Startup of an embedded cluster: the API server, then nodes with their drivers, then controllers; and its
-//! errors.
+//! Startup of an embedded cluster: the API server, then nodes with their drivers, then controllers.
 
 use std::{
     collections::BTreeMap,
-    fs, io,
-    path::{Path, PathBuf},
+    fs,
+    path::Path,
     sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
@@ -16,9 +15,8 @@ use claimcheck_csi::{
     v1::GetPluginInfoRequest,
 };
 use claimcheck_driver::host::LoopHolder;
-use claimcheck_informer::Kind;
-use claimcheck_model::{Capability, ComponentEnd, Denial, ObjectKey, Stamp, Unserved};
-use claimcheck_substrate::{STATE_DIR, SpawnError};
+use claimcheck_model::{Capability, ComponentEnd, Stamp};
+use claimcheck_substrate::STATE_DIR;
 use futures::future::{join_all, select_all, try_join_all};
 use k8s_openapi::{
     api::{
@@ -31,126 +29,36 @@ use kube::{Client, api::PostParams};
 use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
 
-use super::{Embedded, Options};
-use crate::{
-    DriverCommand,
+use super::{
+    Embedded, Options,
     accounts::ControllerAccounts,
+    common::Common,
+    control_plane::{self, ControlPlane},
+    controllers::Controllers,
+    error::{UpError, writing},
+    node::Node,
+    node_driver::{Plugin, Registrar},
+    sidecars::{Sidecars, StartSidecarsError, Target},
+    supervisor::{OURSELVES, Supervised},
+};
+use crate::{
     backend::Backend,
     capabilities,
     cluster::{ApiServer, Cluster, DriverUnderTest, Streams},
     component_faults,
-    control_plane::{self, ControlPlane, ControlPlaneError},
-    controllers::Controllers,
-    deployment::PrepareDeploymentError,
+    deployment::ProcessCredentials,
+    driver_command::DriverCommand,
     log_search::Disclosures,
-    node::{Common, Node},
-    node_driver::{Plugin, ProcessCredentials, Registrar},
-    observer::{Check, Observer, Trigger, WaitError},
-    reachable_nodes::{self, ReachableNodes},
-    sidecars::{Issuer, Sidecars, StartSidecarsError, Target, plan::Replaceable},
-    supervisor::{OURSELVES, Supervised},
+    observer::Observer,
+    reachable_nodes::ReachableNodes,
+    sidecars::{Issuer, plan::Replaceable},
 };
 use claimcheck_component::client::client;
-use claimcheck_deploy::install::{DriverSecrets, InstallError};
+use claimcheck_deploy::install::DriverSecrets;
 use claimcheck_telemetry::metrics::Components;
-
-/// The timeout until an additional driver is registered on all nodes.
-pub(super) const REGISTERED: Duration = Duration::from_secs(30);
 
 /// A driver that exits this often before its first response is considered broken.
 const GIVE_UP: u32 = 3;
-
-/// An embedded cluster cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub enum UpError {
-    /// The API server cannot be started.
-    #[error(transparent)]
-    ControlPlane(#[from] ControlPlaneError),
-    /// A file cannot be written.
-    #[error("cannot write {path}")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// The tap's socket cannot be created.
-    #[error(transparent)]
-    Tap(#[from] claimcheck_csi::BindError),
-    /// The API server rejects an initial object.
-    #[error("the API server cannot be used")]
-    Api(#[from] kube::Error),
-    /// The API server's kubeconfig cannot be read.
-    #[error("the API server's kubeconfig cannot be used")]
-    Kubeconfig(#[from] claimcheck_component::client::ClientError),
-    /// A component cannot be started.
-    #[error(transparent)]
-    Spawn(#[from] SpawnError),
-    /// The controllers' permissions cannot be installed.
-    #[error(transparent)]
-    Rights(#[from] InstallError),
-    /// A node cannot be started.
-    #[error(transparent)]
-    Node(Box<dyn std::error::Error + Send + Sync>),
-    /// The stock programs of `--sidecar` cannot be started.
-    #[error(transparent)]
-    Sidecars(#[from] StartSidecarsError),
-    /// What `--deployment` provides cannot be created.
-    #[error(transparent)]
-    Deployment(#[from] PrepareDeploymentError),
-    /// The driver does not respond.
-    #[error("{component} {what}; its command line:\n  {command}\nlast lines of its log, {}:\n{log}", path.display())]
-    Driver {
-        /// The process: `driver node-1`.
-        component: String,
-        /// What it does.
-        what: &'static str,
-        /// Its command line, without secrets.
-        command: String,
-        /// Its log.
-        path: PathBuf,
-        /// The last lines of its log.
-        log: String,
-    },
-    /// The two processes belong to different drivers.
-    #[error("--driver-controller reports the name {controller}, --driver {node}: both must be one driver")]
-    Names {
-        /// The controller's driver name.
-        controller: String,
-        /// The node plugin's driver name.
-        node: String,
-    },
-    /// The nodes do not become ready.
-    #[error(transparent)]
-    NotReady(#[from] WaitError),
-    /// Nothing registers the driver.
-    #[error(
-        "the --deployment files have no csi-node-driver-registrar, and the driver does not register itself: add the \
-         container to its DaemonSet, or name it with --deployment-sidecar CONTAINER=registrar"
-    )]
-    NoRegistrar(#[source] WaitError),
-}
-
-impl UpError {
-    /// With the rights that programs lack and the APIs that are not served, which may be why one exits.
-    fn with_rejections(mut self, denials: &[Denial], unserved: &[Unserved]) -> Self {
-        let Self::Driver { log, .. } = &mut self else { return self };
-        if !denials.is_empty() {
-            log.push_str("\nmissing rights (403 Forbidden):");
-        }
-        for denial in denials {
-            log.push_str(&format!("\n{denial}: {}", denial.remedy(&denial.verb)));
-        }
-        if !unserved.is_empty() {
-            log.push_str("\nunserved APIs (404 Not Found):");
-        }
-        for request in unserved {
-            log.push_str(&format!("\n{request}: {}", request.remedy()));
-        }
-        self
-    }
-}
 
 impl Cluster {
     /// Brings up a cluster with virtual nodes; returns when all nodes are ready and have the driver.
@@ -207,8 +115,9 @@ impl Cluster {
         let (url, ca) = (control_plane.url(), control_plane.ca().to_owned());
         let issuer = Issuer { client: client.clone(), url, ca };
         Sidecars::apply(&client, &options.sidecars).await?;
-        let refreshed = options.deployment.issue(&issuer, &mut common).await;
-        let refreshed = refreshed.map_err(StartSidecarsError::from)?;
+        let issued = options.deployment.issue(&issuer, &state_dir).await;
+        let issued = issued.map_err(StartSidecarsError::from)?;
+        (common.plugin.credentials, common.init) = (issued.driver, issued.init);
 
         let mut of_nodes = Vec::new();
         for name in &names {
@@ -263,7 +172,7 @@ impl Cluster {
             api_faults_active: AtomicBool::new(false),
             common,
             additional_drivers: Mutex::default(),
-            _refreshed: refreshed,
+            _refreshed: issued.refreshed,
             _loop_holder: loop_holder,
         };
         let ready = async {
@@ -295,7 +204,7 @@ impl Cluster {
         };
         let streams = Streams { ends: Some(ends), records: Some((records, barrier)), writes };
         let known_secrets = embedded.known_secrets();
-        let backend = Backend::Embedded(Box::new(embedded));
+        let backend = Box::new(embedded);
         let (properties, api_server) = (backend.properties(), Some(api_server));
         let started = Instant::now();
         Ok(Self {
@@ -324,37 +233,6 @@ impl Embedded {
             })
         });
         select_all(fails).await.0
-    }
-
-    /// Returns once a driver is registered on all nodes.
-    pub(super) async fn registered(
-        &self,
-        observer: &Observer,
-        driver: &str,
-        timeout: Duration,
-    ) -> Result<(), WaitError> {
-        let names = self.nodes();
-        let on: Vec<Trigger> = names
-            .iter()
-            .flat_map(|name| {
-                [Kind::CsiNode, Kind::Node].map(|kind| Trigger::Object(kind, ObjectKey::cluster(name)))
-            })
-            .collect();
-        let what = format!("driver {driver} to be registered on all nodes");
-        observer
-            .until(&what, timeout, &on, |world| {
-                let registered = |name: &String| {
-                    let node = world.csi_nodes.get(&ObjectKey::cluster(name));
-                    node.is_some_and(|node| {
-                        node.spec.drivers.iter().any(|registered| registered.name == driver)
-                    }) && reachable_nodes::is_labelled(world, driver, name)
-                };
-                match names.iter().find(|name| !registered(name)) {
-                    None => Check::Yes(()),
-                    Some(missing) => Check::NotYet(format!("not on {missing}")),
-                }
-            })
-            .await
     }
 }
 
@@ -396,11 +274,6 @@ fn common(
         metrics: options.instrumentation.metrics.then(Components::default),
         ends,
     }
-}
-
-pub(crate) fn writing(path: &Path) -> impl FnOnce(io::Error) -> UpError {
-    let path = path.to_owned();
-    move |source| UpError::Write { path, source }
 }
 
 /// The description of a crash loop.
@@ -477,24 +350,6 @@ mod tests {
     use claimcheck_model::METRICS_SOCKETS;
 
     use super::*;
-
-    #[test]
-    fn a_failed_start_names_missing_rights_and_unserved_apis() {
-        let failed = || {
-            let text = |text: &str| text.to_owned();
-            let (component, command, log) = (text("sidecar registrar"), text("r"), text("exit"));
-            UpError::Driver { component, what: KEEPS_ENDING, command, path: "/l".into(), log }
-        };
-        assert!(failed().with_rejections(&[], &[]).to_string().ends_with("log, /l:\nexit"));
-        let denials = "log, /l:\nexit\nmissing rights (403 Forbidden):\nServiceAccount storage/driver may not list nodes at the \
-                        cluster scope: add the rule {apiGroups: [\"\"], resources: [nodes], verbs: [list]} to ClusterRole \
-                       runner";
-        assert!(failed().with_rejections(&[Denial::example()], &[]).to_string().ends_with(denials));
-        let unserved = "log, /l:\nexit\nunserved APIs (404 Not Found):\nServiceAccount storage/driver requested \
-                        csistoragecapacities of storage.k8s.io/v1beta1, which the API server does not serve: \
-                        use a version of the program that requests storage.k8s.io/v1";
-        assert!(failed().with_rejections(&[], &[Unserved::example()]).to_string().ends_with(unserved));
-    }
 
     /// The report crate knows the folder by its name alone, since it depends on no component.
     #[test]

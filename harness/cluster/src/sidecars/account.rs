@@ -246,7 +246,7 @@ pub(super) fn choose(
 }
 
 /// A service account with all rights, for an additional program without roles; and the objects to apply.
-pub(super) fn unlimited(sidecar: &str) -> (Account, [Value; 2]) {
+pub(crate) fn unlimited(sidecar: &str) -> (Account, [Value; 2]) {
     let account =
         Account { namespace: "kube-system".to_owned(), name: format!("claimcheck-sidecar-{sidecar}") };
     let Account { namespace, name } = &account;

@@ -134,7 +134,7 @@ fn entries(text: &str) -> Vec<String> {
 
 /// The values of the placeholders for one process.
 #[derive(Clone, Debug)]
-pub(super) struct Values {
+pub(crate) struct Values {
     /// The CSI socket, as seen by the program.
     pub socket: PathBuf,
     /// The kubeconfig.
@@ -196,7 +196,7 @@ impl Sidecar {
     }
 
     /// Where it runs: upstream's provisioner and snapshotter run on every node with `--node-deployment`.
-    pub(super) fn placement(&self) -> Placement {
+    pub(crate) fn placement(&self) -> Placement {
         match self.role.can_run_on_every_node() && flags::is_set(&self.words, "node-deployment") {
             true => Placement::EveryNode,
             false => self.role.placement(),
@@ -204,7 +204,7 @@ impl Sidecar {
     }
 
     /// Whether it may connect to the API server: by `{kubeconfig}` or, as in a pod, by default.
-    pub(super) fn uses_api(&self) -> bool {
+    pub(crate) fn uses_api(&self) -> bool {
         let is_of_driver =
             matches!(self.role, Role::Replaces(Replaceable::Registrar | Replaceable::LivenessProbe));
         !is_of_driver || self.words.iter().any(|word| word.contains("{kubeconfig}"))
@@ -222,7 +222,7 @@ impl Sidecar {
     }
 
     /// Program and arguments with these values.
-    pub(super) fn at(&self, values: &Values) -> (PathBuf, Vec<OsString>) {
+    pub(crate) fn at(&self, values: &Values) -> (PathBuf, Vec<OsString>) {
         let mut words = self.words.iter().map(|word| values.fill(word));
         let program = words.next().unwrap_or_default().into();
         (program, words.map(OsString::from).collect())

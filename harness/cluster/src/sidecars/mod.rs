@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! --sidecar NAME=exec:COMMAND ──command──> Sidecar ┐
-//! --sidecar-rbac, --sidecar-account ──account──────┼─> StockSidecars ──run──> Sidecars (processes, taps)
+//! --sidecar-rbac, --sidecar-account ──account──────┼─> StockSidecars ──embedded::sidecars──> Sidecars (processes, taps)
 //! --deployment ──deployment::plan──────────────────┘
-//!                                        plan: which built-in controllers remain, and where each program runs
+//!                                        plan: what each program replaces, and where it runs
 //! ```
 
 mod account;
@@ -13,7 +13,6 @@ mod command;
 mod credentials;
 mod init;
 pub(crate) mod plan;
-mod run;
 mod yaml;
 
 use std::{
@@ -26,23 +25,25 @@ use serde_json::Value;
 
 use self::plan::Replaceable;
 
-pub(crate) use account::{Account, DEFAULT_NAMESPACE, accounts, read_roles, with_namespace};
+pub(crate) use account::{
+    Account, DEFAULT_NAMESPACE, accounts, read_roles, unlimited as unlimited_account, with_namespace,
+};
 pub use account::{AccountChoiceError, RbacFileError, SidecarAccount, SidecarAccountError};
 pub use apply::ApplyError as ApplyObjectError;
+pub(crate) use apply::apply_all;
+pub(crate) use command::Values;
 pub use command::{Sidecar, SidecarError, SidecarList};
 pub use credentials::CredentialsError;
 pub(crate) use credentials::{Credentials, Issuer, Refresh, TokenFile, keep};
-pub(crate) use init::{Init, InitError, InitProgram};
-pub use run::StartSidecarsError;
-pub(crate) use run::{Sidecars, Target};
+pub(crate) use init::{Init, InitProgram};
 pub(crate) use yaml::documents;
 
 /// The stock programs of a cluster, with their service accounts and roles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StockSidecars {
-    programs: Vec<Program>,
+    pub(crate) programs: Vec<Program>,
     /// Service accounts, roles and bindings, in the order of the files; with `--deployment` other objects, too.
-    objects: Vec<Value>,
+    pub(crate) objects: Vec<Value>,
     /// The sidecars that no container of `--deployment` is, which are not replaced by built-in ones.
     absent: BTreeSet<Replaceable>,
 }
@@ -67,24 +68,24 @@ impl AbsentSidecars {
 
 /// A program with its service account.
 #[derive(Clone, Debug, PartialEq)]
-struct Program {
-    sidecar: Sidecar,
+pub(crate) struct Program {
+    pub sidecar: Sidecar,
     /// That of the files.
-    account: Option<Account>,
+    pub account: Option<Account>,
 }
 
 impl Program {
     /// The service account. One that `--sidecar-rbac` gives none has, in place of a built-in component, that with
     /// upstream's default rights (`manifests/rbac/upstream`), else one with all rights, since those that it requires are
     /// unknown.
-    fn account(&self) -> Option<Account> {
+    pub(crate) fn account(&self) -> Option<Account> {
         let default = || match self.sidecar.role() {
             plan::Role::Replaces(replaced) => {
                 let name = install::accounts::account(replaced.component()?);
                 Some(Account { namespace: install::NAMESPACE.to_owned(), name })
             }
             plan::Role::Additional(_) => {
-                self.sidecar.uses_api().then(|| account::unlimited(self.sidecar.name()).0)
+                self.sidecar.uses_api().then(|| unlimited_account(self.sidecar.name()).0)
             }
         };
         self.account.clone().or_else(default)

@@ -1,6 +1,6 @@
 //! An upstream kube-apiserver with etcd, which end with the test.
 //!
-//! The arguments are those of `harness/cluster/src/stock.rs`, except that the admission plug-in
+//! The arguments are those of `harness/cluster/src/embedded/stock.rs`, except that the admission plug-in
 //! ServiceAccount stays enabled, as it is in a cluster: `play.rs` creates what it requires.
 
 use std::fs;

@@ -266,7 +266,7 @@ fn etcd_arguments(data: &str, store: SocketAddr) -> Vec<String> {
     ]
 }
 
-/// As in `harness/cluster/src/stock.rs`.
+/// As in `harness/cluster/src/embedded/stock.rs`.
 fn apiserver_arguments(
     file: &impl Fn(&str) -> String,
     address: SocketAddr,

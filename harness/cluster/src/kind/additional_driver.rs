@@ -1,0 +1,69 @@
+//! Additional drivers on a kind cluster: deployed once, when the first case requests one, and running until the cluster
+//! is deleted. Changes to a driver's limits by one case would affect another, so cases use them exclusively.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use claimcheck_informer::Kind;
+use kube::Client;
+use tokio::sync::{Mutex, OnceCell};
+
+use crate::{
+    additional_driver::{AdditionalDriver, DeployError, DriverLease, declare},
+    observer::{Observer, Trigger},
+    real_nodes::components::registered,
+};
+use claimcheck_deploy::install::{self, additional_driver_objects};
+
+/// The additional drivers of a cluster, by name.
+#[derive(Debug, Default)]
+pub(super) struct AdditionalDrivers(Mutex<BTreeMap<&'static str, Deployed>>);
+
+/// A driver, once it is deployed: the lock grants exclusive use.
+type Deployed = Arc<OnceCell<Arc<Mutex<()>>>>;
+
+impl AdditionalDrivers {
+    /// Deploys a driver, unless it exists already, and waits for exclusive use.
+    ///
+    /// # Errors
+    /// It does not start, or is not registered on all nodes in time.
+    pub(super) async fn deploy(
+        &self,
+        client: &Client,
+        observer: &Observer,
+        options: &install::Options,
+        wanted: &AdditionalDriver,
+    ) -> Result<DriverLease, DeployError> {
+        // Other cases may deploy other drivers meanwhile.
+        let deployed = self.0.lock().await.entry(wanted.name).or_default().clone();
+        let lease = deployed.get_or_try_init(|| start(client, observer, options, wanted)).await?;
+        Ok(DriverLease::shared(lease.clone()).await)
+    }
+
+    /// Removes them, if the cluster is kept.
+    pub(super) async fn remove(self, client: &Client, options: &install::Options) {
+        for name in self.0.into_inner().into_keys() {
+            let driver = install::AdditionalDriver { name, args: &[], attacher: true };
+            if let Err(error) =
+                install::remove_objects(client, options, additional_driver_objects(options, driver)).await
+            {
+                tracing::error!(%error, name, "an additional driver was not removed");
+            }
+        }
+    }
+}
+
+async fn start(
+    client: &Client,
+    observer: &Observer,
+    options: &install::Options,
+    wanted: &AdditionalDriver,
+) -> Result<Arc<Mutex<()>>, DeployError> {
+    let name = wanted.name;
+    declare(client, wanted).await?;
+    let driver = install::AdditionalDriver { name, args: wanted.args, attacher: wanted.attacher };
+    install::install_objects(client, options, additional_driver_objects(options, driver)).await?;
+    let on = [Trigger::Any(Kind::Node), Trigger::Any(Kind::CsiNode)];
+    let what = format!("driver {name} to be registered on all nodes");
+    observer.until(&what, options.timeout, &on, |world| registered(world, name)).await?;
+    Ok(Arc::default())
+}
