@@ -4,6 +4,7 @@ mod dependencies;
 mod e2e_lists;
 mod identifiers;
 mod planners;
+mod skipped;
 mod slowest;
 mod words;
 
