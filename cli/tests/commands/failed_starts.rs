@@ -164,11 +164,9 @@ fn a_run_without_a_case_that_can_run_is_no_pass() {
 }
 
 #[test]
+#[ignore = "requires root"]
 fn a_full_disk_does_not_hide_the_verdict() {
-    if !nix::unistd::geteuid().is_root() {
-        println!("skipped: a small file system requires root");
-        return;
-    }
+    claimcheck_needs::require("root");
     let home = tempfile::tempdir().unwrap();
     let case = "volumes::data persists across pod recreation [dynamic, default fs, Immediate]";
     let script = "mount -t tmpfs -o size=300k none \"$1\" && \"$2\" run \"$3\" --out \"$1/run\"; code=$?; \

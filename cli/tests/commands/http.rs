@@ -26,8 +26,8 @@ const PORTS: std::ops::Range<u16> = 20_000..30_000;
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;
-    // Tests of several programs at a time begin at different places.
-    let begin = std::process::id() % u32::from(count);
+    // Tests of several processes at a time begin at different places; cargo-nextest starts one per test.
+    let begin = std::process::id().wrapping_mul(16) % u32::from(count);
     loop {
         let next = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = PORTS.start + u16::try_from((begin + next) % u32::from(count)).expect("below the count");

@@ -5,7 +5,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    path::Path,
     process::Command,
     sync::mpsc,
     thread,
@@ -128,12 +127,9 @@ fn a_volume_is_one_trace_with_the_embedded_api_server() {
 }
 
 #[test]
+#[ignore = "requires envtest"]
 fn a_volume_is_one_trace_with_a_stock_api_server() {
-    let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap_or_default();
-    if !Path::new(&assets).join("kube-apiserver").is_file() {
-        println!("skipped: KUBEBUILDER_ASSETS names no directory with kube-apiserver and etcd");
-        return;
-    }
+    claimcheck_needs::require("envtest");
     arrives_on("envtest");
 }
 

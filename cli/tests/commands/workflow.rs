@@ -71,7 +71,11 @@ fn the_commands_exist() {
     let workflow = workflow();
     let tests: Vec<&str> =
         commands(&workflow).into_iter().filter(|line| line.starts_with("cargo ")).collect();
-    assert_eq!(tests, ["cargo test --locked --test e2e --no-run", "cargo test --locked --test e2e"]);
+    let required = "cargo run --locked --package claimcheck-needs -- required";
+    assert_eq!(
+        tests,
+        [required, "cargo test --locked --test e2e --no-run", "cargo test --locked --test e2e"]
+    );
     assert!(root().join("suites/run/tests/e2e.rs").exists());
     for line in commands(&workflow) {
         let program = line.split_whitespace().next().unwrap_or_default();

@@ -1,12 +1,10 @@
 //! The layout of upstream's hostpath manifests, with upstream's own programs in place of their images.
 
-use std::{env, fs, path::Path};
-
-use nix::unistd::geteuid;
+use std::{fs, path::Path};
 
 use crate::{
     leaves_nothing::{Run, alone, nothing_left},
-    stock_sidecars::FOLDER,
+    stock_sidecars::folder,
 };
 
 /// The manifests, which the planner's tests read, too.
@@ -24,17 +22,12 @@ const PROGRAMS: [&str; 7] = [
 ];
 
 #[test]
+#[ignore = "requires root, sidecars"]
 fn a_vendors_manifests_run_with_programs_in_place_of_their_images() {
     let _alone = alone();
-    let Some(folder) = env::var_os(FOLDER) else {
-        println!("skipped: set {FOLDER} to a folder with hostpathplugin and the sidecars of kubernetes-csi");
-        return;
-    };
-    if !geteuid().is_root() {
-        println!("skipped: the hostpath driver mounts, which requires root");
-        return;
-    }
-    let folder = Path::new(&folder).display().to_string();
+    // The driver mounts.
+    claimcheck_needs::require("root");
+    let folder = folder();
     let images = PROGRAMS.map(|program| match program {
         // Its folder stands for one image, so that both forms are used.
         "csi-resizer" => format!("{program}={folder}"),

@@ -6,14 +6,14 @@
 use std::{
     collections::BTreeSet,
     env, fs,
-    path::{Path, PathBuf},
+    path::Path,
     thread::sleep,
     time::{Duration, Instant},
 };
 
 use nix::{
     sys::signal::{Signal, kill},
-    unistd::{Pid, geteuid},
+    unistd::Pid,
 };
 use serde_json::Value;
 
@@ -66,33 +66,24 @@ const LATER: usize = 7;
 const MOST: usize = 20;
 
 #[test]
+#[ignore = "requires root, loop"]
 fn kills_at_named_events_leave_nothing_on_an_embedded_cluster() {
     kills(&[]);
 }
 
 #[test]
+#[ignore = "requires root, loop, envtest"]
 fn kills_at_named_events_leave_nothing_on_envtest() {
-    let folders: Vec<PathBuf> = ["KUBEBUILDER_ASSETS", "PATH"]
-        .into_iter()
-        .filter_map(env::var_os)
-        .flat_map(|folders| env::split_paths(&folders).collect::<Vec<_>>())
-        .collect();
-    let is_present = |program: &str| folders.iter().any(|folder| folder.join(program).is_file());
-    if !is_present("etcd") || !is_present("kube-apiserver") {
-        println!("skipped: neither KUBEBUILDER_ASSETS nor PATH has kube-apiserver and etcd");
-        return;
-    }
+    claimcheck_needs::require("envtest");
     kills(&["--cluster", "envtest"]);
 }
 
 /// Without a cluster: the driver is a child of the command.
 #[test]
+#[ignore = "requires root, loop"]
 fn kills_of_conformance_tests_at_named_events_leave_nothing() {
+    claimcheck_needs::require("root, loop");
     let _alone = alone();
-    if !geteuid().is_root() {
-        println!("skipped: loop devices need root");
-        return;
-    }
     let wanted = wanted();
     let rounds = (0..MOST).flat_map(|round| (0..CALLS.len()).map(move |number| (round, number)));
     let mut killed = 0;
@@ -118,11 +109,8 @@ fn wanted() -> usize {
 
 /// Kills runs of each suite in turn, each at another event and at another occurrence of it.
 fn kills(cluster: &[&str]) {
+    claimcheck_needs::require("root, loop");
     let _alone = alone();
-    if !geteuid().is_root() {
-        println!("skipped: loop devices need root");
-        return;
-    }
     let wanted = wanted();
     let mut suites: Vec<String> = suites_with_loop_devices().into_iter().collect();
     // First the one with raw block volumes: no mount holds their devices open.

@@ -142,12 +142,10 @@ const ATTACHING: &str = "exec:sh -c 'truncate -s 1M {state_dir}/left.img && lose
                          exec PROGRAM driver --endpoint {endpoint} --node-id {node_id} --state-dir {state_dir}'";
 
 #[test]
+#[ignore = "requires root, loop"]
 fn only_loop_devices_of_dead_runs_are_detached() {
+    claimcheck_needs::require("root, loop");
     let _alone = alone();
-    if !geteuid().is_root() {
-        println!("skipped: loop devices need root");
-        return;
-    }
     let driver = ATTACHING.replace("PROGRAM", env!("CARGO_BIN_EXE_claimcheck"));
     let start = |tag: &str| {
         let before = devices();
@@ -275,12 +273,10 @@ fn run_summary(out: &Path) -> serde_json::Value {
 }
 
 #[test]
+#[ignore = "requires kubectl"]
 fn kubectl_works_on_a_cluster_that_is_up() {
+    claimcheck_needs::require("kubectl");
     let _alone = alone();
-    if Command::new("kubectl").arg("version").arg("--client").output().is_err() {
-        println!("skipped: kubectl is missing: apt-get install kubernetes-client");
-        return;
-    }
     let mut run = Run::start("up", &mut claimcheck(), &["cluster", "up"]);
     let mut lines = BufReader::new(run.child.stdout.take().expect("piped")).lines();
     let export = lines.find_map(|line| Some(line.ok()?.strip_prefix("export KUBECONFIG=")?.to_owned()));

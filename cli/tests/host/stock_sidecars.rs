@@ -2,13 +2,12 @@
 
 use std::{collections::BTreeMap, env, fs, path::Path};
 
-use nix::unistd::geteuid;
 use serde_json::{Value, json};
 
 use crate::leaves_nothing::{Run, alone, nothing_left};
 
-/// The folder with the programs. Not `CLAIMCHECK_SIDECARS`, which is the variable of `--sidecars`.
-pub const FOLDER: &str = "CLAIMCHECK_STOCK_SIDECARS";
+/// The variable with the folder of the programs. Not `CLAIMCHECK_SIDECARS`, which is the variable of `--sidecars`.
+const FOLDER: &str = "CLAIMCHECK_STOCK_SIDECARS";
 
 /// The driver, and each sidecar with its command line. The provisioner has a kubeconfig; the others have the arguments of
 /// pods, and find the service account there.
@@ -30,21 +29,20 @@ const SIDECARS: [(&str, &str); 6] = [
     ),
 ];
 
-/// The arguments for the driver in [`FOLDER`], and those for the sidecars; `None` if the test cannot run.
-fn arguments() -> Option<([String; 2], Vec<String>)> {
-    let Some(folder) = env::var_os(FOLDER) else {
-        println!("skipped: set {FOLDER} to a folder with hostpathplugin and the sidecars of kubernetes-csi");
-        return None;
-    };
-    if !geteuid().is_root() {
-        println!("skipped: the hostpath driver mounts, which requires root");
-        return None;
-    }
-    let folder = Path::new(&folder).display().to_string();
+/// The folder with the programs. For tests that require them.
+pub fn folder() -> String {
+    claimcheck_needs::require("sidecars");
+    env::var(FOLDER).expect("it is required")
+}
+
+/// The arguments for the driver in [`folder`], and those for the sidecars. The driver mounts.
+fn arguments() -> ([String; 2], Vec<String>) {
+    claimcheck_needs::require("root");
+    let folder = folder();
     let driver = ["--driver".to_owned(), DRIVER.replace("exec:", &format!("exec:{folder}/"))];
     let sidecars =
         SIDECARS.map(|(name, command)| ["--sidecar".to_owned(), format!("{name}=exec:{folder}/{command}")]);
-    Some((driver, sidecars.into_iter().flatten().collect()))
+    (driver, sidecars.into_iter().flatten().collect())
 }
 
 /// A run with these arguments, in which no case fails.
@@ -62,9 +60,10 @@ fn verdicts(run: &Run) -> BTreeMap<(String, String), String> {
 }
 
 #[test]
+#[ignore = "requires root, sidecars"]
 fn verdicts_are_the_same_with_stock_and_built_in_sidecars() {
     let _alone = alone();
-    let Some((driver, sidecars)) = arguments() else { return };
+    let (driver, sidecars) = arguments();
     let built_in = run("built-in-sidecars", &["run"], driver.iter());
     let stock = run("all-stock-sidecars", &["run"], driver.iter().chain(&sidecars));
     assert_eq!(verdicts(&built_in), verdicts(&stock));
@@ -73,13 +72,12 @@ fn verdicts_are_the_same_with_stock_and_built_in_sidecars() {
 /// Built-in components remove the secrets of a call from the driver's error; upstream's provisioner copies it to its log and
 /// to Events.
 #[test]
+#[ignore = "requires kubectl, sidecars"]
 fn secrets_that_a_driver_quotes_to_stock_sidecars_are_in_no_report() {
     const CANARY: &str = "canary-\"<&>9d41c7e2";
     let _alone = alone();
-    let Some(folder) = env::var_os(FOLDER) else {
-        println!("skipped: set {FOLDER} to a folder with the sidecars of kubernetes-csi");
-        return;
-    };
+    claimcheck_needs::require("kubectl");
+    let folder = folder();
     let files = tempfile::tempdir().expect("a folder");
     let secret = files.path().join("secret.json");
     let object = json!({
@@ -89,7 +87,7 @@ fn secrets_that_a_driver_quotes_to_stock_sidecars_are_in_no_report() {
         "stringData": { "password": CANARY },
     });
     fs::write(&secret, object.to_string()).expect("a file");
-    let (folder, secret) = (Path::new(&folder).display(), secret.display());
+    let secret = secret.display();
     let program = env!("CARGO_BIN_EXE_claimcheck");
     let driver = format!(
         "exec:{program} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} \
@@ -150,9 +148,10 @@ fn search(folder: &Path, found: &mut Vec<(std::path::PathBuf, String)>) {
 }
 
 #[test]
+#[ignore = "requires root, sidecars"]
 fn volumes_are_provisioned_by_stock_sidecars() {
     let _alone = alone();
-    let Some((driver, sidecars)) = arguments() else { return };
+    let (driver, sidecars) = arguments();
     let run = run("stock-sidecars", &["run", "provisioning::"], driver.iter().chain(&sidecars));
     let events = fs::read_to_string(run.folder().join("events.ndjson")).expect("events");
     for method in ["CreateVolume", "ControllerPublishVolume", "DeleteVolume"] {

@@ -11,7 +11,7 @@ use crate::workspace;
 
 /// The crates by floor: each depends on crates of lower floors alone.
 const FLOORS: [&[&str]; 9] = [
-    &["model", "files", "kind"],
+    &["model", "files", "kind", "needs"],
     &["substrate", "csi", "engine", "informer", "apiserver", "observe", "runtime"],
     &["controllers", "node", "driver", "saboteur"],
     &["timeline", "telemetry", "conformance", "deploy"],

@@ -6,6 +6,7 @@ mod dependencies;
 mod e2e_lists;
 mod identifiers;
 mod planners;
+mod skipped;
 mod slowest;
 mod words;
 

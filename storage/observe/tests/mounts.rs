@@ -16,34 +16,10 @@ use std::{
 
 use claimcheck_model::{KubeletPath, Stamp};
 use claimcheck_observe::{Args, Change, Record, watch};
-use libtest_mimic::{Arguments, Trial};
 use tokio::sync::mpsc::unbounded_channel;
 
 /// Only a broken watch takes so long.
 const TIMEOUT: Duration = Duration::from_secs(90);
-
-fn main() {
-    let why_not = Namespace::possible().err();
-    if let Some(why) = &why_not {
-        eprintln!("skipped, since this machine gives us no mount namespace: {why}");
-    }
-    let test = |name: &str, test: fn()| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-        .with_ignored_flag(why_not.is_some())
-    };
-    let trials = vec![
-        test("volumes_are_seen_to_come_and_go", volumes_are_seen_to_come_and_go),
-        test("what_was_there_before_is_found", what_was_there_before_is_found),
-        test("a_burst_is_seen_whole", a_burst_is_seen_whole),
-        test("a_path_that_is_mounted_again_is_mounted", a_path_that_is_mounted_again_is_mounted),
-        test("records_end_with_what_is_mounted", records_end_with_what_is_mounted),
-        test("nothing_happens_while_nothing_happens", nothing_happens_while_nothing_happens),
-    ];
-    libtest_mimic::run(&Arguments::from_args(), trials).exit();
-}
 
 /// A shell in a mount namespace of its own, with an empty tmpfs for a kubelet's directory. The namespace and
 /// all in it go with the shell.
@@ -64,13 +40,8 @@ impl Namespace {
         unshare
     }
 
-    fn possible() -> Result<(), String> {
-        let tried = Self::command().args(["mount", "-t", "tmpfs", "none", "/mnt"]).output();
-        let tried = tried.map_err(|error| format!("unshare: {error}"))?;
-        if tried.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&tried.stderr).into_owned()) }
-    }
-
     fn new() -> Self {
+        claimcheck_needs::require("mounts");
         let kubelet_dir = tempfile::tempdir().unwrap();
         let mut shell =
             Self::command().arg("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -190,6 +161,8 @@ fn mark(namespace: &mut Namespace, watched: &mut Watched, name: &str) -> Vec<Rec
     }
 }
 
+#[test]
+#[ignore = "requires mounts"]
 fn volumes_are_seen_to_come_and_go() {
     let mut namespace = Namespace::new();
     let mut watched = Watched::new(&namespace);
@@ -223,6 +196,8 @@ fn volumes_are_seen_to_come_and_go() {
     watched.next_is(Change::Unmounted, &published);
 }
 
+#[test]
+#[ignore = "requires mounts"]
 fn what_was_there_before_is_found() {
     let mut namespace = Namespace::new();
     let ((global, staged), (target, published)) = (stage(), publish("u1"));
@@ -236,6 +211,8 @@ fn what_was_there_before_is_found() {
 }
 
 /// However little time is between them: what stays is seen, and nothing is seen twice.
+#[test]
+#[ignore = "requires mounts"]
 fn a_burst_is_seen_whole() {
     let mut namespace = Namespace::new();
     let mut watched = Watched::new(&namespace);
@@ -258,6 +235,8 @@ fn a_burst_is_seen_whole() {
 
 /// The kernel gives the second mount the number of the first one. If both changes are within one reading, about a
 /// millisecond, none may be seen; but never one without the other.
+#[test]
+#[ignore = "requires mounts"]
 fn a_path_that_is_mounted_again_is_mounted() {
     let mut namespace = Namespace::new();
     let mut watched = Watched::new(&namespace);
@@ -295,6 +274,8 @@ fn a_path_that_is_mounted_again_is_mounted() {
 }
 
 /// Mounts are seen before unmounts that precede them; in the end all that remains is mounted.
+#[test]
+#[ignore = "requires mounts"]
 fn records_end_with_what_is_mounted() {
     let mut namespace = Namespace::new();
     let mut watched = Watched::new(&namespace);
@@ -329,6 +310,8 @@ fn records_end_with_what_is_mounted() {
 }
 
 /// A watch that spins uses up processor time: that of its own thread.
+#[test]
+#[ignore = "requires mounts"]
 fn nothing_happens_while_nothing_happens() {
     let mut namespace = Namespace::new();
     let mut watched = Watched::new(&namespace);

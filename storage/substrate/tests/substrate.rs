@@ -61,11 +61,17 @@ fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for root in [true, false] {
         let privilege = if root { "root" } else { "user" };
-        let ignored = root && !geteuid().is_root();
         let mut add = |name: &str, test: fn(bool) -> Result<(), Failed>| {
-            trials.push(
-                Trial::test(format!("{name}[{privilege}]"), move || test(root)).with_ignored_flag(ignored),
-            );
+            let trial = Trial::test(format!("{name}[{privilege}]"), move || {
+                if root {
+                    claimcheck_needs::check("root")?;
+                }
+                test(root)
+            });
+            trials.push(match root {
+                true => trial.with_kind("requires root").with_ignored_flag(true),
+                false => trial,
+            });
         };
         add("hundreds_of_pods", hundreds_of_pods);
         add("kill_9_leaves_nothing", kill_9_leaves_nothing);

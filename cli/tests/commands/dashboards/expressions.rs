@@ -31,10 +31,6 @@ const RANGE: u64 = 900;
 /// machine, and what it has seen of earlier ones counts.
 const RUNS: usize = 5;
 
-pub fn there(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
-}
-
 pub fn promtool(args: &[&str]) -> Output {
     Command::new("promtool").args(args).output().expect("promtool runs")
 }
@@ -170,11 +166,9 @@ impl Filled {
 }
 
 #[test]
+#[ignore = "requires prometheus"]
 fn prometheus_accepts_configuration_and_rules_and_they_decide_as_they_should() {
-    if !there("promtool") {
-        println!("skipped: promtool is missing (Debian: prometheus)");
-        return;
-    }
+    claimcheck_needs::require("prometheus");
     let path = |file: &str| folder().join("prometheus").join(file).display().to_string();
     let table = [
         ("check", "config", "prometheus.yaml"),
@@ -195,11 +189,9 @@ fn prometheus_accepts_configuration_and_rules_and_they_decide_as_they_should() {
 }
 
 #[test]
+#[ignore = "requires prometheus"]
 fn every_expression_has_an_answer_after_a_run() {
-    if !there("promtool") || !there("prometheus") {
-        println!("skipped: prometheus is missing (Debian: prometheus)");
-        return;
-    }
+    claimcheck_needs::require("prometheus");
     let folder = tempfile::tempdir().expect("a folder");
     let address = free_address().to_string();
     let prometheus = Prometheus::start(folder.path(), &address);

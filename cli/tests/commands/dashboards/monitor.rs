@@ -7,7 +7,7 @@ use claimcheck_model::Phase;
 use serde_json::{Value, json};
 
 use super::{
-    expressions::{promtool, there},
+    expressions::promtool,
     files::{Dashboard, OF_THE_MONITOR, dashboards, list, rule_files, rules, text, yaml},
 };
 
@@ -36,11 +36,9 @@ fn has_number(expr: &str, at: &str) -> Value {
 }
 
 #[test]
+#[ignore = "requires prometheus"]
 fn every_expression_of_the_monitor_has_an_answer() {
-    if !there("promtool") {
-        println!("skipped: promtool is missing (Debian: prometheus)");
-        return;
-    }
+    claimcheck_needs::require("prometheus");
     let all = dashboards();
     let of_the_monitor = all.iter().filter(|dashboard| OF_THE_MONITOR.contains(&dashboard.file.as_str()));
     let mut wanted = Vec::new();

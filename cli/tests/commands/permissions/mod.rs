@@ -196,7 +196,7 @@ fn the_roles_permit_the_requests_and_no_more() {
 /// The same on real nodes, where the service account of all controllers has all of their roles: `ci/kind all` runs the
 /// catalogue with kube-apiserver's audit log, and names it in `CLAIMCHECK_AUDIT_LOG`.
 #[test]
-#[ignore = "requires the audit log of a run on kind: ci/kind all"]
+#[ignore = "ci/kind all runs it, with the audit log of a run"]
 fn the_roles_permit_the_requests_of_a_run_on_kind_and_no_more() {
     let log = std::env::var_os("CLAIMCHECK_AUDIT_LOG").expect("CLAIMCHECK_AUDIT_LOG names the audit log");
     let mut asked = requests::read(&fs::read_to_string(log).expect("the audit log"));

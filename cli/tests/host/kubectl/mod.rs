@@ -7,7 +7,7 @@
 //! `CLAIMCHECK_WRITE_KUBECTL=1` records them again.
 //! `CLAIMCHECK_KUBECTL_SCRIPT` selects scripts by a part of their names.
 //!
-//! The commands run only if `CLAIMCHECK_KUBECTL` is the path of kubectl, or if the folder `KUBEBUILDER_ASSETS` has it.
+//! The commands require that `CLAIMCHECK_KUBECTL` is the path of kubectl, or that the folder `KUBEBUILDER_ASSETS` has it.
 //!
 //! The commands of `node/` run on an embedded cluster, those of `stock/` on one with a stock kube-controller-manager and
 //! kube-scheduler; the expected answers are in the scripts.
@@ -39,7 +39,6 @@ use self::{
     stock::Stock,
 };
 use crate::leaves_nothing::{Run, alone, claimcheck, nothing_left};
-use crate::stock_controllers::has_programs;
 
 /// The version of kubectl of which all answers are recorded. Record it first, then others.
 const BASE: &str = "v1.36";
@@ -79,17 +78,16 @@ fn conclude(reports: &[String], legend: &str) {
 }
 
 #[test]
+#[ignore = "requires kubectl-scripts"]
 fn commands_are_answered_as_by_a_stock_api_server() {
-    let Some(kubectl) = Kubectl::find() else { return };
+    let kubectl = Kubectl::find();
     let _alone = alone();
     let recordings = here().join("recorded");
     let (assets, is_writing) = (stock::find(), env::var_os(WRITE).is_some());
     if let Err(missing) = &assets {
         assert!(!is_writing, "{WRITE} requires a stock API server, which answers the commands: {missing}");
-        if !recordings.join(&kubectl.minor).is_dir() {
-            println!("skipped: {missing}, and there is no recording for kubectl {}", kubectl.version);
-            return;
-        }
+        let is_recorded = recordings.join(&kubectl.minor).is_dir();
+        assert!(is_recorded, "{missing}, and there is no recording for kubectl {}", kubectl.version);
     }
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir_in("/tmp").expect("a folder");
@@ -198,20 +196,21 @@ impl Drop for StopOnPanic {
 }
 
 #[test]
+#[ignore = "requires kubectl-scripts"]
 fn commands_on_a_node_are_answered_as_the_scripts_expect() {
     on_cluster("node", &[]);
 }
 
 #[test]
+#[ignore = "requires root, stock, kubectl-scripts"]
 fn workloads_run_with_stock_controllers() {
-    if has_programs() {
-        on_cluster("stock", &["--controllers", "stock"]);
-    }
+    claimcheck_needs::require("root, stock");
+    on_cluster("stock", &["--controllers", "stock"]);
 }
 
 /// Runs the scripts of a folder on a cluster with these arguments.
 fn on_cluster(folder_of_scripts: &str, args: &[&str]) {
-    let Some(kubectl) = Kubectl::find() else { return };
+    let kubectl = Kubectl::find();
     let _alone = alone();
     let tag = format!("kubectl-{folder_of_scripts}");
     let args = [&["cluster", "up", "--nodes", "1"], args].concat();

@@ -3,8 +3,7 @@
 //!
 //! `corpus/` has the requests: scenarios for every kind that both serve, always the same ones.
 //! `differences.yaml` has the known differences with their reasons: any other fails the test, as does an
-//! entry that no longer occurs. Requires etcd and kube-apiserver in `KUBEBUILDER_ASSETS`, and prints one line
-//! without.
+//! entry that no longer occurs. Requires etcd and kube-apiserver in `KUBEBUILDER_ASSETS` or `PATH`.
 //!
 //! `CLAIMCHECK_DIFFERENTIAL_LOGS` names the file (`x.txt`) that gets the report, or its folder (then it is
 //! `apiserver.txt` there); all differences are written next to it (`x.ndjson`), and the known ones with the positions of
@@ -61,11 +60,10 @@ struct Compared {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "requires envtest"]
 async fn responses_equal_those_of_kube_apiserver() {
-    let assets = match upstream::assets() {
-        Ok(assets) => assets,
-        Err(missing) => return print(&format!("skipped: the comparison with kube-apiserver: {missing}")),
-    };
+    claimcheck_needs::require("envtest");
+    let assets = claimcheck_needs::envtest().expect("it is required");
     let started = Instant::now();
     let mut report = match run(&assets).await {
         Ok(report) => report,

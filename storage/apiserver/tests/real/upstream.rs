@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,16 +73,6 @@ impl Upstream {
             Side::new(&kubeconfig::render(&format!("https://{address}"), &certificates.ca, &token)).await?;
         ready(&side, path, &mut programs).await?;
         Ok(Self { side: Arc::new(side), _programs: programs, _folder: folder })
-    }
-}
-
-/// Finds both programs in `KUBEBUILDER_ASSETS`, or returns what is missing.
-pub fn assets() -> Result<PathBuf, String> {
-    let variable = "KUBEBUILDER_ASSETS";
-    let folder = std::env::var_os(variable).map(PathBuf::from).ok_or(format!("{variable} is not set"))?;
-    match ["etcd", "kube-apiserver"].iter().find(|program| !folder.join(program).is_file()) {
-        Some(missing) => Err(format!("{variable} has no {missing}")),
-        None => Ok(folder),
     }
 }
 

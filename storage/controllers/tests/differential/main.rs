@@ -3,12 +3,13 @@
 //! Each side is an upstream API server with etcd; the scenario does what users, the scheduler and kubelets do, and a
 //! scripted driver answers the controllers. `scenarios/` has the scenarios, `differences.yaml` the permitted
 //! differences. A scenario that differs runs once more, and fails if it differs again. Requires the programs in
-//! `KUBEBUILDER_ASSETS` and `CLAIMCHECK_STOCK_SIDECARS`; prints one line without.
+//! `KUBEBUILDER_ASSETS` and `CLAIMCHECK_STOCK_SIDECARS`: all scenarios are ignored unless that is requested.
 //!
-//! `cargo test --locked --test differential -- <part of a name>` runs some. Logs of all programs are kept if
-//! `CLAIMCHECK_DIFFERENTIAL_LOGS` names a folder; with `CLAIMCHECK_DIFFERENTIAL_ALL` permitted differences fail, too. `--
-//! --include-ignored` also runs those that take minutes. `CLAIMCHECK_DIFFERENTIAL_SCENARIOS` names a folder with other
-//! scenarios to run instead. For random scenarios see `random.rs`.
+//! `cargo test --locked --test differential -- --ignored <part of a name>` runs some, `-- --ignored` all, and `-- --ignored
+//! --skip '[ci/nightly runs it]'` those that do not take minutes. Logs of all programs are kept if
+//! `CLAIMCHECK_DIFFERENTIAL_LOGS` names a folder; with `CLAIMCHECK_DIFFERENTIAL_ALL` permitted differences fail, too.
+//! `CLAIMCHECK_DIFFERENTIAL_SCENARIOS` names a folder with other scenarios to run instead. For random scenarios see
+//! `random.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
@@ -46,6 +47,8 @@ use crate::{
 
 /// Scenarios that run at the same time; they mostly wait.
 const CONCURRENT: usize = 16;
+/// What all scenarios require of the machine.
+const REQUIRED: &str = "envtest, stock, sidecars";
 
 struct Test {
     built_in: Side,
@@ -62,24 +65,26 @@ struct Test {
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(CONCURRENT);
-    let programs = match Programs::find() {
-        Ok(programs) => programs,
-        Err(missing) => {
-            println!("skipped: the comparison with stock controllers: {missing}");
-            return ExitCode::SUCCESS;
-        }
-    };
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential");
     let other = std::env::var_os("CLAIMCHECK_DIFFERENTIAL_SCENARIOS").map(PathBuf::from);
     let own = other.is_none();
     let scenarios = scenario::read(&other.unwrap_or_else(|| here.join("scenarios")));
     let table = Table::read(&here.join("differences.yaml"));
-    if arguments.list {
-        let trial =
-            |scenario: Scenario| Trial::test(scenario.name, || Ok(())).with_ignored_flag(scenario.slow);
-        let trials = scenarios.into_iter().map(trial).collect();
+    // Nothing starts for a list, or if nothing runs.
+    let trials: Vec<Trial> = scenarios.iter().map(|scenario| trial(scenario, || Ok(()))).collect();
+    let runs = |trial: &Trial| !arguments.is_filtered_out(trial) && !arguments.is_ignored(trial);
+    if arguments.list || !trials.iter().any(runs) {
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
+    // Differences of slow scenarios have to be `sometimes`.
+    let runs_all = scenarios.iter().zip(&trials).all(|(scenario, trial)| scenario.slow || runs(trial));
+    let programs = match claimcheck_needs::check(REQUIRED).and_then(|()| Programs::find()) {
+        Ok(programs) => programs,
+        Err(missing) => {
+            eprintln!("differential: {missing}");
+            return ExitCode::FAILURE;
+        }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     // Not in TMPDIR, which may be long: the path of a unix socket ends at 108 bytes.
     let temporary = tempfile::tempdir_in("/tmp").unwrap();
@@ -107,19 +112,15 @@ fn main() -> ExitCode {
         differed_once: AtomicUsize::new(0),
     });
     runtime.block_on(started(&test));
-    let trial = |scenario: Scenario| {
-        let (test, handle) = (test.clone(), runtime.handle().clone());
-        let slow = scenario.slow;
-        Trial::test(scenario.name.clone(), move || run_blocking(&handle, &test, &scenario))
-            .with_ignored_flag(slow)
-    };
-    let trials = scenarios.into_iter().map(trial).collect();
+    let trials = scenarios.into_iter().map(|scenario| {
+        let (test, handle, scenario) = (test.clone(), runtime.handle().clone(), Arc::new(scenario));
+        trial(&scenario.clone(), move || run_blocking(&handle, &test, &scenario))
+    });
+    let trials = trials.collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     // Before the random scenarios, which use entries, too.
     let unused = test.table.unused();
-    // Differences of slow scenarios, which are ignored, have to be `sometimes`.
-    let whole = own && conclusion.num_filtered_out == 0 && !arguments.ignored;
-    let unused: Vec<_> = if whole { unused } else { Vec::new() };
+    let unused: Vec<_> = if own && runs_all { unused } else { Vec::new() };
     for known in &unused {
         eprintln!("differences.yaml: nothing matches any more: {known}");
     }
@@ -141,6 +142,15 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     conclusion.exit_code()
+}
+
+/// All are ignored: `ci/test` runs those that are not slow where [`REQUIRED`] is present.
+fn trial(scenario: &Scenario, run: impl FnOnce() -> Result<(), Failed> + Send + 'static) -> Trial {
+    let trial = Trial::test(scenario.name.clone(), run).with_ignored_flag(true);
+    match scenario.slow {
+        false => trial.with_kind("requires envtest, stock, sidecars"),
+        true => trial.with_kind("ci/nightly runs it"),
+    }
 }
 
 fn run_blocking(handle: &Handle, test: &Test, scenario: &Scenario) -> Result<(), Failed> {

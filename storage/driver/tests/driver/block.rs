@@ -185,17 +185,20 @@ fn life(config: impl FnOnce(Config) -> Config + Send + 'static) {
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn real() {
     life(|config| config);
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn real_without_staging() {
     life(|config| Config { capabilities: Capabilities::without([Capability::StageUnstageVolume]), ..config });
 }
 
 /// With a process that holds them, devices outlive the driver, and end at its request or with that process.
 #[test]
+#[ignore = "requires root, loop"]
 fn held_devices_end_with_their_holder() {
     support::with_loops(|| {
         let place = Place::new();
@@ -226,6 +229,7 @@ fn held_devices_end_with_their_holder() {
 
 /// The mode itself is for readers: the only device cannot be written to.
 #[test]
+#[ignore = "requires root, loop"]
 fn reader_mode() {
     support::with_loops(|| {
         let place = Place::new();

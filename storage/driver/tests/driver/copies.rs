@@ -139,11 +139,9 @@ fn directories_are_copied_faithfully_and_share_nothing() {
 
 /// Each snapshot is a file system without faults, with all that was flushed before and nothing torn.
 #[test]
+#[ignore = "requires root, loop"]
 fn images_are_copied_while_they_are_written_to() {
-    support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost::default()) {
-            return;
-        }
+    support::with_loops(|| {
         let place = Place::new();
         let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         driver.create(support::create("image")).unwrap();
@@ -193,11 +191,9 @@ fn images_are_copied_while_they_are_written_to() {
 /// One writer, two volumes: it never writes to the second before the first has the same number on its disk. So
 /// has every group snapshot.
 #[test]
+#[ignore = "requires root, loop"]
 fn groups_are_consistent_across_volumes() {
-    support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost::default()) {
-            return;
-        }
+    support::with_loops(|| {
         let place = Place::new();
         let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         let volumes = ["x", "y"].map(|name| {
@@ -255,11 +251,9 @@ fn groups_are_consistent_across_volumes() {
 
 /// As the mark is at which a file system is frozen: a tool that is being started has copies of the driver's files.
 #[test]
+#[ignore = "requires root, loop"]
 fn a_mount_with_an_open_file_is_lazily_unmounted() {
-    support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost::default()) {
-            return;
-        }
+    support::with_loops(|| {
         let place = Place::new();
         let (image, target) = (place.path().join("image"), place.path().join("target"));
         fs::create_dir(&target).unwrap();
@@ -280,11 +274,9 @@ fn a_mount_with_an_open_file_is_lazily_unmounted() {
 
 /// A driver that died while it held a file system still: the next one lets writers go on.
 #[test]
+#[ignore = "requires root, loop"]
 fn a_restart_thaws() {
-    support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost::default()) {
-            return;
-        }
+    support::with_loops(|| {
         let place = Place::new();
         let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         driver.create(support::create("image")).unwrap();
@@ -312,11 +304,9 @@ fn a_restart_thaws() {
 
 /// A larger copy of a file system is as large inside when it is staged.
 #[test]
+#[ignore = "requires root, loop"]
 fn larger_copies_have_larger_file_systems() {
-    support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost::default()) {
-            return;
-        }
+    support::with_loops(|| {
         let place = Place::new();
         let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         driver.create(support::create("image")).unwrap();
@@ -339,11 +329,9 @@ fn larger_copies_have_larger_file_systems() {
 
 /// A raw volume with permanent writes has no consistent copy; one without writes has.
 #[test]
+#[ignore = "requires root, loop"]
 fn raw_volumes_are_watched() {
-    support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost::default()) {
-            return;
-        }
+    support::with_loops(|| {
         let place = Place::new();
         let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         let create = CreateVolumeRequest {
@@ -384,11 +372,10 @@ fn raw_volumes_are_watched() {
 
 /// Where the file system shares blocks a copy takes no room of its own.
 #[test]
+#[ignore = "requires root, loop, xfs"]
 fn blocks_are_shared_where_that_is_possible() {
-    support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost::default()) || !Path::new("/sbin/mkfs.xfs").exists() {
-            return println!("skipped: needs loop devices and mkfs.xfs");
-        }
+    claimcheck_needs::require("xfs");
+    support::with_loops(|| {
         let (outer, inner) = (Place::new(), Place::new());
         let image = outer.path().join("xfs");
         File::create(&image).unwrap().set_len(400 << 20).unwrap();
@@ -397,9 +384,7 @@ fn blocks_are_shared_where_that_is_possible() {
         let disk = outer.path().join("disk");
         fs::create_dir(&disk).unwrap();
         let mounted = Command::new("mount").args(["-o", "loop"]).args([&image, &disk]).output().unwrap();
-        if !mounted.status.success() {
-            return println!("skipped: the kernel mounts no XFS ({mounted:?})");
-        }
+        assert!(mounted.status.success(), "{mounted:?}");
         let config = Config { state_dir: disk.join("state"), ..inner.config("node-1") };
         let driver = Driver::start(config, Arc::new(RealHost::default())).unwrap();
         driver.create(support::create("image")).unwrap();
@@ -422,11 +407,9 @@ fn blocks_are_shared_where_that_is_possible() {
 
 /// Not a file system of the image's own, and read-only: nothing needs to be frozen, and no writer to wait for.
 #[test]
+#[ignore = "requires root, loop"]
 fn readers_are_not_frozen() {
-    support::with_private_mounts(|| {
-        if !support::possible("image", &RealHost::default()) {
-            return;
-        }
+    support::with_loops(|| {
         let place = Place::new();
         let recorder = Arc::new(FaultHost::recording(RealHost::default()));
         let driver = place.driver(recorder.clone()).unwrap();

@@ -135,10 +135,8 @@ fn on_fake_host(scenario: &Scenario, host: fn() -> FakeHost) {
 }
 
 fn on_real_host(scenario: &'static Scenario) {
-    support::with_private_mounts(move || {
-        if !support::possible(if scenario.loops { "image" } else { "directory" }, &RealHost::default()) {
-            return;
-        }
+    let kind = if scenario.loops { "image" } else { "directory" };
+    support::with_mounts_of(kind, move || {
         let name = scenario.name;
         let started = Instant::now();
         let effects = effects(RealHost::default(), scenario);
@@ -198,47 +196,52 @@ fn fake_ephemeral() {
 }
 
 #[test]
+#[ignore = "requires root"]
 fn real_directory() {
     on_real_host(&scenarios::DIRECTORY);
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn real_image() {
     on_real_host(&scenarios::IMAGE);
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn real_grown_offline() {
     on_real_host(&scenarios::GROWN_OFFLINE);
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn real_block() {
     on_real_host(&scenarios::BLOCK);
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn real_unstaged() {
     on_real_host(&scenarios::UNSTAGED);
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn real_ephemeral() {
     on_real_host(&scenarios::EPHEMERAL);
 }
 
 /// Directory volumes work for an ordinary user in a user namespace.
 #[test]
+#[ignore = "requires mounts"]
 fn user_namespace() {
     let unshare = |args: &[&str]| {
         Command::new("unshare").args(["--user", "--map-root-user", "--mount"]).args(args).output()
     };
-    match unshare(&["true"]) {
-        Ok(output) if output.status.success() => {}
-        refused => return println!("skipped: user namespaces are not permitted ({refused:?})"),
-    }
+    claimcheck_needs::require("mounts");
     let me = std::env::current_exe().unwrap();
-    let output = unshare(&[me.to_str().unwrap(), "--exact", "crash::real_directory", "--nocapture"]).unwrap();
+    let test = ["--exact", "crash::real_directory", "--ignored", "--nocapture"];
+    let output = unshare(&[&[me.to_str().unwrap()], &test[..]].concat()).unwrap();
     let words = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{words}{}", String::from_utf8_lossy(&output.stderr));
     assert!(words.contains("directory on the real machine"), "{words}");

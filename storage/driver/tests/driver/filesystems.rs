@@ -21,19 +21,6 @@ fn wanted(fs: FsType, flags: &[&str]) -> VolumeCapability {
     wanted
 }
 
-fn installed(fs: FsType) -> bool {
-    let dirs = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
-    let found = dirs.iter().any(|dir| Path::new(dir).join(fs.tool()).exists());
-    let filesystems = fs::read_to_string("/proc/filesystems").unwrap();
-    let known = filesystems.lines().any(|line| line.split_whitespace().last() == Some(fs.name()));
-    if !found {
-        println!("skipped: {} is missing; install the package {}", fs.tool(), fs.package());
-    } else if !known {
-        println!("skipped: the kernel does not offer {fs} (modprobe {fs})");
-    }
-    found && known
-}
-
 /// File system, options of the mount point and of the file system, of the mount at `path`.
 fn mounted(path: &Path) -> (String, String) {
     let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
@@ -46,10 +33,7 @@ fn mounted(path: &Path) -> (String, String) {
 
 /// `option` is one of the file system's own that shows in the mount table.
 fn life(fs: FsType, option: &'static str) {
-    support::with_private_mounts(move || {
-        if !installed(fs) || !support::possible("image", &RealHost::default()) {
-            return;
-        }
+    support::with_loops(move || {
         let place = Place::new();
         let driver = Driver::start(place.config("node-1"), Arc::new(RealHost::default())).unwrap();
         let flags = ["noatime", option];
@@ -112,16 +96,20 @@ fn life(fs: FsType, option: &'static str) {
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn ext4() {
     life(FsType::Ext4, "debug");
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn ext3() {
     life(FsType::Ext3, "debug");
 }
 
 #[test]
+#[ignore = "requires root, loop, xfs"]
 fn xfs() {
+    claimcheck_needs::require("xfs");
     life(FsType::Xfs, "largeio");
 }

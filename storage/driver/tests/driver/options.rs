@@ -219,10 +219,7 @@ fn ephemeral_rules() {
 }
 
 fn ephemeral(kind: &'static str) {
-    support::with_private_mounts(move || {
-        if !support::possible(kind, &RealHost::default()) {
-            return;
-        }
+    support::with_mounts_of(kind, move || {
         let place = Place::new();
         let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         driver.publish(inline(&place, &[("kind", kind), ("size", "16777216")])).unwrap();
@@ -238,11 +235,13 @@ fn ephemeral(kind: &'static str) {
 }
 
 #[test]
+#[ignore = "requires root"]
 fn ephemeral_directory() {
     ephemeral("directory");
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn ephemeral_image() {
     ephemeral("image");
 }

@@ -17,7 +17,7 @@ use claimcheck_csi::{
         NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodeStageVolumeRequest,
     },
 };
-use claimcheck_driver::{Args, host::RealHost, run};
+use claimcheck_driver::{Args, run};
 use clap::Parser;
 use tokio::sync::oneshot;
 use tonic::Code;
@@ -92,10 +92,7 @@ impl Node {
 
 /// Runs `test` in a private mount table with a runtime of its own, with all threads in that table.
 fn on_a_machine<F: Future<Output = ()>>(kind: &'static str, test: impl FnOnce(Place) -> F + Send + 'static) {
-    support::with_private_mounts(move || {
-        if !support::possible(kind, &RealHost::default()) {
-            return;
-        }
+    support::with_mounts_of(kind, move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         runtime.block_on(test(Place::new()));
     });
@@ -167,17 +164,20 @@ fn fill(path: &Path) -> ErrorKind {
 }
 
 #[test]
+#[ignore = "requires root"]
 fn directory() {
     on_a_machine("directory", |place| life_cycle(place, "directory"));
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn image() {
     on_a_machine("image", |place| life_cycle(place, "image"));
 }
 
 /// Stagings of one volume racing each other make one mount.
 #[test]
+#[ignore = "requires root, loop"]
 fn racing_stages() {
     on_a_machine("image", |place| async move {
         let node = Node::start(&place, "node-1").await;

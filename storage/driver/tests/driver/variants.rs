@@ -143,10 +143,7 @@ fn without_topology_the_whole_has_one_capacity() {
 
 /// Publishing without staging: two pods share one mount, and the last one takes everything down.
 fn publish_only(kind: &'static str) {
-    support::with_private_mounts(move || {
-        if !support::possible(kind, &RealHost::default()) {
-            return;
-        }
+    support::with_mounts_of(kind, move || {
         let place = Place::new();
         let capabilities =
             Capabilities::without([Capability::StageUnstageVolume, Capability::PublishUnpublishVolume]);
@@ -186,11 +183,13 @@ fn publish_only(kind: &'static str) {
 }
 
 #[test]
+#[ignore = "requires root"]
 fn directory_without_staging() {
     publish_only("directory");
 }
 
 #[test]
+#[ignore = "requires root, loop"]
 fn image_without_staging() {
     publish_only("image");
 }

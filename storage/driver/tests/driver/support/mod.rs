@@ -22,7 +22,7 @@ use claimcheck_driver::{
     Config, Driver,
     capability::Capabilities,
     error::{Error, Result},
-    host::{Host, RealHost},
+    host::Host,
     secrets::Secrets,
     topology::Segment,
     volume::{NodeId, VolumeId},
@@ -290,34 +290,29 @@ pub fn once_free<T: std::fmt::Debug>(call: impl Fn() -> Result<T>) {
     }
 }
 
-/// Runs `test` on a thread with a mount table of its own, so that whatever happens nothing stays mounted.
-/// Says why and returns `false` where that is not permitted.
-pub fn with_private_mounts(test: impl FnOnce() + Send + 'static) -> bool {
+/// Runs `test` on a thread with a mount table of its own, so that whatever happens nothing stays mounted. For tests that
+/// require root.
+pub fn with_private_mounts(test: impl FnOnce() + Send + 'static) {
+    claimcheck_needs::require("root");
     let thread = std::thread::spawn(|| {
-        if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
-            println!("skipped: a private mount namespace needs root ({error})");
-            return false;
-        }
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
         mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).unwrap();
         test();
-        true
     });
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// [`with_private_mounts`] where loop devices can be used.
-pub fn with_loops(test: impl FnOnce() + Send + 'static) -> bool {
-    possible("image", &RealHost::default()) && with_private_mounts(test)
+/// [`with_private_mounts`], for tests that require root and loop devices.
+pub fn with_loops(test: impl FnOnce() + Send + 'static) {
+    claimcheck_needs::require("root, loop");
+    with_private_mounts(test);
 }
 
-/// Whether volumes of `kind` can be tried here; says why not.
-pub fn possible(kind: &str, host: &dyn Host) -> bool {
-    match (kind, host.probe_loop()) {
-        ("image", Err(error)) => {
-            println!("skipped: kind image needs loop devices ({error})");
-            false
-        }
-        _ => true,
+/// [`with_loops`] for volumes of the kind `image`, [`with_private_mounts`] for others.
+pub fn with_mounts_of(kind: &str, test: impl FnOnce() + Send + 'static) {
+    match kind {
+        "image" => with_loops(test),
+        _ => with_private_mounts(test),
     }
 }
 
