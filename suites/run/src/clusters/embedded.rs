@@ -19,7 +19,7 @@ use claimcheck_suites::{
 
 use super::{
     place::{Development, NO_INLINE, Place, UNKNOWN, loop_devices},
-    row::Row,
+    row::{Placed, Row},
 };
 use crate::cluster_options::{ClusterArgsError, ClusterOptions, existing_class, file_systems};
 
@@ -138,11 +138,7 @@ struct EmbeddedPlace {
     driver: Driver,
 }
 
-fn place(
-    api: Api,
-    options: ClusterOptions,
-    config: Option<Arc<TestDriver>>,
-) -> Result<Arc<dyn Place>, ClusterArgsError> {
+fn place(api: Api, options: ClusterOptions, config: Option<Arc<TestDriver>>) -> Placed {
     let nodes = usize::from(options.nodes.unwrap_or(NODES));
     Ok(Arc::new(EmbeddedPlace { api, nodes, driver: driver(options, config)? }))
 }

@@ -8,6 +8,9 @@ use claimcheck_suites::testdriver::TestDriver;
 use super::place::Place;
 use crate::cluster_options::{ClusterArgsError, ClusterOptions};
 
+/// The cluster that options select, or why they do not fit.
+pub(super) type Placed = Result<Arc<dyn Place>, ClusterArgsError>;
+
 /// A kind of cluster.
 pub(crate) struct Row {
     /// Its name is that of the command line and of reports.
@@ -19,5 +22,5 @@ pub(crate) struct Row {
     /// Whether the built-in components are installed from an image.
     pub installs: fn(&ClusterOptions) -> bool,
     /// The cluster that the options select, with the driver file (`--driver-config`).
-    pub place: fn(ClusterOptions, Option<Arc<TestDriver>>) -> Result<Arc<dyn Place>, ClusterArgsError>,
+    pub place: fn(ClusterOptions, Option<Arc<TestDriver>>) -> Placed,
 }
