@@ -20,7 +20,7 @@ fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace")
 }
 
-/// The files of the workspace with names that a test asks for.
+/// The files of the workspace with names that a test asks for, except generated ones.
 fn files(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let mut folders = vec![workspace().to_owned()];
     let mut found = Vec::new();
@@ -31,7 +31,7 @@ fn files(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
             let name = path.file_name().expect("an entry has a name").to_string_lossy().into_owned();
             if !path.is_dir() {
                 found.extend(wanted(&name).then_some(path));
-            } else if !["target", "runs"].contains(&&*name) && !name.starts_with('.') {
+            } else if !["target", "runs", "generated"].contains(&&*name) && !name.starts_with('.') {
                 folders.push(path);
             }
         }

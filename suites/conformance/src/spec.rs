@@ -114,7 +114,7 @@ struct Section {
 struct Entry {
     strength: Strength,
     text: String,
-    why: Option<String>,
+    effect: Option<String>,
     untested: Option<String>,
 }
 
@@ -135,10 +135,10 @@ fn read(text: &str) -> Result<BTreeMap<&'static str, Facts>, String> {
     for section in file.sections {
         let heading = leak(section.section);
         for (key, entry) in section.sentences {
-            let note = match (entry.why, entry.untested) {
-                (Some(why), None) => Note::Why(leak(reason(why)?)),
+            let note = match (entry.effect, entry.untested) {
+                (Some(effect), None) => Note::Why(leak(reason(effect)?)),
                 (None, Some(untested)) => Note::Untested(leak(reason(untested)?)),
-                _ => return Err(format!("{key} has not one of why and untested")),
+                _ => return Err(format!("{key} has not one of effect and untested")),
             };
             let (strength, text) = (entry.strength, leak(entry.text));
             let sentence = Facts { section: heading, strength, text, note, advice: None };
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_wrong_file_is_refused_with_the_reason() {
-        let sentence = "    sentences: {A: {strength: must, text: t, why: $X}}\n";
+        let sentence = "    sentences: {A: {strength: must, text: t, effect: $X}}\n";
         let file = |reasons: &str, advice: &str| {
             let text = format!("reasons: {reasons}\nsections:\n  - section: s\n{sentence}advice: {advice}\n");
             read(&text).map(|facts| facts.len())
