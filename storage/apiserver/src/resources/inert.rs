@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::cells::Cell;
 use super::columns::{AGE, Column, NAME};
@@ -48,6 +48,8 @@ pub struct Inert {
     warning: Option<String>,
     status: Option<Value>,
     template: Option<String>,
+    #[serde(default)]
+    written: Vec<String>,
     #[serde(default)]
     defaults: Vec<Map<String, Value>>,
     #[serde(default)]
@@ -122,10 +124,19 @@ impl Inert {
         row
     }
 
-    /// What follows the metadata of an object without any field.
+    /// What follows the metadata of an object without any field: whoever writes an object owns nothing of this.
     fn empty(&self, row: &Resource) -> String {
-        let decoded = decode(row, Value::Object(Map::new())).expect("an empty object is valid");
+        let mut value = Value::Object(Map::new());
+        for path in &self.written {
+            at(&mut value, path, &mut |parent, field| default_to(parent, field, Map::new()));
+        }
+        let decoded = decode(row, value).expect("an empty object is valid");
         let mut value = decoded.value;
+        if let Some(template) = self.template.as_deref().filter(|template| !template.ends_with('?')) {
+            at(&mut value, template, &mut |parent, field| {
+                parent[field] = json!({ "metadata": {}, "spec": { "containers": null } });
+            });
+        }
         self.complete_status(&mut value);
         let fields = value.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata");
         fields.map(|(name, value)| format!(",\"{name}\":{value}")).collect()
@@ -241,8 +252,6 @@ fn at(value: &mut Value, path: &str, act: &mut dyn FnMut(&mut Value, &str)) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::resources;
 
@@ -271,6 +280,24 @@ mod tests {
             row.columns.iter().for_each(|column| drop(column.cell.of(&object)));
             assert_eq!(row.has_status(), row.inert.unwrap().status.is_some(), "{}", row.kind);
         }
+    }
+
+    #[test]
+    fn empty_objects_have_the_objects_that_go_writes() {
+        let empty = |kind: &str| {
+            let rows = rows();
+            let row = rows.iter().find(|row| row.kind == kind).unwrap();
+            serde_json::from_str::<Value>(&format!("{{\"metadata\":{{}}{}}}", row.empty)).unwrap()
+        };
+        let template = json!({ "metadata": {}, "spec": { "containers": null } });
+        let deployment = json!({ "selector": null, "template": template, "strategy": {} });
+        assert_eq!(empty("Deployment"), json!({ "metadata": {}, "spec": deployment, "status": {} }));
+        assert_eq!(empty("Job"), json!({ "metadata": {}, "spec": { "template": template }, "status": {} }));
+        let jobs = json!({ "metadata": {}, "spec": { "template": template } });
+        let cron = json!({ "schedule": "", "jobTemplate": jobs });
+        assert_eq!(empty("CronJob"), json!({ "metadata": {}, "spec": cron, "status": {} }));
+        assert_eq!(empty("Ingress")["spec"], json!({}));
+        assert_eq!(empty("PodTemplate"), json!({ "metadata": {}, "template": template }));
     }
 
     #[test]
