@@ -125,7 +125,7 @@ fn read_object(mut given: Map<String, Value>, object: &Object) -> Result<Map<Str
         };
         let omitted = match &value {
             // A selector that is required is the only object that Go has a pointer to: it writes null.
-            Value::Null => !field.shape.object().is_some_and(|object| object.name == SELECTOR),
+            Value::Null => field.shape.object().is_none_or(|object| object.name != SELECTOR),
             // An empty list of owners is a request to remove all of them.
             Value::Array(items) => {
                 items.is_empty() && *name != "managedFields" && !matches!(field.shape, Shape::Any)
