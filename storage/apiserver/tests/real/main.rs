@@ -44,7 +44,7 @@ use crate::upstream::Upstream;
 /// Scenarios that run at the same time; those with watches mostly wait.
 const CONCURRENT: usize = 40;
 /// The least number of requests, without a selection.
-const REQUESTS: usize = 1500;
+const REQUESTS: usize = 2000;
 
 /// The changes of each resource that watches may start before: more than there are.
 const HISTORY: usize = 100_000;
