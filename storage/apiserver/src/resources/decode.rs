@@ -38,11 +38,7 @@ pub fn decode(resource: &Resource, value: Value) -> Result<Decoded, DecodeError>
 pub fn decode_metadata(kind: &str, metadata: Value) -> Result<Decoded, DecodeError> {
     let shape = schema::of_kind("", "Namespace").expect("namespaces are in types.txt");
     let body = Map::from_iter([("metadata".to_owned(), metadata)]);
-    let mut decoded = decode_as(shape, kind, Value::Object(body))?;
-    if let Value::Object(fields) = &mut decoded.value {
-        fields.retain(|name, _| name == "metadata");
-    }
-    Ok(decoded)
+    decode_as(shape, kind, Value::Object(body))
 }
 
 fn decode_as(shape: &Shape, kind: &str, mut value: Value) -> Result<Decoded, DecodeError> {

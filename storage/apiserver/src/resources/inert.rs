@@ -79,6 +79,11 @@ fn yes() -> bool {
     true
 }
 
+/// The number of these kinds.
+pub(super) fn count() -> usize {
+    KINDS.len()
+}
+
 /// The rows of all these kinds.
 pub(super) fn rows() -> Vec<Resource> {
     KINDS.iter().enumerate().map(|(place, inert)| inert.row(place)).collect()
@@ -132,7 +137,7 @@ impl Inert {
         }
         let decoded = decode(row, value).expect("an empty object is valid");
         let mut value = decoded.value;
-        if let Some(template) = self.template.as_deref().filter(|template| !template.ends_with('?')) {
+        if let Some(template) = &self.template {
             at(&mut value, template, &mut |parent, field| {
                 parent[field] = json!({ "metadata": {}, "spec": { "containers": null } });
             });
@@ -183,13 +188,10 @@ impl Inert {
         }
         if let Some(template) = &self.template {
             at(object, template, &mut |parent, field| {
-                let is_needed = !template.ends_with('?') || parent.get(field).is_some();
-                if is_needed {
-                    let template = &mut parent[field];
-                    // Go writes it even when it is empty.
-                    default_to(template, "metadata", Map::new());
-                    pod::default_spec(&mut template["spec"]);
-                }
+                let template = &mut parent[field];
+                // Go writes it even when it is empty.
+                default_to(template, "metadata", Map::new());
+                pod::default_spec(&mut template["spec"]);
             });
         }
     }
@@ -229,17 +231,15 @@ fn at(value: &mut Value, path: &str, act: &mut dyn FnMut(&mut Value, &str)) {
         None => (path, None),
     };
     let name = head.trim_end_matches('?');
+    if name != head && value.get(name).is_none_or(Value::is_null) {
+        return;
+    }
     match rest {
         _ if name == "*" => {
             let rest = rest.expect("a path does not end with *");
             value.as_array_mut().into_iter().flatten().for_each(|item| at(item, rest, act));
         }
         None => act(value, name),
-        Some(rest) if name != head => {
-            if let Some(value) = value.get_mut(name).filter(|value| !value.is_null()) {
-                at(value, rest, act);
-            }
-        }
         Some(rest) => {
             // Parents are made; the dot in the name of a label or an annotation does not occur in these paths.
             if value[name].is_null() {

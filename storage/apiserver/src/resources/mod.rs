@@ -100,8 +100,10 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// The number of shelves of built-in kinds; kinds without code may have up to 64 of them.
-    pub const COUNT: usize = Self::Definitions.index() + 1 + 64;
+    /// The number of shelves of built-in kinds.
+    pub fn count() -> usize {
+        Self::Definitions.index() + 1 + inert::count()
+    }
 
     /// The place among the shelves; those of custom kinds follow the built-in ones.
     pub const fn index(self) -> usize {

@@ -126,7 +126,7 @@ impl Store {
         let (notices, receiver) = mpsc::unbounded_channel();
         let state = State {
             version: 1,
-            storages: (0..Storage::COUNT).map(|_| StorageState::new(history)).collect(),
+            storages: (0..Storage::count()).map(|_| StorageState::new(history)).collect(),
             history,
             opened: Vec::new(),
             uids: HashMap::new(),
