@@ -46,17 +46,22 @@ const WIDE: [(&str, &[&str]); 1] = [
     ("report", &["run", "cli"]),
 ];
 
-/// What each crate of the workspace depends on directly in the workspace, without the prefix of their names.
-fn dependencies() -> BTreeMap<String, Vec<String>> {
+/// The packages of the workspace, as cargo describes them.
+fn packages() -> Vec<Value> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["metadata", "--no-deps", "--offline", "--locked", "--format-version", "1"]);
     let output = cargo.current_dir(workspace()).output().expect("cargo starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    metadata["packages"].as_array().expect("there are packages").clone()
+}
+
+/// What each crate of the workspace depends on directly in the workspace, without the prefix of their names.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
     let short =
         |name: &Value| name.as_str().unwrap_or_default().strip_prefix("claimcheck-").map(str::to_owned);
-    let packages = metadata["packages"].as_array().expect("there are packages").iter();
-    let of_package = packages.map(|package| {
+    let packages = packages();
+    let of_package = packages.iter().map(|package| {
         let listed = package["dependencies"].as_array().expect("a package lists its dependencies").iter();
         // Tests may look further.
         let normal = listed.filter(|dependency| dependency["kind"].is_null());
@@ -75,6 +80,15 @@ fn reached<'a>(dependencies: &'a BTreeMap<String, Vec<String>>, name: &'a str) -
         todo.extend(of.iter().map(String::as_str).filter(|other| found.insert(*other)));
     }
     found
+}
+
+/// With several programs in the workspace, cargo needs the choice: README starts claimcheck with `cargo run`.
+#[test]
+fn cargo_run_starts_claimcheck() {
+    let packages = packages();
+    let chosen: Vec<&Value> =
+        packages.iter().map(|package| &package["default_run"]).filter(|run| !run.is_null()).collect();
+    assert_eq!(chosen, ["claimcheck"]);
 }
 
 #[test]
