@@ -90,7 +90,10 @@ async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
         t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;
     let first = t.claim_of_driver(&small, "first", "200Mi").await?;
     t.ready_pod(&TestPod::long_running("first", &first, "").on(&nodes[0])).await?;
-    // With an older capacity the scheduler may select that node, and another one after CreateVolume has failed.
+    // With the capacity of before, the scheduler would select that node for the next volume, and the driver could create
+    // it in the zone of another node, where this pod may not run.
+    t.capacity_of(&small, &nodes[0], |bytes| bytes == 56 << 20).await?;
+    // The scheduler's copy of the capacity may be older than what was just read.
     let other = t.claim_of_driver(&small, "other", "200Mi").await?;
     let waits = t.pod(&TestPod::long_running("other", &other, "").on(&nodes[0])).await?;
     t.unschedulable(&waits, &["did not have enough free storage"]).await?;
