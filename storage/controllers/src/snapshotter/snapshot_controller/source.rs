@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{NodeBy, World, node_label, reference};
+use claimcheck_informer::{NodeBy, World, key_of, node_label, reference};
 use claimcheck_model::{
     DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_MANAGED_BY,
     snapshot::{
@@ -126,7 +126,7 @@ pub fn content(
         });
     }
     let content = snapshot_content_name(snapshot.metadata.uid.as_deref().unwrap_or_default());
-    let secret = secret(Purpose::Snapshot, class, &content, Some(snapshot))?;
+    let secret = secret(Purpose::Snapshot, class.parameters.as_ref(), &content, Some(&key_of(snapshot)))?;
     let node = match options.distribution {
         Distribution::Central => None,
         Distribution::Nodes => node(volume, world),

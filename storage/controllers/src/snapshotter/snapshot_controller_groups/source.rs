@@ -26,7 +26,7 @@ use crate::{
     selector::selects,
     snapshotter::{
         claim::{self, ClaimTrouble},
-        parameters::{Purpose, group_secret, secret_annotations},
+        parameters::{Purpose, secret, secret_annotations},
     },
 };
 
@@ -85,7 +85,7 @@ pub fn content(
 ) -> Result<VolumeGroupSnapshotContent, SourceTrouble> {
     let volumes = volumes(group, world)?;
     let content = group_snapshot_content_name(group.metadata.uid.as_deref().unwrap_or_default());
-    let secret = group_secret(Purpose::Group, class, &content, Some(group))?;
+    let secret = secret(Purpose::Group, class.parameters.as_ref(), &content, Some(&key_of(group)))?;
     let mut handles = Vec::new();
     for volume in volumes {
         let csi = claim::csi(volume).ok_or_else(|| SourceTrouble::NotCsi(name(&**volume).to_owned()))?;
