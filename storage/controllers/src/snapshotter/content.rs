@@ -23,6 +23,8 @@ pub struct Words {
     pub what: &'static str,
     /// In the reasons of events, and in the names of kinds.
     pub camel: &'static str,
+    /// At the beginning of errors, where upstream's texts differ in the first letter.
+    pub failed: &'static str,
     /// The resource of classes.
     pub class: &'static str,
     /// The name of the controller of a driver in the log.
@@ -33,6 +35,7 @@ pub struct Words {
 pub const SNAPSHOT: Words = Words {
     what: "snapshot",
     camel: "Snapshot",
+    failed: "Failed",
     class: "volumesnapshotclass.snapshot.storage.k8s.io",
     snapshotter: "snapshotter",
 };
@@ -40,12 +43,19 @@ pub const SNAPSHOT: Words = Words {
 pub const GROUP: Words = Words {
     what: "group snapshot",
     camel: "GroupSnapshot",
+    failed: "failed",
     class: "volumegroupsnapshotclass.groupsnapshot.storage.k8s.io",
     snapshotter: "group-snapshotter",
 };
 
 /// A class of snapshots or of groups.
 pub trait Class: Watchable {
+    /// The annotation of a default class.
+    const DEFAULT: &'static str;
+
+    /// The name of the driver.
+    fn driver(&self) -> &str;
+
     /// Its parameters.
     fn parameters(&self) -> Option<&BTreeMap<String, String>>;
 }
@@ -90,6 +100,9 @@ pub trait Content: Watchable + PartialEq {
     /// The snapshot or group that it is bound to or, without uid, intended for.
     fn bound_to(&self) -> &ObjectReference;
 
+    /// Whether it is deleted with the snapshot or group that it is bound to.
+    fn is_deleted_with_object(&self) -> bool;
+
     /// Whether the driver is called to delete the snapshot or group when the content is deleted.
     fn is_deleted_by_driver(&self) -> bool;
 
@@ -125,6 +138,12 @@ pub trait Content: Watchable + PartialEq {
 
     /// The error of a call, or of the secret for it, in upstream's words.
     fn call_error(&self, creates: bool, error: &(dyn Error + Send + Sync + 'static)) -> String;
+}
+
+/// Whether a content is bound to the snapshot or group with this metadata.
+pub fn is_bound_to<C: Content>(content: &C, meta: &ObjectMeta) -> bool {
+    let bound = content.bound_to();
+    bound.uid == meta.uid && bound.name == meta.name && bound.namespace == meta.namespace
 }
 
 /// Whether a content is bound to, or intended for, the snapshot or group with this metadata.

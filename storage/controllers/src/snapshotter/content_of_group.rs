@@ -10,8 +10,8 @@ use claimcheck_csi::v1::{
 };
 use claimcheck_informer::GroupContentBy;
 use claimcheck_model::{
-    GROUP_SNAPSHOT_BEING_CREATED, GROUP_SNAPSHOT_BEING_DELETED, GROUP_SNAPSHOT_CONTENT_PROTECTION,
-    GROUP_SNAPSHOT_SECRET_NAME, GROUP_SNAPSHOT_SECRET_NAMESPACE,
+    DEFAULT_GROUP_SNAPSHOT_CLASS, GROUP_SNAPSHOT_BEING_CREATED, GROUP_SNAPSHOT_BEING_DELETED,
+    GROUP_SNAPSHOT_CONTENT_PROTECTION, GROUP_SNAPSHOT_SECRET_NAME, GROUP_SNAPSHOT_SECRET_NAMESPACE,
     group_snapshot::{
         VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeGroupSnapshotContentStatus,
     },
@@ -30,6 +30,12 @@ use super::{
 use crate::{claims::name, rpc::SecretError};
 
 impl Class for VolumeGroupSnapshotClass {
+    const DEFAULT: &'static str = DEFAULT_GROUP_SNAPSHOT_CLASS;
+
+    fn driver(&self) -> &str {
+        &self.driver
+    }
+
     fn parameters(&self) -> Option<&BTreeMap<String, String>> {
         self.parameters.as_ref()
     }
@@ -69,6 +75,10 @@ impl Content for VolumeGroupSnapshotContent {
 
     fn bound_to(&self) -> &ObjectReference {
         &self.spec.volume_group_snapshot_ref
+    }
+
+    fn is_deleted_with_object(&self) -> bool {
+        self.is_deleted_with_group()
     }
 
     fn is_deleted_by_driver(&self) -> bool {

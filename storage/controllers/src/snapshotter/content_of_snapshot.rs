@@ -12,8 +12,8 @@ use claimcheck_csi::v1::{
 };
 use claimcheck_informer::ContentBy;
 use claimcheck_model::{
-    SNAPSHOT_BEING_CREATED, SNAPSHOT_BEING_DELETED, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_GROUP,
-    SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
+    DEFAULT_SNAPSHOT_CLASS, SNAPSHOT_BEING_CREATED, SNAPSHOT_BEING_DELETED, SNAPSHOT_CONTENT_PROTECTION,
+    SNAPSHOT_GROUP, SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
     snapshot::{
         VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotContentStatus, VolumeSnapshotError,
     },
@@ -30,6 +30,12 @@ use super::{
 use crate::claims::{annotation, name};
 
 impl Class for VolumeSnapshotClass {
+    const DEFAULT: &'static str = DEFAULT_SNAPSHOT_CLASS;
+
+    fn driver(&self) -> &str {
+        &self.driver
+    }
+
     fn parameters(&self) -> Option<&BTreeMap<String, String>> {
         self.parameters.as_ref()
     }
@@ -69,6 +75,10 @@ impl Content for VolumeSnapshotContent {
 
     fn bound_to(&self) -> &ObjectReference {
         &self.spec.volume_snapshot_ref
+    }
+
+    fn is_deleted_with_object(&self) -> bool {
+        self.is_deleted_with_snapshot()
     }
 
     /// The driver deletes what is part of a group with the group.

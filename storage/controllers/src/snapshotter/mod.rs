@@ -10,10 +10,12 @@
 //! driver, for groups, too: what differs between their contents is in `content_of_snapshot.rs` and `content_of_group.rs`.
 //! A snapshot that is not ready yet is polled. `snapshot_controller_groups/` is the controller of a cluster for groups:
 //! the driver creates and deletes all snapshots of a group in one call, and it creates a VolumeSnapshot and its content
-//! for each.
+//! for each. What binds a snapshot or a group to its content is the same: `plan_binding.rs` decides it for both, over the
+//! facts in `object.rs`, `bind.rs` writes it, and `trouble.rs` has the errors.
 //!
 //! Upstream: kubernetes-csi/external-snapshotter, `pkg/common-controller` and `pkg/sidecar-controller`.
 
+mod bind;
 mod claim;
 mod content;
 mod content_of_group;
@@ -22,12 +24,15 @@ mod creation_time;
 pub(crate) mod csi_snapshotter;
 mod finalizers;
 mod meter;
+mod object;
 mod parameters;
+mod plan_binding;
 mod requests;
 mod responses;
 pub(crate) mod snapshot_controller;
 pub(crate) mod snapshot_controller_groups;
 mod status_error;
+mod trouble;
 
 use std::error::Error;
 
