@@ -268,7 +268,7 @@ fn snapshots_and_groups_are_created_and_deleted() {
 }
 
 #[test]
-fn groups_have_members_and_snapshots_of_groups_have_theirs() {
+fn groups_have_members_and_snapshots_of_groups_follow_them() {
     let nothing = &Memory::default();
     let mut without_members =
         VolumeGroupSnapshotContent::new().with(&[VolumeGroupSnapshotContent::BEING_CREATED]).responded(true);
