@@ -229,12 +229,12 @@ impl Stock {
     /// What RBAC did not permit the audited users so far.
     pub(super) fn denials(&self) -> Vec<Denial> {
         // Without audited users there is no log.
-        denials::of_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
+        denials::from_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
     }
 
     /// What the audited users requested in versions that are not served.
     pub(super) fn unserved(&self) -> Vec<Unserved> {
-        unserved::of_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
+        unserved::from_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
     }
 
     /// The program with upstream's controllers, if requested.

@@ -228,7 +228,7 @@ fn is_created_and_deleted<C: Example>() {
     let found = |ready| responded(ready, C::new_members());
     let soon = NOW.saturating_add(SignedDuration::from_secs(1)).unwrap();
     let later = Memory { next: Some(soon), ..found(false) };
-    let gone = &Memory { deleted: true, ..Memory::default() };
+    let missing = &Memory { deleted: true, ..Memory::default() };
     let pending = || C::new().with(&[C::BEING_CREATED]);
     let deleted = || C::new().with(&[C::BEING_DELETED]);
     let both = || C::new().with(&[C::BEING_CREATED, C::BEING_DELETED]);
@@ -248,7 +248,7 @@ fn is_created_and_deleted<C: Example>() {
         ("it is ready by now", C::new().responded(false), &found(true), "report true"),
         ("it is deleted before it is certain", both().deleted(), nothing, create),
         ("it is deleted", deleted().responded(true).deleted(), nothing, delete),
-        ("the driver deleted it", deleted().responded(true).deleted(), gone, "release"),
+        ("the driver deleted it", deleted().responded(true).deleted(), missing, "release"),
         ("it never existed", deleted().deleted(), nothing, "release"),
         ("its snapshot or group stays", C::new().responded(true).deleted(), nothing, "nothing"),
         ("it is retained", retained, nothing, "release"),

@@ -156,8 +156,8 @@ fn keys_for_content<C: Content>(change: &Change, responses: &Responses) -> Vec<S
     match change.both::<C>() {
         (Some(old), Some(new)) if but_for_failures(&**old) == but_for_failures(&**new) => Vec::new(),
         (_, Some(_)) => vec![change.key.name.clone()],
-        (Some(gone), None) => {
-            responses.forget(uid(&**gone));
+        (Some(deleted), None) => {
+            responses.forget(uid(&**deleted));
             Vec::new()
         }
         (None, None) => Vec::new(),

@@ -116,9 +116,9 @@ fn bind(step: Option<Binding<VolumeSnapshot>>) -> Option<Action> {
 pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<Action> {
     let claim = world.claims.get(key)?;
     let begun = |one: &VolumeSnapshot| has(&one.metadata, SNAPSHOT_SOURCE_PROTECTION) && !one.is_ready();
-    let wanted = || world.snapshots.by(SnapshotBy::Claim, &key.to_string()).any(|one| begun(one));
+    let expected = || world.snapshots.by(SnapshotBy::Claim, &key.to_string()).any(|one| begun(one));
     let held = has(&claim.metadata, SNAPSHOT_CLAIM_PROTECTION);
-    (held && !wanted()).then(|| Action::ReleaseClaim(claim.clone()))
+    (held && !expected()).then(|| Action::ReleaseClaim(claim.clone()))
 }
 
 /// An error if the class that the snapshot names does not exist. Upstream: `checkAndUpdateSnapshotClass` in

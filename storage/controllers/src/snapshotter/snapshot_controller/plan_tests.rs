@@ -157,10 +157,10 @@ fn what_a_snapshot_cannot_be_made_of() {
     let goes = world_of(|claim| *claim = deleting(claim.clone(), &["other"]));
     let cause = "cannot add finalizer on claim because it is being deleted";
     assert_eq!(trouble(&goes), format!("{update} data on API server: {cause}"));
-    let mut gone = world_of(|_| ());
-    assert!(step(&gone).starts_with("create"));
-    gone.claims.remove(&testing::claim("data", "fast", "1Gi"));
-    assert_eq!(trouble(&gone), format!("{update} s on API server: cannot get claim from snapshot"));
+    let mut deleted = world_of(|_| ());
+    assert!(step(&deleted).starts_with("create"));
+    deleted.claims.remove(&testing::claim("data", "fast", "1Gi"));
+    assert_eq!(trouble(&deleted), format!("{update} s on API server: cannot get claim from snapshot"));
 }
 
 /// The error of `s`, without what all errors of its content begin with.

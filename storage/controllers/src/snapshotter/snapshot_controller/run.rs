@@ -95,8 +95,8 @@ impl Controller for Snapshots {
         self.measured.changed::<VolumeSnapshot>(change, world);
         match change.kind {
             Kind::Snapshot => {
-                if let (Some(gone), None) = change.both::<VolumeSnapshot>() {
-                    self.ungrouped().remove(uid(gone));
+                if let (Some(deleted), None) = change.both::<VolumeSnapshot>() {
+                    self.ungrouped().remove(uid(deleted));
                 }
                 let claims = change.states::<VolumeSnapshot>().filter_map(|snapshot| {
                     let claim = snapshot.spec.source.persistent_volume_claim_name.as_ref()?;
