@@ -137,7 +137,7 @@ fn read_operations(body: &[u8]) -> Result<Vec<Operation>> {
         other => Some((other, "[]handlers.jsonPatchOp")),
     };
     match wrong {
-        Some((found, wanted)) => Err(wrong_patch(found, wanted)),
+        Some((found, expected)) => Err(wrong_patch(found, expected)),
         None => serde_json::from_value(value).map_err(|error| bad_patch(&error.to_string())),
     }
 }
@@ -173,8 +173,8 @@ fn parse(body: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
-fn wrong_patch(found: &Value, wanted: &str) -> Status {
-    bad_patch(&format!("json: cannot unmarshal {} into Go value of type {wanted}", kind_of(found)))
+fn wrong_patch(found: &Value, expected: &str) -> Status {
+    bad_patch(&format!("json: cannot unmarshal {} into Go value of type {expected}", kind_of(found)))
 }
 
 fn bad_patch(why: &str) -> Status {

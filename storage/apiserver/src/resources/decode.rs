@@ -30,13 +30,13 @@ pub struct DecodeError(String);
 
 /// Decodes `value` as an object of the kind.
 pub fn decode(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
-    let shape = schema::of_kind(resource.group, resource.kind).expect("every kind is in types.txt");
+    let shape = schema::kind_shape(resource.group, resource.kind).expect("every kind is in types.txt");
     decode_as(shape, resource.kind, value)
 }
 
 /// Decodes an object that has only metadata, of a kind with this name.
 pub fn decode_metadata(kind: &str, metadata: Value) -> Result<Decoded, DecodeError> {
-    let shape = schema::of_kind("", "Namespace").expect("namespaces are in types.txt");
+    let shape = schema::kind_shape("", "Namespace").expect("namespaces are in types.txt");
     let body = Map::from_iter([("metadata".to_owned(), metadata)]);
     decode_as(shape, kind, Value::Object(body))
 }

@@ -60,7 +60,7 @@ pub fn restored(value: &Value, shape: &Shape) -> Option<String> {
 }
 
 fn restored_scalar(value: &Value, scalar: Scalar, found: &str) -> Option<String> {
-    let wanted = match scalar {
+    let expected = match scalar {
         Scalar::Text => "string",
         Scalar::Bool => "bool",
         Scalar::Int32 => "int32",
@@ -81,10 +81,10 @@ fn restored_scalar(value: &Value, scalar: Scalar, found: &str) -> Option<String>
         | (Value::Number(_), Scalar::Int32 | Scalar::Int64 | Scalar::Double) => None,
         // Go converts an integer to the character with this number, which the decoder excludes.
         (Value::Number(number), Scalar::Text) if !number.is_f64() => {
-            Some(format!("cannot convert {found} to {wanted}"))
+            Some(format!("cannot convert {found} to {expected}"))
         }
         (Value::Array(_) | Value::Object(_) | Value::String(_) | Value::Bool(_) | Value::Number(_), _) => {
-            Some(format!("unrecognized type: {wanted}"))
+            Some(format!("unrecognized type: {expected}"))
         }
         (Value::Null, _) => None,
     }
@@ -151,9 +151,9 @@ impl<'a> Position<'a> {
         self.mismatch(kind_of(value), &type_name(shape))
     }
 
-    fn mismatch(&self, found: &str, wanted: &str) -> String {
+    fn mismatch(&self, found: &str, expected: &str) -> String {
         let (owner, path) = (self.owner, self.path.join("."));
-        format!("json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}")
+        format!("json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {expected}")
     }
 }
 
@@ -240,11 +240,11 @@ mod tests {
             ),
         ];
         for (group, kind, value, expected) in table {
-            let found = json(&value, schema::of_kind(group, kind).unwrap(), kind);
+            let found = json(&value, schema::kind_shape(group, kind).unwrap(), kind);
             assert_eq!(found, Some(format!("json: cannot unmarshal {expected}")), "{value}");
         }
         let pod = json!({ "metadata": { "name": "p" }, "spec": { "containers": [{ "name": "c" }] } });
-        assert_eq!(json(&pod, schema::of_kind("", "Pod").unwrap(), "Pod"), None);
+        assert_eq!(json(&pod, schema::kind_shape("", "Pod").unwrap(), "Pod"), None);
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod tests {
             (json!({ "providerID": 1 }), "cannot convert int64 to string"),
             (json!("x"), "cannot restore struct from: string"),
         ];
-        let shape = schema::of_kind("", "Node").unwrap();
+        let shape = schema::kind_shape("", "Node").unwrap();
         for (spec, expected) in table {
             let found = restored(&json!({ "spec": spec }), shape);
             assert_eq!(found.as_deref(), Some(expected), "{spec}");

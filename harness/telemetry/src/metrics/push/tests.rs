@@ -37,7 +37,7 @@ async fn server(answers: &'static [&'static str]) -> (String, Arc<Mutex<Vec<Stri
     (address.to_string(), heads)
 }
 
-fn of_started_run() -> Metrics {
+fn started_run() -> Metrics {
     let metrics = Metrics::default();
     metrics.observe(&Event::RunStarted(RunInfo { driver: "d.io".into(), ..RunInfo::default() }));
     metrics
@@ -101,7 +101,7 @@ async fn a_permanent_error_is_reported_once_with_the_flag_and_without_credential
 async fn a_gateway_is_pushed_to_meanwhile_and_forgets_on_request() {
     let (address, heads) = server(&[]).await;
     let options = PushOptions { delete: true, ..options(Some(format!("http://{address}")), None) };
-    let push = Push::start(&options, &of_started_run()).unwrap();
+    let push = Push::start(&options, &started_run()).unwrap();
     while heads.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
@@ -114,5 +114,5 @@ async fn a_gateway_is_pushed_to_meanwhile_and_forgets_on_request() {
 
 #[tokio::test]
 async fn nothing_is_pushed_unless_requested() {
-    assert!(Push::start(&options(None, None), &of_started_run()).is_none());
+    assert!(Push::start(&options(None, None), &started_run()).is_none());
 }
