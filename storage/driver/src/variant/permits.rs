@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variant_lacks_is_what_its_name_says() {
+    fn each_capability_has_a_variant_that_lacks_it() {
         for (variant, lacks) in &FILE.lacks {
             assert_eq!(lacks.iter().collect::<BTreeSet<_>>().len(), lacks.len(), "{variant:?}");
             assert!(!lacks.is_empty(), "{variant:?}");
