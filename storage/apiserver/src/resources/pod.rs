@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{BASE, Field, Generation, Resource, Storage, Subresource, Write, columns, default_to, status_of};
+use super::{BASE, Field, Generation, Resource, Storage, Subresource, Write, default_to, status_of};
 use crate::admission;
 use crate::names;
 use crate::quote::quote;
@@ -71,7 +71,6 @@ pub(super) fn row() -> Resource {
             Field { name: "status.podIP", pointers: &["/status/podIP"], unset: "" },
             Field { name: "status.nominatedNodeName", pointers: &["/status/nominatedNodeName"], unset: "" },
         ],
-        columns: columns::POD,
         empty: r#","spec":{"containers":null},"status":{}"#,
         ..BASE
     }

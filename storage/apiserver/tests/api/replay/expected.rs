@@ -42,6 +42,9 @@ const BY_CRD: &str = "served here as if its CRDs were installed";
 const JSON_WORDS: &str = "errors about JSON are those of serde_json";
 const NO_DIFFERENCE: &str = "the difference is printed for specs of claims and sources of volumes only";
 
+const COLUMNS: &str = "body.columnDefinitions[";
+const NO_DESCRIPTIONS: &str = "columns have no descriptions, which kubectl does not show";
+
 const EXPECTED: &[Expected] = &[
     any("version", "body.gitCommit", BUILD),
     any("version", "body.goVersion", BUILD),
@@ -61,6 +64,12 @@ const EXPECTED: &[Expected] = &[
     any("pod is terminating", "body.spec.containers[c].volumeMounts", NO_TOKENS),
     any("pod delete now", "body.spec.volumes", NO_TOKENS),
     any("pod delete now", "body.spec.containers[c].volumeMounts", NO_TOKENS),
+    any("list as table", COLUMNS, NO_DESCRIPTIONS),
+    any("pods as table", COLUMNS, NO_DESCRIPTIONS),
+    any("volumes as table", COLUMNS, NO_DESCRIPTIONS),
+    any("classes as table", COLUMNS, NO_DESCRIPTIONS),
+    any("attachments as table", COLUMNS, NO_DESCRIPTIONS),
+    any("events as table", COLUMNS, NO_DESCRIPTIONS),
     any("terminating namespace", "body.status.conditions", SOONER),
     any("pod spec is immutable", "body.message", NO_DIFFERENCE),
     any("pod spec is immutable", "body.details.causes[0].message", NO_DIFFERENCE),
