@@ -9,7 +9,6 @@ mod definitions;
 mod events;
 mod inert;
 mod job;
-pub mod mismatch;
 mod node;
 mod pod;
 mod reviews;
@@ -31,7 +30,7 @@ use crate::store::Object;
 
 pub use cells::{Cell, labels::selector_text};
 pub use columns::{CREATED, Column, NAME, of as columns_of};
-pub use decode::{DecodeError, Decoded, decode, decode_metadata};
+pub use decode::{DecodeError, Decoded, check_types, decode, decode_metadata};
 pub use inert::Inert;
 pub use pod::validate_ephemeral_containers;
 

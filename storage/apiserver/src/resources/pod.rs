@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{BASE, Field, Generation, Resource, Storage, Subresource, Write, default_to, status_of};
 use crate::admission;
 use crate::names;
-use crate::quote::quote;
 use crate::status::FieldError;
 
 pub(super) fn row() -> Resource {
@@ -363,7 +362,7 @@ pub fn validate_ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError
         };
         errors.push(FieldError::forbidden(
             path,
-            format!("existing ephemeral containers {} may not be {fault}\n", quote(name)),
+            format!("existing ephemeral containers {name:?} may not be {fault}\n"),
         ));
     }
     errors
