@@ -130,7 +130,7 @@ async fn attempt(
         Format::Text => Reporter::new(folder.clone(), Metrics::default()).detailing(times),
         Format::Json => Reporter::quiet(folder.clone(), Metrics::default()),
     };
-    let (events, reporting) = reporter.in_ci().remembering(args.history.path()).start();
+    let (events, reporting) = reporter.in_ci().with_history(args.history.path()).start();
     let ran = run_cases(&args, config, &folder, privilege, &events, &interrupted).await;
     let last = match &ran {
         Ok(()) => Event::RunFinished {

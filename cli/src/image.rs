@@ -28,7 +28,7 @@ pub struct Args {
 impl Args {
     /// Builds the image and prints its digest.
     pub fn run(self) -> Result<ExitCode> {
-        let native = Platform::of_this_machine()
+        let native = Platform::native()
             .context("images for this machine's platform are not supported: set --platform and --binary");
         let binary = match self.binary {
             Some(binary) => binary,

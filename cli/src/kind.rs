@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Prints the clusters.
 pub async fn list() -> Result<ExitCode> {
-    let (engine, store) = (Engine::find(&Tools::from_environment())?, Store::of_user()?);
+    let (engine, store) = (Engine::find(&Tools::from_environment())?, Store::for_user()?);
     let known = kind::list(&engine, &store).await?;
     if known.is_empty() {
         println!("no kind clusters were created by claimcheck");
@@ -34,7 +34,7 @@ pub async fn list() -> Result<ExitCode> {
 
 /// Deletes one cluster.
 pub async fn down(name: &str) -> Result<ExitCode> {
-    let (name, store) = (cluster_name(Some(name))?, Store::of_user()?);
+    let (name, store) = (cluster_name(Some(name))?, Store::for_user()?);
     kind::down(&teardown()?, &store, &name).await?;
     println!("{name} was deleted");
     Ok(ExitCode::SUCCESS)
@@ -51,7 +51,7 @@ pub async fn prune(all: bool) -> Result<ExitCode> {
             code = ExitCode::from(1);
         }
     }
-    let pruned = kind::prune(&teardown()?, &Store::of_user()?, all).await?;
+    let pruned = kind::prune(&teardown()?, &Store::for_user()?, all).await?;
     if pruned.is_empty() && orphaned.is_empty() {
         println!("nothing to delete");
     }

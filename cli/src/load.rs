@@ -119,7 +119,7 @@ impl Args {
             // The watches of one side would observe the volumes of the other.
             return Ok(crate::invalid_target(&ClusterArgsError::WrongCluster {
                 argument: "--against",
-                wanted: "embedded or envtest",
+                expected: "embedded or envtest",
                 given: place.kind().name(),
             }));
         }

@@ -9,7 +9,7 @@ use clap::{Args as _, Command};
 const OF_RUN: [&str; 3] = ["expect", "write-expect", "parallel"];
 
 /// The arguments of this process as a shell reads them, for the subcommand `run`.
-pub fn of_run(command: &Command, words: impl Iterator<Item = String>) -> String {
+pub fn run_arguments(command: &Command, words: impl Iterator<Item = String>) -> String {
     let words: Vec<String> = words.skip_while(|word| word != "run").skip(1).collect();
     arguments(command, &words)
 }

@@ -77,7 +77,10 @@ impl Args {
             folders: "runs".into(),
             history: self.output.history.path(),
             terminal: true,
-            arguments: Some(repeat::of_run(&Self::augment_args(clap::Command::new("run")), arguments())),
+            arguments: Some(repeat::run_arguments(
+                &Self::augment_args(clap::Command::new("run")),
+                arguments(),
+            )),
             started,
         };
         if claimcheck_run::planned(&options, privilege).is_empty() {

@@ -119,8 +119,8 @@ impl Args {
             return Ok(local_driver::which());
         }
         // Checked before starting a driver in vain; creating the file checks again.
-        if let Some(there) = self.out.iter().chain(&class_file).find(|path| path.exists()) {
-            return Ok(exists(there));
+        if let Some(present) = self.out.iter().chain(&class_file).find(|path| path.exists()) {
+            return Ok(exists(present));
         }
         let description = crate::runtime()?.block_on(async {
             let interrupted = interrupt::token()?;
@@ -132,7 +132,7 @@ impl Args {
         let Some(description) = description else { return Ok(ExitCode::from(130)) };
         let parameters: BTreeMap<_, _> = self.options.driver_params.iter().cloned().collect();
         let content = (self.driver == Some(DriverCommand::Builtin))
-            .then(|| Content::of_class(self.options.storage_class.as_deref(), &parameters));
+            .then(|| Content::from_class(self.options.storage_class.as_deref(), &parameters));
         let draft = draft(&description, &self.options.options(class_file.as_deref())?, content);
         let Some(out) = &self.out else {
             print!("{draft}");

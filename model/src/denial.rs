@@ -58,7 +58,7 @@ impl Denial {
 
     /// The denial in a message of the API server (`ForbiddenMessage` of apiserver
     /// pkg/endpoints/handlers/responsewriters/errors.go); none if another part than the authorizer rejects the request.
-    pub fn of_message(message: &str) -> Option<Self> {
+    pub fn from_message(message: &str) -> Option<Self> {
         let (user, text) = message.split_once("User \"")?.1.split_once("\" cannot ")?;
         let (verb, text) = text.split_once(' ')?;
         let of = Self { user: user.to_owned(), verb: verb.to_owned(), ..Self::default() };
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_denial_is_read_from_the_message_of_the_api_server() {
-        let text = |message: &str| Denial::of_message(message).map(|denial| denial.to_string());
+        let text = |message: &str| Denial::from_message(message).map(|denial| denial.to_string());
         for (message, expected) in [
             (
                 "pods \"p\" is forbidden: User \"system:serviceaccount:ns:a\" cannot patch resource \"pods/status\" in API \

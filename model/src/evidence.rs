@@ -54,7 +54,7 @@ impl Log {
     pub const LINES: usize = 60;
 
     /// The last [`LINES`](Self::LINES) of some lines; none if there are none.
-    pub fn of_lines<'a>(of: impl Into<String>, lines: impl Iterator<Item = &'a str>) -> Option<Self> {
+    pub fn from_lines<'a>(of: impl Into<String>, lines: impl Iterator<Item = &'a str>) -> Option<Self> {
         let lines: Vec<&str> = lines.collect();
         let last = &lines[lines.len().saturating_sub(Self::LINES)..];
         (!last.is_empty()).then(|| Self { of: of.into(), text: last.join("\n") })
@@ -63,7 +63,7 @@ impl Log {
     /// The last lines of a text that name one of some objects.
     pub fn about(of: impl Into<String>, text: &str, names: &[String]) -> Option<Self> {
         let named = |line: &&str| names.iter().any(|name| !name.is_empty() && line.contains(name.as_str()));
-        Self::of_lines(of, text.lines().filter(named))
+        Self::from_lines(of, text.lines().filter(named))
     }
 }
 

@@ -84,8 +84,8 @@ mod tests {
             ("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv1/mount/inside".to_owned(), None),
             ("/".to_owned(), None),
         ];
-        for (path, wanted) in cases {
-            assert_eq!(KubeletPath::of(Path::new(&path)), wanted, "{path}");
+        for (path, expected) in cases {
+            assert_eq!(KubeletPath::of(Path::new(&path)), expected, "{path}");
         }
     }
 }

@@ -21,14 +21,14 @@ fn output_of(output: &Output) -> String {
 /// What looks like no address may well be one with a slip in it, and a password.
 #[test]
 fn addresses_that_make_no_sense_are_not_repeated() {
-    for (flag, wanted) in
+    for (flag, expected) in
         [("--otlp", "http://HOST:4318/v1/traces"), ("--remote-write", "http://HOST:PORT/PATH")]
     {
         let output = claimcheck(&["run", flag, "htp://ann:p4ss@host/"]);
         let printed = output_of(&output);
         assert_eq!(output.status.code(), Some(2), "{printed}");
         assert!(
-            printed.contains(&format!("{flag}: write {wanted}")) && !printed.contains("p4ss"),
+            printed.contains(&format!("{flag}: write {expected}")) && !printed.contains("p4ss"),
             "{printed}"
         );
     }
@@ -270,15 +270,15 @@ fn stock_programs_that_are_missing_are_named_with_their_remedy() {
         (&[], "etcd is neither", "setup-envtest use"),
         (&["etcd", "kube-apiserver"], "kube-controller-manager is neither", "omit --controllers stock"),
     ];
-    for (there, missing, remedy) in table {
-        let folder = assets(there);
+    for (present, missing, remedy) in table {
+        let folder = assets(present);
         let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
         command.env("CLAIMCHECK_NO_HISTORY", "1");
         command
             .args(["run", "--cluster", "envtest"])
             .env("PATH", "")
             .env("KUBEBUILDER_ASSETS", folder.path());
-        if !there.is_empty() {
+        if !present.is_empty() {
             command.args(["--controllers", "stock"]);
         }
         let output = command.output().expect("the binary runs");

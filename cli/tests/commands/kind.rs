@@ -151,12 +151,12 @@ fn additional_images_are_loaded_onto_the_nodes() {
         assert_eq!(output.status.code(), Some(3), "{}", output_of(&output));
         let log = fs::read_to_string(path("log")).unwrap();
         let loaded: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("kind load ")).collect();
-        let wanted = [
+        let expected = [
             "docker-image ours:1 --name claimcheck-ci".to_owned(),
             "docker-image vendor/driver:v1 --name claimcheck-ci".to_owned(),
             format!("image-archive {archive} --name claimcheck-ci"),
         ];
-        assert_eq!(loaded, wanted, "{command:?}: {}", output_of(&output));
+        assert_eq!(loaded, expected, "{command:?}: {}", output_of(&output));
     }
 }
 

@@ -30,7 +30,7 @@ fn objects(text: &str) -> Vec<Value> {
 }
 
 /// All lines of the components with names that begin so.
-fn of_components(out: &Path, prefix: &str) -> Vec<Value> {
+fn component_lines(out: &Path, prefix: &str) -> Vec<Value> {
     let files = fs::read_dir(out.join("cluster")).expect("logs").map(|entry| entry.expect("readable"));
     let own = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
     let lines: Vec<Value> = own
@@ -57,13 +57,13 @@ fn json_lines_carry_the_case_and_the_volume() {
     }
     assert!(own.iter().all(|line| line["level"].is_string() && line["timestamp"].is_string()));
 
-    let controllers = of_components(&out, "controllers");
+    let controllers = component_lines(&out, "controllers");
     let of = |controller: &str, field: &str| {
         controllers.iter().any(|line| line["controller"] == controller && line[field].is_string())
     };
     assert!(of("provisioner", "claim") && of("binder", "claim") && of("binder", "volume"));
     assert!(of("attach-detach", "volume") && of("scheduler", "pod"));
-    let nodes = of_components(&out, "agent");
+    let nodes = component_lines(&out, "agent");
     // The level is inherited too: an operation's start is for debugging.
     assert!(nodes.iter().any(|line| line["message"] == "start" && line["volume"].is_string()), "{nodes:?}");
 }
@@ -78,7 +78,7 @@ fn a_failure_names_its_case_and_its_claim() {
     let failed = objects(&printed).into_iter().find(|line| line["message"] == "failed").expect(&printed);
     assert_eq!((&failed["case"], &failed["level"]), (&CASE.into(), &"WARN".into()));
     assert!(failed["reason"].as_str().is_some_and(|why| why.contains("a fault was injected")), "{failed}");
-    let controllers = of_components(&out, "controllers");
+    let controllers = component_lines(&out, "controllers");
     let of_claim =
         controllers.iter().find(|line| line["controller"] == "provisioner" && line["level"] == "WARN");
     let claim = of_claim.and_then(|line| line["claim"].as_str()).unwrap_or_default();

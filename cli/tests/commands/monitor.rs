@@ -77,7 +77,7 @@ fn measured(event: &Event) -> Option<((Phase, SubjectIds), f64)> {
     }
 }
 
-fn of_run(folder: &Path) -> BTreeMap<(Phase, SubjectIds), f64> {
+fn run_durations(folder: &Path) -> BTreeMap<(Phase, SubjectIds), f64> {
     let text = fs::read_to_string(folder.join("events.ndjson")).expect("a run folder");
     let events = text.lines().map(|line| serde_json::from_str::<LoggedEvent>(line).expect("an event").event);
     events.filter_map(|event| measured(&event)).collect()
@@ -102,7 +102,7 @@ fn a_monitor_measures_what_a_run_measures() {
     tests.args(["run", "--cluster", "existing", case, "--kubeconfig"]).arg(&kubeconfig);
     let tests = tests.arg("--out").arg(&run).output().expect("the binary runs");
     let mut by_monitor: BTreeMap<(Phase, SubjectIds), f64> = BTreeMap::new();
-    let by_run = of_run(&run);
+    let by_run = run_durations(&run);
     let complete = runtime.block_on(async {
         let all = async {
             while by_run.keys().any(|key| !by_monitor.contains_key(key)) {

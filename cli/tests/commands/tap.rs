@@ -69,9 +69,9 @@ fn a_tap_and_the_builtin_driver_record_the_same_calls() {
     runtime.block_on(async {
         let caller = Driver::new(Endpoint::Unix(outer.clone()), Tap::none(), "test");
         caller.wait_ready(TIMEOUT).await.expect("the driver answers through the tap");
-        let wanted = NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/nowhere".into() };
+        let expected = NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/nowhere".into() };
         // Whether there is such a volume is the driver's affair.
-        let _ = caller.node().node_unpublish_volume(wanted).await;
+        let _ = caller.node().node_unpublish_volume(expected).await;
     });
     drop(runtime);
 

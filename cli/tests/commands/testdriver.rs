@@ -85,8 +85,8 @@ fn an_external_driver_is_described_as_it_declares() {
 fn nothing_is_overwritten() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
-    for there in ["driver.yaml", "other-class.yaml"] {
-        fs::write(path(there), "mine").expect("a file");
+    for present in ["driver.yaml", "other-class.yaml"] {
+        fs::write(path(present), "mine").expect("a file");
     }
     for (out, args) in [("driver.yaml", [].as_slice()), ("other.yaml", &["--driver-param", "kind=image"])] {
         let output = testdriver(&[&["--driver", "builtin", "--out", &path(out)], args].concat());

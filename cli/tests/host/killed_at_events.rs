@@ -84,11 +84,11 @@ fn kills_at_named_events_leave_nothing_on_envtest() {
 fn kills_of_conformance_tests_at_named_events_leave_nothing() {
     claimcheck_needs::require("root, loop");
     let _alone = alone();
-    let wanted = wanted();
+    let expected = expected();
     let rounds = (0..MOST).flat_map(|round| (0..CALLS.len()).map(move |number| (round, number)));
     let mut killed = 0;
     for (round, number) in rounds {
-        if killed == wanted {
+        if killed == expected {
             break;
         }
         let mut arguments = vec!["csi", "--driver", "builtin"];
@@ -99,11 +99,11 @@ fn kills_of_conformance_tests_at_named_events_leave_nothing() {
         let tag = format!("csi-{round}-{number}");
         killed += usize::from(kill_at(&tag, &arguments, (CALLS[number], times), killed % 2 == 0));
     }
-    assert_eq!(killed, wanted, "there are too few named events");
+    assert_eq!(killed, expected, "there are too few named events");
 }
 
 /// The number of kills.
-fn wanted() -> usize {
+fn expected() -> usize {
     env::var("CLAIMCHECK_KILLS").map_or(KILLS, |number| number.parse().expect("a number"))
 }
 
@@ -111,7 +111,7 @@ fn wanted() -> usize {
 fn kills(cluster: &[&str]) {
     claimcheck_needs::require("root, loop");
     let _alone = alone();
-    let wanted = wanted();
+    let expected = expected();
     let mut suites: Vec<String> = suites_with_loop_devices().into_iter().collect();
     // First the one with raw block volumes: no mount holds their devices open.
     suites.sort_by_key(|suite| suite != "volume_mode");
@@ -120,7 +120,7 @@ fn kills(cluster: &[&str]) {
     // In every round each suite has another event: an event that a suite does not have comes later in another one.
     let rounds = (0..EVENTS.len()).flat_map(|round| suites.iter().enumerate().map(move |it| (round, it)));
     for (round, (number, suite)) in rounds {
-        if killed == wanted {
+        if killed == expected {
             break;
         }
         let event = EVENTS[(round + number) % EVENTS.len()];
@@ -133,7 +133,7 @@ fn kills(cluster: &[&str]) {
         let tag = format!("at-{round}-{number}");
         killed += usize::from(kill_at(&tag, &arguments, event, first_process_alone));
     }
-    assert_eq!(killed, wanted, "there are too few named events");
+    assert_eq!(killed, expected, "there are too few named events");
 }
 
 /// Kills a run at the given occurrence of an event; false if the run ends before. Nothing is left in either case.

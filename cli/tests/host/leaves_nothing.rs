@@ -163,7 +163,7 @@ fn only_loop_devices_of_dead_runs_are_detached() {
         // All at once, so that no process is left that could tidy up.
         let _ = kill(Pid::from_raw(-run.pid()), Signal::SIGKILL);
         run.child.wait().expect("it was ours");
-        gone(|| processes(&run.tag).iter().map(|pid| format!("process {pid}")).collect());
+        deleted(|| processes(&run.tag).iter().map(|pid| format!("process {pid}")).collect());
     };
     let prune = || {
         let output = claimcheck().args(["cluster", "prune"]).output().expect("it runs");
@@ -345,11 +345,11 @@ spec:
 /// Waits until neither process, mount, loop device nor file of a run is on the host. How long that takes after kills
 /// is printed, not judged: on a busy machine it says nothing.
 pub fn nothing_left(tag: &str) {
-    gone(|| leftovers(tag));
+    deleted(|| leftovers(tag));
 }
 
 /// Waits until there is nothing of it any more.
-fn gone(left: impl Fn() -> Vec<String>) {
+fn deleted(left: impl Fn() -> Vec<String>) {
     let deadline = Instant::now() + LONG;
     loop {
         let left = left();

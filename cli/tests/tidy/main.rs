@@ -21,7 +21,7 @@ fn workspace() -> &'static Path {
 }
 
 /// The files of the workspace with names that a test asks for, except generated ones.
-fn files(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+fn files(expected: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let mut folders = vec![workspace().to_owned()];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -30,7 +30,7 @@ fn files(wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
             let path = entry.expect("the folder can be read").path();
             let name = path.file_name().expect("an entry has a name").to_string_lossy().into_owned();
             if !path.is_dir() {
-                found.extend(wanted(&name).then_some(path));
+                found.extend(expected(&name).then_some(path));
             } else if !["target", "runs", "generated"].contains(&&*name) && !name.starts_with('.') {
                 folders.push(path);
             }

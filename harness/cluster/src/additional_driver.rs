@@ -88,8 +88,8 @@ impl DriverLease {
 }
 
 /// Creates the driver's CSIDriver object, if requested.
-pub(crate) async fn declare(client: &Client, wanted: &AdditionalDriver) -> Result<(), DeployError> {
-    let (name, Some(spec)) = (wanted.name, &wanted.spec) else { return Ok(()) };
+pub(crate) async fn declare(client: &Client, expected: &AdditionalDriver) -> Result<(), DeployError> {
+    let (name, Some(spec)) = (expected.name, &expected.spec) else { return Ok(()) };
     let mut object: CSIDriver =
         serde_json::from_value(json!({ "metadata": { "name": name }, "spec": {} })).expect("a CSIDriver");
     object.spec = spec.clone();

@@ -14,7 +14,7 @@ pub(super) struct CallFaults {
 
 impl CallFaults {
     /// Sets those of the whole run, replacing all others.
-    pub fn of_run(rules: Vec<FaultRule>) -> Self {
+    pub fn from_rules(rules: Vec<FaultRule>) -> Self {
         Self { run: rules, cases: BTreeMap::new() }
     }
 

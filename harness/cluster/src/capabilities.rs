@@ -133,10 +133,14 @@ struct Responses {
 
 impl Responses {
     async fn of(at_controller: &Driver, at_node: &Driver) -> Self {
-        let (plugin, controller, node, info) =
-            tokio::join!(of_plugin(at_controller), of_controller(at_controller), of_node(at_node), async {
+        let (plugin, controller, node, info) = tokio::join!(
+            plugin_responses(at_controller),
+            controller_capabilities(at_controller),
+            node_capabilities(at_node),
+            async {
                 at_node.node().node_get_info(NodeGetInfoRequest {}).await.map(|answer| answer.into_inner())
-            });
+            }
+        );
         Self { plugin, controller, node, info: info.unwrap_or_default() }
     }
 
@@ -191,7 +195,7 @@ struct PluginResponses {
     expansion: Option<Expansion>,
 }
 
-async fn of_plugin(driver: &Driver) -> PluginResponses {
+async fn plugin_responses(driver: &Driver) -> PluginResponses {
     let answer = driver.identity().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await;
     let all = answer.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
     let mut declared = PluginResponses::default();
@@ -204,13 +208,13 @@ async fn of_plugin(driver: &Driver) -> PluginResponses {
     declared
 }
 
-async fn of_controller(driver: &Driver) -> Vec<controller::rpc::Type> {
+async fn controller_capabilities(driver: &Driver) -> Vec<controller::rpc::Type> {
     let answer = driver.controller().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await;
     let all = answer.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
     all.into_iter().filter_map(|one| one.r#type).map(|controller::Type::Rpc(rpc)| rpc.r#type()).collect()
 }
 
-async fn of_node(driver: &Driver) -> Vec<node::rpc::Type> {
+async fn node_capabilities(driver: &Driver) -> Vec<node::rpc::Type> {
     let answer = driver.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await;
     let all = answer.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
     all.into_iter().filter_map(|one| one.r#type).map(|node::Type::Rpc(rpc)| rpc.r#type()).collect()

@@ -37,7 +37,7 @@ pub(super) fn denials(log: &str) -> Vec<ComponentFault> {
     let (mut once, mut found) = (BTreeSet::new(), Vec::<Denial>::new());
     // Quotes are escaped in JSON.
     for line in log.lines().filter(|line| line.contains(DENIED)).map(|line| line.replace("\\\"", "\"")) {
-        let Some(denial) = Denial::of_message(&line) else { continue };
+        let Some(denial) = Denial::from_message(&line) else { continue };
         let is_known = found.iter().any(|other| other.identity() == denial.identity());
         if !once.insert(denial.identity().map(str::to_owned)) && !is_known {
             found.push(denial);

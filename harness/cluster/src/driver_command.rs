@@ -23,7 +23,7 @@ pub enum DriverCommand {
     #[default]
     Builtin,
     /// The built-in driver with these arguments, which may contain placeholders.
-    Ourselves(Vec<String>),
+    OwnProgram(Vec<String>),
     /// A vendor's program and its arguments.
     Exec(Vec<String>),
     /// Any of these, behind a proxy with a defect.
@@ -100,7 +100,7 @@ impl DriverCommand {
     /// Whether it is the built-in driver of this program.
     pub(super) fn is_builtin(&self) -> bool {
         match self {
-            Self::Builtin | Self::Ourselves(_) => true,
+            Self::Builtin | Self::OwnProgram(_) => true,
             Self::Exec(_) => false,
             Self::Sabotaged { driver, .. } => driver.is_builtin(),
         }
@@ -115,7 +115,7 @@ impl DriverCommand {
             Self::Builtin => {
                 (ourselves.to_owned(), BUILTIN.iter().map(|word| values.fill(word).into()).collect())
             }
-            Self::Ourselves(words) => (ourselves.to_owned(), fill(words)),
+            Self::OwnProgram(words) => (ourselves.to_owned(), fill(words)),
             Self::Exec(words) => {
                 let (program, args) = words
                     .split_first()
@@ -140,7 +140,7 @@ impl DriverCommand {
     pub(super) fn undisturbed(&self) -> &Self {
         match self {
             Self::Sabotaged { driver, .. } => driver.undisturbed(),
-            Self::Builtin | Self::Ourselves(_) | Self::Exec(_) => self,
+            Self::Builtin | Self::OwnProgram(_) | Self::Exec(_) => self,
         }
     }
 

@@ -50,7 +50,7 @@ impl Disclosures {
         let name = log.file_name().unwrap_or_default().display().to_string();
         LineFilter::new(move |line| {
             let number = lines.fetch_add(1, Ordering::Relaxed) + 1;
-            if let Some(found) = Disclosure::of_line(&known, number, line) {
+            if let Some(found) = Disclosure::from_line(&known, number, line) {
                 let mut all = this.0.lock().unwrap_or_else(PoisonError::into_inner);
                 if all.len() < RECORDED {
                     all.push((name.clone(), found));
@@ -67,7 +67,7 @@ impl Disclosures {
 }
 
 /// Searches the logs of all containers of the pods that a selector and a condition choose.
-pub(super) async fn of_pods(
+pub(super) async fn search_pods(
     client: &Client,
     (pods, labels): (Api<Pod>, &str),
     known: &KnownSecrets,

@@ -33,11 +33,11 @@ impl ReachableNodes {
         if segments.len() < 2 {
             return Self { nodes: nodes.to_vec(), segment: Segment::new() };
         }
-        let wanted =
+        let expected =
             segments.iter().position(|(_, members)| members.iter().any(|it| Some(it.as_str()) == around));
         // `max_by_key` returns the last of equals.
         let largest = || (0..segments.len()).rev().max_by_key(|&index| segments[index].1.len());
-        let (segment, nodes) = segments.swap_remove(wanted.or_else(largest).expect("there are two"));
+        let (segment, nodes) = segments.swap_remove(expected.or_else(largest).expect("there are two"));
         Self { nodes, segment }
     }
 

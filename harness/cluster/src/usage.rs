@@ -21,7 +21,7 @@ const USER_HZ: f64 = 100.0;
 ///
 /// CPU time is complete: that of an exited process is in its parent's, and that of an orphan
 /// is in init's.
-pub fn of_tree(controllers: &[u32]) -> Usage {
+pub fn process_tree(controllers: &[u32]) -> Usage {
     let processes: Vec<Process> = fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn we_use_something() {
-        let usage = of_tree(&[]);
+        let usage = process_tree(&[]);
         assert!(usage.processes >= 1 && usage.threads >= usage.processes, "{usage:?}");
         assert!(usage.rss_bytes >= usage.pss_bytes && usage.pss_bytes > 0, "{usage:?}");
         assert_eq!(usage.controllers, None);
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn the_part_of_controllers_is_that_of_their_processes() {
         let mut controller = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let usage = of_tree(&[controller.id()]);
+        let usage = process_tree(&[controller.id()]);
         let part = usage.controllers.unwrap();
         controller.kill().unwrap();
         controller.wait().unwrap();

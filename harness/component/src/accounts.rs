@@ -19,7 +19,7 @@ pub const CACHE: &str = "cache";
 ///
 /// # Errors
 /// The folder has no token for one of them.
-pub(crate) fn of_environment(names: &[Name]) -> Result<Option<Accounts>> {
+pub(crate) fn from_environment(names: &[Name]) -> Result<Option<Accounts>> {
     env::var_os(ACCOUNTS_ENV).map(|folder| read(&PathBuf::from(folder), names)).transpose()
 }
 

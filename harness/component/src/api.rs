@@ -101,7 +101,7 @@ impl ApiArgs {
         let config = client_config(self.kubeconfig.as_deref(), self.master.as_ref()).await?;
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let client = logging_denials(&metered(&Client::try_from(config)?, &host, meter));
-        Ok(match ApiWriteRecorder::of_environment() {
+        Ok(match ApiWriteRecorder::from_environment() {
             Some(recorder) => recording_client(&client, &recorder, ""),
             None => client,
         })

@@ -60,14 +60,14 @@ pub enum ClientError {
 pub async fn client(kubeconfig: &str) -> Result<Client, ClientError> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(of_config(config)?)
+    Ok(from_config(config)?)
 }
 
 /// A client with the user agent [`AGENT`] that tolerates failures of the server.
 ///
 /// # Errors
 /// The configuration cannot be used.
-pub fn of_config(mut config: Config) -> kube::Result<Client> {
+pub fn from_config(mut config: Config) -> kube::Result<Client> {
     config.headers.push((USER_AGENT, http::HeaderValue::from_static(AGENT)));
     // Watches may be idle for minutes.
     config.read_timeout = None;

@@ -177,7 +177,7 @@ impl Flags {
         let cross_namespace_sources = gate(gates::CROSS_NAMESPACE);
         Ok(controllers::Options {
             csi_address: Some(self.csi_address.clone()),
-            accounts: accounts::of_environment(&self.names())?,
+            accounts: accounts::from_environment(&self.names())?,
             tap: self.tap(meters)?,
             node_monitor_grace: self.node_monitor_grace_period,
             unused_since_time: gate(gates::UNUSED_SINCE_TIME),

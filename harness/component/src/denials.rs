@@ -47,7 +47,7 @@ pub(super) fn logging_denials(client: &Client) -> Client {
 fn denial(status: &[u8]) -> Option<(Denial, String)> {
     let status: serde_json::Value = serde_json::from_slice(status).ok()?;
     let message = status["message"].as_str()?;
-    Some((Denial::of_message(message)?, message.to_owned()))
+    Some((Denial::from_message(message)?, message.to_owned()))
 }
 
 /// When each denial was last logged.

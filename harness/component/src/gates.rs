@@ -87,14 +87,14 @@ pub(super) fn value(gates: &[Gates], name: &str) -> Option<bool> {
 }
 
 /// The gates that controllers with these names have.
-pub(super) fn of_controllers(names: &[Name]) -> Vec<&'static str> {
+pub(super) fn feature_gates(names: &[Name]) -> Vec<&'static str> {
     let known = KNOWN.iter().filter(|known| known.of.iter().any(|name| names.contains(name)));
     known.map(|known| known.name).collect()
 }
 
 /// A gate that none of the controllers has.
 pub(super) fn foreign(gates: &[Gates], names: &[Name]) -> Option<String> {
-    let known = of_controllers(names);
+    let known = feature_gates(names);
     let mut given = gates.iter().flat_map(|gates| &gates.0);
     let foreign = given.find(|gate| !known.contains(&gate.name))?;
     let named: Vec<String> = names.iter().map(ToString::to_string).collect();

@@ -31,7 +31,7 @@ enum Value {
     Text(&'static str),
 }
 
-const fn of_logs(name: &'static str, value: Value, default: &'static str) -> Inert {
+const fn log_option(name: &'static str, value: Value, default: &'static str) -> Inert {
     Inert {
         name,
         of: None,
@@ -43,14 +43,14 @@ const fn of_logs(name: &'static str, value: Value, default: &'static str) -> Ine
 
 /// All of them.
 pub(super) const FLAGS: &[Inert] = &[
-    of_logs("v", Value::Number, "0"),
-    of_logs("vmodule", Value::Text("PATTERN=N,.."), ""),
-    of_logs("logging-format", Value::Format, "text"),
-    of_logs("log-flush-frequency", Value::Duration, "5s"),
-    of_logs("log-text-split-stream", Value::Switch, "false"),
-    of_logs("log-text-info-buffer-size", Value::Text("QUANTITY"), ""),
-    of_logs("log-json-split-stream", Value::Switch, "false"),
-    of_logs("log-json-info-buffer-size", Value::Text("QUANTITY"), ""),
+    log_option("v", Value::Number, "0"),
+    log_option("vmodule", Value::Text("PATTERN=N,.."), ""),
+    log_option("logging-format", Value::Format, "text"),
+    log_option("log-flush-frequency", Value::Duration, "5s"),
+    log_option("log-text-split-stream", Value::Switch, "false"),
+    log_option("log-text-info-buffer-size", Value::Text("QUANTITY"), ""),
+    log_option("log-json-split-stream", Value::Switch, "false"),
+    log_option("log-json-info-buffer-size", Value::Text("QUANTITY"), ""),
     Inert {
         name: "max-grpc-log-length",
         of: Some(&[Name::Attacher]),

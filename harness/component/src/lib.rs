@@ -103,7 +103,7 @@ pub fn check(args: &[String]) -> Result<(), clap::Error> {
 /// Runs as a component if this process was started as one.
 pub fn play() -> Option<ExitCode> {
     std::env::var_os(MARKER)?;
-    logging::start(logging::Style::Component, logging::Format::of_environment());
+    logging::start(logging::Style::Component, logging::Format::from_environment());
     Some(Line::parse_from(normal(std::env::args_os())).component.main())
 }
 

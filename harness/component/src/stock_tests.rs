@@ -137,7 +137,7 @@ fn names_and_defaults_are_those_of_stock_sidecars() {
     assert!(of_all.contains("WatchList"), "{of_all:?}");
     for (name, help) in &helps {
         let known: BTreeSet<String> =
-            gates::of_controllers(&[*name]).iter().map(ToString::to_string).collect();
+            gates::feature_gates(&[*name]).iter().map(ToString::to_string).collect();
         wrong.extend(
             (&(&printed_gates(help) - &of_all) - &known)
                 .into_iter()

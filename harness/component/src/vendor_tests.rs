@@ -314,5 +314,5 @@ fn what_no_named_controller_has_is_refused() {
     // One of several has it.
     let several = ["controller", "binder", "resizer", "--timeout=1m"].map(str::to_owned);
     check(&several).unwrap_or_else(|error| panic!("{error}"));
-    assert!(gates::of_controllers(&[Name::Binder]).contains(&gates::UNUSED_SINCE_TIME));
+    assert!(gates::feature_gates(&[Name::Binder]).contains(&gates::UNUSED_SINCE_TIME));
 }

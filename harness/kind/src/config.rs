@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{
     kubeadm::{self, JsonPatch, StockController},
     options::KindOptions,
-    version::{OLDEST_KUBERNETES, Version, of_node_image, of_own_choice},
+    version::{OLDEST_KUBERNETES, Version, default_kubernetes, from_node_image},
 };
 
 const API_VERSION: &str = "kind.x-k8s.io/v1alpha4";
@@ -177,46 +177,46 @@ impl Cluster {
     /// # Errors
     /// `base` sets a field that claimcheck must set, or a node's Kubernetes is too old.
     pub fn generate(
-        wanted: &KindOptions,
+        expected: &KindOptions,
         kind_version: Option<Version>,
         data: &Path,
         base: Option<Self>,
     ) -> Result<Self, ConfigError> {
         let mut cluster = base.unwrap_or_default();
-        cluster.refuse(wanted)?;
+        cluster.refuse(expected)?;
         (cluster.kind, cluster.api_version) = (KIND.to_owned(), API_VERSION.to_owned());
         if cluster.nodes.is_empty() {
             let worker = Node { role: Role::Worker, ..Node::default() };
             cluster.nodes.push(Node::default());
-            cluster.nodes.extend(vec![worker; wanted.workers.unwrap_or(DEFAULT_WORKERS)]);
+            cluster.nodes.extend(vec![worker; expected.workers.unwrap_or(DEFAULT_WORKERS)]);
         }
         for node in &mut cluster.nodes {
-            node.image = node.image.take().or_else(|| wanted.node_image.clone());
+            node.image = node.image.take().or_else(|| expected.node_image.clone());
             node.extra_mounts.push(Mount {
                 host_path: data.to_owned(),
                 container_path: DATA_DIR.into(),
                 other_fields: BTreeMap::new(),
             });
         }
-        for (gate, &on) in &wanted.feature_gates {
+        for (gate, &on) in &expected.feature_gates {
             cluster.feature_gates.entry(gate.clone()).or_insert(on);
         }
-        for (api, on) in &wanted.runtime_config {
+        for (api, on) in &expected.runtime_config {
             cluster.runtime_config.entry(api.clone()).or_insert_with(|| on.clone().into());
         }
         // First, so that a patch of the user's file takes precedence.
         cluster.kubeadm_config_patches.insert(0, kubeadm::node_status_period());
-        let kubelet_args: BTreeMap<_, _> = wanted.kubelet_args.iter().cloned().collect();
+        let kubelet_args: BTreeMap<_, _> = expected.kubelet_args.iter().cloned().collect();
         cluster.kubeadm_config_patches_json6902.extend(kubeadm::kubelet_args(&kubelet_args));
         let mut manager = BTreeMap::new();
-        if !wanted.keep && cluster.patches_naming(kubeadm::BIND_ADDRESS).is_none() {
+        if !expected.keep && cluster.patches_naming(kubeadm::BIND_ADDRESS).is_none() {
             manager.extend(kubeadm::readable(cluster.any_address()));
         }
-        match wanted.controllers {
+        match expected.controllers {
             Controllers::Builtin => {
                 cluster.check_age()?;
-                let there = StockController::replaced_in(cluster.oldest(kind_version));
-                manager.extend(kubeadm::without(&there));
+                let present = StockController::replaced_in(cluster.oldest(kind_version));
+                manager.extend(kubeadm::without(&present));
             }
             Controllers::Stock => manager.extend(kubeadm::client_limits()),
         }
@@ -225,12 +225,12 @@ impl Cluster {
     }
 
     /// Rejects settings that conflict with those that a run requires.
-    fn refuse(&self, wanted: &KindOptions) -> Result<(), ConfigError> {
+    fn refuse(&self, expected: &KindOptions) -> Result<(), ConfigError> {
         let refused = |field: String, remedy| Err(ConfigError::Refused { field, remedy });
         if self.name.is_some() {
             return refused("name".to_owned(), "use --name");
         }
-        if !self.nodes.is_empty() && wanted.workers.is_some() {
+        if !self.nodes.is_empty() && expected.workers.is_some() {
             return refused("nodes together with --nodes".to_owned(), "omit one of the two");
         }
         for (index, node) in self.nodes.iter().enumerate() {
@@ -242,7 +242,7 @@ impl Cluster {
                 );
             }
         }
-        if wanted.controllers == Controllers::Builtin
+        if expected.controllers == Controllers::Builtin
             && let Some(list) = self.patches_naming(kubeadm::CONTROLLERS)
         {
             return refused(
@@ -274,7 +274,7 @@ impl Cluster {
 
     fn check_age(&self) -> Result<(), ConfigError> {
         let images = self.nodes.iter().filter_map(|node| node.image.as_ref());
-        let mut aged = images.filter_map(|image| Some((image, of_node_image(image)?)));
+        let mut aged = images.filter_map(|image| Some((image, from_node_image(image)?)));
         match aged.find(|(_, version)| *version < OLDEST_KUBERNETES) {
             Some((image, version)) => Err(ConfigError::TooOld { image: image.clone(), version }),
             None => Ok(()),
@@ -285,8 +285,8 @@ impl Cluster {
     fn oldest(&self, kind: Option<Version>) -> Option<Version> {
         let control_planes = self.nodes.iter().filter(|node| node.role == Role::ControlPlane);
         let versions = control_planes.map(|node| match &node.image {
-            Some(image) => of_node_image(image),
-            None => kind.map(of_own_choice),
+            Some(image) => from_node_image(image),
+            None => kind.map(default_kubernetes),
         });
         versions.collect::<Option<Vec<_>>>()?.into_iter().min()
     }

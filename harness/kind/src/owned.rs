@@ -108,7 +108,7 @@ pub struct Record {
     /// Whether it outlives its run: by `--keep`, or `cluster up`.
     pub keep: bool,
     /// Whether kind's network existed before, so that it must not be removed.
-    pub network_was_there: bool,
+    pub network_existed: bool,
 }
 
 /// The state of a cluster created by claimcheck.
@@ -148,7 +148,7 @@ impl Store {
     ///
     /// # Errors
     /// Neither is set.
-    pub fn of_user() -> Result<Self, OwnedError> {
+    pub fn for_user() -> Result<Self, OwnedError> {
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
         Ok(Self::at(state.ok_or(OwnedError::NoStateDir)?.join("claimcheck/kind")))
@@ -167,12 +167,7 @@ impl Store {
     ///
     /// # Errors
     /// A record of a cluster of this name exists.
-    pub fn claim(
-        &self,
-        name: &str,
-        engine: &str,
-        network_was_there: bool,
-    ) -> Result<ClusterLock, OwnedError> {
+    pub fn claim(&self, name: &str, engine: &str, network_existed: bool) -> Result<ClusterLock, OwnedError> {
         let (lock, known) = self.lock(name)?;
         if known.is_some() {
             return Err(OwnedError::Exists { name: name.to_owned() });
@@ -183,7 +178,7 @@ impl Store {
             pid: std::process::id(),
             engine: engine.to_owned(),
             keep: false,
-            network_was_there,
+            network_existed,
         };
         let claim = ClusterLock { folder: self.folder(name), lock, record };
         claim.make_folder(DATA)?;
@@ -204,7 +199,7 @@ impl Store {
             engine: engine.to_owned(),
             // Unknown, so it must not be removed by default.
             keep: true,
-            network_was_there: true,
+            network_existed: true,
         };
         let record = Record { pid: std::process::id(), ..known.unwrap_or_else(unknown) };
         let claim = ClusterLock { folder: self.folder(name), lock, record };
@@ -421,6 +416,6 @@ mod tests {
     fn an_unrecorded_cluster_can_be_locked_to_delete_it() {
         let root = tempfile::tempdir().unwrap();
         let claim = Store::at(root.path()).take("claimcheck-b", "podman").unwrap();
-        assert!(claim.record().network_was_there, "a network of unknown origin is never removed");
+        assert!(claim.record().network_existed, "a network of unknown origin is never removed");
     }
 }

@@ -32,7 +32,7 @@ pub struct Prerequisites {
     /// Information about the engine.
     pub info: Info,
     /// Whether kind's network already exists.
-    pub network_was_there: bool,
+    pub network_existed: bool,
     /// Whether the requested cluster exists and is not in use: it will be reused.
     pub exists: bool,
 }
@@ -40,7 +40,7 @@ pub struct Prerequisites {
 /// Facts that only a responsive engine can provide.
 struct EngineState {
     info: Info,
-    network_was_there: bool,
+    network_existed: bool,
     holder: Option<Holder>,
 }
 
@@ -85,17 +85,10 @@ pub async fn preflight(
         }
     };
     match (kind, state) {
-        (Some((kind, kind_version)), Some(EngineState { info, network_was_there, holder }))
+        (Some((kind, kind_version)), Some(EngineState { info, network_existed, holder }))
             if against.is_empty() =>
         {
-            Ok(Prerequisites {
-                kind,
-                kind_version,
-                engine,
-                info,
-                network_was_there,
-                exists: holder.is_some(),
-            })
+            Ok(Prerequisites { kind, kind_version, engine, info, network_existed, exists: holder.is_some() })
         }
         _ => Err(Preflight(against)),
     }
@@ -109,8 +102,8 @@ async fn version(tools: &Tools, engine: &Engine) -> Result<(Kind, Version), Prog
 
 /// The free bytes in the engine's data directory, if that is on this machine.
 fn free(root: &str) -> Option<u64> {
-    let there = rustix::fs::statvfs(root).ok().filter(|_| !root.is_empty())?;
-    Some(there.f_bavail.saturating_mul(there.f_frsize))
+    let present = rustix::fs::statvfs(root).ok().filter(|_| !root.is_empty())?;
+    Some(present.f_bavail.saturating_mul(present.f_frsize))
 }
 
 async fn query(
@@ -119,12 +112,12 @@ async fn query(
     needs: &PreflightRequest,
 ) -> Result<EngineState, ProgramError> {
     let info = engine.info().await?;
-    let network_was_there = engine.has_network().await?;
+    let network_existed = engine.has_network().await?;
     let existing = list(engine, store).await?.into_iter().find(|known| known.name == needs.name);
     let holder = match existing {
         Some(known) => Some(Holder::Claimcheck { standing: known.standing, containers: known.nodes.len() }),
         None if engine.containers(Some(&needs.name)).await?.is_empty() => None,
         None => Some(Holder::Other),
     };
-    Ok(EngineState { info, network_was_there, holder })
+    Ok(EngineState { info, network_existed, holder })
 }

@@ -63,7 +63,7 @@ impl Teardown {
         self.detach_loops(&containers).await;
         self.wipe(&containers).await;
         self.delete_containers(&name, &claim.kubeconfig()).await.map_err(failed)?;
-        if !claim.record().network_was_there {
+        if !claim.record().network_existed {
             match self.engine.remove_unused_network().await {
                 Ok(true) => info!("removed kind's network: no cluster uses it"),
                 Ok(false) => {}
@@ -236,12 +236,12 @@ pub async fn prune(
 ) -> Result<Vec<(ListedCluster, Result<(), TeardownError>)>, ProgramError> {
     let mut pruned = Vec::new();
     for known in list(&teardown.engine, store).await? {
-        let wanted = match known.standing {
+        let expected = match known.standing {
             Standing::Abandoned => true,
             Standing::Kept | Standing::Elsewhere => all,
             Standing::InUse => false,
         };
-        if wanted {
+        if expected {
             let result = down(teardown, store, &known.name).await;
             pruned.push((known, result));
         }

@@ -55,7 +55,7 @@ impl fmt::Display for Version {
 }
 
 /// The Kubernetes version in a node image, from its tag: `kindest/node:v1.36.0@sha256:...`.
-pub fn of_node_image(image: &str) -> Option<Version> {
+pub fn from_node_image(image: &str) -> Option<Version> {
     let name = image.split('@').next().unwrap_or_default();
     // A colon before the last slash belongs to a registry's port.
     let (_, tag) = name.rsplit('/').next()?.split_once(':')?;
@@ -63,7 +63,7 @@ pub fn of_node_image(image: &str) -> Option<Version> {
 }
 
 /// A Kubernetes version not newer than the default of this `kind`.
-pub(super) fn of_own_choice(kind: Version) -> Version {
+pub(super) fn default_kubernetes(kind: Version) -> Version {
     if kind < KIND_WITH_CLASS_PROTECTION { OLDEST_KUBERNETES } else { CLASS_PROTECTION }
 }
 
@@ -94,7 +94,7 @@ mod tests {
         ];
         for (image, expected) in table {
             assert_eq!(
-                of_node_image(image).map(|version| version.to_string()).as_deref(),
+                from_node_image(image).map(|version| version.to_string()).as_deref(),
                 expected,
                 "{image}"
             );

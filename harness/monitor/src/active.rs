@@ -105,8 +105,8 @@ impl Active {
     }
 
     /// Records an object.
-    pub fn feed(&mut self, object: Object, at: Stamp, gone: bool) -> Vec<Event> {
-        self.timeline.feed(&Observation::Watch(Box::new(Observed { at, object, gone })))
+    pub fn feed(&mut self, object: Object, at: Stamp, deleted: bool) -> Vec<Event> {
+        self.timeline.feed(&Observation::Watch(Box::new(Observed { at, object, deleted })))
     }
 
     /// Feeds the objects of a claim, but the changed one; `next` receives the claims that it is connected with.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use claimcheck_informer::{
-    Cached, Change, Delta, Indexed, Store, World, is_gone, is_newer, key_of, pod_claims,
+    Cached, Change, Delta, Indexed, Store, World, is_deleted, is_newer, key_of, pod_claims,
 };
 use claimcheck_model::{
     ObjectKey,
@@ -279,7 +279,7 @@ impl<K: Numerous> Packed<K> {
         if meta.uid.as_deref().is_some_and(|uid| self.deletions.saw_deletion(uid)) {
             return None;
         }
-        if is_gone(meta) {
+        if is_deleted(meta) {
             return self.remove(&object);
         }
         let key = key_of(&object);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use claimcheck_informer::{
-    Cached, Change as WorldChange, World, class::claim_class, class::volume_class, is_gone, key_of,
+    Cached, Change as WorldChange, World, class::claim_class, class::volume_class, is_deleted, key_of,
 };
 use claimcheck_model::{Event, Outcome, Phase, Stamp};
 use claimcheck_timeline::{UNSEEN, evidence::Object};
@@ -218,7 +218,7 @@ impl Life {
         if !object.is_in(&self.scope) {
             return Vec::new();
         }
-        if is_gone(object.metadata()) {
+        if is_deleted(object.metadata()) {
             return self.remove(object, seen, now);
         }
         // Unchanged, or older than what is known.
@@ -269,8 +269,8 @@ impl Life {
         seen: Seen,
         now: Stamp,
     ) -> Vec<Event> {
-        let gone = change.new.is_none();
-        if gone {
+        let deleted = change.new.is_none();
+        if deleted {
             self.ended.extend(object.ended().map(|ended| (now, ended)));
         }
         let listing = !self.synced && seen == Seen::Listed;
@@ -294,7 +294,7 @@ impl Life {
         let mut events: Vec<Event> =
             loaded.into_iter().filter_map(|event| reportable(event, false)).collect();
         if let Some(object) = object.clone().evidence() {
-            let fed = self.active.feed(object, seen.at(), gone);
+            let fed = self.active.feed(object, seen.at(), deleted);
             events.extend(self.reportable(fed));
         }
         events

@@ -52,8 +52,8 @@ impl LastEvents {
         self.looks += 1;
         self.note = None;
         self.looked.retain(|group, _| groups.contains_key(group));
-        let wanted: BTreeSet<&String> = groups.values().flatten().collect();
-        self.messages.retain(|uid, _| wanted.contains(uid));
+        let expected: BTreeSet<&String> = groups.values().flatten().collect();
+        self.messages.retain(|uid, _| expected.contains(uid));
         let (mut left, mut failed) = (requests, None);
         for group in turns(&groups, &self.looked) {
             let uids = &groups[&group];
@@ -71,7 +71,7 @@ impl LastEvents {
                 }
             }
         }
-        let missing = wanted.iter().filter(|uid| !self.messages.contains_key(**uid)).count();
+        let missing = expected.iter().filter(|uid| !self.messages.contains_key(**uid)).count();
         let pending =
             || format!("the Events of {missing} objects have not been read yet: their causes may be unknown");
         self.note = failed.or_else(|| (missing > 0).then(pending));

@@ -19,7 +19,7 @@ pub(crate) fn remedy<K: Resource<DynamicType = ()>>(verbs: &[&str]) -> String {
 
 /// Why a kind cannot be watched, with the remedy if a right is missing.
 pub(crate) fn reason<K: Resource<DynamicType = ()>>(error: &watcher::Error) -> String {
-    let text = response::of_watch(error);
+    let text = response::watch_error(error);
     match claimcheck_informer::is_forbidden(error) {
         true => format!("{text}: {}", remedy::<K>(&FOLLOW)),
         false => text,

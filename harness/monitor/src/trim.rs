@@ -168,7 +168,11 @@ impl Trim for Node {
         self.spec = self.spec.take().map(|spec| NodeSpec { taints: spec.taints, ..NodeSpec::default() });
         self.status = self.status.take().map(|status| NodeStatus {
             conditions: status.conditions.map(|conditions| {
-                conditions.into_iter().filter(|condition| condition.type_ == "Ready").map(of_node).collect()
+                conditions
+                    .into_iter()
+                    .filter(|condition| condition.type_ == "Ready")
+                    .map(node_condition)
+                    .collect()
             }),
             ..NodeStatus::default()
         });
@@ -176,7 +180,7 @@ impl Trim for Node {
 }
 
 /// What a node that is not ready reports is the message of rows; most nodes are ready.
-fn of_node(condition: NodeCondition) -> NodeCondition {
+fn node_condition(condition: NodeCondition) -> NodeCondition {
     let ready = condition.status == "True";
     NodeCondition {
         last_heartbeat_time: None,

@@ -43,7 +43,7 @@ pub(super) fn render(summary: &Summary) -> String {
     if let Some(suite) = built_in_components(summary) {
         report.add_test_suite(suite);
     }
-    if let Some(status) = of_run(summary) {
+    if let Some(status) = run_status(summary) {
         let mut suite = TestSuite::new("claimcheck");
         suite.add_test_case(TestCase::new("run", status));
         report.add_test_suite(suite);
@@ -52,7 +52,7 @@ pub(super) fn render(summary: &Summary) -> String {
 }
 
 /// The result of the run itself, if the cases alone would look like a pass.
-fn of_run(summary: &Summary) -> Option<TestCaseStatus> {
+fn run_status(summary: &Summary) -> Option<TestCaseStatus> {
     let (kind, text) = match (summary.shortfall(), summary.ending()) {
         (Some(shortfall), _) => (NonSuccessKind::Error, shortfall),
         (None, Ending::Failed | Ending::ThresholdMissed) if summary.cases.failed == 0 => {

@@ -95,7 +95,7 @@ impl Reporter {
 
     /// Checks thresholds (SLOs) against the run.
     #[must_use]
-    pub fn judging(mut self, objectives: Vec<Objective>) -> Self {
+    pub fn with_objectives(mut self, objectives: Vec<Objective>) -> Self {
         self.judge = Judge::new(objectives);
         self
     }
@@ -123,7 +123,7 @@ impl Reporter {
 
     /// Also records the run in this history, and shows earlier runs in report.html.
     #[must_use]
-    pub fn remembering(mut self, history: Option<PathBuf>) -> Self {
+    pub fn with_history(mut self, history: Option<PathBuf>) -> Self {
         self.setup.history = history;
         self
     }

@@ -144,10 +144,10 @@ impl Live {
 /// The displayed state.
 struct State {
     elapsed: f64,
-    wanted: u64,
+    expected: u64,
     churn_s: Option<f64>,
     failed: u64,
-    gone: u64,
+    deleted: u64,
     /// The number of volumes in each state.
     places: [(&'static str, u64); 5],
     /// Name, count, median and 99th percentile.
@@ -159,7 +159,7 @@ impl State {
     /// Volumes are counted as they enter a state; one that failed may have left out some.
     fn of(tally: &Tally, elapsed: f64) -> Option<Self> {
         let load = tally.load()?;
-        let [created, up, going, gone] =
+        let [created, up, going, deleted] =
             [VolumeStep::Created, VolumeStep::Up, VolumeStep::Going, VolumeStep::Gone]
                 .map(|step| load.count(step));
         let phases: Vec<_> = Phase::ALL
@@ -181,21 +181,21 @@ impl State {
             ("bound", bound - attached),
             ("attached", attached - up),
             ("running", up - going),
-            ("deleting", going.saturating_sub(gone)),
+            ("deleting", going.saturating_sub(deleted)),
         ];
         let life = load.life().map(|life| (life.p50, life.p99));
-        let (wanted, churn_s) = (load.plan().volumes, load.plan().churn_s);
-        Some(Self { elapsed, wanted, churn_s, failed: load.failed(), gone, places, phases, life })
+        let (expected, churn_s) = (load.plan().volumes, load.plan().churn_s);
+        Some(Self { elapsed, expected, churn_s, failed: load.failed(), deleted, places, phases, life })
     }
 
     fn head(&self) -> String {
         let mut head = match self.churn_s {
             Some(churn_s) => {
-                format!("{} volumes in {} of {}", self.gone, human(self.elapsed), human(churn_s))
+                format!("{} volumes in {} of {}", self.deleted, human(self.elapsed), human(churn_s))
             }
-            None => format!("{}/{} volumes in {}", self.gone, self.wanted, human(self.elapsed)),
+            None => format!("{}/{} volumes in {}", self.deleted, self.expected, human(self.elapsed)),
         };
-        let per_second = self.gone as f64 / self.elapsed.max(1e-3);
+        let per_second = self.deleted as f64 / self.elapsed.max(1e-3);
         let _ = write!(head, ", {per_second:.1}/s, {} failed", self.failed);
         head
     }
@@ -209,7 +209,7 @@ impl State {
 fn view(state: &State, paint: Style) -> String {
     let (width, of) = match state.churn_s {
         Some(churn_s) => (state.elapsed, churn_s),
-        None => (state.gone as f64, state.wanted as f64),
+        None => (state.deleted as f64, state.expected as f64),
     };
     let cells = ((width / of.max(1e-3)).min(1.0) * BAR as f64) as usize;
     let bar = format!("{}{}", "━".repeat(cells), paint.dim(&"─".repeat(BAR - cells)));
@@ -223,8 +223,14 @@ fn view(state: &State, paint: Style) -> String {
         let _ = write!(text, "\n {name:18}{count:>7}{:>11}{:>11}", human(*p50), human(*p99));
     }
     if let Some((p50, p99)) = state.life {
-        let _ =
-            write!(text, "\n {:18}{:>7}{:>11}{:>11}", "volume lifetime", state.gone, human(p50), human(p99));
+        let _ = write!(
+            text,
+            "\n {:18}{:>7}{:>11}{:>11}",
+            "volume lifetime",
+            state.deleted,
+            human(p50),
+            human(p99)
+        );
     }
     text
 }
@@ -241,10 +247,10 @@ mod tests {
     fn state() -> State {
         State {
             elapsed: 4.2,
-            wanted: 200,
+            expected: 200,
             churn_s: None,
             failed: 1,
-            gone: 80,
+            deleted: 80,
             places: [("provisioning", 3), ("bound", 4), ("attached", 6), ("running", 10), ("going", 9)],
             phases: vec![("provision", 109, 0.021, 0.04), ("start", 99, 0.2, 0.35)],
             life: Some((1.1, 1.6)),
@@ -254,7 +260,7 @@ mod tests {
     #[test]
     fn the_view_shows_where_volumes_are() {
         insta::assert_snapshot!("live_view", view(&state(), Style::PLAIN));
-        let many = State { gone: 123_456, wanted: 200_000, failed: 9_999, elapsed: 35_999.0, ..state() };
+        let many = State { deleted: 123_456, expected: 200_000, failed: 9_999, elapsed: 35_999.0, ..state() };
         let text = view(&many, Style::PLAIN);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }

@@ -121,8 +121,8 @@ mod tests {
         (1..=1000).for_each(|ms| durations.add(f64::from(ms) / 1e3));
         let q = durations.quantiles("total");
         assert_eq!((q.count, q.avg), (1000, 0.5005));
-        for (got, wanted) in [(q.p50, 0.5), (q.p95, 0.95), (q.p99, 0.99), (q.min, 0.001), (q.max, 1.0)] {
-            assert!((got / wanted - 1.0_f64).abs() < 0.001, "{got} instead of {wanted}");
+        for (got, expected) in [(q.p50, 0.5), (q.p95, 0.95), (q.p99, 0.99), (q.min, 0.001), (q.max, 1.0)] {
+            assert!((got / expected - 1.0_f64).abs() < 0.001, "{got} instead of {expected}");
         }
     }
 }

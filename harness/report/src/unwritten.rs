@@ -19,7 +19,7 @@ pub struct ReportError {
 
 impl ReportError {
     /// The report page could not be created.
-    pub(super) fn of_page(error: RebuildError) -> Self {
+    pub(super) fn from_rebuild(error: RebuildError) -> Self {
         match error {
             RebuildError::File { path, source } => Self { path, source },
             RebuildError::Events(_) | RebuildError::Summary { .. } => {

@@ -309,7 +309,7 @@ impl Session {
     /// The resource usage of the run's processes, without [`api_requests`](Self::api_requests). It blocks for a fraction of a millisecond per process.
     pub fn usage(&self) -> Usage {
         let loop_devices = self.cluster.loop_devices();
-        Usage { loop_devices, ..usage::of_tree(&self.cluster.controllers()) }
+        Usage { loop_devices, ..usage::process_tree(&self.cluster.controllers()) }
     }
 
     /// See [`Cluster::api_requests`].

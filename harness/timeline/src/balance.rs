@@ -81,25 +81,25 @@ impl Timeline {
             left.push((LeakKind::Claim, format!("{uid} (not observed yet)")));
             return;
         };
-        if claim.gone.is_none() {
+        if claim.deleted.is_none() {
             left.push((LeakKind::Claim, claim.key.to_string()));
         }
         let pods = claim.pods.iter().filter_map(|uid| self.state.pods.get(uid));
-        left.extend(pods.filter(|pod| pod.gone.is_none()).map(|pod| (LeakKind::Pod, pod.key.to_string())));
+        left.extend(pods.filter(|pod| pod.deleted.is_none()).map(|pod| (LeakKind::Pod, pod.key.to_string())));
         let attachments =
-            self.state.attachments_of(&claim.volume).filter(|attachment| attachment.gone.is_none());
+            self.state.attachments_of(&claim.volume).filter(|attachment| attachment.deleted.is_none());
         // A deleted volume is no longer detached by any component.
-        let gone = self.state.volumes.get(&claim.volume).is_none_or(|volume| volume.gone.is_some());
-        let gone = if gone { ", which no longer exists," } else { "" };
+        let deleted = self.state.volumes.get(&claim.volume).is_none_or(|volume| volume.deleted.is_some());
+        let deleted = if deleted { ", which no longer exists," } else { "" };
         left.extend(attachments.map(|attachment| {
             let (volume, node) = (&attachment.volume, &attachment.node);
             // A volume is not detached from a node that reports it as in use.
             let mounted =
                 if self.is_mounted_in_pod(claim, node) { ", where it is still mounted" } else { "" };
-            (LeakKind::Attachment, format!("{} of {volume}{gone} on {node}{mounted}", attachment.name))
+            (LeakKind::Attachment, format!("{} of {volume}{deleted} on {node}{mounted}", attachment.name))
         }));
         if let Some(volume) = self.state.volumes.get(&claim.volume).filter(|volume| volume.claim == uid) {
-            if volume.gone.is_none() {
+            if volume.deleted.is_none() {
                 left.push((LeakKind::Volume, claim.volume.clone()));
             }
             self.add_volume((volume.driver.clone(), volume.handle.clone()), balance);
@@ -149,11 +149,11 @@ impl Timeline {
 
     /// A retained snapshot remains in the driver, too, until it is imported and deleted.
     fn add_snapshot(&self, uid: &str, snapshot: &Snapshot, balance: &mut Balance) {
-        if snapshot.gone.is_none() {
+        if snapshot.deleted.is_none() {
             balance.left.push((LeakKind::Snapshot, snapshot.key.to_string()));
         }
         let Some(content) = self.state.snapshots.content(uid) else { return };
-        if content.gone.is_none() {
+        if content.deleted.is_none() {
             balance.left.push((LeakKind::SnapshotContent, content.name.clone()));
         }
         if content.point_in_time.is_some() {
@@ -181,14 +181,17 @@ impl Timeline {
     pub(super) fn exists(&self, subject: &SubjectKey) -> bool {
         match subject {
             SubjectKey::Claim(uid) => self.state.claims.get(uid).is_some_and(|claim| {
-                claim.gone.is_none() || self.state.volume_of_claim(claim).is_some_and(|v| v.gone.is_none())
+                claim.deleted.is_none()
+                    || self.state.volume_of_claim(claim).is_some_and(|v| v.deleted.is_none())
             }),
-            SubjectKey::Attachment(uid) => self.state.attachments.get(uid).is_some_and(|a| a.gone.is_none()),
-            SubjectKey::Pod(uid) => self.state.pods.get(uid).is_some_and(|pod| pod.gone.is_none()),
+            SubjectKey::Attachment(uid) => {
+                self.state.attachments.get(uid).is_some_and(|a| a.deleted.is_none())
+            }
+            SubjectKey::Pod(uid) => self.state.pods.get(uid).is_some_and(|pod| pod.deleted.is_none()),
             SubjectKey::NodeVolume(key) => self.sets.staged.contains(key),
             SubjectKey::Snapshot(uid) => {
                 let snapshot = self.state.snapshots.snapshots.get(uid);
-                snapshot.is_some_and(|snapshot| snapshot.gone.is_none())
+                snapshot.is_some_and(|snapshot| snapshot.deleted.is_none())
             }
         }
     }

@@ -318,8 +318,8 @@ impl Timeline {
     fn count_attachment(&mut self, uid: &str) -> Option<Event> {
         let attachment = self.state.attachments.get(uid)?;
         let volume = self.state.volumes.get(&attachment.volume)?;
-        let (kind, fact) = match (attachment.attached, attachment.gone) {
-            (Some(_), Some(gone)) => (TransitionKind::Detach, gone),
+        let (kind, fact) = match (attachment.attached, attachment.deleted) {
+            (Some(_), Some(deleted)) => (TransitionKind::Detach, deleted),
             (Some(attached), None) => (TransitionKind::Attach, attached),
             (None, _) => return None,
         };

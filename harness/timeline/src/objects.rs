@@ -24,7 +24,7 @@ pub(super) struct Claim {
     /// The volume that it refers to, or that refers to it.
     pub volume: String,
     pub bound: Option<Fact>,
-    pub gone: Option<Fact>,
+    pub deleted: Option<Fact>,
     pub requested: i64,
     /// Sizes that were requested after its creation.
     pub expansions: Vec<Expansion>,
@@ -73,7 +73,7 @@ pub(super) struct Volume {
     /// Whether the reclaim policy is Delete.
     pub reclaimed: bool,
     pub created: Option<Fact>,
-    pub gone: Option<Fact>,
+    pub deleted: Option<Fact>,
     pub capacity: Growth,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Attachment {
     pub created: Option<Fact>,
     pub attached: Option<Fact>,
     pub deleting: Option<Fact>,
-    pub gone: Option<Fact>,
+    pub deleted: Option<Fact>,
 }
 
 /// A pod with claims.
@@ -103,5 +103,5 @@ pub(super) struct PodState {
     pub ready: Option<Fact>,
     pub deleting: Option<Fact>,
     pub terminated: Option<Fact>,
-    pub gone: Option<Fact>,
+    pub deleted: Option<Fact>,
 }

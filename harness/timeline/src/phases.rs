@@ -54,13 +54,13 @@ impl<'a> Facts<'a> {
     /// The phases of a subject that were not reported yet.
     pub fn phases(&self, subject: &'a SubjectKey) -> Vec<Measured<'a>> {
         let mut phases = match subject {
-            SubjectKey::Claim(uid) => self.state.claims.get(uid).map(|claim| self.of_claim(uid, claim)),
+            SubjectKey::Claim(uid) => self.state.claims.get(uid).map(|claim| self.claim_phases(uid, claim)),
             SubjectKey::Attachment(uid) => {
-                self.state.attachments.get(uid).map(|one| self.of_attachment(uid, one))
+                self.state.attachments.get(uid).map(|one| self.attachment_phases(uid, one))
             }
-            SubjectKey::NodeVolume(key) => Some(self.of_node_volume(key)),
-            SubjectKey::Pod(uid) => self.state.pods.get(uid).map(|pod| self.of_pod(uid, pod)),
-            SubjectKey::Snapshot(uid) => self.of_snapshot(uid),
+            SubjectKey::NodeVolume(key) => Some(self.node_volume_phases(key)),
+            SubjectKey::Pod(uid) => self.state.pods.get(uid).map(|pod| self.pod_phases(uid, pod)),
+            SubjectKey::Snapshot(uid) => self.snapshot_phases(uid),
         }
         .unwrap_or_default();
         if let Some(done) = self.done.get(subject) {
@@ -69,7 +69,7 @@ impl<'a> Facts<'a> {
         phases
     }
 
-    fn of_claim(&self, uid: &str, claim: &'a Claim) -> Vec<Measured<'a>> {
+    fn claim_phases(&self, uid: &str, claim: &'a Claim) -> Vec<Measured<'a>> {
         let volume = self.state.volume_of_claim(claim);
         let driver = volume.map_or(claim.provisioner.as_deref().unwrap_or_default(), |v| v.driver.as_str());
         let ids =
@@ -115,9 +115,15 @@ impl<'a> Facts<'a> {
             }
         }
         if let Some(volume) = volume.filter(|v| v.reclaimed) {
-            let attachments = self.state.attachments_of(&claim.volume).map(|attachment| attachment.gone);
-            let start = latest_end(std::iter::once(claim.gone).chain(attachments));
-            phases.push(measured(Phase::Delete, 0, start, volume.gone, at_handle(CsiMethod::DeleteVolume)));
+            let attachments = self.state.attachments_of(&claim.volume).map(|attachment| attachment.deleted);
+            let start = latest_end(std::iter::once(claim.deleted).chain(attachments));
+            phases.push(measured(
+                Phase::Delete,
+                0,
+                start,
+                volume.deleted,
+                at_handle(CsiMethod::DeleteVolume),
+            ));
         }
         phases
     }
@@ -143,7 +149,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The phases of a snapshot, which are attributed to its source claim.
-    fn of_snapshot(&self, uid: &str) -> Option<Vec<Measured<'a>>> {
+    fn snapshot_phases(&self, uid: &str) -> Option<Vec<Measured<'a>>> {
         let snapshot = self.state.snapshots.snapshots.get(uid)?;
         let (claim_uid, claim) = self.state.claim_named(snapshot.claim.as_ref()?)?;
         let content = self.state.snapshots.content(uid);
@@ -163,10 +169,10 @@ impl<'a> Facts<'a> {
             driver,
         };
         let point_in_time = content.and_then(|content| content.point_in_time);
-        let wanted = latest([Some(snapshot.created), claim.bound]);
+        let expected = latest([Some(snapshot.created), claim.bound]);
         let volume = content.map(|content| &content.volume);
         let mut phases =
-            vec![measured(Phase::SnapshotCreate, CsiMethod::CreateSnapshot, volume, wanted, point_in_time)];
+            vec![measured(Phase::SnapshotCreate, CsiMethod::CreateSnapshot, volume, expected, point_in_time)];
         if point_in_time.is_some() {
             // Until a snapshot is ready, its CreateSnapshot is repeated.
             phases.push(measured(
@@ -180,7 +186,7 @@ impl<'a> Facts<'a> {
         Some(phases)
     }
 
-    fn of_pod(&self, uid: &'a str, pod: &'a PodState) -> Vec<Measured<'a>> {
+    fn pod_phases(&self, uid: &'a str, pod: &'a PodState) -> Vec<Measured<'a>> {
         let ids = || SubjectIds { pod: uid.to_owned(), node: pod.node.clone(), ..SubjectIds::default() };
         let first = self.state.claims_of(pod).flatten().next();
         let driver =
@@ -211,7 +217,7 @@ impl<'a> Facts<'a> {
             published.push(claim.and_then(|claim| {
                 self.calls.in_pods.get(&(uid.to_owned(), claim.volume.clone()))?.published
             }));
-            phases.extend(claim.into_iter().flat_map(|claim| self.of_pod_volume(uid, pod, claim)));
+            phases.extend(claim.into_iter().flat_map(|claim| self.pod_volume_phases(uid, pod, claim)));
         }
         phases.push(measured(Phase::Start, latest(published), pod.ready, Vec::new()));
         let ended_before =
@@ -234,7 +240,7 @@ impl<'a> Facts<'a> {
         of_claims.filter_map(|(start, end)| Some(Span::between(start?.at, end?.at))).collect()
     }
 
-    fn of_pod_volume(&self, uid: &'a str, pod: &'a PodState, claim: &'a Claim) -> Vec<Measured<'a>> {
+    fn pod_volume_phases(&self, uid: &'a str, pod: &'a PodState, claim: &'a Claim) -> Vec<Measured<'a>> {
         let Some(volume) = self.state.volume_of_claim(claim) else { return Vec::new() };
         let known = self.calls.in_pods.get(&(uid.to_owned(), claim.volume.clone()));
         let handle: Handle = (volume.driver.clone(), volume.handle.clone());
@@ -286,7 +292,7 @@ impl<'a> Facts<'a> {
             return volume.created;
         }
         let here = self.state.attachments_of(name).filter(|attachment| attachment.node == node);
-        let then = here.filter(|a| a.gone.is_none_or(|gone| at.is_none_or(|at| gone.at >= at)));
+        let then = here.filter(|a| a.deleted.is_none_or(|deleted| at.is_none_or(|at| deleted.at >= at)));
         then.min_by_key(|a| a.created.map(|created| created.at)).and_then(|a| a.attached)
     }
 
@@ -310,7 +316,7 @@ impl<'a> Facts<'a> {
         scheduled.reduce(|first, next| if first.is_after(&next) { next } else { first })
     }
 
-    fn of_attachment(&self, uid: &str, attachment: &'a Attachment) -> Vec<Measured<'a>> {
+    fn attachment_phases(&self, uid: &str, attachment: &'a Attachment) -> Vec<Measured<'a>> {
         let claim = self.state.claim_of_volume(&attachment.volume);
         let Some(volume) = self.state.volumes.get(&attachment.volume) else { return Vec::new() };
         // The subject may be known before its own observation: reported now, it would be reported twice.
@@ -334,14 +340,14 @@ impl<'a> Facts<'a> {
             driver: &volume.driver,
         };
         let claim = claim.map(|(_, claim)| claim);
-        let wanted = claim.and_then(|claim| {
+        let expected = claim.and_then(|claim| {
             latest([self.first_pod(claim, &attachment.node, attachment.created), claim.bound])
         });
         let freed = self.freed(claim, attachment);
         let attach_from = match freed {
             // At an unknown time, which may be the last.
-            Some(end) if end.at == UNSEEN => wanted.and(freed),
-            Some(_) | None => last_known([wanted, freed]).filter(|_| wanted.is_some()),
+            Some(end) if end.at == UNSEEN => expected.and(freed),
+            Some(_) | None => last_known([expected, freed]).filter(|_| expected.is_some()),
         };
         let attach =
             measured(Phase::Attach, CsiMethod::ControllerPublishVolume, attach_from, attachment.attached);
@@ -352,7 +358,7 @@ impl<'a> Facts<'a> {
                 Phase::Detach,
                 CsiMethod::ControllerUnpublishVolume,
                 start,
-                attachment.gone,
+                attachment.deleted,
             ));
         }
         phases
@@ -364,8 +370,8 @@ impl<'a> Facts<'a> {
             return None;
         }
         let created = attachment.created?;
-        let before = self.state.attachments_of(&attachment.volume).filter_map(|other| other.gone);
-        latest_end(before.filter(|gone| created.is_after(gone)).map(Some))
+        let before = self.state.attachments_of(&attachment.volume).filter_map(|other| other.deleted);
+        latest_end(before.filter(|deleted| created.is_after(deleted)).map(Some))
     }
 
     /// When the node of an attachment no longer used its volume: it was unstaged, or unpublished by a
@@ -391,14 +397,14 @@ impl<'a> Facts<'a> {
             let Some(known) = self.calls.in_pods.get(&(uid.clone(), name.to_owned())) else { continue };
             match (known.published.filter(|published| published.at <= at), known.unpublished) {
                 (Some(_), Some(unpublished)) => last.push(Some(unpublished)),
-                (Some(_), None) if pod.gone.is_none() => return None,
+                (Some(_), None) if pod.deleted.is_none() => return None,
                 (Some(_) | None, _) => {}
             }
         }
         Some(last_known(last))
     }
 
-    fn of_node_volume(&self, key: &'a NodeVolumeKey) -> Vec<Measured<'a>> {
+    fn node_volume_phases(&self, key: &'a NodeVolumeKey) -> Vec<Measured<'a>> {
         let (handle, node) = key;
         let mut phases = Vec::new();
         for (nth, cycle) in self.calls.on_nodes.get(key).into_iter().flatten().enumerate() {

@@ -89,7 +89,7 @@ impl Timeline {
         let Some(known) = known else { return false };
         // A retained volume may belong to another claim by now.
         let has_volume = self.state.volumes.get(&known.volume).is_none_or(|volume| volume.claim == claim);
-        has_volume && self.state.attachments_of(&known.volume).any(|attachment| attachment.gone.is_none())
+        has_volume && self.state.attachments_of(&known.volume).any(|attachment| attachment.deleted.is_none())
     }
 
     /// Whether a phase may start with the end of an attachment, by uid, that no longer exists: the attach to another node,
@@ -97,7 +97,7 @@ impl Timeline {
     pub fn has_successor(&self, attachment: &str) -> bool {
         let attachment = self.state.attachments.get(attachment);
         let claim = attachment.and_then(|attachment| self.state.claim_of_volume(&attachment.volume));
-        claim.is_some_and(|(uid, claim)| claim.gone.is_some() || !self.waiting(uid).is_empty())
+        claim.is_some_and(|(uid, claim)| claim.deleted.is_some() || !self.waiting(uid).is_empty())
     }
 
     /// Removes claims, by uid, that no longer exist: as [`Timeline::forget`], after their phases without a known end or

@@ -22,7 +22,7 @@ pub(super) struct Snapshot {
     pub claim: Option<ObjectKey>,
     pub created: Fact,
     pub ready: Option<Fact>,
-    pub gone: Option<Fact>,
+    pub deleted: Option<Fact>,
 }
 
 /// A VolumeSnapshotContent.
@@ -37,7 +37,7 @@ pub(super) struct Content {
     pub group: Option<Handle>,
     /// When the handle became known.
     pub point_in_time: Option<Fact>,
-    pub gone: Option<Fact>,
+    pub deleted: Option<Fact>,
 }
 
 /// All of them.
@@ -57,12 +57,12 @@ pub(super) struct Snapshots {
 
 impl Snapshots {
     /// Records a snapshot; returns its uid.
-    pub fn observe_snapshot(&mut self, object: &VolumeSnapshot, fact: Fact, gone: bool) -> Option<String> {
+    pub fn observe_snapshot(&mut self, object: &VolumeSnapshot, fact: Fact, deleted: bool) -> Option<String> {
         let uid = object.metadata.uid.clone()?;
         let key = claimcheck_informer::key_of(object);
         let claim = object.spec.source.persistent_volume_claim_name.as_ref();
         let claim = claim.map(|claim| ObjectKey::new(&key.namespace, claim));
-        if !gone {
+        if !deleted {
             self.names.insert(key.clone(), uid.clone());
         }
         if let Some(claim) = &claim {
@@ -73,13 +73,13 @@ impl Snapshots {
             claim,
             created: fact,
             ready: None,
-            gone: None,
+            deleted: None,
         });
         if object.is_ready() {
             known.ready.get_or_insert(fact);
         }
-        if gone {
-            known.gone.get_or_insert(fact);
+        if deleted {
+            known.deleted.get_or_insert(fact);
         }
         Some(uid)
     }
@@ -89,7 +89,7 @@ impl Snapshots {
         &mut self,
         object: &VolumeSnapshotContent,
         fact: Fact,
-        gone: bool,
+        deleted: bool,
     ) -> Option<String> {
         let snapshot = object.spec.volume_snapshot_ref.uid.clone()?;
         let volume = object.spec.source.volume_handle.clone()?;
@@ -104,8 +104,8 @@ impl Snapshots {
             known.handle = (object.spec.driver.clone(), handle.to_owned());
             known.point_in_time.get_or_insert(fact);
         }
-        if gone {
-            known.gone.get_or_insert(fact);
+        if deleted {
+            known.deleted.get_or_insert(fact);
         }
         Some(snapshot)
     }
@@ -151,9 +151,10 @@ impl Snapshots {
                 self.made_from.remove(&source);
             }
         }
-        let gone = |uid: &String| self.snapshots.get(uid).is_some_and(|snapshot| snapshot.gone.is_some());
+        let deleted =
+            |uid: &String| self.snapshots.get(uid).is_some_and(|snapshot| snapshot.deleted.is_some());
         let uids: Vec<String> =
-            self.of_claims.get(claim).into_iter().flatten().filter(|uid| gone(uid)).cloned().collect();
+            self.of_claims.get(claim).into_iter().flatten().filter(|uid| deleted(uid)).cloned().collect();
         let mut handles = Vec::new();
         for uid in &uids {
             handles.extend(self.contents.remove(uid).map(|content| content.handle));

@@ -90,8 +90,8 @@ impl State {
             let requested = (handle.0.clone(), claim.volume);
             handles = vec![handle, requested];
         }
-        let gone = |uid: &&String| self.pods.get(*uid).is_none_or(|pod| pod.gone.is_some());
-        let pods: Vec<String> = claim.pods.iter().filter(gone).cloned().collect();
+        let deleted = |uid: &&String| self.pods.get(*uid).is_none_or(|pod| pod.deleted.is_some());
+        let pods: Vec<String> = claim.pods.iter().filter(deleted).cloned().collect();
         for pod in &pods {
             self.pods.remove(pod);
         }
@@ -162,16 +162,16 @@ impl State {
         let fact = Fact::watched(change.at, version(change.object.metadata()));
         let uid = change.object.metadata().uid.clone().unwrap_or_default();
         match &change.object {
-            Object::Claim(claim) => self.observe_claim(uid, claim, fact, change.gone),
-            Object::Volume(volume) => self.observe_volume(uid, volume, fact, change.gone),
-            Object::Attachment(attachment) => self.observe_attachment(uid, attachment, fact, change.gone),
-            Object::Pod(pod) => self.observe_pod(uid, pod, fact, change.gone),
+            Object::Claim(claim) => self.observe_claim(uid, claim, fact, change.deleted),
+            Object::Volume(volume) => self.observe_volume(uid, volume, fact, change.deleted),
+            Object::Attachment(attachment) => self.observe_attachment(uid, attachment, fact, change.deleted),
+            Object::Pod(pod) => self.observe_pod(uid, pod, fact, change.deleted),
             Object::Snapshot(snapshot) => {
-                let seen = self.snapshots.observe_snapshot(snapshot, fact, change.gone);
+                let seen = self.snapshots.observe_snapshot(snapshot, fact, change.deleted);
                 seen.map_or(Touched::Nothing, Touched::Snapshot)
             }
             Object::Content(content) => {
-                let seen = self.snapshots.observe_content(content, fact, change.gone);
+                let seen = self.snapshots.observe_content(content, fact, change.deleted);
                 seen.map_or(Touched::Nothing, Touched::Snapshot)
             }
             Object::Driver(driver) => {
@@ -188,7 +188,7 @@ impl State {
             }
             Object::Node(node) => {
                 let name = node.metadata.name.clone().unwrap_or_default();
-                match change.gone || is_lost(node) {
+                match change.deleted || is_lost(node) {
                     true => self.lost_nodes.insert(name),
                     false => self.lost_nodes.remove(&name),
                 };
@@ -202,7 +202,7 @@ impl State {
         uid: String,
         object: &PersistentVolumeClaim,
         fact: Fact,
-        gone: bool,
+        deleted: bool,
     ) -> Touched {
         let known = self.claims.entry(uid.clone()).or_default();
         let (spec, status) = (object.spec.as_ref(), object.status.as_ref());
@@ -244,21 +244,21 @@ impl State {
         if let Some(expansion) = known.expansions.last_mut().filter(|_| pending) {
             expansion.pending.get_or_insert(fact);
         }
-        if gone {
-            known.gone.get_or_insert(fact);
+        if deleted {
+            known.deleted.get_or_insert(fact);
         }
         let claim_key = known.key.clone();
         if let Some(volume) = self.volume_of.get(&uid) {
             known.volume.clone_from(volume);
         }
-        self.resolve(claim_key, &uid, gone);
+        self.resolve(claim_key, &uid, deleted);
         Touched::Claim(uid)
     }
 
     /// Resolves this claim for the pods that refer to its name.
-    fn resolve(&mut self, claim: ObjectKey, uid: &str, gone: bool) {
+    fn resolve(&mut self, claim: ObjectKey, uid: &str, deleted: bool) {
         // Its name is kept: a pod that used it may be observed only now.
-        if gone {
+        if deleted {
             return;
         }
         for pod in self.waiting.remove(&claim).unwrap_or_default() {
@@ -268,9 +268,9 @@ impl State {
     }
 
     /// Whether a claim was already deleted at the time of a fact.
-    fn was_gone(&self, claim: &str, fact: &Fact) -> bool {
-        let gone = self.claims.get(claim).and_then(|claim| claim.gone);
-        gone.is_some_and(|gone| fact.is_after(&gone))
+    fn was_deleted(&self, claim: &str, fact: &Fact) -> bool {
+        let deleted = self.claims.get(claim).and_then(|claim| claim.deleted);
+        deleted.is_some_and(|deleted| fact.is_after(&deleted))
     }
 
     fn use_claim(&mut self, pod: &str, claim: ObjectKey, uid: &str) {
@@ -280,7 +280,13 @@ impl State {
         self.claims.entry(uid.to_owned()).or_default().pods.insert(pod.to_owned());
     }
 
-    fn observe_volume(&mut self, uid: String, object: &PersistentVolume, fact: Fact, gone: bool) -> Touched {
+    fn observe_volume(
+        &mut self,
+        uid: String,
+        object: &PersistentVolume,
+        fact: Fact,
+        deleted: bool,
+    ) -> Touched {
         let name = object.metadata.name.clone().unwrap_or_default();
         let Some(spec) = object.spec.as_ref() else { return Touched::Nothing };
         let known = self.volumes.entry(name.clone()).or_default();
@@ -303,8 +309,8 @@ impl State {
         if let Some(bytes) = size.and_then(quantity::bytes) {
             known.capacity.observe(bytes, fact);
         }
-        if gone {
-            known.gone.get_or_insert(fact);
+        if deleted {
+            known.deleted.get_or_insert(fact);
         }
         let Some(claim) = spec.claim_ref.as_ref().and_then(|r| r.uid.clone()) else {
             return Touched::Nothing;
@@ -322,7 +328,7 @@ impl State {
         uid: String,
         object: &VolumeAttachment,
         fact: Fact,
-        gone: bool,
+        deleted: bool,
     ) -> Touched {
         let known = self.attachments.entry(uid.clone()).or_default();
         known.name = object.metadata.name.clone().unwrap_or_default();
@@ -332,17 +338,17 @@ impl State {
         if object.status.as_ref().is_some_and(|status| status.attached) {
             known.attached.get_or_insert(fact);
         }
-        if object.metadata.deletion_timestamp.is_some() || gone {
+        if object.metadata.deletion_timestamp.is_some() || deleted {
             known.deleting.get_or_insert(fact);
         }
-        if gone {
-            known.gone.get_or_insert(fact);
+        if deleted {
+            known.deleted.get_or_insert(fact);
         }
         self.attachments_of.entry(known.volume.clone()).or_default().insert(uid.clone());
         Touched::Attachment(uid)
     }
 
-    fn observe_pod(&mut self, uid: String, object: &Pod, fact: Fact, gone: bool) -> Touched {
+    fn observe_pod(&mut self, uid: String, object: &Pod, fact: Fact, deleted: bool) -> Touched {
         if !self.pods.contains_key(&uid) {
             let claims: Vec<ObjectKey> = pod_claims(object).map(|used| used.claim).collect();
             if claims.is_empty() {
@@ -351,8 +357,9 @@ impl State {
             let pod = PodState { key: key(&object.metadata), created: Some(fact), ..PodState::default() };
             self.pods.insert(uid.clone(), pod);
             for claim in claims {
-                let there = self.claim_names.get(&claim).filter(|uid| !self.was_gone(uid, &fact)).cloned();
-                match there {
+                let present =
+                    self.claim_names.get(&claim).filter(|uid| !self.was_deleted(uid, &fact)).cloned();
+                match present {
                     Some(claim_uid) => self.use_claim(&uid, claim, &claim_uid),
                     None => {
                         self.waiting.entry(claim.clone()).or_default().insert(uid.clone());
@@ -374,14 +381,14 @@ impl State {
         if is_ready(object) {
             known.ready.get_or_insert(fact);
         }
-        if object.metadata.deletion_timestamp.is_some() || gone {
+        if object.metadata.deletion_timestamp.is_some() || deleted {
             known.deleting.get_or_insert(fact);
         }
-        if containers_ended(object) || gone {
+        if containers_ended(object) || deleted {
             known.terminated.get_or_insert(fact);
         }
-        if gone {
-            known.gone.get_or_insert(fact);
+        if deleted {
+            known.deleted.get_or_insert(fact);
         }
         Touched::Pod(uid)
     }
@@ -464,7 +471,7 @@ impl State {
         let names = self.handles.get(&(driver.to_owned(), handle.to_owned()))?;
         let alive = names.iter().filter_map(|name| Some((name, self.volumes.get(name)?)));
         alive
-            .filter(|(_, volume)| volume.gone.is_none_or(|gone| gone.at >= at))
+            .filter(|(_, volume)| volume.deleted.is_none_or(|deleted| deleted.at >= at))
             .min_by_key(|(_, volume)| volume.created.map(|fact| fact.at))
             .map(|(name, _)| name.as_str())
     }

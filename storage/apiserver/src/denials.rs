@@ -103,7 +103,7 @@ mod tests {
             ("a", Method::GET, "/api/v1/namespaces/m/pods/q/status"),
             ("a", Method::GET, "/metrics"),
         ] {
-            denials.record(user, &Action::of_request(&method, path, &Query::default()), "");
+            denials.record(user, &Action::from_request(&method, path, &Query::default()), "");
         }
         let texts: Vec<String> = denials.all().iter().map(ToString::to_string).collect();
         let expected = [

@@ -76,7 +76,7 @@ fn parts(rows: &[&'static Resource]) -> (Map<String, Value>, Map<String, Value>)
         schemas.insert(name.to_owned(), schema);
     }
     for (row, kind) in rows.iter().filter_map(|row| Some((row, row.custom?))) {
-        let metadata = schema::of_kind(META, "ObjectMeta");
+        let metadata = schema::kind_shape(META, "ObjectMeta");
         let metadata = metadata.map_or(Value::Null, describe_shape);
         let mut described = custom::openapi::schema(row, kind, metadata);
         let texts = descriptions::of(PLAIN);
@@ -111,8 +111,8 @@ fn described(rows: &[&Resource]) -> Vec<&'static Object> {
     }
     let mut found = Vec::new();
     let shape = |row: &&Resource| match row.custom {
-        Some(_) => schema::of_kind(META, "ObjectMeta"),
-        None => schema::of_kind(row.group, row.kind),
+        Some(_) => schema::kind_shape(META, "ObjectMeta"),
+        None => schema::kind_shape(row.group, row.kind),
     };
     for shape in rows.iter().filter_map(shape) {
         visit(shape, &mut found);
@@ -142,7 +142,7 @@ fn scalars() -> [(&'static str, Value); 4] {
 fn describe_object(object: &'static Object, rows: &[&Resource]) -> Value {
     let mut described = describe_fields(object);
     let row = rows.iter().filter(|row| row.custom.is_none()).find(|row| {
-        let of_row = schema::of_kind(row.group, row.kind).and_then(Shape::object);
+        let of_row = schema::kind_shape(row.group, row.kind).and_then(Shape::object);
         of_row.is_some_and(|of_row| std::ptr::eq(of_row, object))
     });
     if let Some(row) = row {
@@ -330,7 +330,7 @@ fn describe_operation(row: &Resource, action: &str) -> Value {
         .collect();
     let schema = match row.custom {
         Some(_) => Some(json!({ "$ref": format!("#/components/schemas/{}", custom::openapi::name(row)) })),
-        None => schema::of_kind(row.group, row.kind).map(describe_shape),
+        None => schema::kind_shape(row.group, row.kind).map(describe_shape),
     };
     let body = json!({ "application/json": { "schema": schema } });
     let mut operation = json!({
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     fn described(group: &str, kind: &str) -> Value {
-        let object = schema::of_kind(group, kind).and_then(Shape::object).unwrap();
+        let object = schema::kind_shape(group, kind).and_then(Shape::object).unwrap();
         describe_object(object, &[])
     }
 

@@ -63,8 +63,8 @@ fn merge_objects(
     }
     for (name, value) in patch {
         if let Some(field) = name.strip_prefix("$deleteFromPrimitiveList/") {
-            if let (Some(Value::Array(items)), Value::Array(gone)) = (original.get_mut(field), value) {
-                items.retain(|item| !gone.contains(item));
+            if let (Some(Value::Array(items)), Value::Array(deleted)) = (original.get_mut(field), value) {
+                items.retain(|item| !deleted.contains(item));
             }
             continue;
         }
@@ -200,11 +200,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schema::of_kind;
+    use crate::schema::kind_shape;
 
     /// The part of a pod with the field `name`.
     fn shape_with(name: &str) -> Option<&'static Shape> {
-        let pod = of_kind("", "Pod").unwrap();
+        let pod = kind_shape("", "Pod").unwrap();
         let spec = pod.field("spec");
         let parts = [spec, pod.field("metadata"), pod.field("status"), below(spec, "containers")];
         parts.into_iter().flatten().find(|shape| shape.field(name).is_some())

@@ -38,7 +38,7 @@ fn request(user: &str, path: &str) -> Option<Unserved> {
     if !user.starts_with("system:serviceaccount:") {
         return None;
     }
-    let action = Action::of_request(&Method::GET, path, &Query::default());
+    let action = Action::from_request(&Method::GET, path, &Query::default());
     let ActionTarget::Resource(target) = action.target else { return None };
     let version = path.split('/').filter(|segment| !segment.is_empty()).skip(1);
     let version: Vec<&str> = version.take(if target.group.is_empty() { 1 } else { 2 }).collect();

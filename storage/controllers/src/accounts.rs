@@ -39,18 +39,18 @@ impl Accounts {
     /// # Errors
     /// One is no token.
     pub fn new(cache: &str, controllers: &BTreeMap<Name, String>) -> Result<Self, InvalidToken> {
-        let of_controller = |(name, token): (&Name, &String)| Ok((*name, bearer(token)?));
-        let controllers = controllers.iter().map(of_controller).collect::<Result<_, _>>()?;
+        let with_header = |(name, token): (&Name, &String)| Ok((*name, bearer(token)?));
+        let controllers = controllers.iter().map(with_header).collect::<Result<_, _>>()?;
         Ok(Self { cache: bearer(cache)?, controllers })
     }
 
     /// The client with the credentials of the cache.
-    pub(crate) fn of_cache(&self, client: &Client) -> Client {
+    pub(crate) fn for_cache(&self, client: &Client) -> Client {
         with_credentials(client, self.cache.clone())
     }
 
     /// The client with the credentials of a controller; without any if it has no account.
-    pub(crate) fn of_controller(&self, client: &Client, name: Name) -> Client {
+    pub(crate) fn for_controller(&self, client: &Client, name: Name) -> Client {
         match self.controllers.get(&name) {
             Some(header) => with_credentials(client, header.clone()),
             None => client.clone(),
@@ -93,9 +93,9 @@ mod tests {
         let tokens = BTreeMap::from([(Name::Binder, "of-binder\n".to_owned())]);
         let accounts = Accounts::new("of-cache", &tokens).unwrap();
         for client in [
-            accounts.of_cache(&client),
-            accounts.of_controller(&client, Name::Binder),
-            accounts.of_controller(&client, Name::Scheduler),
+            accounts.for_cache(&client),
+            accounts.for_controller(&client, Name::Binder),
+            accounts.for_controller(&client, Name::Scheduler),
         ] {
             client.send(http::Request::get("/api").body(Body::empty()).unwrap()).await.unwrap();
         }

@@ -119,7 +119,7 @@ pub const ONCE_POD: &str = "ReadWriteOncePod";
 
 /// Whether the claim requests an access mode.
 pub fn wants_mode(claim: &PersistentVolumeClaim, mode: &str) -> bool {
-    claim.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten()).any(|wanted| wanted == mode)
+    claim.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten()).any(|expected| expected == mode)
 }
 
 /// Why a volume cannot serve a claim.

@@ -40,7 +40,7 @@ pub enum OwnerError {
 }
 
 /// The owners to write; `None` for the CSIDriver.
-pub async fn of_capacities(
+pub async fn capacity_owners(
     client: &Client,
     namespace: &str,
     owner: &CapacityOwner,
@@ -154,7 +154,7 @@ mod tests {
 
         let owner = async |level| {
             let owner = CapacityOwner::Pod { name: "pod".to_owned(), level };
-            of_capacities(&client, NAMESPACE, &owner).await
+            capacity_owners(&client, NAMESPACE, &owner).await
         };
         for (level, expected) in [(0, pod), (1, middle), (2, top)] {
             let found = owner(level).await.unwrap().unwrap();
@@ -163,8 +163,8 @@ mod tests {
         let error = owner(3).await.unwrap_err().to_string();
         assert!(error.contains("DaemonSet kube-system/top has no controlling owner"), "{error}");
 
-        let nothing = of_capacities(&client, NAMESPACE, &CapacityOwner::Nothing).await.unwrap();
+        let nothing = capacity_owners(&client, NAMESPACE, &CapacityOwner::Nothing).await.unwrap();
         assert_eq!(nothing, Some(Vec::new()));
-        assert_eq!(of_capacities(&client, NAMESPACE, &CapacityOwner::Driver).await.unwrap(), None);
+        assert_eq!(capacity_owners(&client, NAMESPACE, &CapacityOwner::Driver).await.unwrap(), None);
     }
 }

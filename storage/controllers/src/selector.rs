@@ -15,7 +15,7 @@ type Labels = BTreeMap<String, String>;
 pub fn selects(selector: Option<&LabelSelector>, labels: Option<&Labels>) -> bool {
     let Some(selector) = selector else { return true };
     let value = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
-    let equal = selector.match_labels.iter().flatten().all(|(key, wanted)| value(key) == Some(wanted));
+    let equal = selector.match_labels.iter().flatten().all(|(key, expected)| value(key) == Some(expected));
     let mut expressions = selector.match_expressions.iter().flatten();
     equal
         && expressions.all(|expression| {
@@ -53,7 +53,7 @@ pub fn holds(term: &NodeSelectorTerm, node: &Node) -> bool {
 /// Whether a requirement matches an object's value, if any. An unknown operator (the API server rejects those)
 /// matches nothing.
 fn compares(operator: &str, value: Option<&str>, values: &[String]) -> bool {
-    let listed = |value: &str| values.iter().any(|wanted| wanted == value);
+    let listed = |value: &str| values.iter().any(|expected| expected == value);
     let compared = |ordering: std::cmp::Ordering| {
         let numbers =
             value.and_then(|value| value.parse::<i64>().ok()).zip(values.first()?.parse::<i64>().ok());

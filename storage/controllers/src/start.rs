@@ -288,14 +288,14 @@ pub async fn run(
     let reads = names.iter().fold(KindSet::default(), |kinds, name| kinds.union(reads(*name, options)));
     let agent = format!("{CACHE_AGENT}/{}", env!("CARGO_PKG_VERSION"));
     let of_cache = match &options.accounts {
-        Some(accounts) => accounts.of_cache(&client),
+        Some(accounts) => accounts.for_cache(&client),
         None => client.clone(),
     };
     let informer = Informer::start(named(&of_cache, &agent), reads, &Watch::default());
     let mut running = JoinSet::new();
     for name in names {
         let client = match &options.accounts {
-            Some(accounts) => accounts.of_controller(&client, *name),
+            Some(accounts) => accounts.for_controller(&client, *name),
             None => client.clone(),
         };
         let client = match options.requests {

@@ -110,7 +110,7 @@ impl Driver {
 
     /// The same handle, which adds the secrets and tokens of its requests to these.
     #[must_use]
-    pub fn remembering(self, known: KnownSecrets) -> Self {
+    pub fn with_known_secrets(self, known: KnownSecrets) -> Self {
         self.changed(|context| context.known = Some(known))
     }
 

@@ -230,8 +230,8 @@ mod tests {
     async fn calls_are_recorded_with_their_volume_and_their_status() {
         let mut chain = chain();
         let mut node = NodeClient::new(connect(&chain.endpoint));
-        let wanted = NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/t".into() };
-        let mut request = tonic::Request::new(wanted);
+        let expected = NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/t".into() };
+        let mut request = tonic::Request::new(expected);
         request.metadata_mut().insert("wanted-status", MetadataValue::from_static("10"));
         let status = node.node_unpublish_volume(request).await.unwrap_err();
         assert_eq!(status.code(), Code::Aborted);
@@ -251,9 +251,9 @@ mod tests {
         let services = Services::default().with(Echo);
         let (component, name) = ("node/n1".to_owned(), "d.io".to_owned());
         tokio::spawn(serve_tapped(server, services, tap, component, name, std::future::pending()));
-        let wanted = NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/t".into() };
+        let expected = NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/t".into() };
         let mut node = NodeClient::new(connect(&Endpoint::Unix(path)));
-        node.node_unpublish_volume(wanted).await.unwrap();
+        node.node_unpublish_volume(expected).await.unwrap();
         let (start, end) = (records.recv().await.unwrap(), records.recv().await.unwrap());
         assert_eq!((start.driver.as_deref(), start.volume_id.as_deref()), (Some("d.io"), Some("v")));
         assert_eq!((start.id, Some(Code::Ok)), (end.id, end.code()));
@@ -265,8 +265,8 @@ mod tests {
         let Endpoint::Unix(outer) = &chain.endpoint else { unreachable!("it is one") };
         let inner = outer.with_file_name("driver.sock");
         let code = async || {
-            let wanted = NodeUnpublishVolumeRequest::default();
-            let answer = NodeClient::new(connect(&chain.endpoint)).node_unpublish_volume(wanted).await;
+            let expected = NodeUnpublishVolumeRequest::default();
+            let answer = NodeClient::new(connect(&chain.endpoint)).node_unpublish_volume(expected).await;
             answer.map_or_else(|status| status.code(), |_| Code::Ok)
         };
         assert_eq!(code().await, Code::Ok);

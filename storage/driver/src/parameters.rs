@@ -63,7 +63,7 @@ impl Parameters {
     pub fn parse(raw: &BTreeMap<String, String>) -> Result<Self> {
         fields::map("parameters", raw)?;
         let mut parsed = Self::default();
-        for (key, value) in of_driver(raw) {
+        for (key, value) in driver_parameters(raw) {
             if key != KIND {
                 let reason = format!("unknown key {:?}; the only key is \"kind\"", fields::clip(key));
                 return Err(Error::invalid("parameters", reason));
@@ -79,7 +79,7 @@ impl Parameters {
 }
 
 /// Parameters without those of the sidecars.
-pub(crate) fn of_driver(raw: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
+pub(crate) fn driver_parameters(raw: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
     raw.iter().filter(|(key, _)| !key.starts_with(PROVISIONER_PREFIX))
 }
 

@@ -238,11 +238,11 @@ impl Driver {
     /// Removes those marks in a volume's directory that are `wanted`, judged by the node that created them, and
     /// thaws the file systems behind them: also where the mount at the mark disappeared with the driver's
     /// container, since the file system is then still frozen.
-    pub(crate) fn remove_marks(&self, id: &VolumeId, wanted: impl Fn(&NodeId) -> bool) -> Result<()> {
+    pub(crate) fn remove_marks(&self, id: &VolumeId, expected: impl Fn(&NodeId) -> bool) -> Result<()> {
         let dir = self.store.dir(id);
         for name in self.host.list_dir(&dir).doing("list", &dir)? {
             let Some((node, device)) = parse_mark(&name) else { continue };
-            if !wanted(&node) {
+            if !expected(&node) {
                 continue;
             }
             let mark = dir.join(&name);

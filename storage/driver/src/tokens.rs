@@ -88,15 +88,15 @@ mod tests {
     #[test]
     fn only_good_tokens_count() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let wanted = ["vault".to_owned()];
+        let expected = ["vault".to_owned()];
         let tokens = |audience: &str, token: &str, expires: &str| {
             let json = format!(r#"{{"{audience}":{{"token":"{token}","expirationTimestamp":"{expires}"}}}}"#);
             BTreeMap::from([(KEY.to_owned(), json)])
         };
         let none = BTreeMap::new();
         let good = tokens("vault", "secret", "2026-01-01T00:00:01Z");
-        check(&wanted, None, &good, &none, now).unwrap();
-        check(&wanted, None, &none, &good, now).unwrap();
+        check(&expected, None, &good, &none, now).unwrap();
+        check(&expected, None, &none, &good, now).unwrap();
         check(&[], None, &none, &none, now).unwrap();
         let garbage = BTreeMap::from([(KEY.to_owned(), "secret".to_owned())]);
         let table = [
@@ -107,17 +107,17 @@ mod tests {
             (&tokens("vault", "", "2026-01-01T00:00:01Z"), Code::Unauthenticated, "empty"),
         ];
         for (context, code, words) in table {
-            let error = check(&wanted, None, context, &none, now).unwrap_err();
+            let error = check(&expected, None, context, &none, now).unwrap_err();
             assert_eq!(error.code(), code, "{error}");
             assert!(error.to_string().contains(words) && !error.to_string().contains("secret"), "{error}");
         }
         let (in_context, in_secrets) = (Some(TokenField::VolumeContext), Some(TokenField::Secrets));
-        check(&wanted, in_context, &good, &none, now).unwrap();
-        check(&wanted, in_secrets, &none, &good, now).unwrap();
+        check(&expected, in_context, &good, &none, now).unwrap();
+        check(&expected, in_secrets, &none, &good, now).unwrap();
         for (field, context, secrets) in
             [(in_context, &none, &good), (in_context, &good, &good), (in_secrets, &good, &none)]
         {
-            let error = check(&wanted, field, context, secrets, now).unwrap_err();
+            let error = check(&expected, field, context, secrets, now).unwrap_err();
             assert_eq!(error.code(), Code::InvalidArgument, "{error}");
             assert!(error.to_string().contains("serviceAccountTokenInSecrets"), "{error}");
         }

@@ -52,19 +52,19 @@ macro_rules! in_tree {
 
 impl InTree {
     /// `None` if it is not such a volume.
-    pub fn of_volume(spec: &PersistentVolumeSpec) -> Option<Self> {
+    pub fn from_volume(spec: &PersistentVolumeSpec) -> Option<Self> {
         in_tree!(spec)
     }
 
     /// `None` if the pod's volume does not contain the source of such a volume.
-    pub fn of_pod_volume(volume: &Volume) -> Option<Self> {
+    pub fn from_pod_volume(volume: &Volume) -> Option<Self> {
         in_tree!(volume)
     }
 
     /// The volumes that a pod contains the sources of.
-    pub fn of_pod(pod: &Pod) -> impl Iterator<Item = Self> {
+    pub fn in_pod(pod: &Pod) -> impl Iterator<Item = Self> {
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        volumes.filter_map(Self::of_pod_volume)
+        volumes.filter_map(Self::from_pod_volume)
     }
 
     /// Upstream: `GetUniqueVolumeName` in `pkg/volume/util/util.go`.
@@ -117,7 +117,7 @@ mod tests {
             (json!({"nfs": {"server": "s", "path": "/"}}), None),
             (json!({"csi": {"driver": "d", "volumeHandle": "h"}}), None),
         ] {
-            let found = InTree::of_volume(&serde_json::from_value(source.clone()).unwrap());
+            let found = InTree::from_volume(&serde_json::from_value(source.clone()).unwrap());
             assert_eq!(found.map(|volume| volume.unique).as_deref(), expected, "{source}");
         }
     }

@@ -275,7 +275,7 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
                 let dispensable = is_unserved(&error) || (is_recent(K::CACHED_AS) && is_forbidden(&error));
                 if !dispensable {
                     warn!(kind = K::CACHED_AS.name(), %error, "the watch failed and will be restarted");
-                    shared.still_pending(K::CACHED_AS, response::of_watch(&error));
+                    shared.still_pending(K::CACHED_AS, response::watch_error(&error));
                 } else if !synced {
                     synced = true;
                     shared.no_longer_pending(K::CACHED_AS);

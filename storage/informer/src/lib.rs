@@ -45,5 +45,5 @@ pub use informer::{Delays, Informer, Options, Pending, Watchable, is_forbidden, 
 pub use queue::{Outcome, Queue};
 pub use reflector::{Reflector, Step};
 pub use source::{DataSource, data_source, elsewhere_term};
-pub use store::{Delta, Store, is_gone, is_newer, key_of};
+pub use store::{Delta, Store, is_deleted, is_newer, key_of};
 pub use world::{Cached, Change, Kind, KindSet, Object, World};

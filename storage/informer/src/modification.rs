@@ -43,7 +43,7 @@ impl Progress {
 }
 
 /// The claim's desired class; empty for none.
-pub fn wanted(claim: &PersistentVolumeClaim) -> &str {
+pub fn expected(claim: &PersistentVolumeClaim) -> &str {
     let class = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref());
     class.unwrap_or_default()
 }
@@ -126,9 +126,10 @@ pub fn with_conditions(
 }
 
 /// The claim's conditions without these.
-pub fn without(claim: &PersistentVolumeClaim, gone: &[Condition]) -> Vec<PersistentVolumeClaimCondition> {
-    let gone = |old: &&PersistentVolumeClaimCondition| gone.iter().any(|gone| gone.name() == old.type_);
-    conditions(claim).iter().filter(|old| !gone(old)).cloned().collect()
+pub fn without(claim: &PersistentVolumeClaim, deleted: &[Condition]) -> Vec<PersistentVolumeClaimCondition> {
+    let deleted =
+        |old: &&PersistentVolumeClaimCondition| deleted.iter().any(|deleted| deleted.name() == old.type_);
+    conditions(claim).iter().filter(|old| !deleted(old)).cloned().collect()
 }
 
 /// The claim's conditions without those of a modification.

@@ -12,7 +12,7 @@ pub fn message(error: &kube::Error) -> String {
 }
 
 /// The same of a watch.
-pub fn of_watch(error: &watcher::Error) -> String {
+pub fn watch_error(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
@@ -33,6 +33,6 @@ mod tests {
         let text = "secrets \"s\" not found";
         let error = || kube::Error::Api(Box::new(Status::failure(text, "NotFound").with_code(404)));
         assert_eq!(message(&error()), text);
-        assert_eq!(of_watch(&watcher::Error::InitialListFailed(error())), text);
+        assert_eq!(watch_error(&watcher::Error::InitialListFailed(error())), text);
     }
 }

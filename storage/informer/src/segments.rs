@@ -29,7 +29,7 @@ impl NodeSegments {
         }
         let (old, new) = change.both::<Node>();
         for (keys, counts) in self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            let [old, new] = [old, new].map(|node| of_node(node?, keys));
+            let [old, new] = [old, new].map(|node| node_segments(node?, keys));
             if old == new {
                 continue;
             }
@@ -55,7 +55,7 @@ impl NodeSegments {
         }
         drop(known);
         let mut counts = BTreeMap::<Segments, usize>::new();
-        for segments in nodes.iter().filter_map(|node| of_node(node, keys)) {
+        for segments in nodes.iter().filter_map(|node| node_segments(node, keys)) {
             *counts.entry(segments).or_default() += 1;
         }
         let distinct = counts.keys().cloned().collect();
@@ -66,7 +66,7 @@ impl NodeSegments {
 }
 
 /// The node's values of these labels, if it has all of them.
-fn of_node(node: &Node, keys: &[String]) -> Option<Segments> {
+fn node_segments(node: &Node, keys: &[String]) -> Option<Segments> {
     let labels = node.metadata.labels.as_ref();
     keys.iter().map(|key| Some((key.clone(), labels?.get(key)?.clone()))).collect()
 }

@@ -110,8 +110,8 @@ mod tests {
             api_group: None,
         };
         claim.spec.get_or_insert_default().data_source_ref = Some(source);
-        let there = Box::new(DataSource::Claim(ObjectKey::new("there", "s")));
-        let expected = DataSource::Elsewhere { namespace: "there".into(), source: there };
+        let present = Box::new(DataSource::Claim(ObjectKey::new("there", "s")));
+        let expected = DataSource::Elsewhere { namespace: "there".into(), source: present };
         assert_eq!(data_source(&claim), Some(expected.clone()));
         assert_eq!(expected.to_string(), elsewhere_term("there"));
     }

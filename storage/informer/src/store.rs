@@ -117,7 +117,7 @@ impl<K: Indexed> Store<K> {
         if self.tombstones.bury(object.metadata()) {
             return None;
         }
-        if is_gone(object.metadata()) {
+        if is_deleted(object.metadata()) {
             return self.remove(&object);
         }
         let key = key_of(&*object);
@@ -149,7 +149,7 @@ impl<K: Indexed> Store<K> {
         let mut deltas = Vec::new();
         let mut unlisted: HashSet<ObjectKey> = self.objects.keys().cloned().collect();
         for object in objects {
-            if is_gone(object.metadata()) || self.tombstones.outlast(object.metadata(), version) {
+            if is_deleted(object.metadata()) || self.tombstones.outlast(object.metadata(), version) {
                 continue;
             }
             let key = key_of(&*object);
@@ -267,7 +267,7 @@ fn is_same(a: &ObjectMeta, b: &ObjectMeta) -> bool {
 }
 
 /// Whether the object is being deleted, without a remaining finalizer or grace period.
-pub fn is_gone(meta: &ObjectMeta) -> bool {
+pub fn is_deleted(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
         && meta.finalizers.as_ref().is_none_or(Vec::is_empty)
         && meta.deletion_grace_period_seconds.is_none_or(|seconds| seconds == 0)

@@ -40,7 +40,7 @@ fn an_attachment_is_listed_while_its_volume_does_not_exist() {
     assert_eq!(names(&world, driver), ["b", "c"]);
     world.forget(Kind::Attachment, &ObjectKey::cluster("b"));
     assert_eq!(names(&world, driver), ["c"]);
-    world.apply(of_attacher(attachment("c", "w", "n1", true), other));
+    world.apply(with_attacher(attachment("c", "w", "n1", true), other));
     assert_eq!(names(&world, driver), [""; 0]);
     assert_eq!(names(&world, other), ["c"]);
 }
@@ -89,7 +89,7 @@ fn at<K: Metadata<Ty = ObjectMeta>>(mut object: K, version: usize) -> K {
     object
 }
 
-fn of_attacher(mut attachment: VolumeAttachment, attacher: &str) -> VolumeAttachment {
+fn with_attacher(mut attachment: VolumeAttachment, attacher: &str) -> VolumeAttachment {
     attacher.clone_into(&mut attachment.spec.attacher);
     attachment
 }
@@ -98,7 +98,7 @@ fn take(world: &mut World, step: Step, version: usize) {
     let new_volume = |number: u8| at(volume(&format!("v{number}"), "fast", "1Gi"), version);
     let new_attachment = |name: u8, volume: u8, attacher: usize| {
         let attachment = attachment(&format!("a{name}"), &format!("v{volume}"), "n1", true);
-        at(of_attacher(attachment, ATTACHERS[attacher]), version)
+        at(with_attacher(attachment, ATTACHERS[attacher]), version)
     };
     match step {
         Step::ApplyVolume(number) => drop(world.apply(new_volume(number))),

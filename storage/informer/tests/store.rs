@@ -357,8 +357,8 @@ fn free_volumes_are_found_by_their_access_modes_fewest_first() {
         volume.spec.as_mut().unwrap().access_modes = Some(modes(has));
         world.apply(volume);
     }
-    let found = |wanted: &[&str]| {
-        let terms = available_with("fast", &modes(wanted));
+    let found = |expected: &[&str]| {
+        let terms = available_with("fast", &modes(expected));
         let found = terms.iter().flat_map(|term| names(&world.volumes, VolumeBy::AvailableWith, term));
         found.collect::<Vec<_>>()
     };

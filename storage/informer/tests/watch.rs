@@ -75,8 +75,8 @@ async fn the_world_follows_the_api_server() {
     claims.patch("after", &PatchParams::default(), &patch).await.unwrap();
     next(&mut changes).await;
     claims.delete("after", &DeleteParams::default()).await.unwrap();
-    let gone = next(&mut changes).await;
-    assert!(gone.key.name == "after" && gone.new.is_none());
+    let deleted = next(&mut changes).await;
+    assert!(deleted.key.name == "after" && deleted.new.is_none());
     assert_eq!(informer.read().claims.len(), 1);
 }
 

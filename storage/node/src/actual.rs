@@ -86,7 +86,7 @@ pub struct ActualVolume {
 
 impl ActualVolume {
     /// Nothing is mounted and no operation is in progress: the entry can be removed.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_deleted(&self) -> bool {
         self.device.is_none() && self.pods.is_empty() && self.running.is_none()
     }
 }
@@ -110,7 +110,7 @@ impl Actual {
     }
 
     /// The volumes that are, or may be, mounted in a pod, including those with a mount in progress.
-    pub fn of_pod(&self, pod: &PodUid) -> impl Iterator<Item = &VolumeKey> {
+    pub fn volumes_of_pod(&self, pod: &PodUid) -> impl Iterator<Item = &VolumeKey> {
         self.by_pod.get(pod).into_iter().flatten()
     }
 
@@ -159,7 +159,7 @@ impl Actual {
         if let Some(pod) = operation.target() {
             self.index(key, pod);
         }
-        self.forget_if_gone(key);
+        self.forget_if_deleted(key);
     }
 
     /// The volume's form in containers.
@@ -202,15 +202,15 @@ impl Actual {
     }
 
     /// Drops the entry of a volume that has no mounts and is not desired.
-    pub fn forget_if_unwanted(&mut self, key: &VolumeKey) {
-        if self.volumes.get(key).is_some_and(ActualVolume::is_gone) {
+    pub fn forget_if_unused(&mut self, key: &VolumeKey) {
+        if self.volumes.get(key).is_some_and(ActualVolume::is_deleted) {
             self.volumes.remove(key);
         }
     }
 
-    fn forget_if_gone(&mut self, key: &VolumeKey) {
+    fn forget_if_deleted(&mut self, key: &VolumeKey) {
         // The entry of a volume that failed to mount stays: it holds the backoff.
-        if self.volumes.get(key).is_some_and(|v| v.is_gone() && v.backoff.is_empty()) {
+        if self.volumes.get(key).is_some_and(|v| v.is_deleted() && v.backoff.is_empty()) {
             self.volumes.remove(key);
         }
     }

@@ -97,7 +97,7 @@ pub enum AgentError {
     Runtime(#[from] RuntimeError),
     /// The container runtime exited while the agent was running.
     #[error("the container runtime exited, and with it all containers: restart the node")]
-    RuntimeGone,
+    RuntimeStopped,
     /// The plugin directory cannot be watched.
     #[error("cannot watch {} for plugins", path.display())]
     Plugins {
@@ -398,7 +398,7 @@ struct Loop<R, H> {
 impl<R: Runtime, H: Host> Loop<R, H> {
     async fn run(&mut self, sources: &mut Sources) -> Result<(), AgentError> {
         loop {
-            let mut event = Some(sources.next(self.next_turn).await.ok_or(AgentError::RuntimeGone)?);
+            let mut event = Some(sources.next(self.next_turn).await.ok_or(AgentError::RuntimeStopped)?);
             while let Some(happened) = event {
                 self.take(happened);
                 event = sources.ready();
@@ -429,7 +429,7 @@ impl<R: Runtime, H: Host> Loop<R, H> {
             Event::Volume(notice) => self.volumes.notice(notice, moment(now)),
             Event::Pod(done) => drop(self.due.insert(self.pods.done(done, now))),
             Event::Plugin(PluginEvent::Registered(driver)) => self.volumes.driver_registered(*driver),
-            Event::Plugin(PluginEvent::Gone { name }) => self.volumes.driver_gone(&name),
+            Event::Plugin(PluginEvent::Gone { name }) => self.volumes.driver_unregistered(&name),
             // The client may have disconnected.
             Event::Asked(question) => drop(question.send(self.volumes.survey())),
             Event::Timer => self.due.extend(self.pods.expired(moment(now))),
@@ -450,7 +450,7 @@ impl<R: Runtime, H: Host> Loop<R, H> {
         // A new pod may have taken the name.
         let old = old.map(|pod| uid_of(pod)).filter(|old| new.is_none_or(|new| uid_of(new) != *old));
         if let Some(uid) = old {
-            self.pods.gone(&uid);
+            self.pods.deleted(&uid);
             self.due.insert(uid);
         }
     }
@@ -484,7 +484,7 @@ impl<R: Runtime, H: Host> Loop<R, H> {
         let volumes = &self.volumes;
         let wants = self.pods.settle(uid, volumes.volumes(uid), |name| volumes.mounted_at(uid, name), now);
         match wants {
-            Some(true) if self.pods.is_gone(uid) => self.volumes.hold(uid),
+            Some(true) if self.pods.is_deleted(uid) => self.volumes.hold(uid),
             Some(true) => {
                 if let Some(pod) = self.pods.pod(uid) {
                     self.volumes.want(pod, moment(now));

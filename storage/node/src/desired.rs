@@ -45,15 +45,15 @@ impl Desired {
 
     /// Replaces a pod's volumes; an empty list removes the pod. Returns the volumes that
     /// this changed.
-    pub fn set_pod(&mut self, pod: &PodUid, wanted: Vec<VolumeUse>) -> BTreeSet<VolumeKey> {
+    pub fn set_pod(&mut self, pod: &PodUid, expected: Vec<VolumeUse>) -> BTreeSet<VolumeKey> {
         let mut touched = BTreeSet::new();
-        let keys: BTreeSet<VolumeKey> = wanted.iter().map(|w| w.key.clone()).collect();
+        let keys: BTreeSet<VolumeKey> = expected.iter().map(|w| w.key.clone()).collect();
         let before = self.by_pod.remove(pod).unwrap_or_default();
         for key in before.difference(&keys) {
             self.leave(key, pod);
             touched.insert(key.clone());
         }
-        for VolumeUse { key, spec, mount } in wanted {
+        for VolumeUse { key, spec, mount } in expected {
             let volume = self
                 .volumes
                 .entry(key.clone())
@@ -84,19 +84,19 @@ impl Desired {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::wanted;
+    use crate::testing::volume_use;
 
     #[test]
     fn a_volume_is_desired_while_a_pod_uses_it() {
         let mut desired = Desired::default();
         let (one, two) = (PodUid::from("one"), PodUid::from("two"));
-        let key = wanted("v", "one").key;
+        let key = volume_use("v", "one").key;
 
-        assert_eq!(desired.set_pod(&one, vec![wanted("v", "one")]), BTreeSet::from([key.clone()]));
-        assert_eq!(desired.set_pod(&two, vec![wanted("v", "two")]), BTreeSet::from([key.clone()]));
+        assert_eq!(desired.set_pod(&one, vec![volume_use("v", "one")]), BTreeSet::from([key.clone()]));
+        assert_eq!(desired.set_pod(&two, vec![volume_use("v", "two")]), BTreeSet::from([key.clone()]));
         assert_eq!(desired.get(&key).map(|v| v.pods.len()), Some(2));
         // Setting the same again changes and wakes nothing.
-        assert_eq!(desired.set_pod(&two, vec![wanted("v", "two")]), BTreeSet::new());
+        assert_eq!(desired.set_pod(&two, vec![volume_use("v", "two")]), BTreeSet::new());
 
         assert_eq!(desired.set_pod(&one, vec![]), BTreeSet::from([key.clone()]));
         assert_eq!(desired.get(&key).map(|v| v.pods.len()), Some(1));

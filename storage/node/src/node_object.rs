@@ -55,12 +55,12 @@ pub struct RegisterError {
 /// If the API server rejects it.
 pub async fn register(client: &Client, config: &Config, port: u16) -> Result<Node, RegisterError> {
     let api: Api<Node> = Api::all(client.clone());
-    let (name, wanted) = (&config.name, node(config, port));
+    let (name, expected) = (&config.name, node(config, port));
     let registered = async {
-        let found = match api.create(&PostParams::default(), &wanted).await {
+        let found = match api.create(&PostParams::default(), &expected).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 // Labels that users and drivers have set stay.
-                let meta = &wanted.metadata;
+                let meta = &expected.metadata;
                 // Null removes the value of an agent with another flag.
                 let managed = meta.annotations.as_ref().and_then(|a| a.get(CONTROLLER_MANAGED_ATTACH));
                 let annotations = json!({CONTROLLER_MANAGED_ATTACH: managed});
@@ -74,7 +74,7 @@ pub async fn register(client: &Client, config: &Config, port: u16) -> Result<Nod
             true if known == Some(&endpoints(port)) => return Ok(found),
             // The agent before us had another port.
             true => json!({"daemonEndpoints": endpoints(port)}),
-            false => json!(wanted.status),
+            false => json!(expected.status),
         };
         let status = Patch::Merge(json!({"status": status}));
         api.patch_status(name, &PatchParams::default(), &status).await

@@ -43,7 +43,7 @@ pub struct Problem {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Population {
     /// Volumes to mount; two names for one claim are one volume.
-    pub wanted: Vec<VolumeUse>,
+    pub expected: Vec<VolumeUse>,
     /// Volumes that cannot be mounted, yet or ever.
     pub problems: Vec<Problem>,
 }
@@ -55,17 +55,17 @@ pub struct Population {
 /// still `pending` waits: what the cache lacks may exist.
 pub fn populate(pod: &Pod, world: &World, pending: &Pending, before: Option<&Population>) -> Population {
     let mut population = Population {
-        wanted: before.map(|before| before.wanted.clone()).unwrap_or_default(),
+        expected: before.map(|before| before.expected.clone()).unwrap_or_default(),
         problems: Vec::new(),
     };
     let mut index: BTreeMap<VolumeKey, usize> = population
-        .wanted
+        .expected
         .iter()
         .enumerate()
-        .map(|(position, wanted)| (wanted.key.clone(), position))
+        .map(|(position, expected)| (expected.key.clone(), position))
         .collect();
     let resolved: BTreeSet<String> =
-        population.wanted.iter().flat_map(|wanted| wanted.mount.names.iter().cloned()).collect();
+        population.expected.iter().flat_map(|expected| expected.mount.names.iter().cloned()).collect();
     let Some(spec) = &pod.spec else { return population };
     let used = UsedNames::of(pod);
     // A volume that no container mounts is not mounted either.
@@ -73,16 +73,16 @@ pub fn populate(pod: &Pod, world: &World, pending: &Pending, before: Option<&Pop
     for volume in volumes.filter(|volume| !resolved.contains(&volume.name)) {
         match unlisted(pod, volume, pending).map_or_else(|| resolve(pod, volume, &used, world), Err) {
             Err(problem) => population.problems.push(problem),
-            Ok(wanted) => match index.get(&wanted.key) {
+            Ok(expected) => match index.get(&expected.key) {
                 // Published once; writable if one of the pod's two names is.
                 Some(&first) => {
-                    let mount = &mut population.wanted[first].mount;
-                    mount.read_only &= wanted.mount.read_only;
-                    mount.names.extend(wanted.mount.names);
+                    let mount = &mut population.expected[first].mount;
+                    mount.read_only &= expected.mount.read_only;
+                    mount.names.extend(expected.mount.names);
                 }
                 None => {
-                    index.insert(wanted.key.clone(), population.wanted.len());
-                    population.wanted.push(wanted);
+                    index.insert(expected.key.clone(), population.expected.len());
+                    population.expected.push(expected);
                 }
             },
         }
@@ -167,17 +167,18 @@ fn resolve(pod: &Pod, volume: &Volume, used: &UsedNames<'_>, world: &World) -> R
     if let Some(by) = pod_claims(pod).find(|claim| claim.volume == volume.name) {
         let source =
             Source { pod, volume, claim: &by.claim, ephemeral: by.ephemeral, read_only: by.read_only };
-        let (wanted, mode) = source.resolve(world).map_err(|(waiting, message)| problem(waiting, message))?;
+        let (expected, mode) =
+            source.resolve(world).map_err(|(waiting, message)| problem(waiting, message))?;
         check_mode(volume, mode, used).map_err(|message| problem(false, message))?;
-        return Ok(wanted);
+        return Ok(expected);
     }
-    let (key, spec, read_only) = of_pod(pod, volume).map_err(|message| problem(false, message))?;
+    let (key, spec, read_only) = pod_volume(pod, volume).map_err(|message| problem(false, message))?;
     check_mode(volume, "Filesystem", used).map_err(|message| problem(false, message))?;
     Ok(VolumeUse { key, spec, mount: pod_mount(pod, volume, volume.name.clone(), read_only) })
 }
 
 /// A pod-local volume.
-fn of_pod(pod: &Pod, volume: &Volume) -> Result<(VolumeKey, VolumeSpec, bool), String> {
+fn pod_volume(pod: &Pod, volume: &Volume) -> Result<(VolumeKey, VolumeSpec, bool), String> {
     let uid = uid_of(pod);
     if let Some(csi) = &volume.csi {
         let key = VolumeKey::inline(&csi.driver, &uid, &volume.name);
@@ -281,14 +282,18 @@ impl Source<'_> {
             return Err(failed(true, &format!("PV {name} is bound to another claim")));
         }
         let mode = pv_spec.volume_mode.as_deref().unwrap_or("Filesystem");
-        let (key, spec) = self.of_volume(name, pv).map_err(|what| failed(false, &what))?;
+        let (key, spec) = self.persistent_volume(name, pv).map_err(|what| failed(false, &what))?;
         // The PV's own `readOnly` is for ControllerPublishVolume alone: upstream's `getReadOnlyFromSpec`.
         let mount = pod_mount(self.pod, self.volume, name.to_owned(), self.read_only);
         Ok((VolumeUse { key, spec, mount }, mode))
     }
 
     /// The PV's specification on this node.
-    fn of_volume(&self, name: &str, pv: &PersistentVolume) -> Result<(VolumeKey, VolumeSpec), String> {
+    fn persistent_volume(
+        &self,
+        name: &str,
+        pv: &PersistentVolume,
+    ) -> Result<(VolumeKey, VolumeSpec), String> {
         let spec = pv.spec.as_ref();
         if let Some(csi) = spec.and_then(|spec| spec.csi.as_ref()) {
             let volume = csi_volume(name, pv, csi);

@@ -47,7 +47,7 @@ fn pod(claims: &[&str], others: Vec<Volume>, mounted: &[&str]) -> Pod {
 }
 
 fn keys(population: &Population) -> Vec<VolumeKey> {
-    population.wanted.iter().map(|wanted| wanted.key.clone()).collect()
+    population.expected.iter().map(|expected| expected.key.clone()).collect()
 }
 
 fn problem(population: &Population) -> (bool, &str) {
@@ -63,11 +63,11 @@ fn a_volume_with_a_file_of_variables_is_mounted_though_no_container_mounts_it() 
         ..Volume::default()
     };
     let mut pod = pod(&[], vec![scratch], &[]);
-    assert_eq!(populate(&pod, &world(Vec::new()), &Pending::new(), None).wanted.len(), 0);
+    assert_eq!(populate(&pod, &world(Vec::new()), &Pending::new(), None).expected.len(), 0);
     let reference = json!({"fileKeyRef": {"volumeName": "scratch", "path": "env", "key": "K"}});
     let variable = json!([{"name": "A", "valueFrom": reference}]);
     pod.spec.as_mut().unwrap().containers[0].env = Some(serde_json::from_value(variable).unwrap());
-    assert_eq!(populate(&pod, &world(Vec::new()), &Pending::new(), None).wanted.len(), 1);
+    assert_eq!(populate(&pod, &world(Vec::new()), &Pending::new(), None).expected.len(), 1);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_bound_claim_is_a_csi_volume() {
     let world = world(vec![bound("a"), bound("b")]);
     let population = populate(&pod(&["a", "b"], vec![], &["a"]), &world, &Pending::new(), None);
     assert_eq!(keys(&population), [VolumeKey::csi(DRIVER, "handle-pv-a")], "b is not mounted by anyone");
-    let mount = &population.wanted[0].mount;
+    let mount = &population.expected[0].mount;
     assert_eq!((mount.directory.as_str(), mount.read_only), ("pv-a", false));
     assert_eq!(population.problems, []);
 }
@@ -131,9 +131,9 @@ fn a_claim_used_twice_is_published_once() {
     volumes[0].persistent_volume_claim.as_mut().unwrap().read_only = Some(true);
     volumes[1].name = "again".into();
     let population = populate(&pod, &world, &Pending::new(), None);
-    assert_eq!(population.wanted.len(), 1);
-    assert_eq!(population.wanted[0].mount.names, ["a", "again"]);
-    assert!(!population.wanted[0].mount.read_only, "one of the two may write");
+    assert_eq!(population.expected.len(), 1);
+    assert_eq!(population.expected[0].mount.names, ["a", "again"]);
+    assert!(!population.expected[0].mount.read_only, "one of the two may write");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn volumes_of_the_node_and_volumes_that_it_lacks() {
     let names = ["empty", "huge", "host", "secret", "inline", "other"];
     let pod = pod(&[], vec![empty, huge, host, secret, inline, other], &names);
     let population = populate(&pod, &World::default(), &Pending::new(), None);
-    let of = |name: &str| population.wanted.iter().find(|wanted| wanted.mount.names == [name]).unwrap();
+    let of = |name: &str| population.expected.iter().find(|expected| expected.mount.names == [name]).unwrap();
     let local = |plugin, name: &str| VolumeKey::Local { plugin, pod: uid_of(&pod), name: name.into() };
     assert_eq!(of("empty").key, local(Plugin::EmptyDir, "empty"));
     let path = HostPath { path: "/etc".into(), kind: HostPathKind::Directory };
@@ -206,7 +206,7 @@ fn a_claim_may_be_a_path_of_the_node() {
         volume.spec = serde_json::from_value(spec).unwrap();
         let population =
             populate(&pod(&["a"], vec![], &["a"]), &world(vec![(claim, volume)]), &Pending::new(), None);
-        let specs: Vec<&VolumeSpec> = population.wanted.iter().map(|wanted| &wanted.spec).collect();
+        let specs: Vec<&VolumeSpec> = population.expected.iter().map(|expected| &expected.spec).collect();
         match kind {
             Some(kind) => assert_eq!(specs, [&VolumeSpec::HostPath(HostPath { path: "/x".into(), kind })]),
             None => assert!(!problem(&population).0, "{:?}", population.problems),
@@ -224,7 +224,7 @@ fn the_pod_and_not_the_pv_makes_a_volume_read_only() {
         let volumes = pod.spec.as_mut().unwrap().volumes.as_mut().unwrap();
         volumes[0].persistent_volume_claim.as_mut().unwrap().read_only = Some(claim);
         let population = populate(&pod, &world(vec![(bound_claim, bound_volume)]), &Pending::new(), None);
-        assert_eq!(population.wanted[0].mount.read_only, expected, "claim {claim}, volume {volume}");
+        assert_eq!(population.expected[0].mount.read_only, expected, "claim {claim}, volume {volume}");
     }
 }
 
@@ -239,7 +239,7 @@ fn a_group_comes_with_its_policy() {
             ..PodSecurityContext::default()
         });
         let population = populate(&pod, &world(vec![bound("a")]), &Pending::new(), None);
-        assert_eq!(population.wanted[0].mount.fs_group, Some(FsGroup { gid: 7, on_root_mismatch }));
+        assert_eq!(population.expected[0].mount.fs_group, Some(FsGroup { gid: 7, on_root_mismatch }));
     }
 }
 

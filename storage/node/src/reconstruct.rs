@@ -269,7 +269,7 @@ mod tests {
         // One without a record is only removed.
         let unsaid = VolumeKey::Local { plugin: Plugin::Csi, pod: pod.clone(), name: "unsaid".into() };
         assert!(found.actual.get(&unsaid).is_some());
-        assert_eq!(found.actual.of_pod(&pod).count(), 4);
+        assert_eq!(found.actual.volumes_of_pod(&pod).count(), 4);
     }
 
     /// Its directory may lack the tmpfs, the mode or the group.

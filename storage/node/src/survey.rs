@@ -96,7 +96,7 @@ async fn stats(mounted: &MountedVolume) -> Vec<Reading> {
     match mounted.driver.driver.node().node_get_volume_stats(request).await {
         Ok(answer) => {
             let usage = answer.into_inner().usage;
-            usage.iter().flat_map(|usage| of_usage(usage, &mounted.claim)).collect()
+            usage.iter().flat_map(|usage| usage_readings(usage, &mounted.claim)).collect()
         }
         Err(error) => {
             tracing::debug!(claim = %mounted.claim, %error, "cannot get volume statistics");
@@ -105,7 +105,7 @@ async fn stats(mounted: &MountedVolume) -> Vec<Reading> {
     }
 }
 
-fn of_usage(usage: &VolumeUsage, claim: &ObjectKey) -> Vec<Reading> {
+fn usage_readings(usage: &VolumeUsage, claim: &ObjectKey) -> Vec<Reading> {
     let metrics: [&'static Metric; 3] = match usage.unit() {
         Unit::Bytes => [&STATS_CAPACITY, &STATS_AVAILABLE, &STATS_USED],
         Unit::Inodes => [&STATS_INODES, &STATS_INODES_FREE, &STATS_INODES_USED],
@@ -128,10 +128,10 @@ mod tests {
     fn bytes_and_inodes_are_reported_for_the_claim() {
         let usage = |unit: Unit| VolumeUsage { total: 10, available: 7, used: 3, unit: unit.into() };
         let claim = ObjectKey::new("ns", "data");
-        let bytes = of_usage(&usage(Unit::Bytes), &claim);
+        let bytes = usage_readings(&usage(Unit::Bytes), &claim);
         assert_eq!(bytes[1], Reading::new(&STATS_AVAILABLE, &["ns", "data"], 7.0));
-        let inodes = of_usage(&usage(Unit::Inodes), &claim);
+        let inodes = usage_readings(&usage(Unit::Inodes), &claim);
         assert_eq!(inodes[2], Reading::new(&STATS_INODES_USED, &["ns", "data"], 3.0));
-        assert!(of_usage(&usage(Unit::Unknown), &claim).is_empty());
+        assert!(usage_readings(&usage(Unit::Unknown), &claim).is_empty());
     }
 }

@@ -21,7 +21,7 @@ use crate::{
 pub const DRIVER: &str = "test.csi.example";
 
 /// A CSI volume as `pod` wants it.
-pub fn wanted(handle: &str, pod: &str) -> VolumeUse {
+pub fn volume_use(handle: &str, pod: &str) -> VolumeUse {
     VolumeUse {
         key: VolumeKey::csi(DRIVER, handle),
         spec: VolumeSpec::Csi(Box::new(CsiVolume {

@@ -274,7 +274,7 @@ impl Mounts {
 
     /// Staging path, target path, and the other mounts of a pod with two containers: its token, and in containerd's
     /// directories the network namespace, shared memory and a file system per container and for the sandbox.
-    fn of_pod(&self, uid: &str, number: usize) -> [String; 8] {
+    fn pod_paths(&self, uid: &str, number: usize) -> [String; 8] {
         let digest = sha2::Sha256::digest(handle(number));
         let sha: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let volumes = format!("pods/{uid}/volumes");
@@ -295,7 +295,7 @@ impl Mounts {
     fn start(&self, uid: &str, number: usize) {
         let lower: Vec<String> =
             (0..LAYERS).map(|nth| format!("{}/{}", self.kubelet_dir.display(), layer(nth))).collect();
-        let all = self.of_pod(uid, number);
+        let all = self.pod_paths(uid, number);
         let stage = &all[4];
         let commands = all.iter().enumerate().map(|(nth, path)| {
             let mount = match nth {
@@ -314,7 +314,7 @@ impl Mounts {
 
     fn end(&self, uid: &str, number: usize) {
         // The containers first, and the staging path last.
-        let mut all = self.of_pod(uid, number);
+        let mut all = self.pod_paths(uid, number);
         all.swap(0, 4);
         self.run(&all.iter().rev().map(|path| format!("umount {path}; ")).collect::<String>());
     }

@@ -66,20 +66,20 @@ impl<'a> Difference<'a> {
         while !(old.is_empty() && new.is_empty()) {
             let same = common_lines(old, new);
             (old, new) = (&old[same..], &new[same..]);
-            let ((gone, later_old), (next, later_new)) = (first_line(old), first_line(new));
-            if gone.is_empty() {
+            let ((deleted, later_old), (next, later_new)) = (first_line(old), first_line(new));
+            if deleted.is_empty() {
                 // The end, or an empty line, which a table does not have.
                 difference.added.extend(Some(next).filter(|line| !line.is_empty()));
                 (old, new) = (later_old, later_new);
                 continue;
             }
             old = later_old;
-            if id(gone) == id(next) {
-                difference.changed.push((gone, next));
+            if id(deleted) == id(next) {
+                difference.changed.push((deleted, next));
                 new = later_new;
             } else {
                 // What follows in both may be equal.
-                difference.removed.push(gone);
+                difference.removed.push(deleted);
             }
         }
         difference
@@ -170,9 +170,10 @@ mod tests {
             ("9 1 0:4 net:[4026532008] /run/netns/x rw shared:1 - nsfs nsfs rw", &[(9, "/run/netns/x")]),
             ("nine 1 0:2 / /a rw - tmpfs none rw\n\n4 1 0:2\n5 1 0:2 / relative rw - x y z\n", &[]),
         ];
-        for (table, wanted) in cases {
-            let wanted: Vec<(u32, String)> = wanted.iter().map(|(id, path)| (*id, (*path).into())).collect();
-            assert_eq!(paths(table), wanted, "{table}");
+        for (table, expected) in cases {
+            let expected: Vec<(u32, String)> =
+                expected.iter().map(|(id, path)| (*id, (*path).into())).collect();
+            assert_eq!(paths(table), expected, "{table}");
         }
     }
 

@@ -249,9 +249,9 @@ mod tests {
             // The number of one that left is given to another.
             (&[(1, 1)], &[(1, 2)], &[Unmounted(publish(1)), Mounted(publish(2))]),
         ];
-        for (before, after, wanted) in cases {
+        for (before, after, expected) in cases {
             let mut table = table(before);
-            assert_eq!(table.read(&mut text(after)), *wanted, "{before:?} {after:?}");
+            assert_eq!(table.read(&mut text(after)), *expected, "{before:?} {after:?}");
             assert_eq!(table.read(&mut text(after)), [], "{after:?} again");
         }
     }

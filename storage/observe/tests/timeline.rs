@@ -159,7 +159,7 @@ fn place(fact: &Fact) -> (KubeletPath, bool) {
 fn watched<K: DeserializeOwned + Into<Object>>(seconds: u64, mut object: Value) -> Observation {
     object["metadata"]["resourceVersion"] = json!((seconds + 1).to_string());
     let object = serde_json::from_value::<K>(object).unwrap().into();
-    Observation::Watch(Box::new(evidence::Change { at: stamp(seconds), object, gone: false }))
+    Observation::Watch(Box::new(evidence::Change { at: stamp(seconds), object, deleted: false }))
 }
 
 fn pod(seconds: u64, uid: &str, phase: &str, ready: bool) -> Observation {

@@ -39,14 +39,14 @@ struct Shared {
     inbox: Mutex<Inbox>,
 }
 
-/// Pending requests. `gone` is set once, when the connection has ended.
+/// Pending requests. `closed` is set once, when the connection has ended.
 #[derive(Default)]
 struct Inbox {
     waiting: HashMap<u64, Waiting>,
     /// Programs that were started by `Exec`, by its number.
     programs: HashMap<u64, oneshot::Sender<Exit>>,
     events: Vec<mpsc::UnboundedSender<(String, State)>>,
-    gone: bool,
+    closed: bool,
 }
 
 struct Waiting {
@@ -60,10 +60,10 @@ impl Client {
     /// # Errors
     /// [`RuntimeError::Gone`] if no process listens there.
     pub fn connect(path: &Path) -> Result<Self> {
-        let gone = |source| RuntimeError::Gone { socket: path.display().to_string(), source };
-        let socket = dial(path).map_err(gone)?;
+        let closed = |source| RuntimeError::Gone { socket: path.display().to_string(), source };
+        let socket = dial(path).map_err(closed)?;
         let shared = Arc::new(Shared {
-            socket: watched(socket).map_err(gone)?,
+            socket: watched(socket).map_err(closed)?,
             path: path.display().to_string(),
             next: AtomicU64::new(1),
             inbox: Mutex::default(),
@@ -87,14 +87,14 @@ impl Client {
         let (answer, answered) = oneshot::channel();
         {
             let mut inbox = self.shared.lock();
-            if inbox.gone {
-                return Err(self.gone(io::ErrorKind::BrokenPipe.into()));
+            if inbox.closed {
+                return Err(self.closed(io::ErrorKind::BrokenPipe.into()));
             }
             inbox.waiting.insert(seq, Waiting { answer, listed: Vec::new() });
         }
         let request = Request { seq, call };
         loop {
-            let mut ready = self.shared.socket.writable().await.map_err(|e| self.gone(e))?;
+            let mut ready = self.shared.socket.writable().await.map_err(|e| self.closed(e))?;
             match ready.try_io(|socket| protocol::send(socket.as_raw_fd(), &request, fds)) {
                 Ok(Ok(())) => break,
                 Ok(Err(error)) => {
@@ -103,7 +103,7 @@ impl Client {
                         io::ErrorKind::InvalidInput => {
                             RuntimeError::Refused { id: id.to_owned(), reason: error.to_string() }
                         }
-                        _ => self.gone(error),
+                        _ => self.closed(error),
                     });
                 }
                 Err(_would_block) => {}
@@ -112,11 +112,11 @@ impl Client {
         match answered.await {
             Ok(Ok(listed)) => Ok(listed),
             Ok(Err(reason)) => Err(RuntimeError::Refused { id: id.to_owned(), reason }),
-            Err(_closed) => Err(self.gone(io::ErrorKind::UnexpectedEof.into())),
+            Err(_) => Err(self.closed(io::ErrorKind::UnexpectedEof.into())),
         }
     }
 
-    fn gone(&self, source: io::Error) -> RuntimeError {
+    fn closed(&self, source: io::Error) -> RuntimeError {
         RuntimeError::Gone { socket: self.shared.path.clone(), source }
     }
 }
@@ -198,7 +198,7 @@ impl Runtime for Client {
     fn events(&self) -> mpsc::UnboundedReceiver<(String, State)> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut inbox = self.shared.lock();
-        if !inbox.gone {
+        if !inbox.closed {
             inbox.events.push(sender);
         }
         receiver
@@ -260,7 +260,7 @@ async fn read(shared: Arc<Shared>) {
     }
     // Dropping the senders wakes all waiters.
     let mut inbox = shared.lock();
-    *inbox = Inbox { gone: true, ..Inbox::default() };
+    *inbox = Inbox { closed: true, ..Inbox::default() };
 }
 
 fn deliver(inbox: &mut Inbox, reply: Reply) {

@@ -126,8 +126,8 @@ fn is_other_below_root(target: &Target) -> bool {
     let root = Path::new("/");
     let found = |path: &Path| fs::metadata(path).ok();
     match (path.parent(), found(path), found(root)) {
-        (Some(parent), Some(there), Some(top)) => {
-            parent == root && there.dev() == top.dev() && there.is_dir() != target.directory
+        (Some(parent), Some(present), Some(top)) => {
+            parent == root && present.dev() == top.dev() && present.is_dir() != target.directory
         }
         _ => false,
     }

@@ -91,7 +91,7 @@ pub struct FileSystems {
 impl FileSystems {
     /// File systems of a user-provided driver: those that the user named.
     pub fn given(file_systems: &[FsType]) -> Self {
-        let known = |wanted, why| if file_systems.contains(&wanted) { Ok(()) } else { Err(why) };
+        let known = |expected, why| if file_systems.contains(&expected) { Ok(()) } else { Err(why) };
         Self {
             ext3: known(FsType::Ext3, "--fs-type ext3 was not given"),
             ext4: known(FsType::Ext4, "--fs-type ext4 was not given"),

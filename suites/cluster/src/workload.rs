@@ -129,12 +129,13 @@ impl Workload {
 
     /// Creates the pull secret in a new namespace.
     pub async fn prepare(&self, client: &kube::Client, namespace: &str) -> Result<()> {
-        let Some(wanted) = &self.pull_secret else { return Ok(()) };
-        let original = Api::<Secret>::namespaced(client.clone(), &wanted.namespace).get(&wanted.name).await;
+        let Some(expected) = &self.pull_secret else { return Ok(()) };
         let original =
-            original.with_context(|| format!("--image-pull-secret {}/{}", wanted.namespace, wanted.name))?;
+            Api::<Secret>::namespaced(client.clone(), &expected.namespace).get(&expected.name).await;
+        let original = original
+            .with_context(|| format!("--image-pull-secret {}/{}", expected.namespace, expected.name))?;
         let mut copy = Secret { data: original.data, type_: original.type_, ..Secret::default() };
-        copy.metadata.name = Some(wanted.name.clone());
+        copy.metadata.name = Some(expected.name.clone());
         let made = Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &copy).await;
         made.map(drop).with_context(|| format!("the image pull secret cannot be copied to {namespace}"))
     }

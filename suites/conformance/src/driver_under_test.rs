@@ -266,8 +266,8 @@ impl DriverUnderTest {
     }
 
     /// The number of cases that may run at a time: at most `wanted`, and within the node's volume limit.
-    pub fn parallel(&self, wanted: usize) -> usize {
-        wanted.min(self.capabilities.node_limit() / ATTACHED_BY_A_CASE).max(1)
+    pub fn parallel(&self, expected: usize) -> usize {
+        expected.min(self.capabilities.node_limit() / ATTACHED_BY_A_CASE).max(1)
     }
 
     /// The capabilities of the driver.

@@ -88,7 +88,7 @@ pub(crate) struct DriverFailures {
 #[derive(Debug, Default)]
 struct Observed {
     ends: Vec<(Instant, End)>,
-    gone: Option<String>,
+    lost: Option<String>,
 }
 
 impl DriverFailures {
@@ -102,8 +102,8 @@ impl DriverFailures {
     }
 
     /// The reason why no more cases can run, if the driver is lost.
-    pub(crate) fn gone(&self) -> Option<String> {
-        self.seen().gone.clone()
+    pub(crate) fn lost(&self) -> Option<String> {
+        self.seen().lost.clone()
     }
 }
 
@@ -112,7 +112,7 @@ impl DriverUnderTest {
     /// expected to be restarted externally.
     pub(crate) async fn health_since(&self, then: Instant, calls: &Unanswered) -> DriverHealth {
         let _checking = self.failures.checking.lock().await;
-        if let Some(why) = self.failures.gone() {
+        if let Some(why) = self.failures.lost() {
             return DriverHealth::Unavailable(why);
         }
         if let Some(end) = self.end(calls, then).await {
@@ -122,7 +122,7 @@ impl DriverUnderTest {
             seen.ends.push((Instant::now(), end.clone()));
             if let Err(error) = again {
                 let why = format!("{} and does not become ready again: {error}", end.describe(calls));
-                seen.gone = Some(why.clone());
+                seen.lost = Some(why.clone());
                 return DriverHealth::Lost(end, why);
             }
         }

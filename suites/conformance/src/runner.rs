@@ -231,7 +231,7 @@ impl Runner {
     async fn run_serial(&self, planned: &Planned) -> Ended {
         let first = self.attempt_serial(planned).await;
         let Some(end) = first.end.clone().filter(|_| {
-            matches!(first.result, CaseResult::Failed { .. }) && self.driver.failures.gone().is_none()
+            matches!(first.result, CaseResult::Failed { .. }) && self.driver.failures.lost().is_none()
         }) else {
             return first;
         };
@@ -275,7 +275,7 @@ impl Runner {
         let lacking = || self.lacking(planned);
         planned
             .skip_now(&self.interrupted)
-            .or_else(|| self.driver.failures.gone())
+            .or_else(|| self.driver.failures.lost())
             .or_else(broken)
             .or_else(lacking)
     }

@@ -297,9 +297,9 @@ mod tests {
         let listed = FILE.replace("findings: [],", leaked);
         let expected = Expected::parse(&listed, Level::Cluster).unwrap();
         assert_eq!(compare(&expected, &[], &leaks).exit_code(), 0);
-        let gone = compare(&expected, &[], &[]);
-        assert_eq!(gone.exit_code(), 1);
-        assert!(gone.to_string().contains("but did not occur: attach_twice (it forgets)"), "{gone}");
+        let deleted = compare(&expected, &[], &[]);
+        assert_eq!(deleted.exit_code(), 1);
+        assert!(deleted.to_string().contains("but did not occur: attach_twice (it forgets)"), "{deleted}");
     }
 
     #[test]

@@ -175,12 +175,12 @@ impl From<ControllerSource> for Controllers {
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterArgsError {
     /// An argument for another kind of cluster.
-    #[error("{argument} is for --cluster {wanted}, not {given}")]
+    #[error("{argument} is for --cluster {expected}, not {given}")]
     WrongCluster {
         /// The argument.
         argument: &'static str,
         /// The kind of cluster that accepts it.
-        wanted: &'static str,
+        expected: &'static str,
         /// The kind of cluster that was given.
         given: &'static str,
     },
@@ -309,7 +309,7 @@ impl ClusterOptions {
             ("--controllers", self.controllers.is_some(), !existing, "embedded, envtest or kind"),
         ];
         let wrong_cluster = restricted.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
-        let wrong_cluster = wrong_cluster.map(|(argument, _, _, wanted)| (argument, wanted));
+        let wrong_cluster = wrong_cluster.map(|(argument, _, _, expected)| (argument, expected));
         let of_virtual = self.sidecars.given().or(self.deployment.given()).filter(|_| !is_virtual);
         let of_virtual = of_virtual.map(|argument| (argument, "embedded or envtest"));
         let of_existing = self.existing.given().filter(|_| !existing).map(|argument| (argument, "existing"));
@@ -318,7 +318,7 @@ impl ClusterOptions {
         let of_either = of_either.map(|argument| (argument, "kind, or existing with --install"));
         let given = cluster.name();
         match wrong_cluster.or(of_virtual).or(of_existing).or(of_kind).or(of_either) {
-            Some((argument, wanted)) => Err(ClusterArgsError::WrongCluster { argument, wanted, given }),
+            Some((argument, expected)) => Err(ClusterArgsError::WrongCluster { argument, expected, given }),
             None if let Some(argument) = self.deployment.lacks_files() => {
                 Err(ClusterArgsError::NoManifests { argument })
             }

@@ -71,7 +71,7 @@ pub fn main(folders: &Path) -> ExitCode {
         let trials = planned.into_iter().map(listed).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
-    logging::start(logging::Style::Human { verbosity: 0 }, logging::Format::of_environment());
+    logging::start(logging::Style::Human { verbosity: 0 }, logging::Format::from_environment());
     let options = Options {
         filters: Vec::new(),
         place,

@@ -184,8 +184,8 @@ impl Run {
             true => Reporter::new(folder.clone(), metrics.clone()),
             false => Reporter::quiet(folder.clone(), metrics.clone()),
         };
-        let reporter = reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone());
-        let reporter = reporter.pushing(options.push.clone()).remembering(options.history.clone());
+        let reporter = reporter.in_ci().with_objectives(options.slos.clone()).tracing(options.otlp.clone());
+        let reporter = reporter.pushing(options.push.clone()).with_history(options.history.clone());
         let (events, reporting) = reporter.start();
         // Until everything has started, an interrupt needs no orderly shutdown.
         let started = tokio::select! {

@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn rows_are_complete_and_name_methods_that_exist() {
-        let methods: BTreeSet<String> = Messages::of_csi().unwrap().names().into_iter().collect();
+        let methods: BTreeSet<String> = Messages::csi().unwrap().names().into_iter().collect();
         let mut names = BTreeSet::new();
         for defect in all().unwrap() {
             assert!(names.insert(defect.name.clone()), "{} is there twice", defect.name);

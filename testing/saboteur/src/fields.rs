@@ -154,8 +154,8 @@ pub(crate) fn satisfies(request: &Value, path: &str, predicate: &Predicate, firs
     match predicate {
         Predicate::Present => found.iter().any(|value| is_set(value)),
         Predicate::Absent => !found.iter().any(|value| is_set(value)),
-        Predicate::Is(wanted) if !is_set(wanted) => !found.iter().any(|value| is_set(value)),
-        Predicate::Is(wanted) => found.contains(&wanted),
+        Predicate::Is(expected) if !is_set(expected) => !found.iter().any(|value| is_set(value)),
+        Predicate::Is(expected) => found.contains(&expected),
         Predicate::Like(like) => {
             let null = Value::Null;
             let value = found.first().copied().unwrap_or(&null);
@@ -178,8 +178,8 @@ fn is_set(value: &Value) -> bool {
 fn is_like(value: &Value, like: &Like, first: Option<&Value>) -> bool {
     let text = value.as_str().unwrap_or_default();
     let number = value.as_i64().unwrap_or_default();
-    let words = |wanted: &Option<String>, is: fn(&str, &str) -> bool| {
-        wanted.as_ref().is_none_or(|wanted| is(text, wanted))
+    let words = |expected: &Option<String>, is: fn(&str, &str) -> bool| {
+        expected.as_ref().is_none_or(|expected| is(text, expected))
     };
     words(&like.starts_with, |text, start| text.starts_with(start))
         && words(&like.ends_with, |text, end| text.ends_with(end))

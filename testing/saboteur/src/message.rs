@@ -24,7 +24,7 @@ impl Messages {
     ///
     /// # Errors
     /// They are not those that the build has compiled.
-    pub fn of_csi() -> Result<Self> {
+    pub fn csi() -> Result<Self> {
         DescriptorPool::decode(claimcheck_csi::DESCRIPTORS).map(Self).context("csi.proto cannot be decoded")
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn applies(rule: &Rule, call: &Call, world: &World) -> bool {
     let first = world.first(&call.method, &call.key).map(|first| &first.request);
     let source = world.object(id).and_then(|object| object.source.clone()).or_else(|| requested_source(call));
     let source = source.unwrap_or_default();
-    let is = |wanted: Option<bool>, so: bool| wanted.is_none_or(|wanted| wanted == so);
+    let is = |expected: Option<bool>, so: bool| expected.is_none_or(|expected| expected == so);
     rule.on.contains(&call.method)
         && when.request.iter().all(|(path, predicate)| satisfies(&call.request, path, predicate, first))
         && is(when.repeated, world.repeated(&call.method, &call.key))
@@ -72,6 +72,6 @@ pub(crate) fn is_answered(rule: &Rule, code: Code, messages: &[Value]) -> bool {
         && match rule.when.answer {
             None => code == Code::Ok,
             Some(Outcome::Error) => code != Code::Ok,
-            Some(Outcome::Code(wanted)) => code == wanted,
+            Some(Outcome::Code(expected)) => code == expected,
         }
 }

@@ -111,7 +111,7 @@ impl Proxy {
             driver: connect(driver),
             endpoint,
             control,
-            messages: Messages::of_csi()?,
+            messages: Messages::csi()?,
             in_progress: Mutex::default(),
             matches: Mutex::default(),
         })
@@ -196,7 +196,7 @@ impl Proxy {
         *number += 1;
         let is_due = match self.defect.rules[nth].when.call {
             None => true,
-            Some(Number::Nth(wanted)) => *number == wanted,
+            Some(Number::Nth(expected)) => *number == expected,
             Some(Number::From { from }) => *number >= from,
         };
         if is_due {
@@ -280,7 +280,7 @@ impl Proxy {
             match action {
                 Action::Answer(change) => {
                     let other =
-                        self.memory.look(|world| world.of_another(&call.method, &call.key).cloned())?;
+                        self.memory.look(|world| world.another_first(&call.method, &call.key).cloned())?;
                     let other = other.map(|other| other.answer);
                     for message in &mut answer.messages {
                         let around = Around { request: &call.request, first, other: other.as_ref() };

@@ -294,7 +294,7 @@ impl World {
     }
 
     /// The last answer for another object.
-    pub fn of_another(&self, method: &str, key: &str) -> Option<&First> {
+    pub fn another_first(&self, method: &str, key: &str) -> Option<&First> {
         let others = self.firsts.iter().filter(|((other, of), _)| other == method && of != key);
         others.map(|(_, first)| first).max_by_key(|first| first.number)
     }

@@ -37,12 +37,12 @@ impl Kubectl<'_> {
     }
 
     /// Waits until a field of an object has a value; returns that.
-    fn value(&self, object: &str, path: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+    fn value(&self, object: &str, path: &str, is_expected: impl Fn(&str) -> bool) -> String {
         let (began, output) = (Instant::now(), format!("jsonpath={{{path}}}"));
         loop {
             let value = self.run(&["get", object, "-o", &output]);
             match &value {
-                Ok(value) if is_wanted(value) => return value.clone(),
+                Ok(value) if is_expected(value) => return value.clone(),
                 _ => assert!(began.elapsed() < LONG, "{path} of {object} is {value:?}"),
             }
             thread::sleep(Duration::from_millis(50));

@@ -102,11 +102,11 @@ fn a_driver_that_does_not_return_ends_the_run() {
     let failed = ended(&summary, "failed");
     let [(case, why)] = &failed[..] else { panic!("one case must report it: {failed:#?}") };
     assert_eq!(case, STRIKES);
-    let gone = why.lines().next().unwrap();
-    assert!(gone.starts_with("the driver went away during a call of NodeGetVolumeStats"), "{why}");
-    assert!(gone.contains("and does not become ready again"), "{why}");
+    let deleted = why.lines().next().unwrap();
+    assert!(deleted.starts_with("the driver went away during a call of NodeGetVolumeStats"), "{why}");
+    assert!(deleted.contains("and does not become ready again"), "{why}");
     let after = passed_over(&summary);
-    assert!(!after.is_empty() && after.iter().all(|(_, why)| why == gone), "{after:#?}");
+    assert!(!after.is_empty() && after.iter().all(|(_, why)| why == deleted), "{after:#?}");
     assert_eq!(code, Some(1));
 }
 

@@ -41,17 +41,18 @@ fn every_expression_of_the_monitor_has_an_answer() {
     claimcheck_needs::require("prometheus");
     let all = dashboards();
     let of_the_monitor = all.iter().filter(|dashboard| OF_THE_MONITOR.contains(&dashboard.file.as_str()));
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for dashboard in of_the_monitor {
         for target in dashboard.targets() {
             let expr = filled(dashboard, target.expr);
             // Lines of what goes wrong exist during the incident.
-            wanted.push(has_number(&expr, if target.instant { END } else { INCIDENT }));
+            expected.push(has_number(&expr, if target.instant { END } else { INCIDENT }));
         }
     }
-    assert!(wanted.len() > 50, "{}", wanted.len());
+    assert!(expected.len() > 50, "{}", expected.len());
     let series = yaml("prometheus/monitor_series.yaml");
-    let test = json!({"interval": "1m", "input_series": series["input_series"], "promql_expr_test": wanted});
+    let test =
+        json!({"interval": "1m", "input_series": series["input_series"], "promql_expr_test": expected});
     // JSON is YAML.
     let document = json!({"rule_files": rule_files(), "evaluation_interval": "1m", "tests": [test]});
     let folder = tempfile::tempdir().expect("a folder");

@@ -143,7 +143,10 @@ fn compare(component: &str, roles: &Roles, did: &[&Request], watches: &BTreeSet<
 }
 
 /// Compares the roles of these controllers with the requests of a run, and of leaders; returns the other roles, too.
-fn of_controllers(asked: &BTreeSet<Request>, controllers: &[Name]) -> (Vec<String>, BTreeMap<String, Roles>) {
+fn controller_roles(
+    asked: &BTreeSet<Request>,
+    controllers: &[Name],
+) -> (Vec<String>, BTreeMap<String, Roles>) {
     // What is declared to be read is what is read.
     let all = |names: &[Name]| -> BTreeSet<Right> {
         names.iter().flat_map(|name| name.reads().iter()).flat_map(|kind| watching(kind.name())).collect()
@@ -181,7 +184,7 @@ fn the_roles_permit_the_requests_and_no_more() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut asked = requests::read(&CATALOGUE.requests);
     asked.extend(lead(folder.path()));
-    let (mut faults, mut roles) = of_controllers(&asked, &Name::ALL);
+    let (mut faults, mut roles) = controller_roles(&asked, &Name::ALL);
     let nodes = roles.remove("node").expect("a role");
     let listed = |right: &Right| Right::new("list", &right.group, &right.resource);
     let did = of(&asked, NODE_AGENT);
@@ -210,7 +213,7 @@ fn the_roles_permit_the_requests_of_a_run_on_kind_and_no_more() {
     asked.extend(lead(folder.path()));
     let virtual_nodes = [Name::NodeLifecycle, Name::Scheduler];
     let controllers: Vec<Name> = Name::ALL.into_iter().filter(|name| !virtual_nodes.contains(name)).collect();
-    let (faults, _) = of_controllers(&asked, &controllers);
+    let (faults, _) = controller_roles(&asked, &controllers);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 

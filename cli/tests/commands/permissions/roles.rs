@@ -48,7 +48,7 @@ pub struct Roles {
 }
 
 /// The objects of an installation, and of virtual nodes where they are not among these.
-fn of_components() -> Vec<DynamicObject> {
+fn component_roles() -> Vec<DynamicObject> {
     let mut found = objects(&Options::new(Variant::Kind));
     let names = Name::ALL.into_iter().chain([Name::Garbage]);
     let controllers = names.map(|name| name.to_string()).collect();
@@ -67,7 +67,7 @@ fn of_components() -> Vec<DynamicObject> {
 /// The roles by component: the label of their objects.
 pub fn roles() -> BTreeMap<String, Roles> {
     let mut found = BTreeMap::<String, Roles>::new();
-    for object in of_components() {
+    for object in component_roles() {
         let kind = object.types.as_ref().map_or("", |types| types.kind.as_str());
         if !["ClusterRole", "Role"].contains(&kind) {
             continue;
@@ -141,7 +141,7 @@ pub fn watching(kind: &str) -> [Right; 2] {
 /// What else stands on a role is a mistake.
 #[test]
 fn annotations_of_roles_are_rights_with_their_reasons() {
-    for object in of_components() {
+    for object in component_roles() {
         let value = serde_json::to_value(&object).expect("JSON");
         // Kinds of objects carry what the API server asks of those in Kubernetes' own groups.
         if value["kind"] == "CustomResourceDefinition" {

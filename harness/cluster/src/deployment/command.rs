@@ -259,20 +259,20 @@ fn program(part: &Part<'_>, exists: &dyn Fn(&Path) -> bool) -> Result<Vec<String
                 (_, Some(unpacked)) => &unpacked.folder,
                 (_, None) => return Err(part.fail("image", Problem::NoStandIn { image: image() })),
             };
-            let (field, wanted) = match (entrypoint, part.command_line().0) {
+            let (field, expected) = match (entrypoint, part.command_line().0) {
                 (Some(entrypoint), _) => ("command", entrypoint),
                 (None, Some(of_image)) => ("image", of_image),
                 (None, None) => ("image", last_component(part.image).to_owned()),
             };
-            let relative = wanted.trim_start_matches('/');
-            let candidates: Vec<PathBuf> = match wanted.contains('/') {
+            let relative = expected.trim_start_matches('/');
+            let candidates: Vec<PathBuf> = match expected.contains('/') {
                 true => vec![folder.join(relative)],
                 false => DIRECTORIES.iter().map(|directory| folder.join(directory).join(relative)).collect(),
             };
             match candidates.into_iter().find(|path| exists(path)) {
                 Some(path) => Ok(vec![path.display().to_string()]),
                 None => {
-                    let problem = Problem::NoProgram { folder: folder.clone(), program: wanted };
+                    let problem = Problem::NoProgram { folder: folder.clone(), program: expected };
                     Err(part.fail(field, problem))
                 }
             }

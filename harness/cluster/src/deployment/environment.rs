@@ -129,7 +129,7 @@ pub(super) fn variables(
         let name = variable.name.clone();
         let field = || format!("env {name}");
         match (&variable.value, &variable.value_from) {
-            (_, Some(source)) => match of_source((manifests, allocatable), workload, container, source) {
+            (_, Some(source)) => match from_source((manifests, allocatable), workload, container, source) {
                 Ok(Value::Set { value, is_secret }) => variables.put(name, value, is_secret),
                 Ok(Value::Absent) => {}
                 Err(problem) => return Err(fail(field(), problem)),
@@ -153,7 +153,7 @@ enum Value {
     Absent,
 }
 
-fn of_source(
+fn from_source(
     (manifests, allocatable): (&Manifests, &Resources),
     workload: &Workload,
     container: &Container,

@@ -142,13 +142,13 @@ pub enum PlanError {
     },
     /// The class that a test driver file names is not in the files.
     #[error(
-        "StorageClass.FromExistingClassName {wanted}: the --deployment files have no such class{}: add the file with it, \
+        "StorageClass.FromExistingClassName {expected}: the --deployment files have no such class{}: add the file with it, \
          or use FromFile or FromName",
         if classes.is_empty() { String::new() } else { format!(", but {}", classes.join(", ")) }
     )]
     NoClass {
         /// The name of the class.
-        wanted: String,
+        expected: String,
         /// The classes of the files.
         classes: Vec<String>,
     },

@@ -16,7 +16,7 @@ impl Idle {
     }
 
     /// Adds objects, and fields of pods.
-    pub(super) fn of_manifests(&mut self, manifests: &Manifests) {
+    pub(super) fn add_manifests(&mut self, manifests: &Manifests) {
         for title in &manifests.others {
             self.add("other objects", title);
         }
@@ -42,7 +42,7 @@ impl Idle {
     }
 
     /// Adds fields of a container.
-    pub(super) fn of_container(&mut self, workload: &Workload, container: &Container) {
+    pub(super) fn add_container(&mut self, workload: &Workload, container: &Container) {
         let title = || format!("container {} of {}", container.name, workload.title());
         let fields = [
             ("livenessProbe", container.liveness_probe.is_some()),

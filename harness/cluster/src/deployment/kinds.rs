@@ -68,8 +68,8 @@ pub(super) fn of(
 ) -> Option<Known> {
     let name = |path: &str| Path::new(path).file_name().map(|name| name.display().to_string());
     let words = || container.command.iter().flatten().chain(container.args.iter().flatten());
-    let of_name = |name: &str| Replaceable::of_image(name).filter(|_| !serves(container));
-    let of_image = Replaceable::of_image(last_component(container.image.as_deref().unwrap_or_default()));
+    let of_name = |name: &str| Replaceable::from_image(name).filter(|_| !serves(container));
+    let of_image = Replaceable::from_image(last_component(container.image.as_deref().unwrap_or_default()));
     // The first word is an argument, if the image has an entrypoint.
     let first = words().next().filter(|word| !word.starts_with('-')).map(String::as_str);
     let of_program = || program.into_iter().chain(first).filter_map(name).find_map(|name| of_name(&name));

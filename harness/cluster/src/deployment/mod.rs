@@ -97,7 +97,7 @@ impl DriverDeployment {
             objects.extend(sidecars::read_roles(file)?);
         }
         let mut unpacked = BTreeMap::new();
-        for (number, image) in plan::of_engine(&manifests, images)?.into_iter().enumerate() {
+        for (number, image) in plan::engine_images(&manifests, images)?.into_iter().enumerate() {
             let folder = Path::new(STATE_DIR).join("images").join(number.to_string());
             unpacked.insert(image.to_owned(), unpack::unpack(image, &folder)?);
         }

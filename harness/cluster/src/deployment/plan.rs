@@ -61,7 +61,7 @@ pub(super) struct World<'a> {
 pub(super) fn plan(world: World<'_>) -> Result<DriverDeployment, PlanError> {
     let manifests = world.manifests;
     let mut idle = Idle::default();
-    idle.of_manifests(manifests);
+    idle.add_manifests(manifests);
     check_sidecars(world)?;
     if manifests.workloads.is_empty() && world.images.is_empty() {
         return objects_alone(world, idle);
@@ -256,7 +256,7 @@ fn containers(manifests: &Manifests) -> Result<Vec<(&Workload, &Container, &str,
 ///
 /// # Errors
 /// A container has no image, or the options do not fit the images.
-pub(super) fn of_engine<'a>(
+pub(super) fn engine_images<'a>(
     manifests: &'a Manifests,
     options: &[ImageRootfs],
 ) -> Result<Vec<&'a str>, PlanError> {
@@ -303,7 +303,7 @@ fn parts<'a>(world: World<'a>, idle: &mut Idle) -> Result<Parts<'a>, PlanError> 
             variables.add_of_image(&unpacked.variables);
         }
         let mounts = Mounts::of((world.manifests, world.allocatable), workload, container, &variables)?;
-        idle.of_container(workload, container);
+        idle.add_container(workload, container);
         parts.push(Part {
             workload,
             container,
@@ -354,11 +354,11 @@ fn one_program_per_image(parts: &[Part<'_>]) -> Result<(), PlanError> {
 /// calls the first one.
 fn drivers(parts: &[Part<'_>], sockets: &BTreeSet<Location>) -> Result<Drivers, PlanError> {
     use command::Reference::{Address, Endpoint, Mention};
-    let found = |wanted: command::Reference, workload: &Workload| -> Vec<usize> {
-        let is_wanted = |part: &Part<'_>| {
-            std::ptr::eq(part.workload, workload) && command::reference(part, sockets) == wanted
+    let found = |expected: command::Reference, workload: &Workload| -> Vec<usize> {
+        let is_expected = |part: &Part<'_>| {
+            std::ptr::eq(part.workload, workload) && command::reference(part, sockets) == expected
         };
-        (0..parts.len()).filter(|at| is_wanted(&parts[*at])).collect()
+        (0..parts.len()).filter(|at| is_expected(&parts[*at])).collect()
     };
     let (mut node, mut controller): (Option<usize>, Option<usize>) = (None, None);
     let (mut seen, mut repeated): (Vec<&Workload>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -500,10 +500,10 @@ fn class(world: World<'_>, idle: &mut Idle) -> Result<StorageClass, PlanError> {
     let classes = &world.manifests.classes;
     let name = |class: &StorageClass| class.metadata.name.clone().unwrap_or_default();
     let chosen = match world.class {
-        Some(wanted) => {
-            let found = classes.iter().find(|class| name(class) == wanted);
+        Some(expected) => {
+            let found = classes.iter().find(|class| name(class) == expected);
             found.ok_or_else(|| PlanError::NoClass {
-                wanted: wanted.to_owned(),
+                expected: expected.to_owned(),
                 classes: classes.iter().map(name).collect(),
             })?
         }

@@ -716,8 +716,8 @@ fn the_class_that_a_driver_file_names_is_used() {
     };
     let default = ", annotations: {storageclass.kubernetes.io/is-default-class: 'true'}";
     let yaml = [node_with(&[]), class("slow", ""), class("fast", default)].concat();
-    for (wanted, expected) in [(None, "fast"), (Some("slow"), "slow"), (Some("fast"), "fast")] {
-        let plan = planned_with(&yaml, &["driver=exec:/opt/d"], &[], wanted).unwrap();
+    for (desired, expected) in [(None, "fast"), (Some("slow"), "slow"), (Some("fast"), "fast")] {
+        let plan = planned_with(&yaml, &["driver=exec:/opt/d"], &[], desired).unwrap();
         assert_eq!(plan.class_parameters["tier"], expected);
         assert_eq!(plan.class_mount_options, [expected]);
     }
@@ -775,7 +775,7 @@ fn a_sidecar_in_a_pod_with_a_second_process_of_the_driver_calls_the_first_one() 
 
 /// As in the manifests of Hammerspace.
 #[test]
-fn of_two_sidecars_of_a_kind_that_of_the_controller_runs() {
+fn the_controllers_sidecar_runs_if_there_are_two_of_a_kind() {
     let resizer = |name: &str| {
         format!("{{name: {name}, image: k/csi-resizer, args: [--csi-address=/csi/csi.sock, --of={name}]}}")
     };

@@ -68,13 +68,13 @@ impl RunningDriver {
         common: &Common,
         nodes: &[Node],
         client: &Client,
-        wanted: &AdditionalDriver,
+        expected: &AdditionalDriver,
     ) -> Result<Self, DeployError> {
-        let name = wanted.name;
-        declare(client, wanted).await?;
+        let name = expected.name;
+        declare(client, expected).await?;
         let plugin = Plugin {
             directory: name.to_owned(),
-            command: command(wanted),
+            command: command(expected),
             controller: None,
             state_dir: sibling_directory(&common.plugin.state_dir, name),
             registrar: Registrar::Builtin,
@@ -92,7 +92,7 @@ impl RunningDriver {
         let socket = plugin.socket(&nodes[0].paths);
         let mut args: Vec<OsString> = vec!["controller".into()];
         let controllers = OF_ADDITIONAL_DRIVERS.into_iter();
-        let controllers = controllers.filter(|name| *name != Name::Attacher || wanted.attacher);
+        let controllers = controllers.filter(|name| *name != Name::Attacher || expected.attacher);
         args.extend(controllers.map(|name| OsString::from(name.as_str())));
         args.extend(["--kubeconfig".into(), common.accounts.kubeconfig.clone().into()]);
         args.extend(["--csi-address".into(), socket.clone().into()]);
@@ -120,10 +120,10 @@ async fn exclusive_use(lease: Arc<Mutex<()>>, controllers: Arc<Supervised>) -> D
 }
 
 /// The built-in driver under another name.
-fn command(wanted: &AdditionalDriver) -> DriverCommand {
-    let named = ["--driver-name", wanted.name];
-    let words = BUILTIN.iter().chain(&named).chain(wanted.args);
-    DriverCommand::Ourselves(words.map(|&word| word.to_owned()).collect())
+fn command(expected: &AdditionalDriver) -> DriverCommand {
+    let named = ["--driver-name", expected.name];
+    let words = BUILTIN.iter().chain(&named).chain(expected.args);
+    DriverCommand::OwnProgram(words.map(|&word| word.to_owned()).collect())
 }
 
 /// A separate state directory, which is deleted with the run, and is distinct from those of other runs.

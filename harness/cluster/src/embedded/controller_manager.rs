@@ -70,8 +70,8 @@ pub(super) async fn wait_until_running(
     client: &Client,
 ) -> Result<(), StockError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
-    let is_there = |account: Option<&ServiceAccount>| account.is_some();
-    wait_until(await_condition(accounts, "default", is_there), slice::from_ref(process), logs).await
+    let exists = |account: Option<&ServiceAccount>| account.is_some();
+    wait_until(await_condition(accounts, "default", exists), slice::from_ref(process), logs).await
 }
 
 /// Returns once `running` succeeds; the first of the processes is what it waits for.

@@ -74,7 +74,7 @@ fn title(role: &RoleRef, namespace: &str) -> String {
 
 /// The denials in an audit log of kube-apiserver, once per user, verb and resource (`LogAnnotations` of apiserver
 /// pkg/endpoints/filters/authorization.go).
-pub(crate) fn of_audit_log(text: &str) -> Vec<Denial> {
+pub(crate) fn from_audit_log(text: &str) -> Vec<Denial> {
     let (mut denials, mut known) = (Vec::new(), BTreeSet::new());
     for line in text.lines() {
         let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
@@ -195,7 +195,7 @@ mod tests {
             "{\"truncated".to_owned(),
         ]
         .join("\n");
-        let found: Vec<String> = of_audit_log(&log).iter().map(ToString::to_string).collect();
+        let found: Vec<String> = from_audit_log(&log).iter().map(ToString::to_string).collect();
         let expected = [
             "ServiceAccount ns/a may not patch volumeattachments.storage.k8s.io/status at the cluster scope",
             "ServiceAccount ns/a may not list pods in namespace ns",

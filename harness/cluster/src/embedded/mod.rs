@@ -193,7 +193,7 @@ impl Backend for Embedded {
             None => return Err(NoFaults::NotHere { of: "requests to the API server" }),
         }
         let mut call_faults = self.call_faults.lock().await;
-        *call_faults = CallFaults::of_run(calls.rules);
+        *call_faults = CallFaults::from_rules(calls.rules);
         self.faults.set(call_faults.plan()).await;
         Ok(())
     }

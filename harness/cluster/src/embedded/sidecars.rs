@@ -275,7 +275,7 @@ fn serve_tap(
     });
     let server = Server::bind(&plugin.outside_node(paths, file))?;
     let driver = Driver::new(behind, tap.clone(), sidecar).named(target.driver).with_deadline(NO_DEADLINE);
-    let driver = driver.remembering(target.common.known_secrets.clone());
+    let driver = driver.with_known_secrets(target.common.known_secrets.clone());
     let sidecar = sidecar.to_owned();
     Ok(TapTask(tokio::spawn(async move {
         if let Err(error) = proxy(server, &driver, std::future::pending()).await {

@@ -246,12 +246,12 @@ impl Stock {
     /// What RBAC did not permit the audited users so far.
     pub(super) fn denials(&self) -> Vec<Denial> {
         // Without audited users there is no log.
-        denials::of_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
+        denials::from_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
     }
 
     /// What the audited users requested in versions that are not served.
     pub(super) fn unserved(&self) -> Vec<Unserved> {
-        unserved::of_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
+        unserved::from_audit_log(&fs::read_to_string(&self.audit_log).unwrap_or_default())
     }
 
     /// The program with upstream's controllers, if requested.
@@ -363,8 +363,8 @@ fn audit_policy(users: &[String]) -> String {
 
 /// A free loopback port. Another process may bind it before the program does; then the program
 /// logs that.
-fn free_port(wanted: u16) -> Result<SocketAddr, StockError> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, wanted));
+fn free_port(expected: u16) -> Result<SocketAddr, StockError> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, expected));
     let listener = TcpListener::bind(address).map_err(preparing(&format!("a port at {address}")))?;
     listener.local_addr().map_err(preparing(&format!("a port at {address}")))
 }

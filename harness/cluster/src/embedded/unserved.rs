@@ -49,7 +49,7 @@ async fn resources(client: &Client, group: &str) -> Result<Vec<(String, String)>
 
 /// The requests in an audit log of kube-apiserver that no handler served: the response to those for an object that does
 /// not exist names it.
-pub(crate) fn of_audit_log(text: &str) -> Vec<Unserved> {
+pub(crate) fn from_audit_log(text: &str) -> Vec<Unserved> {
     let mut requests = BTreeSet::new();
     for line in text.lines() {
         let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
@@ -100,7 +100,7 @@ mod tests {
             event(Value::Null, unserved),
             "{\"truncated".to_owned(),
         ];
-        let requests = of_audit_log(&log.join("\n"));
+        let requests = from_audit_log(&log.join("\n"));
         let versions: Vec<&str> = requests.iter().map(|request| request.version.as_str()).collect();
         assert_eq!(versions, ["example.com/v1", "storage.k8s.io/v1beta1", "v1"]);
     }

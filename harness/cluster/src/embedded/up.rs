@@ -107,7 +107,7 @@ impl Cluster {
         // The built-in driver requires no Secrets. Which ones the classes of users name for another driver is not known
         // yet.
         let driver_secrets = match options.driver.undisturbed() {
-            DriverCommand::Builtin => DriverSecrets::of_class(&options.class_parameters),
+            DriverCommand::Builtin => DriverSecrets::from_class(&options.class_parameters),
             _ => DriverSecrets::Everywhere,
         };
         Controllers::prepare(&common, &control_plane, &client, programs, driver_secrets).await?;

@@ -42,8 +42,8 @@ fn target(machine: &Machine) -> Target {
 async fn installed(machine: &Machine, install: &Install) -> Result<Cluster, InstallationError> {
     let completed = async {
         let deployments: Api<Deployment> = Api::namespaced(machine.client.clone(), install::NAMESPACE);
-        let there = |deployment: Option<&Deployment>| deployment.is_some();
-        await_condition(deployments, install::CONTROLLERS, there).await.unwrap();
+        let present = |deployment: Option<&Deployment>| deployment.is_some();
+        await_condition(deployments, install::CONTROLLERS, present).await.unwrap();
         machine.complete(&install.components).await;
     };
     let (target, logs) = (target(machine), machine.fake.path(""));
@@ -51,7 +51,7 @@ async fn installed(machine: &Machine, install: &Install) -> Result<Cluster, Inst
     cluster
 }
 
-fn wanted() -> Install {
+fn expected() -> Install {
     Install { components: Options::new(Variant::Existing), keep: false, disrupt: false }
 }
 
@@ -59,7 +59,7 @@ fn wanted() -> Install {
 async fn components_exist_during_a_run_and_are_removed_after_it() {
     let machine = Machine::new().await;
     machine.node("a", json!([]), true).await;
-    let cluster = installed(&machine, &wanted()).await.unwrap();
+    let cluster = installed(&machine, &expected()).await.unwrap();
     assert_eq!((cluster.driver_name(), cluster.nodes()), ("claimcheck.csi.dev", ["a".to_owned()].to_vec()));
     assert_eq!(cluster.cluster_capabilities(), ClusterCapabilities::EXISTING);
     assert!(cluster.has_real_nodes());
@@ -68,7 +68,7 @@ async fn components_exist_during_a_run_and_are_removed_after_it() {
     assert_eq!(left(&machine).await, 0);
 
     // As after Ctrl-C: without an orderly end.
-    drop(installed(&machine, &wanted()).await.unwrap());
+    drop(installed(&machine, &expected()).await.unwrap());
     assert_eq!(left(&machine).await, 0);
 }
 
@@ -78,7 +78,7 @@ async fn moved_controllers_are_reported_with_later_failures() {
     let machine = Machine::new().await;
     machine.node("a", json!([]), true).await;
     machine.node("b", json!([]), true).await;
-    let install = wanted();
+    let install = expected();
     install::apply(&machine.client, &install.components).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(machine.client.clone(), install::NAMESPACE);
     let on = async |name: &str, node: &str| {
@@ -144,7 +144,7 @@ async fn builtin_controllers_are_not_installed_next_to_stock_ones() {
 async fn what_was_installed_can_be_hit_where_that_is_allowed() {
     let machine = Machine::new().await;
     machine.node("a", json!([]), true).await;
-    let cluster = installed(&machine, &Install { disrupt: true, ..wanted() }).await.unwrap();
+    let cluster = installed(&machine, &Install { disrupt: true, ..expected() }).await.unwrap();
     assert!(cluster.cluster_capabilities().disrupt && !cluster.cluster_capabilities().agents);
     let driver = Victim::Driver("a".to_owned());
     let absent = cluster.disrupt(&driver, Disruption::Kill).await.unwrap_err();

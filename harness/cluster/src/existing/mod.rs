@@ -48,6 +48,6 @@ impl Backend for Untouched {
 
     async fn search_logs(&self, client: &Client, driver: &str, known: &KnownSecrets) -> LogSearch {
         let pods = (Api::all(client.clone()), "");
-        log_search::of_pods(client, pods, known, |pod| log_search::is_of_driver(pod, driver)).await
+        log_search::search_pods(client, pods, known, |pod| log_search::is_of_driver(pod, driver)).await
     }
 }

@@ -31,7 +31,7 @@ impl Target {
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
         let url = config.cluster_url.to_string();
         let unreachable = |source| RealError::Unreachable { url, source };
-        let client = match claimcheck_component::client::of_config(config) {
+        let client = match claimcheck_component::client::from_config(config) {
             Ok(client) => client,
             Err(source) => return Err(unreachable(source)),
         };

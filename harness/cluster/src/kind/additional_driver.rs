@@ -31,11 +31,11 @@ impl AdditionalDrivers {
         client: &Client,
         observer: &Observer,
         options: &install::Options,
-        wanted: &AdditionalDriver,
+        expected: &AdditionalDriver,
     ) -> Result<DriverLease, DeployError> {
         // Other cases may deploy other drivers meanwhile.
-        let deployed = self.0.lock().await.entry(wanted.name).or_default().clone();
-        let lease = deployed.get_or_try_init(|| start(client, observer, options, wanted)).await?;
+        let deployed = self.0.lock().await.entry(expected.name).or_default().clone();
+        let lease = deployed.get_or_try_init(|| start(client, observer, options, expected)).await?;
         Ok(DriverLease::shared(lease.clone()).await)
     }
 
@@ -56,11 +56,11 @@ async fn start(
     client: &Client,
     observer: &Observer,
     options: &install::Options,
-    wanted: &AdditionalDriver,
+    expected: &AdditionalDriver,
 ) -> Result<Arc<Mutex<()>>, DeployError> {
-    let name = wanted.name;
-    declare(client, wanted).await?;
-    let driver = install::AdditionalDriver { name, args: wanted.args, attacher: wanted.attacher };
+    let name = expected.name;
+    declare(client, expected).await?;
+    let driver = install::AdditionalDriver { name, args: expected.args, attacher: expected.attacher };
     install::install_objects(client, options, additional_driver_objects(options, driver)).await?;
     let on = [Trigger::Any(Kind::Node), Trigger::Any(Kind::CsiNode)];
     let what = format!("driver {name} to be registered on all nodes");

@@ -177,7 +177,7 @@ impl Backend for OnKind {
             return Err(NoFaults::NotHere { of: "requests to the API server" });
         }
         let mut call_faults = self.call_faults.lock().await;
-        *call_faults = CallFaults::of_run(calls.rules);
+        *call_faults = CallFaults::from_rules(calls.rules);
         self.arm(&call_faults)
     }
 

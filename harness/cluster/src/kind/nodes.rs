@@ -250,7 +250,7 @@ async fn create(
     name: &str,
     given: Option<Cluster>,
 ) -> Result<OwnedCluster, KindError> {
-    let claim = environment.store.claim(name, ready.engine.name(), ready.network_was_there)?;
+    let claim = environment.store.claim(name, ready.engine.name(), ready.network_existed)?;
     let create = match configure(options, environment, ready, &claim, given) {
         Ok(create) => create,
         Err(error) => {

@@ -195,8 +195,8 @@ async fn a_refused_config_creates_nothing() {
     let fake = Fake::new();
     let file = fake.path("kind.yaml");
     fs::write(&file, "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nname: mine\n").unwrap();
-    let wanted = KindOptions { kind_config: Some(file), ..options() };
-    let error = KindCluster::up(&wanted, &environment(&fake)).await.unwrap_err();
+    let expected = KindOptions { kind_config: Some(file), ..options() };
+    let error = KindCluster::up(&expected, &environment(&fake)).await.unwrap_err();
     assert_eq!(error.to_string(), "--kind-config: name cannot be set: use --name");
     assert_eq!(left(&fake), NOTHING);
     assert!(!fake.calls().contains("kind create"), "{}", fake.calls());

@@ -53,7 +53,7 @@ pub enum InstallComponentsError {
 /// Searches the logs of their pods.
 pub(crate) async fn search_logs(client: &Client, known: &KnownSecrets) -> LogSearch {
     let pods = (Api::namespaced(client.clone(), COMPONENTS.namespace), component_logs::COMPONENTS);
-    log_search::of_pods(client, pods, known, |_| true).await
+    log_search::search_pods(client, pods, known, |_| true).await
 }
 
 /// Installs the components, and waits until pods can use them.

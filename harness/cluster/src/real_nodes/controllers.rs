@@ -42,10 +42,10 @@ async fn scale(client: &Client, components: &Components, replicas: u32) -> Resul
 
 /// Scales the controllers to zero; returns once they are terminated.
 pub(crate) async fn stop(client: &Client, components: &Components) -> Result<(), DisruptError> {
-    let there = list(client, components).await?;
+    let present = list(client, components).await?;
     scale(client, components, 0).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), components.namespace);
-    for pod in there {
+    for pod in present {
         let uid = pod.uid().unwrap_or_default();
         until(&pods, &pod.name_any(), conditions::is_deleted(&uid), "gone").await?;
     }

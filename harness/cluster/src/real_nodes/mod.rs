@@ -80,17 +80,17 @@ impl Cluster {
     ///
     /// # Errors
     /// The class does not exist, or its driver is on no node.
-    pub fn choosing(self, wanted: &ClassChoice) -> Result<Self, RealError> {
-        let Real { driver, .. } = Real::of(self.client.clone(), self.observer.clone(), wanted)?;
+    pub fn choosing(self, expected: &ClassChoice) -> Result<Self, RealError> {
+        let Real { driver, .. } = Real::of(self.client.clone(), self.observer.clone(), expected)?;
         Ok(Self { driver, ..self })
     }
 }
 
 impl Real {
     /// Finds the class under test, and the nodes that have its driver.
-    pub(super) fn of(client: Client, observer: Observer, wanted: &ClassChoice) -> Result<Self, RealError> {
+    pub(super) fn of(client: Client, observer: Observer, expected: &ClassChoice) -> Result<Self, RealError> {
         let (class, driver) = observer.look(|world| {
-            let class = class(world, wanted)?;
+            let class = class(world, expected)?;
             let usable = usable_nodes(world, &class)?;
             let takes_pods = world.nodes.iter().filter(|node| obstacle(node).is_none());
             let without = takes_pods.map(|node| node.name_any()).filter(|node| !usable.contains(node));
@@ -143,13 +143,13 @@ impl Real {
     }
 }
 
-fn class(world: &World, wanted: &ClassChoice) -> Result<StorageClass, RealError> {
+fn class(world: &World, expected: &ClassChoice) -> Result<StorageClass, RealError> {
     let all = || {
         let mut names: Vec<String> = world.classes.iter().map(|class| class.name_any()).collect();
         names.sort();
         if names.is_empty() { "none, since no classes exist".to_owned() } else { names.join(", ") }
     };
-    match wanted {
+    match expected {
         ClassChoice::Given(class) => Ok((**class).clone()),
         ClassChoice::Named(name) => world
             .classes

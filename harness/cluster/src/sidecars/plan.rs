@@ -64,7 +64,7 @@ impl Replaceable {
 
     /// The sidecar with an image, a program or a container of this name: upstream's, or a copy with a prefix or the
     /// platform behind it (`mirrored-sig-storage-csi-provisioner`, `ose-csi-external-provisioner-rhel9`).
-    pub(crate) fn of_image(name: &str) -> Option<Self> {
+    pub(crate) fn from_image(name: &str) -> Option<Self> {
         let others = [Self::SnapshotController, Self::LivenessProbe]
             .map(|replaceable| (replaceable.name(), replaceable));
         let mut known = UPSTREAM.into_iter().chain(others);
@@ -318,7 +318,7 @@ mod tests {
             ("hostpathplugin", None),
         ];
         for (image, expected) in table {
-            assert_eq!(Replaceable::of_image(image), expected, "{image}");
+            assert_eq!(Replaceable::from_image(image), expected, "{image}");
         }
     }
 

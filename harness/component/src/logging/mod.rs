@@ -41,7 +41,7 @@ pub enum Format {
 
 impl Format {
     /// The format requested by the environment.
-    pub fn of_environment() -> Self {
+    pub fn from_environment() -> Self {
         let asked = std::env::var(FORMAT).ok();
         asked.and_then(|asked| clap::ValueEnum::from_str(&asked, true).ok()).unwrap_or_default()
     }

@@ -22,7 +22,7 @@ impl ApiWriteRecorder {
 
     /// Sends to the run that a component belongs to, if it records writes. If that fails, the component
     /// works nevertheless. Must be called within a tokio runtime.
-    pub fn of_environment() -> Option<Self> {
+    pub fn from_environment() -> Option<Self> {
         let path = std::env::var_os(WRITES_ENV)?;
         match Self::connect(&path) {
             Ok(recorder) => Some(recorder),

@@ -73,7 +73,7 @@ impl Writer {
 }
 
 /// The layer of a root file system, written to `scratch`.
-pub(super) fn of_rootfs(rootfs: &Path, scratch: File) -> Result<Layer, ImageError> {
+pub(super) fn from_rootfs(rootfs: &Path, scratch: File) -> Result<Layer, ImageError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| ImageError::Rootfs { path, source }
@@ -90,7 +90,7 @@ pub(super) fn of_rootfs(rootfs: &Path, scratch: File) -> Result<Layer, ImageErro
 }
 
 /// The layer with one program, written to `scratch`.
-pub(super) fn of_binary(binary: &Path, at: &str, scratch: File) -> io::Result<Layer> {
+pub(super) fn from_binary(binary: &Path, at: &str, scratch: File) -> io::Result<Layer> {
     let mut layer = Writer::new(scratch);
     let file = File::open(binary)?;
     let mut header = header(EntryType::Regular, 0o755);

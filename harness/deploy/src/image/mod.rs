@@ -53,7 +53,7 @@ pub enum Platform {
 
 impl Platform {
     /// This machine's platform; none if it is not supported.
-    pub fn of_this_machine() -> Option<Self> {
+    pub fn native() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Self::Amd64),
             "aarch64" => Some(Self::Arm64),
@@ -150,8 +150,8 @@ pub fn build(options: &Options) -> Result<Image, ImageError> {
     let failed = |source| ImageError::Write { path: out.clone(), source };
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let scratch = || tempfile::tempfile_in(folder).map_err(failed);
-    let base = layer::of_rootfs(rootfs, scratch()?)?;
-    let program = layer::of_binary(binary, ENTRYPOINT, scratch()?).map_err(unreadable)?;
+    let base = layer::from_rootfs(rootfs, scratch()?)?;
+    let program = layer::from_binary(binary, ENTRYPOINT, scratch()?).map_err(unreadable)?;
     let lacks = PROGRAMS.iter().filter(|program| !base.programs.contains(**program));
     let notes = lacks.map(|program| format!("{program} is missing: the driver cannot create such volumes"));
     let notes = notes.collect();

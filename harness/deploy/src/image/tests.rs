@@ -32,7 +32,7 @@ fn program() -> PathBuf {
 }
 
 fn options(rootfs: PathBuf, out: PathBuf) -> Options {
-    let platform = Platform::of_this_machine().expect("tests run on amd64 or arm64");
+    let platform = Platform::native().expect("tests run on amd64 or arm64");
     Options { rootfs, binary: program(), tag: "claimcheck:dev".into(), platform, out }
 }
 

@@ -244,7 +244,7 @@ where
     K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + std::fmt::Debug + Serialize,
     K: DeserializeOwned,
 {
-    let object: K = of_kind(object);
+    let object: K = decode(object);
     Api::all(client.clone()).create(&PostParams::default(), &object).await.map(drop)
 }
 
@@ -254,11 +254,11 @@ where
     K: DeserializeOwned,
 {
     let namespace = object.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
-    let object: K = of_kind(object);
+    let object: K = decode(object);
     Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &object).await.map(drop)
 }
 
-fn of_kind<K: DeserializeOwned>(object: &DynamicObject) -> K {
+fn decode<K: DeserializeOwned>(object: &DynamicObject) -> K {
     let value = serde_json::to_value(object).and_then(serde_json::from_value);
     value.expect("the tests read every manifest")
 }

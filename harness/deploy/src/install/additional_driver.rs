@@ -47,13 +47,13 @@ pub fn additional_driver_objects(options: &Options, driver: AdditionalDriver) ->
     let options = Options { driver_name: driver.name.to_owned(), driver_args: Vec::new(), ..options.clone() };
     let mut objects = resolve::resolve(&options.overlay());
     objects.retain(|object| {
-        let wanted = match object["kind"].as_str() {
+        let expected = match object["kind"].as_str() {
             Some("DaemonSet") => NODE,
             Some("Deployment") => CONTROLLERS,
             Some("Role" | "RoleBinding") if options.sidecars == Sidecars::Builtin => ELECTION,
             _ => return false,
         };
-        object["metadata"]["name"] == wanted
+        object["metadata"]["name"] == expected
     });
     for object in &mut objects {
         substitute::substitute(object, &options);
@@ -121,7 +121,7 @@ fn lease(rules: &mut Value, driver: &AdditionalDriver) {
 
 fn controllers(pod: &mut Value, driver: &AdditionalDriver) {
     request_no_cpu(pod);
-    let wanted = driver.controllers();
+    let expected = driver.controllers();
     let containers = list(&mut pod["containers"]);
     containers.retain_mut(|container| match container["name"].as_str() {
         Some("controllers") => {
@@ -130,11 +130,11 @@ fn controllers(pod: &mut Value, driver: &AdditionalDriver) {
             let has_builtin_provisioner = args.iter().any(|arg| arg == "provisioner");
             let options = |arg: &Value| arg.as_str().is_some_and(|arg| arg.starts_with("--"));
             args.retain(options);
-            args.splice(0..0, ["controller"].iter().chain(&wanted).map(|&word| word.into()));
+            args.splice(0..0, ["controller"].iter().chain(&expected).map(|&word| word.into()));
             args.push(format!("--leader-election-name={}", driver.named(CONTROLLERS)).into());
             has_builtin_provisioner
         }
-        Some(name) => name.strip_prefix("csi-").is_some_and(|name| wanted.contains(&name)),
+        Some(name) => name.strip_prefix("csi-").is_some_and(|name| expected.contains(&name)),
         None => false,
     });
 }

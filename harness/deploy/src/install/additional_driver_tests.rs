@@ -33,8 +33,8 @@ fn containers(workload: &Value) -> &Vec<Value> {
 /// Whether the pods of one workload are those that another is about.
 fn is_about(selecting: &Value, of: &Value) -> bool {
     let labels = &of["spec"]["template"]["metadata"]["labels"];
-    let wanted = selecting["spec"]["selector"]["matchLabels"].as_object().unwrap();
-    wanted.iter().all(|(label, value)| labels[label] == *value)
+    let expected = selecting["spec"]["selector"]["matchLabels"].as_object().unwrap();
+    expected.iter().all(|(label, value)| labels[label] == *value)
 }
 
 fn arguments(container: &Value) -> Vec<&str> {
@@ -95,13 +95,13 @@ fn the_sidecars_are_those_that_the_driver_requires() {
         for attacher in [true, false] {
             let additional = additional(&options, AdditionalDriver { attacher, ..DRIVER });
             let pod = containers(&additional[1]);
-            let wanted: &[&str] = match (options.sidecars, attacher) {
+            let expected: &[&str] = match (options.sidecars, attacher) {
                 (Sidecars::Builtin, _) => &["controllers"],
                 (Sidecars::Upstream, true) => &["csi-provisioner", "csi-attacher", "csi-resizer"],
                 (Sidecars::Upstream, false) => &["csi-provisioner", "csi-resizer"],
             };
             let names: Vec<_> = pod.iter().map(|container| container["name"].as_str().unwrap()).collect();
-            assert_eq!(names, wanted, "{}", options.overlay());
+            assert_eq!(names, expected, "{}", options.overlay());
             if options.sidecars == Sidecars::Builtin {
                 let words = arguments(&pod[0]);
                 let roles: &[&str] = match attacher {

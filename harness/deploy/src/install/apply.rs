@@ -176,7 +176,7 @@ pub(crate) async fn remove(
         }
         match timeout(limit, remove_one(&api, &object.name_any())).await {
             Ok(result) => result.map_err(refused("removed", &name))?,
-            Err(_) => return Err(InstallError::NotGone { object: name, waited: limit }),
+            Err(_) => return Err(InstallError::NotDeleted { object: name, waited: limit }),
         }
     }
     Ok(())

@@ -74,7 +74,8 @@ pub(super) fn blockers(pod: &Pod) -> Vec<Blocker> {
     }
     let containers =
         status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
-    let found: Vec<Blocker> = containers.filter_map(|container| of_container(&name, container)).collect();
+    let found: Vec<Blocker> =
+        containers.filter_map(|container| container_blocker(&name, container)).collect();
     match found.is_empty() {
         false => found,
         true => vec![of_pod(
@@ -84,7 +85,7 @@ pub(super) fn blockers(pod: &Pod) -> Vec<Blocker> {
     }
 }
 
-fn of_container(pod: &str, container: &ContainerStatus) -> Option<Blocker> {
+fn container_blocker(pod: &str, container: &ContainerStatus) -> Option<Blocker> {
     let state = container.state.clone().unwrap_or_default();
     let crashed = container.restart_count > 0;
     let (reason, message, fatal) = if let Some(waiting) = state.waiting.clone() {

@@ -16,7 +16,7 @@ pub enum DriverSecrets {
 
 impl DriverSecrets {
     /// The Secrets that the parameters of a StorageClass name.
-    pub fn of_class(parameters: &BTreeMap<String, String>) -> Self {
+    pub fn from_class(parameters: &BTreeMap<String, String>) -> Self {
         let namespaces: BTreeSet<String> = parameters
             .keys()
             .filter_map(|key| parameters.get(&namespace_parameter(key)?))
@@ -59,7 +59,7 @@ mod tests {
     fn secrets_are_those_that_the_class_names() {
         let of = |parameters: &[(&str, &str)]| {
             let parameters = parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-            DriverSecrets::of_class(&parameters.collect())
+            DriverSecrets::from_class(&parameters.collect())
         };
         let name = "csi.storage.k8s.io/provisioner-secret-name";
         let namespace = "csi.storage.k8s.io/provisioner-secret-namespace";

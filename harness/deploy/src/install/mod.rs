@@ -204,7 +204,7 @@ pub enum InstallError {
     },
     /// An object was not deleted in time.
     #[error("{object} still exists after {} s: check its finalizers", waited.as_secs())]
-    NotGone {
+    NotDeleted {
         /// The object.
         object: String,
         /// The time waited.

@@ -59,7 +59,7 @@ pub(super) fn hopeless(node: &Node, waited: Duration) -> Option<&'static str> {
 
 /// The node of a pod, or the one for which a DaemonSet created it (`ReplaceDaemonSetPodNodeNameNodeAffinity` of
 /// pkg/controller/daemon/util).
-pub(super) fn of_pod(pod: &Pod) -> Option<&str> {
+pub(super) fn node_name(pod: &Pod) -> Option<&str> {
     let spec = pod.spec.as_ref()?;
     if let Some(node) = &spec.node_name {
         return Some(node);
@@ -143,8 +143,8 @@ mod tests {
         }}});
         let mut bound = meant.clone();
         bound["nodeName"] = json!("n2");
-        assert_eq!(of_pod(&pod(meant)), Some("n1"));
-        assert_eq!(of_pod(&pod(bound)), Some("n2"));
-        assert_eq!(of_pod(&pod(json!({ "containers": [] }))), None);
+        assert_eq!(node_name(&pod(meant)), Some("n1"));
+        assert_eq!(node_name(&pod(bound)), Some("n2"));
+        assert_eq!(node_name(&pod(json!({ "containers": [] }))), None);
     }
 }

@@ -52,9 +52,9 @@ enum Workload {
 enum RolloutEvent {
     Workload(String, Option<Workload>),
     Pod(Box<Pod>),
-    PodGone(String),
+    PodDeleted(String),
     Node(Box<Node>),
-    NodeGone(String),
+    NodeDeleted(String),
     Event(Box<Event>),
     Nothing,
 }
@@ -69,7 +69,7 @@ pub(crate) async fn ready(
     let workload = |object: &&DynamicObject| {
         object.types.as_ref().is_some_and(|types| ["DaemonSet", "Deployment"].contains(&types.kind.as_str()))
     };
-    let wanted: BTreeSet<String> = objects.iter().filter(workload).map(title).collect();
+    let expected: BTreeSet<String> = objects.iter().filter(workload).map(title).collect();
     let only = watcher::Config::default().labels(&format!("{}={}", PART_OF.0, PART_OF.1));
     let deployments = watcher(Api::<Deployment>::namespaced(client.clone(), namespace), only.clone());
     let daemon_sets = watcher(Api::<DaemonSet>::namespaced(client.clone(), namespace), only.clone());
@@ -101,22 +101,22 @@ pub(crate) async fn ready(
                 None => unreachable!("a watcher never ends"),
             },
             _ = ticks.tick() => {
-                let text = describe(&rollout.waits(&wanted), &rollout.blockers(&wanted));
+                let text = describe(&rollout.waits(&expected), &rollout.blockers(&expected));
                 if text != last_warning {
                     warn!("components are not ready yet: {text}");
                     last_warning = text;
                 }
             }
-            () = sleep_until(started + timeout) => return Err(rollout.not_ready(&pods, &wanted).await),
+            () = sleep_until(started + timeout) => return Err(rollout.not_ready(&pods, &expected).await),
         }
-        if rollout.waits(&wanted).is_empty() {
-            for (node, why) in rollout.all_without(&wanted) {
+        if rollout.waits(&expected).is_empty() {
+            for (node, why) in rollout.all_without(&expected) {
                 warn!(node, "{why}: the components do not run on it");
             }
             return Ok(());
         }
-        if rollout.blockers(&wanted).iter().any(|blocker| blocker.fatal) {
-            return Err(rollout.not_ready(&pods, &wanted).await);
+        if rollout.blockers(&expected).iter().any(|blocker| blocker.fatal) {
+            return Err(rollout.not_ready(&pods, &expected).await);
         }
     }
 }
@@ -138,27 +138,27 @@ impl Rollout {
             RolloutEvent::Workload(name, Some(workload)) => drop(self.workloads.insert(name, workload)),
             RolloutEvent::Workload(name, None) => drop(self.workloads.remove(&name)),
             RolloutEvent::Pod(pod) => drop(self.pods.insert(pod.name_any(), *pod)),
-            RolloutEvent::PodGone(name) => drop(self.pods.remove(&name)),
+            RolloutEvent::PodDeleted(name) => drop(self.pods.remove(&name)),
             RolloutEvent::Node(node) => drop(self.nodes.insert(node.name_any(), *node)),
-            RolloutEvent::NodeGone(name) => drop(self.nodes.remove(&name)),
+            RolloutEvent::NodeDeleted(name) => drop(self.nodes.remove(&name)),
             RolloutEvent::Event(event) => self.reasons.see(&event),
             RolloutEvent::Nothing => {}
         }
     }
 
     /// The incomplete workloads and their progress.
-    fn waits(&self, wanted: &BTreeSet<String>) -> Vec<String> {
+    fn waits(&self, expected: &BTreeSet<String>) -> Vec<String> {
         let missing = |name: &String| {
             let missing = match self.workloads.get(name) {
-                Some(Workload::Deployment(deployment)) => of_deployment(deployment)?,
-                Some(Workload::DaemonSet(set)) => of_daemon_set(set, &self.without(set))?,
+                Some(Workload::Deployment(deployment)) => missing_of_deployment(deployment)?,
+                Some(Workload::DaemonSet(set)) => missing_of_daemon_set(set, &self.without(set))?,
                 None => "does not exist".to_owned(),
             };
             let reason = self.reasons.of(name);
             let reason = reason.map(|reason| format!(" ({}: {})", reason.reason, reason.message));
             Some(format!("{name} {missing}{}", reason.unwrap_or_default()))
         };
-        wanted.iter().filter_map(missing).collect()
+        expected.iter().filter_map(missing).collect()
     }
 
     /// The nodes on which a DaemonSet has a pod that cannot become available, each with the reason.
@@ -173,37 +173,37 @@ impl Rollout {
     }
 
     /// All such nodes.
-    fn all_without(&self, wanted: &BTreeSet<String>) -> BTreeSet<(&str, &'static str)> {
-        self.pods_of(wanted).filter_map(|pod| self.is_lost(pod)).collect()
+    fn all_without(&self, expected: &BTreeSet<String>) -> BTreeSet<(&str, &'static str)> {
+        self.pods_of(expected).filter_map(|pod| self.is_lost(pod)).collect()
     }
 
     /// The pods of the awaited workloads: others of the same installation have other reasons to restart.
-    fn pods_of(&self, wanted: &BTreeSet<String>) -> impl Iterator<Item = &Pod> {
-        self.pods.values().filter(|pod| workload_of(pod).is_some_and(|workload| wanted.contains(&workload)))
+    fn pods_of(&self, expected: &BTreeSet<String>) -> impl Iterator<Item = &Pod> {
+        self.pods.values().filter(|pod| workload_of(pod).is_some_and(|workload| expected.contains(&workload)))
     }
 
     /// The node of an unavailable pod, if the node is the cause; with the reason.
     fn is_lost(&self, pod: &Pod) -> Option<(&str, &'static str)> {
-        let (name, node) = self.nodes.get_key_value(nodes::of_pod(pod)?)?;
+        let (name, node) = self.nodes.get_key_value(nodes::node_name(pod)?)?;
         let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let is_ready = conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
         let why = nodes::hopeless(node, self.started.elapsed())?;
         (!is_ready).then_some((name, why))
     }
 
-    fn blockers(&self, wanted: &BTreeSet<String>) -> Vec<Blocker> {
-        let pods = self.pods_of(wanted).filter(|pod| self.is_lost(pod).is_none());
+    fn blockers(&self, expected: &BTreeSet<String>) -> Vec<Blocker> {
+        let pods = self.pods_of(expected).filter(|pod| self.is_lost(pod).is_none());
         self.reasons.explain(&self.namespace, pods.flat_map(blockers).collect())
     }
 
-    async fn not_ready(&self, pods: &Api<Pod>, wanted: &BTreeSet<String>) -> InstallError {
-        let mut blockers = self.blockers(wanted);
+    async fn not_ready(&self, pods: &Api<Pod>, expected: &BTreeSet<String>) -> InstallError {
+        let mut blockers = self.blockers(expected);
         for blocker in &mut blockers {
             if let Some(container) = &blocker.container {
                 blocker.log = log(pods, &blocker.pod, container, blocker.crashed).await;
             }
         }
-        InstallError::NotReady { waited: self.started.elapsed(), waits: self.waits(wanted), blockers }
+        InstallError::NotReady { waited: self.started.elapsed(), waits: self.waits(expected), blockers }
     }
 }
 
@@ -248,11 +248,11 @@ fn workload_seen<K: ResourceExt>(
 }
 
 fn pod_seen(event: watcher::Result<watcher::Event<Pod>>) -> RolloutEvent {
-    seen(event, |pod| RolloutEvent::Pod(Box::new(pod)), |pod| RolloutEvent::PodGone(pod.name_any()))
+    seen(event, |pod| RolloutEvent::Pod(Box::new(pod)), |pod| RolloutEvent::PodDeleted(pod.name_any()))
 }
 
 fn node_seen(event: watcher::Result<watcher::Event<Node>>) -> RolloutEvent {
-    seen(event, |node| RolloutEvent::Node(Box::new(node)), |node| RolloutEvent::NodeGone(node.name_any()))
+    seen(event, |node| RolloutEvent::Node(Box::new(node)), |node| RolloutEvent::NodeDeleted(node.name_any()))
 }
 
 fn event_seen(event: watcher::Result<watcher::Event<Event>>) -> RolloutEvent {
@@ -280,43 +280,43 @@ fn failed(error: &watcher::Error) -> RolloutEvent {
 }
 
 /// Like `kubectl rollout status` (`polymorphichelpers/rollout_status.go`).
-fn of_deployment(deployment: &Deployment) -> Missing {
+fn missing_of_deployment(deployment: &Deployment) -> Missing {
     let status = deployment.status.clone().unwrap_or_default();
-    let wanted = deployment.spec.replicas.unwrap_or(1);
+    let expected = deployment.spec.replicas.unwrap_or(1);
     let [all, updated, available] =
         [status.replicas, status.updated_replicas, status.available_replicas].map(Option::unwrap_or_default);
     if status.observed_generation < deployment.metadata.generation {
         return Some("not observed by its controller yet".to_owned());
     }
-    if updated == wanted && available == wanted && all == wanted {
+    if updated == expected && available == expected && all == expected {
         return None;
     }
-    let is = |text: &Option<String>, wanted: &str| text.as_deref() == Some(wanted);
+    let is = |text: &Option<String>, expected: &str| text.as_deref() == Some(expected);
     let refused =
         status.conditions.iter().flatten().find(|c| is(&c.type_, "ReplicaFailure") && is(&c.status, "True"));
     let why = refused.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
-    let text = format!("has {available} of {wanted} pods available, {updated} updated, {all} total. {why}");
+    let text = format!("has {available} of {expected} pods available, {updated} updated, {all} total. {why}");
     Some(text.trim_end_matches([' ', '.']).to_owned())
 }
 
 /// Like `kubectl rollout status`, except for pods on nodes `without` hope, as long as there are others.
-fn of_daemon_set(set: &DaemonSet, without: &[(&str, &'static str)]) -> Missing {
+fn missing_of_daemon_set(set: &DaemonSet, without: &[(&str, &'static str)]) -> Missing {
     let Some(status) = &set.status else { return Some("not observed by its controller yet".to_owned()) };
     if status.observed_generation < set.metadata.generation {
         return Some("not observed by its controller yet".to_owned());
     }
-    let wanted = status.desired_number_scheduled;
+    let expected = status.desired_number_scheduled;
     let updated = status.updated_number_scheduled.unwrap_or_default();
     let available = status.number_available.unwrap_or_default();
-    let left = wanted - i32::try_from(without.len()).unwrap_or(i32::MAX);
+    let left = expected - i32::try_from(without.len()).unwrap_or(i32::MAX);
     let complete = match left {
         // No node has it: its nodes may still come up.
-        ..=0 => wanted == 0,
+        ..=0 => expected == 0,
         left => updated >= left && available >= left,
     };
     let lost: Vec<_> = without.iter().map(|(node, why)| format!("; node {node} {why}")).collect();
     let lost = lost.concat();
-    (!complete).then(|| format!("has {available} of {wanted} pods available, {updated} updated{lost}"))
+    (!complete).then(|| format!("has {available} of {expected} pods available, {updated} updated{lost}"))
 }
 
 /// The error text for an incomplete rollout.
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn a_deployment_is_complete_when_all_its_pods_are_new_and_available() {
         let deployment = |generation: i64, status: Value| -> Missing {
-            of_deployment(
+            missing_of_deployment(
                 &serde_json::from_value(json!({
                     "metadata": { "name": "d", "generation": generation },
                     "spec": { "replicas": 2, "selector": {}, "template": {} },
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_daemon_set_is_complete_when_it_is_on_all_nodes() {
-        let set = |status: Value| -> Missing { of_daemon_set(&daemon_set(status), &[]) };
+        let set = |status: Value| -> Missing { missing_of_daemon_set(&daemon_set(status), &[]) };
         let counts = |seen: i64, updated: i32, available: i32| {
             json!({
                 "observedGeneration": seen, "currentNumberScheduled": 3, "desiredNumberScheduled": 3,
@@ -393,11 +393,11 @@ mod tests {
     /// The observed state of a DaemonSet with a pod on each of these nodes: whether it is ready, and its node is.
     fn rollout(nodes: &[(bool, &str)]) -> Rollout {
         let mut rollout = Rollout::of("n", Instant::now());
-        let (wanted, ready) = (nodes.len(), nodes.iter().filter(|(ready, _)| *ready).count());
+        let (expected, ready) = (nodes.len(), nodes.iter().filter(|(ready, _)| *ready).count());
         let set = daemon_set(json!({
-            "observedGeneration": 1, "currentNumberScheduled": wanted, "desiredNumberScheduled": wanted,
+            "observedGeneration": 1, "currentNumberScheduled": expected, "desiredNumberScheduled": expected,
             "numberMisscheduled": 0, "numberReady": ready, "numberAvailable": ready,
-            "updatedNumberScheduled": wanted,
+            "updatedNumberScheduled": expected,
         }));
         rollout.see(RolloutEvent::Workload(
             "DaemonSet n/d".to_owned(),
@@ -430,8 +430,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nodes_that_do_not_work_are_not_waited_for_as_long_as_there_are_others() {
-        let wanted = BTreeSet::from(["DaemonSet n/d".to_owned()]);
-        let waits = |nodes: &[(bool, &str)]| rollout(nodes).waits(&wanted).pop();
+        let desired = BTreeSet::from(["DaemonSet n/d".to_owned()]);
+        let waits = |nodes: &[(bool, &str)]| rollout(nodes).waits(&desired).pop();
         assert_eq!(waits(&[(true, "True"), (true, "True")]), None);
         assert_eq!(waits(&[(true, "True"), (false, "Unknown")]), None);
         for (nodes, expected) in [
@@ -448,10 +448,10 @@ mod tests {
         // It may be starting, and was given time.
         let late = rollout(&[(true, "True"), (false, "False")]);
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert!(late.waits(&wanted).is_empty());
-        assert_eq!(late.all_without(&wanted), BTreeSet::from([("n1", "is not ready")]));
+        assert!(late.waits(&desired).is_empty());
+        assert_eq!(late.all_without(&desired), BTreeSet::from([("n1", "is not ready")]));
         // The last state of a node without heartbeats is not final.
-        let blockers = |nodes: &[(bool, &str)]| rollout(nodes).blockers(&wanted).len();
+        let blockers = |nodes: &[(bool, &str)]| rollout(nodes).blockers(&desired).len();
         assert_eq!(blockers(&[(false, "True"), (false, "Unknown")]), 1);
     }
 
@@ -476,8 +476,8 @@ mod tests {
             rollout.see(RolloutEvent::Pod(Box::new(pod)));
         }
         let fatal = |workload: &str| {
-            let wanted = BTreeSet::from([workload.to_owned()]);
-            let blockers = rollout.blockers(&wanted).into_iter().filter(|blocker| blocker.fatal);
+            let expected = BTreeSet::from([workload.to_owned()]);
+            let blockers = rollout.blockers(&expected).into_iter().filter(|blocker| blocker.fatal);
             blockers.map(|blocker| blocker.pod).collect::<Vec<_>>()
         };
         assert_eq!(fatal("DaemonSet n/d"), ["p1"]);

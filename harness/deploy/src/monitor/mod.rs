@@ -238,10 +238,10 @@ pub async fn install(
     wait: bool,
 ) -> Result<Installed, MonitorInstallError> {
     let (mut applied, mut notes) = (Vec::new(), Vec::new());
-    let wanted = objects(options);
-    let titles: BTreeSet<String> = wanted.iter().map(title).collect();
-    let existing = existing_labels(client, &wanted).await?;
-    for (object, labels) in wanted.into_iter().zip(existing) {
+    let expected = objects(options);
+    let titles: BTreeSet<String> = expected.iter().map(title).collect();
+    let existing = existing_labels(client, &expected).await?;
+    for (object, labels) in expected.into_iter().zip(existing) {
         match labels {
             Some(labels) if !is_installed(&labels) => {
                 if !is_namespace(&object) {

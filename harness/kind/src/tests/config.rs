@@ -10,15 +10,15 @@ use crate::{Cluster, ConfigError, Controllers, KindOptions, Version};
 const DATA: &str = "/home/ci/.local/state/claimcheck/kind/claimcheck-a/data";
 
 fn with_kind(
-    wanted: &KindOptions,
+    expected: &KindOptions,
     kind_version: Option<Version>,
     base: Option<Cluster>,
 ) -> Result<Cluster, ConfigError> {
-    Cluster::generate(wanted, kind_version, Path::new(DATA), base)
+    Cluster::generate(expected, kind_version, Path::new(DATA), base)
 }
 
-fn generate(wanted: &KindOptions, base: Option<Cluster>) -> Result<Cluster, ConfigError> {
-    with_kind(wanted, None, base)
+fn generate(expected: &KindOptions, base: Option<Cluster>) -> Result<Cluster, ConfigError> {
+    with_kind(expected, None, base)
 }
 
 fn read(text: &str) -> Result<Cluster, ConfigError> {
@@ -40,8 +40,8 @@ fn by_default() {
 #[test]
 fn three_workers_of_one_image() {
     let image = Some("kindest/node:v1.36.0".to_owned());
-    let wanted = KindOptions { workers: Some(3), node_image: image, ..KindOptions::default() };
-    assert_snapshot!(generate(&wanted, None).unwrap().to_yaml());
+    let expected = KindOptions { workers: Some(3), node_image: image, ..KindOptions::default() };
+    assert_snapshot!(generate(&expected, None).unwrap().to_yaml());
 }
 
 /// A controller manager does not start with an unknown controller in `--controllers`.
@@ -65,8 +65,8 @@ fn controllers_are_off_that_the_version_has() {
         (Some("kindest/node:v1.36.2"), None, "nodes: [{}, {image: 'kindest/node:v1.31.4'}]", false),
     ];
     for (image, kind_version, file, off) in table {
-        let wanted = KindOptions { node_image: image.map(str::to_owned), ..KindOptions::default() };
-        let text = with_kind(&wanted, kind_version, Some(user_config(file))).unwrap().to_yaml();
+        let expected = KindOptions { node_image: image.map(str::to_owned), ..KindOptions::default() };
+        let text = with_kind(&expected, kind_version, Some(user_config(file))).unwrap().to_yaml();
         assert!(text.contains(",-ephemeral-volume-controller"), "{text}");
         let is_off = text.contains(",-volumeattributesclass-protection-controller");
         assert_eq!(is_off, off, "{image:?}, {kind_version:?}, {file}");
@@ -85,8 +85,8 @@ fn the_controller_manager_of_a_permanent_cluster_serves_on_the_loopback() {
 
 #[test]
 fn stock_controllers() {
-    let wanted = KindOptions { controllers: Controllers::Stock, ..KindOptions::default() };
-    assert_snapshot!(generate(&wanted, None).unwrap().to_yaml());
+    let expected = KindOptions { controllers: Controllers::Stock, ..KindOptions::default() };
+    assert_snapshot!(generate(&expected, None).unwrap().to_yaml());
 }
 
 /// Required feature gates, APIs and kubelet arguments; the file takes precedence.
@@ -117,14 +117,14 @@ containerdConfigPatches:
     config_path = "/etc/containerd/certs.d"
 "#,
     );
-    let wanted = KindOptions {
+    let expected = KindOptions {
         node_image: Some("kindest/node:v1.36.0".into()),
         feature_gates: [("Shared".into(), true), ("Ours".into(), true)].into(),
         runtime_config: [("api/all".into(), "false".into()), ("api/beta".into(), "true".into())].into(),
         kubelet_args: [("v".into(), "6".into())].into(),
         ..KindOptions::default()
     };
-    assert_snapshot!(generate(&wanted, Some(user_config)).unwrap().to_yaml());
+    assert_snapshot!(generate(&expected, Some(user_config)).unwrap().to_yaml());
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_file_is_read_again_as_it_was_written() {
 fn fields_set_by_claimcheck_are_rejected_by_name() {
     let workers = KindOptions { workers: Some(2), ..KindOptions::default() };
     let stock = KindOptions { controllers: Controllers::Stock, ..KindOptions::default() };
-    let wanted = KindOptions::default;
+    let desired = KindOptions::default;
     let merged = "kubeadmConfigPatches:\n- |\n  kind: ClusterConfiguration\n  controllerManager:\n    extraArgs: \
                   {controllers: '*'}\n";
     let listed = "nodes:\n- kubeadmConfigPatches:\n  - |\n    kind: KubeletConfiguration\n    ---\n    kind: \
@@ -146,31 +146,35 @@ fn fields_set_by_claimcheck_are_rejected_by_name() {
                      /controllerManager/extraArgs/controllers, value: \"*\"}]'\n";
     let mount = "nodes:\n- extraMounts: [{hostPath: /d, containerPath: /var/lib/claimcheck}]\n";
     let table = [
-        (wanted(), "name: mine", Some("name cannot be set: use --name")),
+        (desired(), "name: mine", Some("name cannot be set: use --name")),
         (
             workers.clone(),
             "nodes: [{role: control-plane}]",
             Some("nodes together with --nodes cannot be set"),
         ),
         (workers, "featureGates: {A: true}", None),
-        (wanted(), mount, Some("nodes[0].extraMounts at /var/lib/claimcheck cannot be set")),
-        (wanted(), merged, Some("kubeadmConfigPatches with the controller manager's `controllers`")),
-        (wanted(), listed, Some("nodes[0].kubeadmConfigPatches with the controller manager's `controllers`")),
+        (desired(), mount, Some("nodes[0].extraMounts at /var/lib/claimcheck cannot be set")),
+        (desired(), merged, Some("kubeadmConfigPatches with the controller manager's `controllers`")),
         (
-            wanted(),
+            desired(),
+            listed,
+            Some("nodes[0].kubeadmConfigPatches with the controller manager's `controllers`"),
+        ),
+        (
+            desired(),
             operation,
             Some("kubeadmConfigPatchesJSON6902 with the controller manager's `controllers`"),
         ),
         (stock.clone(), merged, None),
         (stock.clone(), "nodes: [{image: kindest/node:v1.27.3}]", None),
         (
-            wanted(),
+            desired(),
             "nodes: [{image: kindest/node:v1.27.3}]",
             Some("use 1.28.0 or newer, or `--controllers stock`"),
         ),
     ];
-    for (wanted, body, expected) in table {
-        let error = generate(&wanted, Some(user_config(body))).err().map(|error| error.to_string());
+    for (desired, body, expected) in table {
+        let error = generate(&desired, Some(user_config(body))).err().map(|error| error.to_string());
         let fits = match (&error, expected) {
             (None, None) => true,
             (Some(error), Some(part)) => error.contains(part),
@@ -224,8 +228,8 @@ fn patched(config: &Cluster, mut document: Value) -> Value {
 /// kind's own settings are kept (`pkg/cluster/internal/kubeadm/config.go`).
 #[test]
 fn both_flavours_of_kubeadm_s_config_are_met() {
-    let wanted = KindOptions { kubelet_args: [("v".into(), "6".into())].into(), ..KindOptions::default() };
-    let config = generate(&wanted, None).unwrap();
+    let expected = KindOptions { kubelet_args: [("v".into(), "6".into())].into(), ..KindOptions::default() };
+    let config = generate(&expected, None).unwrap();
     let map = |args: &[(&str, &str)]| {
         args.iter()
             .map(|&(name, value)| (name.to_owned(), json!(value)))

@@ -24,7 +24,7 @@ async fn preflight_queries_and_changes_nothing() {
     let fake = Fake::new();
     let ready = preflight(&fake.tools(), &fake.store(), &needs(false)).await.unwrap();
     assert_eq!((ready.kind_version.to_string(), ready.engine.name()), ("0.33.0".to_owned(), "docker"));
-    assert!(!ready.network_was_there && !ready.exists);
+    assert!(!ready.network_existed && !ready.exists);
     assert!(!fake.path("state").exists());
     assert_snapshot!(fake.calls());
 }
@@ -103,9 +103,9 @@ async fn an_interrupted_creation_leaves_nothing() {
     let half = format!("echo '{NAME}-control-plane|{NAME}|Created|ours' >>\"$FAKE/containers\"");
     fake.hangs("kind create", &half);
     let claim = fake.store().claim(NAME, "docker", false).unwrap();
-    let (kind, wanted) = (fake.kind(), fake.create(NAME));
+    let (kind, expected) = (fake.kind(), fake.create(NAME));
     tokio::select! {
-        _ = OwnedCluster::create(&kind, fake.teardown(), claim, &wanted) => panic!("it hangs"),
+        _ = OwnedCluster::create(&kind, fake.teardown(), claim, &expected) => panic!("it hangs"),
         _ = fake.hung() => {}
     }
     assert_eq!(fake.containers(), "");
@@ -186,8 +186,8 @@ async fn prune_deletes_what_killed_runs_have_left_and_nothing_else() {
         };
         pruned.into_iter().map(deleted).collect()
     };
-    let gone = pruned(prune(&fake.teardown(), &store, false).await.unwrap());
-    assert_eq!(gone, ["claimcheck-early", "claimcheck-half"]);
+    let missing = pruned(prune(&fake.teardown(), &store, false).await.unwrap());
+    assert_eq!(missing, ["claimcheck-early", "claimcheck-half"]);
     let rest = pruned(prune(&fake.teardown(), &store, true).await.unwrap());
     assert_eq!(rest, ["claimcheck-kept", "claimcheck-colleague"]);
     let left = fake.containers();

@@ -157,8 +157,8 @@ mod tests {
     #[test]
     fn claims_without_a_consumer_or_uid_have_none() {
         let lazy = Waiting { cause: Cause::FirstConsumer, ..row("a", "fast", Phase::Provision, 1e6) };
-        let gone = Waiting { claim_uid: String::new(), ..row("b", "fast", Phase::Delete, 1e6) };
-        assert_eq!(due(&[lazy, gone], &["*=1m"], &Emitted::new(), 0), Vec::<String>::new());
+        let deleted = Waiting { claim_uid: String::new(), ..row("b", "fast", Phase::Delete, 1e6) };
+        assert_eq!(due(&[lazy, deleted], &["*=1m"], &Emitted::new(), 0), Vec::<String>::new());
     }
 
     #[test]

@@ -23,7 +23,7 @@ enum Shown {
 #[derive(Clone)]
 struct Step {
     object: Shown,
-    gone: bool,
+    deleted: bool,
 }
 
 impl fmt::Debug for Step {
@@ -36,16 +36,16 @@ impl fmt::Debug for Step {
         };
         let name = meta.name.as_deref().unwrap_or_default();
         let deleting = if meta.deletion_timestamp.is_some() { " deleting" } else { "" };
-        write!(f, "{kind} {name}{deleting}{}", if self.gone { " gone" } else { "" })
+        write!(f, "{kind} {name}{deleting}{}", if self.deleted { " gone" } else { "" })
     }
 }
 
 fn is(object: Shown) -> Step {
-    Step { object, gone: false }
+    Step { object, deleted: false }
 }
 
-fn gone(object: Shown) -> Step {
-    Step { object, gone: true }
+fn deleted(object: Shown) -> Step {
+    Step { object, deleted: true }
 }
 
 fn deleting<K: Metadata<Ty = ObjectMeta>>(mut object: K) -> K {
@@ -98,10 +98,10 @@ fn lives(names: &[String], pods: usize) -> Vec<Step> {
         }
         let started = ready(scheduled);
         let ending = deleting(started.clone());
-        steps.extend([is(Shown::Pod(started)), is(Shown::Pod(ending.clone())), gone(Shown::Pod(ending))]);
+        steps.extend([is(Shown::Pod(started)), is(Shown::Pod(ending.clone())), deleted(Shown::Pod(ending))]);
         for name in names {
             let ending = deleting(attached(name, true));
-            steps.extend([is(Shown::Attachment(ending.clone())), gone(Shown::Attachment(ending))]);
+            steps.extend([is(Shown::Attachment(ending.clone())), deleted(Shown::Attachment(ending))]);
         }
     }
     for name in names {
@@ -109,8 +109,8 @@ fn lives(names: &[String], pods: usize) -> Vec<Step> {
         let claim = deleting(claim);
         steps.extend([
             is(Shown::Claim(claim.clone())),
-            gone(Shown::Claim(claim)),
-            gone(Shown::Volume(volume)),
+            deleted(Shown::Claim(claim)),
+            deleted(Shown::Volume(volume)),
         ]);
     }
     steps
@@ -171,12 +171,12 @@ impl Monitored {
         self.events.extend(events);
     }
 
-    fn show<K: Followed>(&mut self, mut object: K, gone: bool) {
+    fn show<K: Followed>(&mut self, mut object: K, deleted: bool) {
         self.version += 1;
         object.metadata_mut().resource_version = Some(self.version.to_string());
         let (now, seen) = (self.now(), Seen::Live(self.now()));
         let events =
-            if gone { self.life.remove(object, seen, now) } else { self.life.enter(object, seen, now) };
+            if deleted { self.life.remove(object, seen, now) } else { self.life.enter(object, seen, now) };
         self.events.extend(events);
     }
 
@@ -185,10 +185,10 @@ impl Monitored {
             self.second += delay;
             self.retire();
             match step.object.clone() {
-                Shown::Claim(claim) => self.show(claim, step.gone),
-                Shown::Volume(volume) => self.show(volume, step.gone),
-                Shown::Pod(pod) => self.show(pod, step.gone),
-                Shown::Attachment(attachment) => self.show(attachment, step.gone),
+                Shown::Claim(claim) => self.show(claim, step.deleted),
+                Shown::Volume(volume) => self.show(volume, step.deleted),
+                Shown::Pod(pod) => self.show(pod, step.deleted),
+                Shown::Attachment(attachment) => self.show(attachment, step.deleted),
             }
         }
     }
@@ -289,7 +289,7 @@ fn retained(mut volume: PersistentVolume) -> PersistentVolume {
 fn course(retains: bool, at_once: bool) -> impl Strategy<Value = Course> {
     let is_skipped = move |step: &Step| match &step.object {
         Shown::Attachment(attachment) => {
-            at_once && !step.gone && attachment.metadata.deletion_timestamp.is_some()
+            at_once && !step.deleted && attachment.metadata.deletion_timestamp.is_some()
         }
         _ => false,
     };
@@ -306,7 +306,7 @@ fn course(retains: bool, at_once: bool) -> impl Strategy<Value = Course> {
     // The attach/detach controller detaches when the pod no longer exists, which may be after the claim.
     let position =
         |steps: &[Step], found: fn(&Step) -> bool| steps.iter().position(found).unwrap_or_default();
-    let of_attachment = position(&steps, |step| matches!(step.object, Shown::Attachment(_)) && step.gone);
+    let of_attachment = position(&steps, |step| matches!(step.object, Shown::Attachment(_)) && step.deleted);
     let detached = steps.remove(of_attachment);
     let places = of_attachment..=steps.len();
     let delays = proptest::collection::vec(prop_oneof![3 => 0..3_u64, 1 => 50..200_u64], count);
@@ -372,12 +372,12 @@ impl Course {
             Shown::Attachment(attachment) => attachment.metadata.deletion_timestamp.is_some(),
             Shown::Claim(_) | Shown::Volume(_) => false,
         };
-        let gone = |watch| self.second(|step| step.gone && watch_of(&step.object) == watch);
+        let deleted = |watch| self.second(|step| step.deleted && watch_of(&step.object) == watch);
         let deleting = |watch| self.second(|step| is_deleting(step) && watch_of(&step.object) == watch);
         let (start, end) = match phase {
-            Phase::Stop => (deleting(2)?, gone(2)?),
-            Phase::Detach => (deleting(3)?, gone(3)?),
-            Phase::Delete => (gone(0)?.max(gone(3)?), gone(1)?),
+            Phase::Stop => (deleting(2)?, deleted(2)?),
+            Phase::Detach => (deleting(3)?, deleted(3)?),
+            Phase::Delete => (deleted(0)?.max(deleted(3)?), deleted(1)?),
             _ => return None,
         };
         Some(end.saturating_sub(start))
@@ -390,7 +390,7 @@ impl Course {
             if watch_of(&step.object) == watch {
                 // One object of each kind.
                 objects.clear();
-                objects.extend((!step.gone).then(|| (step.object.clone(), number)));
+                objects.extend((!step.deleted).then(|| (step.object.clone(), number)));
             }
         }
         objects
@@ -412,7 +412,7 @@ impl Monitored {
             match delivery {
                 Delivery::Step(number) => {
                     let step = &course.steps[number].0;
-                    self.deliver(step.object.clone(), number, step.gone, seen);
+                    self.deliver(step.object.clone(), number, step.deleted, seen);
                 }
                 Delivery::List(watch, until) => {
                     let objects = course.objects(watch, until);
@@ -433,21 +433,21 @@ impl Monitored {
     }
 
     /// Delivers an object, and returns its uid.
-    fn deliver(&mut self, object: Shown, version: usize, gone: bool, seen: Seen) -> Option<String> {
+    fn deliver(&mut self, object: Shown, version: usize, deleted: bool, seen: Seen) -> Option<String> {
         self.version = 100 + version as u64;
         match object {
-            Shown::Claim(claim) => self.enter(claim, gone, seen),
-            Shown::Volume(volume) => self.enter(volume, gone, seen),
-            Shown::Pod(pod) => self.enter(pod, gone, seen),
-            Shown::Attachment(attachment) => self.enter(attachment, gone, seen),
+            Shown::Claim(claim) => self.enter(claim, deleted, seen),
+            Shown::Volume(volume) => self.enter(volume, deleted, seen),
+            Shown::Pod(pod) => self.enter(pod, deleted, seen),
+            Shown::Attachment(attachment) => self.enter(attachment, deleted, seen),
         }
     }
 
-    fn enter<K: Followed>(&mut self, mut object: K, gone: bool, seen: Seen) -> Option<String> {
+    fn enter<K: Followed>(&mut self, mut object: K, deleted: bool, seen: Seen) -> Option<String> {
         object.metadata_mut().resource_version = Some(self.version.to_string());
         let (uid, now) = (object.metadata().uid.clone(), self.now());
         let events =
-            if gone { self.life.remove(object, seen, now) } else { self.life.enter(object, seen, now) };
+            if deleted { self.life.remove(object, seen, now) } else { self.life.enter(object, seen, now) };
         self.events.extend(events);
         uid
     }
@@ -531,7 +531,7 @@ impl Monitored {
     /// Its pod and its claim are deleted.
     fn end_claim(&mut self) {
         let pod = ready(pod("pod-c-0", "n0", &["c"]));
-        self.run(&[(gone(Shown::Pod(pod)), 1), (gone(Shown::Claim(bound("c").0)), 1)]);
+        self.run(&[(deleted(Shown::Pod(pod)), 1), (deleted(Shown::Claim(bound("c").0)), 1)]);
     }
 
     /// Time passes, with a look every 20 seconds.
@@ -544,7 +544,10 @@ impl Monitored {
 
     fn detach(&mut self, seconds: u64) {
         let ending = deleting(attached());
-        self.run(&[(is(Shown::Attachment(ending.clone())), 1), (gone(Shown::Attachment(ending)), seconds)]);
+        self.run(&[
+            (is(Shown::Attachment(ending.clone())), 1),
+            (deleted(Shown::Attachment(ending)), seconds),
+        ]);
     }
 }
 
@@ -558,7 +561,7 @@ fn a_retained_volume_is_detached_long_after_its_claim_was_deleted() {
     monitor.pass(200);
     let timeline = &monitor.life.active.timeline;
     assert_eq!((timeline.claims(), timeline.volumes()), (0, 0), "the volume still exists");
-    monitor.run(&[(gone(Shown::Volume(retained(bound("c").1))), 1)]);
+    monitor.run(&[(deleted(Shown::Volume(retained(bound("c").1))), 1)]);
     assert_eq!(monitor.life.active.timeline.volumes(), 1);
     monitor.pass(80);
     assert_eq!(monitor.life.active.timeline.volumes(), 0);
@@ -570,9 +573,9 @@ fn a_volume_is_detached_after_its_slow_deletion() {
     monitor.end_claim();
     monitor.run(&[(is(Shown::Attachment(deleting(attached()))), 1)]);
     monitor.pass(100);
-    monitor.run(&[(gone(Shown::Volume(bound("c").1)), 1)]);
+    monitor.run(&[(deleted(Shown::Volume(bound("c").1)), 1)]);
     monitor.pass(40);
-    monitor.run(&[(gone(Shown::Attachment(deleting(attached()))), 2)]);
+    monitor.run(&[(deleted(Shown::Attachment(deleting(attached()))), 2)]);
     assert_eq!(monitor.results(Phase::Detach), [Some(143.0)]);
     assert_eq!(monitor.results(Phase::Delete).len(), 1);
 }

@@ -169,24 +169,24 @@ impl Cause {
     }
 
     /// The cause that a message about a phase names.
-    pub(super) fn of_text(phase: Phase, text: &str) -> Option<Self> {
+    pub(super) fn from_text(phase: Phase, text: &str) -> Option<Self> {
         let text = text.to_lowercase();
-        of_scheduler(&text).or_else(|| of_code(phase, &text)).or_else(|| of_pattern(&text))
+        from_scheduler(&text).or_else(|| from_code(phase, &text)).or_else(|| from_pattern(&text))
     }
 }
 
-fn of_pattern(text: &str) -> Option<Cause> {
+fn from_pattern(text: &str) -> Option<Cause> {
     Cause::ALL.iter().copied().find(|cause| cause.patterns().iter().any(|pattern| matches(text, pattern)))
 }
 
 /// The cause of a message of the scheduler, which lists why each node was rejected: if they differ, none of them is the
 /// only one. Taints keep pods off some nodes of most clusters, whatever else the reason is.
-fn of_scheduler(text: &str) -> Option<Cause> {
+fn from_scheduler(text: &str) -> Option<Cause> {
     let (_, reasons) = text.split_once("nodes are available: ")?;
     let (reasons, _) = reasons.split_once(". ").unwrap_or((reasons, ""));
     let reasons =
         reasons.trim_end_matches('.').split(", ").filter(|reason| !reason.contains("untolerated taint"));
-    let causes: BTreeSet<Option<Cause>> = reasons.map(of_pattern).collect();
+    let causes: BTreeSet<Option<Cause>> = reasons.map(from_pattern).collect();
     let mut causes = causes.into_iter();
     let only = causes.next().flatten().filter(|_| causes.next().is_none());
     Some(only.unwrap_or(Cause::Unschedulable))
@@ -195,7 +195,7 @@ fn of_scheduler(text: &str) -> Option<Cause> {
 /// What a code of the CSI specification means depends on the call: RESOURCE_EXHAUSTED of CreateVolume, an expansion or
 /// CreateSnapshot is about capacity, that of ControllerPublishVolume about the number of volumes ("Max volumes
 /// attached"). Other calls have no such code.
-fn of_code(phase: Phase, text: &str) -> Option<Cause> {
+fn from_code(phase: Phase, text: &str) -> Option<Cause> {
     if !["resourceexhausted", "resource_exhausted"].iter().any(|code| text.contains(code)) {
         return None;
     }
@@ -285,7 +285,7 @@ mod tests {
             // The disk of the node.
             (Phase::Publish, "mkdir /var/lib/kubelet/x: no space left on device", None),
         ] {
-            assert_eq!(Cause::of_text(phase, text), cause, "{text}");
+            assert_eq!(Cause::from_text(phase, text), cause, "{text}");
         }
     }
 
@@ -313,7 +313,7 @@ mod tests {
                 "0/3 nodes are available: {reasons}. preemption: 0/3 nodes are available: 3 Preemption is not helpful \
                  for scheduling."
             );
-            assert_eq!(Cause::of_text(Phase::Schedule, &text), Some(cause), "{text}");
+            assert_eq!(Cause::from_text(Phase::Schedule, &text), Some(cause), "{text}");
         }
     }
 

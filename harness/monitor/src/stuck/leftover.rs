@@ -91,23 +91,23 @@ pub(super) fn leftovers(world: &Inventory, open: &Open, clock: &Clock) -> Vec<Le
     // An old attachment may have lost its last pod a moment ago.
     let attachments = open.attachments.iter().filter_map(|(key, since)| {
         let attachment = world.attachments.get(key)?;
-        let leftover = of_attachment(world, &attachment)
+        let leftover = leftover_attachment(world, &attachment)
             .filter(|_| !retains_volumes(world, &attachment.spec.node_name))?;
         let created = attachment.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let since = since.map(|since| clock.time_of(since));
         clock.is_over(since.or(created)).then_some(Leftover { since, ..leftover })
     });
     let volumes = open.volumes.iter().filter_map(|key| world.volumes.get(key));
-    let volumes = volumes.filter_map(|volume| of_volume(world, &volume));
+    let volumes = volumes.filter_map(|volume| leftover_volume(world, &volume));
     let claims = open.claims.iter().filter_map(|key| world.claims.get(key));
-    let claims = claims.filter_map(|claim| of_claim(world, &claim));
+    let claims = claims.filter_map(|claim| leftover_claim(world, &claim));
     let others = volumes.chain(claims).filter(|one| clock.is_over(one.since));
     let mut found: Vec<_> = attachments.chain(others).collect();
     found.sort();
     found
 }
 
-pub(super) fn of_attachment(world: &Inventory, attachment: &VolumeAttachment) -> Option<Leftover> {
+pub(super) fn leftover_attachment(world: &Inventory, attachment: &VolumeAttachment) -> Option<Leftover> {
     let meta = &attachment.metadata;
     if meta.deletion_timestamp.is_some() {
         return None;
@@ -142,7 +142,7 @@ fn retains_volumes(world: &Inventory, name: &str) -> bool {
     annotation.is_some_and(|value| value == "true") || not_ready(name, Some(node)).is_some()
 }
 
-fn of_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Leftover> {
+fn leftover_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Leftover> {
     let (meta, status) = (&volume.metadata, volume.status.as_ref());
     let object = meta.name.clone().unwrap_or_default();
     let finalizers = meta.finalizers.as_deref().unwrap_or_default();
@@ -175,7 +175,7 @@ fn of_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Leftover> {
 }
 
 /// A pod uses the claim whatever its phase: see [`super::facts::holders`].
-fn of_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Leftover> {
+fn leftover_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Leftover> {
     let meta = &claim.metadata;
     let deleting = meta.deletion_timestamp.as_ref()?;
     let finalizers = meta.finalizers.as_deref().unwrap_or_default();

@@ -202,7 +202,8 @@ fn pod_is_open(world: &Inventory, pod: &Pod) -> bool {
 }
 
 fn attachment_is_open(world: &Inventory, attachment: &VolumeAttachment) -> bool {
-    attachment.metadata.deletion_timestamp.is_some() || leftover::of_attachment(world, attachment).is_some()
+    attachment.metadata.deletion_timestamp.is_some()
+        || leftover::leftover_attachment(world, attachment).is_some()
 }
 
 fn volume_is_open(volume: &PersistentVolume) -> bool {

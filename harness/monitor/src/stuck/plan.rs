@@ -49,22 +49,22 @@ pub(crate) fn plan_open(
     // A phase of the claim itself precedes those of its pods.
     let mut reported: BTreeSet<ObjectKey> = BTreeSet::new();
     for claim in open.claims.iter().filter_map(|key| world.claims.get(key)) {
-        if let Some(row) = of_claim(world, &claim) {
+        if let Some(row) = stuck_claim(world, &claim) {
             reported.insert(key_of(&*claim));
             waiting.push(row.finish(&view));
         }
     }
     for pod in open.pods.iter().filter_map(|key| world.pods.get(key)) {
-        let rows = of_pod(world, &pod, &reported);
+        let rows = stuck_pod(world, &pod, &reported);
         waiting.extend(rows.into_iter().map(|row| row.finish(&view)));
     }
     for attachment in open.attachments.keys().filter_map(|key| world.attachments.get(key)) {
-        waiting.extend(of_attachment(world, &attachment).map(|row| row.finish(&view)));
+        waiting.extend(stuck_attachment(world, &attachment).map(|row| row.finish(&view)));
     }
     for volume in open.volumes.iter().filter_map(|key| world.volumes.get(key)) {
-        waiting.extend(of_volume(world, &volume).map(|row| row.finish(&view)));
+        waiting.extend(stuck_volume(world, &volume).map(|row| row.finish(&view)));
     }
-    for row in of_snapshots(world, open) {
+    for row in stuck_snapshots(world, open) {
         waiting.push(row.finish(&view));
     }
     let order = |row: &Waiting| {
@@ -83,31 +83,31 @@ pub(crate) fn plan_open(
 }
 
 /// The phase of a claim: provision, bind, expand, or its deletion.
-fn of_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
+fn stuck_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
     let (meta, status) = (&claim.metadata, claim.status.as_ref());
     let created = time(meta.creation_timestamp.as_ref());
     let pods = || pods_of(world, &key_of(claim));
     if let Some(deleting) = &meta.deletion_timestamp {
-        let row = Row::new(Phase::Delete, Some(deleting.0), Cause::InProgress).of_claim(world, claim);
+        let row = Row::new(Phase::Delete, Some(deleting.0), Cause::InProgress).with_claim(world, claim);
         return Some(in_use(world, with_finalizers(row, meta)));
     }
     match status.and_then(|status| status.phase.as_deref()) {
-        Some("Bound") => return of_growth(world, claim),
+        Some("Bound") => return stuck_growth(world, claim),
         Some("Lost") => {
-            return Some(Row::new(Phase::Bind, created, Cause::LostVolume).of_claim(world, claim));
+            return Some(Row::new(Phase::Bind, created, Cause::LostVolume).with_claim(world, claim));
         }
         _ => {}
     }
     if let Some(volume) = volume_of(world, claim) {
         let since = time(volume.metadata.creation_timestamp.as_ref()).max(created);
-        return Some(Row::new(Phase::Bind, since, Cause::InProgress).of_claim(world, claim));
+        return Some(Row::new(Phase::Bind, since, Cause::InProgress).with_claim(world, claim));
     }
     let class = claim_class(claim);
     if class.is_empty() {
-        return Some(Row::new(Phase::Bind, created, Cause::NoVolume).of_claim(world, claim));
+        return Some(Row::new(Phase::Bind, created, Cause::NoVolume).with_claim(world, claim));
     }
     let Some(class) = world.few.classes.named(class) else {
-        return Some(Row::new(Phase::Provision, created, Cause::NoClass).of_claim(world, claim));
+        return Some(Row::new(Phase::Provision, created, Cause::NoClass).with_claim(world, claim));
     };
     let phase = match data_source(claim) {
         Some(DataSource::Snapshot(_)) => Phase::Restore,
@@ -119,7 +119,7 @@ fn of_claim(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
     let first = pods().filter_map(|pod| time(pod.metadata.creation_timestamp.as_ref())).min();
     match (waits, selected, pods().next()) {
         (true, false, None) => {
-            let row = Row::new(phase, created, Cause::FirstConsumer).of_claim(world, claim);
+            let row = Row::new(phase, created, Cause::FirstConsumer).with_claim(world, claim);
             Some(row.certain(Some(Cause::FirstConsumer)))
         }
         // Its pod is to be scheduled.
@@ -136,7 +136,7 @@ fn provisioned(
     phase: Phase,
     since: Option<Timestamp>,
 ) -> Row {
-    let row = Row::new(phase, since, Cause::NoProvisioner).of_claim(world, claim);
+    let row = Row::new(phase, since, Cause::NoProvisioner).with_claim(world, claim);
     Row { contradicted: &[Cause::NoClass], ..row }
 }
 
@@ -167,7 +167,7 @@ fn in_use(world: &Inventory, row: Row) -> Row {
 }
 
 /// The expansion of a bound claim.
-fn of_growth(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
+fn stuck_growth(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
     let volume = volume_of(world, claim)?;
     let conditions = claim.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let of_type = |names: &[&str]| {
@@ -182,21 +182,21 @@ fn of_growth(world: &Inventory, claim: &PersistentVolumeClaim) -> Option<Row> {
         None => return None,
     };
     let since = condition.and_then(|condition| time(condition.last_transition_time.as_ref()));
-    let row = Row::new(phase, since, Cause::InProgress).of_claim(world, claim);
+    let row = Row::new(phase, since, Cause::InProgress).with_claim(world, claim);
     let error = of_type(&["ControllerResizeError", "NodeResizeError"]).and_then(|one| one.message.clone());
     let mut pods = pods_of(world, &row.claim);
     Some(match pods.next().filter(|_| phase == Phase::NodeExpand) {
         Some(pod) => {
             let node = node_of(&pod).unwrap_or_default();
             let down = (!node.is_empty()).then(|| not_ready(node, world.few.nodes.named(node))).flatten();
-            Row { error, ..row.of_pod(&pod) }.down(down)
+            Row { error, ..row.with_pod(&pod) }.down(down)
         }
         None => Row { error, ..row },
     })
 }
 
 /// The phases of a pod and its claims: schedule, attach, publish; or unpublish.
-fn of_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<Row> {
+fn stuck_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<Row> {
     let mut rows = Vec::new();
     let created = time(pod.metadata.creation_timestamp.as_ref());
     for key in pod_claims(pod).map(|used| used.claim).collect::<BTreeSet<_>>() {
@@ -204,7 +204,7 @@ fn of_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<R
             // It may exist, and be of another class than those that are followed.
             if pod.metadata.deletion_timestamp.is_none() && !world.omitted.claims {
                 let row = Row { claim: key, ..Row::new(Phase::Schedule, created, Cause::NoClaim) };
-                rows.push(row.of_pod(pod).certain(Some(Cause::NoClaim)));
+                rows.push(row.with_pod(pod).certain(Some(Cause::NoClaim)));
             }
             continue;
         };
@@ -213,8 +213,8 @@ fn of_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<R
         if let Some((deleted, due)) = deletion_of_pod(&pod.metadata) {
             if !node.is_empty() {
                 let phase = if is_running(pod) { Phase::Stop } else { Phase::Unpublish };
-                let row = Row::new(phase, Some(deleted), Cause::InProgress).of_claim(world, &claim);
-                let row = Row { due: Some(due), ..row.of_pod(pod) };
+                let row = Row::new(phase, Some(deleted), Cause::InProgress).with_claim(world, &claim);
+                let row = Row { due: Some(due), ..row.with_pod(pod) };
                 // Its node has finished it.
                 let row = if is_shut_down(pod) { with_finalizers(row, &pod.metadata) } else { row };
                 rows.push(row.down(down()));
@@ -224,9 +224,9 @@ fn of_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<R
         if node.is_empty() {
             if !reported.contains(&key) {
                 let since = created.max(time(claim.metadata.creation_timestamp.as_ref()));
-                let row = Row::new(Phase::Schedule, since, Cause::Unschedulable).of_claim(world, &claim);
+                let row = Row::new(Phase::Schedule, since, Cause::Unschedulable).with_claim(world, &claim);
                 let error = condition(pod, "PodScheduled").and_then(|found| found.message.clone());
-                rows.push(Row { error, ..row.of_pod(pod) });
+                rows.push(Row { error, ..row.with_pod(pod) });
             }
             continue;
         }
@@ -236,7 +236,7 @@ fn of_pod(world: &Inventory, pod: &Pod, reported: &BTreeSet<ObjectKey>) -> Vec<R
         let scheduled =
             condition(pod, "PodScheduled").and_then(|found| time(found.last_transition_time.as_ref()));
         let row = to_node(world, &claim, node, scheduled.or(created));
-        rows.extend(row.map(|row| row.of_pod(pod).down(down())));
+        rows.extend(row.map(|row| row.with_pod(pod).down(down())));
     }
     rows
 }
@@ -262,7 +262,7 @@ fn to_node(
     let here = world.attachments.referring_to(name).find(|one| one.spec.node_name == node);
     let attached = here.as_ref().is_some_and(|one| one.status.as_ref().is_some_and(|status| status.attached));
     if driver.is_empty() || !attaches || attached {
-        return Some(Row::new(Phase::Publish, scheduled, cause).of_claim(world, claim));
+        return Some(Row::new(Phase::Publish, scheduled, cause).with_claim(world, claim));
     }
     let created = here.as_ref().and_then(|one| time(one.metadata.creation_timestamp.as_ref()));
     let single = claim
@@ -273,19 +273,19 @@ fn to_node(
     let elsewhere = world.attachments.referring_to(name).any(|one| one.spec.node_name != node);
     let cause = if single && elsewhere { Cause::MultiAttach } else { cause };
     let contradicted: &[Cause] = if elsewhere { &[] } else { &[Cause::MultiAttach] };
-    let row = Row::new(Phase::Attach, scheduled.max(created), cause).of_claim(world, claim);
+    let row = Row::new(Phase::Attach, scheduled.max(created), cause).with_claim(world, claim);
     let error = here.as_ref().and_then(|one| one.status.as_ref()?.attach_error.as_ref()?.message.clone());
     Some(Row { error, contradicted, ..row })
 }
 
 /// The detach of an attachment that is being deleted.
-fn of_attachment(world: &Inventory, attachment: &VolumeAttachment) -> Option<Row> {
+fn stuck_attachment(world: &Inventory, attachment: &VolumeAttachment) -> Option<Row> {
     let deleting = attachment.metadata.deletion_timestamp.as_ref()?;
     let node = &attachment.spec.node_name;
     let row = Row::new(Phase::Detach, Some(deleting.0), Cause::InProgress);
     let name = attachment.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
     let row = match world.volumes.named(name) {
-        Some(volume) => with_claim(world, row.of_volume(&volume)),
+        Some(volume) => with_claim(world, row.with_volume(&volume)),
         // It may exist, and be of a claim that is not followed.
         None if world.omitted.volumes => return None,
         None => Row { volume: name.to_owned(), driver: attachment.spec.attacher.clone(), ..row },
@@ -295,7 +295,7 @@ fn of_attachment(world: &Inventory, attachment: &VolumeAttachment) -> Option<Row
 }
 
 /// The deletion of a volume of which the claim no longer exists.
-fn of_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Row> {
+fn stuck_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Row> {
     let status = volume.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
     let policy = volume.spec.as_ref()?.persistent_volume_reclaim_policy.as_deref();
@@ -309,7 +309,7 @@ fn of_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Row> {
     let since = time(deleting).or(released);
     let row = with_finalizers(Row::new(Phase::Delete, since, Cause::InProgress), &volume.metadata);
     let error = status.and_then(|status| status.message.clone()).filter(|message| !message.is_empty());
-    let row = Row { error, ..row.of_volume(volume) };
+    let row = Row { error, ..row.with_volume(volume) };
     let attachment =
         world.attachments.referring_to(volume.metadata.name.as_deref().unwrap_or_default()).next();
     Some(match attachment {
@@ -324,7 +324,7 @@ fn of_volume(world: &Inventory, volume: &PersistentVolume) -> Option<Row> {
 }
 
 /// The snapshots that are not ready.
-fn of_snapshots(world: &Inventory, open: &Open) -> impl Iterator<Item = Row> {
+fn stuck_snapshots(world: &Inventory, open: &Open) -> impl Iterator<Item = Row> {
     open.snapshots.iter().filter_map(|key| world.few.snapshots.get(key)).filter_map(|snapshot| {
         let status = snapshot.status.as_ref();
         let ready = status.is_some_and(|status| status.ready_to_use == Some(true));

@@ -99,7 +99,7 @@ impl Row {
     }
 
     /// With the fields of a claim and its volume.
-    pub fn of_claim(mut self, world: &Inventory, claim: &PersistentVolumeClaim) -> Self {
+    pub fn with_claim(mut self, world: &Inventory, claim: &PersistentVolumeClaim) -> Self {
         self.claim = key_of(claim);
         self.class = claim_class(claim).to_owned();
         self.claim_uid = claim.metadata.uid.clone().unwrap_or_default();
@@ -108,13 +108,13 @@ impl Row {
             self.driver.clone_from(&class.provisioner);
         }
         match volume_of(world, claim) {
-            Some(volume) => self.of_volume(&volume),
+            Some(volume) => self.with_volume(&volume),
             None => self,
         }
     }
 
     /// With the fields of a volume.
-    pub fn of_volume(mut self, volume: &PersistentVolume) -> Self {
+    pub fn with_volume(mut self, volume: &PersistentVolume) -> Self {
         self.volume = volume.metadata.name.clone().unwrap_or_default();
         if self.class.is_empty() {
             self.class = volume_class(volume).to_owned();
@@ -130,7 +130,7 @@ impl Row {
     }
 
     /// With the fields of a pod.
-    pub fn of_pod(mut self, pod: &Pod) -> Self {
+    pub fn with_pod(mut self, pod: &Pod) -> Self {
         self.pod = pod.metadata.name.clone().unwrap_or_default();
         self.node = node_of(pod).unwrap_or_default().to_owned();
         self.with_events_of(InvolvedKind::Pod, &pod.metadata)
@@ -191,7 +191,7 @@ impl Row {
             Hint::Certain(cause) => return cause,
             Hint::Fallback(cause) => cause,
         };
-        let named = text.and_then(|text| Cause::of_text(self.phase, text));
+        let named = text.and_then(|text| Cause::from_text(self.phase, text));
         let cause = named.filter(|cause| !self.contradicted.contains(cause)).unwrap_or(fallback);
         match cause {
             // It has responded.
@@ -243,7 +243,7 @@ pub(super) fn deletion_of_pod(meta: &ObjectMeta) -> Option<(Timestamp, Timestamp
 /// A row with the fields of its claim, if that exists.
 pub(super) fn with_claim(world: &Inventory, row: Row) -> Row {
     match world.claims.get(&row.claim) {
-        Some(claim) => row.of_claim(world, &claim),
+        Some(claim) => row.with_claim(world, &claim),
         None => row,
     }
 }

@@ -24,8 +24,8 @@ pub(super) fn difference(strata: &[Stratum], share: f64) -> f64 {
         return if share <= 0.0 { low } else { high };
     }
     let pairs: usize = strata.iter().map(|[xs, ys]| xs.len() * ys.len()).sum();
-    let wanted = (1.0 - share) * pairs as f64;
-    bisect(low, high, |shift| strata.iter().map(|[xs, ys]| above(xs, ys, shift)).sum::<f64>() > wanted)
+    let expected = (1.0 - share) * pairs as f64;
+    bisect(low, high, |shift| strata.iter().map(|[xs, ys]| above(xs, ys, shift)).sum::<f64>() > expected)
 }
 
 /// Where values stand among sorted ones, each later than the one before.

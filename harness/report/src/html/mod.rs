@@ -49,7 +49,7 @@ fn render(summary: &Summary, timelines: &Timelines, earlier: &[Entry]) -> String
             }
             body {
                 a.skip href="#main" { "Skip to the results" }
-                (sections::header(summary, timeline.started, trend::is_there(summary, earlier)))
+                (sections::header(summary, timeline.started, trend::exists(summary, earlier)))
                 main #main {
                     @if summary.ending() != Ending::NotStarted {
                         (failures::failures(summary, timelines))

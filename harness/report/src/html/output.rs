@@ -11,6 +11,6 @@ struct Page;
 impl Sink for Page {
     fn finish(&mut self, end: &mut End<'_>) -> Result<(), ReportError> {
         let made = rebuild(end.folder.path(), end.history.as_ref());
-        made.map(drop).map_err(ReportError::of_page)
+        made.map(drop).map_err(ReportError::from_rebuild)
     }
 }

@@ -78,8 +78,8 @@ pub(super) fn header(summary: &Summary, started: u64, has_trend: bool) -> Markup
             }
             @if summary.ending() != Ending::NotStarted {
                 nav aria-label="Sections" {
-                    @for (id, name, there) in sections(summary, has_trend) {
-                        @if there { a href=(format!("#{id}")) { (name) } }
+                    @for (id, name, present) in sections(summary, has_trend) {
+                        @if present { a href=(format!("#{id}")) { (name) } }
                     }
                 }
             }

@@ -36,13 +36,13 @@ fn medians(summary: &Summary, earlier: &[Entry], phase: Phase) -> Option<Vec<f64
 }
 
 /// Whether there is a trend to show.
-pub(super) fn is_there(summary: &Summary, earlier: &[Entry]) -> bool {
+pub(super) fn exists(summary: &Summary, earlier: &[Entry]) -> bool {
     summary.phases.keys().any(|&phase| medians(summary, earlier, phase).is_some())
 }
 
 /// One line per phase.
 pub(super) fn trend(summary: &Summary, earlier: &[Entry]) -> Markup {
-    if !is_there(summary, earlier) {
+    if !exists(summary, earlier) {
         return html! {};
     }
     html! {

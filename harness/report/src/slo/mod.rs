@@ -59,7 +59,9 @@ pub struct Samples {
 
 impl Samples {
     fn have(&self, sample: &PhaseSample) -> bool {
-        let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
+        let is = |expected: &Option<String>, have: &str| {
+            expected.as_deref().is_none_or(|expected| expected == have)
+        };
         self.phase == sample.phase && is(&self.driver, &sample.driver) && is(&self.class, &sample.class)
     }
 }

@@ -186,10 +186,10 @@ mod tests {
             assert_eq!(page(absent).await, None, "{absent}");
         }
         drop(node);
-        let gone = page("/components/node@node-1/metrics").await.unwrap();
+        let deleted = page("/components/node@node-1/metrics").await.unwrap();
         assert!(
-            format!("{gone:?}").contains("503") && format!("{gone:?}").contains("cannot connect"),
-            "{gone:?}"
+            format!("{deleted:?}").contains("503") && format!("{deleted:?}").contains("cannot connect"),
+            "{deleted:?}"
         );
         let _again = serve("node", Some("node-1"), "n2");
         assert_eq!(

@@ -4,7 +4,7 @@ use super::*;
 use claimcheck_model::{Capability, CaseId, ClusterKind, Leak, RpcSummary, Source, Stamp, SubjectIds};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-fn of_started_run() -> Metrics {
+fn started_run() -> Metrics {
     let metrics = Metrics::default();
     let run = RunInfo { driver: "d.io".into(), cluster: ClusterKind::Embedded, ..RunInfo::default() };
     metrics.observe(&Event::RunStarted(run));
@@ -24,7 +24,7 @@ fn sample(phase: Phase, outcome: Outcome) -> Event {
 
 #[test]
 fn every_phase_has_series_from_the_start() {
-    let text = of_started_run().text();
+    let text = started_run().text();
     for phase in Phase::ALL {
         let series = format!(
             "claimcheck_phase_duration_seconds_count{{cluster_kind=\"embedded\",driver_name=\"d.io\",phase=\"{}\"",
@@ -39,7 +39,7 @@ fn every_phase_has_series_from_the_start() {
 
 #[test]
 fn a_phase_without_a_duration_is_counted_and_in_no_sum() {
-    let metrics = of_started_run();
+    let metrics = started_run();
     let at = Stamp::default();
     let (seconds, driver_seconds, overhead_seconds) = (0.004, Some(0.001), Some(0.003));
     let ok =
@@ -67,7 +67,7 @@ fn a_phase_without_a_duration_is_counted_and_in_no_sum() {
 
 #[test]
 fn transitions_move_counters_and_gauges() {
-    let metrics = of_started_run();
+    let metrics = started_run();
     let step = |kind| {
         let (driver, volume, node, target) = ("d.io".into(), "v".into(), "n1".into(), String::new());
         Event::Transition(Transition { kind, when: Stamp::default(), driver, volume, node, target })
@@ -168,7 +168,7 @@ fn life(n: usize) -> Vec<Event> {
 #[test]
 fn ten_thousand_volumes_have_as_many_series_as_ten() {
     let series = |volumes: usize| {
-        let metrics = of_started_run();
+        let metrics = started_run();
         (0..volumes).flat_map(life).for_each(|event| metrics.observe(&event));
         let text = metrics.text();
         assert!(!text.contains("volume-"), "a volume's name is in {text}");
@@ -191,7 +191,7 @@ async fn http_request(serving: &Serving, line: &str) -> String {
 
 #[tokio::test]
 async fn it_is_served_and_an_occupied_port_is_named_with_the_remedy() {
-    let metrics = of_started_run();
+    let metrics = started_run();
     metrics.observe(&Event::CaseFinished {
         case: CaseId::new("volumes", "x"),
         result: CaseResult::Passed,

@@ -69,7 +69,7 @@ impl Collector {
     /// # Errors
     /// A header is invalid; the error names `of`, without the values.
     pub fn with_headers(mut self, of: &'static str, text: &str) -> Result<Self, CredentialsError> {
-        self.headers.extend(credentials::of_list(of, text)?);
+        self.headers.extend(credentials::from_list(of, text)?);
         Ok(self)
     }
 
@@ -78,7 +78,7 @@ impl Collector {
     /// # Errors
     /// It cannot be read, or a header is invalid; the error names the flag, without the values.
     pub fn with_headers_file(mut self, flag: &'static str, path: &Path) -> Result<Self, CredentialsError> {
-        self.headers.extend(credentials::of_file(flag, path)?);
+        self.headers.extend(credentials::from_file(flag, path)?);
         Ok(self)
     }
 

@@ -15,38 +15,38 @@ pub enum CredentialsError {
     #[error(transparent)]
     Read(#[from] FileFlagError),
     /// One is not a valid header.
-    #[error("{of}: header {nth} cannot be used: write {wanted}")]
+    #[error("{of}: header {nth} cannot be used: write {expected}")]
     NoHeader {
         /// The source.
         of: String,
         /// Its position, from 1; lines of a file include comments and empty lines.
         nth: usize,
         /// The expected format.
-        wanted: &'static str,
+        expected: &'static str,
     },
 }
 
 /// Headers in the format of OpenTelemetry's environment variables: a list like W3C baggage without
 /// its properties ("Specifying headers via environment variables").
-pub(super) fn of_list(of: &str, text: &str) -> Result<HeaderMap, CredentialsError> {
-    let wanted = "NAME=VALUE,NAME=VALUE, with %2C for a comma in a value";
+pub(super) fn from_list(of: &str, text: &str) -> Result<HeaderMap, CredentialsError> {
+    let expected = "NAME=VALUE,NAME=VALUE, with %2C for a comma in a value";
     let pairs = text.split(',').enumerate().filter(|(_, pair)| !pair.trim().is_empty());
     let header = |(at, pair): (usize, &str)| {
         let pair = pair.split_once('=').map(|(name, value)| (name, percent_decoded(value.trim())));
         let header = pair.and_then(|(name, value)| header(name, &value));
-        header.ok_or_else(|| CredentialsError::NoHeader { of: of.to_owned(), nth: at + 1, wanted })
+        header.ok_or_else(|| CredentialsError::NoHeader { of: of.to_owned(), nth: at + 1, expected })
     };
     pairs.map(header).collect()
 }
 
 /// Headers of a file, one per line in HTTP syntax; lines that begin with `#` are ignored.
-pub(super) fn of_file(flag: &'static str, path: &Path) -> Result<HeaderMap, CredentialsError> {
+pub(super) fn from_file(flag: &'static str, path: &Path) -> Result<HeaderMap, CredentialsError> {
     let text = file_flag::read(flag, path)?;
     let lines = text.lines().map(str::trim).enumerate();
     let header = |(at, line): (usize, &str)| {
         let header = line.split_once(':').and_then(|(name, value)| header(name, value.trim()));
-        let (of, wanted) = (format!("{flag} {}", path.display()), "Name: value on a line");
-        header.ok_or(CredentialsError::NoHeader { of, nth: at + 1, wanted })
+        let (of, expected) = (format!("{flag} {}", path.display()), "Name: value on a line");
+        header.ok_or(CredentialsError::NoHeader { of, nth: at + 1, expected })
     };
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).map(header).collect()
 }
@@ -79,15 +79,15 @@ mod tests {
 
     #[test]
     fn headers_are_read_as_the_specification_has_them() {
-        let headers = of_list("V", "api-key=a%2Cb%3D, Authorization = Bearer t=1 ,,").unwrap();
+        let headers = from_list("V", "api-key=a%2Cb%3D, Authorization = Bearer t=1 ,,").unwrap();
         assert_eq!(shown(&headers), ["api-key: a,b=", "authorization: Bearer t=1"]);
         assert!(headers.values().all(HeaderValue::is_sensitive) && !format!("{headers:?}").contains("t=1"));
-        assert!(of_list("V", "").unwrap().is_empty());
+        assert!(from_list("V", "").unwrap().is_empty());
 
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("headers");
         fs::write(&path, "# who we are\nAuthorization: Bearer a:b\n\nx-tenant:  one \n").unwrap();
-        let headers = of_file("--flag", &path).unwrap();
+        let headers = from_file("--flag", &path).unwrap();
         assert_eq!(shown(&headers), ["authorization: Bearer a:b", "x-tenant: one"]);
     }
 
@@ -98,11 +98,11 @@ mod tests {
         fs::write(&path, "a: fine\n\nhidden\n").unwrap();
         let missing = folder.path().join("missing");
         for (error, starts, holds) in [
-            (of_list("V", "a=fine,hidden").unwrap_err(), "V: header 2", "NAME=VALUE"),
-            (of_list("V", "bad name=hidden").unwrap_err(), "V: header 1", "NAME=VALUE"),
-            (of_list("V", "a=hidden%0Ab").unwrap_err(), "V: header 1", "%2C"),
-            (of_file("--flag", &path).unwrap_err(), "--flag ", "header 3"),
-            (of_file("--flag", &missing).unwrap_err(), "--flag ", "cannot be read"),
+            (from_list("V", "a=fine,hidden").unwrap_err(), "V: header 2", "NAME=VALUE"),
+            (from_list("V", "bad name=hidden").unwrap_err(), "V: header 1", "NAME=VALUE"),
+            (from_list("V", "a=hidden%0Ab").unwrap_err(), "V: header 1", "%2C"),
+            (from_file("--flag", &path).unwrap_err(), "--flag ", "header 3"),
+            (from_file("--flag", &missing).unwrap_err(), "--flag ", "cannot be read"),
         ] {
             let text = error.to_string();
             assert!(text.starts_with(starts) && text.contains(holds) && !text.contains("hidden"), "{text}");

@@ -62,14 +62,14 @@ impl PendingWrites {
             let (its, later): (Vec<_>, Vec<_>) =
                 writes.into_iter().partition(|write| end.is_none_or(|end| write.start <= end));
             let others = its.iter().chain(&later).flat_map(|write| write.refers_to.iter().flatten());
-            let is_wanted =
+            let is_expected =
                 others.filter_map(|other| self.referrers.get(other)).any(|by| by.contains(object));
             for write in &later {
                 for target in write.refers_to.iter().flatten() {
                     self.referrers.entry(target.clone()).or_default().insert(object.clone());
                 }
             }
-            let rest = if is_wanted { its.iter().cloned().chain(later).collect() } else { later };
+            let rest = if is_expected { its.iter().cloned().chain(later).collect() } else { later };
             if !rest.is_empty() {
                 self.writes.insert(object.clone(), rest);
             }

@@ -19,7 +19,7 @@ struct Interval {
 }
 
 impl Interval {
-    fn of_phase(sample: &PhaseSample) -> Option<(Stamp, Self)> {
+    fn from_phase(sample: &PhaseSample) -> Option<(Stamp, Self)> {
         match sample.outcome {
             Outcome::Ok { start, end, .. } => {
                 Some((start, Self { start: start.mono_ns, end: end.mono_ns.max(start.mono_ns) }))
@@ -71,7 +71,7 @@ pub(super) fn spans(claim: &str, lifecycle: &Lifecycle) -> Vec<Span> {
     let seen: Vec<(Stamp, Interval, &PhaseSample)> = lifecycle
         .phases
         .iter()
-        .filter_map(|sample| Interval::of_phase(sample).map(|(from, interval)| (from, interval, sample)))
+        .filter_map(|sample| Interval::from_phase(sample).map(|(from, interval)| (from, interval, sample)))
         .collect();
     let Some(&(base, ..)) = seen.first() else { return Vec::new() };
     let trace = Trace { claim, id: id(&[claim]), base };

@@ -217,15 +217,15 @@ mod tests {
         #[test]
         fn the_truth_lies_within_the_bound(
             offset in -1_000_000_000_000i64..1_000_000_000_000,
-            there in prop::collection::vec(0u64..50_000_000, 1..6),
+            present in prop::collection::vec(0u64..50_000_000, 1..6),
             back in prop::collection::vec(0u64..50_000_000, 1..6),
             late in prop::collection::vec(0u64..50_000_000, 0..6),
         ) {
             let node = |local: u64| stamp(u64::try_from(local as i64 - offset).unwrap(), 0);
             let mut clock = Clock::default();
             let mut at = 2_000 * SECOND;
-            for (there, back) in there.iter().zip(&back) {
-                let (read, answered) = (at + there, at + there + back);
+            for (present, back) in present.iter().zip(&back) {
+                let (read, answered) = (at + present, at + present + back);
                 clock.asked(Reading { asked: stamp(at, at), node: node(read), answered: stamp(answered, answered) });
                 at = answered + 1;
             }

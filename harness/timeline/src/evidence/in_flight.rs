@@ -75,9 +75,9 @@ impl InFlight {
 
     /// Waits until a call of `method` for volume `handle` is in progress; CreateVolume has only the volume's name.
     pub async fn until_started(&self, method: CsiMethod, handle: &str) {
-        let wanted = |call: &TapRecord| call.method == method && call.volume() == handle;
+        let expected = |call: &TapRecord| call.method == method && call.volume() == handle;
         // `self` owns the sender, so waiting cannot fail.
-        let _ = self.calls.subscribe().wait_for(|calls| calls.values().any(wanted)).await;
+        let _ = self.calls.subscribe().wait_for(|calls| calls.values().any(expected)).await;
     }
 }
 

@@ -121,7 +121,7 @@ impl Log {
 
     /// Whether the pod no longer exists. A kubelet that has just started returns 404 for pods that it does not
     /// know yet (`getContainerLogs` in its `server.go`).
-    async fn is_gone(&self, pods: &Api<Pod>) -> kube::Result<bool> {
+    async fn is_deleted(&self, pods: &Api<Pod>) -> kube::Result<bool> {
         let pod = pods.get_metadata_opt(&self.pod).await?;
         Ok(pod.is_none_or(|pod| pod.metadata.uid != self.uid))
     }
@@ -141,7 +141,7 @@ impl Log {
         let params = LogParams { container, follow: true, since_seconds: Some(ago), ..LogParams::default() };
         let mut lines = match pods.log_stream(&self.pod, &params).await {
             Ok(log) => log.lines(),
-            Err(kube::Error::Api(status)) if status.code == 404 && self.is_gone(&pods).await? => {
+            Err(kube::Error::Api(status)) if status.code == 404 && self.is_deleted(&pods).await? => {
                 return Ok(End::ForEver);
             }
             Err(error) => return Err(error),

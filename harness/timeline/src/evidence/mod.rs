@@ -71,7 +71,7 @@ pub struct Change {
     /// The object after the change; before it, if it was deleted.
     pub object: Object,
     /// Whether it was deleted.
-    pub gone: bool,
+    pub deleted: bool,
 }
 
 /// The watched kinds.

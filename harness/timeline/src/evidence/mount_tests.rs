@@ -106,9 +106,9 @@ async fn followed(script: Script) -> (Vec<Mount>, UnboundedReceiver<Event>, Vec<
     let clocks = Clocks::default();
     let following = mounts(client(&script), Observers::default(), clocks, evidence, events);
     let following = AbortOnDropHandle::new(tokio::spawn(following));
-    let wanted = script.lock().unwrap().logs.iter().flat_map(|log| log.lines()).count();
+    let expected = script.lock().unwrap().logs.iter().flat_map(|log| log.lines()).count();
     let mut mounts = Vec::new();
-    while mounts.len() < wanted {
+    while mounts.len() < expected {
         match timeout(Duration::from_secs(120), seen.recv()).await {
             Ok(Some(Observation::Mount(mount))) => mounts.push(mount),
             Ok(Some(other)) => panic!("{other:?}"),

@@ -126,8 +126,8 @@ impl TapLogs {
                 // An earlier version, or a pod that was deleted: its log ends.
                 Err(kube::Error::Api(status)) if status.code == 404 && self.of(&tap.uid).is_some() => {
                     let pods = Api::<Pod>::namespaced(self.client.clone(), &tap.namespace);
-                    let is_there = pods.get_metadata_opt(&tap.pod).await;
-                    if is_there.is_ok_and(|pod| pod.is_some_and(|pod| pod.uid().as_ref() == Some(&tap.uid))) {
+                    let exists = pods.get_metadata_opt(&tap.pod).await;
+                    if exists.is_ok_and(|pod| pod.is_some_and(|pod| pod.uid().as_ref() == Some(&tap.uid))) {
                         return true;
                     }
                 }

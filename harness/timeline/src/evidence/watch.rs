@@ -107,7 +107,7 @@ where
             watcher::Event::Apply(object) => vec![self.seen(object, at)],
             watcher::Event::Delete(object) => {
                 self.objects.remove(uid(&object));
-                vec![Change { at, object: object.into(), gone: true }]
+                vec![Change { at, object: object.into(), deleted: true }]
             }
             watcher::Event::Init => {
                 self.listing.clear();
@@ -119,14 +119,14 @@ where
             }
             watcher::Event::InitDone => {
                 let missed = self.objects.extract_if(|uid, _| !self.listing.contains(uid));
-                missed.map(|(_, object)| Change { at, object: object.into(), gone: true }).collect()
+                missed.map(|(_, object)| Change { at, object: object.into(), deleted: true }).collect()
             }
         }
     }
 
     fn seen(&mut self, object: K, at: Stamp) -> Change {
         self.objects.insert(uid(&object).to_owned(), object.clone());
-        Change { at, object: object.into(), gone: false }
+        Change { at, object: object.into(), deleted: false }
     }
 }
 
@@ -145,8 +145,8 @@ mod tests {
         pod
     }
 
-    fn gone(changes: &[Change]) -> Vec<(&str, bool)> {
-        changes.iter().map(|c| (c.object.metadata().uid.as_deref().unwrap(), c.gone)).collect()
+    fn deleted(changes: &[Change]) -> Vec<(&str, bool)> {
+        changes.iter().map(|c| (c.object.metadata().uid.as_deref().unwrap(), c.deleted)).collect()
     }
 
     #[test]
@@ -154,11 +154,11 @@ mod tests {
         let mut known = Known::default();
         let at = Stamp::default();
         for event in [Init, InitApply(pod("a")), InitApply(pod("b")), InitDone, Apply(pod("c"))] {
-            assert!(known.apply(event, at).iter().all(|change| !change.gone));
+            assert!(known.apply(event, at).iter().all(|change| !change.deleted));
         }
-        assert_eq!(gone(&known.apply(Delete(pod("a")), at)), [("a", true)]);
+        assert_eq!(deleted(&known.apply(Delete(pod("a")), at)), [("a", true)]);
         known.apply(Init, at);
         known.apply(InitApply(pod("c")), at);
-        assert_eq!(gone(&known.apply(InitDone, at)), [("b", true)]);
+        assert_eq!(deleted(&known.apply(InitDone, at)), [("b", true)]);
     }
 }

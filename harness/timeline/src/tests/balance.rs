@@ -7,7 +7,7 @@ use claimcheck_model::{CsiMethod, Event, KubeletPath, LeakKind, Phase};
 
 use super::{
     super::{Tap, Timeline, start},
-    attachment, bound, call, claim, claim_gone, gone_pod, of_volume, ok, pod, stamp, target, volume,
+    attachment, bound, call, claim, claim_deleted, deleted_pod, ok, pod, stamp, target, volume, with_volume,
 };
 use crate::evidence::{Mount, Observation};
 
@@ -82,7 +82,7 @@ fn an_attachment_that_is_left_names_a_deleted_volume_and_its_mount() {
     let left = |timeline: &Timeline| timeline.balance(["cu1"]).left;
     let mut evidence = bound();
     evidence.extend([pod(10, "p1", Some("n1"), false), attachment(12, "a1", "n1", true, false)]);
-    evidence.extend([mounted(16, true), gone_pod(20, "p1"), claim_gone(30), volume(32, true)]);
+    evidence.extend([mounted(16, true), deleted_pod(20, "p1"), claim_deleted(30), volume(32, true)]);
     evidence.iter().for_each(|it| drop(timeline.feed(it)));
     let name = "a1 of pv1, which no longer exists, on n1".to_owned();
     let and_mounted = format!("{name}, where it is still mounted");
@@ -125,7 +125,7 @@ async fn a_balance_is_returned_once_everything_is_deleted_or_at_its_deadline() {
 #[test]
 fn a_pod_made_after_a_claim_was_gone_waits_for_the_next_of_its_name() {
     let mut timeline = Timeline::new(Tap::Present);
-    for evidence in [claim(1, "Pending", false), claim_gone(2), pod(3, "pu1", None, false)] {
+    for evidence in [claim(1, "Pending", false), claim_deleted(2), pod(3, "pu1", None, false)] {
         timeline.feed(&evidence);
     }
     assert_eq!(timeline.balance(["cu1"]).left, [], "the pod does not belong to the old claim");
@@ -138,7 +138,7 @@ fn nothing_is_remembered_of_a_forgotten_claim() {
     let life = [
         claim(1, "Pending", false),
         ok(CsiMethod::CreateVolume, "", "", 2, 3),
-        of_volume("pv1", call(CsiMethod::CreateVolume, "", "", 2, Some((3, Code::Ok)))).into(),
+        with_volume("pv1", call(CsiMethod::CreateVolume, "", "", 2, Some((3, Code::Ok)))).into(),
         volume(4, false),
         claim(5, "Bound", false),
         pod(6, "pu1", None, false),
@@ -154,12 +154,12 @@ fn nothing_is_remembered_of_a_forgotten_claim() {
         ok(CsiMethod::NodeUnstageVolume, "n1", "", 20, 21),
         ok(CsiMethod::ControllerUnpublishVolume, "n1", "", 22, 23),
         attachment(24, "au1", "n1", true, true),
-        gone_pod(25, "pu1"),
+        deleted_pod(25, "pu1"),
         claim(26, "Bound", true),
         call(CsiMethod::DeleteVolume, "", "", 27, Some((28, Code::Internal))).into(),
         volume(29, true),
         // A call without a volume.
-        of_volume("", call(CsiMethod::NodeGetInfo, "", "", 30, Some((31, Code::Ok)))).into(),
+        with_volume("", call(CsiMethod::NodeGetInfo, "", "", 30, Some((31, Code::Ok)))).into(),
     ];
     let events: Vec<Event> = life.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
     assert!(

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{
     super::{Tap, Timeline},
-    call, of_volume, target,
+    call, target, with_volume,
 };
 use crate::evidence::Observation;
 
@@ -32,7 +32,7 @@ fn made(index: u64, &(method, volume, node, pod, succeeds): &Made) -> Observatio
     };
     let code = if succeeds { Code::Ok } else { Code::Internal };
     let call = call(METHODS[method], &format!("n{node}"), &target, 2 * index, Some((2 * index + 1, code)));
-    of_volume(&format!("h{volume}"), call).into()
+    with_volume(&format!("h{volume}"), call).into()
 }
 
 proptest! {

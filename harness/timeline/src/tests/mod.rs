@@ -35,11 +35,11 @@ fn call(method: CsiMethod, node: &str, target: &str, start: u64, end: Option<(u6
         end: end.map(|(ms, code)| CallEnd::new(stamp(ms), code)),
         ..call
     };
-    of_volume("h1", call)
+    with_volume("h1", call)
 }
 
 /// The same call for another volume, by its handle or requested name.
-fn of_volume(volume: &str, call: TapRecord) -> TapRecord {
+fn with_volume(volume: &str, call: TapRecord) -> TapRecord {
     TapRecord { volume_id: Some(volume.into()), volume_name: Some(volume.into()), ..call }
 }
 
@@ -50,20 +50,20 @@ fn ok(method: CsiMethod, node: &str, target: &str, start: u64, end: u64) -> Obse
 /// An object of a kind at `ms`, which is also its resourceVersion.
 fn seen<K: serde::de::DeserializeOwned + Into<Object>>(
     ms: u64,
-    gone: bool,
+    deleted: bool,
     mut object: Value,
 ) -> Observation {
     object["metadata"]["resourceVersion"] = json!(ms.to_string());
     let object = serde_json::from_value::<K>(object).unwrap().into();
-    Observation::Watch(Box::new(Change { at: stamp(ms), object, gone }))
+    Observation::Watch(Box::new(Change { at: stamp(ms), object, deleted }))
 }
 
-fn claim(ms: u64, phase: &str, gone: bool) -> Observation {
+fn claim(ms: u64, phase: &str, deleted: bool) -> Observation {
     let volume = if phase == "Bound" { json!("pv1") } else { Value::Null };
     let annotations = json!({ "volume.kubernetes.io/storage-provisioner": "d" });
     seen::<PersistentVolumeClaim>(
         ms,
-        gone,
+        deleted,
         json!({
             "metadata": { "name": "c1", "namespace": "ns", "uid": "cu1", "annotations": annotations },
             "spec": { "volumeName": volume, "accessModes": ["ReadWriteOnce"] },
@@ -72,10 +72,10 @@ fn claim(ms: u64, phase: &str, gone: bool) -> Observation {
     )
 }
 
-fn volume(ms: u64, gone: bool) -> Observation {
+fn volume(ms: u64, deleted: bool) -> Observation {
     seen::<PersistentVolume>(
         ms,
-        gone,
+        deleted,
         json!({
             "metadata": { "name": "pv1", "uid": "vu1", "annotations": { "pv.kubernetes.io/provisioned-by": "d" } },
             "spec": {
@@ -103,19 +103,19 @@ fn pod(ms: u64, uid: &str, node: Option<&str>, ended: bool) -> Observation {
     )
 }
 
-fn claim_gone(ms: u64) -> Observation {
+fn claim_deleted(ms: u64) -> Observation {
     claim(ms, "Bound", true)
 }
 
-fn gone_pod(ms: u64, uid: &str) -> Observation {
+fn deleted_pod(ms: u64, uid: &str) -> Observation {
     let Observation::Watch(change) = pod(ms, uid, Some("n1"), true) else { unreachable!("a pod is watched") };
-    Observation::Watch(Box::new(Change { gone: true, ..*change }))
+    Observation::Watch(Box::new(Change { deleted: true, ..*change }))
 }
 
-fn attachment(ms: u64, uid: &str, node: &str, attached: bool, gone: bool) -> Observation {
+fn attachment(ms: u64, uid: &str, node: &str, attached: bool, deleted: bool) -> Observation {
     seen::<VolumeAttachment>(
         ms,
-        gone,
+        deleted,
         json!({
             "metadata": { "name": uid, "uid": uid },
             "spec": { "attacher": "d", "nodeName": node, "source": { "persistentVolumeName": "pv1" } },

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{
     super::{Tap, Timeline},
-    attachment, claim, claim_gone, gone_pod, millis, ok, outcomes, pod, stamp, target, volume,
+    attachment, claim, claim_deleted, deleted_pod, millis, ok, outcomes, pod, stamp, target, volume,
 };
 use crate::evidence::{Change, Observation};
 
@@ -28,19 +28,19 @@ fn a_watch_that_is_behind_by_a_whole_life_hides_no_phase() {
             ok(CsiMethod::NodeStageVolume, "n1", "", 7, 7),
             ok(CsiMethod::NodePublishVolume, "n1", &target, 8, 8),
         ];
-        (claim, pod, attached, calls, [claim_gone(20)])
+        (claim, pod, attached, calls, [claim_deleted(20)])
     };
-    let (claim, pod, attached, calls, gone) = life();
+    let (claim, pod, attached, calls, deleted) = life();
     let attached = attached.map(|evidence| late(30, evidence));
     let behind: Vec<Observation> =
-        claim.into_iter().chain(pod).chain(calls).chain(gone).chain(attached).collect();
+        claim.into_iter().chain(pod).chain(calls).chain(deleted).chain(attached).collect();
     let seen = outcomes(&mut Timeline::new(Tap::Present), &behind);
     assert_eq!(millis(&seen, Phase::Attach).len(), 1, "{seen:?}");
 
-    let (claim, pod, attached, calls, gone) = life();
+    let (claim, pod, attached, calls, deleted) = life();
     let pod = pod.map(|evidence| late(30, evidence));
     let behind: Vec<Observation> =
-        claim.into_iter().chain(attached).chain(calls).chain(gone).chain(pod).collect();
+        claim.into_iter().chain(attached).chain(calls).chain(deleted).chain(pod).collect();
     let seen = outcomes(&mut Timeline::new(Tap::Present), &behind);
     for phase in [Phase::Attach, Phase::Schedule, Phase::Publish, Phase::Start] {
         assert_eq!(millis(&seen, phase).len(), 1, "{phase:?}: {seen:?}");
@@ -51,13 +51,13 @@ fn a_watch_that_is_behind_by_a_whole_life_hides_no_phase() {
 fn streams() -> [Vec<Observation>; 5] {
     let target = target("pu1");
     [
-        vec![claim(1, "Pending", false), claim(5, "Bound", false), claim_gone(26)],
+        vec![claim(1, "Pending", false), claim(5, "Bound", false), claim_deleted(26)],
         vec![volume(4, false), volume(29, true)],
         vec![
             pod(6, "pu1", None, false),
             pod(7, "pu1", Some("n1"), false),
             pod(17, "pu1", Some("n1"), true),
-            gone_pod(25, "pu1"),
+            deleted_pod(25, "pu1"),
         ],
         vec![
             attachment(8, "au1", "n1", false, false),

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::{
     super::{Tap, Timeline},
-    attachment, bound, call, claim, claim_gone, deleting_attachment, gone_pod, millis, of_volume, ok,
-    outcomes, pod, seen, stamp, target, volume,
+    attachment, bound, call, claim, claim_deleted, deleted_pod, deleting_attachment, millis, ok, outcomes,
+    pod, seen, stamp, target, volume, with_volume,
 };
 use crate::evidence::{Mount, Observation};
 
@@ -33,7 +33,7 @@ fn the_drivers_call_is_better_evidence_of_a_start_than_a_late_watch() {
 
 #[test]
 fn calls_that_a_late_watch_shows_before_their_phase_are_its_calls() {
-    let create = of_volume("pv1", call(CsiMethod::CreateVolume, "", "", 1, Some((4, Code::Ok))));
+    let create = with_volume("pv1", call(CsiMethod::CreateVolume, "", "", 1, Some((4, Code::Ok))));
     let mut evidence: Vec<Observation> = vec![create.into()];
     evidence.extend([claim(11, "Pending", false), volume(13, false), claim(15, "Bound", false)]);
     // Attached, detached and attached again, each time before the cause is observed.
@@ -166,7 +166,7 @@ fn a_detachment_is_measured_if_the_end_of_its_volume_was_observed_before() {
     let mut evidence = bound();
     evidence.extend([pod(20, "p1", Some("n1"), false)]);
     evidence.extend([attachment(24, "a1", "n1", false, false), attachment(25, "a1", "n1", true, false)]);
-    evidence.extend([gone_pod(30, "p1"), claim_gone(31), volume(32, true)]);
+    evidence.extend([deleted_pod(30, "p1"), claim_deleted(31), volume(32, true)]);
     // The watch of attachments lags behind.
     evidence.extend([deleting_attachment(40, "a1", "n1"), attachment(42, "a1", "n1", true, true)]);
     let outcomes = outcomes(&mut Timeline::new(Tap::Absent), &evidence);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     super::{Tap, Timeline},
-    call, of_volume, ok, seen, target,
+    call, ok, seen, target, with_volume,
 };
 use crate::evidence::{Change, Observation};
 
@@ -57,15 +57,15 @@ fn rules_are_judged_by_time_not_by_arrival() {
     // An inline ephemeral volume is never staged.
     let volume = format!("csi-{}", "0a".repeat(32));
     let own =
-        of_volume(&volume, call(CsiMethod::NodePublishVolume, "n1", &target("p2"), 3, Some((4, Code::Ok))));
-    let gone = TapRecord { method: CsiMethod::NodeUnpublishVolume.into(), ..own.clone() };
-    assert_eq!(broken(&[s.clone(), us.clone(), own.into(), gone.into()]), []);
+        with_volume(&volume, call(CsiMethod::NodePublishVolume, "n1", &target("p2"), 3, Some((4, Code::Ok))));
+    let deleted = TapRecord { method: CsiMethod::NodeUnpublishVolume.into(), ..own.clone() };
+    assert_eq!(broken(&[s.clone(), us.clone(), own.into(), deleted.into()]), []);
 
     // A node that is known to be down is not waited for.
     let down = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}});
     let down: Node = serde_json::from_value(down).unwrap();
     let down =
-        Observation::Watch(Box::new(Change { at: Stamp::default(), object: down.into(), gone: false }));
+        Observation::Watch(Box::new(Change { at: Stamp::default(), object: down.into(), deleted: false }));
     let early = ok(CsiMethod::ControllerUnpublishVolume, "n1", "", 6, 7);
     assert_eq!(broken(&[s.clone(), p.clone(), down, early]), []);
 

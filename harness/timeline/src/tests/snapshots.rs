@@ -12,14 +12,14 @@ use serde_json::json;
 
 use super::{
     super::{Tap, Timeline},
-    call, claim, of_volume, ok, outcomes, seen, volume,
+    call, claim, ok, outcomes, seen, volume, with_volume,
 };
 use crate::evidence::Observation;
 
-fn snapshot(ms: u64, ready: bool, gone: bool) -> Observation {
+fn snapshot(ms: u64, ready: bool, deleted: bool) -> Observation {
     seen::<VolumeSnapshot>(
         ms,
-        gone,
+        deleted,
         json!({
             "metadata": { "name": "s1", "namespace": "ns", "uid": "su1" },
             "spec": { "source": { "persistentVolumeClaimName": "c1" } },
@@ -28,10 +28,10 @@ fn snapshot(ms: u64, ready: bool, gone: bool) -> Observation {
     )
 }
 
-fn content(ms: u64, handle: Option<&str>, gone: bool) -> Observation {
+fn content(ms: u64, handle: Option<&str>, deleted: bool) -> Observation {
     seen::<VolumeSnapshotContent>(
         ms,
-        gone,
+        deleted,
         json!({
             "metadata": { "name": "sc1", "uid": "scu1" },
             "spec": {
@@ -106,17 +106,17 @@ fn a_snapshot_is_measured_and_what_is_left_of_it_is_left_of_its_claim() {
     timeline.feed(&snapshot(130, true, true));
     assert_eq!(left(&timeline), [LeakKind::BackendSnapshot], "the driver still has it");
     let deleted = call(CsiMethod::DeleteSnapshot, "", "", 140, Some((150, Code::Ok)));
-    timeline.feed(&of_volume("sh1", deleted).into());
+    timeline.feed(&with_volume("sh1", deleted).into());
     assert_eq!(left(&timeline), []);
 }
 
 #[test]
 fn a_snapshot_of_a_group_is_deleted_with_the_group() {
     let mut timeline = Timeline::new(Tap::Present);
-    let member = |ms, gone| {
+    let member = |ms, missing| {
         seen::<VolumeSnapshotContent>(
             ms,
-            gone,
+            missing,
             json!({
                 "metadata": { "name": "sc1", "uid": "scu1" },
                 "spec": {
@@ -148,6 +148,6 @@ fn a_snapshot_of_a_group_is_deleted_with_the_group() {
     };
     assert_eq!(left(&timeline), 1, "the driver still has it");
     let deleted = call(CsiMethod::DeleteVolumeGroupSnapshot, "", "", 80, Some((90, Code::Ok)));
-    timeline.feed(&of_volume("gh1", deleted).into());
+    timeline.feed(&with_volume("gh1", deleted).into());
     assert_eq!(left(&timeline), 0);
 }

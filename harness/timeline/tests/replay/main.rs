@@ -120,9 +120,12 @@ fn phases_are_as_long_as_in_the_recording() {
         (Phase::Schedule, "p5", 1.011_7, "its claim ADDED to nodeName, less its provision and bind"),
         (Phase::Delete, "c2", 0.048_1, "claim DELETED (the attachment went earlier) to volume DELETED"),
     ];
-    for (phase, name, wanted, how) in expected {
+    for (phase, name, desired, how) in expected {
         let got = seconds(&events, &evidence, phase, name);
-        assert!((got - wanted).abs() < 0.001, "{phase:?} of {name}, {how}: {got:.4} s instead of {wanted} s");
+        assert!(
+            (got - desired).abs() < 0.001,
+            "{phase:?} of {name}, {how}: {got:.4} s instead of {desired} s"
+        );
     }
 }
 
@@ -164,9 +167,9 @@ fn attaches_and_mounts_balance_and_a_shared_claim_is_staged_once() {
     use TransitionKind::{Attach, Detach, Mount, Stage, Unmount, Unstage};
     let evidence = Recording::load().evidence();
     let events = replay(Tap::Present, &evidence);
-    let wanted =
+    let expected =
         BTreeMap::from([(Attach, 4), (Detach, 4), (Stage, 4), (Unstage, 4), (Mount, 5), (Unmount, 5)]);
-    assert_eq!(transitions(&events), wanted);
+    assert_eq!(transitions(&events), expected);
 
     let shared = names(&evidence).into_iter().find(|(_, name)| name == "c2").unwrap().0;
     let mut timeline = Timeline::new(Tap::Present);
@@ -202,8 +205,8 @@ fn without_a_tap_mounts_give_times_and_no_counts() {
     let evidence: Vec<Observation> =
         Recording::load().evidence().into_iter().filter(|e| !matches!(e, Observation::Rpc(_))).collect();
     let events = replay(Tap::Absent, &evidence);
-    let wanted = BTreeMap::from([(TransitionKind::Attach, 4), (TransitionKind::Detach, 4)]);
-    assert_eq!(transitions(&events), wanted);
+    let expected = BTreeMap::from([(TransitionKind::Attach, 4), (TransitionKind::Detach, 4)]);
+    assert_eq!(transitions(&events), expected);
     let unpublished: Vec<_> = samples(&events).into_iter().filter(|s| s.phase == Phase::Unpublish).collect();
     assert_eq!(unpublished.len(), 5);
     for sample in unpublished {
@@ -255,9 +258,9 @@ proptest! {
         let mut late = evidence.clone();
         late.sort_by_key(|evidence| moment(evidence) + kind(evidence).map_or(0, |kind| lags[kind]));
         let (straight, late) = (replay(Tap::Present, evidence), replay(Tap::Present, &late));
-        let (wanted, got) = (sorted(&straight), sorted(&late));
-        let missing: Vec<_> = wanted.difference(&got).collect();
-        let surplus: Vec<_> = got.difference(&wanted).collect();
+        let (expected, got) = (sorted(&straight), sorted(&late));
+        let missing: Vec<_> = expected.difference(&got).collect();
+        let surplus: Vec<_> = got.difference(&expected).collect();
         prop_assert!(missing.is_empty() && surplus.is_empty(), "missing {missing:#?}\nsurplus {surplus:#?}");
         prop_assert_eq!(transitions(&straight), transitions(&late));
     }

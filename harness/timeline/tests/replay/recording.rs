@@ -55,9 +55,9 @@ impl Line {
     }
 
     /// The path of a CSI volume in a pod, if this is such a mount.
-    fn csi_mount(&self, wanted: &str) -> Option<&str> {
+    fn csi_mount(&self, expected: &str) -> Option<&str> {
         match &self.stream {
-            Stream::Mountinfo { change, line } if change == wanted => {
+            Stream::Mountinfo { change, line } if change == expected => {
                 line.split_whitespace().nth(4).filter(|path| path.contains("kubernetes.io~csi"))
             }
             _ => None,
@@ -84,7 +84,7 @@ impl Recording {
                 Stream::Marker {} => {}
                 Stream::Watch { resource, r#type, object } => {
                     let Some(object) = typed(resource, r#type, object) else { continue };
-                    let change = Change { at: line.at(), object, gone: r#type == "DELETED" };
+                    let change = Change { at: line.at(), object, deleted: r#type == "DELETED" };
                     evidence.push((line.mono_ns, Observation::Watch(Box::new(change))));
                 }
                 Stream::Mountinfo { change, line: entry } => {

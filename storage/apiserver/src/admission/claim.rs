@@ -179,6 +179,6 @@ fn nanos(quantity: &Value) -> Option<i128> {
 /// Warnings about a claim (`GetWarningsForPersistentVolumeClaim`).
 pub fn warnings(claim: &Value) -> Vec<String> {
     let mut warnings = volume::class_annotation(&claim["metadata"]["annotations"]);
-    warnings.extend(warnings::of_claim("spec", &claim["spec"]));
+    warnings.extend(warnings::claim_warnings("spec", &claim["spec"]));
     warnings
 }

@@ -198,7 +198,7 @@ pub fn warnings(class: &Value) -> Vec<String> {
     for (index, topology) in items(&class["allowedTopologies"]).enumerate() {
         for (place, expression) in items(&topology["matchLabelExpressions"]).enumerate() {
             let path = format!("allowedTopologies[{index}].matchLabelExpressions[{place}].key");
-            let warning = warnings::of_label(text(expression, "key"));
+            let warning = warnings::label_warning(text(expression, "key"));
             warnings.extend(warning.map(|warning| format!("{path}: {warning}")));
         }
     }

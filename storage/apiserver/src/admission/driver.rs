@@ -174,7 +174,7 @@ pub(super) fn check_name(name: &Value, path: &str) -> Option<FieldError> {
 pub fn capacity_warnings(capacity: &Value) -> Vec<String> {
     let (path, topology) = ("nodeTopology", &capacity["nodeTopology"]);
     let labels = topology["matchLabels"].as_object().into_iter().flat_map(|labels| labels.keys());
-    let labels = labels.filter_map(|key| Some((key, warnings::of_label(key)?)));
+    let labels = labels.filter_map(|key| Some((key, warnings::label_warning(key)?)));
     let of_labels = labels.map(|(key, warning)| format!("{path}.matchLabels.{key}: {warning}"));
-    warnings::of_expressions(path, topology).chain(of_labels).collect()
+    warnings::expression_warnings(path, topology).chain(of_labels).collect()
 }

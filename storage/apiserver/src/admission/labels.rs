@@ -144,8 +144,8 @@ pub fn matches(selector: &Value, labels: &Value) -> Option<bool> {
     if !check_selector("", selector).is_empty() {
         return None;
     }
-    let mut wanted = selector["matchLabels"].as_object().into_iter().flatten();
-    let equal = wanted.all(|(key, value)| labels[key.as_str()] == *value);
+    let mut expected = selector["matchLabels"].as_object().into_iter().flatten();
+    let equal = expected.all(|(key, value)| labels[key.as_str()] == *value);
     let met = expressions(selector).all(|expression| {
         let label = &labels[expression["key"].as_str().unwrap_or_default()];
         let listed = expression["values"].as_array().is_some_and(|values| values.contains(label));

@@ -128,10 +128,10 @@ pub fn warnings(volume: &Value) -> Vec<String> {
     warnings.extend((spec["persistentVolumeReclaimPolicy"] == "Recycle").then(|| text.to_owned()));
     for (index, term) in items(&spec["nodeAffinity"]["required"]["nodeSelectorTerms"]).enumerate() {
         let path = format!("spec.nodeAffinity.required.nodeSelectorTerms[{index}]");
-        warnings.extend(warnings::of_expressions(&path, term));
+        warnings.extend(warnings::expression_warnings(&path, term));
     }
     let has_no_warning = ["flocker", "quobyte"].iter().any(|source| !spec[*source].is_null());
-    warnings.extend(warnings::of_source("spec", spec).filter(|_| !has_no_warning));
+    warnings.extend(warnings::source_warning("spec", spec).filter(|_| !has_no_warning));
     warnings
 }
 

@@ -44,26 +44,26 @@ const VOLUMES: [(&str, &str, &str); 9] = [
 ];
 
 /// The warning about a label of nodes.
-pub fn of_label(key: &str) -> Option<&'static str> {
+pub fn label_warning(key: &str) -> Option<&'static str> {
     LABELS.iter().find(|(label, _)| *label == key).map(|(_, warning)| *warning)
 }
 
 /// Warnings about the expressions of a selector of nodes at `path`.
-pub fn of_expressions<'a>(path: &'a str, term: &'a Value) -> impl Iterator<Item = String> + 'a {
+pub fn expression_warnings<'a>(path: &'a str, term: &'a Value) -> impl Iterator<Item = String> + 'a {
     items(&term["matchExpressions"]).enumerate().filter_map(move |(index, expression)| {
         let key = text(expression, "key");
-        of_label(key).map(|warning| format!("{path}.matchExpressions[{index}].key: {key} is {warning}"))
+        label_warning(key).map(|warning| format!("{path}.matchExpressions[{index}].key: {key} is {warning}"))
     })
 }
 
 /// A source of volumes at `path` without effect.
-pub fn of_source(path: &str, volume: &Value) -> Option<String> {
+pub fn source_warning(path: &str, volume: &Value) -> Option<String> {
     let found = VOLUMES.iter().find(|(field, _, _)| !volume[*field].is_null());
     found.map(|(_, name, warning)| format!("{path}.{name}: {warning}"))
 }
 
 /// Warnings about the amounts of a claim's spec at `path` that are no whole bytes.
-pub fn of_claim(path: &str, spec: &Value) -> Vec<String> {
+pub fn claim_warnings(path: &str, spec: &Value) -> Vec<String> {
     let amounts =
         ["requests", "limits"].into_iter().map(|field| (field, text(&spec["resources"][field], "storage")));
     let is_whole = |amount: &str| amount.parse::<Quantity>().is_ok_and(|amount| amount.nanos() % BYTE == 0);

@@ -64,7 +64,7 @@ impl Action {
     }
 
     /// The action of a request; `path` is not decoded.
-    pub fn of_request(method: &Method, path: &str, query: &Query) -> Self {
+    pub fn from_request(method: &Method, path: &str, query: &Query) -> Self {
         let segments: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let (group, rest) = match segments[..] {
@@ -150,7 +150,7 @@ mod tests {
     fn action(method: &str, uri: &str) -> String {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let method: Method = method.parse().unwrap();
-        let Action { verb, target } = Action::of_request(&method, path, &Query::parse(Some(query)));
+        let Action { verb, target } = Action::from_request(&method, path, &Query::parse(Some(query)));
         match target {
             ActionTarget::Path(path) => format!("{verb} {path}"),
             ActionTarget::Resource(target) => {
@@ -196,7 +196,7 @@ mod tests {
     fn refusals_name_user_verb_resource_and_scope() {
         let user = User { name: "x".to_owned(), ..User::default() };
         let refusal = |method: &str, path: &str| {
-            Action::of_request(&method.parse().unwrap(), path, &Query::default()).refusal(&user)
+            Action::from_request(&method.parse().unwrap(), path, &Query::default()).refusal(&user)
         };
         assert_eq!(
             refusal("GET", "/api/v1/namespaces/y/pods"),

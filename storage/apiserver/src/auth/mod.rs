@@ -92,7 +92,7 @@ impl Api {
         if user.is_master() {
             return Ok(user);
         }
-        let action = Action::of_request(&head.method, head.uri.path(), query);
+        let action = Action::from_request(&head.method, head.uri.path(), query);
         self.permit(&user, &action, requester)?;
         if let Some(create) = connection(&action) {
             self.permit(&user, &create, requester)?;
@@ -228,7 +228,7 @@ mod tests {
             (Method::GET, "/api/v1/namespaces/n/pods/p/log", None),
             (Method::GET, "/apis/example.com/v1/namespaces/n/pods/p/exec", None),
         ] {
-            let action = Action::of_request(&method, path, &Query::default());
+            let action = Action::from_request(&method, path, &Query::default());
             let verb = connection(&action).map(|action| action.verb);
             assert_eq!(verb.as_deref(), expected, "{method} {path}");
         }
@@ -238,7 +238,7 @@ mod tests {
     fn refusals_have_the_status_of_upstream() {
         let user = User { name: "x".to_owned(), ..User::default() };
         let status = |method: Method, path: &str, reason: &str| {
-            refusal(&user, &Action::of_request(&method, path, &Query::default()), reason).to_value()
+            refusal(&user, &Action::from_request(&method, path, &Query::default()), reason).to_value()
         };
         let named = status(Method::DELETE, "/apis/apps/v1/namespaces/y/deployments/d", "");
         assert_eq!(

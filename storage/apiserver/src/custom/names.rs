@@ -85,11 +85,11 @@ fn accept(requested: &Value, accepted: &Value, taken: &Taken) -> (Value, Option<
     let mut names = accepted.clone();
     let mut conflict = None;
     let mut request = |name: &str, reason: &'static str, taken: &HashSet<String>| {
-        let wanted = requested[name].as_str().unwrap_or_default();
-        if requested[name] != accepted[name] && taken.contains(wanted) {
-            conflict = Some((reason, format!("\"{wanted}\" is already in use")));
-        } else if !wanted.is_empty() {
-            names[name] = wanted.into();
+        let expected = requested[name].as_str().unwrap_or_default();
+        if requested[name] != accepted[name] && taken.contains(expected) {
+            conflict = Some((reason, format!("\"{expected}\" is already in use")));
+        } else if !expected.is_empty() {
+            names[name] = expected.into();
         }
     };
     request("plural", "PluralConflict", &taken.resources);

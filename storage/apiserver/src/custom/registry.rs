@@ -93,12 +93,12 @@ impl Registry {
         self.awaits.store(awaits, Ordering::Release);
         let left = definitions(store);
         let exists = |uid: &str| left.iter().any(|definition| definition.uid() == uid);
-        let (staying, gone): (Vec<Entry>, Vec<Entry>) =
+        let (staying, missing): (Vec<Entry>, Vec<Entry>) =
             std::mem::take(entries).into_iter().partition(|entry| exists(&entry.uid));
         *entries = staying;
         // Watches end after the kind is gone: their clients find no kind then.
         self.publish(entries);
-        for entry in gone {
+        for entry in missing {
             store.close(entry.shelf);
         }
         before.iter().any(|definition| !exists(definition.uid()))

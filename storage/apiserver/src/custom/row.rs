@@ -46,7 +46,7 @@ pub fn build(definition: &Value, version: &Value, storage: Storage, has_changed:
         kind: kind.to_owned(),
         api_version: format!("{group}/{name}"),
         list_kind: names["listKind"].as_str().unwrap_or_default().to_owned(),
-        shape: shape::of_kind(&schema, &package.join("."), kind),
+        shape: shape::kind_shape(&schema, &package.join("."), kind),
         schema,
         document,
         has_status,

@@ -26,7 +26,7 @@ static BUILT_IN: LazyLock<Scale> = LazyLock::new(|| Scale {
 
 impl Scale {
     /// The fields of a kind that has the subresource.
-    pub fn of_kind(resource: &Resource) -> Option<&Self> {
+    pub fn for_resource(resource: &Resource) -> Option<&Self> {
         match resource.custom {
             Some(kind) => kind.scale.as_ref(),
             None => resource.subresource("scale").map(|_| &*BUILT_IN),

@@ -9,10 +9,10 @@ use super::schema::{Additional, ListType, Schema};
 use crate::schema::{self as built_in, Field, Identity, Object, Patch, Scalar, Shape};
 
 /// The shape of the objects with `schema`, which have metadata.
-pub fn of_kind(schema: &Schema, package: &str, kind: &str) -> &'static Shape {
+pub fn kind_shape(schema: &Schema, package: &str, kind: &str) -> &'static Shape {
     let mut fields = fields_of(schema);
     let text = || Shape::Scalar(Scalar::Text);
-    let metadata = match built_in::of_kind("meta.k8s.io", "ObjectMeta") {
+    let metadata = match built_in::kind_shape("meta.k8s.io", "ObjectMeta") {
         Some(Shape::Object { place, granular }) => Shape::Object { place: *place, granular: *granular },
         _ => Shape::Deduced,
     };

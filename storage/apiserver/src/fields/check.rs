@@ -95,11 +95,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schema::of_kind;
+    use crate::schema::kind_shape;
 
     #[test]
     fn faults_are_named_with_their_place() {
-        let shape = of_kind("", "Pod").unwrap();
+        let shape = kind_shape("", "Pod").unwrap();
         let table = [
             (json!({"spec": {"containers": [{"name": "a", "image": "x"}]}}), ""),
             (json!({"spec": {"nope": 1}}), ".spec.nope: field not declared in schema"),

@@ -65,11 +65,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schema::of_kind;
+    use crate::schema::kind_shape;
 
     #[test]
     fn objects_merge_by_their_shape() {
-        let shape = of_kind("", "Pod").unwrap();
+        let shape = kind_shape("", "Pod").unwrap();
         let spec = |live: Value, applied: Value| {
             merge(&json!({ "spec": live }), &json!({ "spec": applied }), shape)["spec"].clone()
         };
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn lists_keep_the_applied_order() {
-        let shape = of_kind("", "Pod").unwrap();
+        let shape = kind_shape("", "Pod").unwrap();
         let names = |names: &str| -> Value {
             names.chars().map(|name| json!({ "name": name.to_string() })).collect()
         };

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_updaters_the_oldest_become_one() {
+    fn the_oldest_of_many_updaters_become_one() {
         let mut owners = Owners::default();
         for index in 0..13 {
             owners.set(updater(&format!("u{index:02}")), holding(&format!("x{index:02}"), index));

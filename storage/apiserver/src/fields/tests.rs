@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::schema::of_kind;
+use crate::schema::kind_shape;
 
 /// An object with several managers, and the owners of its fields.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ impl World {
     }
 
     fn write_context<T>(operation: Operation, name: &str, act: impl FnOnce(&WriteContext<'_>) -> T) -> T {
-        let shape = of_kind("", "Pod").unwrap();
+        let shape = kind_shape("", "Pod").unwrap();
         let manager = Manager { operation, name: name.to_owned(), subresource: String::new() };
         let (time, api_version) = ("2026-01-01T00:00:00Z".to_owned(), "v1".to_owned());
         act(&WriteContext { shape, manager, time, api_version, reset: &[&["status"]] })
@@ -88,9 +88,9 @@ fn fields_of_other_managers_remain() {
         World::new().apply("a", labels(json!({"x": "1", "y": "2"}))).apply("b", labels(json!({"x": "1"})));
     let left = both.apply("a", labels(json!({"y": "2"})));
     assert_eq!(left.object, labels(json!({"x": "1", "y": "2"})), "b applies it too");
-    let gone = left.apply("b", json!({}));
-    assert_eq!(gone.object, labels(json!({"y": "2"})));
-    assert!(gone.owned(Operation::Apply, "b").is_empty());
+    let deleted = left.apply("b", json!({}));
+    assert_eq!(deleted.object, labels(json!({"y": "2"})));
+    assert!(deleted.owned(Operation::Apply, "b").is_empty());
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn the_object_itself_has_no_owner() {
 #[test]
 fn existing_fields_are_assigned_to_the_before_first_apply_manager() {
     // As a stock server tracks the creation of this very claim.
-    let shape = of_kind("", "PersistentVolumeClaim").unwrap();
+    let shape = kind_shape("", "PersistentVolumeClaim").unwrap();
     let live = json!({
         "kind": "PersistentVolumeClaim", "apiVersion": "v1",
         "metadata": {"name": "c", "uid": "u", "labels": {"app": "x"}, "finalizers": ["kubernetes.io/pvc-protection"]},
@@ -256,26 +256,26 @@ proptest! {
     #[test]
     fn applied_fields_exist_and_are_owned(world in worlds(), applied in objects()) {
         let world = world.force("a", applied.clone());
-        let shape = of_kind("", "Pod").unwrap();
-        let mut wanted = set_of(&applied, shape);
-        strip(&mut wanted, &[]);
-        prop_assert!(wanted.difference(&set_of(&world.object, shape)).is_empty());
-        prop_assert_eq!(wanted.paths(), world.owned(Operation::Apply, "a"));
+        let shape = kind_shape("", "Pod").unwrap();
+        let mut expected = set_of(&applied, shape);
+        strip(&mut expected, &[]);
+        prop_assert!(expected.difference(&set_of(&world.object, shape)).is_empty());
+        prop_assert_eq!(expected.paths(), world.owned(Operation::Apply, "a"));
     }
 
     #[test]
     fn an_empty_apply_removes_all_owned_fields(applied in objects()) {
         let world = World::new().apply("a", applied).apply("a", json!({}));
         prop_assert!(world.owners.is_empty());
-        prop_assert_eq!(set_of(&world.object, of_kind("", "Pod").unwrap()).paths().iter()
+        prop_assert_eq!(set_of(&world.object, kind_shape("", "Pod").unwrap()).paths().iter()
             .filter(|path| !matches!(path.as_str(), ".metadata" | ".spec")).count(), 0);
     }
 
     #[test]
     fn missing_fields_have_no_owner(world in worlds()) {
-        let there = set_of(&world.object, of_kind("", "Pod").unwrap());
+        let present = set_of(&world.object, kind_shape("", "Pod").unwrap());
         let owned = world.owned(Operation::Apply, "a");
-        let paths = there.paths();
+        let paths = present.paths();
         prop_assert!(owned.iter().all(|path| paths.contains(path)), "{:?} of {:?}", owned, paths);
     }
 }

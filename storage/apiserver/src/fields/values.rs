@@ -82,7 +82,7 @@ pub fn with_ancestors(set: &Set, shape: Option<&Shape>) -> Set {
 }
 
 /// `value` without the fields in `gone`. An object that becomes empty is replaced by null.
-pub fn without(value: &Value, shape: &Shape, gone: &Set) -> Value {
+pub fn without(value: &Value, shape: &Shape, deleted: &Set) -> Value {
     if shape.is_atomic() {
         return value.clone();
     }
@@ -91,11 +91,13 @@ pub fn without(value: &Value, shape: &Shape, gone: &Set) -> Value {
             let mut left = Vec::new();
             for item in items {
                 let step = step_to(item, item_shape, identity);
-                if gone.has(&step) {
+                if deleted.has(&step) {
                     continue;
                 }
                 left.push(
-                    gone.below(&step).map_or_else(|| item.clone(), |gone| without(item, item_shape, gone)),
+                    deleted
+                        .below(&step)
+                        .map_or_else(|| item.clone(), |deleted| without(item, item_shape, deleted)),
                 );
             }
             if left.is_empty() { Value::Null } else { Value::Array(left) }
@@ -104,11 +106,11 @@ pub fn without(value: &Value, shape: &Shape, gone: &Set) -> Value {
             let mut left = Map::new();
             for (name, value) in fields {
                 let step = Step::field(name);
-                if gone.has(&step) {
+                if deleted.has(&step) {
                     continue;
                 }
-                let value = match (gone.below(&step), shape.field(name)) {
-                    (Some(gone), Some(shape)) => without(value, shape, gone),
+                let value = match (deleted.below(&step), shape.field(name)) {
+                    (Some(deleted), Some(shape)) => without(value, shape, deleted),
                     _ => value.clone(),
                 };
                 left.insert(name.clone(), value);

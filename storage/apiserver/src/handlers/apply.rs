@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_client_side_apply_has_set_is_kubectls_unless_it_has_another_value_now() {
-        let shape = crate::schema::of_kind("", "Pod").unwrap();
+        let shape = crate::schema::kind_shape("", "Pod").unwrap();
         let spec =
             |volumes: Value| json!({ "nodeName": "n", "volumes": [{ "name": "v", "downwardAPI": volumes }] });
         let field =

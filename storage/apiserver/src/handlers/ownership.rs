@@ -23,7 +23,7 @@ impl Call<'_> {
         let resource = self.path.resource;
         match resource.custom {
             Some(kind) => Some(kind.shape),
-            None => schema::of_kind(resource.group, resource.kind),
+            None => schema::kind_shape(resource.group, resource.kind),
         }
     }
 

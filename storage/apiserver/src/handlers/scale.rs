@@ -10,13 +10,13 @@ use super::update::{Change, check_name, write};
 use super::{Call, patch};
 use crate::custom::scale::Scale;
 use crate::response::{self, Answer};
-use crate::schema::of_kind;
+use crate::schema::kind_shape;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
 
 /// Reads, replaces or patches the `Scale` of the object in the path.
 pub fn handle(call: &Call<'_>, verb: &str) -> Result<Answer> {
-    let scale = Scale::of_kind(call.path.resource).ok_or_else(Status::unknown_resource)?;
+    let scale = Scale::for_resource(call.path.resource).ok_or_else(Status::unknown_resource)?;
     let shown = match verb {
         "get" => show(scale, &call.path.resource.as_read(&call.object()?.value))?,
         "update" => {
@@ -29,7 +29,7 @@ pub fn handle(call: &Call<'_>, verb: &str) -> Result<Answer> {
             let written = write(call, |old| {
                 let shown = show(scale, &call.path.resource.as_read(&old.value))?;
                 let given = patch::apply(call, &patch, shown)?;
-                if let (None, Some(shape)) = (call.path.resource.custom, of_kind("autoscaling", "Scale")) {
+                if let (None, Some(shape)) = (call.path.resource.custom, kind_shape("autoscaling", "Scale")) {
                     patch::check_types(call, &given, shape)?;
                 }
                 change(call, scale, old, &given)

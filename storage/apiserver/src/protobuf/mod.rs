@@ -142,7 +142,7 @@ pub fn supports(group: &str, kind: &str) -> bool {
 
 /// The fields of a kind that has protobuf.
 fn object_of(group: &str, kind: &str) -> Option<&'static Object> {
-    let object = |group: &str| schema::of_kind(group, kind).and_then(Shape::object);
+    let object = |group: &str| schema::kind_shape(group, kind).and_then(Shape::object);
     // Options and `Status` are kinds of all groups.
     let object = object(group).or_else(|| object(META))?;
     object.fields.values().any(|field| field.number.is_some()).then_some(object)

@@ -45,7 +45,7 @@ impl DecodeError {
 
 /// Decodes `value` as an object of the kind.
 pub fn decode(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
-    let shape = schema::of_kind(resource.group, resource.kind).expect("every kind is in types.txt");
+    let shape = schema::kind_shape(resource.group, resource.kind).expect("every kind is in types.txt");
     decode_as(shape, value)
 }
 
@@ -56,7 +56,7 @@ pub fn check_types(value: &Value, shape: &Shape) -> Result<(), DecodeError> {
 
 /// Decodes an object that has only metadata.
 pub fn decode_metadata(metadata: Value) -> Result<Decoded, DecodeError> {
-    let shape = schema::of_kind("", "Namespace").expect("namespaces are in types.txt");
+    let shape = schema::kind_shape("", "Namespace").expect("namespaces are in types.txt");
     let body = Map::from_iter([("metadata".to_owned(), metadata)]);
     decode_as(shape, Value::Object(body))
 }
@@ -197,7 +197,7 @@ fn is_zero(value: &Value) -> bool {
 
 /// A scalar of the right type, in its canonical form.
 fn read_scalar(value: Value, scalar: Scalar) -> Result<Value, DecodeError> {
-    let wanted = match (scalar, &value) {
+    let expected = match (scalar, &value) {
         (Scalar::Quantity, Value::String(_) | Value::Number(_)) => {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let parsed: Quantity = text.parse().map_err(|_| DecodeError::new(quantity::SYNTAX))?;
@@ -229,7 +229,7 @@ fn read_scalar(value: Value, scalar: Scalar) -> Result<Value, DecodeError> {
         (Scalar::IntOrText, _) => "must be an integer or a string",
         (Scalar::Text | Scalar::Bytes | Scalar::Time | Scalar::MicroTime, _) => "must be a string",
     };
-    Err(DecodeError::new(wanted))
+    Err(DecodeError::new(expected))
 }
 
 #[cfg(test)]

@@ -173,7 +173,7 @@ pub fn objects() -> &'static [Object] {
 }
 
 /// The type of a kind's objects; `None` if it is not in the table.
-pub fn of_kind(group: &str, kind: &str) -> Option<&'static Shape> {
+pub fn kind_shape(group: &str, kind: &str) -> Option<&'static Shape> {
     // Packages are called after the first part of their group's name.
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
     // The names of packages of other versions than v1 end with the version.
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn every_served_kind_is_described() {
         for row in resources::all() {
-            let shape = of_kind(row.group, row.kind);
+            let shape = kind_shape(row.group, row.kind);
             let shape = shape.unwrap_or_else(|| panic!("{}: add it to generate.py", row.qualified_kind()));
             assert!(shape.field("metadata").is_some(), "{}", row.kind);
             assert_eq!(row.has_status(), row.has_status() && shape.field("status").is_some(), "{}", row.kind);
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn known_lists_merge_as_upstream() {
-        let pod = of_kind("", "Pod").unwrap();
+        let pod = kind_shape("", "Pod").unwrap();
         let spec = pod.field("spec").unwrap();
         let list = |name: &str| match spec.field(name) {
             Some(Shape::List { identity, .. }) => identity,
@@ -280,14 +280,14 @@ mod tests {
         assert_eq!(list("containers"), &Identity::Keys(vec!["name"]));
         assert_eq!(list("tolerations"), &Identity::Atomic);
         assert!(spec.field("nodeSelector").unwrap().is_atomic(), "the selector goes as a whole");
-        let volume = of_kind("", "PersistentVolume").unwrap().field("spec").unwrap();
-        let event = of_kind("", "Event").unwrap();
+        let volume = kind_shape("", "PersistentVolume").unwrap().field("spec").unwrap();
+        let event = kind_shape("", "Event").unwrap();
         let (claim, involved) = (volume.field("claimRef").unwrap(), event.field("involvedObject").unwrap());
         assert!(!claim.is_atomic() && involved.is_atomic());
         assert!(std::ptr::eq(claim.object().unwrap(), involved.object().unwrap()));
         let volumes = &spec.object().unwrap().fields["volumes"];
         assert_eq!(volumes.patch, Patch::ByKey { key: "name", union: true });
-        assert!(of_kind("events.k8s.io", "Event").unwrap().field("regarding").is_some());
-        assert!(of_kind("", "Deployment").is_none(), "it is in another group");
+        assert!(kind_shape("events.k8s.io", "Event").unwrap().field("regarding").is_some());
+        assert!(kind_shape("", "Deployment").is_none(), "it is in another group");
     }
 }

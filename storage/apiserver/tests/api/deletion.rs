@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use crate::harness::{Fixture, TIMEOUT, claim, create, pod, refusal};
 
 /// Waits until the object is gone.
-async fn gone<K>(api: &Api<K>, name: &str, uid: &str)
+async fn until_deleted<K>(api: &Api<K>, name: &str, uid: &str)
 where
     K: Resource + Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + 'static,
 {
-    let gone = await_condition(api.clone(), name, conditions::is_deleted(uid));
-    tokio::time::timeout(TIMEOUT, gone).await.unwrap_or_else(|_| panic!("{name} is still there")).unwrap();
+    let deleted = await_condition(api.clone(), name, conditions::is_deleted(uid));
+    tokio::time::timeout(TIMEOUT, deleted).await.unwrap_or_else(|_| panic!("{name} is still there")).unwrap();
 }
 
 fn owned(name: &str, owners: &[&ConfigMap]) -> Value {
@@ -88,11 +88,11 @@ async fn dependents_go_after_their_last_owner() {
     maps.delete("first", &DeleteParams::default()).await.unwrap();
     assert!(maps.get("child").await.is_ok(), "one owner is left");
     maps.delete("second", &DeleteParams::default()).await.unwrap();
-    gone(&maps, "child", &child.uid().unwrap()).await;
-    gone(&maps, "grandchild", &grandchild.uid().unwrap()).await;
+    until_deleted(&maps, "child", &child.uid().unwrap()).await;
+    until_deleted(&maps, "grandchild", &grandchild.uid().unwrap()).await;
     // Born without a living owner.
     let late = create(&maps, owned("late", &[&first])).await;
-    gone(&maps, "late", &late.uid().unwrap()).await;
+    until_deleted(&maps, "late", &late.uid().unwrap()).await;
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn a_namespace_is_deleted_with_its_content() {
     let map = create(&maps, owned("m", &[])).await;
     create(&claims, claim("a")).await;
     namespaces.delete("n", &DeleteParams::default()).await.unwrap();
-    gone(&maps, "m", &map.uid().unwrap()).await;
+    until_deleted(&maps, "m", &map.uid().unwrap()).await;
     let held = namespaces.get("n").await.unwrap();
     assert_eq!(held.status.unwrap().phase.as_deref(), Some("Terminating"), "a finalizer holds the claim");
     let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
@@ -137,7 +137,7 @@ async fn a_namespace_is_deleted_with_its_content() {
     .unwrap()
     .unwrap();
     claims.patch("a", &PatchParams::default(), &none).await.unwrap();
-    gone(&namespaces, "n", &namespace.uid().unwrap()).await;
+    until_deleted(&namespaces, "n", &namespace.uid().unwrap()).await;
 }
 
 #[tokio::test]
@@ -154,7 +154,7 @@ async fn in_the_foreground_dependents_go_first() {
     let plain = create(&maps, owned("plain", &[&owner])).await;
     let deleted = maps.delete("owner", &DeleteParams::foreground()).await.unwrap().left().unwrap();
     assert_eq!(deleted.finalizers(), ["foregroundDeletion"]);
-    gone(&maps, "plain", &plain.uid().unwrap()).await;
+    until_deleted(&maps, "plain", &plain.uid().unwrap()).await;
     let dying = await_condition(claims.clone(), "blocking", |claim: Option<&PersistentVolumeClaim>| {
         claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
     });
@@ -162,7 +162,7 @@ async fn in_the_foreground_dependents_go_first() {
     assert!(maps.get("owner").await.is_ok(), "the claim's finalizer holds the owner too");
     let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     claims.patch("blocking", &PatchParams::default(), &none).await.unwrap();
-    gone(&maps, "owner", &owner.uid().unwrap()).await;
+    until_deleted(&maps, "owner", &owner.uid().unwrap()).await;
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn an_owner_without_dependents_is_deleted_in_the_foreground_too() {
     let second = create(&maps, owned("second", &[])).await;
     create(&maps, owned("shared", &[&first, &second])).await;
     maps.delete("first", &DeleteParams::foreground()).await.unwrap();
-    gone(&maps, "first", &first.uid().unwrap()).await;
+    until_deleted(&maps, "first", &first.uid().unwrap()).await;
     let shared = maps.get("shared").await.unwrap();
     let owners: Vec<_> = shared.owner_references().iter().map(|owner| owner.name.as_str()).collect();
     assert_eq!(owners, ["second"], "it has another owner, which keeps it");
@@ -200,5 +200,5 @@ async fn a_terminating_namespace_reports_the_remaining_content() {
     // Whoever may finalize it need not wait.
     let free = json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": { "name": "n" }, "spec": {} });
     fixture.accept("PUT", "/api/v1/namespaces/n/finalize", "application/json", &free).await;
-    gone(&namespaces, "n", &namespace.uid().unwrap()).await;
+    until_deleted(&namespaces, "n", &namespace.uid().unwrap()).await;
 }

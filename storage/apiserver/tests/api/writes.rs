@@ -41,7 +41,7 @@ async fn a_claim_grows_when_bound_and_its_class_lets_it() {
 }
 
 #[tokio::test]
-async fn of_two_writers_with_the_same_version_one_is_refused() {
+async fn one_of_two_writers_with_the_same_version_is_refused() {
     let fixture = Fixture::start().await;
     let claims = fixture.api::<PersistentVolumeClaim>();
     let read = create(&claims, claim("a")).await;

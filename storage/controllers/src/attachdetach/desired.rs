@@ -24,7 +24,7 @@ pub struct Desired {
 
 impl Desired {
     /// The users of one volume of the driver, by whichever of these objects they use it.
-    pub fn of_all(volumes: &[CsiVolume<'_>], world: &World) -> Self {
+    pub fn from_volumes(volumes: &[CsiVolume<'_>], world: &World) -> Self {
         let mut all = Self::default();
         for volume in volumes {
             all.extend(Self::of(volume.name, volume.claim, world));
@@ -52,7 +52,7 @@ impl Desired {
 
     /// The users of a volume with a deleted object: the pods of the claims that still name it. They keep an
     /// existing attachment, but cause no new one.
-    pub fn of_gone(volume: &str, world: &World) -> Self {
+    pub fn from_missing_volume(volume: &str, world: &World) -> Self {
         let mut desired = Self::default();
         for claim in world.claims.by(ClaimBy::Volume, volume) {
             desired.add_users(&key_of(&**claim), Some(claim), world);

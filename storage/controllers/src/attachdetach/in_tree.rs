@@ -38,13 +38,13 @@ pub fn users(unique: &str, world: &World) -> Users {
     let mut users = Users { shared: true, ..Users::default() };
     for volume in world.volumes.by(VolumeBy::InTree, unique) {
         let Some(spec) = &volume.spec else { continue };
-        users.migrated_to = InTree::of_volume(spec).and_then(|found| migrated_to(found.plugin));
+        users.migrated_to = InTree::from_volume(spec).and_then(|found| migrated_to(found.plugin));
         users.shared &= is_multi_attach_allowed(spec.access_modes.as_deref().unwrap_or_default());
         users.desired.extend(Desired::of(name(&**volume), spec.claim_ref.as_ref(), world));
     }
     for pod in world.pods.by(PodBy::InTree, unique) {
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
-            let Some(found) = InTree::of_pod_volume(volume).filter(|found| found.unique == unique) else {
+            let Some(found) = InTree::from_pod_volume(volume).filter(|found| found.unique == unique) else {
                 continue;
             };
             users.migrated_to = migrated_to(found.plugin);
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn volumes_of_cloud_providers_are_migrated() {
         let disk = json!({"name": "v", "awsElasticBlockStore": {"volumeID": "vol-1"}});
-        let found = InTree::of_pod_volume(&serde_json::from_value(disk).unwrap());
+        let found = InTree::from_pod_volume(&serde_json::from_value(disk).unwrap());
         assert_eq!(found.and_then(|volume| migrated_to(volume.plugin)), Some("ebs.csi.aws.com"));
     }
 }

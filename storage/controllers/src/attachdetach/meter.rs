@@ -86,10 +86,10 @@ impl Measured {
     pub(super) fn changed(&self, change: &Change) {
         let (old, new) = change.both::<VolumeAttachment>();
         match (old, new) {
-            (Some(gone), None) => {
-                self.under_way.end(&Operation::Attach(name(gone)));
-                if let Some(took) = self.under_way.end(&Operation::Detach(name(gone))) {
-                    self.record(gone, StorageOperation::Detach, true, took);
+            (Some(deleted), None) => {
+                self.under_way.end(&Operation::Attach(name(deleted)));
+                if let Some(took) = self.under_way.end(&Operation::Detach(name(deleted))) {
+                    self.record(deleted, StorageOperation::Detach, true, took);
                 }
             }
             (Some(old), Some(new)) => {
@@ -141,7 +141,7 @@ fn readings(world: &World) -> Vec<Reading> {
     };
     for volume in world.volumes.iter().filter_map(|volume| CsiVolume::of(volume)) {
         if volume.planned_as(world) == volume.name && attach_required(volume.driver, world) {
-            count(&csi_plugin(volume.driver), &Desired::of_all(&volume.sharing(world), world));
+            count(&csi_plugin(volume.driver), &Desired::from_volumes(&volume.sharing(world), world));
         }
     }
     let in_tree = world.volumes.terms(VolumeBy::InTree).chain(world.pods.terms(PodBy::InTree));
@@ -208,11 +208,11 @@ mod tests {
         measured.attached(&attachment("a", true));
         measured.attached(&attachment("a", true));
         measured.detaches(&attachment("a", true), &world);
-        let gone = world.forget(
+        let deleted = world.forget(
             claimcheck_informer::Kind::Attachment,
             &claimcheck_informer::key_of(&attachment("a", true)),
         );
-        measured.changed(&gone.unwrap());
+        measured.changed(&deleted.unwrap());
         let ended = |rest: &str| ("storage_operation_duration_seconds", format!("{PLUGIN} {rest} false"));
         let forced = "attach_detach_controller_attachdetach_controller_forced_detaches";
         assert_eq!(

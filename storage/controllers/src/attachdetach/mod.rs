@@ -23,7 +23,7 @@ mod in_tree;
 mod lists;
 mod meter;
 pub(crate) mod plan;
-mod plan_gone;
+mod plan_deleted;
 pub(crate) mod plan_in_tree;
 mod run;
 pub(crate) mod triggers;

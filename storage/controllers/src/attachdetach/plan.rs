@@ -23,7 +23,7 @@ use k8s_openapi::{
 
 use super::{
     desired::Desired,
-    plan_gone::plan_gone,
+    plan_deleted::plan_deleted,
     volume::{CsiVolume, attach_required, attachment_name, csi_parts},
 };
 
@@ -117,13 +117,13 @@ pub struct Plan {
 
 /// Plans the volume with this name.
 pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
-    let Some(object) = world.volumes.named(volume) else { return plan_gone(volume, world, memory, now) };
+    let Some(object) = world.volumes.named(volume) else { return plan_deleted(volume, world, memory, now) };
     let Some(one) = CsiVolume::of(object) else { return Plan::default() };
     if one.planned_as(world) != one.name {
         return Plan::default();
     }
     let mut volumes = one.sharing(world);
-    let desired = Desired::of_all(&volumes, world);
+    let desired = Desired::from_volumes(&volumes, world);
     let names: Vec<&str> = volumes.iter().map(|volume| volume.name).collect();
     // Several nodes, if all its objects permit them.
     let shared = volumes.iter().all(|volume| volume.shared);
@@ -249,7 +249,7 @@ impl<'w> Planner<'w> {
                 }
             }
             (Stage::Attached, Some(pods)) => self.list(object, node, Some(pods)),
-            (Stage::Attached | Stage::Attaching { .. }, None) => self.unwanted(object, node, attachment),
+            (Stage::Attached | Stage::Attaching { .. }, None) => self.unused(object, node, attachment),
         }
     }
 
@@ -280,7 +280,7 @@ impl<'w> Planner<'w> {
 
     /// No pod uses the volume here: wait until the node has unmounted it, remove it from the node's list, then
     /// detach.
-    fn unwanted(&mut self, object: &Node, node: &str, attachment: &Arc<VolumeAttachment>) {
+    fn unused(&mut self, object: &Node, node: &str, attachment: &Arc<VolumeAttachment>) {
         if self.has_to_stay(object, node) {
             return;
         }

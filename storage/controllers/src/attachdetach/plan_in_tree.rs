@@ -48,13 +48,13 @@ fn report(planner: &mut Planner<'_>, unique: &str, users: &Users, world: &World)
             continue;
         }
         let managed = is_managed(object);
-        let unwanted = managed && pods.is_none() && !planner.has_to_stay(object, node);
-        if managed && (pods.is_some() || unwanted) {
+        let unused = managed && pods.is_none() && !planner.has_to_stay(object, node);
+        if managed && (pods.is_some() || unused) {
             planner.list(object, node, pods);
         }
-        planner.pending |= unwanted && listed;
+        planner.pending |= unused && listed;
         // After a forced detach the volume may be in use forever.
-        if listed || !unwanted {
+        if listed || !unused {
             holders.insert(node);
         }
     }

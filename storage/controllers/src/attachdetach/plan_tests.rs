@@ -301,8 +301,8 @@ fn a_volume_in_use_is_waited_for_unless_its_node_is_dead() {
     let alive = world![node("a", true, true), attachment("a", true)];
     assert_eq!(shorts(&plan("pv", &alive, &late.memory, limit)), Vec::<String>::new());
     // Used in between, the wait restarts.
-    let wanted = world![not_ready(node("a", true, true)), attachment("a", true), pod("p", "a")];
-    assert_eq!(plan("pv", &wanted, &late.memory, limit).memory, Memory::default());
+    let expected = world![not_ready(node("a", true, true)), attachment("a", true), pod("p", "a")];
+    assert_eq!(plan("pv", &expected, &late.memory, limit).memory, Memory::default());
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn planned_as(volume: Key, world: &World) -> Key {
 }
 
 fn in_tree(volume: &PersistentVolume) -> Option<Key> {
-    Some(Key::InTree(InTree::of_volume(volume.spec.as_ref()?)?.unique))
+    Some(Key::InTree(InTree::from_volume(volume.spec.as_ref()?)?.unique))
 }
 
 fn object_of(attachment: &VolumeAttachment) -> Option<Key> {
@@ -120,7 +120,7 @@ fn add_of_pod(volumes: &mut BTreeSet<Key>, pod: &Pod, world: &World) {
     for used in pod_claims(pod) {
         add_of_claim(volumes, &used.claim, world);
     }
-    volumes.extend(InTree::of_pod(pod).map(|volume| Key::InTree(volume.unique)));
+    volumes.extend(InTree::in_pod(pod).map(|volume| Key::InTree(volume.unique)));
 }
 
 fn add_of_claim(volumes: &mut BTreeSet<Key>, claim: &ObjectKey, world: &World) {
@@ -228,8 +228,8 @@ mod tests {
     fn a_volume_without_object_is_enqueued_by_what_still_names_it() {
         let mut world = world();
         world.apply(attachment("a", true));
-        let gone = world.volumes.remove(&bound(&["ReadWriteOnce"]).1).expect("a change");
-        assert_eq!(names(&gone.into(), &world), ["pv"]);
+        let deleted = world.volumes.remove(&bound(&["ReadWriteOnce"]).1).expect("a change");
+        assert_eq!(names(&deleted.into(), &world), ["pv"]);
         assert_eq!(enqueued(&mut world, attachment("a", false)), ["pv"]);
         assert_eq!(enqueued(&mut world, node("a", true, false)), ["pv"], "not in use any more");
         assert_eq!(enqueued(&mut world, testing::pod("p", "b", &["data"])), ["pv"], "by its claim");
@@ -257,8 +257,8 @@ mod tests {
         assert!(enqueued(&mut world, a.clone()).is_empty(), "a heartbeat");
         a.status = None;
         assert_eq!(enqueued(&mut world, a), [UNIQUE], "not in use any more");
-        let gone = world.volumes.remove(&volume).expect("a change");
-        assert_eq!(names(&gone.into(), &world), ["pv", UNIQUE], "and attachments with its name, if any");
+        let deleted = world.volumes.remove(&volume).expect("a change");
+        assert_eq!(names(&deleted.into(), &world), ["pv", UNIQUE], "and attachments with its name, if any");
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Controller for Attacher {
                         let Some(unheld) = attachment else { return Ok(()) };
                         let Unheld { attachment, node_id, secret } = *unheld;
                         if let Err(error) = credentials(&context.client, secret.as_ref()).await {
-                            return self.failed(context, &attachment, of_secret(error)).await.map(drop);
+                            return self.failed(context, &attachment, from_secret(error)).await.map(drop);
                         }
                         let finalizers = self.with_finalizer(&attachment.metadata);
                         let metadata = json!({"annotations": {NODE_ID: node_id}, "finalizers": finalizers});
@@ -156,7 +156,7 @@ impl Controller for Attacher {
                 self.default_fs_type(&mut request);
                 let published = async {
                     let secrets = credentials(&context.client, secret.as_ref()).await;
-                    request.secrets = secrets.map_err(of_secret)?;
+                    request.secrets = secrets.map_err(from_secret)?;
                     let answer = self.driver.controller().controller_publish_volume(*request).await;
                     Ok(answer.map_err(RpcFailure::from)?.into_inner())
                 };
@@ -182,7 +182,7 @@ impl Controller for Attacher {
             Action::Unpublish { attachment, mut request, secret } => {
                 let unpublished = async {
                     let secrets = credentials(&context.client, secret.as_ref()).await;
-                    request.secrets = secrets.map_err(of_secret)?;
+                    request.secrets = secrets.map_err(from_secret)?;
                     let answer = self.driver.controller().controller_unpublish_volume(*request).await;
                     Ok(answer.map_err(RpcFailure::from)?)
                 };
@@ -318,10 +318,10 @@ impl Attacher {
             (Some(old), Some(new)) if but_for_errors(old) == but_for_errors(new) => Vec::new(),
             (None, Some(_)) => vec![attachment, Key::List],
             (Some(_), Some(_)) => vec![attachment],
-            (Some(gone), None) => {
-                self.forget(gone);
-                self.listing().forget(uid(gone));
-                gone.spec.source.persistent_volume_name.clone().map(Key::Volume).into_iter().collect()
+            (Some(deleted), None) => {
+                self.forget(deleted);
+                self.listing().forget(uid(deleted));
+                deleted.spec.source.persistent_volume_name.clone().map(Key::Volume).into_iter().collect()
             }
             (None, None) => Vec::new(),
         }
@@ -389,7 +389,7 @@ impl Attacher {
     }
 }
 
-pub(super) fn of_secret(error: SecretError) -> AnyError {
+pub(super) fn from_secret(error: SecretError) -> AnyError {
     match error {
         SecretError::Get { namespace, name, cause } => NotLoaded { namespace, name, cause }.into(),
         SecretError::NotText { .. } => error.into(),

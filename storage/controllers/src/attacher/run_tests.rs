@@ -33,7 +33,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::run::{Attacher, Key, of_secret};
+use super::run::{Attacher, Key, from_secret};
 use crate::{
     Attaching, Options,
     context::Context,
@@ -244,5 +244,5 @@ fn a_missing_secret_is_reported_in_the_words_of_upstreams_attacher() {
     let (namespace, name) = ("ns".to_owned(), "key".to_owned());
     let error = SecretError::Get { namespace, name, cause: r#"secrets "key" not found"#.into() };
     assert_eq!(error.to_string(), r#"error getting secret key in namespace ns: secrets "key" not found"#);
-    assert_eq!(of_secret(error).to_string(), r#"failed to load secret "ns/key": secrets "key" not found"#);
+    assert_eq!(from_secret(error).to_string(), r#"failed to load secret "ns/key": secrets "key" not found"#);
 }

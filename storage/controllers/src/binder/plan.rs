@@ -40,7 +40,7 @@ pub fn plan_claim(key: &ObjectKey, world: &World) -> Vec<Action> {
         return plan_completed(claim, world);
     }
     match volume_name(claim) {
-        Some(wanted) => plan_requested(claim, wanted, world),
+        Some(expected) => plan_requested(claim, expected, world),
         // A claim that is being deleted needs no volume. One that is half bound needs no more either: its
         // volume becomes Released with the claim's end.
         None if is_deleting(&**claim) => Vec::new(),
@@ -70,25 +70,25 @@ fn plan_completed(claim: &Claim, world: &World) -> Vec<Action> {
 }
 
 /// A claim with a user-provided volumeName.
-fn plan_requested(claim: &Claim, wanted: &str, world: &World) -> Vec<Action> {
-    let Some(volume) = world.volumes.named(wanted) else { return pending(claim) };
+fn plan_requested(claim: &Claim, expected: &str, world: &World) -> Vec<Action> {
+    let Some(volume) = world.volumes.named(expected) else { return pending(claim) };
     if is_meant_for(volume, claim) {
         return bind(claim, volume);
     }
     if claim_ref(volume).is_some() {
-        let message = format!("volume \"{wanted}\" already bound to a different claim.");
+        let message = format!("volume \"{expected}\" already bound to a different claim.");
         return with_event(pending(claim), claim, EventType::Warning, "FailedBinding", message);
     }
     if is_deleting(&**volume) {
         let message = format!(
-            "Cannot bind to requested volume \"{wanted}\": the volume is marked for deletion \"{wanted}\""
+            "Cannot bind to requested volume \"{expected}\": the volume is marked for deletion \"{expected}\""
         );
         return with_event(pending(claim), claim, EventType::Warning, "VolumeMismatch", message);
     }
     match satisfies(volume, claim) {
         Ok(()) => bind(claim, volume),
         Err(mismatch) => {
-            let message = format!("Cannot bind to requested volume \"{wanted}\": {mismatch}");
+            let message = format!("Cannot bind to requested volume \"{expected}\": {mismatch}");
             with_event(pending(claim), claim, EventType::Warning, "VolumeMismatch", message)
         }
     }

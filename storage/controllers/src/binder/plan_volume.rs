@@ -28,7 +28,7 @@ pub fn plan_volume(key: &ObjectKey, world: &World) -> Vec<Action> {
     };
     match volume_name(claim) {
         Some(bound) if bound == name(&**volume) => set_phase(volume, VolumePhase::Bound),
-        Some(_) => plan_unwanted(volume),
+        Some(_) => plan_unused(volume),
         None if serves(volume, claim) == Err(Mismatch::VolumeMode) => {
             let of_volume = format!(
                 "Cannot bind PersistentVolume to requested PersistentVolumeClaim \"{}\" due to incompatible \
@@ -53,7 +53,7 @@ pub fn plan_volume(key: &ObjectKey, world: &World) -> Vec<Action> {
 }
 
 /// The claim is bound to another volume. A volume provisioned for the claim is of no use to other claims.
-fn plan_unwanted(volume: &Volume) -> Vec<Action> {
+fn plan_unused(volume: &Volume) -> Vec<Action> {
     let made_for_claim = annotation(&**volume, PROVISIONED_BY).is_some();
     match reclaim_policy(volume) {
         Policy::Delete if made_for_claim => match volume_phase(volume) {

@@ -114,8 +114,8 @@ mod tests {
         assert!(is_owned_by(claim, &pod()));
         assert_eq!(claim.spec.as_ref().unwrap().access_modes.as_deref(), Some(&["ReadWriteOnce".into()][..]));
         // It is there now.
-        let there = world([pod().into(), (**claim).clone().into()]);
-        assert_eq!(plan(&ObjectKey::new("default", "p"), &there), []);
+        let present = world([pod().into(), (**claim).clone().into()]);
+        assert_eq!(plan(&ObjectKey::new("default", "p"), &present), []);
     }
 
     #[test]

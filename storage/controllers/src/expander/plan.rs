@@ -30,7 +30,7 @@ pub fn plan(key: &ObjectKey, world: &World) -> Option<Report> {
     if !is_to_grow || !is_bound_to(volume, claim) {
         return None;
     }
-    let in_tree = volume.spec.as_ref().and_then(InTree::of_volume);
+    let in_tree = volume.spec.as_ref().and_then(InTree::from_volume);
     Some(match in_tree.and_then(|in_tree| migrated_to(in_tree.plugin)) {
         Some(driver) => Report::Refused(claim.clone(), driver),
         None => Report::Waits(claim.clone()),

@@ -29,11 +29,11 @@ pub fn plan(key: &ObjectKey, world: &World) -> Option<Collect> {
         return None;
     }
     let pod = |owner: &OwnerReference| ObjectKey::new(&key.namespace, &owner.name);
-    let is_there = |owner: &OwnerReference| {
+    let exists = |owner: &OwnerReference| {
         world.pods.get(&pod(owner)).is_some_and(|pod| pod.metadata.uid.as_ref() == Some(&owner.uid))
     };
-    let is_wanted = owners.iter().any(is_there);
-    (!is_wanted).then(|| Collect { claim: claim.clone(), owners: owners.iter().map(pod).collect() })
+    let is_expected = owners.iter().any(exists);
+    (!is_expected).then(|| Collect { claim: claim.clone(), owners: owners.iter().map(pod).collect() })
 }
 
 /// The API server's finalizer on an object that is deleted after its dependents.

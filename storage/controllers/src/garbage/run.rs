@@ -30,8 +30,8 @@ impl Controller for Garbage {
             return vec![change.key.clone()];
         }
         match change.both::<Pod>() {
-            (Some(gone), None) => {
-                let uid = gone.metadata.uid.as_deref().unwrap_or_default();
+            (Some(deleted), None) => {
+                let uid = deleted.metadata.uid.as_deref().unwrap_or_default();
                 world.claims.by(ClaimBy::Owner, uid).map(|claim| key_of(&**claim)).collect()
             }
             (Some(_) | None, _) => Vec::new(),

@@ -115,7 +115,7 @@ impl Elector {
                         }
                         Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
                         Some(Err(error)) => {
-                            let error = response::of_watch(&error);
+                            let error = response::watch_error(&error);
                             debug!(lease, error, "the watch failed and will be restarted");
                         }
                         None => unreachable!("a watcher goes on for ever"),

@@ -109,10 +109,10 @@ pub fn due_taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     }
     let held: Vec<Taint> = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).cloned().collect();
     let is_managed = |taint: &Taint| matches!(&*taint.key, NOT_READY | UNREACHABLE);
-    let wanted = health.taint();
+    let expected = health.taint();
     let mut taints: Vec<Taint> =
-        held.iter().filter(|taint| !is_managed(taint) || Some(&*taint.key) == wanted).cloned().collect();
-    for (key, effect) in wanted.into_iter().flat_map(|key| [(key, "NoSchedule"), (key, "NoExecute")]) {
+        held.iter().filter(|taint| !is_managed(taint) || Some(&*taint.key) == expected).cloned().collect();
+    for (key, effect) in expected.into_iter().flat_map(|key| [(key, "NoSchedule"), (key, "NoExecute")]) {
         if !taints.iter().any(|taint| taint.key == key && taint.effect == effect) {
             taints.push(Taint {
                 key: key.to_owned(),

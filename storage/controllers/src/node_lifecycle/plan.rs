@@ -23,7 +23,7 @@ pub struct Memory {
     /// The last heartbeat, and when it was first observed.
     last_heartbeat: Option<(Heartbeat, Timestamp)>,
     /// Since when the object is deleted.
-    gone_since: Option<Timestamp>,
+    deleted_since: Option<Timestamp>,
     /// Start times of taints without a `timeAdded`, by key.
     tainted_since: BTreeMap<String, Timestamp>,
 }
@@ -34,7 +34,7 @@ pub enum Action {
     /// Continue only if the lease, read from the API server, shows no newer heartbeat either.
     ConfirmSilence(Heartbeat),
     /// Continue only if the node does not exist in the API server either.
-    ConfirmGone,
+    ConfirmDeleted,
     /// Write the conditions of the unresponsive node, and emit an event.
     SetConditions(Arc<Node>, Vec<NodeCondition>),
     /// Writes the node's taints.
@@ -82,21 +82,21 @@ impl Plan {
 pub fn plan(name: &str, world: &World, memory: &Memory, grace: SignedDuration, now: Timestamp) -> Plan {
     match world.nodes.named(name) {
         Some(node) => plan_node(name, node, world, memory, grace, now),
-        None => plan_gone(name, world, memory, now),
+        None => plan_deleted(name, world, memory, now),
     }
 }
 
 /// The object was deleted, so no kubelet can complete the deletion of its pods.
-fn plan_gone(name: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
+fn plan_deleted(name: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let mut pods = world.pods.by(PodBy::Node, name).peekable();
     if pods.peek().is_none() {
         return plan;
     }
-    let since = memory.gone_since.unwrap_or(now);
-    plan.memory.gone_since = Some(since);
+    let since = memory.deleted_since.unwrap_or(now);
+    plan.memory.deleted_since = Some(since);
     if plan.has_come(after(since, QUARANTINE), now) {
-        plan.actions.push(Action::ConfirmGone);
+        plan.actions.push(Action::ConfirmDeleted);
         pods.for_each(|pod| plan.end(pod, Reason::NoNode, now));
     }
     plan

@@ -84,7 +84,7 @@ fn ending() -> Pod {
 fn short(action: &Action) -> String {
     match action {
         Action::ConfirmSilence(_) => "confirm silence".into(),
-        Action::ConfirmGone => "confirm gone".into(),
+        Action::ConfirmDeleted => "confirm gone".into(),
         Action::SetConditions(_, conditions) => {
             assert_eq!(conditions.len(), 4, "{conditions:?}");
             assert!(conditions.iter().all(|condition| condition.status == "Unknown"), "{conditions:?}");

@@ -89,10 +89,10 @@ impl Controller for NodeLifecycle {
                 let silent = world.nodes.named(name).is_some_and(|node| Heartbeat::of(node, &world) == sign);
                 return if silent { Ok(ActionOutcome::Unchanged) } else { Err(Failure::Conflict) };
             }
-            Action::ConfirmGone => {
+            Action::ConfirmDeleted => {
                 context.refresh::<Node>(&ObjectKey::cluster(name)).await?;
-                let gone = context.informer.read().nodes.named(name).is_none();
-                return if gone { Ok(ActionOutcome::Unchanged) } else { Err(Failure::Conflict) };
+                let deleted = context.informer.read().nodes.named(name).is_none();
+                return if deleted { Ok(ActionOutcome::Unchanged) } else { Err(Failure::Conflict) };
             }
             Action::SetConditions(node, conditions) => {
                 context.patch_status(&*node, json!({ "conditions": conditions })).await?;

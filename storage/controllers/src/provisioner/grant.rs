@@ -57,10 +57,10 @@ pub fn referring<'w>(
         DataSource::Snapshot(key) | DataSource::Claim(key) => Some(key.namespace.clone()),
         DataSource::Elsewhere { .. } | DataSource::Other { .. } => None,
     };
-    let wanted = source.clone();
+    let expected = source.clone();
     let claims = namespace.into_iter().flat_map(move |namespace| naming(&namespace, world));
     claims.filter(move |claim| {
-        matches!(data_source(claim), Some(DataSource::Elsewhere { source, .. }) if *source == wanted)
+        matches!(data_source(claim), Some(DataSource::Elsewhere { source, .. }) if *source == expected)
     })
 }
 

@@ -107,7 +107,7 @@ impl Settings {
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let calls = create::Calls::default();
     let namespace = options.capacity_namespace.clone().unwrap_or_else(|| "kube-system".to_owned());
-    let owners = owner::of_capacities(&context.client, &namespace, &options.capacity_owner).await?;
+    let owners = owner::capacity_owners(&context.client, &namespace, &options.capacity_owner).await?;
     loop {
         let (driver, info) = connect(&options, "provisioner").await?;
         let deployment = options.node_deployment.as_ref();

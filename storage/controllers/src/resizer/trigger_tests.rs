@@ -193,6 +193,6 @@ fn the_claims_of_a_replaced_pod_are_not_used_any_more() {
     let mut new = testing::pod("p", "", &["c"]);
     new.metadata.uid = Some("another".into());
     assert_eq!(claims(world.apply(new.clone())), of(&old));
-    let gone = world.forget(Kind::Pod, &key_of(&new));
-    assert_eq!(claims(gone), of(&new));
+    let deleted = world.forget(Kind::Pod, &key_of(&new));
+    assert_eq!(claims(deleted), of(&new));
 }

@@ -306,7 +306,10 @@ fn a_pod_of_higher_priority_gets_the_claim_for_one_pod() {
         let victims: Vec<_> = victims.map(|(victim, preemptor)| (names(victim), names(preemptor))).collect();
         let all = [("user".to_owned(), "p".to_owned())];
         assert_eq!(victims, &all[..usize::from(expected)], "{what}");
-        assert!(decision.filter_failure.unwrap().cluster_events.contains(&ClusterEvent::PodGone), "{what}");
+        assert!(
+            decision.filter_failure.unwrap().cluster_events.contains(&ClusterEvent::PodDeleted),
+            "{what}"
+        );
     }
 }
 
@@ -356,8 +359,8 @@ proptest! {
             }
         }
         for (n, limit) in limits.iter().enumerate() {
-            let there = placed.get(&format!("n{n}"));
-            prop_assert!(there.is_none_or(|there| there <= limit));
+            let present = placed.get(&format!("n{n}"));
+            prop_assert!(present.is_none_or(|present| present <= limit));
         }
         let places = usize::try_from(limits.iter().sum::<i32>()).unwrap();
         prop_assert_eq!(usize::try_from(placed.values().sum::<i32>()).unwrap(), places.min(pods));

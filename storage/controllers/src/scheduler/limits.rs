@@ -29,9 +29,9 @@ pub fn fits(
         let registered = csi_node.spec.drivers.iter().find(|registered| registered.name == driver);
         let limit = registered.and_then(|registered| registered.allocatable.as_ref()?.count);
         let Some(limit) = limit.and_then(|count| usize::try_from(count).ok()) else { continue };
-        let there = used_on(node, driver, &key_of(pod), world, reserved);
-        let all = there.iter().cloned().chain(used_by(pod, driver, world)).collect::<BTreeSet<_>>();
-        if all.len() > limit && all.len() > there.len() {
+        let present = used_on(node, driver, &key_of(pod), world, reserved);
+        let all = present.iter().cloned().chain(used_by(pod, driver, world)).collect::<BTreeSet<_>>();
+        if all.len() > limit && all.len() > present.len() {
             return Err(FilterFailure::VolumeLimit);
         }
     }

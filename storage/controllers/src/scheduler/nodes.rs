@@ -79,10 +79,10 @@ impl FilterFailure {
             | Self::Affinity
             | Self::VolumeAffinity
             | Self::Zone => &[],
-            Self::Full | Self::Cpu | Self::Memory | Self::OncePod => &[ClusterEvent::PodGone],
+            Self::Full | Self::Cpu | Self::Memory | Self::OncePod => &[ClusterEvent::PodDeleted],
             Self::NoVolume => &[ClusterEvent::FreeVolume],
             Self::NoSpace => &[ClusterEvent::FreeVolume, ClusterEvent::Capacity, ClusterEvent::Driver],
-            Self::VolumeLimit => &[ClusterEvent::PodGone, ClusterEvent::Detached, ClusterEvent::Driver],
+            Self::VolumeLimit => &[ClusterEvent::PodDeleted, ClusterEvent::Detached, ClusterEvent::Driver],
         }
     }
 }

@@ -103,7 +103,7 @@ fn place(
     nodes.sort_by_cached_key(|node| {
         let failed = reserved.provisioning_failures(&key_of(&**pod), name(*node));
         let liked = Reverse(preference(pod, node));
-        let roomy = Reverse(scoring.of_node(&volumes.unbound, node, world));
+        let roomy = Reverse(scoring.node_score(&volumes.unbound, node, world));
         let load = load(node, world, reserved);
         (before != Some(name(*node)), failed, liked, roomy, load, name(*node).to_owned())
     });

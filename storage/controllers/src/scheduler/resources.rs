@@ -71,16 +71,16 @@ pub fn fits(pod: &Pod, node: &Node, world: &World, reserved: &Reservations) -> R
             return Err(FilterFailure::Full);
         }
     }
-    let wanted = requests(pod);
-    if wanted == Amount::default() {
+    let expected = requests(pod);
+    if expected == Amount::default() {
         return Ok(());
     }
     let running = world.pods.by(PodBy::Node, name(node)).filter(|pod| !is_terminal(pod));
-    let used = running.chain(coming()).map(|pod| requests(pod)).fold(wanted, Amount::add);
+    let used = running.chain(coming()).map(|pod| requests(pod)).fold(expected, Amount::add);
     let has = Amount::of(Some(allocatable));
-    if wanted.cpu > 0 && allocatable.contains_key("cpu") && used.cpu > has.cpu {
+    if expected.cpu > 0 && allocatable.contains_key("cpu") && used.cpu > has.cpu {
         Err(FilterFailure::Cpu)
-    } else if wanted.memory > 0 && allocatable.contains_key("memory") && used.memory > has.memory {
+    } else if expected.memory > 0 && allocatable.contains_key("memory") && used.memory > has.memory {
         Err(FilterFailure::Memory)
     } else {
         Ok(())

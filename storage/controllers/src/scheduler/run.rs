@@ -99,7 +99,7 @@ impl Controller for Scheduler {
             // It has the node now, or it gave its place there up.
             let bound = now.and_then(|pod| pod.spec.as_ref()?.node_name.as_deref()).is_some();
             if state.reserved.node(&change.key).is_some() && !bound {
-                cluster_event = Some(ClusterEvent::PodGone);
+                cluster_event = Some(ClusterEvent::PodDeleted);
             }
             state.reserved.forget(&change.key);
         }
@@ -107,7 +107,7 @@ impl Controller for Scheduler {
             for pod in &keys {
                 state.reserved.set_back(pod, &node, Timestamp::now());
             }
-            cluster_event = Some(ClusterEvent::PodGone);
+            cluster_event = Some(ClusterEvent::PodDeleted);
         }
         let successors: Vec<_> = keys.iter().filter_map(|key| state.unschedulable.next_after(key)).collect();
         keys.extend(successors);
@@ -175,7 +175,7 @@ impl Scheduler {
 /// The way in which the change can make a node fit a pod that none fitted before.
 fn cluster_event(change: &Change) -> Option<ClusterEvent> {
     match change.kind {
-        Kind::Pod => makes_room(change).then_some(ClusterEvent::PodGone),
+        Kind::Pod => makes_room(change).then_some(ClusterEvent::PodDeleted),
         Kind::Volume => becomes_free(change).then_some(ClusterEvent::FreeVolume),
         // What a class allows is a matter of where its volumes can be.
         Kind::Class => Some(ClusterEvent::FreeVolume),

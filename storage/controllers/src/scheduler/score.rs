@@ -28,7 +28,7 @@ pub enum CapacityScoring {
 
 impl CapacityScoring {
     /// The score of a node for these WaitForFirstConsumer claims. A node that does not fit has the lowest.
-    pub fn of_node(self, late: &[UnboundClaim<'_>], node: &Node, world: &World) -> i64 {
+    pub fn node_score(self, late: &[UnboundClaim<'_>], node: &Node, world: &World) -> i64 {
         match self {
             Self::On if !late.is_empty() => {
                 late_binding::choose(late, node, world).map_or(0, |choice| score(&choice))

@@ -21,18 +21,18 @@ use crate::shell::Controller;
 #[derive(Clone, Debug)]
 enum Step {
     Pod { name: u8, cpu: u8 },
-    PodGone { name: u8 },
+    PodDeleted { name: u8 },
     Node { name: u8, cpu: u8, cordoned: bool },
-    NodeGone { name: u8 },
+    NodeDeleted { name: u8 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0..12u8, 1..4u8).prop_map(|(name, cpu)| Step::Pod { name, cpu }),
-        2 => (0..12u8).prop_map(|name| Step::PodGone { name }),
+        2 => (0..12u8).prop_map(|name| Step::PodDeleted { name }),
         2 => (0..3u8, 0..6u8, prop::bool::weighted(0.2))
             .prop_map(|(name, cpu, cordoned)| Step::Node { name, cpu, cordoned }),
-        1 => (0..3u8).prop_map(|name| Step::NodeGone { name }),
+        1 => (0..3u8).prop_map(|name| Step::NodeDeleted { name }),
     ]
 }
 
@@ -97,7 +97,7 @@ impl Simulation {
                 Some(_) => None,
                 None => return self.add(asking(name, cpu)),
             },
-            Step::PodGone { name } => self.world.forget(Kind::Pod, &key_of_pod(name)),
+            Step::PodDeleted { name } => self.world.forget(Kind::Pod, &key_of_pod(name)),
             Step::Node { name, cpu, cordoned } => {
                 let key = ObjectKey::cluster(format!("n{name}"));
                 let mut node = having(name, cpu, cordoned);
@@ -107,7 +107,9 @@ impl Simulation {
                 };
                 self.world.apply(node)
             }
-            Step::NodeGone { name } => self.world.forget(Kind::Node, &ObjectKey::cluster(format!("n{name}"))),
+            Step::NodeDeleted { name } => {
+                self.world.forget(Kind::Node, &ObjectKey::cluster(format!("n{name}")))
+            }
         };
         self.settle(change);
     }

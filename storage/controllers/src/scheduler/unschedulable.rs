@@ -25,7 +25,7 @@ pub enum ClusterEvent {
     /// The node changed, or was added.
     Node,
     /// A pod ended.
-    PodGone,
+    PodDeleted,
     /// A volume became available to claims.
     FreeVolume,
     /// The driver published its capacity.
@@ -180,10 +180,10 @@ mod tests {
     fn one_of_each_group_is_tried_and_the_next_follows() {
         let mut unschedulable = UnschedulablePods::default();
         for n in 0..100 {
-            unschedulable.add(&key(&format!("small-{n:02}")), 1, [ClusterEvent::PodGone].into());
+            unschedulable.add(&key(&format!("small-{n:02}")), 1, [ClusterEvent::PodDeleted].into());
             unschedulable.add(&key(&format!("large-{n:02}")), 2, [ClusterEvent::FreeVolume].into());
         }
-        assert_eq!(enqueued(&unschedulable, ClusterEvent::PodGone), ["small-00"]);
+        assert_eq!(enqueued(&unschedulable, ClusterEvent::PodDeleted), ["small-00"]);
         assert_eq!(enqueued(&unschedulable, ClusterEvent::Node), ["large-00", "small-00"]);
         assert_eq!(enqueued(&unschedulable, ClusterEvent::Driver), [""; 0]);
 
@@ -200,11 +200,11 @@ mod tests {
     #[test]
     fn the_last_word_on_a_pod_holds_for_its_group() {
         let mut unschedulable = UnschedulablePods::default();
-        unschedulable.add(&key("a"), 1, [ClusterEvent::PodGone].into());
+        unschedulable.add(&key("a"), 1, [ClusterEvent::PodDeleted].into());
         unschedulable.add(&key("b"), 1, [ClusterEvent::Detached].into());
         assert_eq!(
             (
-                enqueued(&unschedulable, ClusterEvent::PodGone).len(),
+                enqueued(&unschedulable, ClusterEvent::PodDeleted).len(),
                 enqueued(&unschedulable, ClusterEvent::Detached).len()
             ),
             (0, 1)

@@ -22,8 +22,8 @@ pub fn keys_for_content<C: Content, F: Clone>(change: &Change, responses: &Respo
     match change.both::<C>() {
         (Some(old), Some(new)) if but_for_failures(&**old) == but_for_failures(&**new) => Vec::new(),
         (_, Some(_)) => vec![change.key.name.clone()],
-        (Some(gone), None) => {
-            responses.forget(uid(&**gone));
+        (Some(deleted), None) => {
+            responses.forget(uid(&**deleted));
             Vec::new()
         }
         (None, None) => Vec::new(),

@@ -37,8 +37,8 @@ pub fn volume<'w>(
     if claim_phase(claim) != "Bound" {
         return Err(ClaimTrouble::Pending { claim: name(claim).to_owned(), what });
     }
-    let wanted = volume_name(claim).unwrap_or_default();
-    let volume = world.volumes.named(wanted).ok_or_else(|| ClaimTrouble::NoVolume(wanted.to_owned()))?;
+    let expected = volume_name(claim).unwrap_or_default();
+    let volume = world.volumes.named(expected).ok_or_else(|| ClaimTrouble::NoVolume(expected.to_owned()))?;
     match is_meant_for(volume, claim) {
         true => Ok(volume),
         false => Err(ClaimTrouble::InvalidBinding),

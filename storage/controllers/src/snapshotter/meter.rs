@@ -145,10 +145,10 @@ impl Measured {
                     self.under_way.begin((Operation::Delete, uid(&**new)));
                 }
             }
-            (Some(gone), None) => {
-                self.end(Operation::Delete, &**gone, world, "success");
+            (Some(deleted), None) => {
+                self.end(Operation::Delete, &**deleted, world, "success");
                 for operation in [Operation::Create, Operation::CreateAndReady] {
-                    self.end(operation, &**gone, world, "cancel");
+                    self.end(operation, &**deleted, world, "cancel");
                 }
             }
             (None, _) => {}
@@ -216,7 +216,7 @@ mod tests {
         recorded.map(|(metric, labels, _)| format!("{metric} {labels}")).collect()
     }
 
-    fn of_group(created: bool, ready: bool) -> VolumeGroupSnapshotStatus {
+    fn group_status(created: bool, ready: bool) -> VolumeGroupSnapshotStatus {
         VolumeGroupSnapshotStatus {
             creation_time: created.then_some(Time(Timestamp::UNIX_EPOCH)),
             ready_to_use: Some(ready),
@@ -224,8 +224,8 @@ mod tests {
         }
     }
 
-    fn of_snapshot(created: bool, ready: bool) -> VolumeSnapshotStatus {
-        let VolumeGroupSnapshotStatus { creation_time, ready_to_use, .. } = of_group(created, ready);
+    fn snapshot_status(created: bool, ready: bool) -> VolumeSnapshotStatus {
+        let VolumeGroupSnapshotStatus { creation_time, ready_to_use, .. } = group_status(created, ready);
         VolumeSnapshotStatus { creation_time, ready_to_use, ..VolumeSnapshotStatus::default() }
     }
 
@@ -239,9 +239,9 @@ mod tests {
                 format!("snapshot_controller_operation_total_seconds {DRIVER} {operation} success dynamic")
             })
         };
-        let statuses = progress.map(|(created, ready)| of_snapshot(created, ready));
+        let statuses = progress.map(|(created, ready)| snapshot_status(created, ready));
         assert_eq!(recorded(snapshot(), &statuses), all("Snapshot"));
-        let statuses = progress.map(|(created, ready)| of_group(created, ready));
+        let statuses = progress.map(|(created, ready)| group_status(created, ready));
         assert_eq!(recorded(group(), &statuses), all("GroupSnapshot"));
     }
 
@@ -256,25 +256,25 @@ mod tests {
             line("CreateGroupSnapshot", "cancel"),
             line("CreateGroupSnapshotAndReady", "cancel"),
         ];
-        assert_eq!(recorded(group.clone(), &[of_group(false, false)]), expected);
+        assert_eq!(recorded(group.clone(), &[group_status(false, false)]), expected);
         let expected = [
             line("CreateGroupSnapshot", "success"),
             line("DeleteGroupSnapshot", "success"),
             line("CreateGroupSnapshotAndReady", "cancel"),
         ];
-        assert_eq!(recorded(group, &[of_group(true, false)]), expected);
+        assert_eq!(recorded(group, &[group_status(true, false)]), expected);
     }
 
     #[test]
     fn what_existed_before_the_controller_and_what_has_no_driver() {
         let mut created = testing::group_snapshot("g", "groups");
         created.spec.source.volume_group_snapshot_content_name = Some("c".into());
-        created.status = Some(of_group(true, false));
+        created.status = Some(group_status(true, false));
         let deletion = format!(
             "snapshot_controller_operation_total_seconds {DRIVER} DeleteGroupSnapshot success pre-provisioned"
         );
-        assert_eq!(recorded(created, &[of_group(true, true)]), [deletion]);
+        assert_eq!(recorded(created, &[group_status(true, true)]), [deletion]);
         let classless = testing::group_snapshot("g", "missing");
-        assert_eq!(recorded(classless, &[of_group(true, true)]), [""; 0]);
+        assert_eq!(recorded(classless, &[group_status(true, true)]), [""; 0]);
     }
 }

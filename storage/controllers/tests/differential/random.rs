@@ -116,9 +116,9 @@ fn steps(seed: u64) -> Vec<Step> {
 fn step(numbers: &mut Numbers) -> Step {
     let claim = numbers.of(&["data", "data", "more", "fixed"]);
     let step = match numbers.below(5) {
-        0..3 => of_claims(numbers, claim),
-        3 => of_nodes(numbers, claim),
-        _ => of_driver(numbers),
+        0..3 => claim_step(numbers, claim),
+        3 => node_step(numbers, claim),
+        _ => driver_step(numbers),
     };
     Step { rest: Some(REST), ..step }
 }
@@ -136,7 +136,7 @@ fn delete(object: impl Into<String>) -> Step {
 }
 
 /// What users and the scheduler do.
-fn of_claims(numbers: &mut Numbers, claim: &str) -> Step {
+fn claim_step(numbers: &mut Numbers, claim: &str) -> Step {
     let pod = numbers.of(&["p", "q"]);
     match numbers.below(24) {
         // All members of the group, if it is created.
@@ -181,14 +181,14 @@ fn of_claims(numbers: &mut Numbers, claim: &str) -> Step {
             let volume = json!({ "name": "v", "persistentVolumeClaim": { "claimName": "late" } });
             object("pod late", json!({ "spec": { "nodeName": "$s.a", "volumes": [volume] } }))
         }
-        _ => patch(format!("pod {pod}"), json!({ "status": { "phase": "Succeeded" } })).of_status(),
+        _ => patch(format!("pod {pod}"), json!({ "status": { "phase": "Succeeded" } })).status(),
     }
 }
 
 /// What kubelets, the cloud and administrators do.
-fn of_nodes(numbers: &mut Numbers, claim: &str) -> Step {
+fn node_step(numbers: &mut Numbers, claim: &str) -> Step {
     let node = numbers.of(&["node a", "node a", "node b"]);
-    let in_use = |volumes: Value| patch(node, json!({ "status": { "volumesInUse": volumes } })).of_status();
+    let in_use = |volumes: Value| patch(node, json!({ "status": { "volumesInUse": volumes } })).status();
     match numbers.below(8) {
         0 | 1 => in_use(json!([format!("$in-use({claim})")])),
         2 => in_use(json!([])),
@@ -196,7 +196,7 @@ fn of_nodes(numbers: &mut Numbers, claim: &str) -> Step {
         4 => object(node, json!({})),
         5 => {
             let ready = json!({ "type": "Ready", "status": numbers.of(&["Unknown", "True"]) });
-            patch(node, json!({ "status": { "conditions": [ready] } })).of_status()
+            patch(node, json!({ "status": { "conditions": [ready] } })).status()
         }
         6 => {
             let key = "node.kubernetes.io/out-of-service";
@@ -210,7 +210,7 @@ fn of_nodes(numbers: &mut Numbers, claim: &str) -> Step {
 }
 
 /// What the driver answers to the next calls of a method.
-fn of_driver(numbers: &mut Numbers) -> Step {
+fn driver_step(numbers: &mut Numbers) -> Step {
     let answer = match numbers.below(6) {
         0 => Answer { hang: true, times: 1, ..Answer::default() },
         1 => Answer { late: Some(500), times: 1, ..Answer::default() },

@@ -116,7 +116,7 @@ pub struct Step {
 
 impl Step {
     /// The same patch, of the status.
-    pub fn of_status(self) -> Self {
+    pub fn status(self) -> Self {
         Self { status: true, ..self }
     }
 

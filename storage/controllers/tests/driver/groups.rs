@@ -60,7 +60,7 @@ async fn delete_group(cluster: &Cluster, name: &str) {
     cluster.namespaced::<VolumeGroupSnapshot>().delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-async fn all_gone(cluster: &Cluster) {
+async fn all_deleted(cluster: &Cluster) {
     cluster
         .until("no group, no snapshot and no content is left", |world| {
             world.group_snapshots.is_empty()
@@ -90,7 +90,7 @@ async fn a_group_is_created_restored_and_deleted_by_one_call_each() {
     cluster.create_in_namespace(restored).await;
     cluster.bound("restored").await;
     delete_group(&cluster, "g").await;
-    all_gone(&cluster).await;
+    all_deleted(&cluster).await;
     let counts = cluster.driver.counts();
     let of_snapshots: BTreeMap<_, _> =
         counts.into_iter().filter(|(method, _)| method.contains("Snapshot")).collect();
@@ -141,7 +141,7 @@ async fn a_member_is_not_deleted_alone() {
     assert!(messages[0].contains("as it belongs to group snapshot default/g"), "{messages:?}");
     assert!(snapshots.get(&member).await.is_ok(), "the group still exists");
     delete_group(&cluster, "g").await;
-    all_gone(&cluster).await;
+    all_deleted(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,7 +157,7 @@ async fn a_refused_group_is_tried_again_and_can_be_deleted() {
     assert_eq!(group.status.unwrap().error, None, "it is over");
     assert_eq!(cluster.driver.counts()["CreateVolumeGroupSnapshot"], [3]);
     delete_group(&cluster, "g").await;
-    all_gone(&cluster).await;
+    all_deleted(&cluster).await;
     assert_eq!(cluster.driver.counts()["DeleteVolumeGroupSnapshot"], [2]);
     let messages = cluster.events("GroupSnapshotDeleteError", 1).await;
     assert_eq!(messages, ["Failed to delete group snapshot"]);
@@ -177,7 +177,7 @@ async fn a_group_without_its_secret_can_be_deleted() {
     let messages = cluster.events("GroupSnapshotCreationFailed", 1).await;
     assert!(messages[0].contains("cannot get credentials for group snapshot content"), "{messages:?}");
     delete_group(&cluster, "g").await;
-    all_gone(&cluster).await;
+    all_deleted(&cluster).await;
     assert_eq!(cluster.driver.counts().get("CreateVolumeGroupSnapshot"), None);
 }
 
@@ -209,6 +209,6 @@ async fn an_existing_group_is_bound_and_then_deleted() {
     let found = contents.get("imported").await.unwrap();
     assert_eq!((found.handle(), found.members().len()), (Some("there"), 0));
     delete_group(&cluster, "g").await;
-    all_gone(&cluster).await;
+    all_deleted(&cluster).await;
     assert!(cluster.driver.state().groups.is_empty(), "the driver has deleted it");
 }

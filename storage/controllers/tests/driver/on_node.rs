@@ -59,8 +59,8 @@ async fn claims_and_volumes_of_other_nodes_are_left_alone() {
     cluster.create_in_namespace(foreign).await;
     let mut volume = testing::volume("elsewhere", "late", "64Mi");
     volume.status = None;
-    let gone = testing::claim_ref(&testing::claim("gone", "late", "64Mi"));
-    volume.spec.get_or_insert_default().claim_ref = Some(gone);
+    let deleted = testing::claim_ref(&testing::claim("gone", "late", "64Mi"));
+    volume.spec.get_or_insert_default().claim_ref = Some(deleted);
     let mut elsewhere = testing::only_on("b");
     for term in elsewhere.required.iter_mut().flat_map(|selector| &mut selector.node_selector_terms) {
         for requirement in term.match_expressions.iter_mut().flatten() {

@@ -326,12 +326,12 @@ async fn a_volume_is_measured_in_its_own_zone_alone() {
     cluster.run();
     // Both classes in this zone; the driver reports the same for all zones.
     let shows = |world: &World, zone: &str, left: &str| {
-        let there = world.capacities.iter().filter(|capacity| {
+        let present = world.capacities.iter().filter(|capacity| {
             let labels = capacity.node_topology.as_ref().and_then(|topology| topology.match_labels.as_ref());
             labels.is_some_and(|labels| labels[ZONE] == zone)
                 && capacity.capacity.as_ref().is_some_and(|capacity| capacity.0 == left)
         });
-        there.count() == 2
+        present.count() == 2
     };
     cluster
         .until("both zones are published", |world| shows(world, "a", "1000Mi") && shows(world, "b", "1000Mi"))

@@ -39,7 +39,7 @@ async fn delete_snapshot(cluster: &Cluster, name: &str) {
     cluster.namespaced::<VolumeSnapshot>().delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-async fn snapshots_gone(cluster: &Cluster) {
+async fn snapshots_deleted(cluster: &Cluster) {
     cluster
         .until("no snapshot and no content is left", |world| {
             world.snapshots.is_empty() && world.snapshot_contents.is_empty()
@@ -74,7 +74,7 @@ async fn a_snapshot_is_made_restored_and_deleted_by_one_call_each() {
         })
         .await;
     delete_snapshot(&cluster, "s").await;
-    snapshots_gone(&cluster).await;
+    snapshots_deleted(&cluster).await;
     cluster.delete_claim("restored").await;
     cluster.delete_claim("data").await;
     cluster.nothing_left().await;
@@ -110,7 +110,7 @@ async fn stays_while_in_doubt(kind: &str, source: &str, method: &str) {
     cluster.delete_claim("new").await;
     delete_snapshot(&cluster, "s").await;
     cluster.delete_claim("data").await;
-    snapshots_gone(&cluster).await;
+    snapshots_deleted(&cluster).await;
     cluster.nothing_left().await;
     let calls = cluster.driver.state().calls.clone();
     let created = calls.iter().rposition(|(called, _)| *called == "CreateVolume");
@@ -157,7 +157,7 @@ async fn a_snapshot_of_a_deleted_group_is_deleted_without_a_call() {
     let patch = Patch::Merge(json!({"status": {"volumeGroupSnapshotHandle": "group-handle"}}));
     contents.patch_status(snapshot.content().unwrap(), &params, &patch).await.unwrap();
     delete_snapshot(&cluster, "s").await;
-    snapshots_gone(&cluster).await;
+    snapshots_deleted(&cluster).await;
     assert_eq!(cluster.driver.counts().get("DeleteSnapshot"), None, "it goes with its group");
 }
 
@@ -179,7 +179,7 @@ async fn a_snapshot_that_might_exist_is_not_lost_with_its_object() {
         })
         .await;
     delete_snapshot(&cluster, "s").await;
-    snapshots_gone(&cluster).await;
+    snapshots_deleted(&cluster).await;
     assert_eq!(cluster.driver.counts()["CreateSnapshot"], [4]);
     assert_eq!(cluster.driver.counts()["DeleteSnapshot"], [1]);
     cluster.delete_claim("data").await;
@@ -198,7 +198,7 @@ async fn a_refused_snapshot_is_tried_again_and_can_be_deleted() {
     assert_eq!(snapshot.status.unwrap().error, None, "it is over");
     assert_eq!(cluster.driver.counts()["CreateSnapshot"], [3]);
     delete_snapshot(&cluster, "s").await;
-    snapshots_gone(&cluster).await;
+    snapshots_deleted(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,7 +219,7 @@ async fn a_snapshot_of_an_impossible_time_is_not_ready_and_can_be_deleted() {
     let snapshot = cluster.namespaced::<VolumeSnapshot>().get("s").await.unwrap();
     assert!(!snapshot.is_ready());
     delete_snapshot(&cluster, "s").await;
-    snapshots_gone(&cluster).await;
+    snapshots_deleted(&cluster).await;
     assert_eq!(cluster.driver.counts()["DeleteSnapshot"], [1]);
 }
 
@@ -254,7 +254,7 @@ async fn a_retained_snapshot_is_bound_again_and_then_deleted() {
     let contents = Api::<VolumeSnapshotContent>::all(cluster.client.clone());
     let retained = contents.list(&Default::default()).await.unwrap().items.remove(0);
     contents.delete(&retained.metadata.name.unwrap(), &DeleteParams::default()).await.unwrap();
-    snapshots_gone(&cluster).await;
+    snapshots_deleted(&cluster).await;
     assert_eq!(cluster.driver.state().snapshots.len(), 1, "it was to be retained");
 
     let mut again = testing::snapshot("again", "data", "snap");
@@ -269,7 +269,7 @@ async fn a_retained_snapshot_is_bound_again_and_then_deleted() {
     cluster.create(content).await;
     ready(&cluster, "again").await;
     delete_snapshot(&cluster, "again").await;
-    snapshots_gone(&cluster).await;
+    snapshots_deleted(&cluster).await;
     cluster.delete_claim("data").await;
     cluster.nothing_left().await;
 }
@@ -285,7 +285,7 @@ async fn a_claim_waits_for_its_snapshot_and_the_snapshot_for_the_claim() {
     ready(&cluster, "s").await;
     delete_snapshot(&cluster, "s").await;
     cluster.bound("restored").await;
-    snapshots_gone(&cluster).await;
+    snapshots_deleted(&cluster).await;
     assert_eq!(cluster.driver.counts()["DeleteSnapshot"], [1]);
 }
 
@@ -321,7 +321,7 @@ async fn a_snapshot_is_protected_until_no_claim_waits_for_a_volume_from_it() {
     protected(&cluster, true).await;
     delete_snapshot(&cluster, "s").await;
     cluster.delete_claim("last").await;
-    snapshots_gone(&cluster).await;
+    snapshots_deleted(&cluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

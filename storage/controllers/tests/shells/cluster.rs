@@ -163,9 +163,9 @@ impl Cluster {
     }
 
     /// The reasons of the events about an object, once all of these are there.
-    pub async fn events(&self, name: &str, wanted: &[&str]) {
+    pub async fn events(&self, name: &str, expected: &[&str]) {
         let events = Api::<Event>::default_namespaced(self.client.clone());
-        for reason in wanted {
+        for reason in expected {
             let fields = format!("involvedObject.name={name},reason={reason}");
             let found = async {
                 let list = ListParams::default().fields(&fields);
@@ -188,11 +188,11 @@ impl Cluster {
 }
 
 /// Waits until the object (none if it is gone) is as wanted.
-pub async fn until<K>(api: &Api<K>, name: &str, wanted: impl Fn(&K) -> bool) -> K
+pub async fn until<K>(api: &Api<K>, name: &str, expected: impl Fn(&K) -> bool) -> K
 where
     K: Clone + Debug + Send + DeserializeOwned + Resource + 'static,
 {
-    let is = |object: Option<&K>| object.is_some_and(&wanted);
+    let is = |object: Option<&K>| object.is_some_and(&expected);
     match timeout(LONG, await_condition(api.clone(), name, is)).await {
         Ok(found) => found.expect("the watch works").expect("the object is there"),
         Err(_) => panic!("{name} did not come to be as wanted, but is {:#?}", api.get_opt(name).await),
@@ -200,7 +200,7 @@ where
 }
 
 /// Waits until the object is gone.
-pub async fn until_gone<K>(api: &Api<K>, name: &str)
+pub async fn until_deleted<K>(api: &Api<K>, name: &str)
 where
     K: Clone + Debug + Send + DeserializeOwned + Resource + 'static,
 {

@@ -10,7 +10,7 @@ mod nodes;
 mod protection;
 
 use claimcheck_controllers::Name;
-use cluster::{Cluster, until, until_gone};
+use cluster::{Cluster, until, until_deleted};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -57,7 +57,7 @@ async fn an_immediate_claim_is_bound_in_four_writes_and_released_in_one() {
     cluster.events("c", &["ExternalProvisioning"]).await;
 
     cluster.claims().delete("c", &DeleteParams::default()).await.unwrap();
-    until_gone(&cluster.claims(), "c").await;
+    until_deleted(&cluster.claims(), "c").await;
     until(&cluster.volumes(), &volume, |volume| phase(volume) == Some("Released")).await;
 
     // Ask, point, and the protection finalizer off; claim Bound; volume Bound and Released; no other.
@@ -196,8 +196,8 @@ async fn a_claim_in_use_outlives_its_deletion_until_the_pod_is_gone() {
     assert!(cluster.volumes().get_opt(&volume).await.unwrap().is_some(), "the claim holds the volume");
 
     cluster.pods().delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
-    until_gone(&cluster.claims(), "c").await;
-    until_gone(&cluster.volumes(), &volume).await;
+    until_deleted(&cluster.claims(), "c").await;
+    until_deleted(&cluster.volumes(), &volume).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,7 +250,7 @@ async fn an_ephemeral_volume_gets_a_claim_that_goes_with_its_pod() {
     let owner = &claim.metadata.owner_references.unwrap()[0];
     assert_eq!((Some(&owner.uid), owner.controller), (pod.metadata.uid.as_ref(), Some(true)));
     cluster.pods().delete("p", &DeleteParams::default()).await.unwrap();
-    until_gone(&cluster.claims(), "p-v").await;
+    until_deleted(&cluster.claims(), "p-v").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

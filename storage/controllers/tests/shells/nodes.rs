@@ -17,7 +17,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::cluster::{Cluster, LONG, until, until_gone};
+use crate::cluster::{Cluster, LONG, until, until_deleted};
 
 fn ready(node: &Node) -> Option<&str> {
     let conditions = node.status.as_ref()?.conditions.as_ref()?;
@@ -127,8 +127,8 @@ async fn pods_and_volumes_leave_a_node_that_is_out_of_service() {
     }}]);
     let taint = Patch::<()>::Json(serde_json::from_value(taint).unwrap());
     nodes.patch("n1", &PatchParams::default(), &taint).await.unwrap();
-    until_gone(&cluster.pods(), "p").await;
-    until_gone(&attachments, &made).await;
+    until_deleted(&cluster.pods(), "p").await;
+    until_deleted(&attachments, &made).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
 use crate::{
-    cluster::{Cluster, until, until_gone},
+    cluster::{Cluster, until, until_deleted},
     nodes::bound_pod,
 };
 
@@ -56,12 +56,12 @@ async fn a_pod_that_the_cache_lacks_keeps_its_claim() {
     for later in ["later", "last"] {
         cluster.claim(later, "fast").await;
         cluster.claims().delete(later, &DeleteParams::default()).await.unwrap();
-        until_gone(&cluster.claims(), later).await;
+        until_deleted(&cluster.claims(), later).await;
     }
     assert!(cluster.claims().get_opt("c").await.unwrap().is_some(), "the pod holds the claim");
 
     cluster.pods().delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
-    until_gone(&cluster.claims(), "c").await;
+    until_deleted(&cluster.claims(), "c").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +77,7 @@ async fn claims_that_are_deleted_together_share_lists_of_pods() {
     cluster.server.faults().set(vec![fault("list", Fault::Latency(Duration::from_millis(200)), None)]);
     cluster.run(&[Name::Protection]).await;
     for index in 0..COUNT {
-        until_gone(&cluster.claims(), &format!("c{index}")).await;
+        until_deleted(&cluster.claims(), &format!("c{index}")).await;
     }
     // One is the cache's. Of 64 claims at a time one begins a list, and the others share the next: four lists.
     let lists = cluster.requests("list", "pods") - 1;
@@ -92,7 +92,7 @@ async fn a_claim_stays_until_the_pods_can_be_listed() {
     cluster.server.faults().set(vec![fault("list", Fault::InternalError, Some(2))]);
     cluster.claim("c", "fast").await;
     cluster.claims().delete("c", &DeleteParams::default()).await.unwrap();
-    until_gone(&cluster.claims(), "c").await;
+    until_deleted(&cluster.claims(), "c").await;
     assert_eq!(cluster.requests("list", "pods") - before, 3, "two failed");
 }
 
@@ -119,7 +119,7 @@ async fn the_condition_unused_follows_the_pods_of_a_claim() {
     cluster.pods().delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
     until(&cluster.claims(), "c", is("True", "NoPodsUsingPVC")).await;
     cluster.claims().delete("c", &DeleteParams::default()).await.unwrap();
-    until_gone(&cluster.claims(), "c").await;
+    until_deleted(&cluster.claims(), "c").await;
     assert_eq!(cluster.requests("patch", "persistentvolumeclaims/status"), 3);
 }
 
@@ -129,6 +129,6 @@ async fn the_condition_unused_is_off_by_default() {
     cluster.claim("c", "fast").await;
     cluster.pod("p", &["c"]).await;
     cluster.claims().delete("c", &DeleteParams::default()).await.unwrap();
-    until_gone(&cluster.claims(), "c").await;
+    until_deleted(&cluster.claims(), "c").await;
     assert_eq!(cluster.requests("patch", "persistentvolumeclaims/status"), 0);
 }

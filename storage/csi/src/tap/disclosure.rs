@@ -47,7 +47,7 @@ impl fmt::Display for Disclosure {
 
 impl Disclosure {
     /// The line, if it contains one of the secrets that output is searched for, or a token of a service account.
-    pub fn of_line(known: &KnownSecrets, line: usize, text: &str) -> Option<Self> {
+    pub fn from_line(known: &KnownSecrets, line: usize, text: &str) -> Option<Self> {
         (known.is_disclosed(text) || has_account_token(text))
             .then(|| Self { line, text: around(&known.hide(text.trim_end())) })
     }
@@ -55,7 +55,7 @@ impl Disclosure {
     /// All such lines of a program's output.
     pub fn all(known: &KnownSecrets, output: &str) -> Vec<Self> {
         let lines = output.lines().enumerate();
-        lines.filter_map(|(number, line)| Self::of_line(known, number + 1, line)).collect()
+        lines.filter_map(|(number, line)| Self::from_line(known, number + 1, line)).collect()
     }
 }
 

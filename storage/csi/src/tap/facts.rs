@@ -107,12 +107,12 @@ pub(super) fn reads_response(method: &RpcMethod) -> bool {
 }
 
 /// The fields of the request body; none if it cannot be parsed.
-pub(super) fn of_request(method: &RpcMethod, body: &[u8]) -> Facts {
+pub(super) fn request_facts(method: &RpcMethod, body: &[u8]) -> Facts {
     method.csi().zip(unframed(body)).and_then(|(rpc, message)| read(rpc, message)).unwrap_or_default()
 }
 
 /// The fields of the response body.
-pub(super) fn of_response(method: &RpcMethod, body: &[u8]) -> Option<ResponseField> {
+pub(super) fn response_field(method: &RpcMethod, body: &[u8]) -> Option<ResponseField> {
     let message = unframed(body)?;
     match method.csi()? {
         CsiMethod::CreateVolume => {
@@ -187,7 +187,7 @@ mod tests {
             node_id: "n".into(),
             ..Default::default()
         };
-        let facts = of_request(&CsiMethod::ControllerPublishVolume.into(), &framed(&publish));
+        let facts = request_facts(&CsiMethod::ControllerPublishVolume.into(), &framed(&publish));
         let expected = Facts { volume_id: Some("v".into()), node: Some("n".into()), ..Facts::default() };
         assert_eq!(facts, expected);
 
@@ -197,7 +197,7 @@ mod tests {
             target_path: "/target".into(),
             ..Default::default()
         };
-        let facts = of_request(&CsiMethod::NodePublishVolume.into(), &framed(&publish));
+        let facts = request_facts(&CsiMethod::NodePublishVolume.into(), &framed(&publish));
         let expected =
             Facts { volume_id: Some("v".into()), target: Some("/target".into()), ..Facts::default() };
         assert_eq!(facts, expected);
@@ -207,22 +207,22 @@ mod tests {
     fn new_volume_and_driver_are_read_from_responses() {
         let volume = v1::Volume { volume_id: "v".into(), ..Default::default() };
         let created = framed(&v1::CreateVolumeResponse { volume: Some(volume) });
-        let learned = of_response(&CsiMethod::CreateVolume.into(), &created);
+        let learned = response_field(&CsiMethod::CreateVolume.into(), &created);
         assert_eq!(learned, Some(ResponseField::VolumeId("v".into())));
-        assert_eq!(of_response(&CsiMethod::DeleteVolume.into(), &created), None);
+        assert_eq!(response_field(&CsiMethod::DeleteVolume.into(), &created), None);
     }
 
     #[test]
     fn an_unreadable_message_yields_nothing() {
         let whole = framed(&v1::DeleteVolumeRequest { volume_id: "volume".into(), ..Default::default() });
         let method = RpcMethod::Csi(CsiMethod::DeleteVolume);
-        assert!(of_request(&method, &whole).volume_id.is_some());
+        assert!(request_facts(&method, &whole).volume_id.is_some());
         let mut compressed = whole.clone();
         compressed[0] = 1;
         for body in [&[][..], &whole[..3], &whole[..8], &compressed] {
-            assert_eq!(of_request(&method, body), Facts::default());
+            assert_eq!(request_facts(&method, body), Facts::default());
         }
-        assert_eq!(of_request(&"/other.v1.Service/DeleteVolume".into(), &whole), Facts::default());
+        assert_eq!(request_facts(&"/other.v1.Service/DeleteVolume".into(), &whole), Facts::default());
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
         };
         let publish = |secrets, volume_context| {
             let request = v1::NodePublishVolumeRequest { secrets, volume_context, ..Default::default() };
-            of_request(&CsiMethod::NodePublishVolume.into(), &framed(&request)).secrets
+            request_facts(&CsiMethod::NodePublishVolume.into(), &framed(&request)).secrets
         };
         let all = ["t0ken", json];
         assert_eq!(publish(map(&[]), map(&[(TOKENS, json), ("storage", "fast")])), all);

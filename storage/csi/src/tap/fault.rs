@@ -106,7 +106,7 @@ impl FaultRule {
     }
 
     /// Only calls of `component`.
-    pub fn of_component(self, component: impl Into<String>) -> Self {
+    pub fn from_component(self, component: impl Into<String>) -> Self {
         Self { component: Some(component.into()), ..self }
     }
 
@@ -148,7 +148,7 @@ struct Armed {
 
 impl Faults {
     /// The plan of a file, in its version at the time of a call.
-    pub(super) fn of_file(path: PathBuf) -> Self {
+    pub(super) fn from_file(path: PathBuf) -> Self {
         Self(Arc::new(InForce { file: Some(FaultFile::new(path)), ..InForce::default() }))
     }
 
@@ -199,7 +199,8 @@ mod tests {
     #[test]
     fn a_rule_hits_its_method_component_and_volume_only() {
         let faults = Faults::default();
-        let rule = FaultRule::new("NodeStageVolume", FaultAction::Hang).of_component("node/a").on_volume("7");
+        let rule =
+            FaultRule::new("NodeStageVolume", FaultAction::Hang).from_component("node/a").on_volume("7");
         faults.set(rule.into());
         for (component, method, id, hit) in [
             ("node/a", STAGE, "vol-7", true),

@@ -94,7 +94,7 @@ mod tests {
     fn each_call_obeys_the_plan_that_was_written_last() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("faults.json");
-        let faults = Faults::of_file(path.clone());
+        let faults = Faults::from_file(path.clone());
         let id = CallId { pid: 1, seq: 1 };
         let call = TapRecord::started(id, "n", CsiMethod::NodeStageVolume, Stamp::default());
         let next = || faults.next(&call);

@@ -161,7 +161,7 @@ impl Tap {
 
     /// The same tap with the plan of a file in force, see [`write_faults`].
     pub fn with_faults_of(self, path: PathBuf) -> Self {
-        Self { faults: Faults::of_file(path), ..self }
+        Self { faults: Faults::from_file(path), ..self }
     }
 
     /// The faults in force, to replace them at any time.

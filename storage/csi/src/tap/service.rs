@@ -166,7 +166,7 @@ async fn read(request: Request<Body>, method: &RpcMethod) -> Result<(Request<Bod
     }
     let (head, body) = request.into_parts();
     let bytes = Limited::new(body, BODY_LIMIT).collect().await.map_err(unread)?.to_bytes();
-    let facts = facts::of_request(method, &bytes);
+    let facts = facts::request_facts(method, &bytes);
     Ok((Request::from_parts(head, Body::new(Full::new(bytes))), facts))
 }
 
@@ -216,7 +216,7 @@ impl Call {
 
     /// Adds the fields of a successful response.
     pub(super) fn learn(&mut self, body: &[u8]) {
-        match facts::of_response(&self.record.method, body) {
+        match facts::response_field(&self.record.method, body) {
             Some(ResponseField::VolumeId(id)) => self.record.volume_id = Some(id),
             // A restarted driver returns the same name.
             Some(ResponseField::DriverName(name)) => drop(self.context.driver.set(name)),

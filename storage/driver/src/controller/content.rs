@@ -98,31 +98,31 @@ impl Driver {
 
     /// Locks the volume that `wanted` copies, if it must be locked before `wanted` itself: volumes are locked
     /// in the order of their ids, so that two calls cannot deadlock.
-    pub(super) fn lock_first(&self, wanted: &Volume) -> Result<Option<Lock>> {
-        match &wanted.source {
-            Some(Source::Volume(source)) if *source < wanted.id => self.store.lock(source),
+    pub(super) fn lock_first(&self, expected: &Volume) -> Result<Option<Lock>> {
+        match &expected.source {
+            Some(Source::Volume(source)) if *source < expected.id => self.store.lock(source),
             _ => Ok(None),
         }
     }
 
     /// Creates the content of a new volume, which the caller has locked; `first` is the result of
     /// [`Driver::lock_first`].
-    pub(crate) fn make_content(&self, wanted: &Volume, first: Option<Lock>) -> Result<()> {
-        let content = self.store.content(&wanted.id, wanted.kind);
-        let copied_bytes = match &wanted.source {
+    pub(crate) fn make_content(&self, expected: &Volume, first: Option<Lock>) -> Result<()> {
+        let content = self.store.content(&expected.id, expected.kind);
+        let copied_bytes = match &expected.source {
             None => {
-                return match wanted.kind {
+                return match expected.kind {
                     // Any user may write, as in other drivers without fsGroup support of their own.
                     Kind::Directory => self.host.make_dir(&content, 0o777).doing("make", content),
                     Kind::Image => {
-                        self.host.make_sparse(&content, wanted.capacity_bytes).doing("make", content)
+                        self.host.make_sparse(&content, expected.capacity_bytes).doing("make", content)
                     }
                 };
             }
             Some(Source::Snapshot(id)) => {
                 let (_lock, snapshot) = self.lock_snapshot(id)?;
                 let from = self.store.content(id, snapshot.kind);
-                self.copy_content(wanted.kind, &from, &content, None)?;
+                self.copy_content(expected.kind, &from, &content, None)?;
                 snapshot.size_bytes
             }
             Some(Source::Volume(id)) => {
@@ -135,9 +135,9 @@ impl Driver {
                 volume.capacity_bytes
             }
         };
-        if wanted.kind == Kind::Image && wanted.capacity_bytes > copied_bytes {
+        if expected.kind == Kind::Image && expected.capacity_bytes > copied_bytes {
             // The file system in it follows when the volume is staged.
-            self.host.grow_file(&content, wanted.capacity_bytes).doing("enlarge", content)?;
+            self.host.grow_file(&content, expected.capacity_bytes).doing("enlarge", content)?;
         }
         Ok(())
     }

@@ -66,7 +66,7 @@ impl Driver {
             self.host.probe_loop().map_err(Error::NoLoop)?;
         }
 
-        let wanted = Volume {
+        let expected = Volume {
             id,
             name: name.to_owned(),
             kind,
@@ -78,14 +78,14 @@ impl Driver {
             ephemeral: false,
             nodes: BTreeMap::new(),
         };
-        let first = self.lock_first(&wanted)?;
-        let _lock = self.store.lock_or_make(&wanted.id)?;
-        let volume = match self.store.load(&wanted.id)? {
-            Some(present) => compatible(present, &wanted, &size, &segments)?,
+        let first = self.lock_first(&expected)?;
+        let _lock = self.store.lock_or_make(&expected.id)?;
+        let volume = match self.store.load(&expected.id)? {
+            Some(present) => compatible(present, &expected, &size, &segments)?,
             None => {
-                self.make_content(&wanted, first).inspect_err(|_| self.discard(&wanted.id))?;
-                self.store.save(&wanted)?;
-                wanted
+                self.make_content(&expected, first).inspect_err(|_| self.discard(&expected.id))?;
+                self.store.save(&expected)?;
+                expected
             }
         };
         Ok(CreateVolumeResponse { volume: Some(describe(&volume)) })
@@ -127,11 +127,11 @@ pub(super) fn context(volume: &Volume) -> BTreeMap<String, String> {
 }
 
 /// Whether the existing volume is compatible with the request (CSI specification, CreateVolume Errors).
-fn compatible(present: Volume, wanted: &Volume, size: &SizeRange, segments: &[Segment]) -> Result<Volume> {
+fn compatible(present: Volume, expected: &Volume, size: &SizeRange, segments: &[Segment]) -> Result<Volume> {
     let Volume { name, .. } = &present;
     let differs = |what: String| Err(Error::AlreadyExists(format!("volume {name:?} already exists {what}")));
-    if present.kind != wanted.kind {
-        return differs(format!("with kind \"{}\", not \"{}\"", present.kind, wanted.kind));
+    if present.kind != expected.kind {
+        return differs(format!("with kind \"{}\", not \"{}\"", present.kind, expected.kind));
     }
     if !size.contains(present.capacity_bytes) {
         return differs(format!(
@@ -142,13 +142,13 @@ fn compatible(present: Volume, wanted: &Volume, size: &SizeRange, segments: &[Se
     if !present.topology.is_empty() && !segments.contains(&present.topology) {
         return differs(format!("in {}, which is not among the requested segments", present.topology));
     }
-    if present.source != wanted.source {
+    if present.source != expected.source {
         let say = |source: &Option<Source>| source.as_ref().map_or("nothing".to_owned(), Source::to_string);
-        return differs(format!("as a copy of {}, not of {}", say(&present.source), say(&wanted.source)));
+        return differs(format!("as a copy of {}, not of {}", say(&present.source), say(&expected.source)));
     }
-    if present.fs_type != wanted.fs_type {
+    if present.fs_type != expected.fs_type {
         let say = |fs: Option<FsType>| fs.map_or("no file system named", FsType::name);
-        return differs(format!("with {}, not {}", say(present.fs_type), say(wanted.fs_type)));
+        return differs(format!("with {}, not {}", say(present.fs_type), say(expected.fs_type)));
     }
     Ok(present)
 }

@@ -17,9 +17,9 @@ impl Driver {
             return Err(Error::Missing("volume_id"));
         }
         let (_lock, mut volume) = self.lock(&fields::volume_id(&request.volume_id)?)?;
-        let wanted = volume.mutable.clone().with(&request.mutable_parameters)?;
-        if wanted != volume.mutable {
-            volume.mutable = wanted;
+        let expected = volume.mutable.clone().with(&request.mutable_parameters)?;
+        if expected != volume.mutable {
+            volume.mutable = expected;
             self.store.save(&volume)?;
         }
         Ok(ControllerModifyVolumeResponse {})

@@ -24,7 +24,7 @@ pub(super) fn page<I: Id>(
     store: &Store,
     max_entries: i32,
     starting_token: &str,
-    wanted: impl Fn(&I::Record) -> Result<bool>,
+    expected: impl Fn(&I::Record) -> Result<bool>,
 ) -> Result<Page<I::Record>> {
     let max = usize::try_from(max_entries)
         .map_err(|_| Error::invalid("max_entries", format!("{max_entries} is negative")))?;
@@ -38,7 +38,7 @@ pub(super) fn page<I: Id>(
     for id in store.ids::<I>()?.range((after, Bound::Unbounded)) {
         // No record: half made, or deleted since its directory was listed.
         let Some(record) = store.load(id)? else { continue };
-        if !wanted(&record)? {
+        if !expected(&record)? {
             continue;
         }
         if max > 0 && records.len() == max {

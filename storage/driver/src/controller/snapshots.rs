@@ -163,7 +163,7 @@ pub(super) fn describe(snapshot: &Snapshot) -> v1::Snapshot {
 /// The driver accepts no parameters in snapshot classes; only the sidecar adds some.
 pub(super) fn none_but_the_sidecars(raw: &BTreeMap<String, String>) -> Result<()> {
     fields::map("parameters", raw)?;
-    match parameters::of_driver(raw).next() {
+    match parameters::driver_parameters(raw).next() {
         Some((key, _)) => {
             let reason = format!("unknown key {:?}; snapshots have no parameters", fields::clip(key));
             Err(Error::invalid("parameters", reason))

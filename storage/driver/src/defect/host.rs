@@ -70,7 +70,7 @@ impl Host for DefectiveHost {
         grow_file(path: &Path, size: u64) -> ();
         grow_image(image: &Path, fs: FsType, hold: &File) -> ();
         grow_mounted(device: &Path, target: &Path, fs: FsType) -> ();
-        attach_loop(image: &Path, wanted: LoopUse) -> LoopDevice;
+        attach_loop(image: &Path, expected: LoopUse) -> LoopDevice;
         detach_loop(device: &Path) -> ();
         resize_loop(device: &Path) -> ();
         remount_bind(target: &Path, options: &MountOptions) -> ();

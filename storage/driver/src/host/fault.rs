@@ -117,8 +117,8 @@ impl<H: Host> Host for FaultHost<H> {
         self.step("grow_mounted", target)?.grow_mounted(device, target, fs)
     }
 
-    fn attach_loop(&self, image: &Path, wanted: LoopUse) -> io::Result<LoopDevice> {
-        self.step("attach_loop", image)?.attach_loop(image, wanted)
+    fn attach_loop(&self, image: &Path, expected: LoopUse) -> io::Result<LoopDevice> {
+        self.step("attach_loop", image)?.attach_loop(image, expected)
     }
 
     fn detach_loop(&self, device: &Path) -> io::Result<()> {

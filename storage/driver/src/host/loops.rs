@@ -205,9 +205,9 @@ pub(super) fn free(control: &File) -> io::Result<u32> {
 
 /// Attaches `backing`. A device for raw use has `autoclear` only if it is going to be `held`.
 #[expect(unsafe_code, reason = "no safe wrapper offers LOOP_CONFIGURE")]
-pub(super) fn configure(device: &File, backing: &File, wanted: LoopUse, held: bool) -> io::Result<()> {
+pub(super) fn configure(device: &File, backing: &File, expected: LoopUse, held: bool) -> io::Result<()> {
     let raw = if held { LO_FLAGS_AUTOCLEAR } else { 0 };
-    let flags = match wanted {
+    let flags = match expected {
         LoopUse::Mount => LO_FLAGS_AUTOCLEAR,
         LoopUse::Raw { read_only: true } => raw | LO_FLAGS_READ_ONLY,
         LoopUse::Raw { read_only: false } => raw,

@@ -181,7 +181,7 @@ pub trait Host: Send + Sync {
     /// tool is not installed.
     fn grow_mounted(&self, device: &Path, target: &Path, fs: FsType) -> io::Result<()>;
     /// Attaches `image` to a free loop device.
-    fn attach_loop(&self, image: &Path, wanted: LoopUse) -> io::Result<LoopDevice>;
+    fn attach_loop(&self, image: &Path, expected: LoopUse) -> io::Result<LoopDevice>;
     /// Detaches a loop device, at once or with its last user. Succeeds if it is not attached.
     fn detach_loop(&self, device: &Path) -> io::Result<()>;
     /// Sets a loop device's size to that of its file.

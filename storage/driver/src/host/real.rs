@@ -114,10 +114,10 @@ impl Host for RealHost {
         })
     }
 
-    fn attach_loop(&self, image: &Path, wanted: LoopUse) -> io::Result<LoopDevice> {
-        let read_only = matches!(wanted, LoopUse::Raw { read_only: true });
+    fn attach_loop(&self, image: &Path, expected: LoopUse) -> io::Result<LoopDevice> {
+        let read_only = matches!(expected, LoopUse::Raw { read_only: true });
         let backing = OpenOptions::new().read(true).write(!read_only).open(image)?;
-        if let (Some(_), LoopUse::Raw { read_only: true }) = (&self.holder, wanted) {
+        if let (Some(_), LoopUse::Raw { read_only: true }) = (&self.holder, expected) {
             // The writable device is held open, so no last close has written its cache back for readers.
             for raw in self.raw_loops(image)?.into_iter().filter(|raw| !raw.read_only) {
                 self.flush(&raw.path)?;
@@ -130,9 +130,9 @@ impl Host for RealHost {
             let number = loops::free(&control)?;
             let path = loops::path(number);
             let device = loops::open(&path, number)?;
-            match loops::configure(&device, &backing, wanted, self.holder.is_some()) {
+            match loops::configure(&device, &backing, expected, self.holder.is_some()) {
                 Ok(()) => {
-                    if let (Some(holder), LoopUse::Raw { .. }) = (&self.holder, wanted) {
+                    if let (Some(holder), LoopUse::Raw { .. }) = (&self.holder, expected) {
                         // `device` is open until then, and the kernel detaches it if this fails.
                         holder.hold(number)?;
                     }
@@ -176,14 +176,14 @@ impl Host for RealHost {
         // out is refused, so they are repeated.
         let present = rustix::fs::statvfs(target)?.f_flag;
         let mut flags = options.flags() | MountFlags::BIND;
-        for (there, wanted) in [
+        for (existing, expected) in [
             (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
             (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
             (StatVfsMountFlags::NODEV, MountFlags::NODEV),
             (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
         ] {
-            if present.contains(there) {
-                flags |= wanted;
+            if present.contains(existing) {
+                flags |= expected;
             }
         }
         Ok(rustix::mount::mount_remount(target, flags, c"")?)

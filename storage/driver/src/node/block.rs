@@ -33,8 +33,8 @@ impl Driver {
             return Ok(present);
         }
         let image = self.store.content(&volume.id, Kind::Image);
-        let wanted = LoopUse::Raw { read_only };
-        let device = self.host.attach_loop(&image, wanted).doing("attach a loop device to", image)?;
+        let expected = LoopUse::Raw { read_only };
+        let device = self.host.attach_loop(&image, expected).doing("attach a loop device to", image)?;
         Ok(device.path)
     }
 

@@ -24,7 +24,7 @@ const KEY: &str = "csi.storage.k8s.io/ephemeral";
 const SIZE: &str = "size";
 
 /// Whether the volume context is that of an ephemeral volume.
-pub(super) fn is_wanted(context: &BTreeMap<String, String>) -> bool {
+pub(super) fn is_expected(context: &BTreeMap<String, String>) -> bool {
     context.get(KEY).is_some_and(|value| value == "true")
 }
 
@@ -100,10 +100,10 @@ impl Driver {
     }
 
     fn make_ephemeral(&self, volume: Volume) -> Result<Volume> {
-        let wanted = volume.capacity_bytes;
-        if let Some(room) = self.room_in(&volume.topology)?.filter(|room| *room < wanted) {
+        let expected = volume.capacity_bytes;
+        if let Some(room) = self.room_in(&volume.topology)?.filter(|room| *room < expected) {
             return Err(Error::Exhausted(format!(
-                "{wanted} bytes were requested, and {room} are left on this node (--capacity)"
+                "{expected} bytes were requested, and {room} are left on this node (--capacity)"
             )));
         }
         self.make_content(&volume, None)?;

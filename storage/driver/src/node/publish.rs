@@ -37,7 +37,7 @@ impl Driver {
         tokens::check(token_audiences, *token_field, context, &request.secrets, Timestamp::now())?;
         let access = Access::required(request.volume_capability)?;
         let grant = Grant { access, read_only: request.readonly };
-        if ephemeral::is_wanted(context) {
+        if ephemeral::is_expected(context) {
             return self.publish_ephemeral(&request.volume_id, context, target, grant);
         }
         let staging = self.staging_path(&request.staging_target_path)?;
@@ -78,8 +78,8 @@ impl Driver {
     pub(super) fn stage_unasked(&self, lock: &Lock, volume: &mut Volume, access: &Access) -> Result<PathBuf> {
         let path = self.store.own_staging(&volume.id, self.node_id());
         let present = volume.usage(self.node_id()).and_then(|usage| usage.staged.clone());
-        let wanted = present.unwrap_or(Staging { path: path.clone(), access: access.clone() });
-        self.stage_at(lock, volume, wanted)?;
+        let expected = present.unwrap_or(Staging { path: path.clone(), access: access.clone() });
+        self.stage_at(lock, volume, expected)?;
         Ok(path)
     }
 
@@ -114,8 +114,8 @@ impl Driver {
             );
             return Err(Error::invalid("volume_capability", reason));
         }
-        let there = staged.map(|staging| self.is_staged(volume, staging)).transpose()?;
-        if there != Some(true) {
+        let existing = staged.map(|staging| self.is_staged(volume, staging)).transpose()?;
+        if existing != Some(true) {
             return Err(Error::Precondition(format!(
                 "volume {id} is not staged at {}; call NodeStageVolume first",
                 source.display()
@@ -191,9 +191,9 @@ impl Driver {
         self.remove_target(target)?;
         let mut after = volume.clone();
         let Some(usage) = after.nodes.get_mut(self.node_id()) else { return Ok(()) };
-        let Some(gone) = usage.published.remove(target) else { return Ok(()) };
+        let Some(deleted) = usage.published.remove(target) else { return Ok(()) };
         after.prune();
-        if gone.access.is_block() {
+        if deleted.access.is_block() {
             self.detach_unneeded(&after)?;
         }
         self.store.save(&after)?;

@@ -91,9 +91,9 @@ impl Driver {
         self.unmount(volume, path)?;
         let mut after = volume.clone();
         let Some(usage) = after.nodes.get_mut(self.node_id()) else { return Ok(()) };
-        let Some(gone) = usage.staged.take_if(|staging| staging.path == path) else { return Ok(()) };
+        let Some(deleted) = usage.staged.take_if(|staging| staging.path == path) else { return Ok(()) };
         after.prune();
-        if gone.access.is_block() {
+        if deleted.access.is_block() {
             self.detach_unneeded(&after)?;
         }
         self.store.save(&after)?;
@@ -168,18 +168,18 @@ impl Driver {
     /// tool that outlives a killed driver writes to an unused file only.
     fn ensure_filesystem(&self, volume: &Volume, access: &Access) -> Result<Found> {
         let image = self.store.content(&volume.id, Kind::Image);
-        let wanted = access.fs_type.or(volume.fs_type);
+        let expected = access.fs_type.or(volume.fs_type);
         if let Some(found) = self.host.probe_filesystem(&image).doing("read", &image)? {
-            return match wanted {
-                Some(wanted) if wanted != found.fs => Err(Error::Precondition(format!(
-                    "volume {} holds {held}, and {wanted} was requested; set fsType to {held}",
+            return match expected {
+                Some(expected) if expected != found.fs => Err(Error::Precondition(format!(
+                    "volume {} holds {held}, and {expected} was requested; set fsType to {held}",
                     volume.id,
                     held = found.fs
                 ))),
                 _ => Ok(found),
             };
         }
-        let fs = wanted.unwrap_or(FsType::Ext4);
+        let fs = expected.unwrap_or(FsType::Ext4);
         let draft = self.store.image_draft(&volume.id);
         // Removed, not truncated: that tool may still have it open.
         self.host.remove_file(&draft).doing("remove", &draft)?;

@@ -80,7 +80,7 @@ async fn controller_get_capabilities(
 }
 
 /// A volume as callers see it.
-fn of_volume(d: &Varied, volume: Option<&mut v1::Volume>, reply: Reply) {
+fn vary_volume(d: &Varied, volume: Option<&mut v1::Volume>, reply: Reply) {
     let Some(volume) = volume else { return };
     if d.has(Variant::CapacityUnknown) || (d.has(Variant::CapacityLate) && reply == Reply::Create) {
         volume.capacity_bytes = 0;
@@ -130,7 +130,7 @@ async fn create_volume(d: &Varied, mut request: CreateVolumeRequest) -> Answer<C
     // A repeated call is a query: what was late is known by now.
     let again = d.sound.volume(&VolumeId::from_name(&request.name)).is_ok();
     let mut answer = d.sound.create_volume(Request::new(request)).await?;
-    of_volume(d, answer.get_mut().volume.as_mut(), if again { Reply::Query } else { Reply::Create });
+    vary_volume(d, answer.get_mut().volume.as_mut(), if again { Reply::Query } else { Reply::Create });
     Ok(answer)
 }
 
@@ -192,19 +192,19 @@ async fn controller_unpublish_volume(
     d: &Varied,
     request: ControllerUnpublishVolumeRequest,
 ) -> Answer<ControllerUnpublishVolumeResponse> {
-    let mut gone = d.gone(&request.volume_id);
-    if gone.is_ok() && d.has(Variant::NotFoundWhenGone) && !request.node_id.is_empty() {
+    let mut deleted = d.deleted(&request.volume_id);
+    if deleted.is_ok() && d.has(Variant::NotFoundWhenGone) && !request.node_id.is_empty() {
         let node = NodeId::parse(&request.node_id).and_then(|id| d.sound.store.node(&id).ok().flatten());
-        gone = node.map(drop).ok_or_else(|| Status::not_found("the node does not exist"));
+        deleted = node.map(drop).ok_or_else(|| Status::not_found("the node does not exist"));
     }
     let answer = d.sound.controller_unpublish_volume(Request::new(request)).await?;
-    gone?;
+    deleted?;
     Ok(answer)
 }
 
 impl Varied {
     /// `NotFound` for a volume that does not exist, where the driver returns OK.
-    pub(super) fn gone(&self, volume_id: &str) -> Result<(), Status> {
+    pub(super) fn deleted(&self, volume_id: &str) -> Result<(), Status> {
         let exists = |id: VolumeId| self.sound.volume(&id).is_ok();
         if self.has(Variant::NotFoundWhenGone) && !fields::volume_id(volume_id).is_ok_and(exists) {
             return Err(Status::not_found(format!("volume {volume_id:?} does not exist")));
@@ -239,7 +239,7 @@ async fn list_volumes(d: &Varied, request: ListVolumesRequest) -> Answer<ListVol
     let place = (request.max_entries, request.starting_token);
     let (mut entries, next_token) = page(&d.variants, place, list).await?;
     for entry in &mut entries {
-        of_volume(d, entry.volume.as_mut(), Reply::Query);
+        vary_volume(d, entry.volume.as_mut(), Reply::Query);
         if d.has(Variant::ListStatusUnset) {
             entry.status = None;
         }
@@ -263,7 +263,7 @@ fn is_ready(created: SystemTime) -> bool {
 }
 
 /// A snapshot as callers see it.
-pub(super) fn of_snapshot(d: &Varied, snapshot: Option<&mut v1::Snapshot>, reply: Reply) {
+pub(super) fn vary_snapshot(d: &Varied, snapshot: Option<&mut v1::Snapshot>, reply: Reply) {
     let Some(snapshot) = snapshot else { return };
     if d.has(Variant::SnapshotSizeUnknown) || (d.has(Variant::SnapshotSizeLate) && reply == Reply::Create) {
         snapshot.size_bytes = 0;
@@ -295,7 +295,7 @@ async fn create_snapshot(d: &Varied, request: CreateSnapshotRequest) -> Answer<C
         return Err(Status::failed_precondition("a node uses the volume"));
     }
     let mut answer = Controller::create_snapshot(&d.sound, Request::new(request)).await?;
-    of_snapshot(d, answer.get_mut().snapshot.as_mut(), Reply::Create);
+    vary_snapshot(d, answer.get_mut().snapshot.as_mut(), Reply::Create);
     Ok(answer)
 }
 
@@ -316,13 +316,13 @@ async fn list_snapshots(d: &Varied, request: ListSnapshotsRequest) -> Answer<Lis
         Ok::<_, Status>((answer.entries, answer.next_token))
     };
     let (mut entries, next_token) = page(&d.variants, place, list).await?;
-    entries.iter_mut().for_each(|entry| of_snapshot(d, entry.snapshot.as_mut(), Reply::Query));
+    entries.iter_mut().for_each(|entry| vary_snapshot(d, entry.snapshot.as_mut(), Reply::Query));
     Ok(Response::new(ListSnapshotsResponse { entries, next_token }))
 }
 
 async fn get_snapshot(d: &Varied, request: GetSnapshotRequest) -> Answer<GetSnapshotResponse> {
     let mut answer = Controller::get_snapshot(&d.sound, Request::new(request)).await?;
-    of_snapshot(d, answer.get_mut().snapshot.as_mut(), Reply::Query);
+    vary_snapshot(d, answer.get_mut().snapshot.as_mut(), Reply::Query);
     Ok(answer)
 }
 
@@ -352,7 +352,7 @@ async fn controller_get_volume(
 ) -> Answer<ControllerGetVolumeResponse> {
     let mut answer = d.sound.controller_get_volume(Request::new(request)).await?;
     let ControllerGetVolumeResponse { volume, status } = answer.get_mut();
-    of_volume(d, volume.as_mut(), Reply::Query);
+    vary_volume(d, volume.as_mut(), Reply::Query);
     let status = status.as_mut().filter(|_| d.has(Variant::PublishedNodesStale));
     status.into_iter().for_each(|status| status.published_node_ids.push(STALE.to_owned()));
     Ok(answer)

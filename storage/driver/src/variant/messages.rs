@@ -110,7 +110,7 @@ impl<T> Message for BoxStream<T> {
 
 impl Message for v1::CreateVolumeRequest {
     fn fields(&mut self) -> Vec<Field<'_>> {
-        of_source(self.volume_content_source.as_mut()).into_iter().collect()
+        source_field(self.volume_content_source.as_mut()).into_iter().collect()
     }
 
     fn named(&self) -> Option<String> {
@@ -120,14 +120,14 @@ impl Message for v1::CreateVolumeRequest {
 
 impl Message for v1::CreateVolumeResponse {
     fn fields(&mut self) -> Vec<Field<'_>> {
-        of_volume(self.volume.as_mut())
+        volume_fields(self.volume.as_mut())
     }
 }
 
 impl Message for v1::ControllerGetVolumeResponse {
     fn fields(&mut self) -> Vec<Field<'_>> {
         let nodes = self.status.iter_mut().flat_map(|status| &mut status.published_node_ids);
-        of_volume(self.volume.as_mut()).into_iter().chain(nodes.map(Field::Node)).collect()
+        volume_fields(self.volume.as_mut()).into_iter().chain(nodes.map(Field::Node)).collect()
     }
 }
 
@@ -137,7 +137,7 @@ impl Message for v1::ListVolumesResponse {
         for entry in &mut self.entries {
             let nodes = entry.status.iter_mut().flat_map(|status| &mut status.published_node_ids);
             fields.extend(nodes.map(Field::Node));
-            fields.extend(of_volume(entry.volume.as_mut()));
+            fields.extend(volume_fields(entry.volume.as_mut()));
         }
         fields
     }
@@ -161,20 +161,20 @@ impl Message for v1::CreateSnapshotRequest {
 
 impl Message for v1::CreateSnapshotResponse {
     fn fields(&mut self) -> Vec<Field<'_>> {
-        of_snapshot(self.snapshot.as_mut())
+        snapshot_fields(self.snapshot.as_mut())
     }
 }
 
 impl Message for v1::GetSnapshotResponse {
     fn fields(&mut self) -> Vec<Field<'_>> {
-        of_snapshot(self.snapshot.as_mut())
+        snapshot_fields(self.snapshot.as_mut())
     }
 }
 
 impl Message for v1::ListSnapshotsResponse {
     fn fields(&mut self) -> Vec<Field<'_>> {
         let mut fields = vec![Field::Token(&mut self.next_token)];
-        fields.extend(self.entries.iter_mut().flat_map(|entry| of_snapshot(entry.snapshot.as_mut())));
+        fields.extend(self.entries.iter_mut().flat_map(|entry| snapshot_fields(entry.snapshot.as_mut())));
         fields
     }
 }
@@ -202,7 +202,7 @@ macro_rules! groups {
             fn fields(&mut self) -> Vec<Field<'_>> {
                 let Some(group) = &mut self.group_snapshot else { return Vec::new() };
                 let mut fields = vec![Field::Id(&mut group.group_snapshot_id)];
-                fields.extend(group.snapshots.iter_mut().flat_map(|snapshot| of_snapshot(Some(snapshot))));
+                fields.extend(group.snapshots.iter_mut().flat_map(|snapshot| snapshot_fields(Some(snapshot))));
                 fields
             }
         })*
@@ -214,22 +214,22 @@ groups! {
     responses: CreateVolumeGroupSnapshotResponse GetVolumeGroupSnapshotResponse
 }
 
-fn of_source(source: Option<&mut v1::VolumeContentSource>) -> Option<Field<'_>> {
+fn source_field(source: Option<&mut v1::VolumeContentSource>) -> Option<Field<'_>> {
     Some(match source?.r#type.as_mut()? {
         Source::Snapshot(of) => Field::Id(&mut of.snapshot_id),
         Source::Volume(of) => Field::Id(&mut of.volume_id),
     })
 }
 
-fn of_volume(volume: Option<&mut v1::Volume>) -> Vec<Field<'_>> {
+fn volume_fields(volume: Option<&mut v1::Volume>) -> Vec<Field<'_>> {
     let Some(v1::Volume { volume_id, volume_context, content_source, .. }) = volume else {
         return Vec::new();
     };
     let fields = [Field::Id(volume_id), Field::Context(volume_context)];
-    fields.into_iter().chain(of_source(content_source.as_mut())).collect()
+    fields.into_iter().chain(source_field(content_source.as_mut())).collect()
 }
 
-fn of_snapshot(snapshot: Option<&mut v1::Snapshot>) -> Vec<Field<'_>> {
+fn snapshot_fields(snapshot: Option<&mut v1::Snapshot>) -> Vec<Field<'_>> {
     let Some(v1::Snapshot { snapshot_id, source_volume_id, group_snapshot_id, .. }) = snapshot else {
         return Vec::new();
     };

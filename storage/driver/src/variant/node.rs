@@ -40,9 +40,9 @@ async fn node_unstage_volume(
     d: &Varied,
     request: NodeUnstageVolumeRequest,
 ) -> Answer<NodeUnstageVolumeResponse> {
-    let gone = d.gone(&request.volume_id);
+    let deleted = d.deleted(&request.volume_id);
     let answer = d.sound.node_unstage_volume(Request::new(request)).await?;
-    gone?;
+    deleted?;
     Ok(answer)
 }
 
@@ -51,12 +51,12 @@ async fn node_unpublish_volume(
     request: NodeUnpublishVolumeRequest,
 ) -> Answer<NodeUnpublishVolumeResponse> {
     // The record of an inline ephemeral volume is deleted with its publication.
-    let gone = match request.volume_id.starts_with("csi-") {
+    let deleted = match request.volume_id.starts_with("csi-") {
         true => Ok(()),
-        false => d.gone(&request.volume_id),
+        false => d.deleted(&request.volume_id),
     };
     let answer = d.sound.node_unpublish_volume(Request::new(request)).await?;
-    gone?;
+    deleted?;
     Ok(answer)
 }
 

@@ -18,7 +18,7 @@ use tonic::{Request, Status, codegen::BoxStream};
 
 use super::{
     Variant, Varied, blocks,
-    controller::{Reply, in_use, of_snapshot},
+    controller::{Reply, in_use, vary_snapshot},
     service::{Answer, serve},
 };
 use crate::{fields, snapshot::Group};
@@ -98,14 +98,14 @@ async fn group_controller_get_capabilities(
 }
 
 /// A group as callers see it.
-fn of_group(d: &Varied, group: Option<&mut VolumeGroupSnapshot>, reply: Reply) {
+fn vary_group(d: &Varied, group: Option<&mut VolumeGroupSnapshot>, reply: Reply) {
     let Some(group) = group else { return };
     if d.has(Variant::TimesInSeconds)
         && let Some(time) = &mut group.creation_time
     {
         time.nanos = 0;
     }
-    group.snapshots.iter_mut().for_each(|snapshot| of_snapshot(d, Some(snapshot), reply));
+    group.snapshots.iter_mut().for_each(|snapshot| vary_snapshot(d, Some(snapshot), reply));
     group.ready_to_use = group.snapshots.iter().all(|snapshot| snapshot.ready_to_use);
 }
 
@@ -118,7 +118,7 @@ async fn create_volume_group_snapshot(
     }
     request.source_volume_ids.iter().try_for_each(|id| d.must_be_used(id))?;
     let mut answer = d.sound.create_volume_group_snapshot(Request::new(request)).await?;
-    of_group(d, answer.get_mut().group_snapshot.as_mut(), Reply::Create);
+    vary_group(d, answer.get_mut().group_snapshot.as_mut(), Reply::Create);
     Ok(answer)
 }
 
@@ -142,7 +142,7 @@ async fn get_volume_group_snapshot(
     request: GetVolumeGroupSnapshotRequest,
 ) -> Answer<GetVolumeGroupSnapshotResponse> {
     let mut answer = d.sound.get_volume_group_snapshot(Request::new(request)).await?;
-    of_group(d, answer.get_mut().group_snapshot.as_mut(), Reply::Query);
+    vary_group(d, answer.get_mut().group_snapshot.as_mut(), Reply::Query);
     Ok(answer)
 }
 

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::support::{self, Place, capability, copy_of, of_snapshot, of_volume};
+use crate::support::{self, Place, capability, copy_of, from_snapshot, from_volume};
 use claimcheck_csi::v1::{
     CapacityRange, CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, NodeStageVolumeRequest,
     NodeUnstageVolumeRequest, volume_capability::access_mode::Mode, volume_content_source,
@@ -125,10 +125,10 @@ fn directories_are_copied_faithfully_and_share_nothing() {
     let shown = content(&place, "snapshots", &snapshot, "data");
     assert_alike(&data, &shown);
     let restored =
-        content(&place, "volumes", &copy(&driver, "directory", "r", of_snapshot(&snapshot)), "data");
+        content(&place, "volumes", &copy(&driver, "directory", "r", from_snapshot(&snapshot)), "data");
     assert_alike(&shown, &restored);
     let cloned =
-        content(&place, "volumes", &copy(&driver, "directory", "c", of_volume(&support::id())), "data");
+        content(&place, "volumes", &copy(&driver, "directory", "c", from_volume(&support::id())), "data");
     assert_alike(&data, &cloned);
     for changed in [&data, &restored] {
         fs::write(changed.join("dir/file"), "changed").unwrap();
@@ -169,7 +169,7 @@ fn images_are_copied_while_they_are_written_to() {
             let check = Command::new("/sbin/e2fsck").args(["-f", "-n"]).arg(&image).output().unwrap();
             assert!(check.status.success(), "snapshot {n}: {check:?}");
         }
-        let volume = copy(&driver, "image", "restored", of_snapshot(&snapshots[5]));
+        let volume = copy(&driver, "image", "restored", from_snapshot(&snapshots[5]));
         let restored = stage(&driver, &place, &volume);
         assert_eq!(fs::read_to_string(restored.join("flushed")).unwrap(), "5");
         for file in fs::read_dir(&restored).unwrap().map(|entry| entry.unwrap()) {
@@ -230,7 +230,7 @@ fn groups_are_consistent_across_volumes() {
             let numbers = volumes.each_ref().map(|source| {
                 let of = |it: &&claimcheck_csi::v1::Snapshot| it.source_volume_id == *source;
                 let id = &group.snapshots.iter().find(of).unwrap().snapshot_id;
-                let volume = copy(&driver, "image", &format!("{n}-{source}"), of_snapshot(id));
+                let volume = copy(&driver, "image", &format!("{n}-{source}"), from_snapshot(id));
                 let path = stage(&driver, &place, &volume);
                 let mut bytes = Vec::new();
                 if let Ok(mut file) = File::open(path.join("counter")) {
@@ -314,7 +314,7 @@ fn larger_copies_have_larger_file_systems() {
         fs::write(path.join("file"), "kept").unwrap();
         let large = CreateVolumeRequest {
             capacity_range: Some(CapacityRange { required_bytes: 4 * support::IMAGE_BYTES, limit_bytes: 0 }),
-            ..copy_of("image", "large", of_volume(&support::id()))
+            ..copy_of("image", "large", from_volume(&support::id()))
         };
         let large = driver.create(large).unwrap().volume.unwrap().volume_id;
         let larger = stage(&driver, &place, &large);

@@ -3,7 +3,7 @@
 
 use std::{fs, sync::Arc};
 
-use crate::support::{self, Place, copy_of, fake::FakeHost, of_snapshot, of_volume};
+use crate::support::{self, Place, copy_of, fake::FakeHost, from_snapshot, from_volume};
 use claimcheck_csi::v1::{
     CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, DeleteSnapshotRequest,
     DeleteVolumeGroupSnapshotRequest, DeleteVolumeRequest, ListSnapshotsRequest,
@@ -38,8 +38,8 @@ fn call(driver: &Driver, kind: &str, call: &str) -> Result<()> {
     };
     match call {
         "snapshot" => driver.create_snapshot(support::snapshot("s")).map(drop),
-        "restore" => driver.create(copy_of(kind, "restored", of_snapshot(&snapshot_id))).map(drop),
-        "clone" => driver.create(copy_of(kind, "clone", of_volume(&support::id()))).map(drop),
+        "restore" => driver.create(copy_of(kind, "restored", from_snapshot(&snapshot_id))).map(drop),
+        "clone" => driver.create(copy_of(kind, "clone", from_volume(&support::id()))).map(drop),
         "group" => driver
             .create_group(CreateVolumeGroupSnapshotRequest {
                 name: "g".into(),

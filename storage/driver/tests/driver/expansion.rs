@@ -158,13 +158,13 @@ fn condition() {
     assert!(abnormality().unwrap().contains("is gone"));
 }
 
-fn wanted(fs: Option<FsType>) -> VolumeCapability {
+fn expected(fs: Option<FsType>) -> VolumeCapability {
     let Some(fs) = fs else { return block(Mode::SingleNodeWriter) };
-    let mut wanted = capability(Mode::SingleNodeWriter, &[]);
-    if let Some(AccessType::Mount(mount)) = wanted.access_type.as_mut() {
+    let mut expected = capability(Mode::SingleNodeWriter, &[]);
+    if let Some(AccessType::Mount(mount)) = expected.access_type.as_mut() {
         mount.fs_type = fs.name().into();
     }
-    wanted
+    expected
 }
 
 /// Size in bytes of what is at `target`: of the file system, or of the device.
@@ -183,9 +183,9 @@ fn really(fs: Option<FsType>, bytes: i64) {
         let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         let (staging, target) = (place.staging(), place.target());
         let stage =
-            || NodeStageVolumeRequest { volume_capability: Some(wanted(fs)), ..support::stage(&staging) };
+            || NodeStageVolumeRequest { volume_capability: Some(expected(fs)), ..support::stage(&staging) };
         let publish = || NodePublishVolumeRequest {
-            volume_capability: Some(wanted(fs)),
+            volume_capability: Some(expected(fs)),
             ..support::publish(&staging, &target, false)
         };
         let up = || driver.stage(stage()).and_then(|_| driver.publish(publish())).map(drop);
@@ -195,7 +195,7 @@ fn really(fs: Option<FsType>, bytes: i64) {
         };
         let create = CreateVolumeRequest {
             capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
-            volume_capabilities: vec![wanted(fs)],
+            volume_capabilities: vec![expected(fs)],
             ..support::create("image")
         };
         driver.create(create).unwrap();

@@ -13,12 +13,12 @@ use tonic::Code::{FailedPrecondition, InvalidArgument};
 /// The smallest that XFS accepts.
 const BYTES: i64 = 300 << 20;
 
-fn wanted(fs: FsType, flags: &[&str]) -> VolumeCapability {
-    let mut wanted = capability(Mode::SingleNodeWriter, flags);
-    if let Some(AccessType::Mount(mount)) = wanted.access_type.as_mut() {
+fn expected(fs: FsType, flags: &[&str]) -> VolumeCapability {
+    let mut expected = capability(Mode::SingleNodeWriter, flags);
+    if let Some(AccessType::Mount(mount)) = expected.access_type.as_mut() {
         mount.fs_type = fs.name().into();
     }
-    wanted
+    expected
 }
 
 /// File system, options of the mount point and of the file system, of the mount at `path`.
@@ -39,7 +39,7 @@ fn life(fs: FsType, option: &'static str) {
         let flags = ["noatime", option];
         let create = CreateVolumeRequest {
             capacity_range: Some(CapacityRange { required_bytes: BYTES, limit_bytes: 0 }),
-            volume_capabilities: vec![wanted(fs, &flags)],
+            volume_capabilities: vec![expected(fs, &flags)],
             ..support::create("image")
         };
         let volume = driver.create(create).unwrap().volume.unwrap();
@@ -47,11 +47,11 @@ fn life(fs: FsType, option: &'static str) {
 
         let (staging, target) = (place.staging(), place.target());
         let stage = |flags: &[&str]| NodeStageVolumeRequest {
-            volume_capability: Some(wanted(fs, flags)),
+            volume_capability: Some(expected(fs, flags)),
             ..support::stage(&staging)
         };
         let publish = |target: &Path, readonly| NodePublishVolumeRequest {
-            volume_capability: Some(wanted(fs, &flags)),
+            volume_capability: Some(expected(fs, &flags)),
             ..support::publish(&staging, target, readonly)
         };
         let refused = driver.stage(stage(&["nosuchoption"])).unwrap_err();
@@ -80,7 +80,7 @@ fn life(fs: FsType, option: &'static str) {
         // Another file system than the one that is there is refused, not made over it.
         let other = FsType::ALL.into_iter().find(|other| *other != fs).unwrap();
         let stage_other = NodeStageVolumeRequest {
-            volume_capability: Some(wanted(other, &[])),
+            volume_capability: Some(expected(other, &[])),
             ..support::stage(&staging)
         };
         assert_eq!(driver.stage(stage_other).unwrap_err().code(), FailedPrecondition);

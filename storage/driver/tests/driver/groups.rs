@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{self, Place, copy_of, fake::FakeHost, of_snapshot};
+use crate::support::{self, Place, copy_of, fake::FakeHost, from_snapshot};
 use claimcheck_csi::v1::{
     CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, DeleteSnapshotRequest,
     DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest, ListSnapshotsRequest,
@@ -125,7 +125,7 @@ fn a_group_is_one_thing() {
         group
     );
     let of_c = group.snapshots.iter().find(|snapshot| snapshot.source_volume_id == c).unwrap();
-    driver.create(copy_of("directory", "restored", of_snapshot(&of_c.snapshot_id))).unwrap();
+    driver.create(copy_of("directory", "restored", from_snapshot(&of_c.snapshot_id))).unwrap();
 
     refused(delete(&driver, "", &[]), InvalidArgument, "group_snapshot_id is missing");
     refused(delete(&driver, id, &members(&other)), InvalidArgument, "snapshot_ids");

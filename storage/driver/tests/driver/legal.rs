@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs::OpenOptions, os::unix::fs::FileExt, sync::Arc, time::Instant};
 
-use crate::support::{self, Place, copy_of, fake::FakeHost, of_snapshot};
+use crate::support::{self, Place, copy_of, fake::FakeHost, from_snapshot};
 use claimcheck_csi::v1::{
     self, VolumeCapability, controller_server::Controller, group_controller_server::GroupController,
     identity_server::Identity, node_server::Node, snapshot_metadata_server::SnapshotMetadata,
@@ -181,7 +181,7 @@ where
     log.group("get_group", answer.map(|answer| answer.into_inner().group_snapshot));
     let member = members.get(1).unwrap_or(&taken[0]);
     for (name, snapshot) in [("restored", &taken[0]), ("restored-member", member)] {
-        call!(log: Controller::create_volume(d, copy_of("image", name, of_snapshot(snapshot))));
+        call!(log: Controller::create_volume(d, copy_of("image", name, from_snapshot(snapshot))));
     }
     let delete = v1::DeleteSnapshotRequest { snapshot_id: taken[0].clone(), ..Default::default() };
     call!(log: Controller::delete_snapshot(d, delete));

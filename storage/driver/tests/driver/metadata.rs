@@ -2,7 +2,7 @@
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt, sync::Arc};
 
-use crate::support::{self, Place, copy_of, fake::FakeHost, of_snapshot};
+use crate::support::{self, Place, copy_of, fake::FakeHost, from_snapshot};
 use claimcheck_csi::v1::{
     BlockMetadata, BlockMetadataType, GetMetadataAllocatedRequest, GetMetadataDeltaRequest,
     snapshot_metadata_server::SnapshotMetadata,
@@ -120,7 +120,7 @@ async fn blocks_are_exact() {
     assert_eq!(allocated(&driver, &base, support::IMAGE_BYTES, 0).await.unwrap(), none);
 
     // What is restored has the same holes.
-    driver.create(copy_of("image", "restored", of_snapshot(&base))).unwrap();
+    driver.create(copy_of("image", "restored", from_snapshot(&base))).unwrap();
 
     let unknown = SnapshotId::from_name("none").to_string();
     assert_eq!(code(allocated(&driver, "", 0, 0).await), InvalidArgument);

@@ -170,7 +170,7 @@ fn inline(place: &Place, attributes: &[(&str, &str)]) -> NodePublishVolumeReques
     }
 }
 
-fn inline_gone(place: &Place) -> NodeUnpublishVolumeRequest {
+fn inline_deleted(place: &Place) -> NodeUnpublishVolumeRequest {
     NodeUnpublishVolumeRequest { volume_id: INLINE.into(), ..support::unpublish(&place.target()) }
 }
 
@@ -203,9 +203,9 @@ fn ephemeral_rules() {
     let mut stats = support::stats(&place.target());
     stats.volume_id = INLINE.into();
     driver.stats(stats).unwrap();
-    driver.unpublish(inline_gone(&place)).unwrap();
+    driver.unpublish(inline_deleted(&place)).unwrap();
     assert_eq!(place.volumes(), Vec::<String>::new());
-    driver.unpublish(inline_gone(&place)).unwrap();
+    driver.unpublish(inline_deleted(&place)).unwrap();
 
     let room = start(&place, |config| config.capacity_bytes = Some(1 << 20));
     let full = room.publish(inline(&place, &[("size", "2000000")]));
@@ -227,7 +227,7 @@ fn ephemeral(kind: &'static str) {
         // A new driver identifies it.
         let driver = place.driver(Arc::new(RealHost::default())).unwrap();
         assert_eq!(std::fs::read_to_string(place.target().join("file")).unwrap(), "data");
-        support::take_down(&driver, &inline_gone(&place));
+        support::take_down(&driver, &inline_deleted(&place));
         assert!(!place.target().exists());
         assert_eq!(place.volumes(), Vec::<String>::new());
         place.assert_unmounted(kind);
@@ -261,14 +261,14 @@ fn second_targets() {
         let place = Place::new();
         let driver = start(&place, |_| {});
         driver.create(support::create("directory")).unwrap();
-        let wanted = Some(capability(mode, &[]));
+        let expected = Some(capability(mode, &[]));
         let mut stage = support::stage(&place.staging());
-        stage.volume_capability = wanted.clone();
+        stage.volume_capability = expected.clone();
         driver.stage(stage).unwrap();
         let publish = |target: &str, readonly| {
             let target = place.path().join("kubelet").join(target);
             let mut request = support::publish(&place.staging(), &target, readonly);
-            request.volume_capability = wanted.clone();
+            request.volume_capability = expected.clone();
             driver.publish(request)
         };
         publish("one", false).unwrap();

@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc};
 
-use crate::support::{self, Place, copy_of, fake::FakeHost, of_snapshot, of_volume};
+use crate::support::{self, Place, copy_of, fake::FakeHost, from_snapshot, from_volume};
 use claimcheck_csi::v1::{
     CapacityRange, CreateVolumeRequest, DeleteSnapshotRequest, GetSnapshotRequest, ListSnapshotsRequest,
     Snapshot, volume_capability::AccessType,
@@ -167,7 +167,7 @@ proptest! {
         let mut ids: Vec<_> = (0..count).map(|n| snapshot(&driver, &format!("s{n}")).snapshot_id).collect();
         ids.sort();
         let mut deletions = deletions.into_iter().chain(std::iter::repeat(false));
-        let (mut seen, mut gone, mut token) = (Vec::new(), Vec::new(), String::new());
+        let (mut seen, mut deleted, mut token) = (Vec::new(), Vec::new(), String::new());
         for round in 0.. {
             prop_assert!(round <= 2 * count, "paging does not end");
             let request = ListSnapshotsRequest { max_entries: size, starting_token: token, ..Default::default() };
@@ -180,9 +180,9 @@ proptest! {
             }
             // The one the token names among them.
             for id in &ids {
-                if !gone.contains(id) && deletions.next().unwrap() {
+                if !deleted.contains(id) && deletions.next().unwrap() {
                     delete(&driver, id).unwrap();
-                    gone.push(id.clone());
+                    deleted.push(id.clone());
                 }
             }
             // Not in every round: each new one may follow those listed so far, so the list would have no certain end.
@@ -194,7 +194,7 @@ proptest! {
         let mut once = seen.clone();
         once.dedup();
         prop_assert_eq!(&once, &seen, "listed twice");
-        for id in ids.iter().filter(|id| !gone.contains(id)) {
+        for id in ids.iter().filter(|id| !deleted.contains(id)) {
             prop_assert!(seen.contains(id), "{} was there all the time", id);
         }
     }
@@ -207,21 +207,21 @@ fn copies_are_checked_against_their_source() {
     let id = snapshot(&driver, "s").snapshot_id;
     let sized = |required_bytes, limit_bytes| CreateVolumeRequest {
         capacity_range: Some(CapacityRange { required_bytes, limit_bytes }),
-        ..copy_of("image", "copy", of_snapshot(&id))
+        ..copy_of("image", "copy", from_snapshot(&id))
     };
     let missing_snapshot = SnapshotId::from_name("none").to_string();
     let missing_volume = VolumeId::from_name("none").to_string();
     let cases = [
         (sized(support::IMAGE_BYTES / 2, 0), OutOfRange, "at least as many"),
         (sized(0, support::IMAGE_BYTES / 2), OutOfRange, "limit_bytes"),
-        (copy_of("directory", "copy", of_snapshot(&id)), InvalidArgument, "kind \"image\""),
-        (copy_of("directory", "copy", of_volume(&support::id())), InvalidArgument, "kind \"image\""),
-        (copy_of("image", "copy", of_snapshot(&missing_snapshot)), NotFound, "snapshot"),
-        (copy_of("image", "copy", of_snapshot("nonsense")), NotFound, "nonsense"),
-        (copy_of("image", "copy", of_snapshot("")), InvalidArgument, "snapshot_id is missing"),
-        (copy_of("image", "copy", of_volume(&missing_volume)), NotFound, "volume"),
-        (copy_of("image", "copy", of_volume("")), InvalidArgument, "volume_id is missing"),
-        (copy_of("image", "none", of_volume(&missing_volume)), NotFound, "volume"),
+        (copy_of("directory", "copy", from_snapshot(&id)), InvalidArgument, "kind \"image\""),
+        (copy_of("directory", "copy", from_volume(&support::id())), InvalidArgument, "kind \"image\""),
+        (copy_of("image", "copy", from_snapshot(&missing_snapshot)), NotFound, "snapshot"),
+        (copy_of("image", "copy", from_snapshot("nonsense")), NotFound, "nonsense"),
+        (copy_of("image", "copy", from_snapshot("")), InvalidArgument, "snapshot_id is missing"),
+        (copy_of("image", "copy", from_volume(&missing_volume)), NotFound, "volume"),
+        (copy_of("image", "copy", from_volume("")), InvalidArgument, "volume_id is missing"),
+        (copy_of("image", "none", from_volume(&missing_volume)), NotFound, "volume"),
     ];
     for (request, code, words) in cases {
         refused(driver.create(request), code, words);
@@ -231,16 +231,16 @@ fn copies_are_checked_against_their_source() {
     // Without a wish for a size it is the source's.
     let made = driver.create(sized(0, 0)).unwrap().volume.unwrap();
     assert_eq!(made.capacity_bytes, support::IMAGE_BYTES);
-    assert_eq!(made.content_source.as_ref().unwrap().r#type, Some(of_snapshot(&id)));
+    assert_eq!(made.content_source.as_ref().unwrap().r#type, Some(from_snapshot(&id)));
     delete(&driver, &id).unwrap();
     assert_eq!(driver.create(sized(0, 0)).unwrap().volume.unwrap(), made, "without the snapshot");
     let empty = CreateVolumeRequest { name: "copy".into(), ..support::create("image") };
     refused(driver.create(empty), AlreadyExists, "as a copy of snapshot");
-    refused(driver.create(copy_of("image", "copy", of_volume(&support::id()))), AlreadyExists, "as a copy");
+    refused(driver.create(copy_of("image", "copy", from_volume(&support::id()))), AlreadyExists, "as a copy");
 
     let large = CreateVolumeRequest {
         capacity_range: Some(CapacityRange { required_bytes: 2 * support::IMAGE_BYTES, limit_bytes: 0 }),
-        ..copy_of("image", "large", of_volume(&support::id()))
+        ..copy_of("image", "large", from_volume(&support::id()))
     };
     assert_eq!(driver.create(large).unwrap().volume.unwrap().capacity_bytes, 2 * support::IMAGE_BYTES);
     place.assert_whole("with copies");
@@ -256,7 +256,7 @@ fn a_file_system_is_not_copied_into_another() {
         request
     };
     driver.create(with("ext3", support::create("image"))).unwrap();
-    let copy = || copy_of("image", "copy", of_volume(&support::id()));
+    let copy = || copy_of("image", "copy", from_volume(&support::id()));
     refused(driver.create(with("ext4", copy())), InvalidArgument, "holds ext3");
     assert_eq!(place.volumes().len(), 1);
     driver.create(with("ext3", copy())).unwrap();
@@ -273,15 +273,15 @@ fn lesser_drivers() {
     let driver = lesser(Capability::CloneVolume);
     driver.create(support::create("directory")).unwrap();
     let id = snapshot(&driver, "s").snapshot_id;
-    let clone = copy_of("directory", "copy", of_volume(&support::id()));
+    let clone = copy_of("directory", "copy", from_volume(&support::id()));
     refused(driver.create(clone), InvalidArgument, "CLONE_VOLUME");
-    driver.create(copy_of("directory", "copy", of_snapshot(&id))).unwrap();
+    driver.create(copy_of("directory", "copy", from_snapshot(&id))).unwrap();
     let driver = lesser(Capability::CreateDeleteSnapshot);
-    let restore = copy_of("directory", "third", of_snapshot(&id));
+    let restore = copy_of("directory", "third", from_snapshot(&id));
     refused(driver.create(restore), InvalidArgument, "CREATE_DELETE_SNAPSHOT");
     let capabilities = Capabilities::without([Capability::CreateDeleteSnapshot]);
-    for gone in [Capability::ListSnapshots, Capability::GroupSnapshot, Capability::SnapshotMetadata] {
-        assert!(!capabilities.has(gone), "{gone} without snapshots");
+    for deleted in [Capability::ListSnapshots, Capability::GroupSnapshot, Capability::SnapshotMetadata] {
+        assert!(!capabilities.has(deleted), "{deleted} without snapshots");
     }
 }
 
@@ -297,9 +297,9 @@ fn racing_copies_end() {
             scope.spawn(move || {
                 let name = format!("copy-{}", n % 4);
                 let id = VolumeId::from_name(&name).to_string();
-                driver.create(copy_of("directory", &name, of_volume(&support::id()))).unwrap();
+                driver.create(copy_of("directory", &name, from_volume(&support::id()))).unwrap();
                 // Whether it is there yet or not.
-                drop(driver.create(copy_of("directory", &format!("of-{name}"), of_volume(&id))));
+                drop(driver.create(copy_of("directory", &format!("of-{name}"), from_volume(&id))));
                 driver.create_snapshot(support::snapshot(&name)).unwrap();
             });
         }

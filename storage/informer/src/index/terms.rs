@@ -31,7 +31,7 @@ impl Indexed for Pod {
             terms.push(Term::new(PodBy::ClaimsOn, node));
         }
         terms.push(Term::new(PodBy::Node, node));
-        terms.extend(InTree::of_pod(self).map(|volume| Term::new(PodBy::InTree, volume.unique)));
+        terms.extend(InTree::in_pod(self).map(|volume| Term::new(PodBy::InTree, volume.unique)));
         terms
     }
 }
@@ -72,12 +72,12 @@ impl Indexed for PersistentVolumeClaim {
 /// The VolumeAttributesClasses of a claim, each once: the current one, the desired one, and the target of a
 /// modification in progress. Upstream: `getPVCReferencedVACNames` in `pkg/controller/storage/vacprotection`.
 pub fn attributes_classes(claim: &PersistentVolumeClaim) -> BTreeSet<&str> {
-    let wanted = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref());
+    let expected = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref());
     let status = claim.status.as_ref();
     let has = status.and_then(|status| status.current_volume_attributes_class_name.as_deref());
     let modified = status.and_then(|status| status.modify_volume_status.as_ref());
     let target = modified.and_then(|status| status.target_volume_attributes_class_name.as_deref());
-    [wanted, has, target].into_iter().flatten().filter(|class| !class.is_empty()).collect()
+    [expected, has, target].into_iter().flatten().filter(|class| !class.is_empty()).collect()
 }
 
 impl Indexed for PersistentVolume {
@@ -94,7 +94,7 @@ impl Indexed for PersistentVolume {
             terms.push(Term::new(VolumeBy::Driver, csi.driver.as_str()));
             terms.push(Term::new(VolumeBy::Handle, format!("{}^{}", csi.driver, csi.volume_handle)));
         }
-        terms.extend(InTree::of_volume(spec).map(|volume| Term::new(VolumeBy::InTree, volume.unique)));
+        terms.extend(InTree::from_volume(spec).map(|volume| Term::new(VolumeBy::InTree, volume.unique)));
         let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
         match &spec.claim_ref {
             Some(claim) => {
@@ -126,8 +126,8 @@ const MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "Rea
 /// with the fewest modes first. Sets of equal size are in a fixed order; upstream's order of those is the one of a
 /// map (`allPossibleMatchingAccessModes` in `pkg/controller/volume/persistentvolume/index.go`).
 pub fn available_with(class: &str, modes: &[String]) -> Vec<String> {
-    let wanted = mode_set(modes);
-    let mut sets: Vec<u8> = (0..1 << MODES.len()).filter(|set| set & wanted == wanted).collect();
+    let expected = mode_set(modes);
+    let mut sets: Vec<u8> = (0..1 << MODES.len()).filter(|set| set & expected == expected).collect();
     sets.sort_by_key(|set| set.count_ones());
     sets.into_iter().map(|set| with_modes(class, set)).collect()
 }

@@ -43,7 +43,7 @@ async fn a_volume_waits_until_the_controller_may_attach_it() {
     cluster.attach("a").await;
     cluster.ready("p").await;
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     cluster.in_use(&[]).await;
     assert_eq!(
         cluster.driver.calls(),
@@ -64,7 +64,7 @@ async fn what_was_mounted_before_goes_on_and_is_not_detached() {
     cluster.ready("two").await;
     for pod in ["one", "two"] {
         cluster.delete(pod).await;
-        cluster.gone(pod).await;
+        cluster.deleted(pod).await;
     }
     cluster.in_use(&[]).await;
     let calls = cluster.driver.calls();

@@ -65,7 +65,7 @@ async fn logs_are_read_while_the_container_runs_and_after() {
     cluster.ended("p", Exit::Code(0)).await;
     assert_eq!(cluster.logs("p", LogParams::default()).await, "one\ntwo\n");
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     cluster.becomes_empty().await;
 }
 
@@ -114,7 +114,7 @@ async fn the_log_before_a_restart_remains_until_the_next() {
     assert_eq!(cluster.logs("p", LogParams::default()).await, "second\n");
     assert_eq!(cluster.logs("p", previous()).await, "first\n");
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     cluster.becomes_empty().await;
 }
 

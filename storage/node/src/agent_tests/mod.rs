@@ -237,7 +237,7 @@ impl Cluster {
             .await;
     }
 
-    async fn gone(&self, pod: &str) {
+    async fn deleted(&self, pod: &str) {
         wait(&self.namespaced::<Pod>(), pod, |pod: Option<&Pod>| pod.is_none()).await;
     }
 
@@ -337,7 +337,7 @@ async fn one_life_cycle_calls_the_driver_once_each() {
     assert_eq!(context, [("device".to_owned(), "/dev/x".to_owned())].into(), "what attaching gave");
 
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     cluster.in_use(&[]).await;
     assert_eq!(
         cluster.driver.calls(),
@@ -356,7 +356,7 @@ async fn two_pods_share_one_stage() {
     let two = cluster.pod("two", "a", "Always").await;
     cluster.ready("two").await;
     cluster.delete("one").await;
-    cluster.gone("one").await;
+    cluster.deleted("one").await;
     cluster.delete("two").await;
     let calls = cluster.driver.wait(6).await;
     cluster.in_use(&[]).await;
@@ -397,7 +397,7 @@ async fn a_restarted_agent_takes_over_and_cleans_up_after_pods_that_went() {
     let after = cluster.namespaced::<Pod>().get("p").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version, "nothing had to be said");
     cluster.delete("other").await;
-    cluster.gone("other").await;
+    cluster.deleted("other").await;
 
     cluster.stop_agent().await;
     let force = DeleteParams::default().grace_period(0);
@@ -438,7 +438,7 @@ async fn calls_after_a_failed_stage(code: Code) -> Vec<String> {
     cluster.pod("p", "a", "Always").await;
     cluster.driver.wait(1).await;
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     cluster.in_use(&[]).await;
     cluster.assert_empty();
     cluster.driver.calls()
@@ -459,7 +459,7 @@ async fn calls_after_a_failed_publish(fail: impl FnOnce(&FakeDriver)) -> Vec<Str
     cluster.pod("p", "a", "Always").await;
     cluster.driver.wait(2).await;
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     cluster.in_use(&[]).await;
     cluster.assert_empty();
     let methods = cluster.driver.calls().into_iter();
@@ -489,7 +489,7 @@ async fn an_unmount_that_fails_is_done_again() {
     cluster.pod("p", "a", "Always").await;
     cluster.ready("p").await;
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     cluster.in_use(&[]).await;
     cluster.assert_empty();
     let calls = cluster.driver.calls().into_iter();
@@ -513,7 +513,7 @@ async fn an_unmount_is_done_again_though_another_pod_waits_for_the_volume() {
     cluster.delete("one").await;
     let calls = cluster.driver.wait(4).await;
     assert_eq!(calls[2..], [format!("Unpublish a {one}"), format!("Unpublish a {one}")]);
-    cluster.gone("one").await;
+    cluster.deleted("one").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -538,7 +538,7 @@ async fn a_completed_pod_has_a_message_and_its_volume_is_unmounted() {
     cluster.driver.wait(4).await;
     cluster.in_use(&[]).await;
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     cluster.becomes_empty().await;
 }
 

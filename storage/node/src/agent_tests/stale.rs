@@ -62,7 +62,7 @@ async fn a_corrupt_record_of_an_existing_volume_is_replaced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mount_that_was_only_started_is_completed_or_undone() {
-    for wanted in [true, false] {
+    for desired in [true, false] {
         let mut cluster = Cluster::start().await;
         cluster.bound_claim("a").await;
         cluster.attach("a").await;
@@ -71,12 +71,12 @@ async fn a_mount_that_was_only_started_is_completed_or_undone() {
         cluster.stop_agent().await;
         // As if the agent had been killed between the record and the driver's answer.
         cluster.host.unmount(&cluster.source(&uid).canonicalize().unwrap());
-        if !wanted {
+        if !desired {
             let force = DeleteParams::default().grace_period(0);
             cluster.namespaced::<Pod>().delete("p", &force).await.unwrap();
         }
         cluster.start_agent();
-        let expected = match wanted {
+        let expected = match desired {
             true => ["Stage a".to_owned(), format!("Publish a {uid}")],
             false => [format!("Unpublish a {uid}"), "Unstage a".to_owned()],
         };

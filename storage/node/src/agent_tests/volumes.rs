@@ -55,7 +55,7 @@ async fn files_follow_their_objects() {
     holds(&root.join("labels"), "app=\"shop\"").await;
 
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     cluster.assert_empty();
 }
 
@@ -73,7 +73,7 @@ async fn a_missing_object_emits_an_event_and_is_waited_for() {
     cluster.ready("q").await;
     holds(&cluster.source(&uid).join("a"), "1").await;
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,7 @@ async fn memory_is_mounted_and_unmounted() {
     let source = cluster.source(&uid);
     assert!(cluster.host.is_mounted(&source));
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     assert!(!cluster.host.is_mounted(&source));
     cluster.assert_empty();
 }
@@ -120,7 +120,7 @@ async fn a_host_path_must_be_what_it_is_taken_for() {
     cluster.ready("p").await;
     for pod in ["p", "q"] {
         cluster.delete(pod).await;
-        cluster.gone(pod).await;
+        cluster.deleted(pod).await;
     }
     assert!(path.is_dir(), "it belongs to the node");
 }
@@ -165,7 +165,7 @@ async fn an_inline_volume_is_published_and_nothing_else() {
     assert!(published.readonly && published.staging_target_path.is_empty());
     assert!(published.target_path.ends_with(&format!("pods/{uid}/volumes/kubernetes.io~csi/v/mount")));
     cluster.delete("p").await;
-    cluster.gone("p").await;
+    cluster.deleted("p").await;
     let handle = published.volume_id;
     assert_eq!(
         cluster.driver.calls(),

@@ -103,11 +103,11 @@ mod tests {
     use super::*;
 
     /// A file changes without notification, so this polls.
-    async fn marks(log: &Path, wanted: usize) -> String {
+    async fn marks(log: &Path, expected: usize) -> String {
         let read = async {
             loop {
                 let text = fs::read_to_string(super::super::times_path(log)).unwrap_or_default();
-                if text.lines().count() >= wanted {
+                if text.lines().count() >= expected {
                     return text;
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;

@@ -151,7 +151,7 @@ fn value(
         (None, Some(source)) => source,
     };
     if let Some(reference) = &source.field_ref {
-        return of_field(&reference.field_path, facts).map(Some);
+        return field_value(&reference.field_path, facts).map(Some);
     }
     if let Some(selector) = &source.resource_field_ref {
         let spec = facts.pod.spec.as_ref().ok_or_else(|| SpecError::Field("spec".to_owned()))?;
@@ -159,7 +159,7 @@ fn value(
         return text.map(Some).map_err(|error| SpecError::Field(error.to_string()));
     }
     if let Some(selector) = &source.file_key_ref {
-        return of_file(selector, facts.files);
+        return file_value(selector, facts.files);
     }
     let unsupported = || SpecError::Unsupported { container: container.name.clone(), what: "env.valueFrom" };
     let Key { kind, object, key, optional } = key(source).ok_or_else(unsupported)?;
@@ -176,7 +176,7 @@ fn value(
 }
 
 /// The value of a key in a file. Like upstream, an empty one is as good as none, and only the key is optional.
-fn of_file(selector: &FileKeySelector, files: &EnvFiles) -> Result<Option<String>, SpecError> {
+fn file_value(selector: &FileKeySelector, files: &EnvFiles) -> Result<Option<String>, SpecError> {
     let FileKeySelector { key, optional, path, volume_name } = selector;
     match files.get(&(volume_name.clone(), path.clone())) {
         None | Some(EnvFile::NoVolume) => Err(SpecError::NoFileVolume(volume_name.clone())),
@@ -216,7 +216,7 @@ fn values<'a>(
 }
 
 /// A field of the pod that variables support: also addresses, which volumes do not support.
-fn of_field(path: &str, facts: &Facts<'_>) -> Result<String, SpecError> {
+fn field_value(path: &str, facts: &Facts<'_>) -> Result<String, SpecError> {
     match path {
         "status.hostIP" | "status.hostIPs" => Ok(facts.host_ip.to_owned()),
         "status.podIP" | "status.podIPs" => Ok(pod_ip(facts.pod.metadata.uid.as_deref().unwrap_or_default())),
@@ -281,9 +281,9 @@ mod tests {
             (object(ObjectKind::ConfigMap, "default", "none"), Known::Absent),
             (object(ObjectKind::Secret, "default", "closed"), Known::Unreadable("not allowed".into())),
         ];
-        let wanted = super::objects(&pod, container);
-        let objects: Snapshot = objects.into_iter().filter(|(object, _)| wanted.contains(object)).collect();
-        assert_eq!(objects.len(), wanted.len(), "{wanted:?}");
+        let expected = super::objects(&pod, container);
+        let objects: Snapshot = objects.into_iter().filter(|(object, _)| expected.contains(object)).collect();
+        assert_eq!(objects.len(), expected.len(), "{expected:?}");
         let allocatable = [("cpu".to_owned(), Quantity("4".into()))].into();
         let file = |volume: &str, path: &str, file| ((volume.to_owned(), path.to_owned()), file);
         let read = |text: &str| EnvFile::Read { path: "/v/env".into(), text: text.into() };
@@ -293,8 +293,8 @@ mod tests {
             file("v", "none", EnvFile::Unreadable),
             file("other", "env", EnvFile::NoVolume),
         ]);
-        let wanted = super::files(container);
-        assert!(wanted.iter().all(|file| files.contains_key(file)), "{wanted:?}");
+        let expected = super::files(container);
+        assert!(expected.iter().all(|file| files.contains_key(file)), "{expected:?}");
         let (objects, files, host_ip) = (&objects, &files, "10.0.0.1");
         let facts = Facts { pod: &pod, objects, files, allocatable: &allocatable, host_ip };
         environment(container, "host", &facts).map_err(|error| error.to_string())

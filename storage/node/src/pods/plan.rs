@@ -62,7 +62,7 @@ pub struct View<'a> {
     /// The object, as last seen.
     pub pod: &'a Pod,
     /// The object is gone, by force or while the agent was away.
-    pub gone: bool,
+    pub deleted: bool,
     /// Its containers.
     pub containers: &'a Containers,
     /// Its volumes.
@@ -223,7 +223,7 @@ impl Plan {
 /// Plans one pod.
 pub fn plan(view: &View<'_>) -> Plan {
     let mut plan = Plan::default();
-    let deleting = view.gone || view.pod.metadata.deletion_timestamp.is_some();
+    let deleting = view.deleted || view.pod.metadata.deletion_timestamp.is_some();
     if !deleting && !is_over(view) {
         plan.requires_volumes = true;
         if view.volumes.ready {
@@ -240,7 +240,7 @@ pub fn plan(view: &View<'_>) -> Plan {
         stop(view, &mut plan);
         return plan;
     }
-    let reported = view.gone || report(view, &mut plan);
+    let reported = view.deleted || report(view, &mut plan);
     if deleting && !view.volumes.held && reported {
         leave(view, &mut plan);
     }
@@ -251,7 +251,7 @@ pub fn plan(view: &View<'_>) -> Plan {
 fn leave(view: &View<'_>, plan: &mut Plan) {
     if view.reap != Progress::Done {
         attempt(view.reap, Action::Reap, view.now, plan);
-    } else if view.gone || view.delete == Progress::Done {
+    } else if view.deleted || view.delete == Progress::Done {
         plan.actions.push(Action::Forget);
     } else {
         attempt(view.delete, Action::Delete, view.now, plan);
@@ -284,7 +284,7 @@ fn start(view: &View<'_>, plan: &mut Plan) {
         }
     }
     for container in spec.init_containers.iter().flatten() {
-        match view.need(container, Restarts::of_init(view.pod, container)) {
+        match view.need(container, Restarts::for_init(view.pod, container)) {
             Need::Finished => {}
             // A sidecar lets the next one begin as soon as it runs.
             Need::Alive if is_sidecar(container) && is_running(view, container) => {}
@@ -296,7 +296,7 @@ fn start(view: &View<'_>, plan: &mut Plan) {
         }
     }
     for container in &spec.containers {
-        if let Need::Start { attempt, wait, .. } = view.need(container, Restarts::of_pod(view.pod)) {
+        if let Need::Start { attempt, wait, .. } = view.need(container, Restarts::for_pod(view.pod)) {
             begin(container, attempt, wait, plan);
         }
     }
@@ -320,7 +320,7 @@ fn stop(view: &View<'_>, plan: &mut Plan) {
         return;
     }
     let grace = match view.evicted {
-        _ if view.gone => Duration::ZERO,
+        _ if view.deleted => Duration::ZERO,
         Some(_) => EVICTION_GRACE.min(grace(view.pod)),
         None => grace(view.pod),
     };

@@ -47,7 +47,7 @@ const NONE: Volumes = Volumes { ready: false, held: false };
 fn view<'a>(pod: &'a Pod, containers: &'a Containers, volumes: Volumes) -> View<'a> {
     View {
         pod,
-        gone: false,
+        deleted: false,
         containers,
         volumes,
         first_seen: at(0),
@@ -147,7 +147,7 @@ fn a_life_from_start_to_end() {
         ),
         (
             "deleted by force: no grace, no report",
-            View { gone: true, ..view(&alive, &up, MOUNTED) },
+            View { deleted: true, ..view(&alive, &up, MOUNTED) },
             &["kill"],
             true,
         ),
@@ -170,8 +170,8 @@ fn the_object_goes_only_after_the_report_was_seen() {
     deleting.status = Some(*status);
     assert_eq!(plan(&view(&deleting, &down, NONE)).actions, [Action::Reap]);
     // A gone object takes no report, and is forgotten in the end.
-    let gone = View { gone: true, reap: Progress::Done, ..view(&deleting, &down, NONE) };
-    assert_eq!(plan(&gone).actions, [Action::Forget]);
+    let deleted = View { deleted: true, reap: Progress::Done, ..view(&deleting, &down, NONE) };
+    assert_eq!(plan(&deleted).actions, [Action::Forget]);
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Restarts {
     }
 
     /// The pod's restart policy for its containers.
-    pub fn of_pod(pod: &Pod) -> Self {
+    pub fn for_pod(pod: &Pod) -> Self {
         match pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) {
             Some("Never") => Self::Never,
             Some("OnFailure") => Self::OnFailure,
@@ -73,8 +73,8 @@ impl Restarts {
     }
 
     /// The restart policy of an init container: one that succeeded is done, whatever the pod's policy.
-    pub fn of_init(pod: &Pod, container: &Container) -> Self {
-        match Self::of_pod(pod) {
+    pub fn for_init(pod: &Pod, container: &Container) -> Self {
+        match Self::for_pod(pod) {
             _ if is_sidecar(container) => Self::Always,
             Self::Never => Self::Never,
             Self::Always | Self::OnFailure => Self::OnFailure,

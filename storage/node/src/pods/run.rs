@@ -82,7 +82,7 @@ pub enum Step {
 
 struct Record {
     pod: Arc<Pod>,
-    gone: bool,
+    deleted: bool,
     containers: Containers,
     first_seen: Stamp,
     stopping: Option<Stopping>,
@@ -110,16 +110,16 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
     pub fn seen(&mut self, pod: Arc<Pod>, now: Stamp) {
         let record = self.pods.entry(uid_of(&pod)).or_insert_with(|| Record::new(pod.clone(), now));
         record.pod = pod;
-        record.gone = false;
+        record.deleted = false;
         if let Progress::Failed(_) = record.report {
             record.report = Progress::Due;
         }
     }
 
     /// The pod's object was deleted.
-    pub fn gone(&mut self, uid: &PodUid) {
+    pub fn deleted(&mut self, uid: &PodUid) {
         if let Some(record) = self.pods.get_mut(uid) {
-            record.gone = true;
+            record.deleted = true;
         }
     }
 
@@ -138,7 +138,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         self.pods.entry(uid.clone()).or_insert_with(|| {
             let mut pod = Pod::default();
             pod.metadata.uid = Some(uid.to_string());
-            Record { gone: true, ..Record::new(Arc::new(pod), now) }
+            Record { deleted: true, ..Record::new(Arc::new(pod), now) }
         });
     }
 
@@ -165,8 +165,8 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
     }
 
     /// Whether the pod's object was deleted.
-    pub fn is_gone(&self, uid: &PodUid) -> bool {
-        self.pods.get(uid).is_none_or(|record| record.gone)
+    pub fn is_deleted(&self, uid: &PodUid) -> bool {
+        self.pods.get(uid).is_none_or(|record| record.deleted)
     }
 
     /// All pods that are known.
@@ -432,7 +432,7 @@ impl Record {
     fn new(pod: Arc<Pod>, now: Stamp) -> Self {
         Self {
             pod,
-            gone: false,
+            deleted: false,
             containers: Containers::default(),
             first_seen: now,
             stopping: None,
@@ -446,7 +446,7 @@ impl Record {
     fn view<'a, R, H>(&'a self, volumes: Volumes, node: &'a Node<R, H>, now: Stamp) -> View<'a> {
         View {
             pod: &self.pod,
-            gone: self.gone,
+            deleted: self.deleted,
             containers: &self.containers,
             volumes,
             first_seen: self.first_seen,

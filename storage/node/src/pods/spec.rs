@@ -197,8 +197,8 @@ fn sub_path(
 }
 
 fn hostname(pod: &Pod) -> String {
-    let wanted = pod.spec.as_ref().and_then(|spec| spec.hostname.clone());
-    let name = wanted.or_else(|| pod.metadata.name.clone()).unwrap_or_default();
+    let expected = pod.spec.as_ref().and_then(|spec| spec.hostname.clone());
+    let name = expected.or_else(|| pod.metadata.name.clone()).unwrap_or_default();
     // The kernel's limit, which upstream cuts at too.
     name.chars().take(63).collect()
 }

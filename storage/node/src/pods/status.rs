@@ -59,12 +59,12 @@ impl Phase {
 /// policy is Never.
 pub fn phase(pod: &Pod, containers: &Containers, deleting: bool) -> Phase {
     let Some(spec) = &pod.spec else { return Phase::Pending };
-    let policy = if deleting { Restarts::Never } else { Restarts::of_pod(pod) };
+    let policy = if deleting { Restarts::Never } else { Restarts::for_pod(pod) };
     for container in spec.init_containers.iter().flatten() {
         if is_sidecar(container) {
             continue;
         }
-        let policy = if deleting { Restarts::Never } else { Restarts::of_init(pod, container) };
+        let policy = if deleting { Restarts::Never } else { Restarts::for_init(pod, container) };
         match containers.get(&container.name).map(|attempt| &attempt.state) {
             Some(ContainerState::Ended(ended)) if ended.exit.code() == 0 => {}
             Some(ContainerState::Ended(ended)) if !policy.after(ended.exit.code()) => return Phase::Failed,
@@ -118,7 +118,7 @@ pub fn compute(view: &View<'_>) -> PodStatus {
         conditions: Some(conditions(view, phase, initialized)),
         init_container_statuses: (!init.is_empty()).then(|| {
             let all = init.iter().zip(of(init, "PodInitializing"));
-            all.map(|(container, status)| of_init(container, status)).collect()
+            all.map(|(container, status)| init_status(container, status)).collect()
         }),
         container_statuses: Some(of(regular, waiting)),
         // No probe ever makes one ready.
@@ -222,7 +222,7 @@ fn container_status(
 
 /// An init container that is no sidecar is ready once it has succeeded. Upstream: `UpdatePodStatus` in
 /// `pkg/kubelet/prober/prober_manager.go`.
-fn of_init(container: &Container, status: ContainerStatus) -> ContainerStatus {
+fn init_status(container: &Container, status: ContainerStatus) -> ContainerStatus {
     if is_sidecar(container) {
         return status;
     }
@@ -248,9 +248,9 @@ fn crash_loop(view: &View<'_>, container: &Container, phase: Phase) -> Option<St
     }
     let init = view.pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
     let restarts = match init.into_iter().any(|init| init.name == container.name) {
-        true => Restarts::of_init(view.pod, container),
+        true => Restarts::for_init(view.pod, container),
         false if has_ephemeral_container(view.pod, &container.name) => Restarts::Never,
-        false => Restarts::of_pod(view.pod),
+        false => Restarts::for_pod(view.pod),
     };
     let Need::Start { wait, backoff, .. } = view.need(container, restarts) else { return None };
     let meta = &view.pod.metadata;

@@ -84,8 +84,8 @@ impl<H: Host> VolumeManager<H> {
     /// The driver of a volume of the pod that it does not attach because the node is full. Only of a driver with a
     /// period: others do not declare that they report it so.
     pub(super) fn exhausted(&self, pod: &PodUid) -> Option<String> {
-        let wanted = self.populations.get(pod)?.wanted.iter();
-        let mut waiting = wanted.map(|wanted| &wanted.key).filter(|key| self.is_unattached(key));
+        let expected = self.populations.get(pod)?.expected.iter();
+        let mut waiting = expected.map(|expected| &expected.key).filter(|key| self.is_unattached(key));
         waiting.find_map(|key| {
             let VolumeKey::Csi { driver, handle } = key else { return None };
             self.allocatable_period(driver)?;

@@ -26,12 +26,12 @@ impl<H: Host> VolumeManager<H> {
         let count = |((plugin, state), count): ((String, &str), usize)| {
             Reading::new(&VOLUME_MANAGER_VOLUMES, &[plugin.as_str(), state], count as f64)
         };
-        let mounted = self.desired.iter().filter_map(|(key, _)| self.of_claim(key));
+        let mounted = self.desired.iter().filter_map(|(key, _)| self.claim_volume(key));
         Survey { counts: counts.into_iter().map(count).collect(), mounted: mounted.collect() }
     }
 
     /// The volume, if it belongs to a claim, is mounted, and its driver declares GET_VOLUME_STATS.
-    fn of_claim(&self, key: &VolumeKey) -> Option<MountedVolume> {
+    fn claim_volume(&self, key: &VolumeKey) -> Option<MountedVolume> {
         let VolumeKey::Csi { driver, handle } = key else { return None };
         let desired = self.desired.get(key)?;
         let VolumeSpec::Csi(volume) = &desired.spec else { return None };

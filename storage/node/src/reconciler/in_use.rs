@@ -12,7 +12,7 @@ use crate::volumes::VolumeKey;
 /// The desired list, the written list, and the list in flight.
 #[derive(Debug, Default)]
 pub struct InUse {
-    wanted: BTreeSet<VolumeKey>,
+    expected: BTreeSet<VolumeKey>,
     written: BTreeSet<String>,
     writing: Option<BTreeSet<String>>,
     /// The last write failed, so `written` is only a lower bound of the status.
@@ -26,11 +26,11 @@ impl InUse {
     }
 
     /// Requests that a volume be in the list, or not.
-    pub fn want(&mut self, key: &VolumeKey, wanted: bool) {
-        if wanted {
-            self.wanted.insert(key.clone());
+    pub fn want(&mut self, key: &VolumeKey, expected: bool) {
+        if expected {
+            self.expected.insert(key.clone());
         } else {
-            self.wanted.remove(key);
+            self.expected.remove(key);
         }
     }
 
@@ -45,12 +45,12 @@ impl InUse {
         if self.writing.is_some() {
             return None;
         }
-        let wanted: BTreeSet<String> = self.wanted.iter().map(VolumeKey::to_string).collect();
-        if wanted == self.written && !self.unsure {
+        let expected: BTreeSet<String> = self.expected.iter().map(VolumeKey::to_string).collect();
+        if expected == self.written && !self.unsure {
             return None;
         }
-        self.writing = Some(wanted.clone());
-        Some(wanted.into_iter().collect())
+        self.writing = Some(expected.clone());
+        Some(expected.into_iter().collect())
     }
 
     /// The write ended. After a failure either list may be in the status, so only a volume in both counts as

@@ -168,9 +168,9 @@ impl<H: Host> VolumeManager<H> {
     pub fn volumes(&self, pod: &PodUid) -> Volumes {
         let ready = self.populations.get(pod).is_some_and(|population| {
             population.problems.is_empty()
-                && population.wanted.iter().all(|wanted| self.actual.is_mounted(&wanted.key, pod))
+                && population.expected.iter().all(|expected| self.actual.is_mounted(&expected.key, pod))
         });
-        let held = self.actual.of_pod(pod).next().is_some();
+        let held = self.actual.volumes_of_pod(pod).next().is_some();
         Volumes { ready, held }
     }
 
@@ -178,17 +178,19 @@ impl<H: Host> VolumeManager<H> {
     /// upstream (`GetAttributes` of the plugins).
     pub fn mounted_at(&self, pod: &PodUid, volume: &str) -> Option<Place> {
         let population = self.populations.get(pod)?;
-        let wanted =
-            population.wanted.iter().find(|wanted| wanted.mount.names.iter().any(|name| name == volume))?;
-        let (layout, directory) = (&self.executor.layout, &wanted.mount.directory);
-        let made = || layout.pod_mount(pod, &wanted.key, directory);
-        let (path, fixed) = match &wanted.spec {
+        let expected = population
+            .expected
+            .iter()
+            .find(|expected| expected.mount.names.iter().any(|name| name == volume))?;
+        let (layout, directory) = (&self.executor.layout, &expected.mount.directory);
+        let made = || layout.pod_mount(pod, &expected.key, directory);
+        let (path, fixed) = match &expected.spec {
             VolumeSpec::HostPath(host) => (host.path.clone(), false),
-            VolumeSpec::Csi(volume) => (layout.published(pod, &wanted.key, directory, &volume.form), false),
+            VolumeSpec::Csi(volume) => (layout.published(pod, &expected.key, directory, &volume.form), false),
             VolumeSpec::EmptyDir(_) => (made(), false),
             VolumeSpec::Content(_) => (made(), true),
         };
-        Some(Place { path, read_only: fixed || wanted.mount.read_only })
+        Some(Place { path, read_only: fixed || expected.mount.read_only })
     }
 
     /// The pod needs its volumes. On a repeated call only unresolved volumes are resolved.
@@ -208,17 +210,17 @@ impl<H: Host> VolumeManager<H> {
         }
         if population.problems.is_empty() {
             if self.held.remove(&uid) {
-                self.due.extend(self.actual.of_pod(&uid).cloned());
+                self.due.extend(self.actual.volumes_of_pod(&uid).cloned());
             }
         } else {
             self.held.insert(uid.clone());
         }
-        for wanted in &population.wanted {
-            if let VolumeSpec::Content(content) = &wanted.spec {
-                self.objects.set_used(&wanted.key, content.objects());
+        for expected in &population.expected {
+            if let VolumeSpec::Content(content) = &expected.spec {
+                self.objects.set_used(&expected.key, content.objects());
             }
         }
-        self.due.extend(self.desired.set_pod(&uid, population.wanted.clone()));
+        self.due.extend(self.desired.set_pod(&uid, population.expected.clone()));
         if before != Some(&population) {
             self.populations.insert(uid.clone(), population);
             self.touched.insert(uid.clone());
@@ -238,14 +240,15 @@ impl<H: Host> VolumeManager<H> {
         self.measured.released(pod);
         self.held.remove(pod);
         self.waits.remove(pod);
-        for wanted in self.populations.remove(pod).map(|population| population.wanted).unwrap_or_default() {
-            self.objects.release(&wanted.key);
-            self.outdated.remove(&wanted.key);
-            self.renewals.remove(&wanted.key);
-            self.limits.forget(&wanted.key);
+        for expected in self.populations.remove(pod).map(|population| population.expected).unwrap_or_default()
+        {
+            self.objects.release(&expected.key);
+            self.outdated.remove(&expected.key);
+            self.renewals.remove(&expected.key);
+            self.limits.forget(&expected.key);
         }
         self.due.extend(self.desired.set_pod(pod, Vec::new()));
-        self.due.extend(self.actual.of_pod(pod).cloned());
+        self.due.extend(self.actual.volumes_of_pod(pod).cloned());
     }
 
     /// A driver has registered, perhaps again: operations that failed or wait for it are retried at once.
@@ -256,7 +259,7 @@ impl<H: Host> VolumeManager<H> {
     }
 
     /// A driver was unregistered.
-    pub fn driver_gone(&mut self, name: &str) {
+    pub fn driver_unregistered(&mut self, name: &str) {
         self.drivers.remove(name);
     }
 

@@ -18,7 +18,7 @@ pub(super) struct Measured {
     /// Start of the wait for each volume's attachment by the controller.
     awaited: BTreeMap<VolumeKey, Moment>,
     /// The time since when pods need their volumes.
-    wanted: BTreeMap<PodUid, Moment>,
+    expected: BTreeMap<PodUid, Moment>,
 }
 
 /// Records an operation that has ended.
@@ -32,24 +32,24 @@ pub(super) struct Ended<'a> {
 
 impl Measured {
     pub(super) fn new(meter: Meter) -> Self {
-        Self { meter, staged: BTreeMap::new(), awaited: BTreeMap::new(), wanted: BTreeMap::new() }
+        Self { meter, staged: BTreeMap::new(), awaited: BTreeMap::new(), expected: BTreeMap::new() }
     }
 
     /// A pod needs its volumes.
     pub(super) fn wait_started(&mut self, pod: &PodUid, now: Moment) {
-        self.wanted.entry(pod.clone()).or_insert(now);
+        self.expected.entry(pod.clone()).or_insert(now);
     }
 
     /// A pod no longer needs its volumes.
     pub(super) fn released(&mut self, pod: &PodUid) {
-        self.wanted.remove(pod);
+        self.expected.remove(pod);
     }
 
-    /// Whether a volume waits for its attachment, after planning; `wanted` if it is desired at all.
-    pub(super) fn awaits(&mut self, key: &VolumeKey, awaits: bool, wanted: bool, now: Moment) {
+    /// Whether a volume waits for its attachment, after planning; `expected` if it is desired at all.
+    pub(super) fn awaits(&mut self, key: &VolumeKey, awaits: bool, expected: bool, now: Moment) {
         if awaits {
             self.awaited.entry(key.clone()).or_insert(now);
-        } else if let Some(since) = self.awaited.remove(key).filter(|_| wanted) {
+        } else if let Some(since) = self.awaited.remove(key).filter(|_| expected) {
             self.record(key, StorageOperation::VerifyAttached, true, now.saturating_sub(since));
         }
     }
@@ -64,7 +64,7 @@ impl Measured {
             Operation::MountPod(pod) => {
                 let staging = self.staged.remove(key).unwrap_or_default();
                 self.record(key, mount, success, took + staging);
-                if let Some(since) = self.wanted.get(pod).filter(|_| success) {
+                if let Some(since) = self.expected.get(pod).filter(|_| success) {
                     let labels = [key.plugin_name(), "overall_volume_mount".to_owned()];
                     let labels = labels.each_ref().map(String::as_str);
                     let seconds = now.saturating_sub(*since).as_secs_f64();

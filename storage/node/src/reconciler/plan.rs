@@ -120,9 +120,9 @@ pub fn plan(
     if actual.running.is_some() {
         return Decision::Wait(Wait::Operation);
     }
-    let is_wanted = |pod: &PodUid| desired.is_some_and(|volume| volume.pods.contains_key(pod));
+    let is_expected = |pod: &PodUid| desired.is_some_and(|volume| volume.pods.contains_key(pod));
 
-    let unwanted = actual.pods.keys().filter(|pod| !is_wanted(pod) && !facts.held.contains(*pod)).cloned();
+    let unused = actual.pods.keys().filter(|pod| !is_expected(pod) && !facts.held.contains(*pod)).cloned();
     let missing: Vec<PodUid> = desired
         .iter()
         .flat_map(|volume| volume.pods.keys())
@@ -131,7 +131,7 @@ pub fn plan(
         .collect();
 
     let mut due = Due { actual, now, next: None };
-    if let Some(operation) = due.first(unwanted.map(Operation::UnmountPod)) {
+    if let Some(operation) = due.first(unused.map(Operation::UnmountPod)) {
         return if facts.reachable { Decision::Run(operation) } else { Decision::Wait(Wait::Driver) };
     }
     if !missing.is_empty() {

@@ -9,7 +9,7 @@ use crate::{
     actual::{Actual, Outcome},
     desired::Desired,
     reconciler::{Backoff, InUse},
-    testing::wanted,
+    testing::volume_use,
     volumes::VolumeKey,
 };
 
@@ -47,9 +47,9 @@ fn actual(words: &str) -> ActualVolume {
 fn desired(pods: &str) -> Option<DesiredVolume> {
     let mut state = Desired::default();
     for pod in pods.split_whitespace() {
-        state.set_pod(&pod.into(), vec![wanted("v", pod)]);
+        state.set_pod(&pod.into(), vec![volume_use("v", pod)]);
     }
-    state.get(&wanted("v", "a").key).cloned()
+    state.get(&volume_use("v", "a").key).cloned()
 }
 
 #[test]
@@ -185,7 +185,7 @@ struct Model {
 
 impl Model {
     fn key() -> VolumeKey {
-        wanted("v", "x").key
+        volume_use("v", "x").key
     }
 
     /// Plans until nothing more can start; checks each call against the driver's rules.
@@ -193,7 +193,7 @@ impl Model {
         let key = Self::key();
         loop {
             let (wants, is) = (self.desired.get(&key), self.actual.get(&key));
-            let needed = wants.is_some() || is.is_some_and(|volume| !volume.is_gone());
+            let needed = wants.is_some() || is.is_some_and(|volume| !volume.is_deleted());
             self.in_use.want(&key, needed);
             let facts = Facts { attached: self.attached, in_use: self.in_use.promised(&key), ..READY };
             let decision = plan(wants, is, facts, self.now);
@@ -249,7 +249,7 @@ impl Model {
         match step {
             Step::Want(pod) => {
                 let pod = format!("pod-{pod}");
-                self.desired.set_pod(&pod.as_str().into(), vec![wanted("v", &pod)]);
+                self.desired.set_pod(&pod.as_str().into(), vec![volume_use("v", &pod)]);
             }
             Step::Leave(pod) => drop(self.desired.set_pod(&format!("pod-{pod}").into(), vec![])),
             Step::End(how) => self.end(*how),
@@ -308,6 +308,6 @@ proptest! {
         prop_assert_eq!(model.come_to_rest(), Decision::Rest);
         prop_assert!(model.published.is_empty() && !model.staged);
         prop_assert!(!model.in_use.promised(&key));
-        prop_assert!(model.actual.get(&key).is_none_or(ActualVolume::is_gone));
+        prop_assert!(model.actual.get(&key).is_none_or(ActualVolume::is_deleted));
     }
 }

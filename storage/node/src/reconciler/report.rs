@@ -106,12 +106,12 @@ impl<H: Host> VolumeManager<H> {
         let population = self.populations.get(pod)?;
         let mut unmounted: BTreeSet<&str> = BTreeSet::new();
         let mut unattached = BTreeSet::new();
-        for wanted in &population.wanted {
-            let names = wanted.mount.names.iter().map(String::as_str);
-            if !self.actual.is_mounted(&wanted.key, pod) {
+        for expected in &population.expected {
+            let names = expected.mount.names.iter().map(String::as_str);
+            if !self.actual.is_mounted(&expected.key, pod) {
                 unmounted.extend(names.clone());
             }
-            if self.is_unattached(&wanted.key) {
+            if self.is_unattached(&expected.key) {
                 unattached.extend(names);
             }
         }
@@ -128,8 +128,8 @@ impl<H: Host> VolumeManager<H> {
     }
 
     pub(super) fn pod_reference(&self, pod: &PodUid) -> Option<ObjectReference> {
-        let wanted = self.populations.get(pod)?.wanted.first()?;
-        self.pod(&wanted.mount.pod).map(|pod| reference(&*pod))
+        let expected = self.populations.get(pod)?.expected.first()?;
+        self.pod(&expected.mount.pod).map(|pod| reference(&*pod))
     }
 }
 

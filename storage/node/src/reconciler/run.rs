@@ -117,7 +117,7 @@ impl<H: Host> VolumeManager<H> {
         self.note_size(key);
         self.watch_over(key, policy.as_ref(), now);
         let (desired, actual) = (self.desired.get(key), self.actual.get(key));
-        let here = desired.is_some() || actual.is_some_and(|volume| !volume.is_gone());
+        let here = desired.is_some() || actual.is_some_and(|volume| !volume.is_deleted());
         let attaches =
             matches!(key, VolumeKey::Csi { .. }) && policy.as_ref().is_some_and(|p| p.attach_required);
         self.in_use.want(key, here && attaches);
@@ -127,12 +127,12 @@ impl<H: Host> VolumeManager<H> {
         let decision = plan(desired, actual, Facts { grows, ..self.facts(key, attaches) }, now);
         self.timers.remove(key);
         let before = self.waiting.remove(key);
-        let wanted = desired.is_some();
-        self.measured.awaits(key, matches!(decision, Decision::Wait(Wait::Attach)), wanted, now);
+        let expected = desired.is_some();
+        self.measured.awaits(key, matches!(decision, Decision::Wait(Wait::Attach)), expected, now);
         match decision {
             Decision::Rest => {
-                if !wanted {
-                    self.actual.forget_if_unwanted(key);
+                if !expected {
+                    self.actual.forget_if_unused(key);
                 }
             }
             Decision::Run(operation) => self.start(key, operation, policy),

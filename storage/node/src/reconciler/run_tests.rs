@@ -371,7 +371,7 @@ async fn the_limit_in_csinode_follows_the_driver() {
     shell.take_notice(start + period).await;
     let csi_node = csi_nodes.get("n").await.unwrap();
     assert_eq!(csi_node.spec.drivers[0].allocatable.as_ref().and_then(|limit| limit.count), Some(3));
-    shell.manager.driver_gone(DRIVER);
+    shell.manager.driver_unregistered(DRIVER);
     assert_eq!(shell.settle(start + 2 * period).await, None);
 }
 

@@ -38,14 +38,15 @@ impl<H: Host> VolumeManager<H> {
             let (old, new) = (&old.metadata, &new.metadata);
             if old.labels != new.labels || old.annotations != new.annotations {
                 let uid = PodUid::from(new.uid.clone().unwrap_or_default());
-                let wanted = self.populations.get(&uid).into_iter().flat_map(|population| &population.wanted);
-                let concerned = wanted.filter(|wanted| match &wanted.spec {
+                let expected =
+                    self.populations.get(&uid).into_iter().flat_map(|population| &population.expected);
+                let concerned = expected.filter(|expected| match &expected.spec {
                     VolumeSpec::Content(content) => content.shows_pod(),
                     // Upstream publishes again with every sync of a pod, which a change of its object causes, too.
-                    VolumeSpec::Csi(_) => self.policy(&wanted.key).is_some_and(|policy| policy.republish),
+                    VolumeSpec::Csi(_) => self.policy(&expected.key).is_some_and(|policy| policy.republish),
                     VolumeSpec::EmptyDir(_) | VolumeSpec::HostPath(_) => false,
                 });
-                let keys = concerned.map(|wanted| wanted.key.clone()).collect();
+                let keys = concerned.map(|expected| expected.key.clone()).collect();
                 self.outdate(keys);
             }
         }

@@ -123,10 +123,10 @@ impl<H: Host> VolumeManager<H> {
     /// The directory's name of a volume in a pod: reconstructed, else the desired one.
     pub(super) fn directory(&self, key: &VolumeKey, pod: &PodUid) -> String {
         let found = self.actual.get(key).and_then(|volume| volume.pods.get(pod));
-        let wanted = self.desired.get(key).and_then(|volume| volume.pods.get(pod));
+        let expected = self.desired.get(key).and_then(|volume| volume.pods.get(pod));
         found
             .map(|mount| &mount.directory)
-            .or(wanted.map(|mount: &PodMount| &mount.directory))
+            .or(expected.map(|mount: &PodMount| &mount.directory))
             .cloned()
             .unwrap_or_default()
     }

@@ -35,9 +35,9 @@ impl SocketWatch {
     /// If the directory does not exist, or the host is out of inotify watches.
     pub fn new(directory: &Path) -> io::Result<Self> {
         let inotify = Inotify::new()?;
-        let gone = WatchFlags::DELETE | WatchFlags::MOVED_FROM;
+        let deleted = WatchFlags::DELETE | WatchFlags::MOVED_FROM;
         let come = WatchFlags::CREATE | WatchFlags::MOVED_TO;
-        inotify.add(directory, gone | come | WatchFlags::ONLYDIR)?;
+        inotify.add(directory, deleted | come | WatchFlags::ONLYDIR)?;
         let mut watch = Self { directory: directory.to_owned(), inotify, pending: VecDeque::new() };
         // After the watch has begun: a socket created in between is reported twice, but never missed.
         for entry in std::fs::read_dir(directory)? {

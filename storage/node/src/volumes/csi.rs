@@ -382,7 +382,7 @@ mod tests {
     use k8s_openapi::api::storage::v1::CSIDriver;
 
     use super::*;
-    use crate::{testing::wanted, volumes::VolumeSpec};
+    use crate::{testing::volume_use, volumes::VolumeSpec};
 
     fn can(capabilities: &[Capability]) -> NodeCapabilities {
         let one = |capability: &Capability| NodeServiceCapability {
@@ -393,7 +393,9 @@ mod tests {
     }
 
     fn volume(modes: &[&str], fs_type: &str) -> CsiVolume {
-        let VolumeSpec::Csi(mut volume) = wanted("v", "p").spec else { unreachable!("it is a CSI volume") };
+        let VolumeSpec::Csi(mut volume) = volume_use("v", "p").spec else {
+            unreachable!("it is a CSI volume")
+        };
         volume.access_modes = modes.iter().map(|mode| (*mode).to_owned()).collect();
         volume.fs_type = fs_type.into();
         *volume
@@ -456,7 +458,7 @@ mod tests {
         let group = FsGroup { gid: 7, on_root_mismatch: true };
         for (name, modes, fs_type, read_only, delegated, expected) in rows {
             let can = if delegated { can(&[Capability::VolumeMountGroup]) } else { can(&[]) };
-            let mount = PodMount { read_only, fs_group: Some(group), ..wanted("v", "p").mount };
+            let mount = PodMount { read_only, fs_group: Some(group), ..volume_use("v", "p").mount };
             let policy = policy(json!({"fsGroupPolicy": name}));
             let applied = group_to_apply(&can, &volume(modes, fs_type), &mount, &policy);
             assert_eq!(applied, expected.then_some(group), "{name:?} {modes:?} {fs_type:?} {read_only}");

@@ -46,8 +46,8 @@ pub fn apply(root: &Path, group: FsGroup, read_only: bool, count: &AtomicU64) ->
 
 /// Upstream: `requiresPermissionChange`.
 fn is_applied(root: &fs::Metadata, gid: u32, read_only: bool) -> bool {
-    let wanted = EXECUTE | SET_GID | if read_only { READ_ONLY } else { READ_WRITE };
-    root.is_dir() && root.gid() == gid && root.mode() & wanted == wanted
+    let expected = EXECUTE | SET_GID | if read_only { READ_ONLY } else { READ_WRITE };
+    root.is_dir() && root.gid() == gid && root.mode() & expected == expected
 }
 
 fn walk(path: &Path, gid: u32, mask: u32, count: &AtomicU64) -> io::Result<()> {

@@ -21,7 +21,7 @@ pub(super) struct PodState {
     pub scheduled: Moment,
     pub ready: Option<Moment>,
     pub terminated: Option<Moment>,
-    pub gone: Option<Moment>,
+    pub deleted: Option<Moment>,
     /// Its start was reported.
     pub started: bool,
 }
@@ -182,11 +182,11 @@ impl NodePhases {
             scheduled: seen,
             ready: None,
             terminated: None,
-            gone: None,
+            deleted: None,
             started: false,
         });
         // A list of the API server's cache may be older than the watch before it.
-        state.gone = None;
+        state.deleted = None;
         let starts = ready && state.ready.is_none();
         if starts {
             state.ready = Some(seen);
@@ -208,33 +208,33 @@ impl NodePhases {
     fn concerns_pod(&mut self, uid: &str) {
         let of_claims = self.pods.get(uid).into_iter().flat_map(|pod| &pod.facts.claims);
         let of_claims = of_claims.flat_map(|claim| self.index.volumes_of_claim(claim)).map(str::to_owned);
-        let of_mounts = self.of_pod(uid).map(|(volume, _)| volume.to_owned());
+        let of_mounts = self.volumes_in_pod(uid).map(|(volume, _)| volume.to_owned());
         let volumes: Vec<String> = of_claims.chain(of_mounts).collect();
         self.concerned.volumes.extend(volumes);
         self.concerned.pods.insert(uid.to_owned());
     }
 
     /// The volumes in a pod, by name.
-    pub(super) fn of_pod<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = (&'a str, &'a InPod)> {
+    pub(super) fn volumes_in_pod<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = (&'a str, &'a InPod)> {
         let from = self.in_pods.range((uid.to_owned(), String::new())..);
         let of_pod = from.take_while(move |((other, _), _)| other == uid);
         of_pod.map(|((_, volume), known)| (volume.as_str(), known))
     }
 
     /// Records the deletion of a pod, by uid.
-    pub fn pod_gone(&mut self, uid: &str, seen: Moment) -> Vec<PhaseSample> {
+    pub fn pod_deleted(&mut self, uid: &str, seen: Moment) -> Vec<PhaseSample> {
         let Some(state) = self.pods.get_mut(uid) else { return Vec::new() };
         state.terminated.get_or_insert(seen);
-        state.gone.get_or_insert(seen);
+        state.deleted.get_or_insert(seen);
         self.concerns_pod(uid);
         self.settle()
     }
 
     /// Records the end of a list with these uids: other pods were deleted unobserved.
     pub fn pods_listed(&mut self, uids: &BTreeSet<String>, now: Stamp) -> Vec<PhaseSample> {
-        let missing = self.pods.iter().filter(|(uid, pod)| pod.gone.is_none() && !uids.contains(*uid));
+        let missing = self.pods.iter().filter(|(uid, pod)| pod.deleted.is_none() && !uids.contains(*uid));
         let missing: Vec<String> = missing.map(|(uid, _)| uid.clone()).collect();
-        missing.iter().flat_map(|uid| self.pod_gone(uid, Moment::By(now))).collect()
+        missing.iter().flat_map(|uid| self.pod_deleted(uid, Moment::By(now))).collect()
     }
 
     /// Records the volumes that are attached to the node.
@@ -310,7 +310,7 @@ impl NodePhases {
             moment.is_some_and(|moment| now.seconds_since(moment.stamp()) > MEMORY_SECONDS)
         };
         let pods: BTreeSet<String> =
-            self.pods.iter().filter(|(_, pod)| is_old(pod.gone)).map(|(uid, _)| uid.clone()).collect();
+            self.pods.iter().filter(|(_, pod)| is_old(pod.deleted)).map(|(uid, _)| uid.clone()).collect();
         let in_pods = self.in_pods.iter().filter(|((uid, _), known)| {
             // A pod that was deleted before the first list is not known.
             pods.contains(uid) || (!self.pods.contains_key(uid) && is_old(known.unpublished))
@@ -319,7 +319,7 @@ impl NodePhases {
         let samples = self.settle_last(&pods, &in_pods, |cycle| is_old(cycle.unstaged));
         for key in &in_pods {
             let Some(known) = self.in_pods.remove(key) else { continue };
-            self.index.in_pod_gone(key);
+            self.index.in_pod_deleted(key);
             // Of a pod that was never observed, only now is the end of its use known.
             self.concerned.volumes.insert(key.1.clone());
             if let Some(volume) = self.volumes.get_mut(&key.1) {
@@ -330,7 +330,7 @@ impl NodePhases {
         for uid in &pods {
             self.concerns_pod(uid);
             if let Some(pod) = self.pods.remove(uid) {
-                self.index.pod_gone(&pod.facts);
+                self.index.pod_deleted(&pod.facts);
             }
         }
         for (place, cycles) in &mut self.cycles {
@@ -365,7 +365,7 @@ impl NodePhases {
         for name in unused {
             let facts = self.volumes.remove(&name).and_then(|volume| volume.facts);
             if let Some(facts) = facts {
-                self.index.volume_gone(&name, &facts);
+                self.index.volume_deleted(&name, &facts);
             }
         }
         self.unread_volumes.retain(|name| {

@@ -62,7 +62,7 @@ impl Index {
     }
 
     /// A volume was removed, or is about to be replaced.
-    pub fn volume_gone(&mut self, name: &str, facts: &VolumeFacts) {
+    pub fn volume_deleted(&mut self, name: &str, facts: &VolumeFacts) {
         self.by_claim.remove(&facts.claim, name);
         self.by_handle.remove(&handle(facts), name);
         for place in places(name, Some(facts)) {
@@ -78,7 +78,7 @@ impl Index {
     }
 
     /// A pod was removed.
-    pub fn pod_gone(&mut self, facts: &PodFacts) {
+    pub fn pod_deleted(&mut self, facts: &PodFacts) {
         for claim in &facts.claims {
             self.pods_of_claim.remove(claim, &facts.uid);
         }
@@ -92,7 +92,7 @@ impl Index {
     }
 
     /// The state of a volume in a pod was removed.
-    pub fn in_pod_gone(&mut self, (pod, volume): &PodVolume) {
+    pub fn in_pod_deleted(&mut self, (pod, volume): &PodVolume) {
         self.pods_of_volume.remove(volume, pod);
     }
 

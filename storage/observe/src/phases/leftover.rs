@@ -53,7 +53,7 @@ impl Leftovers {
     }
 
     /// A pod was deleted.
-    pub fn pod_gone(&mut self, uid: &str) {
+    pub fn pod_deleted(&mut self, uid: &str) {
         if let Some(pods) = &mut self.pods {
             pods.remove(uid);
         }
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(pods(&mut leftovers, 1000), "");
         assert_eq!(pods(&mut leftovers, 1200), "");
         assert_eq!(pods(&mut leftovers, 1301), "old");
-        leftovers.pod_gone("new");
+        leftovers.pod_deleted("new");
         assert_eq!(pods(&mut leftovers, 1310), "old");
         assert_eq!(pods(&mut leftovers, 1611), "new old");
         // Its watch lagged.

@@ -1,4 +1,4 @@
-//! The start and end of each phase, as far as they are known: `of_pod_volume` and `of_node_volume` of
+//! The start and end of each phase, as far as they are known: `pod_volume_phases` and `of_node_volume` of
 //! `harness/timeline/src/measure.rs` for a node's own observations.
 
 use std::{
@@ -152,14 +152,14 @@ impl NodePhases {
             in_pods.extend(self.index.pods_of_volume(name).map(|pod| (pod.to_owned(), name.clone())));
             for place in places(name, Some(facts)) {
                 for (nth, cycle) in self.cycles.get(&place).into_iter().flatten().enumerate() {
-                    all.extend(self.of_cycle(name, facts, cycle, &place, nth));
+                    all.extend(self.cycle_phases(name, facts, cycle, &place, nth));
                 }
             }
         }
         for key in &in_pods {
             let facts = self.volumes.get(&key.1).and_then(|volume| volume.facts.as_ref());
             let Some((known, facts)) = self.in_pods.get(key).zip(facts) else { continue };
-            all.extend(self.of_pod_volume(key, known, facts));
+            all.extend(self.pod_volume_phases(key, known, facts));
         }
         let pods = concerned.pods.iter().filter_map(|uid| Some((uid, self.pods.get(uid)?)));
         let unreported = pods.filter(|(_, pod)| !pod.started && pod.ready.is_some());
@@ -170,7 +170,7 @@ impl NodePhases {
     /// The start of a pod, which has the labels of its first claim with a CSI volume.
     fn start_of(&self, uid: &str, pod: &PodState) -> Option<Measured> {
         let published: BTreeMap<&ObjectKey, (&str, Option<Moment>)> = self
-            .of_pod(uid)
+            .volumes_in_pod(uid)
             .filter_map(|(name, known)| {
                 let facts = self.volumes.get(name)?.facts.as_ref()?;
                 Some((&facts.claim, (name, known.published)))
@@ -188,7 +188,7 @@ impl NodePhases {
         })
     }
 
-    fn of_pod_volume(&self, key: &PodVolume, known: &InPod, facts: &VolumeFacts) -> Vec<Measured> {
+    fn pod_volume_phases(&self, key: &PodVolume, known: &InPod, facts: &VolumeFacts) -> Vec<Measured> {
         let pod = self.pods.get(&key.0);
         let at = known.published.map_or(FAR, Moment::stamp);
         let cycle = self.cycle_at(&key.1, facts, at);
@@ -212,7 +212,7 @@ impl NodePhases {
         measured.collect()
     }
 
-    fn of_cycle(
+    fn cycle_phases(
         &self,
         name: &str,
         facts: &VolumeFacts,
@@ -276,13 +276,13 @@ impl NodePhases {
             let Some((pod, known)) = self.pods.get(uid).zip(known) else { continue };
             match (known.published.filter(|published| published.stamp() <= until), known.unpublished) {
                 (Some(_), Some(unpublished)) => last.push(Some(unpublished)),
-                (Some(_), None) if pod.gone.is_none() => return None,
+                (Some(_), None) if pod.deleted.is_none() => return None,
                 (Some(_) | None, _) => {}
             }
         }
         let released = self.volumes.get(name).and_then(|volume| volume.released);
-        let of_cycle = |moment: &Moment| cycle.staged.is_none_or(|staged| staged.stamp() <= moment.stamp());
-        last.push(released.filter(of_cycle));
+        let in_cycle = |moment: &Moment| cycle.staged.is_none_or(|staged| staged.stamp() <= moment.stamp());
+        last.push(released.filter(in_cycle));
         last_known(last)
     }
 }

@@ -163,8 +163,8 @@ impl Lists {
             }
             Ok(Event::Delete(pod)) => {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                leftovers.pod_gone(uid);
-                phases.pod_gone(uid, Moment::At(now))
+                leftovers.pod_deleted(uid);
+                phases.pod_deleted(uid, Moment::At(now))
             }
             Ok(Event::Init) => {
                 self.uids.clear();

@@ -24,7 +24,7 @@ enum Step {
     Pod(&'static str, Moment, bool),
     /// A pod that is ready.
     Ready(&'static str, Moment),
-    PodGone(&'static str, Moment),
+    PodDeleted(&'static str, Moment),
     /// A complete list of pods without any.
     NoPods(u64),
     Attached(Moment),
@@ -40,7 +40,7 @@ enum Step {
 
 use Change::{Found, Mounted, Unmounted};
 use Step::{
-    Attached, Detached, Driver, NoPods, NoVolume, Pod, PodGone, Publish, Ready, Retire, Stage, Volume,
+    Attached, Detached, Driver, NoPods, NoVolume, Pod, PodDeleted, Publish, Ready, Retire, Stage, Volume,
 };
 
 fn at(seconds: u64) -> Moment {
@@ -72,7 +72,7 @@ fn apply(phases: &mut NodePhases, step: Step) -> Vec<PhaseSample> {
             let claims = vec![ObjectKey::new("ns", "c")];
             phases.pod(PodFacts { uid: uid.into(), claims, ready: true, terminated: false }, seen)
         }
-        PodGone(uid, seen) => phases.pod_gone(uid, seen),
+        PodDeleted(uid, seen) => phases.pod_deleted(uid, seen),
         NoPods(seconds) => phases.pods_listed(&BTreeSet::new(), stamp(seconds)),
         Attached(seen) => phases.attached(&handle, seen),
         Detached(seen) => phases.attached(&BTreeSet::new(), seen),
@@ -144,7 +144,7 @@ fn observations_lead_to_samples() {
                 Publish(16, "u", Mounted),
                 Pod("u", at(20), true),
                 Publish(23, "u", Unmounted),
-                PodGone("u", at(24)),
+                PodDeleted("u", at(24)),
                 Stage(27, Unmounted),
                 Detached(at(29)),
             ],
@@ -312,7 +312,7 @@ fn state_is_removed_after_the_end() {
         Stage(15, Mounted),
         Pod("u", at(20), true),
         Publish(23, "u", Unmounted),
-        PodGone("u", at(24)),
+        PodDeleted("u", at(24)),
         Stage(27, Unmounted),
     ];
     // The volume is never attached.
@@ -345,7 +345,7 @@ fn a_volume_that_is_unstaged_late_has_a_duration() {
         Publish(16, "u", Mounted),
         Pod("u", at(20), true),
         Publish(23, "u", Unmounted),
-        PodGone("u", at(24)),
+        PodDeleted("u", at(24)),
         Retire(200),
         Stage(223, Unmounted),
     ];
@@ -392,7 +392,7 @@ fn step() -> impl Strategy<Value = fn(u64, &'static str, bool) -> Step> {
         |seconds, pod, observed| Pod(pod, if observed { at(seconds) } else { by(seconds) }, false),
         |seconds, pod, observed| Pod(pod, if observed { at(seconds) } else { by(seconds) }, true),
         |seconds, pod, _| Ready(pod, at(seconds)),
-        |seconds, pod, _| PodGone(pod, at(seconds)),
+        |seconds, pod, _| PodDeleted(pod, at(seconds)),
         |seconds, _, observed| Attached(if observed { at(seconds) } else { by(seconds) }),
         |seconds, _, _| Detached(at(seconds)),
         |_, _, observed| Driver(observed),

@@ -9,20 +9,20 @@ use super::Spec;
 #[derive(Debug, thiserror::Error)]
 pub enum ClassError {
     /// No class has this name.
-    #[error("storage class {name} does not exist: set --class to one of {there}")]
+    #[error("storage class {name} does not exist: set --class to one of {present}")]
     Unknown {
         /// The name.
         name: String,
         /// The existing classes.
-        there: String,
+        present: String,
     },
     /// No class was named, and the driver has none.
-    #[error("driver {driver} has no storage class: set --class to one of {there}")]
+    #[error("driver {driver} has no storage class: set --class to one of {present}")]
     NoneOfDriver {
         /// The driver under test.
         driver: String,
         /// The existing classes.
-        there: String,
+        present: String,
     },
     /// Its volumes are kept when their claims are deleted.
     #[error(
@@ -55,7 +55,7 @@ pub(super) async fn choose(client: &Client, spec: &Spec, driver: &str) -> Result
 
 fn judge(classes: &[StorageClass], spec: &Spec, driver: &str) -> Result<String, ClassError> {
     let name = |class: &StorageClass| class.metadata.name.clone().unwrap_or_default();
-    let there = || classes.iter().map(name).collect::<Vec<_>>().join(", ");
+    let present = || classes.iter().map(name).collect::<Vec<_>>().join(", ");
     let is_default = |class: &StorageClass| {
         let annotations = class.metadata.annotations.as_ref();
         let value = annotations.and_then(|annotations| annotations.get(claimcheck_model::DEFAULT_CLASS));
@@ -65,10 +65,10 @@ fn judge(classes: &[StorageClass], spec: &Spec, driver: &str) -> Result<String, 
         |class: &StorageClass| class.reclaim_policy.as_deref().is_some_and(|policy| policy != "Delete");
     let late = |class: &StorageClass| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
     let class = match &spec.class {
-        Some(wanted) => classes
+        Some(expected) => classes
             .iter()
-            .find(|class| name(class) == *wanted)
-            .ok_or_else(|| ClassError::Unknown { name: wanted.clone(), there: there() })?,
+            .find(|class| name(class) == *expected)
+            .ok_or_else(|| ClassError::Unknown { name: expected.clone(), present: present() })?,
         // The default class may belong to another driver, as on kind. A suitable one first, then the default.
         None => {
             let of_driver = classes.iter().filter(|class| class.provisioner == driver);
@@ -76,7 +76,7 @@ fn judge(classes: &[StorageClass], spec: &Spec, driver: &str) -> Result<String, 
                 |class: &StorageClass| keeps(class) || (late(class) && spec.pods_per_volume == 0);
             of_driver
                 .min_by_key(|class| (unsuitable(class), !is_default(class), name(class)))
-                .ok_or_else(|| ClassError::NoneOfDriver { driver: driver.to_owned(), there: there() })?
+                .ok_or_else(|| ClassError::NoneOfDriver { driver: driver.to_owned(), present: present() })?
         }
     };
     if keeps(class) {

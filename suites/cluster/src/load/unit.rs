@@ -126,7 +126,7 @@ impl LoadContext {
         let keys = |kind: Kind, names: &[String]| -> Vec<(Kind, ObjectKey)> {
             names.iter().map(|name| (kind, self.key(name))).collect()
         };
-        self.gone(&keys(Kind::Pod, &unit.pods)).await?;
+        self.deleted(&keys(Kind::Pod, &unit.pods)).await?;
         let volumes: Vec<String> = self.session.observer().look(|world| {
             let claims = unit.claims.iter().filter_map(|claim| world.claims.get(&self.key(claim)));
             claims.filter_map(|claim| claim.spec.as_ref()?.volume_name.clone()).collect()
@@ -135,7 +135,7 @@ impl LoadContext {
             .await?;
         let mut left = keys(Kind::Claim, &unit.claims);
         left.extend(volumes.into_iter().map(|name| (Kind::Volume, ObjectKey::cluster(name))));
-        self.gone(&left).await
+        self.deleted(&left).await
     }
 
     async fn pod(&self, name: &str, claims: &[String], node: Option<&str>) -> Result<()> {
@@ -179,20 +179,20 @@ impl LoadContext {
         Ok(node.await?)
     }
 
-    async fn gone(&self, objects: &[(Kind, ObjectKey)]) -> Result<()> {
+    async fn deleted(&self, objects: &[(Kind, ObjectKey)]) -> Result<()> {
         for (kind, key) in objects {
             let on = [Trigger::Object(*kind, key.clone())];
             let what = format!("{} {key} to be gone", kind.name());
-            let gone = self.session.observer().until(&what, self.spec.timeout, &on, |world| {
-                let there = match kind {
+            let deleted = self.session.observer().until(&what, self.spec.timeout, &on, |world| {
+                let present = match kind {
                     Kind::Claim => world.claims.get(key).is_some(),
                     Kind::Pod => world.pods.get(key).is_some(),
                     Kind::Volume => world.volumes.get(key).is_some(),
                     kind => unreachable!("a load creates no {}", kind.name()),
                 };
-                if there { Check::NotYet("it still exists".into()) } else { Check::Yes(()) }
+                if present { Check::NotYet("it still exists".into()) } else { Check::Yes(()) }
             });
-            gone.await?;
+            deleted.await?;
         }
         Ok(())
     }

@@ -37,17 +37,19 @@ pub(super) const ROWS: &[Case] = &[
         "none",
         Pattern::IMMEDIATE,
         &[Need::Disrupt, Need::Attach],
-        case!(node_gone),
+        case!(node_deleted),
     ),
 ];
 
 /// A driver that does not know the node has to answer ControllerUnpublishVolume with OK (CSI specification: "the plugin
 /// SHOULD return 0 OK"): the attacher repeats the call until then, and the volume stays attached.
-async fn node_gone(t: Arc<Fixture>) -> Result<()> {
+async fn node_deleted(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
     t.attach_to_deleted_node(&volume).await?;
-    t.attachments_gone(&volume).await.context("the volume stays attached to a node that does not exist")?;
+    t.attachments_deleted(&volume)
+        .await
+        .context("the volume stays attached to a node that does not exist")?;
     let output =
         t.output(&TestPod::run_to_completion("pod", &claim, "echo here > /data/who; cat /data/who")).await?;
     ensure!(output == "here", "the pod on another node read {output:?}");

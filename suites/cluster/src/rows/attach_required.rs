@@ -94,7 +94,7 @@ async fn declared_late(t: Arc<Fixture>) -> Result<()> {
     let spec = CSIDriverSpec { attach_required: Some(false), ..CSIDriverSpec::default() };
     t.declare(&driver, Some(spec)).await?;
     t.ready(&pod).await?;
-    t.attachments_gone(&volume).await?;
+    t.attachments_deleted(&volume).await?;
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await
 }

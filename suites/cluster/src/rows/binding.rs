@@ -106,8 +106,8 @@ async fn expect(t: &Fixture, claim: &Claim, volume: &str) -> Result<()> {
     Ok(())
 }
 
-async fn volumes(t: &Fixture, wanted: &[(&str, Value)]) -> Result<Vec<PersistentVolume>> {
-    let made = try_join_all(wanted.iter().map(|(name, spec)| t.static_volume(name, spec.clone()))).await?;
+async fn volumes(t: &Fixture, expected: &[(&str, Value)]) -> Result<Vec<PersistentVolume>> {
+    let made = try_join_all(expected.iter().map(|(name, spec)| t.static_volume(name, spec.clone()))).await?;
     for volume in &made {
         t.volume_in_phase(&volume.name_any(), "Available").await?;
     }
@@ -128,9 +128,9 @@ fn size(size: &str) -> Value {
 
 async fn smallest_that_fits(t: Arc<Fixture>) -> Result<()> {
     let sizes = [("small", "1Gi"), ("medium", "3Gi"), ("large", "10Gi")];
-    volumes(&t, &sizes.map(|(name, wanted)| (name, size(wanted)))).await?;
-    for (name, wanted, volume) in [("a", "2Gi", "medium"), ("b", "2Gi", "large"), ("c", "1Gi", "small")] {
-        let claim = t.manual_claim(name, wanted, json!({})).await?;
+    volumes(&t, &sizes.map(|(name, expected)| (name, size(expected)))).await?;
+    for (name, expected, volume) in [("a", "2Gi", "medium"), ("b", "2Gi", "large"), ("c", "1Gi", "small")] {
+        let claim = t.manual_claim(name, expected, json!({})).await?;
         expect(&t, &claim, volume).await?;
     }
     Ok(())
@@ -231,7 +231,7 @@ async fn lost(t: Arc<Fixture>) -> Result<()> {
     t.delete_volume(&name).await?;
     // As an administrator who removes the protection finalizer by force.
     t.patch_volume(&name, json!({ "metadata": { "finalizers": null } })).await?;
-    t.volume_gone(&name).await?;
+    t.volume_deleted(&name).await?;
     t.claim_in_phase(&claim, "Lost").await?;
     t.event_containing("claim", &["ClaimLost"], "Data on the volume is lost").await?;
     Ok(())
@@ -267,13 +267,13 @@ async fn controllers_were_away(t: Arc<Fixture>) -> Result<()> {
     t.static_volume("fits", json!({})).await?;
     t.static_volume("doomed", json!({})).await?;
     let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
-    let gone = t.manual_claim("gone", "1Gi", json!({})).await?;
+    let deleted = t.manual_claim("gone", "1Gi", json!({})).await?;
     t.delete_volume(&t.global("doomed")).await?;
-    t.delete_claim(&gone).await?;
+    t.delete_claim(&deleted).await?;
     t.disrupt(Victim::Controllers, Disruption::Start).await?;
     expect(&t, &claim, "fits").await?;
-    t.gone(Kind::Claim, &gone.name).await?;
-    t.volume_gone(&t.global("doomed")).await
+    t.deleted(Kind::Claim, &deleted.name).await?;
+    t.volume_deleted(&t.global("doomed")).await
 }
 
 async fn claim_binds_to_available_volume_on_scheduling(t: Arc<Fixture>) -> Result<()> {
@@ -319,7 +319,7 @@ async fn local_volume_freed(t: Arc<Fixture>) -> Result<()> {
     t.delete_claim(&claim).await?;
     t.volume_in_phase(&volume, "Released").await?;
     t.delete_volume(&volume).await?;
-    t.volume_gone(&volume).await?;
+    t.volume_deleted(&volume).await?;
     t.static_volume("local", local).await?;
     let output = t.ended(&waiting).await?;
     ensure!(output == "started", "unexpected pod output {output:?}");

@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Case] = &[
     capacity(
         "a pod is scheduled to a node with enough capacity for its volume",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        case!(where_there_is_room),
+        case!(with_capacity),
     ),
     capacity(
         "an Immediate PVC larger than the capacity stays Pending with event ProvisioningFailed",
@@ -84,7 +84,7 @@ async fn fits_nowhere(t: Arc<Fixture>) -> Result<()> {
     t.is_not_provisioned(&claim).await
 }
 
-async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
+async fn with_capacity(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
     let small =
         t.install_driver(Variant::Small, json!({ "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER })).await?;

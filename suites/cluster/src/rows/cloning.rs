@@ -142,9 +142,9 @@ async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
     let copy = t.claim_from("copy", VolumeSource::Claim(&other), &t.usual_size()).await?;
     t.bound(&copy).await?;
     t.delete_claim(&other).await?;
-    t.gone(Kind::Claim, &other.name).await?;
+    t.deleted(Kind::Claim, &other.name).await?;
     t.claim_remains(&claim).await.context("the source PVC was removed while a clone of it is pending")?;
     // Whether the clone would still be created is unspecified: upstream's provisioner rejects a source in deletion.
     t.remove_claim(&clone).await?;
-    t.gone(Kind::Claim, &claim.name).await
+    t.deleted(Kind::Claim, &claim.name).await
 }

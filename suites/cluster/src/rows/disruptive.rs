@@ -129,7 +129,7 @@ async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     deleted?;
     let seen = seen.context("the pod is gone although its volume is still mounted")?;
     ensure!(seen.metadata.deletion_timestamp.is_some(), "the deleted pod has no deletionTimestamp");
-    t.gone(Kind::Pod, &pod.name).await
+    t.deleted(Kind::Pod, &pod.name).await
 }
 
 async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
@@ -143,7 +143,7 @@ async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     // Also after a failure, since the next cases need the node.
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Start).await?;
     deleted?;
-    t.attachments_gone(&volume).await?;
+    t.attachments_deleted(&volume).await?;
     // Afterwards the volume is usable as usual.
     let output = t.output(&TestPod::run_to_completion("next", &claim, "cat /data/ticket").on(&node)).await?;
     ensure!(output == "here", "the next pod read {output:?}");
@@ -163,7 +163,7 @@ async fn controller_may_not_attach(t: Arc<Fixture>) -> Result<()> {
     let pod = waiting?;
     t.ready(&pod).await?;
     t.remove_pod(&pod).await?;
-    t.attachments_gone(&volume).await?;
+    t.attachments_deleted(&volume).await?;
     t.remove_claim(&claim).await
 }
 
@@ -195,7 +195,7 @@ pub(super) async fn moves_once_allowed(t: &Fixture, claim: &Claim, dead: &str, l
     t.event("next", "FailedAttachVolume").await?;
     t.taint_node(dead, &[json!({ "key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute" })])
         .await?;
-    t.gone(Kind::Pod, "pod").await?;
+    t.deleted(Kind::Pod, "pod").await?;
     let output = t.ended(&next).await?;
     ensure!(output == "here", "the next pod read {output:?}");
     Ok(())
@@ -253,7 +253,7 @@ async fn killed_during_detach(t: Arc<Fixture>) -> Result<()> {
     let output = t.ended(&second?).await?;
     ensure!(output == "here", "the second pod read {output:?}");
     t.remove_named_pod("second").await?;
-    t.attachments_gone(&volume).await?;
+    t.attachments_deleted(&volume).await?;
     t.remove_claim(&claim).await
 }
 

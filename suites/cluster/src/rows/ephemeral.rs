@@ -70,8 +70,8 @@ async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
     ensure!(owner.uid == pod.uid && owner.controller == Some(true), "the claim's owner is {owner:?}");
     let volume = t.bound(&claim).await?.metadata.name.unwrap_or_default();
     t.remove_pod(&pod).await?;
-    t.gone(Kind::Claim, &claim.name).await?;
-    t.volume_gone(&volume).await
+    t.deleted(Kind::Claim, &claim.name).await?;
+    t.volume_deleted(&volume).await
 }
 
 /// `processDeletingDependentsItem` in pkg/controller/garbagecollector/garbagecollector.go. kubectl and Kubernetes' own
@@ -82,7 +82,7 @@ async fn in_foreground(t: Arc<Fixture>) -> Result<()> {
     let claim = t.adopt_claim("pod-data").await?;
     let volume = t.bound(&claim).await?.metadata.name.unwrap_or_default();
     t.remove_pod_in_foreground(&pod, &claim).await?;
-    t.volume_gone(&volume).await
+    t.volume_deleted(&volume).await
 }
 
 async fn read_only(t: Arc<Fixture>) -> Result<()> {
@@ -111,10 +111,10 @@ async fn two_pods(t: Arc<Fixture>) -> Result<()> {
 
 async fn several(t: Arc<Fixture>) -> Result<()> {
     let script = "echo 1 > /v/first/file && echo 2 > /v/second/file && cat /v/*/file";
-    let wanted = Script::run_to_completion("pod", script)
+    let expected = Script::run_to_completion("pod", script)
         .volume("first", source(&t).await?)
         .volume("second", source(&t).await?);
-    let output = t.script_output(&wanted).await?;
+    let output = t.script_output(&expected).await?;
     ensure!(output == "1\n2", "unexpected pod output {output:?}");
     for name in ["pod-first", "pod-second"] {
         t.adopt_claim(name).await?;

@@ -184,8 +184,8 @@ async fn member_content_lost(t: Arc<Fixture>) -> Result<()> {
     t.snapshot_reports(&lost.name_any(), "VolumeSnapshotContent is missing").await?;
     t.remove_group(&group).await?;
     for (_, member) in &members {
-        t.gone(Kind::Snapshot, &member.name_any()).await?;
-        t.content_gone(member.content().unwrap_or_default()).await?;
+        t.deleted(Kind::Snapshot, &member.name_any()).await?;
+        t.content_deleted(member.content().unwrap_or_default()).await?;
     }
     Ok(())
 }
@@ -234,7 +234,7 @@ async fn retained(t: Arc<Fixture>) -> Result<()> {
     let member = t.content_of(&members[0].1).await?;
     let member = member.handle().context("the content of the member has no handle")?;
     t.delete_group(GROUP).await?;
-    t.gone(Kind::GroupSnapshot, GROUP).await?;
+    t.deleted(Kind::GroupSnapshot, GROUP).await?;
     let content = t.group_content_of(&group).await.context("the content was deleted")?;
     ensure!(content.metadata.deletion_timestamp.is_none(), "the content is being deleted");
     // With a new content that is retained as well: the group is deleted as a whole at the end.

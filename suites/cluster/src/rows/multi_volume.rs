@@ -135,9 +135,9 @@ async fn five_pods(t: Arc<Fixture>) -> Result<()> {
     let names: Vec<String> = (0..5).map(|n| format!("pod-{n}")).collect();
     let pods = names.iter().map(|name| {
         let script = format!("echo {name} > /data/{name}");
-        let wanted = TestPod::long_running(name, &claim, &script).on(&node);
+        let desired = TestPod::long_running(name, &claim, &script).on(&node);
         let t = &t;
-        async move { t.ready_pod(&wanted).await }
+        async move { t.ready_pod(&desired).await }
     });
     let pods = futures::future::try_join_all(pods).await?;
     let count =

@@ -96,10 +96,10 @@ async fn silent(t: Arc<Fixture>) -> Result<()> {
     let tolerated = json!({
         "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0,
     });
-    let wanted = Script::long_running("pod", "echo here > /v/data/ticket && sync")
+    let expected = Script::long_running("pod", "echo here > /v/data/ticket && sync")
         .volume("data", source(&claim))
         .spec(json!({ "nodeSelector": on(&dead), "tolerations": [tolerated] }));
-    let pod = t.script(&wanted).await?;
+    let pod = t.script(&expected).await?;
     t.ready(&pod).await?;
     t.disrupt(agent.clone(), Disruption::Stop).await?;
     let moved = moves_after_silence(&t, &pod, &claim, &dead, &living).await;
@@ -128,10 +128,10 @@ async fn killed_in_ownership(t: Arc<Fixture>) -> Result<()> {
     let published = t.balance_now().await?.all_calls(CsiMethod::NodePublishVolume);
     // The volume's root is changed last, so that this policy does not take a part for the whole.
     let context = json!({ "fsGroup": 4321, "fsGroupChangePolicy": "OnRootMismatch" });
-    let wanted = Script::run_to_completion("pod", "find /v/data ! -group 4321 | wc -l")
+    let expected = Script::run_to_completion("pod", "find /v/data ! -group 4321 | wc -l")
         .volume("data", source(&claim))
         .spec(json!({ "nodeSelector": on(&node), "securityContext": context }));
-    let pod = t.script(&wanted).await?;
+    let pod = t.script(&expected).await?;
     t.called_more_than(CsiMethod::NodePublishVolume, published).await?;
     t.disrupt(Victim::NodeAgent(node), Disruption::Kill).await?;
     let output = t.ended(&pod).await?;
@@ -178,7 +178,7 @@ async fn killed_while_terminating(t: Arc<Fixture>) -> Result<()> {
     let unpublished = t.balance_now().await?.all_calls(CsiMethod::NodeUnpublishVolume);
     ensure!(unpublished == 0, "NodeUnpublishVolume was called while the terminating pod still ran");
     t.output(&TestPod::run_to_completion("end", &claim, "touch /data/stop").on(&node)).await?;
-    t.gone(Kind::Pod, &pod.name).await?;
+    t.deleted(Kind::Pod, &pod.name).await?;
     t.called(CsiMethod::NodeUnpublishVolume).await
 }
 
@@ -197,18 +197,18 @@ async fn sub_paths_force_deleted(t: Arc<Fixture>) -> Result<()> {
             { "name": "host", "mountPath": "/v/host", "subPath": t.namespace() },
         ],
     }]);
-    let wanted = Script::long_running("pod", "echo here > /v/data/ticket; echo here > /v/host/ticket")
+    let expected = Script::long_running("pod", "echo here > /v/data/ticket; echo here > /v/host/ticket")
         .mounted("data", source(&claim), json!({ "subPath": "part" }))
         .mounted("host", host.clone(), part.clone())
         .spec(json!({ "nodeSelector": on(&node), "containers": main }));
-    let pod = t.script(&wanted).await?;
+    let pod = t.script(&expected).await?;
     t.ready(&pod).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
     let deleted = t.force_delete_pod(&pod).await;
     // Also after a failure, since the next cases need the node.
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Start).await?;
     deleted?;
-    t.attachments_gone(&volume).await?;
+    t.attachments_deleted(&volume).await?;
     let read = "before=$(cat /v/host/beat); sleep 1\n\
                 test \"$before\" = \"$(cat /v/host/beat)\" || echo runs\n\
                 cat /v/data/ticket /v/host/ticket; rm /v/host/*";

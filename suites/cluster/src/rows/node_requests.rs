@@ -64,9 +64,9 @@ async fn read_only_source(t: Arc<Fixture>) -> Result<()> {
     let first = t.claim_of_driver(&driver, "first", "1Mi").await?;
     let made = t.bound(&first).await?;
     t.delete_claim(&first).await?;
-    t.gone(Kind::Claim, &first.name).await?;
+    t.deleted(Kind::Claim, &first.name).await?;
     t.delete_volume(&made.name_any()).await?;
-    t.volume_gone(&made.name_any()).await?;
+    t.volume_deleted(&made.name_any()).await?;
 
     // The same volume of the driver again, with a source that an administrator wrote.
     let mut spec = json!(made.spec);

@@ -18,7 +18,7 @@ const fn kind(name: &'static str, upstream: &'static str, run: Run) -> Case {
     row(SUITE, name, upstream, Pattern::POD_LOCAL, &[], run)
 }
 
-const fn of_host(name: &'static str, upstream: &'static str, run: Run) -> Case {
+const fn host(name: &'static str, upstream: &'static str, run: Run) -> Case {
     row(SUITE, name, upstream, Pattern::POD_LOCAL, &[Need::HostPaths], run)
 }
 
@@ -56,16 +56,16 @@ pub(super) const ROWS: &[Case] = &[
         "Projected combined",
         case!(projected),
     ),
-    of_host("a hostPath volume gives access to a directory of the node", "HostPath", case!(host_path)),
-    of_host(
+    host("a hostPath volume gives access to a directory of the node", "HostPath", case!(host_path)),
+    host(
         "a hostPath volume of the wrong type is rejected with event FailedMount",
         "HostPathType",
         case!(host_path_type),
     ),
 ];
 
-async fn equal(t: &Fixture, wanted: &Script<'_>, expected: &str) -> Result<()> {
-    let output = t.script_output(wanted).await?;
+async fn equal(t: &Fixture, desired: &Script<'_>, expected: &str) -> Result<()> {
+    let output = t.script_output(desired).await?;
     ensure!(output == expected, "pod output {output:?} instead of {expected:?}");
     Ok(())
 }
@@ -79,10 +79,10 @@ async fn empty_dir(t: Arc<Fixture>) -> Result<()> {
     }]);
     let script = "test -z \"$(ls -A /v/dir)\" && echo from-init > /v/dir/from-init";
     // `staying` runs the script in an init container; the main container reads its file.
-    let wanted = Script::long_running("pod", script)
+    let expected = Script::long_running("pod", script)
         .volume("dir", json!({ "emptyDir": {} }))
         .spec(json!({ "containers": main, "restartPolicy": "Never" }));
-    equal(&t, &wanted, "from-init").await
+    equal(&t, &expected, "from-init").await
 }
 
 async fn empty_dir_in_memory(t: Arc<Fixture>) -> Result<()> {
@@ -125,11 +125,11 @@ async fn config_map_changes(t: Arc<Fixture>) -> Result<()> {
         "command": ["sh", "-c", script],
         "volumeMounts": [{ "name": "dir", "mountPath": "/v/dir" }, { "name": "map", "mountPath": "/v/map" }],
     }]);
-    let wanted = Script::long_running("pod", "cat /v/map/key > /v/dir/seen; echo >> /v/dir/seen")
+    let expected = Script::long_running("pod", "cat /v/map/key > /v/dir/seen; echo >> /v/dir/seen")
         .volume("map", source)
         .volume("dir", json!({ "emptyDir": {} }))
         .spec(json!({ "containers": main, "restartPolicy": "Never" }));
-    let pod = t.script(&wanted).await?;
+    let pod = t.script(&expected).await?;
     t.running(&pod).await?;
     t.update_config_map("map", json!({ "key": "new" })).await?;
     let output = t.ended(&pod).await?;
@@ -173,10 +173,10 @@ async fn downward_api(t: Arc<Fixture>) -> Result<()> {
         field("namespace", "metadata.namespace"),
         field("labels", "metadata.labels"),
     ]);
-    let wanted =
+    let expected =
         Script::run_to_completion("pod", "cd /v/me; cat name; echo; cat namespace; echo; cat labels")
             .volume("me", json!({ "downwardAPI": { "items": items } }));
-    equal(&t, &wanted, &format!("pod\n{}\napp=\"pod\"", t.namespace())).await
+    equal(&t, &expected, &format!("pod\n{}\napp=\"pod\"", t.namespace())).await
 }
 
 async fn projected(t: Arc<Fixture>) -> Result<()> {
@@ -188,19 +188,19 @@ async fn projected(t: Arc<Fixture>) -> Result<()> {
         { "secret": { "name": "secret" } },
         { "downwardAPI": { "items": name } },
     ]);
-    let wanted = Script::run_to_completion("pod", "cd /v/all; for f in *; do echo $f $(cat $f); done")
+    let expected = Script::run_to_completion("pod", "cd /v/all; for f in *; do echo $f $(cat $f); done")
         .volume("all", json!({ "projected": { "sources": sources } }));
-    equal(&t, &wanted, "name pod\nprivate two\npublic one").await
+    equal(&t, &expected, "name pod\nprivate two\npublic one").await
 }
 
 async fn host_path(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "hostPath": { "path": "/etc", "type": "Directory" } });
-    let wanted = Script::run_to_completion("pod", "test -s /v/host/passwd && echo there").mounted(
+    let expected = Script::run_to_completion("pod", "test -s /v/host/passwd && echo there").mounted(
         "host",
         source,
         json!({ "readOnly": true }),
     );
-    equal(&t, &wanted, "there").await
+    equal(&t, &expected, "there").await
 }
 
 async fn host_path_type(t: Arc<Fixture>) -> Result<()> {

@@ -205,7 +205,7 @@ async fn init_fails(t: Arc<Fixture>) -> Result<()> {
         phase(&pod)
     );
     ensure!(end(&pod, "main").is_err(), "the main container ran");
-    t.attachments_gone(&volume).await?;
+    t.attachments_deleted(&volume).await?;
     mounted_once(&t, &claim).await
 }
 
@@ -263,9 +263,9 @@ async fn never_before_sidecar(t: &Fixture) -> Result<()> {
     let mut sidecar = container("sidecar", "");
     sidecar["command"] = json!(["/no/such/program"]);
     sidecar["restartPolicy"] = json!("Always");
-    let mut wanted = pod("Never", empty_dir(), &[sidecar], &[container("main", "true")]);
-    wanted["metadata"]["name"] = json!("waiting");
-    let pod = t.pod_like(wanted).await?;
+    let mut expected = pod("Never", empty_dir(), &[sidecar], &[container("main", "true")]);
+    expected["metadata"]["name"] = json!("waiting");
+    let pod = t.pod_like(expected).await?;
     // The kubelet has reached the sidecar.
     t.event_containing("waiting", &["Failed"], "/no/such/program").await?;
     t.container_waits(&pod, "main").await?;
@@ -329,9 +329,9 @@ async fn fresh_empty_dir(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
     for _ in 0..2 {
         let main = container("main", "ls -A /data | wc -l > /dev/termination-log\ntouch /data/file");
-        let mut wanted = pod("Never", empty_dir(), &[], &[main]);
-        wanted["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
-        let pod = t.pod_like(wanted).await?;
+        let mut expected = pod("Never", empty_dir(), &[], &[main]);
+        expected["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+        let pod = t.pod_like(expected).await?;
         let found = t.ended(&pod).await?;
         ensure!(found == "0", "the pod found {found} files");
         t.remove_pod(&pod).await?;
@@ -438,11 +438,11 @@ async fn last_words(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let script = "trap 'echo bye > /data/bye; exit 0' TERM\necho armed\n\
                   while :; do sleep 3600 & wait $!; done";
-    let mut wanted = pod("Always", of(&claim), &[], &[container("main", script)]);
-    wanted["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+    let mut expected = pod("Always", of(&claim), &[], &[container("main", script)]);
+    expected["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
     // Sufficient for a shell on a busy machine.
-    wanted["spec"]["terminationGracePeriodSeconds"] = json!(20);
-    let pod = t.pod_like(wanted).await?;
+    expected["spec"]["terminationGracePeriodSeconds"] = json!(20);
+    let pod = t.pod_like(expected).await?;
     t.running(&pod).await?;
     let seen = t.follow(&pod, "main", 1).await?;
     ensure!(seen == ["armed"], "the first line of the pod's log is {seen:?}");
@@ -466,9 +466,9 @@ async fn named_node(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let mut main = container("main", "echo $NODE > /dev/termination-log");
     main["env"] = json!([{ "name": "NODE", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } }]);
-    let mut wanted = pod("Never", of(&claim), &[], &[main]);
-    wanted["spec"]["nodeName"] = json!(node);
-    let pod = t.pod_like(wanted).await?;
+    let mut expected = pod("Never", of(&claim), &[], &[main]);
+    expected["spec"]["nodeName"] = json!(node);
+    let pod = t.pod_like(expected).await?;
     let output = t.ended(&pod).await?;
     ensure!(output == node, "the pod ran on {output} instead of {node}");
     mounted_once(&t, &claim).await
@@ -481,9 +481,9 @@ async fn named_part(t: Arc<Fixture>) -> Result<()> {
         main["env"] =
             json!([{ "name": "ME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }]);
         main["volumeMounts"][0]["subPathExpr"] = json!("of-$(ME)");
-        let mut wanted = pod("Never", of(&claim), &[], &[main]);
-        wanted["metadata"]["name"] = json!(name);
-        let pod = t.pod_like(wanted).await?;
+        let mut expected = pod("Never", of(&claim), &[], &[main]);
+        expected["metadata"]["name"] = json!(name);
+        let pod = t.pod_like(expected).await?;
         t.ended(&pod).await?;
     }
     let output = t
@@ -499,7 +499,7 @@ async fn ended_gives_up(t: Arc<Fixture>) -> Result<()> {
     let first =
         t.pod(&TestPod::run_to_completion("first", &claim, "echo kept > /data/file").on(&nodes[0])).await?;
     t.ended(&first).await?;
-    t.attachments_gone(&t.bound(&claim).await?).await?;
+    t.attachments_deleted(&t.bound(&claim).await?).await?;
     // The first pod is not deleted, but its node has released the volume.
     let output =
         t.output(&TestPod::run_to_completion("second", &claim, "cat /data/file").on(&nodes[1])).await?;
@@ -513,9 +513,9 @@ async fn user(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let script = "touch /data/file\n\
                   { id -u; id -g; stat -c '%u %g' /data/file; } > /dev/termination-log";
-    let mut wanted = pod("Never", of(&claim), &[], &[container("main", script)]);
-    wanted["spec"]["securityContext"] = json!({ "runAsUser": 1000, "runAsGroup": 2000, "fsGroup": 3000 });
-    let pod = t.pod_like(wanted).await?;
+    let mut expected = pod("Never", of(&claim), &[], &[container("main", script)]);
+    expected["spec"]["securityContext"] = json!({ "runAsUser": 1000, "runAsGroup": 2000, "fsGroup": 3000 });
+    let pod = t.pod_like(expected).await?;
     let output = t.ended(&pod).await?;
     ensure!(output == "1000\n2000\n1000 3000", "unexpected pod output {output:?}");
     mounted_once(&t, &claim).await

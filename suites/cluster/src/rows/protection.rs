@@ -79,7 +79,7 @@ async fn no_new_pod(t: Arc<Fixture>) -> Result<()> {
     if t.node_of(&second).is_some() {
         t.remove_pod(&second).await?;
     }
-    t.gone(Kind::Claim, &claim.name).await
+    t.deleted(Kind::Claim, &claim.name).await
 }
 
 async fn completed_pod_unmounts(t: Arc<Fixture>) -> Result<()> {
@@ -88,7 +88,7 @@ async fn completed_pod_unmounts(t: Arc<Fixture>) -> Result<()> {
     t.delete_claim(&claim).await?;
     t.claim_remains(&claim).await.context("the claim is gone although its completed pod exists")?;
     t.remove_named_pod("pod").await?;
-    t.gone(Kind::Claim, &claim.name).await
+    t.deleted(Kind::Claim, &claim.name).await
 }
 
 async fn bound_volume_stays(t: Arc<Fixture>) -> Result<()> {
@@ -101,12 +101,12 @@ async fn bound_volume_stays(t: Arc<Fixture>) -> Result<()> {
     t.volume_remains(&volume).await.context("the volume is gone although a claim is bound to it")?;
     t.claim_in_phase(&claim, "Bound").await?;
     t.delete_claim(&claim).await?;
-    t.volume_gone(&volume).await
+    t.volume_deleted(&volume).await
 }
 
 async fn free_volume_goes(t: Arc<Fixture>) -> Result<()> {
     let volume = t.static_volume("volume", json!({})).await?.name_any();
     t.volume_in_phase(&volume, "Available").await?;
     t.delete_volume(&volume).await?;
-    t.volume_gone(&volume).await
+    t.volume_deleted(&volume).await
 }

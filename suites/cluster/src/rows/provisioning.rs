@@ -91,5 +91,5 @@ async fn claim_in_use_is_protected(t: Arc<Fixture>) -> Result<()> {
     t.delete_claim(&claim).await?;
     t.claim_remains(&claim).await.context("the claim is gone although a pod uses it")?;
     t.remove_pod(&pod).await?;
-    t.gone(claimcheck_informer::Kind::Claim, &claim.name).await
+    t.deleted(claimcheck_informer::Kind::Claim, &claim.name).await
 }

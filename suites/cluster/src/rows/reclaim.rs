@@ -68,7 +68,7 @@ async fn claimed(t: &Fixture) -> Result<(Claim, String)> {
 async fn dynamic_delete(t: Arc<Fixture>) -> Result<()> {
     let (claim, volume) = claimed(&t).await?;
     t.delete_claim(&claim).await?;
-    t.volume_gone(&volume).await?;
+    t.volume_deleted(&volume).await?;
     t.expect_calls(&[(CsiMethod::CreateVolume, 1), (CsiMethod::DeleteVolume, 1)]).await
 }
 
@@ -78,7 +78,7 @@ async fn retained_data(t: Arc<Fixture>) -> Result<()> {
     t.output(&TestPod::run_to_completion("writer", &first, "echo kept > /data/file")).await?;
     t.remove_named_pod("writer").await?;
     t.delete_claim(&first).await?;
-    t.gone(Kind::Claim, &first.name).await?;
+    t.deleted(Kind::Claim, &first.name).await?;
     t.volume_in_phase(&name, "Released").await?;
     t.patch_volume(&name, json!({ "spec": { "claimRef": null } })).await?;
     t.volume_in_phase(&name, "Available").await?;
@@ -98,7 +98,7 @@ async fn changed_to_delete(t: Arc<Fixture>) -> Result<()> {
     t.set_policy(&volume, "Retain").await?;
     t.set_policy(&volume, "Delete").await?;
     t.delete_claim(&claim).await?;
-    t.volume_gone(&volume).await
+    t.volume_deleted(&volume).await
 }
 
 async fn changed_when_released(t: Arc<Fixture>) -> Result<()> {
@@ -107,7 +107,7 @@ async fn changed_when_released(t: Arc<Fixture>) -> Result<()> {
     t.delete_claim(&claim).await?;
     t.volume_in_phase(&volume, "Released").await?;
     t.set_policy(&volume, "Delete").await?;
-    t.volume_gone(&volume).await?;
+    t.volume_deleted(&volume).await?;
     t.expect_calls(&[(CsiMethod::CreateVolume, 1), (CsiMethod::DeleteVolume, 1)]).await
 }
 
@@ -124,7 +124,7 @@ async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {
     ensure!(seen == "still", "the pod on the deleted volume reads and writes: {seen:?}");
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
-    t.volume_gone(&name).await?;
+    t.volume_deleted(&name).await?;
     t.expect_called(&t.balance().await?, CsiMethod::DeleteVolume, 1)
 }
 

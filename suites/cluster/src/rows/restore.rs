@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Case] = &[
     restore(
         "a snapshot can be restored after its source PVC is deleted",
         Pattern::IMMEDIATE,
-        case!(source_gone),
+        case!(source_deleted),
     ),
     restore(
         "several PVCs are restored from one snapshot at the same time",
@@ -160,13 +160,13 @@ async fn waits(t: Arc<Fixture>) -> Result<()> {
     expect(&t, &restored, "late").await
 }
 
-async fn source_gone(t: Arc<Fixture>) -> Result<()> {
+async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "kept").await?;
     t.taken("snapshot", &claim).await?;
     let volume = t.bound(&claim).await?.name_any();
     t.delete_claim(&claim).await?;
-    t.gone(Kind::Claim, &claim.name).await?;
-    t.gone_or_refused(&volume).await?;
+    t.deleted(Kind::Claim, &claim.name).await?;
+    t.deleted_or_refused(&volume).await?;
     let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "kept").await
 }
@@ -212,9 +212,9 @@ async fn in_doubt(t: Arc<Fixture>) -> Result<()> {
     let remains = t.snapshot_remains("snapshot", &claim, &t.global("delete")).await;
     remains.context("the snapshot was deleted during the restore")?;
     t.end_faults().await;
-    t.gone(Kind::Snapshot, "snapshot").await?;
+    t.deleted(Kind::Snapshot, "snapshot").await?;
     // The volume of the deleted claim has got an object, and is deleted with it.
-    t.volume_gone(&format!("pvc-{}", restored.uid)).await
+    t.volume_deleted(&format!("pvc-{}", restored.uid)).await
 }
 
 /// The waiting claim protects the snapshot (velero#8120).
@@ -229,10 +229,10 @@ async fn removed_with_namespace(t: Arc<Fixture>) -> Result<()> {
     // A namespace controller does so, too; --cluster envtest has none.
     t.delete_claim(&restored).await?;
     t.delete_claim(&claim).await?;
-    t.gone(Kind::Claim, &restored.name).await?;
-    t.gone(Kind::Claim, &claim.name).await?;
-    t.gone(Kind::Snapshot, "snapshot").await?;
-    t.content_gone(&content).await
+    t.deleted(Kind::Claim, &restored.name).await?;
+    t.deleted(Kind::Claim, &claim.name).await?;
+    t.deleted(Kind::Snapshot, "snapshot").await?;
+    t.content_deleted(&content).await
 }
 
 async fn read_by_many(t: Arc<Fixture>) -> Result<()> {

@@ -107,7 +107,7 @@ async fn delete_fails(t: Arc<Fixture>) -> Result<()> {
     let name = volume.metadata.name.unwrap_or_default();
     let message = t.volume_event(&name, "VolumeFailedDelete").await?;
     ensure!(message.contains("Internal"), "the Event message is {message:?}");
-    t.volume_gone(&name).await?;
+    t.volume_deleted(&name).await?;
     t.called(CsiMethod::DeleteVolume).await.context("the PV is gone although no DeleteVolume succeeded")
 }
 
@@ -130,7 +130,7 @@ async fn detach_fails(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, SCRIPT)).await?;
     t.fail_calls(&volume, CsiMethod::ControllerUnpublishVolume, Code::Internal, Some(2)).await?;
     t.remove_pod(&pod).await?;
-    t.attachments_gone(&volume).await?;
+    t.attachments_deleted(&volume).await?;
     t.injected_times(CsiMethod::ControllerUnpublishVolume, 2).await?;
     t.called(CsiMethod::ControllerUnpublishVolume)
         .await
@@ -183,8 +183,8 @@ async fn unstaged_after(t: &Fixture, code: Code) -> Result<u64> {
     // A kubelet also emits FailedMount before the call, while its caches lack the claim or a ConfigMap.
     t.event_containing("pod", &["FailedMount"], &format!("{code:?}")).await?;
     t.delete_pod(&pod).await?;
-    t.gone(Kind::Pod, "pod").await?;
-    t.attachments_gone(&volume).await?;
+    t.deleted(Kind::Pod, "pod").await?;
+    t.attachments_deleted(&volume).await?;
     t.end_faults().await;
     t.remove_claim(&claim).await?;
     Ok(t.balance().await?.calls.get(&CsiMethod::NodeUnstageVolume).copied().unwrap_or_default())
@@ -214,7 +214,7 @@ async fn unpublish_fails(t: Arc<Fixture>) -> Result<()> {
         "the pod was replaced although its volume is still published"
     );
     t.end_faults().await;
-    t.gone(Kind::Pod, &pod.name).await?;
+    t.deleted(Kind::Pod, &pod.name).await?;
     t.called(CsiMethod::NodeUnpublishVolume).await?;
     let calls = t.balance_now().await?.calls.get(&CsiMethod::NodeUnpublishVolume).copied();
     ensure!(calls == Some(1), "unpublished {calls:?} times after the failure");

@@ -62,12 +62,12 @@ async fn ready_pod(t: &Fixture, driver: &InstalledDriver) -> Result<(Pod, Claim)
     t.service_account().await?;
     let claim = t.claim_of_driver(driver, "claim", "1Mi").await?;
     let source = json!({ "persistentVolumeClaim": { "claimName": claim.name } });
-    let wanted =
+    let expected =
         Script::long_running("pod", "echo here > /v/data/file && test \"$(cat /v/data/file)\" = here")
             .volume("data", source)
             // A token is issued to pods of its account only; not every cluster sets this by default.
             .spec(json!({ "serviceAccountName": "default" }));
-    let pod = t.script(&wanted).await?;
+    let pod = t.script(&expected).await?;
     t.ready(&pod).await?;
     Ok((pod, claim))
 }

@@ -54,12 +54,12 @@ pub(super) const ROWS: &[Case] = &[
     snapshot(
         "a snapshot of a generic ephemeral volume can be restored after the pod is deleted",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        case!(of_ephemeral),
+        case!(ephemeral_volume),
     ),
     snapshot(
         "a snapshot reports an error until its source PVC is Bound",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
-        case!(of_unbound),
+        case!(unbound_claim),
     ),
     snapshot(
         "a snapshot reports an error until its VolumeSnapshotClass exists",
@@ -233,7 +233,7 @@ async fn in_use(t: Arc<Fixture>) -> Result<()> {
     expect(&t, &restored, "before").await
 }
 
-async fn of_ephemeral(t: Arc<Fixture>) -> Result<()> {
+async fn ephemeral_volume(t: Arc<Fixture>) -> Result<()> {
     let spec = json!({
         "accessModes": t.access_modes(),
         "storageClassName": t.class().await?,
@@ -246,12 +246,12 @@ async fn of_ephemeral(t: Arc<Fixture>) -> Result<()> {
     let claim = t.adopt_claim("pod-data").await?;
     t.taken_in_use("snapshot", &claim).await?;
     t.remove_pod(&pod).await?;
-    t.gone(Kind::Claim, &claim.name).await?;
+    t.deleted(Kind::Claim, &claim.name).await?;
     let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "mine").await
 }
 
-async fn of_unbound(t: Arc<Fixture>) -> Result<()> {
+async fn unbound_claim(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let class = t.snapshot_class(Policy::Delete).await?;
     t.snapshot("snapshot", &claim, &class).await?;
@@ -298,7 +298,7 @@ async fn used(t: Arc<Fixture>) -> Result<()> {
     t.event("snapshot", "SnapshotDeletePending").await?;
     t.snapshot_remains("snapshot", &claim, &t.global("delete")).await?;
     t.remove_claim(&restored).await?;
-    t.gone(Kind::Snapshot, "snapshot").await
+    t.deleted(Kind::Snapshot, "snapshot").await
 }
 
 async fn many(t: Arc<Fixture>) -> Result<()> {
@@ -362,6 +362,6 @@ async fn delete_fails(t: Arc<Fixture>) -> Result<()> {
     t.delete_snapshot("snapshot").await?;
     let message = t.volume_event(&content.name_any(), "SnapshotDeleteError").await?;
     ensure!(message.contains("Failed to delete snapshot"), "the Event message is {message:?}");
-    t.content_gone(&content.name_any()).await?;
-    t.gone(Kind::Snapshot, "snapshot").await
+    t.content_deleted(&content.name_any()).await?;
+    t.deleted(Kind::Snapshot, "snapshot").await
 }

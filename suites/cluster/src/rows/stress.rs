@@ -46,7 +46,7 @@ async fn deleted_at_once(t: Arc<Fixture>) -> Result<()> {
         let claim = t.claim(name).await?;
         t.remove_claim(&claim).await?;
         // It may get an object only after its claim is deleted: then the check for leaks finds it.
-        t.volume_gone(&format!("pvc-{}", claim.uid)).await
+        t.volume_deleted(&format!("pvc-{}", claim.uid)).await
     }))
     .await
     .map(drop)
@@ -93,5 +93,5 @@ async fn used(t: &Fixture, claim: &Claim, script: &str) -> Result<()> {
     let pod = t.ready_pod(&TestPod::long_running(&claim.name, claim, script)).await?;
     let volume = t.bound(claim).await?;
     t.remove_pod(&pod).await?;
-    t.attachments_gone(&volume).await
+    t.attachments_deleted(&volume).await
 }

@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Case] = &[
         "subPath",
         Pattern::IMMEDIATE,
         &[Need::Capability(Capability::Multipods)],
-        case!(directory_gone),
+        case!(directory_deleted),
     ),
 ];
 
@@ -115,7 +115,7 @@ async fn dots(t: Arc<Fixture>) -> Result<()> {
     Ok(())
 }
 
-async fn directory_gone(t: Arc<Fixture>) -> Result<()> {
+async fn directory_deleted(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let running = Script::long_running("pod", "echo here > /v/data/file").mounted(
         "data",

@@ -58,7 +58,7 @@ const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
 fn zone_of(volume: &PersistentVolume) -> Option<&str> {
     let terms = &volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?.node_selector_terms;
     let [term] = &terms[..] else { return None };
-    let zones = term.match_expressions.iter().flatten().find(|wanted| wanted.key == ZONE)?;
+    let zones = term.match_expressions.iter().flatten().find(|expected| expected.key == ZONE)?;
     let [zone] = &zones.values.as_ref()?[..] else { return None };
     Some(zone)
 }

@@ -199,15 +199,15 @@ impl Before {
     /// is added to it, too. A volume of the driver's default may be a directory of a larger file system: then no pod sees
     /// its size.
     fn check(&self, size: &str, seen: i64) -> Result<()> {
-        let wanted = quantity::parse(size).context("not a size")?;
+        let expected = quantity::parse(size).context("not a size")?;
         let is_visible = self.fs != FsType::Default || self.seen <= self.capacity;
         let least = match self.fs {
-            FsType::Block => wanted,
-            _ => self.seen + (wanted - self.capacity) / 100 * ADDED_PERCENT,
+            FsType::Block => expected,
+            _ => self.seen + (expected - self.capacity) / 100 * ADDED_PERCENT,
         };
         ensure!(
             !is_visible || seen >= least,
-            "after the expansion from {} to {wanted} bytes, the pod sees {seen} bytes instead of at least {least}; \
+            "after the expansion from {} to {expected} bytes, the pod sees {seen} bytes instead of at least {least}; \
              before, it saw {}",
             self.capacity,
             self.seen
@@ -240,7 +240,7 @@ async fn unused(t: Arc<Fixture>) -> Result<()> {
     let before = Before::of(&t, &claim, &written).await?;
     t.remove_named_pod("writer").await?;
     let volume = t.bound(&claim).await?;
-    t.attachments_gone(&volume).await?;
+    t.attachments_deleted(&volume).await?;
     let volume = volume.metadata.name.unwrap_or_default();
     t.grow(&claim).await?;
     t.volume_has(&volume, &t.larger_size()).await?;
@@ -302,7 +302,7 @@ async fn twice(t: Arc<Fixture>) -> Result<()> {
     let before = Before::of(&t, &claim, &written).await?;
     t.remove_named_pod("writer").await?;
     let volume = t.bound(&claim).await?;
-    t.attachments_gone(&volume).await?;
+    t.attachments_deleted(&volume).await?;
     t.grow(&claim).await?;
     t.resize(&claim, &t.times_usual(3)).await?;
     // The second resize may have to wait until a node has completed the first, and the controller's part of it until no
@@ -334,7 +334,7 @@ async fn ephemeral(t: Arc<Fixture>) -> Result<()> {
     t.grown(&claim, &t.larger_size()).await?;
     before.check(&t.larger_size(), seen_size(&t.probed(&pod).await?)?)?;
     t.remove_pod(&pod).await?;
-    t.gone(Kind::Claim, &claim.name).await
+    t.deleted(Kind::Claim, &claim.name).await
 }
 
 async fn controller_fails(t: Arc<Fixture>) -> Result<()> {

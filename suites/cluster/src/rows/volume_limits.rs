@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Case] = &[
         "volumeLimits",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
         &[Need::Nodes(2), Need::Variant(Variant::Limited), Need::Capability(Capability::VolumeLimits)],
-        case!(where_there_is_room),
+        case!(with_capacity),
     ),
     row(
         SUITE,
@@ -94,7 +94,7 @@ async fn beyond_the_limit(t: Arc<Fixture>) -> Result<()> {
     Ok(())
 }
 
-async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
+async fn with_capacity(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
     let limited =
         t.install_driver(Variant::Limited, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await?;

@@ -230,7 +230,7 @@ async fn protected(t: Arc<Fixture>) -> Result<()> {
     t.attributes_class_remains(&silver, &class(&t, "unused", "100").await?).await?;
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await?;
-    t.attributes_class_is_gone(&silver).await
+    t.attributes_class_is_deleted(&silver).await
 }
 
 async fn many(t: Arc<Fixture>) -> Result<()> {

@@ -19,7 +19,7 @@ pub enum Content {
 
 impl Content {
     /// The backend of a class, by its name in `manifests/classes` or its parameters.
-    pub fn of_class(name: Option<&str>, parameters: &BTreeMap<String, String>) -> Self {
+    pub fn from_class(name: Option<&str>, parameters: &BTreeMap<String, String>) -> Self {
         let named = |kind: Kind| {
             let class = format!("claimcheck-{kind}");
             name.is_some_and(|name| name == class || name == format!("{class}-late"))

@@ -56,7 +56,7 @@ fn read(draft: &Draft) -> File {
 fn the_builtin_driver_as_it_is_written() {
     let options =
         DriverOptions { class: ClassOption::Existing("claimcheck-image".into()), ..DriverOptions::default() };
-    let content = Content::of_class(Some("claimcheck-image"), &BTreeMap::new());
+    let content = Content::from_class(Some("claimcheck-image"), &BTreeMap::new());
     let written = draft(&builtin_driver(), &options, Some(content));
     assert_eq!(read(&written), written.file);
     insta::assert_snapshot!("ours_image", written.to_string());
@@ -117,7 +117,7 @@ fn a_class_with_parameters_is_read_again() {
 fn the_content_of_a_class_is_known_by_its_name_or_its_parameters() {
     let of = |name, kind: Option<&str>| {
         let parameters = kind.map(|kind| ("kind".to_owned(), kind.to_owned())).into_iter().collect();
-        Content::of_class(name, &parameters)
+        Content::from_class(name, &parameters)
     };
     assert_eq!(of(None, None), Content::Either);
     assert_eq!(of(Some("standard"), None), Content::Either);

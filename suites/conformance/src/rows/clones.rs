@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::CREATE_TWICE])
         .needs(&[CLONE, CREATE, Need::Files, CLONES, CREATE_AGAIN, SAME_DATA])
         .each(),
-    Row::new("CreateVolume from a clone copies its data", spec::CLONE, case!(of_a_clone)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
+    Row::new("CreateVolume from a clone copies its data", spec::CLONE, case!(clone_of_a_clone)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("CreateVolume from a volume with a larger size succeeds or returns OutOfRange", spec::LARGER_COPY, case!(larger)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("CreateVolume from a volume with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(smaller)).needs(&[CLONE, CREATE, CLONES]),
 ];
@@ -117,7 +117,7 @@ async fn created_again(f: &Fixture) -> Result<()> {
     f.keeps_its_data(request, async || Ok(())).await
 }
 
-async fn of_a_clone(f: &Fixture) -> Result<()> {
+async fn clone_of_a_clone(f: &Fixture) -> Result<()> {
     let source = f.holding("handed on").await?;
     let clone = cloned(f, &source.volume_id).await?;
     f.must_still_hold(&cloned(f, &clone.volume_id).await?, "handed on", "in a clone of a clone").await

@@ -314,7 +314,7 @@ async fn create_many(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-async fn gone(f: &Fixture, volume: &str) -> Result<()> {
+async fn check_deleted(f: &Fixture, volume: &str) -> Result<()> {
     settled(f, || f.delete_volume(f.delete_request(volume)))
         .await
         .works("DeleteVolume after concurrent calls")?;
@@ -325,7 +325,7 @@ async fn delete(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?;
     let id = &volume.volume_id;
     raced(f, "DeleteVolume", at_once(CROWD, || f.delete_volume(f.delete_request(id))).await, &[])?;
-    gone(f, id).await?;
+    check_deleted(f, id).await?;
     must_be_deleted(f, &volume, "after concurrent DeleteVolume calls").await
 }
 
@@ -364,7 +364,7 @@ async fn detach(f: &Fixture) -> Result<()> {
     let calls = at_once(CROWD, || f.controller_unpublish_volume(request.clone())).await;
     raced(f, "ControllerUnpublishVolume", calls, &[])?;
     f.must_be_detached(&placed.volume, "after concurrent ControllerUnpublishVolume calls").await?;
-    gone(f, placed.id()).await
+    check_deleted(f, placed.id()).await
 }
 
 async fn attach_detach(f: &Fixture) -> Result<()> {
@@ -388,7 +388,7 @@ async fn attach_detach(f: &Fixture) -> Result<()> {
     down.works("ControllerUnpublishVolume after concurrent calls")?;
     let what = "after concurrent ControllerPublishVolume and ControllerUnpublishVolume calls";
     f.must_be_detached(&volume, what).await?;
-    gone(f, &volume.volume_id).await
+    check_deleted(f, &volume.volume_id).await
 }
 
 async fn attach_delete(f: &Fixture) -> Result<()> {
@@ -517,7 +517,7 @@ async fn expand_delete(f: &Fixture) -> Result<()> {
         f.delete_volume(f.delete_request(&volume))
     );
     raced(f, "ControllerExpandVolume and DeleteVolume", vec![grown.map(drop), deleted.map(drop)], NOT_FOUND)?;
-    gone(f, &volume).await?;
+    check_deleted(f, &volume).await?;
     if f.controller_expand_volume(f.expand_request(&f.unknown_volume())).await.is_ok() {
         return Ok(());
     }
@@ -565,7 +565,7 @@ async fn snapshot(f: &Fixture) -> Result<()> {
 async fn delete_snapshot(f: &Fixture) -> Result<()> {
     let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
     let calls = at_once(CROWD, || f.delete_snapshot(f.delete_snapshot_request(&snapshot))).await;
-    of_snapshots(f, raced(f, "DeleteSnapshot", calls, &[]))?;
+    snapshot_answers(f, raced(f, "DeleteSnapshot", calls, &[]))?;
     must_not_restore(f, &snapshot, "after concurrent DeleteSnapshot calls").await
 }
 
@@ -580,7 +580,7 @@ async fn must_not_restore(f: &Fixture, snapshot: &str, what: &str) -> Result<()>
 }
 
 /// A driver that does not expect concurrent calls for a snapshot fails in each of them.
-fn of_snapshots<T>(f: &Fixture, answers: Result<T>) -> Result<T> {
+fn snapshot_answers<T>(f: &Fixture, answers: Result<T>) -> Result<T> {
     answers.map_err(|error| f.or_reported(Effect::SnapshotsAtOnce, error))
 }
 
@@ -597,9 +597,9 @@ async fn snapshot_undo(f: &Fixture) -> Result<()> {
             f.delete_snapshot(f.delete_snapshot_request(&taken.snapshot_id))
         );
         let answers = vec![again.map(drop), deleted.map(drop)];
-        of_snapshots(f, raced(f, "CreateSnapshot and DeleteSnapshot", answers, &[]))?;
+        snapshot_answers(f, raced(f, "CreateSnapshot and DeleteSnapshot", answers, &[]))?;
         let settled = settled(f, || f.create_snapshot(request.clone())).await;
-        of_snapshots(f, settled.works("CreateSnapshot after concurrent calls"))?;
+        snapshot_answers(f, settled.works("CreateSnapshot after concurrent calls"))?;
     }
     let snapshot = f.snapshot_as(request).await?;
     let restored = f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?;
@@ -627,7 +627,7 @@ async fn snapshot_source_once(f: &Fixture) -> Result<()> {
     let answers = vec![taken.map(drop), deleted.map(drop)];
     let answers =
         raced(f, "CreateSnapshot and DeleteVolume", answers, &[Code::NotFound, Code::FailedPrecondition]);
-    of_snapshots(f, answers)?;
+    snapshot_answers(f, answers)?;
     if !is_deleted {
         remains(f, source, "DeleteVolume, concurrent with CreateSnapshot").await?;
     }

@@ -409,13 +409,13 @@ async fn short_ids(f: &Fixture) -> Result<()> {
 
 const OUT_OF_RANGE: &[Code] = &[Code::OutOfRange, Code::InvalidArgument];
 
-fn of_size(f: &Fixture, required_bytes: i64, limit_bytes: i64) -> CreateVolumeRequest {
+fn sized(f: &Fixture, required_bytes: i64, limit_bytes: i64) -> CreateVolumeRequest {
     let capacity_range = Some(CapacityRange { required_bytes, limit_bytes });
     CreateVolumeRequest { capacity_range, ..f.create_request() }
 }
 
 async fn refused_range(f: &Fixture, required: i64, limit: i64, what: &str) -> Result<()> {
-    let answer = f.create_volume(of_size(f, required, limit)).await;
+    let answer = f.create_volume(sized(f, required, limit)).await;
     f.warn_of_other_code(&answer, what, Code::OutOfRange);
     answer.refused(what, OUT_OF_RANGE)
 }
@@ -434,7 +434,7 @@ impl Fixture {
 async fn negative_limit(f: &Fixture) -> Result<()> {
     let size = f.config().volume_size;
     let (crossed, negative) =
-        (f.create_volume(of_size(f, size, size / 2)).await, f.create_volume(of_size(f, -1, 0)).await);
+        (f.create_volume(sized(f, size, size / 2)).await, f.create_volume(sized(f, -1, 0)).await);
     if both(crossed.refused("", OUT_OF_RANGE), negative.refused("", OUT_OF_RANGE)).is_err() {
         return Err(skip(
             "CreateVolume does not validate capacity_range: see controller_create::CreateVolume with an \

@@ -209,13 +209,13 @@ fn ensure_that(holds: bool, error: &str) -> Result<()> {
 async fn another(f: &Fixture) -> Result<()> {
     let name = f.name();
     let request = CreateVolumeRequest { name: format!("{name}-a"), ..f.create_request() };
-    let gone = f.make(request).await?;
+    let deleted = f.make(request).await?;
     let mut others = Vec::new();
     for name in [f.name(), name.clone(), format!("{name}-a1")] {
         let volume = f.make(CreateVolumeRequest { name: name.clone(), ..f.create_request() }).await?;
         others.push(if f.has(Need::Files) { (f.put(volume, &name).await?, name) } else { (volume, name) });
     }
-    f.delete_volume(f.delete_request(&gone.volume_id)).await.works("DeleteVolume")?;
+    f.delete_volume(f.delete_request(&deleted.volume_id)).await.works("DeleteVolume")?;
     // The longest name first: the call that withdraws one volume may affect others, too, which another row reports.
     for (volume, name) in others.iter().rev() {
         if f.has(Need::Files) {

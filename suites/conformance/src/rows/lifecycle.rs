@@ -169,11 +169,11 @@ async fn up_and_down(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.withdraw(&placed).await?;
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
-    is_gone(f, &placed.volume).await.breaks(spec::DELETE)
+    is_deleted(f, &placed.volume).await.breaks(spec::DELETE)
 }
 
 /// Checks that a deleted volume no longer exists, if the driver knows which volumes exist.
-async fn is_gone(f: &Fixture, volume: &Volume) -> Result<()> {
+async fn is_deleted(f: &Fixture, volume: &Volume) -> Result<()> {
     // Other cases check the code of the error.
     let is_missing = async |volume: &Volume| validate(f, volume).await.is_err();
     if !is_missing(&Volume { volume_id: f.unknown_volume(), ..volume.clone() }).await {

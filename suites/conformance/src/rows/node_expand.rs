@@ -99,8 +99,8 @@ async fn elsewhere(f: &Fixture) -> Result<()> {
     if let Err(status) = &answer
         && !codes.contains(&status.code())
     {
-        let there = f.node_expand_volume(f.node_expand_request(&placed)).await;
-        if there.is_err_and(|other| other.code() == status.code()) {
+        let present = f.node_expand_volume(f.node_expand_request(&placed)).await;
+        if present.is_err_and(|other| other.code() == status.code()) {
             return Err(skip("NodeExpandVolume before ControllerExpandVolume fails at any path"));
         }
     }

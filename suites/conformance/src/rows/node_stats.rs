@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::STATS_TOTAL])
         .needs(&[STATS, CREATE, MOUNTS])
         .each(),
-    Row::new("NodeGetVolumeStats returns the size of the volume", spec::STATS_TRUE, case!(of_this))
+    Row::new("NodeGetVolumeStats returns the size of the volume", spec::STATS_TRUE, case!(this_volume))
         .needs(&[STATS, CREATE, Need::Files, MOUNTS])
         .each(),
     Row::new(
@@ -259,7 +259,7 @@ async fn expanded(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-async fn of_this(f: &Fixture) -> Result<()> {
+async fn this_volume(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let Some(usage) = bytes(f, &placed).await? else { return Ok(()) };
     let (total, seen) = (usage.total.unsigned_abs(), f.bytes(&placed).await?);

@@ -159,7 +159,7 @@ pub(super) const ROWS: &[Row] = &[
     .each()
     .alone(Alone::ChecksRun)
     .prepare(case!(unused::written)),
-    Row::new("Probe after all other cases succeeds", spec::SERVICE, case!(still_there))
+    Row::new("Probe after all other cases succeeds", spec::SERVICE, case!(still_present))
         .also(&[spec::PROBE])
         .alone(Alone::ChecksRun),
 ];
@@ -841,7 +841,7 @@ async fn no_details(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-async fn still_there(f: &Fixture) -> Result<()> {
+async fn still_present(f: &Fixture) -> Result<()> {
     f.probe(v1::ProbeRequest {}).await.works("Probe after all other cases")?;
     if f.has(CREATE) && f.has(Need::Files) {
         let placed = f.up().await?;

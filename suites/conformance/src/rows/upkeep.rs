@@ -140,8 +140,8 @@ async fn no_loop(f: &Fixture) -> Result<()> {
     f.stage(&placed).await?;
     let file = backing_file(f, &placed).await?;
     let expected = made.iter().filter(|found| **found == file).count();
-    let gone = f.node_unstage_volume(f.unstage_request(&placed)).await;
-    gone.works("NodeUnstageVolume")?;
+    let deleted = f.node_unstage_volume(f.unstage_request(&placed)).await;
+    deleted.works("NodeUnstageVolume")?;
     let mut last = "NodeUnstageVolume";
     if attached(&file)? > expected && f.attaches() {
         // ControllerPublishVolume attached the device to the node.

@@ -168,7 +168,10 @@ fn driver(options: ClusterOptions, config: Option<Arc<TestDriver>>) -> Result<Dr
         });
     };
     let (command, controller) = match (deployment.driver, options.driver) {
-        (Some(_), DriverCommand::Exec(_) | DriverCommand::Ourselves(_) | DriverCommand::Sabotaged { .. }) => {
+        (
+            Some(_),
+            DriverCommand::Exec(_) | DriverCommand::OwnProgram(_) | DriverCommand::Sabotaged { .. },
+        ) => {
             return Err(ClusterArgsError::TwoDrivers { argument: "--driver" });
         }
         (Some(_), DriverCommand::Builtin) if options.driver_controller.is_some() => {

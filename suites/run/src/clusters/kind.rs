@@ -193,7 +193,7 @@ impl KindTarget {
         let component_image = self.components.image(self.options.base_image.clone());
         Ok(KindEnvironment {
             tools: Tools::from_environment(),
-            store: Store::of_user()?,
+            store: Store::for_user()?,
             images: std::iter::once(component_image).chain(loaded).collect(),
             logs: folder.cluster_dir()?,
             kubeconfig: folder.kubeconfig(),

@@ -93,9 +93,9 @@ impl ClusterTarget {
         let cluster = self.place.start(folder, instrumentation).await?;
         match self.config() {
             Some(config) if config.name() != cluster.driver_name() => {
-                let (wanted, is) = (config.name().to_owned(), cluster.driver_name().to_owned());
+                let (expected, is) = (config.name().to_owned(), cluster.driver_name().to_owned());
                 cluster.down(true).await;
-                bail!("DriverInfo.Name of --driver-config is {wanted}, but GetPluginInfo returns {is}")
+                bail!("DriverInfo.Name of --driver-config is {expected}, but GetPluginInfo returns {is}")
             }
             Some(_) | None => Ok(cluster),
         }

@@ -129,7 +129,7 @@ fn the_observers_are_where_the_timeline_looks_for_them() {
 }
 
 /// Whether labels fit a pod's affinity to nodes: all of its terms are of `NotIn`.
-fn is_wanted_on(pod: &Value, (label, value): (&str, &str)) -> bool {
+fn is_expected_on(pod: &Value, (label, value): (&str, &str)) -> bool {
     let required = &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
     let [term] = &required.as_array().unwrap()[..] else { panic!("{required}") };
     term["matchExpressions"].as_array().unwrap().iter().all(|expression| {
@@ -145,11 +145,11 @@ fn pods_are_wanted_on_the_nodes_that_are_waited_for() {
             let (title, pod) = (name_of(object), &object["spec"]["template"]["spec"]);
             assert_eq!(pod["nodeSelector"], json!({ "kubernetes.io/os": "linux" }), "{title}");
             for label in nodes::VIRTUAL {
-                assert!(!is_wanted_on(pod, label), "{title}: {label:?}");
+                assert!(!is_expected_on(pod, label), "{title}: {label:?}");
             }
             for label in nodes::LEFT_OUT {
                 assert_eq!(
-                    is_wanted_on(pod, label),
+                    is_expected_on(pod, label),
                     title == "DaemonSet claimcheck-observe",
                     "{title}: {label:?}"
                 );

@@ -111,14 +111,14 @@ fn kubectl_reads_them_as_we_do() {
 fn names_and_labels_agree() {
     for options in all() {
         let (overlay, objects) = (options.overlay(), values(&options));
-        let there: BTreeSet<String> = objects.iter().map(name_of).collect();
-        assert_eq!(there.len(), objects.len(), "{overlay}: duplicate name");
+        let present: BTreeSet<String> = objects.iter().map(name_of).collect();
+        assert_eq!(present.len(), objects.len(), "{overlay}: duplicate name");
         for object in &objects {
             let title = name_of(object);
             assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/part-of"], "claimcheck", "{title}");
             for subject in object["subjects"].as_array().into_iter().flatten() {
                 assert!(
-                    there.contains(&name_of(&json!({ "kind": "ServiceAccount", "metadata": subject }))),
+                    present.contains(&name_of(&json!({ "kind": "ServiceAccount", "metadata": subject }))),
                     "{title}"
                 );
             }
@@ -126,7 +126,7 @@ fn names_and_labels_agree() {
             // OpenShift brings its own.
             if let Some(role) = role.filter(|role| role["name"] != "system:openshift:scc:privileged") {
                 assert!(
-                    there.contains(&name_of(&json!({ "kind": role["kind"], "metadata": role }))),
+                    present.contains(&name_of(&json!({ "kind": role["kind"], "metadata": role }))),
                     "{title}"
                 );
             }
@@ -138,7 +138,7 @@ fn names_and_labels_agree() {
                 continue;
             }
             let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
-            assert!(there.contains(&format!("ServiceAccount {account}")), "{title}");
+            assert!(present.contains(&format!("ServiceAccount {account}")), "{title}");
             let selected = object["spec"]["selector"]["matchLabels"].as_object().unwrap();
             let labels = &pod["metadata"]["labels"];
             assert!(selected.iter().all(|(name, value)| labels[name] == *value), "{title}");
@@ -174,7 +174,7 @@ fn names_and_labels_agree() {
     let selected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
     let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
     let of_name =
-        |name: &&Value| [CONTROLLERS, NODE].iter().any(|wanted| name["metadata"]["name"] == *wanted);
+        |name: &&Value| [CONTROLLERS, NODE].iter().any(|expected| name["metadata"]["name"] == *expected);
     let workloads: Vec<_> =
         installed.iter().filter(|object| object["spec"]["template"].is_object()).filter(of_name).collect();
     assert_eq!(workloads.len(), 2, "controllers and drivers are scraped");

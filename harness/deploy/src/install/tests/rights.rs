@@ -132,10 +132,10 @@ fn upstreams_sidecars_have_the_rights_of_their_version() {
         let owned = |(group, resource, verbs): (&str, &str, &[&str])| {
             (group.to_owned(), resource.to_owned(), verbs.iter().map(|&verb| verb.to_owned()).collect())
         };
-        let mut wanted: Vec<(String, String, Vec<String>)> = rules.into_iter().map(owned).collect();
-        wanted.sort();
+        let mut expected: Vec<(String, String, Vec<String>)> = rules.into_iter().map(owned).collect();
+        expected.sort();
         given.sort();
-        assert_eq!(given, wanted, "{name}");
+        assert_eq!(given, expected, "{name}");
     }
 }
 
@@ -220,7 +220,7 @@ fn who_shares_with_a_privileged_process_has_its_selinux_type() {
         let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
         let connects = name != DRIVER && mounts.any(|mount| mount["mountPath"] == "/csi");
         let given = &container["securityContext"]["seLinuxOptions"];
-        let wanted = if connects || name == "observe" { json!({ "type": "spc_t" }) } else { Value::Null };
-        assert_eq!(*given, wanted, "{name}");
+        let expected = if connects || name == "observe" { json!({ "type": "spc_t" }) } else { Value::Null };
+        assert_eq!(*given, expected, "{name}");
     }
 }

@@ -153,7 +153,7 @@ pub fn load(path: &Path, options: &Options) -> Result<String, RulesError> {
 /// # Errors
 /// A threshold is invalid or has no meaning for a service; see [`RulesError`].
 pub fn rules(text: &str, name: &str, options: &Options) -> Result<String, RulesError> {
-    let objectives = parse_lines(text).map_err(of_parser)?;
+    let objectives = parse_lines(text).map_err(from_slo_error)?;
     Ok(render::yaml(&groups(&objectives, options)?, name, options))
 }
 
@@ -176,7 +176,7 @@ fn groups(objectives: &[(u64, Objective)], options: &Options) -> Result<Vec<Grou
 }
 
 /// The parser's error without the name of the option of `claimcheck run`.
-fn of_parser(error: SloError) -> RulesError {
+fn from_slo_error(error: SloError) -> RulesError {
     match error {
         SloError::Read { path, source } => RulesError::Read { path, source },
         SloError::Form(what) => RulesError::Form(what),

@@ -87,14 +87,14 @@ pub enum CredentialsError {
     #[error(transparent)]
     Read(#[from] FileFlagError),
     /// It is empty.
-    #[error("{flag} {}: is empty; write {wanted} into it", path.display())]
+    #[error("{flag} {}: is empty; write {expected} into it", path.display())]
     Empty {
         /// The flag.
         flag: &'static str,
         /// The file.
         path: PathBuf,
         /// The expected content.
-        wanted: &'static str,
+        expected: &'static str,
     },
     /// It contains no colon.
     #[error("--push-basic-file {}: write USER:PASSWORD into it", path.display())]
@@ -127,10 +127,10 @@ impl PushUrl {
     }
 }
 
-fn read(flag: &'static str, path: &Path, wanted: &'static str) -> Result<String, CredentialsError> {
+fn read(flag: &'static str, path: &Path, expected: &'static str) -> Result<String, CredentialsError> {
     let text = file_flag::read(flag, path)?;
     match text.trim() {
-        "" => Err(CredentialsError::Empty { flag, path: path.to_owned(), wanted }),
+        "" => Err(CredentialsError::Empty { flag, path: path.to_owned(), expected }),
         text => Ok(text.to_owned()),
     }
 }

@@ -24,8 +24,8 @@ impl Sample {
 /// The samples of metrics with a name that starts with one of `families`. Other lines are ignored: a
 /// component of another version may write unknown lines.
 pub fn samples<'a>(text: &'a str, families: &'a [&str]) -> impl Iterator<Item = Sample> + 'a {
-    let wanted = |line: &&str| families.iter().any(|family| line.starts_with(family));
-    text.lines().filter(wanted).filter_map(sample)
+    let expected = |line: &&str| families.iter().any(|family| line.starts_with(family));
+    text.lines().filter(expected).filter_map(sample)
 }
 
 fn sample(line: &str) -> Option<Sample> {
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn samples_are_read() {
-        type Wanted = Option<(&'static str, &'static [(&'static str, &'static str)], f64)>;
-        let cases: &[(&str, Wanted)] = &[
+        type Expected = Option<(&'static str, &'static [(&'static str, &'static str)], f64)>;
+        let cases: &[(&str, Expected)] = &[
             ("up 1", Some(("up", &[], 1.0))),
             ("up{} 2 1395066363000", Some(("up", &[], 2.0))),
             ("x_bucket{le=\"+Inf\"} 3", Some(("x_bucket", &[("le", "+Inf")], 3.0))),
@@ -99,13 +99,13 @@ mod tests {
             ("x seven", None),
             ("", None),
         ];
-        for (line, wanted) in cases {
-            let wanted = wanted.map(|(name, labels, value)| Sample {
+        for (line, expected) in cases {
+            let expected = expected.map(|(name, labels, value)| Sample {
                 name: name.to_owned(),
                 labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
                 value,
             });
-            assert_eq!(one(line), wanted, "{line}");
+            assert_eq!(one(line), expected, "{line}");
         }
     }
 

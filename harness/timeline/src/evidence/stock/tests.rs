@@ -64,12 +64,12 @@ fn only_the_difference_of_the_run_and_the_driver_is_reported() {
         panic!("both answered")
     };
     assert_eq!((answered, of, volumes_left), (2, 2, Some(2)));
-    let wanted = [
+    let expected = [
         operation("NodePublishVolume", 15, 0, 0.25 / 15.0, Some(0.1)),
         // The failures are in no finite bucket.
         operation("volume_mount", 20, 5, (5.0 + 10.0 + 10.0 + 10.0) / 20.0, None),
     ];
-    assert_eq!(operations, wanted);
+    assert_eq!(operations, expected);
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn forbidden_metrics_are_absent_with_the_reason() {
         (readings([]), readings([("n1", fine())]), absent("n1 did not exist when the run started")),
         (readings([]), readings([]), absent("no kubelet is reachable through the API")),
     ];
-    for (before, after, wanted) in cases {
-        assert_eq!(between(&before, &after), wanted);
+    for (before, after, expected) in cases {
+        assert_eq!(between(&before, &after), expected);
     }
     let some = [("n1", fine()), ("n2", refused())];
     let StockState::Measured { answered, of, .. } = between(&readings(some.clone()), &readings(some)) else {

@@ -22,12 +22,12 @@ fn texts(schema: &Schema, old: Option<&Value>, new: &Value) -> Vec<String> {
 }
 
 /// The errors of a new field `f`.
-fn of_field(field: Value, rules: Value, value: Value) -> Vec<String> {
+fn field_errors(field: Value, rules: Value, value: Value) -> Vec<String> {
     texts(&with(ruled(field, rules)), None, &json!({ "f": value }))
 }
 
 /// The errors of a change of the field `f`.
-fn of_change(field: Value, rules: Value, old: Value, new: Value) -> Vec<String> {
+fn change_errors(field: Value, rules: Value, old: Value, new: Value) -> Vec<String> {
     texts(&with(ruled(field, rules)), Some(&json!({ "f": old })), &json!({ "f": new }))
 }
 
@@ -84,7 +84,7 @@ fn rules_are_evaluated_with_the_types_of_the_schema() {
         (typed("byte"), "size(self) == 2", json!("aGk="), true),
     ];
     for (field, rule, value, expected) in table {
-        let errors = of_field(field, json!([{ "rule": rule, "message": "wrong" }]), value.clone());
+        let errors = field_errors(field, json!([{ "rule": rule, "message": "wrong" }]), value.clone());
         let is_satisfied = errors.is_empty();
         assert_eq!(is_satisfied, expected, "{rule} of {value}: {errors:?}");
         assert!(errors.iter().all(|error| error.ends_with(": wrong")), "{rule} of {value}: {errors:?}");
@@ -123,7 +123,7 @@ fn functions_of_kubernetes_are_evaluated() {
     ];
     for rule in table {
         assert_eq!(
-            of_field(json!({ "type": "string" }), json!([{ "rule": rule }]), json!("x")),
+            field_errors(json!({ "type": "string" }), json!([{ "rule": rule }]), json!("x")),
             NONE,
             "{rule}"
         );
@@ -134,9 +134,12 @@ fn functions_of_kubernetes_are_evaluated() {
 fn rules_about_changes_need_a_correlated_old_value() {
     let rules = || json!([{ "rule": "self == oldSelf", "message": "immutable" }]);
     let string = || json!({ "type": "string" });
-    assert_eq!(of_field(string(), rules(), json!("a")), NONE);
-    assert_eq!(of_change(string(), rules(), json!("a"), json!("a")), NONE);
-    assert_eq!(of_change(string(), rules(), json!("a"), json!("b")), ["f: Invalid value: \"b\": immutable"]);
+    assert_eq!(field_errors(string(), rules(), json!("a")), NONE);
+    assert_eq!(change_errors(string(), rules(), json!("a"), json!("a")), NONE);
+    assert_eq!(
+        change_errors(string(), rules(), json!("a"), json!("b")),
+        ["f: Invalid value: \"b\": immutable"]
+    );
     // The items of a map have an identity, those of other lists have none.
     let items = |value: Value| json!([{ "k": "other", "v": 9 }, { "k": "i", "v": value }]);
     let list = |kind: &str| {
@@ -154,10 +157,10 @@ fn rules_about_changes_need_a_correlated_old_value() {
     let rules =
         || json!([{ "rule": "!oldSelf.hasValue() || oldSelf.value() <= self", "optionalOldSelf": true }]);
     let integer = || json!({ "type": "integer" });
-    assert_eq!(of_field(integer(), rules(), json!(1)), NONE);
-    assert_eq!(of_change(integer(), rules(), json!(1), json!(2)), NONE);
+    assert_eq!(field_errors(integer(), rules(), json!(1)), NONE);
+    assert_eq!(change_errors(integer(), rules(), json!(1), json!(2)), NONE);
     assert_eq!(
-        of_change(integer(), rules(), json!(2), json!(1)),
+        change_errors(integer(), rules(), json!(2), json!(1)),
         ["f: Invalid value: 1: failed rule: !oldSelf.hasValue() || oldSelf.value() <= self"]
     );
 }
@@ -185,10 +188,13 @@ fn messages_reasons_and_fields() {
         (json!({ "fieldPath": ".map.k" }), "f.map[k]: Invalid value: a is small"),
     ];
     for (more, expected) in table {
-        assert_eq!(of_field(object(), rule(more.clone()), json!({ "a": 1 })), [expected], "{more}");
+        assert_eq!(field_errors(object(), rule(more.clone()), json!({ "a": 1 })), [expected], "{more}");
     }
     let duplicate = json!([{ "rule": "false", "reason": "FieldValueDuplicate" }]);
-    assert_eq!(of_field(json!({ "type": "string" }), duplicate, json!("v")), ["f: Duplicate value: \"v\""]);
+    assert_eq!(
+        field_errors(json!({ "type": "string" }), duplicate, json!("v")),
+        ["f: Duplicate value: \"v\""]
+    );
 }
 
 #[test]
@@ -211,7 +217,7 @@ fn rules_apply_to_all_parts() {
     let embedded = json!({ "type": "object", "x-kubernetes-embedded-resource": true,
         "x-kubernetes-preserve-unknown-fields": true });
     let rules = json!([{ "rule": "self.metadata.name == 'n' && self.kind == 'Thing'" }]);
-    assert_eq!(of_field(embedded, rules, object("")), NONE);
+    assert_eq!(field_errors(embedded, rules, object("")), NONE);
 }
 
 #[test]
@@ -219,20 +225,20 @@ fn lists_are_compared_by_their_type_and_unknown_fields_by_value() {
     let rules = || json!([{ "rule": "self == oldSelf" }]);
     let list = |kind: &str| json!({ "type": "array", "x-kubernetes-list-type": kind, "items": { "type": "string" } });
     let failed = ["f: Invalid value: failed rule: self == oldSelf"];
-    assert_eq!(of_change(list("set"), rules(), json!(["a", "b"]), json!(["b", "a"])), NONE);
-    assert_eq!(of_change(list("set"), rules(), json!(["a", "b"]), json!(["b", "c"])), failed);
-    assert_eq!(of_change(list("atomic"), rules(), json!(["a", "b"]), json!(["b", "a"])), failed);
+    assert_eq!(change_errors(list("set"), rules(), json!(["a", "b"]), json!(["b", "a"])), NONE);
+    assert_eq!(change_errors(list("set"), rules(), json!(["a", "b"]), json!(["b", "c"])), failed);
+    assert_eq!(change_errors(list("atomic"), rules(), json!(["a", "b"]), json!(["b", "a"])), failed);
     let map = || {
         json!({ "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
             "items": { "type": "object", "properties": { "k": { "type": "string" }, "v": { "type": "integer" } } } })
     };
     let (one, two) = (json!({ "k": "1", "v": 1 }), json!({ "k": "2", "v": 2 }));
-    assert_eq!(of_change(map(), rules(), json!([one, two]), json!([two, one])), NONE);
+    assert_eq!(change_errors(map(), rules(), json!([one, two]), json!([two, one])), NONE);
     let changed = json!({ "k": "1", "v": 7 });
-    assert_eq!(of_change(map(), rules(), json!([one, two]), json!([two, changed])), failed);
+    assert_eq!(change_errors(map(), rules(), json!([one, two]), json!([two, changed])), failed);
     let free = || json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    assert_eq!(of_change(free(), rules(), json!({ "a": [1] }), json!({ "a": [1] })), NONE);
-    assert_eq!(of_change(free(), rules(), json!({ "a": [1] }), json!({ "a": [2] })), failed);
+    assert_eq!(change_errors(free(), rules(), json!({ "a": [1] }), json!({ "a": [1] })), NONE);
+    assert_eq!(change_errors(free(), rules(), json!({ "a": [1] }), json!({ "a": [2] })), failed);
 }
 
 #[test]
@@ -259,7 +265,7 @@ fn what_was_invalid_before_may_remain() {
     assert_eq!(texts(&schema("atomic"), Some(&list(9)), &list(8)), ["list[0]: Invalid value: small"]);
     // A rule about the change itself has no exception.
     let rules = json!([{ "rule": "self > oldSelf", "message": "must grow" }]);
-    let grows = |old, new| of_change(json!({ "type": "integer" }), rules.clone(), json!(old), json!(new));
+    let grows = |old, new| change_errors(json!({ "type": "integer" }), rules.clone(), json!(old), json!(new));
     assert_eq!(grows(1, 2), NONE);
     assert_eq!(grows(1, 1), ["f: Invalid value: 1: must grow"]);
 }
@@ -277,7 +283,7 @@ fn errors_of_an_evaluation_are_errors_of_the_object() {
     ];
     let value = json!({ "a": 0, "map": {}, "list": [] });
     for (rule, expected) in table {
-        let errors = of_field(object(), json!([{ "rule": rule, "message": "m" }]), value.clone());
+        let errors = field_errors(object(), json!([{ "rule": rule, "message": "m" }]), value.clone());
         assert_eq!(
             errors,
             [format!("f: Invalid value: \"object\": {expected} evaluating rule: m")],
@@ -285,7 +291,7 @@ fn errors_of_an_evaluation_are_errors_of_the_object() {
         );
     }
     // A known result is not affected by an error of the other operand.
-    assert_eq!(of_field(object(), json!([{ "rule": "self.missing == 1 || self.a == 0" }]), value), NONE);
+    assert_eq!(field_errors(object(), json!([{ "rule": "self.missing == 1 || self.a == 0" }]), value), NONE);
 }
 
 #[test]
@@ -336,7 +342,7 @@ fn rules_that_are_not_evaluated_are_warnings_and_refuse_no_object() {
             "properties[f].x-kubernetes-validations[0].rule: claimcheck's API server does not evaluate {rule:?}: {expected}"
         );
         assert!(found.len() == 1 && found[0].starts_with(&start), "{found:?}");
-        let errors = of_field(json!({ "type": "string" }), json!([{ "rule": rule }]), json!("x"));
+        let errors = field_errors(json!({ "type": "string" }), json!([{ "rule": rule }]), json!("x"));
         assert_eq!(errors, NONE, "{rule}");
     }
     let message = json!([{ "rule": "true", "messageExpression": "'none' + other" }]);

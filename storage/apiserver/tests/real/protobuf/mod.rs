@@ -62,7 +62,7 @@ impl Table {
     }
 
     /// The fields of a kind.
-    fn of_kind(&self, version: &str, kind: &str) -> Option<&Vec<Field>> {
+    fn fields(&self, version: &str, kind: &str) -> Option<&Vec<Field>> {
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
         let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
         // The names of packages of other versions than v1 end with the version.
@@ -158,7 +158,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// The bytes of the last field with this number.
-fn field(bytes: &[u8], wanted: u64) -> &[u8] {
+fn field(bytes: &[u8], expected: u64) -> &[u8] {
     let fields = fields(bytes).unwrap_or_default();
-    fields.iter().rev().find(|(number, _)| *number == wanted).map_or(&[], |(_, wire)| wire.bytes())
+    fields.iter().rev().find(|(number, _)| *number == expected).map_or(&[], |(_, wire)| wire.bytes())
 }

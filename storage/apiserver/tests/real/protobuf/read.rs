@@ -12,9 +12,9 @@ pub fn decode(body: &[u8]) -> Value {
     let type_meta = field(envelope, 1);
     let text = |number| String::from_utf8_lossy(field(type_meta, number)).into_owned();
     let (version, kind, raw) = (text(1), text(2), field(envelope, 2));
-    let mut value = match TABLE.of_kind(&version, &kind) {
+    let mut value = match TABLE.fields(&version, &kind) {
         Some(types) => message(raw, types, None),
-        None => match kind.strip_suffix("List").and_then(|kind| TABLE.of_kind(&version, kind)) {
+        None => match kind.strip_suffix("List").and_then(|kind| TABLE.fields(&version, kind)) {
             Some(types) => list(raw, types),
             None => Some(json!({ "undecoded": raw.len() })),
         },
@@ -129,7 +129,7 @@ fn value(shape: &str, wire: &Wire<'_>) -> Option<Value> {
         "any" => serde_json::from_slice(field(wire.bytes(), 1)).unwrap_or(Value::Null),
         "intstr" => {
             let fields = fields(wire.bytes())?;
-            let number_of = |wanted| fields.iter().find(|(number, _)| *number == wanted);
+            let number_of = |expected| fields.iter().find(|(number, _)| *number == expected);
             match number_of(1).map_or(0, |(_, wire)| wire.number()) {
                 0 => (number_of(2).map_or(0, |(_, wire)| wire.number()) as u32).cast_signed().into(),
                 _ => number_of(3).map_or(String::new(), |(_, wire)| wire.text()).into(),
@@ -140,8 +140,8 @@ fn value(shape: &str, wire: &Wire<'_>) -> Option<Value> {
             if fields.is_empty() {
                 return Some(Value::Null);
             }
-            let number_of = |wanted| {
-                let found = fields.iter().find(|(number, _)| *number == wanted);
+            let number_of = |expected| {
+                let found = fields.iter().find(|(number, _)| *number == expected);
                 found.map_or(0, |(_, wire)| wire.number().cast_signed())
             };
             let time = Timestamp::new(number_of(1), i32::try_from(number_of(2)).ok()?).ok()?;

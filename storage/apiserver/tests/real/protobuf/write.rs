@@ -9,7 +9,7 @@ use super::{Field, MAGIC, TABLE, inner};
 /// The body with an object, which has its kind; `None` if the kind is not in the table.
 pub fn encode(object: &Value) -> Option<Vec<u8>> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
-    let raw = write(TABLE.of_kind(text("apiVersion"), text("kind"))?, object);
+    let raw = write(TABLE.fields(text("apiVersion"), text("kind"))?, object);
     let mut type_meta = Vec::new();
     put_bytes(&mut type_meta, 1, text("apiVersion").as_bytes());
     put_bytes(&mut type_meta, 2, text("kind").as_bytes());

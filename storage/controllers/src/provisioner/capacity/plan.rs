@@ -48,7 +48,7 @@ pub enum Action {
         /// The existing object.
         published: Option<Arc<CSIStorageCapacity>>,
         /// The desired object, without the numbers.
-        wanted: Box<CSIStorageCapacity>,
+        expected: Box<CSIStorageCapacity>,
         /// The class's parameters: as upstream, including the reserved ones.
         parameters: BTreeMap<String, String>,
     },
@@ -100,19 +100,19 @@ pub fn plan(
     questions: &Questions,
     now: Timestamp,
 ) -> (Vec<Action>, Option<Duration>) {
-    let mut there = published(place, world, settings);
-    let Some((class, driver)) = wanted(place, world, settings, segments) else {
-        return (there.into_iter().map(Action::Withdraw).collect(), None);
+    let mut present = published(place, world, settings);
+    let Some((class, driver)) = expected(place, world, settings, segments) else {
+        return (present.into_iter().map(Action::Withdraw).collect(), None);
     };
-    let surplus = if there.len() > 1 { there.split_off(1) } else { Vec::new() };
+    let surplus = if present.len() > 1 { present.split_off(1) } else { Vec::new() };
     let mut actions: Vec<_> = surplus.into_iter().map(Action::Withdraw).collect();
     let period = settings.options.capacity_poll_interval;
     let due = questions.due_in(place, period, now);
-    let is_due = due.is_zero() || there.is_empty();
+    let is_due = due.is_zero() || present.is_empty();
     if is_due {
         actions.push(Action::Measure {
-            published: there.pop(),
-            wanted: Box::new(object(place, driver, settings)),
+            published: present.pop(),
+            expected: Box::new(object(place, driver, settings)),
             parameters: class.parameters.clone().unwrap_or_default(),
         });
     }
@@ -121,9 +121,9 @@ pub fn plan(
 
 /// All segments of all classes of the driver, and those of existing objects.
 pub fn places(world: &World, settings: &Settings, segments: &DriverSegments) -> BTreeSet<Place> {
-    let wanted = segments.iter().flat_map(|segment| in_segment(segment, world, settings));
-    let there = world.capacities.iter().filter(|capacity| is_owned(capacity, settings));
-    wanted.chain(there.map(|capacity| place_of(capacity))).collect()
+    let expected = segments.iter().flat_map(|segment| in_segment(segment, world, settings));
+    let present = world.capacities.iter().filter(|capacity| is_owned(capacity, settings));
+    expected.chain(present.map(|capacity| place_of(capacity))).collect()
 }
 
 /// A segment, for each class of the driver.
@@ -133,7 +133,7 @@ pub fn in_segment(segment: &Segments, world: &World, settings: &Settings) -> Vec
 }
 
 /// All segments of a class, if it is one of the driver, and those of its existing objects.
-pub fn of_class(
+pub fn places_of_class(
     class: &str,
     world: &World,
     settings: &Settings,
@@ -141,11 +141,11 @@ pub fn of_class(
 ) -> BTreeSet<Place> {
     let found = world.classes.named(class);
     let has_driver = found.is_some_and(|found| found.provisioner == settings.driver.name);
-    let wanted = segments.iter().filter(|_| has_driver);
-    let wanted = wanted.map(|segment| Place { class: class.to_owned(), segment: segment.clone() });
-    let there = world.capacities.by(CapacityBy::Class, class);
-    let there = there.filter(|capacity| is_owned(capacity, settings));
-    wanted.chain(there.map(|capacity| place_of(capacity))).collect()
+    let expected = segments.iter().filter(|_| has_driver);
+    let expected = expected.map(|segment| Place { class: class.to_owned(), segment: segment.clone() });
+    let present = world.capacities.by(CapacityBy::Class, class);
+    let present = present.filter(|capacity| is_owned(capacity, settings));
+    expected.chain(present.map(|capacity| place_of(capacity))).collect()
 }
 
 /// The capacities that the creation or deletion of a volume may change: those of its segments for all classes or,
@@ -160,7 +160,7 @@ pub fn affected(
     let Some(spec) = &volume.spec else { return Vec::new() };
     let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
     let Some(required) = required else {
-        return of_class(volume_class(volume), world, settings, segments).into_iter().collect();
+        return places_of_class(volume_class(volume), world, settings, segments).into_iter().collect();
     };
     let accessible = required.node_selector_terms.iter().filter_map(segment_of);
     let accessible = accessible.filter(|segment| segments.contains(segment));
@@ -200,7 +200,7 @@ pub fn publishes(world: &World, settings: &Settings) -> bool {
 }
 
 /// The class and the driver, if the segment must be published.
-fn wanted<'w>(
+fn expected<'w>(
     place: &Place,
     world: &'w World,
     settings: &Settings,
@@ -217,8 +217,8 @@ fn wanted<'w>(
 
 /// The published objects of the segment, ordered by name, so that all processes keep the same one.
 fn published(place: &Place, world: &World, settings: &Settings) -> Vec<Arc<CSIStorageCapacity>> {
-    let there = world.capacities.by(CapacityBy::Place, &capacity_place(&place.class, &place.segment));
-    there.filter(|capacity| is_owned(capacity, settings)).cloned().collect()
+    let present = world.capacities.by(CapacityBy::Place, &capacity_place(&place.class, &place.segment));
+    present.filter(|capacity| is_owned(capacity, settings)).cloned().collect()
 }
 
 /// The object for a segment. It is owned by the driver's CSIDriver object, and deleted with it, unless

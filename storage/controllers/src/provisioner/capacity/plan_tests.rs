@@ -79,15 +79,15 @@ fn settle(world: &mut World, settings: &Settings) -> Vec<Place> {
     for place in places(world, settings, &segments) {
         for action in plan(&place, world, settings, &segments, &Questions::default(), now()).0 {
             match action {
-                Action::Measure { published, wanted, .. } => {
-                    let object = published.map_or(*wanted, Arc::unwrap_or_clone);
+                Action::Measure { published, expected, .. } => {
+                    let object = published.map_or(*expected, Arc::unwrap_or_clone);
                     assert!(is_owned(&object, settings));
                     assert_eq!(place_of(&object), place);
                     world.apply(object);
                     measured.push(place.clone());
                 }
-                Action::Withdraw(gone) => {
-                    let key = claimcheck_informer::key_of(&*gone);
+                Action::Withdraw(deleted) => {
+                    let key = claimcheck_informer::key_of(&*deleted);
                     world.forget(claimcheck_informer::Kind::Capacity, &key);
                 }
             }
@@ -96,10 +96,10 @@ fn settle(world: &mut World, settings: &Settings) -> Vec<Place> {
     measured
 }
 
-fn there(world: &World) -> Vec<Place> {
-    let mut there: Vec<_> = world.capacities.iter().map(|capacity| place_of(capacity)).collect();
-    there.sort();
-    there
+fn present(world: &World) -> Vec<Place> {
+    let mut present: Vec<_> = world.capacities.iter().map(|capacity| place_of(capacity)).collect();
+    present.sort();
+    present
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn one_for_each_class_and_segment() {
     let all = [place("one", "a"), place("one", "b"), place("two", "a"), place("two", "b")];
     assert_eq!(settle(&mut world, &with_topology()), all);
     assert_eq!(settle(&mut world, &with_topology()), all, "what is there is kept up to date");
-    assert_eq!(there(&world), all);
+    assert_eq!(present(&world), all);
     let owners = |capacity: &CSIStorageCapacity| capacity.metadata.owner_references.clone().unwrap();
     assert!(world.capacities.iter().all(|capacity| owners(capacity)[0].name == DRIVER));
 
@@ -131,7 +131,7 @@ fn what_has_no_reason_any_more_is_withdrawn() {
         settle(&mut world, &with_topology());
         end(&mut world);
         settle(&mut world, &with_topology());
-        assert_eq!(there(&world).len(), left, "{what}");
+        assert_eq!(present(&world).len(), left, "{what}");
     }
 }
 

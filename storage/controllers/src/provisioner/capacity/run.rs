@@ -20,7 +20,8 @@ use serde_json::json;
 
 use super::{
     plan::{
-        Action, Place, Questions, affected, in_segment, is_owned, of_class, place_of, places, plan, publishes,
+        Action, Place, Questions, affected, in_segment, is_owned, place_of, places, places_of_class, plan,
+        publishes,
     },
     segments::DriverSegments,
 };
@@ -76,11 +77,13 @@ impl Controller for Capacities {
             },
             Kind::Claim => match given_up(change) {
                 Some(class) if publishes(world, settings) => {
-                    self.doubt(of_class(&class, world, settings, &segments).into_iter().collect())
+                    self.doubt(places_of_class(&class, world, settings, &segments).into_iter().collect())
                 }
                 Some(_) | None => Vec::new(),
             },
-            Kind::Class => of_class(&change.key.name, world, settings, &segments).into_iter().collect(),
+            Kind::Class => {
+                places_of_class(&change.key.name, world, settings, &segments).into_iter().collect()
+            }
             Kind::Node | Kind::CsiNode => {
                 let changed = segments.update(&change.key.name, world, settings);
                 changed.iter().flat_map(|segment| in_segment(segment, world, settings)).collect()
@@ -124,8 +127,8 @@ impl Controller for Capacities {
                 context.delete(&*capacity).await?;
                 Ok(ActionOutcome::Changed)
             }
-            Action::Measure { published, wanted, parameters } => {
-                let mut measured = *wanted;
+            Action::Measure { published, expected, parameters } => {
+                let mut measured = *expected;
                 self.measure(place, parameters, &mut measured).await?;
                 publish(context, published.as_deref(), &measured).await
             }

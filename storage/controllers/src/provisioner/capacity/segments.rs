@@ -43,7 +43,7 @@ impl DriverSegments {
         if settings.local.is_some() || !settings.driver.has_topology() {
             return Vec::new();
         }
-        let new = of_node(node, world, settings);
+        let new = node_segments(node, world, settings);
         if new.as_ref() == self.of_node.get(node) {
             return Vec::new();
         }
@@ -80,7 +80,7 @@ impl DriverSegments {
 }
 
 /// The segment of a node on which the driver is registered, once the node has the labels.
-fn of_node(node: &str, world: &World, settings: &Settings) -> Option<Segments> {
+fn node_segments(node: &str, world: &World, settings: &Settings) -> Option<Segments> {
     let keys = keys_of(world.csi_nodes.named(node)?, &settings.driver.name);
     let node = world.nodes.named(node)?;
     if keys.is_empty() { None } else { segments(node, keys).ok() }

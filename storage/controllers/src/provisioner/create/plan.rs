@@ -171,7 +171,7 @@ pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settin
         },
         // Upstream reschedules without a CSINode only, which the garbage collector deletes with its node.
         Err(
-            refusal @ Refusal::Topology(TopologyError::NoCsiNode { .. } | TopologyError::NodeGone { .. }),
+            refusal @ Refusal::Topology(TopologyError::NoCsiNode { .. } | TopologyError::NodeDeleted { .. }),
         ) => Action::Reschedule { claim: claim.clone(), refusal },
         Err(refusal) => Action::Refuse { claim: claim.clone(), refusal },
     })

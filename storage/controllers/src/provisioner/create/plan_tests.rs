@@ -543,9 +543,9 @@ fn topology_of_the_request() {
         let refused = zones_asked(selecting("a1"), only("b"), strict).unwrap_err();
         assert_eq!(refused, format!("refused: error generating accessibility requirements: {reason}"));
     }
-    let gone = zones_asked(selecting("c1"), class(), false).unwrap_err();
+    let deleted = zones_asked(selecting("c1"), class(), false).unwrap_err();
     let expected = "rescheduled: failed to get selected CSINode c1: csinode.storage.k8s.io \"c1\" not found";
-    assert_eq!(gone, expected);
+    assert_eq!(deleted, expected);
 }
 
 /// Claims of a StatefulSet's pods begin at one zone after the other, those of one pod at the same.

@@ -20,8 +20,8 @@ pub fn concerned<'w>(
     let node = &change.key.name;
     let registers = registers(change, driver);
     let is_first = registers && first_with_keys(world, driver).is_some_and(|first| name(first) == node);
-    let selected = if registers { of_node(node, driver, world) } else { Vec::new() };
-    let others = if is_first { of_no_node(driver, world) } else { Vec::new() };
+    let selected = if registers { claims_on_node(node, driver, world) } else { Vec::new() };
+    let others = if is_first { claims_without_node(driver, world) } else { Vec::new() };
     selected.into_iter().chain(others)
 }
 
@@ -36,7 +36,7 @@ fn registers(change: &Change, driver: &str) -> bool {
     old.and_then(registered) != new.and_then(registered)
 }
 
-fn of_node<'w>(node: &str, driver: &str, world: &'w World) -> Vec<&'w Arc<PersistentVolumeClaim>> {
+fn claims_on_node<'w>(node: &str, driver: &str, world: &'w World) -> Vec<&'w Arc<PersistentVolumeClaim>> {
     let selected = world.claims.by(ClaimBy::SelectedNode, node);
     let is_of_driver = |claim: &&Arc<PersistentVolumeClaim>| {
         world.classes.named(class_name(claim)).is_some_and(|class| class.provisioner == driver)
@@ -44,7 +44,7 @@ fn of_node<'w>(node: &str, driver: &str, world: &'w World) -> Vec<&'w Arc<Persis
     selected.filter(is_of_driver).collect()
 }
 
-fn of_no_node<'w>(driver: &str, world: &'w World) -> Vec<&'w Arc<PersistentVolumeClaim>> {
+fn claims_without_node<'w>(driver: &str, world: &'w World) -> Vec<&'w Arc<PersistentVolumeClaim>> {
     let classes = world.classes.by(ClassBy::Provisioner, driver);
     let claims = classes.flat_map(|class| world.claims.by(ClaimBy::Unbound, name(&**class)));
     claims.filter(|claim| annotation(&***claim, SELECTED_NODE).is_none()).collect()

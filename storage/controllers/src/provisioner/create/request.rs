@@ -99,12 +99,12 @@ pub enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableVolume {
     /// Less than requested.
-    #[error("created volume capacity {got} less than requested capacity {wanted}")]
+    #[error("created volume capacity {got} less than requested capacity {expected}")]
     TooSmall {
         /// Actual size in bytes.
         got: i64,
         /// Requested size in bytes.
-        wanted: i64,
+        expected: i64,
     },
     /// It should have a content source, and the response has none.
     #[error("volume content source missing")]
@@ -235,10 +235,10 @@ impl Job {
 
     /// The PersistentVolume from the driver's response. A capacity of 0 means that the driver does not know it.
     pub fn finish(&self, answer: Volume) -> Result<PersistentVolume, UnusableVolume> {
-        let wanted = self.request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
-        let got = if answer.capacity_bytes == 0 { wanted } else { answer.capacity_bytes };
-        if got < wanted {
-            return Err(UnusableVolume::TooSmall { got, wanted });
+        let expected = self.request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
+        let got = if answer.capacity_bytes == 0 { expected } else { answer.capacity_bytes };
+        if got < expected {
+            return Err(UnusableVolume::TooSmall { got, expected });
         }
         if self.request.volume_content_source.is_some() && answer.content_source.is_none() {
             return Err(UnusableVolume::NoContent);

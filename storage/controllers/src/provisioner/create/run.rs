@@ -92,7 +92,7 @@ impl Controller for Claims {
             Kind::ReferenceGrant => {
                 grant::naming(&change.key.namespace, world).map(|claim| id(claim)).collect()
             }
-            Kind::Class => of_class(&change.key.name, world).collect(),
+            Kind::Class => claims_of_class(&change.key.name, world).collect(),
             Kind::AttributesClass => {
                 let claims = world.claims.by(ClaimBy::AttributesClass, &change.key.name);
                 claims.filter(|claim| volume_name(claim).is_none()).map(|claim| id(claim)).collect()
@@ -350,7 +350,7 @@ fn id(claim: &PersistentVolumeClaim) -> ClaimId {
     ClaimId { key: claimcheck_informer::key_of(claim), uid: claim.metadata.uid.clone().unwrap_or_default() }
 }
 
-fn of_class<'w>(class: &str, world: &'w World) -> impl Iterator<Item = ClaimId> + 'w {
+fn claims_of_class<'w>(class: &str, world: &'w World) -> impl Iterator<Item = ClaimId> + 'w {
     world.claims.by(ClaimBy::Unbound, class).map(|claim| id(claim)).collect::<Vec<_>>().into_iter()
 }
 

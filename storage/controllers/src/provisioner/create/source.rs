@@ -116,11 +116,11 @@ pub enum SnapshotError {
     NoHandle(String),
     /// The claim is too small.
     #[error(
-        "requested volume size {wanted} is less than the size {least} for the source snapshot {snapshot}"
+        "requested volume size {expected} is less than the size {least} for the source snapshot {snapshot}"
     )]
     TooSmall {
         /// The requested size in bytes.
-        wanted: i64,
+        expected: i64,
         /// The minimum size in bytes.
         least: i64,
         /// The snapshot.
@@ -175,11 +175,11 @@ pub enum ClaimError {
     /// The claim is too small.
     #[error(
         "error, new PVC request must be greater than or equal in size to the specified PVC data source, \
-         requested {wanted} but source is {least}"
+         requested {expected} but source is {least}"
     )]
     TooSmall {
         /// The requested size in bytes.
-        wanted: i64,
+        expected: i64,
         /// The size requested by the source in bytes.
         least: i64,
     },
@@ -192,13 +192,13 @@ pub enum ClaimError {
     /// Different volume modes, block and file system.
     #[error(
         "the source PVC and destination PVCs must have the same volume mode for cloning.  Source is {source_mode}, \
-         but new PVC requested {wanted}"
+         but new PVC requested {expected}"
     )]
     OtherMode {
         /// The source's.
         source_mode: String,
         /// The claim's.
-        wanted: String,
+        expected: String,
     },
 }
 
@@ -276,13 +276,13 @@ pub fn content(
 ) -> Result<Content, SourceError> {
     match source {
         DataSource::Snapshot(key) => {
-            let (source, snapshot_id) = of_snapshot(key, claim, class, world, options)
+            let (source, snapshot_id) = from_snapshot(key, claim, class, world, options)
                 .map_err(|error| SourceError::Snapshot(key.name.clone(), error))?;
             let content = Type::Snapshot(SnapshotSource { snapshot_id });
             Ok(Content::new(content, SourceObject::Snapshot(source.clone())))
         }
         DataSource::Claim(key) => {
-            let (source, volume_id) = of_claim(key, claim, class, world)
+            let (source, volume_id) = from_claim(key, claim, class, world)
                 .map_err(|error| SourceError::Claim(key.name.clone(), error))?;
             let content = Type::Volume(VolumeSource { volume_id });
             Ok(Content::new(content, SourceObject::Claim(source.clone())))
@@ -292,7 +292,7 @@ pub fn content(
 }
 
 /// The snapshot, and the driver's id of it.
-fn of_snapshot<'w>(
+fn from_snapshot<'w>(
     key: &ObjectKey,
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
@@ -320,9 +320,9 @@ fn of_snapshot<'w>(
     }
     let handle = bound.handle().ok_or_else(|| SnapshotError::NoHandle(snapshot_name()))?;
     let least = snapshot.status.as_ref().and_then(|status| status.restore_size.as_ref());
-    let (least, wanted) = (least.and_then(quantity::bytes).unwrap_or(0), requested(claim));
-    if wanted < least {
-        return Err(SnapshotError::TooSmall { wanted, least, snapshot: snapshot_name() });
+    let (least, expected) = (least.and_then(quantity::bytes).unwrap_or(0), requested(claim));
+    if expected < least {
+        return Err(SnapshotError::TooSmall { expected, least, snapshot: snapshot_name() });
     }
     if options.prevent_mode_conversion
         && bound.spec.source_volume_mode.as_deref().is_some_and(|mode| mode != mode_of(claim))
@@ -352,7 +352,7 @@ fn permits_mode_change(content: &VolumeSnapshotContent) -> Result<(), String> {
 }
 
 /// The claim, and the driver's id of its volume.
-fn of_claim<'w>(
+fn from_claim<'w>(
     key: &ObjectKey,
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
@@ -376,9 +376,9 @@ fn of_claim<'w>(
     if !names_class(claim) {
         return Err(ClaimError::NoClass(name(claim).to_owned()));
     }
-    let (wanted, least) = (requested(claim), requested(source));
-    if wanted < least {
-        return Err(ClaimError::TooSmall { wanted, least });
+    let (expected, least) = (requested(claim), requested(source));
+    if expected < least {
+        return Err(ClaimError::TooSmall { expected, least });
     }
     let volume = volume_name(source).ok_or_else(|| ClaimError::NoVolume(source_name.clone()))?;
     let volume = world.volumes.named(volume).ok_or(ClaimError::Invalid)?;
@@ -391,8 +391,8 @@ fn of_claim<'w>(
     }
     let source_mode = volume_mode(spec.volume_mode.as_deref());
     if source_mode != mode_of(claim) {
-        let wanted = mode_of(claim).to_owned();
-        return Err(ClaimError::OtherMode { source_mode: source_mode.to_owned(), wanted });
+        let expected = mode_of(claim).to_owned();
+        return Err(ClaimError::OtherMode { source_mode: source_mode.to_owned(), expected });
     }
     Ok((source, csi.volume_handle.clone()))
 }

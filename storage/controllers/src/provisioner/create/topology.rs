@@ -34,7 +34,7 @@ pub enum TopologyError {
         "error generating accessibility requirements: topology labels from selected node map[] does not match \
          topology keys from CSINode {keys}"
     )]
-    NodeGone {
+    NodeDeleted {
         /// The keys of the CSINode.
         keys: String,
     },
@@ -174,7 +174,7 @@ fn segments_of_selected(world: &World, driver: &str, name: &str) -> Result<Segme
         return Err(TopologyError::NoKeys { node: name.to_owned() });
     }
     let node = world.nodes.named(name);
-    let node = node.ok_or_else(|| TopologyError::NodeGone { keys: go_format::list(keys) })?;
+    let node = node.ok_or_else(|| TopologyError::NodeDeleted { keys: go_format::list(keys) })?;
     segments(node, keys).map_err(|_| TopologyError::NoLabel {
         labels: go_format::map(node.metadata.labels.as_ref()),
         keys: go_format::list(keys),

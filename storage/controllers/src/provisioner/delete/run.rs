@@ -54,7 +54,7 @@ impl Controller for Volumes {
             Kind::Volume => {
                 if change.new.is_none()
                     && let Some(uid) =
-                        change.object::<PersistentVolume>().and_then(|gone| gone.metadata.uid.as_ref())
+                        change.object::<PersistentVolume>().and_then(|missing| missing.metadata.uid.as_ref())
                 {
                     self.deleted().remove(uid);
                 }

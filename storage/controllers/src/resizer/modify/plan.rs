@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use claimcheck_csi::v1::ControllerModifyVolumeRequest;
 use claimcheck_informer::{
     World,
-    modification::{Condition, Progress, current, target, wanted},
+    modification::{Condition, Progress, current, expected, target},
 };
 use claimcheck_model::{Backoff, ObjectKey};
 use jiff::Timestamp;
@@ -110,19 +110,19 @@ pub fn plan(
             true => Action::MarkModified(claim.clone(), class.clone()),
         });
     }
-    let (wanted, progress) = (wanted(claim), Progress::of(claim));
-    if progress == Progress::None && wanted == current(claim) {
+    let (expected, progress) = (expected(claim), Progress::of(claim));
+    if progress == Progress::None && expected == current(claim) {
         return Decision::Rest;
     }
     let begun = progress == Progress::AtWork;
-    if wanted.is_empty() && !begun {
+    if expected.is_empty() && !begun {
         return match Condition::Modifying.holds(claim) {
             true => Decision::Act(Action::Cancel(claim.clone())),
             false => Decision::Rest,
         };
     }
     // What may still go on is brought to an end first.
-    let class = if begun && (wanted.is_empty() || !known.refused) { target(claim) } else { wanted };
+    let class = if begun && (expected.is_empty() || !known.refused) { target(claim) } else { expected };
     let parameters = match usable(class, world, driver) {
         Ok(found) => found.parameters.clone().unwrap_or_default(),
         Err(_) if progress == Progress::Pending => return Decision::Rest,

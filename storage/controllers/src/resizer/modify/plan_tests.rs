@@ -42,13 +42,13 @@ struct Scene {
     known: Known,
 }
 
-fn scene(wanted: &str) -> Scene {
+fn scene(expected: &str) -> Scene {
     let (mut claim, mut volume) = (testing::claim("c", "fast", "1Gi"), testing::volume("v", "fast", "1Gi"));
     bind(&mut claim, &mut volume);
     claim.status.as_mut().unwrap().current_volume_attributes_class_name = Some("silver".into());
     volume.spec.as_mut().unwrap().volume_attributes_class_name = Some("silver".into());
     let classes = vec![testing::attributes_class("silver", "10"), testing::attributes_class("gold", "99")];
-    Scene { claim, volume, classes, known: Known::default() }.wanting(wanted)
+    Scene { claim, volume, classes, known: Known::default() }.wanting(expected)
 }
 
 impl Scene {
@@ -84,7 +84,7 @@ impl Scene {
         self
     }
 
-    fn of_volume(mut self, class: &str) -> Self {
+    fn with_volume_class(mut self, class: &str) -> Self {
         self.volume.spec.as_mut().unwrap().volume_attributes_class_name = Some(class.into());
         self
     }
@@ -126,9 +126,12 @@ fn a_claim_is_modified_step_by_step() {
         (scene("gold"), "mark gold"),
         (scene("gold").on_the_way("gold", AtWork), r#"call gold {"iops": "99"}"#),
         (scene("gold").on_the_way("gold", AtWork).modified("gold"), "volume gold"),
-        (scene("gold").on_the_way("gold", AtWork).modified("gold").of_volume("gold"), "modified gold"),
+        (
+            scene("gold").on_the_way("gold", AtWork).modified("gold").with_volume_class("gold"),
+            "modified gold",
+        ),
         // Started again between the volume and the claim: asked once more.
-        (scene("gold").on_the_way("gold", AtWork).of_volume("gold"), r#"call gold {"iops": "99"}"#),
+        (scene("gold").on_the_way("gold", AtWork).with_volume_class("gold"), r#"call gold {"iops": "99"}"#),
     ];
     for (scene, expected) in rows {
         assert_eq!(scene.short(), expected, "{:?}", scene.claim.status);

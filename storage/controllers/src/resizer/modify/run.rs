@@ -9,7 +9,7 @@ use std::{
 use claimcheck_csi::Driver;
 use claimcheck_informer::{
     Backoff, Change, ClaimBy, EventType, Kind, KindSet, World, key_of,
-    modification::{Condition, Progress, current, wanted, with_conditions, without, without_all},
+    modification::{Condition, Progress, current, expected, with_conditions, without, without_all},
 };
 use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
@@ -226,7 +226,7 @@ const INVALID_ARGUMENT: i32 = 3;
 fn is_worth_a_look(change: &Change) -> bool {
     fn relevant_fields(claim: &Arc<PersistentVolumeClaim>) -> (&str, &str, &str, bool, bool) {
         let idle = Progress::of(claim) == Progress::None;
-        (uid(claim), wanted(claim), current(claim), idle, claim_phase(claim) == "Bound")
+        (uid(claim), expected(claim), current(claim), idle, claim_phase(claim) == "Bound")
     }
     let (old, new) = change.both::<PersistentVolumeClaim>();
     new.is_some() && old.map(relevant_fields) != new.map(relevant_fields)

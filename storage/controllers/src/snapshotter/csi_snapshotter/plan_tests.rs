@@ -67,7 +67,7 @@ fn a_snapshot_is_created_and_deleted() {
     };
     let soon = NOW.saturating_add(SignedDuration::from_secs(1)).unwrap();
     let later = Memory { next: Some(soon), ..found(false) };
-    let gone = Memory { deleted: true, ..Memory::default() };
+    let missing = Memory { deleted: true, ..Memory::default() };
     let mut grouped = found(true);
     grouped.found.as_mut().unwrap().group = Some("g".into());
     let mut imported = content(&[SNAPSHOT_GROUP]);
@@ -88,7 +88,7 @@ fn a_snapshot_is_created_and_deleted() {
         ("the driver names its group", cut(content(&[]), true), &grouped, "report true"),
         ("it goes before it is certain", going(content(&both)), &nothing, "create snapshot-uid-s"),
         ("it goes", going(cut(content(&deleted), true)), &nothing, "delete h"),
-        ("the driver deleted it", going(cut(content(&deleted), true)), &gone, "release"),
+        ("the driver deleted it", going(cut(content(&deleted), true)), &missing, "release"),
         ("it never was", going(content(&deleted)), &nothing, "release"),
         ("its snapshot stays", going(cut(content(&[]), true)), &nothing, "nothing"),
         ("its group is not made yet", content(&[SNAPSHOT_GROUP]), &nothing, "nothing"),
@@ -126,12 +126,12 @@ fn a_snapshot_is_asked_for_with_the_secret_that_made_it() {
         panic!("expected to announce, not {action:?}")
     };
     assert_eq!(secret.and_then(|secret| secret.name).as_deref(), Some("make"), "it is read first");
-    let mut there = made.clone();
-    there.spec.source.volume_handle = None;
-    there.spec.source.snapshot_handle = Some("h".into());
+    let mut present = made.clone();
+    present.spec.source.volume_handle = None;
+    present.spec.source.snapshot_handle = Some("h".into());
     let mut grouped = made.clone();
     testing::annotate(&mut grouped.metadata, SNAPSHOT_GROUP, "g");
-    for (content, expected) in [(made, "make"), (there, "list"), (grouped, "make")] {
+    for (content, expected) in [(made, "make"), (present, "list"), (grouped, "make")] {
         let world = testing::world([content.into(), class.clone().into()]);
         let settings = settings(&[Rpc::ListSnapshots]);
         let (Some(Action::Ask { secret: Some(secret), .. }), None) =
@@ -158,23 +158,23 @@ fn finalizers_of_retained_snapshots_are_removed_and_foreign_ones_ignored() {
 
 #[test]
 fn each_driver_is_asked_as_it_can_be() {
-    let there = || {
+    let present = || {
         let mut content = content(&[]);
         content.spec.source.volume_handle = None;
         content.spec.source.snapshot_handle = Some("h".into());
         content
     };
-    for (rpcs, of_there) in [
+    for (rpcs, from_present) in [
         (&[Rpc::GetSnapshot, Rpc::ListSnapshots][..], "get"),
         (&[Rpc::ListSnapshots], "list"),
         (&[], "trust"),
     ] {
-        assert_eq!(step(there(), &Memory::default(), rpcs), of_there, "{rpcs:?}");
+        assert_eq!(step(present(), &Memory::default(), rpcs), from_present, "{rpcs:?}");
         let made = cut(content(&[]), false);
         assert_eq!(step(made, &Memory::default(), rpcs), "create snapshot-uid-s", "{rpcs:?}");
     }
     let unbound = || {
-        let mut content = going(cut(there(), true));
+        let mut content = going(cut(present(), true));
         content.spec.volume_snapshot_ref.uid = None;
         content
     };

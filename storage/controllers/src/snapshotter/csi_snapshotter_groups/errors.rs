@@ -38,7 +38,7 @@ impl BadAnswer {
 /// The error of a call, and of the secret before it. Upstream: `createGroupSnapshotWrapper`,
 /// `GetCredentialsFromAnnotationForGroupSnapshot`, which hides the cause, and
 /// `checkandUpdateGroupSnapshotContentStatusOperation`.
-pub fn of_call(
+pub fn call_message(
     content: &VolumeGroupSnapshotContent,
     creates: bool,
     error: &(dyn Error + Send + Sync + 'static),
@@ -121,7 +121,7 @@ mod tests {
                  [v1 v2]: \"the driver's answer has no group snapshot, or one without id\"",
             ),
         ] {
-            let event = event_of(content, creates, &of_call(content, creates, &*error));
+            let event = event_of(content, creates, &call_message(content, creates, &*error));
             assert_eq!(event, (reason, expected.to_owned()));
         }
     }

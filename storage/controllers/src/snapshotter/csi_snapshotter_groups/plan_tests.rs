@@ -94,7 +94,7 @@ fn a_group_is_created_and_deleted() {
     };
     let soon = NOW.saturating_add(SignedDuration::from_secs(1)).unwrap();
     let later = Memory { next: Some(soon), ..found(false) };
-    let gone = Memory { deleted: true, ..Memory::default() };
+    let missing = Memory { deleted: true, ..Memory::default() };
     let pending = [GROUP_SNAPSHOT_BEING_CREATED];
     let deleted = [GROUP_SNAPSHOT_BEING_DELETED];
     let both = [GROUP_SNAPSHOT_BEING_CREATED, GROUP_SNAPSHOT_BEING_DELETED];
@@ -113,7 +113,7 @@ fn a_group_is_created_and_deleted() {
         ("it is ready by now", cut(content(&[]), false), &found(true), "report true"),
         ("it is deleted before it is certain", going(content(&both)), &nothing, create),
         ("it is deleted", going(cut(content(&deleted), true)), &nothing, "delete h with s1 s2"),
-        ("the driver deleted it", going(cut(content(&deleted), true)), &gone, "release"),
+        ("the driver deleted it", going(cut(content(&deleted), true)), &missing, "release"),
         ("it never existed", going(content(&deleted)), &nothing, "release"),
         ("its group stays", going(cut(content(&[]), true)), &nothing, "nothing"),
         ("it exists", existing(), &nothing, "get h with s1 s2"),

@@ -15,7 +15,7 @@ use serde_json::json;
 use tracing::info;
 
 use super::{
-    errors::{BadAnswer, event_of, of_call},
+    errors::{BadAnswer, call_message, event_of},
     plan::{Action, Found, Question, plan},
 };
 use crate::{
@@ -180,7 +180,7 @@ impl Contents {
         creates: bool,
         error: AnyError,
     ) -> Result<ActionOutcome, Failure> {
-        let (reason, message) = event_of(content, creates, &of_call(content, creates, &*error));
+        let (reason, message) = event_of(content, creates, &call_message(content, creates, &*error));
         // A group that exists can be deleted, although it is not usable.
         let existing = error.downcast_ref::<BadAnswer>().and_then(BadAnswer::existing);
         failed(context, content, reason, &message, existing).await;

@@ -167,9 +167,9 @@ pub fn plan_content(content: &str, world: &World) -> Option<Action> {
 pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<Action> {
     let claim = world.claims.get(key)?;
     let begun = |one: &VolumeSnapshot| has(&one.metadata, SNAPSHOT_SOURCE_PROTECTION) && !one.is_ready();
-    let wanted = || world.snapshots.by(SnapshotBy::Claim, &key.to_string()).any(|one| begun(one));
+    let expected = || world.snapshots.by(SnapshotBy::Claim, &key.to_string()).any(|one| begun(one));
     let held = has(&claim.metadata, SNAPSHOT_CLAIM_PROTECTION);
-    (held && !wanted()).then(|| Action::ReleaseClaim(claim.clone()))
+    (held && !expected()).then(|| Action::ReleaseClaim(claim.clone()))
 }
 
 type Step = Result<Option<Action>, Trouble>;
@@ -258,8 +258,8 @@ fn make(snapshot: &Arc<VolumeSnapshot>, world: &World, options: ContentOptions) 
 fn hold(snapshot: &Arc<VolumeSnapshot>, with_content: bool) -> Option<Action> {
     let mut finalizers = snapshot.metadata.finalizers.clone().unwrap_or_default();
     let before = finalizers.len();
-    let wanted = [(SNAPSHOT_SOURCE_PROTECTION, true), (SNAPSHOT_BOUND_PROTECTION, with_content)];
-    for (finalizer, _) in wanted.iter().filter(|(_, wanted)| *wanted) {
+    let expected = [(SNAPSHOT_SOURCE_PROTECTION, true), (SNAPSHOT_BOUND_PROTECTION, with_content)];
+    for (finalizer, _) in expected.iter().filter(|(_, expected)| *expected) {
         if !has(&snapshot.metadata, finalizer) {
             finalizers.push((*finalizer).to_owned());
         }

@@ -153,10 +153,10 @@ fn what_a_snapshot_cannot_be_made_of() {
     let goes = world_of(|claim| *claim = deleting(claim.clone(), &["other"]));
     let cause = "cannot add finalizer on claim because it is being deleted";
     assert_eq!(trouble(&goes), format!("{update} data on API server: {cause}"));
-    let mut gone = world_of(|_| ());
-    assert!(step(&gone).starts_with("create"));
-    gone.claims.remove(&testing::claim("data", "fast", "1Gi"));
-    assert_eq!(trouble(&gone), format!("{update} s on API server: cannot get claim from snapshot"));
+    let mut deleted = world_of(|_| ());
+    assert!(step(&deleted).starts_with("create"));
+    deleted.claims.remove(&testing::claim("data", "fast", "1Gi"));
+    assert_eq!(trouble(&deleted), format!("{update} s on API server: cannot get claim from snapshot"));
 }
 
 /// The error of `s`, without what all errors of its content begin with.
@@ -207,7 +207,7 @@ fn a_content_that_is_there_is_bound_if_it_is_meant() {
 #[test]
 fn a_content_that_the_snapshot_cannot_have_is_the_subject_of_a_second_event() {
     let key = ObjectKey::new(NAMESPACE, "s");
-    let of = |trouble: Trouble| trouble.of_finalizers(&key);
+    let of = |trouble: Trouble| trouble.finalizer_event(&key);
     let content = || "c".to_owned();
     let troubles =
         [Trouble::Misbound(content()), Trouble::NotPreProvisioned(content()), Trouble::NotDynamic(content())];

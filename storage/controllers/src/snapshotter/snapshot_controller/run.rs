@@ -103,8 +103,8 @@ impl Controller for Snapshots {
         self.measured.changed::<VolumeSnapshot>(change, world);
         match change.kind {
             Kind::Snapshot => {
-                if let (Some(gone), None) = change.both::<VolumeSnapshot>() {
-                    self.ungrouped().remove(uid(gone));
+                if let (Some(deleted), None) = change.both::<VolumeSnapshot>() {
+                    self.ungrouped().remove(uid(deleted));
                 }
                 let claims = change.states::<VolumeSnapshot>().filter_map(|snapshot| {
                     let claim = snapshot.spec.source.persistent_volume_claim_name.as_ref()?;
@@ -301,7 +301,7 @@ async fn report(
 async fn fail(context: &Context, snapshot: &VolumeSnapshot, trouble: &Trouble) -> Result<(), Failure> {
     let message = trouble.to_string();
     context.event(snapshot, EventType::Warning, trouble.reason(), message.as_str());
-    if let Some(follows) = trouble.of_finalizers(&key_of(snapshot)) {
+    if let Some(follows) = trouble.finalizer_event(&key_of(snapshot)) {
         context.event(snapshot, EventType::Warning, "SnapshotFinalizerError", follows);
     }
     write_trouble(context, snapshot, &message, trouble.unreadies()).await

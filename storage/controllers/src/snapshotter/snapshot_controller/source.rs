@@ -41,9 +41,9 @@ pub fn claim<'w>(
     snapshot: &VolumeSnapshot,
     world: &'w World,
 ) -> Result<&'w Arc<PersistentVolumeClaim>, SourceTrouble> {
-    let wanted = snapshot.spec.source.persistent_volume_claim_name.as_deref().unwrap_or_default();
-    let key = ObjectKey::new(snapshot.metadata.namespace.as_deref().unwrap_or_default(), wanted);
-    world.claims.get(&key).ok_or_else(|| SourceTrouble::NoClaim(wanted.to_owned()))
+    let expected = snapshot.spec.source.persistent_volume_claim_name.as_deref().unwrap_or_default();
+    let key = ObjectKey::new(snapshot.metadata.namespace.as_deref().unwrap_or_default(), expected);
+    world.claims.get(&key).ok_or_else(|| SourceTrouble::NoClaim(expected.to_owned()))
 }
 
 /// The volume of a claim, which must be a CSI volume.

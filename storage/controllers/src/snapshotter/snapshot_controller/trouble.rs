@@ -16,7 +16,7 @@ pub enum Trouble {
     #[error("Failed to set default snapshot class with error {0}")]
     DefaultClass(DefaultTrouble),
     /// Its source is missing or unsuitable.
-    #[error("Failed to create snapshot content with error {}", of_content(.snapshot, .cause))]
+    #[error("Failed to create snapshot content with error {}", content_message(.snapshot, .cause))]
     Source {
         /// The snapshot's name.
         snapshot: String,
@@ -97,7 +97,7 @@ pub enum SourceTrouble {
 
 /// The error of `createSnapshotContent` in `pkg/common-controller/snapshot_controller.go`, which wraps those of the
 /// functions that it calls.
-fn of_content(snapshot: &str, trouble: &SourceTrouble) -> String {
+fn content_message(snapshot: &str, trouble: &SourceTrouble) -> String {
     match trouble {
         // `ensurePVCFinalizer`, which hides the cause.
         SourceTrouble::NoClaim(_) => format!(
@@ -117,7 +117,7 @@ fn of_content(snapshot: &str, trouble: &SourceTrouble) -> String {
 impl Trouble {
     /// The text of the event SnapshotFinalizerError, which follows the one about a content that the snapshot cannot
     /// have. Upstream: `checkandAddSnapshotFinalizers`.
-    pub fn of_finalizers(&self, snapshot: &ObjectKey) -> Option<String> {
+    pub fn finalizer_event(&self, snapshot: &ObjectKey) -> Option<String> {
         let (expected, content, found) = match self {
             Self::Misbound(_) => return Some(format!("Failed to check and update snapshot: {self}")),
             Self::NotPreProvisioned(content) => {

@@ -266,7 +266,7 @@ fn what_a_group_cannot_be_created_of() {
     let mismatch = format!(
         "Volume CSI driver ({DRIVER}) mismatch with VolumeGroupSnapshotClass (other.driver) default/g: pv-a"
     );
-    assert_eq!(trouble.of_creation(), Some(mismatch.clone()));
+    assert_eq!(trouble.creation_event(), Some(mismatch.clone()));
     assert_eq!(
         trouble.to_string(),
         format!(
@@ -371,6 +371,6 @@ fn a_content_that_the_group_cannot_have_is_the_subject_of_a_second_event() {
     let key = ObjectKey::new(NAMESPACE, "g");
     let expected = "Failed to check and update group snapshot: group snapshot default/g expects a pre-provisioned \
                     VolumeGroupSnapshotContent c but gets a dynamically provisioned one";
-    assert_eq!(Trouble::NotPreProvisioned("c".into()).of_finalizers(&key).as_deref(), Some(expected));
-    assert_eq!(Trouble::ContentMissing.of_finalizers(&key), None);
+    assert_eq!(Trouble::NotPreProvisioned("c".into()).finalizer_event(&key).as_deref(), Some(expected));
+    assert_eq!(Trouble::ContentMissing.finalizer_event(&key), None);
 }

@@ -164,12 +164,12 @@ async fn report(
 
 /// An error is not retried after a delay: a change of a related object wakes the group.
 async fn fail(context: &Context, group: &VolumeGroupSnapshot, trouble: &Trouble) -> Result<(), Failure> {
-    if let Some(precedes) = trouble.of_creation() {
+    if let Some(precedes) = trouble.creation_event() {
         context.event(group, EventType::Warning, "CreateGroupSnapshotContentFailed", precedes);
     }
     let message = trouble.to_string();
     context.event(group, EventType::Warning, trouble.reason(), message.as_str());
-    if let Some(follows) = trouble.of_finalizers(&key_of(group)) {
+    if let Some(follows) = trouble.finalizer_event(&key_of(group)) {
         context.event(group, EventType::Warning, "GroupSnapshotFinalizerError", follows);
     }
     write_trouble(context, group, &message, trouble.unreadies()).await

@@ -48,17 +48,17 @@ pub(crate) fn concerned(change: &Change, world: &World) -> Vec<Key> {
         }
         Kind::GroupSnapshotClass => groups(GroupBy::Unready, UNREADY, world).collect(),
         Kind::Snapshot => {
-            change.states::<VolumeSnapshot>().filter_map(|snapshot| of_member(snapshot)).collect()
+            change.states::<VolumeSnapshot>().filter_map(|snapshot| group_of_member(snapshot)).collect()
         }
         Kind::SnapshotContent => {
             let contents = change.states::<VolumeSnapshotContent>();
             let snapshots = contents.map(|content| ref_key(&content.spec.volume_snapshot_ref));
-            snapshots.filter_map(|key| of_member(world.snapshots.get(&key)?)).collect()
+            snapshots.filter_map(|key| group_of_member(world.snapshots.get(&key)?)).collect()
         }
         Kind::Claim => {
             let claims = change.states::<PersistentVolumeClaim>();
             let sources = claims.filter_map(|claim| match data_source(claim) {
-                Some(DataSource::Snapshot(source)) => of_member(world.snapshots.get(&source)?),
+                Some(DataSource::Snapshot(source)) => group_of_member(world.snapshots.get(&source)?),
                 Some(DataSource::Claim(_) | DataSource::Elsewhere { .. } | DataSource::Other { .. })
                 | None => None,
             });
@@ -88,7 +88,7 @@ pub(crate) fn concerned(change: &Change, world: &World) -> Vec<Key> {
 }
 
 /// The group of a member.
-fn of_member(snapshot: &VolumeSnapshot) -> Option<Key> {
+fn group_of_member(snapshot: &VolumeSnapshot) -> Option<Key> {
     let group = owning_group(snapshot)?;
     Some(Key::Group(ObjectKey::new(snapshot.metadata.namespace.as_deref().unwrap_or_default(), group)))
 }

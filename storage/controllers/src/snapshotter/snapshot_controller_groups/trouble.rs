@@ -17,7 +17,7 @@ pub enum Trouble {
     #[error("Failed to set default group snapshot class with error {0}")]
     DefaultClass(DefaultTrouble),
     /// Its claims are missing or unsuitable.
-    #[error("failed to create group snapshot content with error {}", of_content(.group, .cause))]
+    #[error("failed to create group snapshot content with error {}", content_message(.group, .cause))]
     Source {
         /// The group.
         group: ObjectKey,
@@ -89,7 +89,7 @@ pub enum SourceTrouble {
 
 /// The error of `createGroupSnapshotContent` in `pkg/common-controller/groupsnapshot_controller_helper.go`, which wraps
 /// those of the functions that it calls.
-fn of_content(group: &ObjectKey, trouble: &SourceTrouble) -> String {
+fn content_message(group: &ObjectKey, trouble: &SourceTrouble) -> String {
     match trouble {
         // `getCreateGroupSnapshotInput`.
         SourceTrouble::NoClaims(_) | SourceTrouble::Claim(_) | SourceTrouble::Secret(_) => {
@@ -117,7 +117,7 @@ fn mismatch(group: &ObjectKey, trouble: &SourceTrouble) -> Option<String> {
 impl Trouble {
     /// The text of the event CreateGroupSnapshotContentFailed, which precedes the one about the group. Upstream:
     /// `createGroupSnapshotContent`.
-    pub fn of_creation(&self) -> Option<String> {
+    pub fn creation_event(&self) -> Option<String> {
         let Self::Source { group, cause } = self else { return None };
         match &**cause {
             SourceTrouble::NotCsi(_) => Some(cause.to_string()),
@@ -127,7 +127,7 @@ impl Trouble {
 
     /// The text of the event GroupSnapshotFinalizerError, which follows the one about a content that the group cannot
     /// have. Upstream: `checkandAddGroupSnapshotFinalizers`.
-    pub fn of_finalizers(&self, group: &ObjectKey) -> Option<String> {
+    pub fn finalizer_event(&self, group: &ObjectKey) -> Option<String> {
         let (expected, content, found) = match self {
             Self::Misbound(_) => return Some(format!("Failed to check and update group snapshot: {self}")),
             Self::NotPreProvisioned(content) => {

@@ -134,8 +134,8 @@ pub(super) fn call(number: usize, driver: &Driver, source: &mut Source) -> Outco
         5 | 6 => {
             let content = match source.number().rem_euclid(5) {
                 0 => None,
-                1 | 2 => Some(support::of_volume(&source.id())),
-                _ => Some(support::of_snapshot(&source.snapshot_id())),
+                1 | 2 => Some(support::from_volume(&source.id())),
+                _ => Some(support::from_snapshot(&source.snapshot_id())),
             };
             let request = CreateVolumeRequest {
                 name: source.name_of(COPY),

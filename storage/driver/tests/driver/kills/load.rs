@@ -317,7 +317,7 @@ impl Load {
     /// A snapshot's data is in a volume that is made from it; gives the volume.
     async fn restored(&self, place: &Place, life: &Life, snapshot: &str) -> Life {
         let restored = life.copy(place, "restored");
-        self.create(&restored, Some(support::of_snapshot(snapshot))).await;
+        self.create(&restored, Some(support::from_snapshot(snapshot))).await;
         count(&self.copies);
         self.up(&restored).await;
         restored.check(Text::Before);
@@ -357,7 +357,7 @@ impl Load {
         life.write(Text::After);
 
         let clone = life.copy(place, "clone");
-        self.create(&clone, Some(support::of_volume(&life.id()))).await;
+        self.create(&clone, Some(support::from_volume(&life.id()))).await;
         count(&self.copies);
         let restored = self.restored(place, life, &snapshot).await;
         self.group(life, &restored).await;

@@ -73,7 +73,7 @@ impl FakeHost {
 
     /// How many loop devices are attached for raw use.
     pub fn raw_count(&self) -> usize {
-        let raw = |(_, wanted): &&(_, _)| matches!(wanted, Some(LoopUse::Raw { .. }));
+        let raw = |(_, expected): &&(_, _)| matches!(expected, Some(LoopUse::Raw { .. }));
         self.kernel.lock().unwrap().loops.iter().filter(raw).count()
     }
 
@@ -100,7 +100,7 @@ impl FakeHost {
         let mut kernel = self.kernel.lock().unwrap();
         kernel.mounts.clear();
         kernel.frozen.clear();
-        kernel.loops.iter_mut().for_each(|(_, wanted)| *wanted = None);
+        kernel.loops.iter_mut().for_each(|(_, expected)| *expected = None);
     }
 
     fn push(&self, target: &Path, mounted: Mounted) -> io::Result<()> {
@@ -169,11 +169,11 @@ impl Host for FakeHost {
         fill(&self.kernel.lock().unwrap().images[number(device).unwrap()])
     }
 
-    fn attach_loop(&self, image: &Path, wanted: LoopUse) -> io::Result<LoopDevice> {
+    fn attach_loop(&self, image: &Path, expected: LoopUse) -> io::Result<LoopDevice> {
         let backing = RealHost::default().file_id(image)?.ok_or(io::ErrorKind::NotFound)?;
         let mut kernel = self.kernel.lock().unwrap();
         kernel.images.push(image.to_owned());
-        kernel.loops.push((backing, Some(wanted)));
+        kernel.loops.push((backing, Some(expected)));
         Ok(LoopDevice { path: device(kernel.loops.len() - 1), hold: None })
     }
 
@@ -326,7 +326,7 @@ impl Host for FakeHost {
         let kernel = self.kernel.lock().unwrap();
         let attached = kernel.loops.iter().enumerate().filter(|(number, _)| kernel.images[*number] == image);
         Ok(attached
-            .filter_map(|(number, (_, wanted))| match wanted {
+            .filter_map(|(number, (_, expected))| match expected {
                 Some(LoopUse::Raw { read_only }) => {
                     Some(RawLoop { path: device(number), read_only: *read_only })
                 }

@@ -171,11 +171,11 @@ pub fn copy_of(kind: &str, name: &str, source: volume_content_source::Type) -> C
     }
 }
 
-pub fn of_snapshot(snapshot_id: &str) -> volume_content_source::Type {
+pub fn from_snapshot(snapshot_id: &str) -> volume_content_source::Type {
     volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id: snapshot_id.into() })
 }
 
-pub fn of_volume(volume_id: &str) -> volume_content_source::Type {
+pub fn from_volume(volume_id: &str) -> volume_content_source::Type {
     volume_content_source::Type::Volume(VolumeSource { volume_id: volume_id.into() })
 }
 

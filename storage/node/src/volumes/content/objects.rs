@@ -143,8 +143,8 @@ impl Objects {
 fn start(client: &Client, object: &ObjectRef, notify: &Notify) -> AbortHandle {
     let (client, object, notify) = (client.clone(), object.clone(), notify.clone());
     let task = match object.kind {
-        ObjectKind::ConfigMap => tokio::spawn(follow::<ConfigMap>(client, object, notify, of_config_map)),
-        ObjectKind::Secret => tokio::spawn(follow::<Secret>(client, object, notify, of_secret)),
+        ObjectKind::ConfigMap => tokio::spawn(follow::<ConfigMap>(client, object, notify, config_map_values)),
+        ObjectKind::Secret => tokio::spawn(follow::<Secret>(client, object, notify, secret_values)),
     };
     task.abort_handle()
 }
@@ -155,11 +155,11 @@ pub(crate) async fn fetch(client: &Client, object: &ObjectRef) -> Known {
     let found = match object.kind {
         ObjectKind::ConfigMap => {
             let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-            api.get_opt(name).await.map(|found| found.map(of_config_map))
+            api.get_opt(name).await.map(|found| found.map(config_map_values))
         }
         ObjectKind::Secret => {
             let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-            api.get_opt(name).await.map(|found| found.map(of_secret))
+            api.get_opt(name).await.map(|found| found.map(secret_values))
         }
     };
     match found {
@@ -192,7 +192,7 @@ where
             Ok(watcher::Event::InitDone) => listed.clone(),
             Ok(watcher::Event::Apply(found)) => Known::Present(Arc::new(values(found))),
             Ok(watcher::Event::Delete(_)) => Known::Absent,
-            Err(error) => Known::Unreadable(response::of_watch(&error)),
+            Err(error) => Known::Unreadable(response::watch_error(&error)),
         };
         if !notify((object.clone(), known)) {
             return;
@@ -200,12 +200,12 @@ where
     }
 }
 
-fn of_config_map(map: ConfigMap) -> Values {
+fn config_map_values(map: ConfigMap) -> Values {
     let texts = map.data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
     let bytes = map.binary_data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0));
     texts.chain(bytes).collect()
 }
 
-fn of_secret(secret: Secret) -> Values {
+fn secret_values(secret: Secret) -> Values {
     secret.data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0)).collect()
 }

@@ -84,8 +84,8 @@ pub(super) fn files(content: &Content, facts: &Facts<'_>) -> Result<Files, Paylo
     let mut tokens = facts.tokens.iter();
     for source in &content.sources {
         let made = match source {
-            Source::Object { .. } => of_object(source, content.default_mode, facts),
-            Source::Downward(items) => of_pod(items, content.default_mode, facts),
+            Source::Object { .. } => object_files(source, content.default_mode, facts),
+            Source::Downward(items) => pod_files(items, content.default_mode, facts),
             Source::Token { path, .. } => {
                 let data = tokens.next().map(|token| token.text.clone().into_bytes()).unwrap_or_default();
                 let mode = if facts.has_group { 0o600 } else { content.default_mode };
@@ -104,7 +104,7 @@ pub(super) fn files(content: &Content, facts: &Facts<'_>) -> Result<Files, Paylo
     }
 }
 
-fn of_object(source: &Source, default_mode: u32, facts: &Facts<'_>) -> Result<Files, PayloadError> {
+fn object_files(source: &Source, default_mode: u32, facts: &Facts<'_>) -> Result<Files, PayloadError> {
     let Source::Object { object, items, optional } = source else { return Ok(Files::new()) };
     let data = match facts.objects.get(object) {
         Some(Known::Present(data)) => data,
@@ -136,7 +136,7 @@ fn of_object(source: &Source, default_mode: u32, facts: &Facts<'_>) -> Result<Fi
     Ok(files)
 }
 
-fn of_pod(
+fn pod_files(
     items: &[DownwardAPIVolumeFile],
     default_mode: u32,
     facts: &Facts<'_>,

@@ -52,15 +52,15 @@ formats! {
         definition::label_fault(start.as_deref().unwrap_or(text)).map(str::to_owned).into_iter().collect()
     };
     label_value, "labelValue": labels::value_faults;
-    uri, "uri": |text| of_kind("uri", text, "invalid URI for request");
-    uuid, "uuid": |text| of_kind("uuid", text, "does not match the UUID format");
-    byte, "byte": |text| of_kind("byte", text, "invalid base64");
-    date, "date": |text| of_kind("date", text, "invalid date");
-    datetime, "datetime": |text| of_kind("datetime", text, "invalid datetime");
+    uri, "uri": |text| kind_errors("uri", text, "invalid URI for request");
+    uuid, "uuid": |text| kind_errors("uuid", text, "does not match the UUID format");
+    byte, "byte": |text| kind_errors("byte", text, "invalid base64");
+    date, "date": |text| kind_errors("date", text, "invalid date");
+    datetime, "datetime": |text| kind_errors("datetime", text, "invalid datetime");
 }
 
 /// What is wrong with a text that does not have the format of a schema.
-fn of_kind(kind: &str, text: &str, message: &str) -> Vec<String> {
+fn kind_errors(kind: &str, text: &str, message: &str) -> Vec<String> {
     if format::is_valid(kind, text) { Vec::new() } else { vec![message.to_owned()] }
 }
 

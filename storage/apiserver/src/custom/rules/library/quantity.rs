@@ -81,7 +81,7 @@ fn checked(sum: Option<i128>) -> Result<Amount, ExecutionError> {
     sum.map(Amount).ok_or_else(|| ExecutionError::function_error("quantity", "the quantity is too large"))
 }
 
-fn of_int(number: &CelInt) -> i128 {
+fn from_int(number: &CelInt) -> i128 {
     i128::from(*number.inner()) * NANO
 }
 
@@ -90,7 +90,7 @@ fn add(amount: &Amount, other: &Amount) -> Result<Amount, ExecutionError> {
 }
 
 fn add_int(amount: &Amount, other: &CelInt) -> Result<Amount, ExecutionError> {
-    checked(amount.0.checked_add(of_int(other)))
+    checked(amount.0.checked_add(from_int(other)))
 }
 
 fn sub(amount: &Amount, other: &Amount) -> Result<Amount, ExecutionError> {
@@ -98,5 +98,5 @@ fn sub(amount: &Amount, other: &Amount) -> Result<Amount, ExecutionError> {
 }
 
 fn sub_int(amount: &Amount, other: &CelInt) -> Result<Amount, ExecutionError> {
-    checked(amount.0.checked_sub(of_int(other)))
+    checked(amount.0.checked_sub(from_int(other)))
 }

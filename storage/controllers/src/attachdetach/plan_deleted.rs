@@ -16,16 +16,16 @@ use super::{
 };
 
 /// Plans the attachments that name this volume, which does not exist.
-pub fn plan_gone(name: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
+pub fn plan_deleted(name: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
     let attachments = attachments(&[name], world, is_named_by_controller);
-    let mut desired = Desired::of_gone(name, world);
+    let mut desired = Desired::from_missing_volume(name, world);
     let listed = attachments.values().find_map(|attachment| listed_as(attachment, world));
     // Empty if no list has the volume: no node may use it then, and a detach has to wait for none.
     let unique = listed.map(|(driver, handle)| unique_volume_name(driver, handle)).unwrap_or_default();
     if let Some((driver, handle)) = listed {
         // Pods may use the same volume by another object, and the attachment, too.
         let volumes: Vec<_> = CsiVolume::with_handle(driver, handle, world).collect();
-        desired.extend(Desired::of_all(&volumes, world));
+        desired.extend(Desired::from_volumes(&volumes, world));
     }
     let mut planner = Planner::new(name, unique, &desired.sources, world, memory, now);
     for (node, attachment) in &attachments {
