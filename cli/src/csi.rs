@@ -289,7 +289,7 @@ fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: O
 fn print(planned: &[Planned], format: Format) -> Result<()> {
     let titles = ["RULE (CSI SPECIFICATION)", "STRENGTH", "CSI-SANITY", "WAITS", "RUNS ALONE BECAUSE"];
     let listed = planned.iter().map(|planned| planned.listed(planned.case.details()));
-    list::print(&listed.collect::<Vec<_>>(), format == Format::Json, titles, |details| {
+    list::print(listed.collect(), format == Format::Json, titles, |details| {
         let upstream = details.upstream.unwrap_or_default();
         let waits = details.waits.clone().unwrap_or_default();
         let alone = details.alone.unwrap_or_default();
