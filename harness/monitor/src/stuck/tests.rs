@@ -476,7 +476,7 @@ fn a_status_is_valid_by_its_schema() {
     let (mut compiler, mut schemas) = (boon::Compiler::new(), boon::Schemas::new());
     compiler.add_resource("status", serde_json::from_str(schema).unwrap()).unwrap();
     let schema = compiler.compile("status", &mut schemas).unwrap();
-    let mut status = serde_json::to_value(super::example()).unwrap();
+    let mut status = serde_json::to_value(example()).unwrap();
     if let Err(error) = schemas.validate(&status, schema) {
         panic!("{error:#}");
     }

@@ -35,7 +35,7 @@ use super::{
     series::Kind,
     volume_facts,
 };
-use crate::Record;
+use claimcheck_observe::Record;
 
 /// The time between two removals of what no longer exists, and the precision of delayed requests.
 const TICK: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use super::{
     index::{Concerned, Index},
     objects::{Handle, PodFacts, VolumeFacts},
 };
-use crate::{Change, Record};
+use claimcheck_observe::{Change, Record};
 
 /// How long the state of what no longer exists is retained, seconds: the other observations of it may be delayed.
 pub const MEMORY_SECONDS: f64 = 60.0;

@@ -4,18 +4,20 @@
 
 use std::{fs, path::Path};
 
-use claimcheck_observe::Args;
+use claimcheck_node_phases::Args;
 use clap::Parser;
 use serde_json::{Value, json};
 
 #[derive(Parser)]
 struct Line {
     #[command(flatten)]
-    args: Args,
+    watch: claimcheck_observe::Args,
+    #[command(flatten)]
+    phases: Args,
 }
 
 fn objects(file: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../manifests").join(file);
     serde_saphyr::from_multiple(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
@@ -54,12 +56,12 @@ fn the_overlay_serves_where_its_annotations_send_prometheus() {
     let mut line: Vec<&str> =
         given.iter().chain([added]).map(|argument| argument.as_str().unwrap()).collect();
     line.push("--node-name=n");
-    let args = Line::parse_from(line).args;
-    let port = args.metrics.unwrap().port();
+    let args = Line::parse_from(line);
+    let port = args.phases.metrics.unwrap().port();
     assert_eq!(at(&format!("{container}/ports/-"))["containerPort"], port);
     let annotations = at("/spec/template/metadata/annotations");
     assert_eq!(annotations["prometheus.io/port"], port.to_string());
-    assert_ne!(args.listen.unwrap().port(), port);
+    assert_ne!(args.watch.listen.unwrap().port(), port);
     // Without the token there is no API server.
     assert_eq!(at("/spec/template/spec/automountServiceAccountToken"), &json!(true));
 }

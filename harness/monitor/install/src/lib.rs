@@ -25,7 +25,7 @@ use serde_json::Value;
 
 pub use connect::{ConnectError, connect};
 
-use crate::install::{
+use claimcheck_deploy::install::{
     self, IMAGE, InstallError, Installed, existing_labels, items, ready, replace, resolve_with, title, typed,
 };
 

@@ -5,10 +5,8 @@
 use std::collections::BTreeSet;
 
 use claimcheck_model::{Event, KubeletPath, ObjectKey, Outcome, Phase, PhaseSample, Stamp, VolumeMode};
-use claimcheck_observe::{
-    Change, Record,
-    phases::{Moment, NodePhases, PodFacts, VolumeFacts},
-};
+use claimcheck_node_phases::{Moment, NodePhases, PodFacts, VolumeFacts};
+use claimcheck_observe::{Change, Record};
 use claimcheck_timeline::{
     Tap, Timeline,
     evidence::{self, Mount, Object, Observation},

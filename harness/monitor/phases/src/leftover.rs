@@ -6,7 +6,7 @@ use claimcheck_model::{KubeletPath, Stamp};
 use serde::Serialize;
 
 use super::fold::PodVolume;
-use crate::{Change, Record};
+use claimcheck_observe::{Change, Record};
 
 /// How long a mount may remain without its pod, seconds: a kubelet unmounts before its pod is deleted, except of one that
 /// was deleted by force. As the default of the monitor for what is stuck.

@@ -27,6 +27,7 @@
 //! - A phase that was over when it was first observed, as for the mounts that a restarted observer finds, is not
 //!   reported: a sample would count it once per restart.
 
+mod component;
 mod fact;
 mod fold;
 mod index;
@@ -37,6 +38,7 @@ pub mod plan;
 mod run;
 mod series;
 
+pub use component::{Args, StartError};
 pub use fact::Moment;
 pub use fold::{MEMORY_SECONDS, NodePhases};
 pub use leftover::{Leftover, Leftovers};

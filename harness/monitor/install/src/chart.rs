@@ -278,7 +278,7 @@ fn the_chart_is_written() {
 #[test]
 fn the_chart_with_its_default_values_is_the_kustomization() {
     let defaults = defaults();
-    let expected = by_key(crate::install::resolve_with("monitor", &[]));
+    let expected = by_key(claimcheck_deploy::install::resolve_with("monitor", &[]));
     assert_eq!(render(&chart(), &defaults), expected);
 }
 

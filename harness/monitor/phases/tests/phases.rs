@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use claimcheck_apiserver as apiserver;
 use claimcheck_model::{KubeletPath, Stamp};
-use claimcheck_observe::{
-    Change, Record,
-    phases::{Series, follow},
-};
+use claimcheck_node_phases::{Series, follow};
+use claimcheck_observe::{Change, Record};
 use k8s_openapi::api::{
     core::v1::{Namespace, Node, PersistentVolume, Pod},
     storage::v1::CSIDriver,

@@ -1,7 +1,7 @@
 //! Memory and CPU time of the observer of one node, with synthetic objects and real mounts:
 //!
 //! ```text
-//! cargo bench -p claimcheck-observe --bench node -- --pods 250 --seconds 60
+//! cargo bench -p claimcheck-node-phases --bench node -- --pods 250 --seconds 60
 //! ```
 //!
 //! One pod starts and one ends each second, as on a busy node. One process has the API server, and makes the mounts of
@@ -74,7 +74,9 @@ impl Arguments {
 #[derive(clap::Parser)]
 struct Observer {
     #[command(flatten)]
-    args: claimcheck_observe::Args,
+    watch: claimcheck_observe::Args,
+    #[command(flatten)]
+    phases: claimcheck_node_phases::Args,
 }
 
 fn main() {
@@ -87,7 +89,10 @@ fn main() {
         Some(OBSERVER) => {
             let observer = Observer::parse_from(words);
             let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-            runtime.block_on(claimcheck_observe::run(observer.args, std::future::pending())).unwrap();
+            runtime.block_on(async {
+                let phases = observer.phases.start(observer.watch.node_name.clone()).await.unwrap();
+                claimcheck_observe::run(observer.watch, phases, std::future::pending()).await.unwrap();
+            });
         }
         _ => measure(Arguments::parse(&words)),
     }

@@ -68,7 +68,9 @@ mod tests {
     use claimcheck_model::{KubeletPath, ObjectKey, VolumeMode};
 
     use super::*;
-    use crate::{Change, Record, phases::VolumeFacts};
+    use claimcheck_observe::{Change, Record};
+
+    use crate::VolumeFacts;
 
     fn stamp(seconds: u64) -> Stamp {
         Stamp { mono_ns: seconds * 1_000_000_000, wall_ns: seconds * 1_000_000_000 }

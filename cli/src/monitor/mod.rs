@@ -1,5 +1,7 @@
 //! `claimcheck monitor`: every volume of an existing cluster, continuously, or what waits now.
 
+mod install;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
@@ -11,22 +13,20 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use claimcheck_component::{HttpEndpoint, api_client, pod_namespace};
-use claimcheck_deploy::monitor::{CANARY_LIMIT, connect};
 use claimcheck_model::NAMESPACE;
 use claimcheck_monitor::{
     CanaryOptions, CanaryTopology, ClassDuration, Election, Monitor, Options, Scope, Timing, TraceOptions,
     fetch, is_size, look, stuck::Status, table,
 };
+use claimcheck_monitor_install::{CANARY_LIMIT, connect};
 use claimcheck_telemetry::trace::Collector;
 use clap::{Args, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 use jiff::SignedDuration;
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{
-    monitor_install::{InstallArgs, UninstallArgs},
-    object_name::{namespace, subdomain},
-};
+use crate::object_name::{namespace, subdomain};
+use install::{InstallArgs, UninstallArgs};
 
 /// The time between two tables of `status --watch`.
 const REFRESH: Duration = Duration::from_secs(10);

@@ -22,7 +22,7 @@ use kube::{
 use serde_json::json;
 
 use super::*;
-use crate::install::Change;
+use claimcheck_deploy::install::Change;
 
 async fn cluster() -> (apiserver::Server, Client) {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -51,7 +51,7 @@ fn kubectl(components: &[&str]) -> Vec<Value> {
     let path = folder.path().canonicalize().unwrap();
     // kustomize refuses absolute paths.
     let root = "../".repeat(path.components().count() - 1);
-    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests").canonicalize().unwrap();
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../manifests").canonicalize().unwrap();
     let manifests = format!("{root}{}", manifests.strip_prefix("/").unwrap().display());
     let components: Vec<String> = components.iter().map(|name| format!("{manifests}/{name}")).collect();
     let kustomization = json!({
@@ -196,7 +196,7 @@ fn every_rule_for_clusters_in_use_is_installed_and_none_of_runs() {
     let rules = objects.iter().filter(|object| object["kind"] == "PrometheusRule");
     let installed: Vec<&Value> =
         rules.flat_map(|object| object["spec"]["groups"].as_array().unwrap()).collect();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dashboards/prometheus");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../dashboards/prometheus");
     let mut expected = 0;
     for file in ["cluster.rules.yaml", "driver-time.rules.yaml", "slo.rules.yaml"] {
         let text = fs::read_to_string(folder.join(file)).unwrap();

@@ -7,7 +7,7 @@ use claimcheck_model::{KubeletPath, ObjectKey, Outcome, PhaseSample, Stamp, Volu
 use proptest::prelude::*;
 
 use super::{Moment, NodePhases, PodFacts, VolumeFacts, index::Index};
-use crate::{Change, Record};
+use claimcheck_observe::{Change, Record};
 
 fn stamp(seconds: u64) -> Stamp {
     Stamp { mono_ns: seconds * 1_000_000_000, wall_ns: seconds * 1_000_000_000 }

@@ -3,13 +3,12 @@
 use std::{iter, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, bail};
-use claimcheck_deploy::{
-    install::{Change, Installed},
-    monitor::{self, CANARY_LIMIT, NAMESPACE, Options, REPLICAS},
-};
+use claimcheck_deploy::install::{Change, Installed};
+use claimcheck_monitor_install::{self as monitor, CANARY_LIMIT, NAMESPACE, Options, REPLICAS};
 use clap::{Args, Parser};
 
-use crate::{Cli, Command, monitor::class_interval, object_name::namespace};
+use super::class_interval;
+use crate::{Cli, Command, object_name::namespace};
 
 /// The cluster and the namespace.
 #[derive(Debug, Args)]
