@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{DriverCommand, LoopHolder};
+use claimcheck_cluster::LoopHolder;
 use claimcheck_conformance::{
     Case, Config, DriverUnderTest, Endpoints, NodeEffects, Planned, Restart, Runner, catalogue,
 };
@@ -20,6 +20,7 @@ use claimcheck_model::{CaseResult, ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_report::{CaseLine, Reporter, RunFolder, Summary, report_failed_start};
 use claimcheck_run::{Interrupted, explain, interrupt, with_sources};
 use claimcheck_telemetry::metrics::Metrics;
+use claimcheck_vendor::DriverCommand;
 use tempfile::TempDir;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;

@@ -15,7 +15,7 @@ const FLOORS: [&[&str]; 9] = [
     &["substrate", "csi", "engine", "informer", "apiserver", "observe", "runtime"],
     &["controllers", "node", "driver", "saboteur", "node-phases"],
     &["timeline", "telemetry", "conformance", "deploy"],
-    &["report", "component", "monitor", "monitor-install"],
+    &["report", "component", "monitor", "monitor-install", "vendor"],
     &["cluster"],
     &["harness"],
     &["suites"],

@@ -7,12 +7,18 @@ use claimcheck_model::nearest;
 
 /// A built-in component that `--sidecar` replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Replaceable {
+pub enum Replaceable {
+    /// csi-provisioner.
     Provisioner,
+    /// csi-attacher.
     Attacher,
+    /// csi-resizer.
     Resizer,
+    /// csi-snapshotter.
     Snapshotter,
+    /// snapshot-controller.
     SnapshotController,
+    /// csi-node-driver-registrar.
     Registrar,
     /// No built-in one runs on virtual nodes, since no kubelet probes their driver.
     LivenessProbe,
@@ -39,7 +45,7 @@ const UPSTREAM: [(&str, Replaceable); 15] = [
 
 impl Replaceable {
     /// All of them.
-    pub(crate) const ALL: [Self; 7] = [
+    pub const ALL: [Self; 7] = [
         Self::Provisioner,
         Self::Attacher,
         Self::Resizer,
@@ -50,7 +56,7 @@ impl Replaceable {
     ];
 
     /// Its name in `--sidecar`.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Provisioner => Name::Provisioner.as_str(),
             Self::Attacher => Name::Attacher.as_str(),
@@ -64,7 +70,7 @@ impl Replaceable {
 
     /// The sidecar with an image, a program or a container of this name: upstream's, or a copy with a prefix or the
     /// platform behind it (`mirrored-sig-storage-csi-provisioner`, `ose-csi-external-provisioner-rhel9`).
-    pub(crate) fn from_image(name: &str) -> Option<Self> {
+    pub fn from_image(name: &str) -> Option<Self> {
         let others = [Self::SnapshotController, Self::LivenessProbe]
             .map(|replaceable| (replaceable.name(), replaceable));
         let mut known = UPSTREAM.into_iter().chain(others);
@@ -79,7 +85,7 @@ impl Replaceable {
     }
 
     /// The name of upstream's program.
-    pub(crate) fn program(self) -> &'static str {
+    pub fn program(self) -> &'static str {
         match self {
             Self::Provisioner => "csi-provisioner",
             Self::Attacher => "csi-attacher",
@@ -93,7 +99,7 @@ impl Replaceable {
 
     /// The component of `manifests/rbac` with the rights that upstream's program requires; none without requests to the
     /// API server.
-    pub(crate) fn component(self) -> Option<&'static str> {
+    pub fn component(self) -> Option<&'static str> {
         match self {
             Self::Provisioner
             | Self::Attacher
@@ -105,7 +111,7 @@ impl Replaceable {
     }
 
     /// The built-in controller that does not run then.
-    pub(crate) fn controller(self) -> Option<Name> {
+    pub fn controller(self) -> Option<Name> {
         match self {
             Self::Provisioner => Some(Name::Provisioner),
             Self::Attacher => Some(Name::Attacher),
@@ -127,7 +133,7 @@ fn is_platform(name: &str) -> bool {
 
 /// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
     /// It replaces a built-in component.
     Replaces(Replaceable),
     /// It runs in addition to the built-in components, here.
@@ -136,7 +142,7 @@ pub(crate) enum Role {
 
 /// Where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
+pub enum Placement {
     /// Once, on the first node, like the pod of a Deployment.
     FirstNode,
     /// Once per node, like the pods of a DaemonSet.
@@ -145,7 +151,7 @@ pub(crate) enum Placement {
 
 /// The socket that a program calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Socket {
+pub enum Socket {
     /// A tap before the driver's controller service, which records its calls.
     Tapped,
     /// The driver's socket itself. A registrar passes its path on to the node agent, so that a tap there would record
@@ -155,7 +161,7 @@ pub(crate) enum Socket {
 
 /// A name that `--sidecar` does not accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NameError {
+pub enum NameError {
     /// It is probably a slip, or upstream's name.
     Meant(Replaceable),
     /// A built-in controller that is no sidecar.
@@ -168,7 +174,7 @@ pub(crate) enum NameError {
 const LONGEST: usize = 32;
 
 /// A name for an additional program that runs in this container of a manifest, unlike those that are taken.
-pub(crate) fn additional_name(container: &str, taken: &BTreeSet<String>) -> String {
+pub fn additional_name(container: &str, taken: &BTreeSet<String>) -> String {
     let short = container.strip_prefix("csi-").unwrap_or(container);
     let short = short.strip_prefix("external-").unwrap_or(short);
     let is_plain = |c: &char| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-';
@@ -181,7 +187,7 @@ pub(crate) fn additional_name(container: &str, taken: &BTreeSet<String>) -> Stri
 
 impl Role {
     /// The role of the program with this name.
-    pub(crate) fn of(name: &str) -> Result<Self, NameError> {
+    pub fn of(name: &str) -> Result<Self, NameError> {
         if let Some(replaceable) = Replaceable::ALL.into_iter().find(|known| known.name() == name) {
             return Ok(Self::Replaces(replaceable));
         }
@@ -202,7 +208,7 @@ impl Role {
     }
 
     /// Where it runs, without `--node-deployment`.
-    pub(crate) fn placement(self) -> Placement {
+    pub fn placement(self) -> Placement {
         match self {
             Self::Replaces(Replaceable::Registrar | Replaceable::LivenessProbe) => Placement::EveryNode,
             Self::Replaces(
@@ -217,12 +223,12 @@ impl Role {
     }
 
     /// Whether upstream's program can run on every node and serve the volumes of its node there (`--node-deployment`).
-    pub(crate) fn can_run_on_every_node(self) -> bool {
+    pub fn can_run_on_every_node(self) -> bool {
         matches!(self, Self::Replaces(Replaceable::Provisioner | Replaceable::Snapshotter))
     }
 
     /// The socket that it calls.
-    pub(crate) fn socket(self) -> Socket {
+    pub fn socket(self) -> Socket {
         match self {
             Self::Replaces(Replaceable::Registrar | Replaceable::LivenessProbe)
             | Self::Additional(Placement::EveryNode) => Socket::Driver,
@@ -238,7 +244,7 @@ impl Role {
     }
 
     /// Whether it replaces a built-in controller, so that it is stopped and killed together with the controllers.
-    pub(crate) fn replaces_controller(self) -> bool {
+    pub fn replaces_controller(self) -> bool {
         match self {
             Self::Replaces(replaced) => replaced.controller().is_some(),
             Self::Additional(_) => false,

@@ -15,7 +15,7 @@ mod command;
 mod environment;
 mod error;
 mod files;
-pub(crate) mod flags;
+pub mod flags;
 mod idle;
 mod image;
 mod kinds;
@@ -41,7 +41,7 @@ use crate::{
 
 pub use class_secrets::MissingSecret;
 pub use error::{DeploymentError, PlanError, Unsupported};
-pub(crate) use files::ProcessCredentials;
+pub use files::ProcessCredentials;
 pub use files::{DeploymentObjects, PrepareDeploymentError};
 pub use image::{ImageError, ImageRootfs, ImageRootfsError};
 pub use kinds::{DeploymentSidecar, DeploymentSidecarError};

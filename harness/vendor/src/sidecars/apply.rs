@@ -60,7 +60,7 @@ pub enum ApplyError {
 ///
 /// # Errors
 /// [`ApplyError`], which names the object.
-pub(crate) async fn apply_all(client: &Client, objects: &[Value]) -> Result<Vec<String>, ApplyError> {
+pub async fn apply_all(client: &Client, objects: &[Value]) -> Result<Vec<String>, ApplyError> {
     let mut applier = Applier { client, kinds: HashMap::new(), unknown: Vec::new() };
     for namespace in namespaces(objects) {
         applier.apply(&namespace).await?;

@@ -31,7 +31,7 @@ pub(super) fn value<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> 
 }
 
 /// Whether a boolean flag is set.
-pub(crate) fn is_set(arguments: &[String], name: &str) -> bool {
+pub fn is_set(arguments: &[String], name: &str) -> bool {
     let is_true = |value: &str| ["1", "t", "T", "true", "TRUE", "True"].contains(&value);
     arguments.iter().filter_map(|word| flag(word)).any(|flag| match flag.split_once('=') {
         Some((flag, value)) => flag == name && is_true(value),

@@ -134,7 +134,7 @@ fn entries(text: &str) -> Vec<String> {
 
 /// The values of the placeholders for one process.
 #[derive(Clone, Debug)]
-pub(crate) struct Values {
+pub struct Values {
     /// The CSI socket, as seen by the program.
     pub socket: PathBuf,
     /// The kubeconfig.
@@ -175,7 +175,7 @@ impl Values {
 
 impl Sidecar {
     /// A program of `--deployment`. Its words may contain braces that are no placeholders.
-    pub(crate) fn planned(name: String, role: Role, words: Vec<String>) -> Self {
+    pub fn planned(name: String, role: Role, words: Vec<String>) -> Self {
         Self { name, role, words }
     }
 
@@ -186,17 +186,17 @@ impl Sidecar {
 
     /// Program and arguments, with placeholders.
     #[cfg(test)]
-    pub(crate) fn words(&self) -> &[String] {
+    pub fn words(&self) -> &[String] {
         &self.words
     }
 
     /// What it does.
-    pub(crate) fn role(&self) -> Role {
+    pub fn role(&self) -> Role {
         self.role
     }
 
     /// Where it runs: upstream's provisioner and snapshotter run on every node with `--node-deployment`.
-    pub(crate) fn placement(&self) -> Placement {
+    pub fn placement(&self) -> Placement {
         match self.role.can_run_on_every_node() && flags::is_set(&self.words, "node-deployment") {
             true => Placement::EveryNode,
             false => self.role.placement(),
@@ -204,7 +204,7 @@ impl Sidecar {
     }
 
     /// Whether it may connect to the API server: by `{kubeconfig}` or, as in a pod, by default.
-    pub(crate) fn uses_api(&self) -> bool {
+    pub fn uses_api(&self) -> bool {
         let is_of_driver =
             matches!(self.role, Role::Replaces(Replaceable::Registrar | Replaceable::LivenessProbe));
         !is_of_driver || self.words.iter().any(|word| word.contains("{kubeconfig}"))
@@ -222,7 +222,7 @@ impl Sidecar {
     }
 
     /// Program and arguments with these values.
-    pub(crate) fn at(&self, values: &Values) -> (PathBuf, Vec<OsString>) {
+    pub fn at(&self, values: &Values) -> (PathBuf, Vec<OsString>) {
         let mut words = self.words.iter().map(|word| values.fill(word));
         let program = words.next().unwrap_or_default().into();
         (program, words.map(OsString::from).collect())

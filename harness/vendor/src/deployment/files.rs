@@ -56,7 +56,7 @@ pub(super) struct ProjectedToken {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeploymentObjects {
     /// The CSIDriver object of the files.
-    pub(crate) csi_driver: Option<CSIDriver>,
+    pub csi_driver: Option<CSIDriver>,
     pub(super) files: Vec<File>,
     /// Paths that do not exist on this machine.
     pub(super) links: Vec<Link>,
@@ -75,13 +75,15 @@ pub struct DeploymentObjects {
 
 /// The credentials of a driver's processes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ProcessCredentials {
+pub struct ProcessCredentials {
+    /// Of the driver on nodes.
     pub node: Option<Credentials>,
+    /// Of its controller.
     pub controller: Option<Credentials>,
 }
 
 /// The credentials of the programs of `--deployment` apart from sidecars.
-pub(crate) struct IssuedCredentials {
+pub struct IssuedCredentials {
     pub driver: ProcessCredentials,
     pub init: Vec<Init>,
     /// What renews the tokens of projected volumes.
@@ -119,7 +121,7 @@ impl DeploymentObjects {
     ///
     /// # Errors
     /// One of them cannot be created.
-    pub(crate) fn prepare(&self, state_dir: &Path) -> Result<(), PrepareDeploymentError> {
+    pub fn prepare(&self, state_dir: &Path) -> Result<(), PrepareDeploymentError> {
         let failed = |path: &Path, source| PrepareDeploymentError::Create { path: path.to_owned(), source };
         let folder = |path: &Path| fs::create_dir_all(path).map_err(|source| failed(path, source));
         for path in &self.folders {
@@ -145,7 +147,7 @@ impl DeploymentObjects {
     ///
     /// # Errors
     /// A token cannot be requested or written.
-    pub(crate) async fn issue(
+    pub async fn issue(
         &self,
         issuer: &Issuer,
         state_dir: &Path,
@@ -182,13 +184,13 @@ impl DeploymentObjects {
     }
 
     /// The values of Secrets that are text.
-    pub(crate) fn secrets(&self) -> Vec<String> {
+    pub fn secrets(&self) -> Vec<String> {
         let values = self.secrets.values().flat_map(BTreeMap::values);
         values.filter_map(|contents| String::from_utf8(contents.0.clone()).ok()).collect()
     }
 
     /// Those among them that no program may log.
-    pub(crate) fn confidential(&self) -> Vec<String> {
+    pub fn confidential(&self) -> Vec<String> {
         let text = |(key, contents): (&String, &Contents)| {
             String::from_utf8(contents.0.clone()).ok().filter(|value| is_searched_for(key, value))
         };
@@ -204,12 +206,12 @@ impl DeploymentObjects {
     }
 
     /// Whether there are manifests of workloads.
-    pub(crate) fn is_given(&self) -> bool {
+    pub fn is_given(&self) -> bool {
         self.driver_account.is_some()
     }
 
     /// The service accounts of the driver and of init containers.
-    pub(crate) fn accounts(&self) -> impl Iterator<Item = Account> {
+    pub fn accounts(&self) -> impl Iterator<Item = Account> {
         let of_init = self.init.iter().map(|init| &init.account);
         self.driver_account.iter().chain(&self.controller_account).chain(of_init).cloned()
     }
@@ -218,7 +220,7 @@ impl DeploymentObjects {
     ///
     /// # Errors
     /// It is that of another driver.
-    pub(crate) fn csi_driver(&self, driver: &str) -> Result<Option<&CSIDriver>, PrepareDeploymentError> {
+    pub fn csi_driver(&self, driver: &str) -> Result<Option<&CSIDriver>, PrepareDeploymentError> {
         let Some(object) = &self.csi_driver else { return Ok(None) };
         match object.metadata.name.as_deref().unwrap_or_default() {
             name if name == driver => Ok(Some(object)),

@@ -7,7 +7,7 @@ const DEEP: &str = "                                                            
 
 /// The documents of a YAML file: `0755` is octal (YAML 1.1), and lines that continue a quoted text may be indented less
 /// than YAML requires, as in the manifests of several vendors.
-pub(crate) fn documents(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
+pub fn documents(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
     let parse = |text: &str| {
         serde_saphyr::from_multiple_with_options(text, serde_saphyr::options! { legacy_octal_numbers: true })
     };

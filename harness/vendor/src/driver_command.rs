@@ -8,7 +8,7 @@ use serde::Serialize;
 const PLACEHOLDERS: [&str; 5] = ["endpoint", "socket", "node_id", "state_dir", "node_root"];
 
 /// The arguments of the built-in driver.
-pub(super) const BUILTIN: [&str; 7] =
+pub const BUILTIN: [&str; 7] =
     ["driver", "--endpoint", "{endpoint}", "--node-id", "{node_id}", "--state-dir", "{state_dir}"];
 
 /// The socket of a driver behind the proxy of a saboteur.
@@ -98,7 +98,7 @@ pub struct PlaceholderValues {
 
 impl DriverCommand {
     /// Whether it is the built-in driver of this program.
-    pub(super) fn is_builtin(&self) -> bool {
+    pub fn is_builtin(&self) -> bool {
         match self {
             Self::Builtin | Self::OwnProgram(_) => true,
             Self::Exec(_) => false,
@@ -137,7 +137,7 @@ impl DriverCommand {
     }
 
     /// The driver itself, without a proxy before it.
-    pub(super) fn undisturbed(&self) -> &Self {
+    pub fn undisturbed(&self) -> &Self {
         match self {
             Self::Sabotaged { driver, .. } => driver.undisturbed(),
             Self::Builtin | Self::OwnProgram(_) | Self::Exec(_) => self,

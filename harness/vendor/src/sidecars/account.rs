@@ -23,18 +23,20 @@ const KINDS: [(&str, &str, bool); 5] = [
 ];
 
 /// The namespace of objects without one, as for `kubectl apply`.
-pub(crate) const DEFAULT_NAMESPACE: &str = "default";
+pub const DEFAULT_NAMESPACE: &str = "default";
 
 /// A service account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Account {
+pub struct Account {
+    /// Its namespace.
     pub namespace: String,
+    /// Its name.
     pub name: String,
 }
 
 impl Account {
     /// Its user name.
-    pub(crate) fn user(&self) -> String {
+    pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }
 }
@@ -117,7 +119,7 @@ pub enum RbacFileError {
 }
 
 /// The objects of a file that are applied.
-pub(crate) fn read_roles(path: &Path) -> Result<Vec<Value>, RbacFileError> {
+pub fn read_roles(path: &Path) -> Result<Vec<Value>, RbacFileError> {
     let text =
         fs::read_to_string(path).map_err(|source| RbacFileError::Read { path: path.to_owned(), source })?;
     parse(&text, path)
@@ -149,7 +151,7 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Value>, RbacFileError> {
 }
 
 /// An object with its namespace, if its kind is one of those above; that of others is set when they are applied.
-pub(crate) fn with_namespace(mut object: Value) -> Value {
+pub fn with_namespace(mut object: Value) -> Value {
     let is_namespaced = known(&object).is_some_and(|(_, _, is_namespaced)| is_namespaced);
     if is_namespaced && object["metadata"]["namespace"].as_str().is_none() {
         object["metadata"]["namespace"] = DEFAULT_NAMESPACE.into();
@@ -172,7 +174,7 @@ pub(super) fn namespaces(objects: &[Value]) -> Vec<Value> {
 }
 
 /// The service accounts among these objects.
-pub(crate) fn accounts(objects: &[Value]) -> BTreeSet<Account> {
+pub fn accounts(objects: &[Value]) -> BTreeSet<Account> {
     let accounts = objects.iter().filter(|object| object["kind"] == "ServiceAccount");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let account = |object: &Value| Account {
@@ -246,7 +248,7 @@ pub(super) fn choose(
 }
 
 /// A service account with all rights, for an additional program without roles; and the objects to apply.
-pub(crate) fn unlimited(sidecar: &str) -> (Account, [Value; 2]) {
+pub fn unlimited(sidecar: &str) -> (Account, [Value; 2]) {
     let account =
         Account { namespace: "kube-system".to_owned(), name: format!("claimcheck-sidecar-{sidecar}") };
     let Account { namespace, name } = &account;

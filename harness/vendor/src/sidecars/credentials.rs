@@ -31,7 +31,7 @@ const SERVICE_ACCOUNT: &str = "kubernetes.io/serviceaccount";
 /// The lifetime of a pod's token in seconds, and how much of it passes before it is replaced
 /// (`WarnOnlyBoundTokenExpirationSeconds` of pkg/serviceaccount/claims.go, `requiresRefresh` of
 /// pkg/kubelet/token/token_manager.go).
-pub(crate) const LIFETIME: i64 = 3607;
+pub const LIFETIME: i64 = 3607;
 const REFRESHED_AFTER: f64 = 0.8;
 /// The age at which every token is replaced.
 const OLDEST: Duration = Duration::from_secs(24 * 3600);
@@ -84,9 +84,10 @@ pub enum CredentialsError {
 
 /// The API server that issues tokens.
 #[derive(Clone)]
-pub(crate) struct Issuer {
+pub struct Issuer {
     /// A client with all permissions.
     pub client: Client,
+    /// Its address.
     pub url: String,
     /// The CA of its certificate, PEM.
     pub ca: String,
@@ -94,8 +95,10 @@ pub(crate) struct Issuer {
 
 /// A token to keep in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TokenFile {
+pub struct TokenFile {
+    /// The path of the file.
     pub path: PathBuf,
+    /// Of this account.
     pub account: Account,
     /// None for the API server.
     pub audience: Option<String>,
@@ -105,7 +108,7 @@ pub(crate) struct TokenFile {
 
 /// A task that keeps tokens valid. Dropping it ends the task.
 #[derive(Debug)]
-pub(crate) struct Refresh(JoinHandle<()>);
+pub struct Refresh(JoinHandle<()>);
 
 impl Drop for Refresh {
     fn drop(&mut self) {
@@ -115,11 +118,12 @@ impl Drop for Refresh {
 
 /// The credentials of a program.
 #[derive(Clone, Debug)]
-pub(crate) struct Credentials {
+pub struct Credentials {
     /// Where the program finds them by default.
     pub run_directory: RunDirectory,
     /// The kubeconfig with the same token.
     pub kubeconfig: PathBuf,
+    /// The namespace of the account.
     pub namespace: String,
     folder: PathBuf,
     variables: Vec<(&'static str, String)>,
@@ -131,11 +135,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialsError`], with the program.
-    pub(crate) async fn issue(
-        issuer: &Issuer,
-        program: &str,
-        account: &Account,
-    ) -> Result<Self, CredentialsError> {
+    pub async fn issue(issuer: &Issuer, program: &str, account: &Account) -> Result<Self, CredentialsError> {
         let folder = Path::new(STATE_DIR).join("run").join(program);
         let prepared = RunDirectory::prepare(&folder);
         let run_directory =
@@ -174,7 +174,7 @@ impl Credentials {
     ///
     /// # Errors
     /// The link cannot be created.
-    pub(crate) fn link(&self, at: &str, to: &Path) -> Result<(), CredentialsError> {
+    pub fn link(&self, at: &str, to: &Path) -> Result<(), CredentialsError> {
         let link = RunDirectory::secrets(&self.folder).join(at);
         let created = link.parent().map_or(Ok(()), fs::create_dir_all);
         created.and_then(|()| symlink(to, &link)).map_err(|source| {
@@ -184,7 +184,7 @@ impl Credentials {
     }
 
     /// Gives them to a process.
-    pub(crate) fn give(&self, spec: &mut ProcessSpec) {
+    pub fn give(&self, spec: &mut ProcessSpec) {
         spec.run_directory = Some(self.run_directory.clone());
         let variables =
             self.variables.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value)));
@@ -208,11 +208,7 @@ fn service(url: &str) -> Vec<(&'static str, String)> {
 ///
 /// # Errors
 /// The first one cannot be requested or written.
-pub(crate) async fn keep(
-    issuer: &Issuer,
-    program: &str,
-    file: TokenFile,
-) -> Result<Refresh, CredentialsError> {
+pub async fn keep(issuer: &Issuer, program: &str, file: TokenFile) -> Result<Refresh, CredentialsError> {
     let (client, program) = (issuer.client.clone(), program.to_owned());
     write_token(&client, &program, &file).await?;
     Ok(Refresh(tokio::spawn(async move {

@@ -8,24 +8,25 @@ use super::{
 
 /// A program with its service account.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct InitProgram {
+pub struct InitProgram {
+    /// The program.
     pub sidecar: Sidecar,
+    /// The service account.
     pub account: Account,
 }
 
 /// The same with its credentials.
 #[derive(Clone, Debug)]
-pub(crate) struct Init {
+pub struct Init {
+    /// The program.
     pub program: InitProgram,
+    /// Its credentials.
     pub credentials: Credentials,
 }
 
 impl Init {
     /// Gives these programs their credentials.
-    pub(crate) async fn prepare(
-        issuer: &Issuer,
-        programs: &[InitProgram],
-    ) -> Result<Vec<Self>, CredentialsError> {
+    pub async fn prepare(issuer: &Issuer, programs: &[InitProgram]) -> Result<Vec<Self>, CredentialsError> {
         let mut prepared = Vec::new();
         for program in programs {
             let credentials = Credentials::issue(issuer, program.sidecar.name(), &program.account).await?;

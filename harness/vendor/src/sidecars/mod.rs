@@ -12,7 +12,7 @@ mod apply;
 mod command;
 mod credentials;
 mod init;
-pub(crate) mod plan;
+pub mod plan;
 mod yaml;
 
 use std::{
@@ -25,25 +25,26 @@ use serde_json::Value;
 
 use self::plan::Replaceable;
 
-pub(crate) use account::{
+pub use account::{
     Account, DEFAULT_NAMESPACE, accounts, read_roles, unlimited as unlimited_account, with_namespace,
 };
 pub use account::{AccountChoiceError, RbacFileError, SidecarAccount, SidecarAccountError};
 pub use apply::ApplyError as ApplyObjectError;
-pub(crate) use apply::apply_all;
-pub(crate) use command::Values;
+pub use apply::apply_all;
+pub use command::Values;
 pub use command::{Sidecar, SidecarError, SidecarList};
 pub use credentials::CredentialsError;
-pub(crate) use credentials::{Credentials, Issuer, Refresh, TokenFile, keep};
-pub(crate) use init::{Init, InitProgram};
-pub(crate) use yaml::documents;
+pub use credentials::{Credentials, Issuer, Refresh, TokenFile, keep};
+pub use init::{Init, InitProgram};
+pub use yaml::documents;
 
 /// The stock programs of a cluster, with their service accounts and roles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StockSidecars {
-    pub(crate) programs: Vec<Program>,
+    /// The programs, in the order of their start.
+    pub programs: Vec<Program>,
     /// Service accounts, roles and bindings, in the order of the files; with `--deployment` other objects, too.
-    pub(crate) objects: Vec<Value>,
+    pub objects: Vec<Value>,
     /// The sidecars that no container of `--deployment` is, which are not replaced by built-in ones.
     absent: BTreeSet<Replaceable>,
 }
@@ -68,7 +69,8 @@ impl AbsentSidecars {
 
 /// A program with its service account.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Program {
+pub struct Program {
+    /// The program.
     pub sidecar: Sidecar,
     /// That of the files.
     pub account: Option<Account>,
@@ -78,7 +80,7 @@ impl Program {
     /// The service account. One that `--sidecar-rbac` gives none has, in place of a built-in component, that with
     /// upstream's default rights (`manifests/rbac/upstream`), else one with all rights, since those that it requires are
     /// unknown.
-    pub(crate) fn account(&self) -> Option<Account> {
+    pub fn account(&self) -> Option<Account> {
         let default = || match self.sidecar.role() {
             plan::Role::Replaces(replaced) => {
                 let name = install::accounts::account(replaced.component()?);
@@ -164,7 +166,7 @@ impl StockSidecars {
     }
 
     /// The programs of `--deployment` with their accounts, the objects to apply, and the sidecars that it lacks.
-    pub(crate) fn planned(
+    pub fn planned(
         programs: Vec<(Sidecar, Option<Account>)>,
         objects: Vec<Value>,
         absent: BTreeSet<Replaceable>,
@@ -191,7 +193,7 @@ impl StockSidecars {
 
     /// A line for each program: `name (account): words`.
     #[cfg(test)]
-    pub(crate) fn commands(&self) -> Vec<String> {
+    pub fn commands(&self) -> Vec<String> {
         let line = |Program { sidecar, account }: &Program| {
             let account = account.as_ref().map_or_else(|| "-".to_owned(), Account::to_string);
             format!("{} ({account}): {}", sidecar.name(), sidecar.words().join(" "))
@@ -200,7 +202,7 @@ impl StockSidecars {
     }
 
     /// The service accounts of the programs.
-    pub(crate) fn accounts(&self) -> impl Iterator<Item = Account> {
+    pub fn accounts(&self) -> impl Iterator<Item = Account> {
         self.programs.iter().filter_map(Program::account)
     }
 
@@ -210,12 +212,12 @@ impl StockSidecars {
     }
 
     /// The built-in components that do not run: those that they replace, and those that stand for nothing of a deployment.
-    pub(crate) fn without_builtin(&self) -> BTreeSet<Replaceable> {
+    pub fn without_builtin(&self) -> BTreeSet<Replaceable> {
         &self.replaced() | &self.absent
     }
 
     /// Whether nothing registers the driver with the kubelets, unless it does so itself.
-    pub(crate) fn lacks_registrar(&self) -> bool {
+    pub fn lacks_registrar(&self) -> bool {
         self.absent.contains(&Replaceable::Registrar)
     }
 
@@ -240,7 +242,7 @@ impl StockSidecars {
     }
 
     /// The built-in components with a replacement without a service account.
-    pub(crate) fn without_account(&self) -> BTreeSet<Replaceable> {
+    pub fn without_account(&self) -> BTreeSet<Replaceable> {
         let without = |program: &Program| match (program.sidecar.role(), &program.account) {
             (plan::Role::Replaces(replaced), None) => Some(replaced),
             (plan::Role::Replaces(_), Some(_)) | (plan::Role::Additional(_), _) => None,
