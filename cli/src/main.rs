@@ -18,7 +18,6 @@ mod list;
 mod load;
 mod local_driver;
 mod monitor;
-mod monitor_install;
 mod object_name;
 mod rbac;
 mod repeat;
