@@ -55,7 +55,7 @@ pub enum Need {
     Sidecars,
     /// node and npm.
     Npm,
-    /// Prometheus with promtool, and its Pushgateway.
+    /// Prometheus with promtool.
     Prometheus,
     /// Chromium.
     Chromium,
@@ -153,10 +153,7 @@ impl Need {
             Self::Stock => in_folder(ASSETS, &["kube-controller-manager", "kube-scheduler"]),
             Self::Sidecars => in_folder(SIDECARS, &PROGRAMS_OF_SIDECARS),
             Self::Npm => in_path(&["node", "npm"], "apt-get install nodejs npm"),
-            Self::Prometheus => in_path(
-                &["prometheus", "promtool", "prometheus-pushgateway"],
-                "apt-get install prometheus prometheus-pushgateway",
-            ),
+            Self::Prometheus => in_path(&["prometheus", "promtool"], "apt-get install prometheus"),
             Self::Chromium => in_path(&["chromium"], "apt-get install chromium"),
             Self::Skopeo => in_path(&["skopeo"], "apt-get install skopeo"),
             Self::Python => in_path(&["python3"], "apt-get install python3"),
