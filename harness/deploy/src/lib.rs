@@ -1,6 +1,5 @@
-//! Deployment to a real cluster: the embedded manifests, their installation and removal, the
-//! permissions that a run requires there, and the image of the components.
+//! Deployment to a real cluster: the embedded manifests, their installation and removal, and the permissions that a run
+//! requires there.
 
-pub mod image;
 pub mod install;
 pub mod rbac;

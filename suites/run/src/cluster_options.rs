@@ -196,9 +196,7 @@ pub enum ClusterArgsError {
     )]
     DisruptsOthers,
     /// On an existing cluster, images cannot be loaded onto the nodes.
-    #[error(
-        "--install needs --image NAME: a claimcheck image (ci/Dockerfile, `claimcheck image`) that the nodes can pull"
-    )]
+    #[error("--install needs --image NAME: a claimcheck image (ci/Dockerfile) that the nodes can pull")]
     NoImage,
     /// kind does not accept the name.
     #[error(transparent)]
